@@ -29,6 +29,7 @@ VALUES: dict[str, tuple[Any, float | None, float | None]] = {
     ),
     "bool (128,128)": (RANDOM.random((2 * SIDE, 2 * SIDE)) < 0.5, None, None),
     "uint8 (84,84,4)": (RANDOM.integers(0, 256, (84, 84, 4), np.uint8), None, None),
+    "uint8 (480,640,3)": (RANDOM.integers(0, 256, (480, 640, 3), np.uint8), None, None),
     "float32 (4,)": (np.arange(4, dtype=np.float32), None, None),
     "float32 scalar": (np.float32(1.5), None, None),
 }  # fmt: skip

@@ -9,6 +9,9 @@ small message each millisecond, before the storm and in it.
 connections as they are by default, and without. A second table tells what clients that begin a TLS
 handshake and then say nothing do to a server's memory; it needs Linux. On a machine that is not
 quiet run it as `chrt -r 5 python ...` (root).
+
+`python benchmarks/bench_storm.py floods` prints what one other connection does that sends messages,
+or frames that bring none, as fast as the server reads them.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import contextlib
 import gc
 import logging
 import os
+import select
 import socket
 import ssl
 import sys
@@ -36,9 +40,10 @@ from rlwire.adapters.dm_env_rpc import Client, DmEnvRpcServer, EnvironmentWorlds
 from rlwire.adapters.openpi import PolicyClient, PolicyServer
 from rlwire.adapters.relaax import AgentProxy, RLXServer
 from rlwire.bench.processes import ServerProcess
-from rlwire.codecs import http2
+from rlwire.codecs import http2, msgpack
 from rlwire.codecs.dm_env_rpc import AnyMessage
 from rlwire.codecs.http2.headers import Headers
+from rlwire.sessions import rlx
 from rlwire.transports.tls import ServerTLS
 
 STORM = 60 if TINY else 5800  # connections
@@ -48,7 +53,7 @@ BURST = 145
 OPEN = 64  # connections of the storm that are open at once
 GARBAGE = b"\xff\x00garbage\r\n\r\n" * 4
 FREE = {"max_connections": 100_000, "max_connections_per_address": 100_000}
-SERVERS = ("rlx", "rlx threads", "openpi", "dm_env_rpc")
+SERVERS = ("rlx asyncio", "rlx threads", "openpi", "dm_env_rpc")
 HALVES = 10 if TINY else 400  # handshakes that do not end
 
 
@@ -89,13 +94,94 @@ def resets() -> bytes:
     return b"".join(said)
 
 
+def websocket(first: int, body: bytes = b"") -> bytes:
+    """A client's frame."""
+    return bytes([first, 0x80 | len(body)]) + bytes(4) + body
+
+
+def call(message: bytes, count: int, more: bytes = b"") -> bytes:
+    """A call of gRPC's with so many messages in one frame, and windows that let all answers go."""
+    fields = [
+        (":method", "POST"), (":scheme", "http"), (":authority", "a"),
+        (":path", "/dm_env_rpc.v1.Environment/Process"),
+        ("te", "trailers"), ("content-type", "application/grpc"),
+    ]  # fmt: skip
+    said = http2.PREFACE + http2.settings({http2.INITIAL_WINDOW_SIZE: 2**31 - 1})
+    said += http2.window_update(0, 2**31 - 65_536)
+    said += http2.frame(http2.HEADERS, 4, 1, Headers().encode(fields))
+    return said + http2.frame(http2.DATA, 0, 1, message * count) + more
+
+
+def rlx_words() -> tuple[bytes, bytes]:
+    """How a client of RLX begins, and an update, which is then said without waiting."""
+    client = rlx.Client()
+    first = b"".join(client.send({"command": "init", "exploit": False}))
+    server = rlx.Server()
+    server.receive(first)
+    client.receive(b"".join(server.send({"response": "ready"})))
+    update = client.send({"command": "update", "reward": 1.0, "state": [1.0], "terminal": False})
+    return first, b"".join(update)
+
+
+def floods() -> dict[str, tuple[str, bytes, bytes]]:
+    """Each one's server, what is said first, and what then again and again."""
+    shake = (
+        b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    # A float32 that stands for 2**25, in a step before there is a world.
+    bomb = bytes.fromhex("1a140a12080112 0e0a060a04000000007a0480808010".replace(" ", ""))
+    empty, bombs = b"\0\0\0\0\2\x1a\0", bytes([0, 0, 0, 0, len(bomb)]) + bomb
+    compressed = b"\1\0\0\0\0"  # for which its stream is reset
+    late = [(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", "/a/b")]
+    chaff = {
+        "HEADERS": http2.frame(http2.HEADERS, 4, 1, Headers().encode(late)),
+        "DATA": http2.frame(http2.DATA, 0, 1, b"x"),
+    }
+    begun, update = rlx_words()
+    infer = websocket(0x82, msgpack.encode({"state": 1.0}))
+    return {
+        "rlx updates": ("rlx", begun, update * 1000),
+        "steps in a frame of 4 MB": ("dm_env_rpc", call(empty, 585_142), b""),
+        "steps of 128 MiB": ("dm_env_rpc", call(bombs, 100_000), b""),
+        **{
+            f"{name} on a reset stream": ("dm_env_rpc", call(compressed, 1), frame * 1000)
+            for name, frame in chaff.items()
+        },
+        "pings of HTTP/2": ("dm_env_rpc", call(b"", 0), http2.ping() * 1000),
+        "openpi requests": ("openpi", shake, infer * 1000),
+        "pings of WebSocket": ("openpi", shake, websocket(0x89) * 1000),
+        "empty fragments": ("openpi", shake + websocket(0x02), websocket(0x00) * 1000),
+    }
+
+
+def flood(report: Callable[[Any], None], address: str, first: bytes, again: bytes) -> None:
+    """Run in the flood's process: say it, read the answers and drop them, connect when it ends."""
+    host, _, port = address.rpartition(":")
+    report(None)
+    time.sleep(SECONDS / 4)
+    while True:
+        with socket.create_connection((host, int(port)), 20) as sock:
+            sock.setblocking(False)
+            rest = memoryview(first)
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    reading, writing, _ = select.select([sock], [sock] if rest else [], [])
+                    if reading and not sock.recv(1 << 20):
+                        break
+                    if writing:
+                        rest = rest[sock.send(rest) :] or memoryview(again)
+
+
 def serve(report: Callable[[Any], None], kind: str, options: dict[str, Any]) -> None:
     """Run in the server's process; the log goes where nobody reads it, but is written."""
     logging.basicConfig(stream=open(os.devnull, "w"), level=logging.INFO)  # noqa: SIM115
     server: Any
-    if kind.startswith("rlx"):
-        workers: Any = "threads" if kind == "rlx threads" else "asyncio"
-        server = RLXServer(Agent, "127.0.0.1:0", workers=workers, **options)
+    kind, _, workers = kind.partition(" ")
+    if workers:
+        options = {"workers": workers, **options}
+    if kind == "rlx":
+        server = RLXServer(Agent, "127.0.0.1:0", **options)
     elif kind == "dm_env_rpc":
         server = DmEnvRpcServer(
             EnvironmentWorlds(lambda: None), "127.0.0.1:0",
@@ -136,7 +222,7 @@ def client(kind: str, address: str) -> tuple[Any, Callable[[], Any]]:
         agent.connect()
         agent.init()
         return agent, lambda: agent.update(1.0, [1.0])
-    if kind == "dm_env_rpc":
+    if kind.startswith("dm_env_rpc"):
         world, message = Client(address), AnyMessage("a/b", b"x")
         return world, lambda: world.extension(message)
     policy = PolicyClient(address)
@@ -156,16 +242,22 @@ def exchanges(exchange: Callable[[], Any], seconds: float) -> list[float]:
     return times
 
 
-def measure(kind: str, options: dict[str, Any]) -> tuple[list[float], list[float]]:
-    """Milliseconds without and with a storm."""
+def measure(
+    kind: str, options: dict[str, Any], attack: Callable[..., None], *words: bytes
+) -> tuple[list[float], list[float]]:
+    """Milliseconds without and with a storm, or a flood."""
     with ServerProcess(kind, serve, kind, options) as server:
         good, exchange = client(kind, server.address)
         with good:
             quiet = exchanges(exchange, SECONDS / 2)
-            words = resets() if kind == "dm_env_rpc" else GARBAGE
-            with ServerProcess("storm", storm, server.address, words):
+            with ServerProcess("storm", attack, server.address, *words):
                 exchanges(exchange, SECONDS / 4)
                 return quiet, exchanges(exchange, SECONDS)
+
+
+def garbage(kind: str) -> bytes:
+    """What a storm says to a server."""
+    return resets() if kind == "dm_env_rpc" else GARBAGE
 
 
 def client_hello() -> bytes:
@@ -206,13 +298,47 @@ def test_half_handshakes() -> None:
 @pytest.mark.parametrize("kind", SERVERS)
 def test_storm(kind: str) -> None:
     """The client is served meanwhile."""
-    quiet, stormy = measure(kind, FREE)
+    quiet, stormy = measure(kind, FREE, storm, garbage(kind))
     assert quiet
     assert stormy
 
 
+@pytest.mark.parametrize("name", floods())
+def test_flood(name: str) -> None:
+    """The client is served meanwhile."""
+    kind, *words = floods()[name]
+    assert all(measure(f"{kind} asyncio", {}, flood, *words))
+
+
+def cells(quiet: list[float], stormy: list[float]) -> tuple[str, ...]:
+    """What a row says of them."""
+    return (
+        f"{median(quiet):.2f}",
+        f"{median(stormy):.2f}",
+        f"{median(stormy) / median(quiet):.1f}",
+        f"{sorted(stormy)[len(stormy) * 99 // 100]:.1f}",
+        f"{max(stormy):.1f}",
+    )
+
+
+def print_floods() -> None:
+    """Print the table of floods."""
+    print_head(
+        f"An exchange of a good client, in ms, beside a flood of one other, for {SECONDS:g} s"
+    )
+    rows = []
+    for name, (kind, *words) in floods().items():
+        for workers in ("asyncio", "threads"):
+            measured = measure(f"{kind} {workers}", {}, flood, *words)
+            rows.append((name, kind, workers, *cells(*measured)))
+    print_table(("flood", "server", "", "quiet", "flood", "times", "99 %", "worst"), rows)
+
+
 def main() -> None:
     """Print the table."""
+    if sys.argv[1:] == ["floods"]:
+        print_floods()
+        return
     print_head(
         f"An exchange of a good client, in ms, while {STORM:,} garbage connections come in "
         f"{SECONDS:g} s"
@@ -220,18 +346,7 @@ def main() -> None:
     rows = []
     for kind in SERVERS:
         for caps, options in (("default", {}), ("none", FREE)):
-            quiet, stormy = measure(kind, options)
-            rows.append(
-                (
-                    kind,
-                    caps,
-                    f"{median(quiet):.2f}",
-                    f"{median(stormy):.2f}",
-                    f"{median(stormy) / median(quiet):.1f}",
-                    f"{sorted(stormy)[len(stormy) * 99 // 100]:.1f}",
-                    f"{max(stormy):.1f}",
-                )
-            )
+            rows.append((kind, caps, *cells(*measure(kind, options, storm, garbage(kind)))))
     print_table(
         ("server", "caps", "quiet", "storm", "times", "99 %", "worst"),
         rows,
@@ -239,8 +354,8 @@ def main() -> None:
 
     if sys.platform == "linux":
         print(f"\nMiB of an RLX server's process, with {HALVES} half TLS handshakes and without")
-        cells = [f"{kib / 1024:.0f}" for kib in half_handshakes(3)]
-        print_table(("at first", *("with", "without") * 3), [cells])
+        row = [f"{kib / 1024:.0f}" for kib in half_handshakes(3)]
+        print_table(("at first", *("with", "without") * 3), [row])
 
 
 if __name__ == "__main__":

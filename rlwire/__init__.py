@@ -14,7 +14,8 @@ import functools
 import os
 import sys
 from collections.abc import Sequence
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -64,6 +65,10 @@ def __getattr__(name: str) -> str:
         return "0+unknown"
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def get_include() -> str:
     """Return the folder to give a C or C++ compiler for ``#include <rlwire/rlwire.h>``."""
     from rlwire import buffers  # the compiled module knows where the package really is
@@ -111,10 +116,11 @@ def serve(thing: Any, url: str | URL, **options: Any) -> BackgroundServer:
         ImportError, AttributeError: there is no such thing; `MissingExtra` if a package is missing.
         Exception: whatever making the thing raises.
     """
-    from rlwire.protocols import resolve
+    from rlwire.protocols import misnamed, resolve
 
     where, protocol, keywords = resolve(url, "server", options)
-    server: BackgroundServer = protocol.part("server")(thing, where, **keywords)
+    with misnamed(where, "server", options):
+        server: BackgroundServer = protocol.part("server")(thing, where, **keywords)
     server.check()
     return server.start()
 
@@ -148,11 +154,11 @@ def connect(url: str | URL, **options: Any) -> Any:
         RlwireError: it speaks another protocol, or refuses us.
         TypeError, ValueError: the URL is none, or an option makes no sense.
     """
-    from rlwire.protocols import resolve, spoken
+    from rlwire.protocols import misnamed, resolve, spoken
 
     where, protocol, keywords = resolve(url, "client", options)
     begin = protocol.part("client")
-    with spoken(where):
+    with spoken(where), misnamed(where, "client", options):
         return begin(where, **keywords)
 
 
@@ -192,17 +198,20 @@ def make(
         TypeError, ValueError: the URL is none, or an option makes no sense.
         MissingExtra: Gymnasium is not installed.
     """
-    from rlwire.protocols import resolve, spoken
+    from rlwire.protocols import misnamed, resolve, spoken
 
     where, protocol, keywords = resolve(url, "client", options)
     begin = protocol.part("endpoint")
     from rlwire.environments.remote import RemoteEnvironment, Secret, given_spaces
 
     if "auth" in keywords:
-        options["auth"] = secret = Secret.of(keywords["auth"])
+        secret = Secret.of(keywords["auth"])
         keywords["auth"] = secret.value
+        texts = [option.name for option in protocol.options if option.keyword == "auth"]
+        options = {name: options[name] for name in options if name not in texts}
+        options["auth"] = secret
     spaces = given_spaces(like, observation_space, action_space, keywords.get("agent"))
-    with spoken(where):
+    with spoken(where), misnamed(where, "client", options):
         endpoint = begin(where, copy=copy, **spaces, **keywords)
     return RemoteEnvironment(endpoint, {"url": str(url), "copy": copy, **spaces, **options})
 
@@ -252,11 +261,14 @@ def make_vec(
         settings: keyword arguments for what makes the environments; for URLs, those of `make`.
 
     Raises:
-        TypeError, ValueError: there is nothing to make environments of, or no number of them.
+        TypeError, ValueError: there is nothing to make environments of, or no number of them; or a
+            server has no place for so many.
         EncodeError: a space has no arrays of a fixed size, such as Text or Sequence.
         PeerError: an environment could not be made in its process.
         MissingExtra: Gymnasium is not installed.
     """
+    from collections import Counter
+
     from rlwire.environments import vector
     from rlwire.protocols import URL
 
@@ -273,8 +285,9 @@ def make_vec(
         if not all(urls) or workers or caller_steps:
             raise ValueError("environments by URL have no worker processes, nor others beside them")
         options = {"copy": False, **(settings or {})}
+        counts = Counter(map(str, many))
         return vector.remote(
-            [functools.partial(make, url, **options) for url in many],
+            [functools.partial(_one_of, counts.pop(str(url), 1), url, options) for url in many],
             mode=autoreset_mode,
             copy=copy,
         )
@@ -287,6 +300,19 @@ def make_vec(
         copy=copy,
         context=context,
     )
+
+
+def _one_of(count: int, url: str | URL, options: dict[str, Any]) -> RemoteEnvironment:
+    """Make an environment, if its URL has a place for so many."""
+    made = make(url, **options)
+    places = made.endpoint.places if count > 1 else None
+    if places is not None and places < count:
+        made.close()
+        raise ValueError(
+            f"{url} has {places} place{'' if places == 1 else 's'} for environments, not {count}: "
+            f"serve several, and give make_vec their URLs"
+        )
+    return made
 
 
 def listen(
@@ -340,7 +366,7 @@ def listen(
         EncodeError: a space has no arrays of a fixed size.
         MissingExtra: Gymnasium is not installed.
     """
-    from rlwire.protocols import resolve
+    from rlwire.protocols import misnamed, resolve
 
     where, protocol, keywords = resolve(url, "server", options)
     begin = protocol.part("listen")
@@ -348,7 +374,8 @@ def listen(
     from rlwire.environments.remote import RemoteEnvironment, given_spaces
 
     spaces = given_spaces(like, observation_space, action_space)
-    callers = begin(where, 1 if num_envs is None else num_envs, **spaces, **keywords)
+    with misnamed(where, "server", options):
+        callers = begin(where, 1 if num_envs is None else num_envs, **spaces, **keywords)
     try:
         found = [RemoteEnvironment(endpoint) for endpoint in callers.endpoints]
         if num_envs is None:
@@ -389,23 +416,47 @@ def play(environment: Any, url: str | URL, *, episodes: int = 1, **options: Any)
         TypeError, ValueError: the URL is none, an option makes no sense, or it is no environment.
         MissingExtra: Gymnasium is not installed.
     """
-    from rlwire.protocols import resolve, spoken
+    from rlwire.protocols import misnamed, resolve, spoken
 
     where, protocol, keywords = resolve(url, "player", options)
     begin = protocol.part("play")
-    with spoken(where):
+    with spoken(where), misnamed(where, "player", options):
         totals: list[float] = begin(environment, where, episodes=episodes, **keywords)
     return totals
 
 
-def _register() -> None:
-    """Tell Gymnasium of ``rlwire/Remote-v0``, if it is imported already.
+class _Registration:
+    """Finds Gymnasium's registry for a program that imports Gymnasium after rlwire.
 
-    Else it is told by ``rlwire.environments.remote:rlwire/Remote-v0``. It has no entry points.
+    Gymnasium has had no entry points since 1.0.
     """
-    registration = sys.modules.get("gymnasium.envs.registration")
-    if registration is not None and hasattr(registration, "register"):
-        registration.register("rlwire/Remote-v0", entry_point="rlwire:make")
+
+    @classmethod
+    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Find the registry as it would be found without this, and register once it has run."""
+        if name != _REGISTRY:
+            return None
+        sys.meta_path.remove(cls)
+        from importlib.util import find_spec
+
+        found = find_spec(name)
+        if found is not None and found.loader is not None:
+            run = found.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                run(module)
+                _register(module)
+
+            found.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return found
 
 
-_register()
+def _register(registry: Any) -> None:
+    registry.register("rlwire/Remote-v0", entry_point="rlwire:make")
+
+
+_REGISTRY = "gymnasium.envs.registration"
+if hasattr(sys.modules.get(_REGISTRY), "register"):
+    _register(sys.modules[_REGISTRY])
+else:
+    sys.meta_path.insert(0, _Registration)

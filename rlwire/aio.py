@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 import rlwire
-from rlwire.protocols import URL, resolve, spoken
+from rlwire.protocols import URL, misnamed, resolve, spoken
 
 if TYPE_CHECKING:
     from rlwire.adapters.serving import BackgroundServer
@@ -70,7 +70,7 @@ def connect(url: str | URL, **options: Any) -> Connecting:
     begin = protocol.part("async_client")
 
     async def connected() -> Any:
-        with spoken(where):
+        with spoken(where), misnamed(where, "client", options):
             return await begin(where, **keywords)
 
     return Connecting(connected)

@@ -15,8 +15,10 @@ import functools
 import logging
 import os
 import re
+import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -36,8 +38,9 @@ logger = logging.getLogger(__name__)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status.
 
-    0: done, or stopped by SIGINT or SIGTERM. 1: it failed, for a reason that one line says. 2: the
-    arguments are wrong; only then the usage is shown.
+    0: done, or a server was stopped by SIGINT or SIGTERM. 1: it failed, for a reason that one line
+    says. 2: the arguments are wrong; only then the usage is shown. 130: a signal ended `play`
+    before its episodes.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(
@@ -65,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _add_url(its, arguments, cast("Side", side))
             its.set_defaults(run=run)
     kept = commands.add_parser("checkpoints", help="list what algorithms have kept in a folder")
-    kept.add_argument("folder", metavar="DIR", help="the folder, or a URL of fsspec's")
+    kept.add_argument("folder", metavar="DIR", help="the folder")
     kept.set_defaults(run=_list_checkpoints)
     for name, text in (
         ("new", "make an application: an environment, an algorithm, their servers"),
@@ -80,8 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             add_arguments(its, name)
     given, unknown = parser.parse_known_args(arguments)
     if unknown:
-        of = getattr(given, "of", given.command)
-        getattr(given, "parser", parser).error(f"{of} has no option {unknown[0]}")
+        its = getattr(given, "parser", parser)
+        its.error(getattr(given, "unknown", _unknown)(given, unknown[0]))
     try:
         return int(given.run(given) or 0)
     except KeyboardInterrupt:  # while modules were imported, for one
@@ -168,8 +171,37 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
     )
     if record is None:
         parser.epilog += "\n\nEach has options of its own, which --help after such a URL shows."
-    of = "without a URL, the command" if record is None else f"a {side} of {record.scheme}://"
-    parser.set_defaults(parser=parser, said=[], of=of)
+    parser.set_defaults(parser=parser, said=[])
+    if record is not None:
+        parser.set_defaults(unknown=functools.partial(_unknown_of, record, side))
+
+
+def _unknown(given: argparse.Namespace, word: str) -> str:
+    """Return what is said of an option that a command has not, or of its URL if that is none."""
+    from rlwire.protocols import parse_url
+
+    try:
+        parse_url(given.url)
+    except (AttributeError, ValueError) as error:
+        if isinstance(error, ValueError):
+            return str(error)
+    return f"{given.command} has no option {word}"
+
+
+def _unknown_of(record: Protocol, side: Side, given: argparse.Namespace, word: str) -> str:
+    """Return the same of a protocol's options."""
+    if not word.startswith("--"):
+        return f"unexpected argument {word}"
+    name = word[2:].partition("=")[0].replace("-", "_")
+    own = ("episodes",) if side == "player" else ("drain",)
+    return options.unknown(
+        record.options,
+        side,
+        record.scheme,
+        name,
+        (*own, "log_level"),
+        lambda each: "--" + each.replace("_", "-"),
+    )
 
 
 def _read(kind: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -189,7 +221,7 @@ def _protocol_of(arguments: list[str]) -> Protocol | None:
     from rlwire.protocols import protocol
 
     for word in reversed(arguments):
-        found = re.match(r"([a-z][a-z0-9.-]*)(\+[a-z]+)*://", word)
+        found = re.match(r"([a-z][a-z0-9._-]*)(\+[a-z]+)*://", word)
         with contextlib.suppress(ValueError):
             if found is not None:
                 return protocol(found[1])
@@ -206,20 +238,21 @@ def _serve(given: argparse.Namespace) -> None:
         server.serve_forever(drain=given.drain)
 
 
-def _play(given: argparse.Namespace) -> None:
+def _play(given: argparse.Namespace) -> int:
     """Play episodes, and say what they came to; a signal ends them, and closes the environment."""
     from rlwire.adapters.stopping import interrupting
 
     url, keywords = _begin(given, "player")
     try:
-        with _in_one_line(), interrupting():
+        with _in_one_line("reset", "step"), interrupting():
             play = url.protocol.part("play")
             totals = play(given.thing, url, episodes=given.episodes, **keywords)
     except KeyboardInterrupt:
         logger.info("stopped by a signal")
-        return
+        return 128 + signal.SIGINT
     mean = sum(totals) / len(totals)
     logger.info("played %d episodes, with a reward of %g in the mean", len(totals), mean)
+    return 0
 
 
 def _list_checkpoints(given: argparse.Namespace) -> int:
@@ -267,13 +300,19 @@ def _set_up_log(level: str) -> None:
 
 
 @contextlib.contextmanager
-def _in_one_line() -> Iterator[None]:
-    """Make a `_Failed` of whatever is wrong with what shall be served."""
+def _in_one_line(*methods: str) -> Iterator[None]:
+    """Make a `_Failed` of whatever is wrong with what is named.
+
+    Args:
+        methods: an error of one of these is the environment's own: its traceback is logged.
+    """
     try:
         yield
     except (RlwireError, OSError):
         raise
     except Exception as error:
-        logger.debug("where it failed", exc_info=True)
+        called = {frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)}
+        level = logging.ERROR if called.intersection(methods) else logging.DEBUG
+        logger.log(level, "where it failed", exc_info=True)
         text = " ".join(str(error).split())
         raise _Failed(f"{type(error).__name__}: {text}") from error

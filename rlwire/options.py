@@ -7,11 +7,17 @@ its server's or client's affair.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import difflib
+import inspect
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+import re
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, Final, Literal, TypeAlias
 
 from rlwire.limits import Limits
@@ -27,7 +33,8 @@ __all__ = [
     "Side",
     "choice",
 ]
-__all__ += ["keywords", "natural", "number", "positive", "positive_float", "text"]
+__all__ += ["keywords", "misnamed", "natural", "number", "positive", "positive_float", "text"]
+__all__ += ["unknown"]
 
 Side: TypeAlias = Literal["server", "client", "player"]
 """Of a server, which listens; of a client; or of a client that plays an environment."""
@@ -98,8 +105,9 @@ def keywords(
     side: Side,
     scheme: str,
     timeouts: Callable[[], Any] | None = None,
+    named: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the keywords that texts by name become.
+    """Return the keywords that texts by name become, with Python's own.
 
     Args:
         options: those that there are.
@@ -107,51 +115,148 @@ def keywords(
         side: whose options they are.
         scheme: of which protocol, for an error.
         timeouts: the times that single ones replace; `Timeouts()` by default.
+        named: keywords of Python, which go before texts. An option that becomes another keyword,
+            such as ``tls_ca``, is read as its text would be.
 
     Raises:
         ValueError: there is no such option, or a text is no value of it.
         OSError: a file cannot be read.
     """
     known = {option.name: option for option in options if option.of(side)}
-    owner = f"a {side} of {scheme}://"
     values: dict[str, Any] = {}
     for name, written in given:
-        option = known.get(name)
-        if option is None:
-            raise ValueError(
-                f"{owner} has no option {name!r}; it has {', '.join(sorted(known)) or 'none'}"
-            )
+        if name not in known:
+            raise ValueError(unknown(options, side, scheme, name))
+        _put(values, known[name], [written], side, scheme)
+    own: dict[str, Any] = {}
+    whole: dict[str, Any] = {}
+    for name, value in (named or {}).items():
+        if name not in known or not known[name].becomes:
+            whole[name] = value
+        elif value is not None:
+            several = known[name].many and not isinstance(value, str)
+            _put(own, known[name], value if several else [value], side, scheme)
+    values = {key: value for key, value in values.items() if key.partition(".")[0] not in whole}
+    for keyword in own:
+        if keyword.partition(".")[0] in whole.keys() - {"limits", "timeouts"}:
+            raise ValueError(f"a {side} of {scheme}:// is given {keyword.partition('.')[0]} twice")
+    return _joined({**values, **own}, whole, side, timeouts)
+
+
+def _put(
+    values: dict[str, Any], option: Option, given: Iterable[Any], side: Side, scheme: str
+) -> None:
+    """Add what texts of one option are to values by keyword."""
+    for written in given:
+        value = option.read(str(written))
         if option.many:
-            values.setdefault(option.keyword, []).append(option.read(written))
+            values.setdefault(option.keyword, []).append(value)
         elif option.keyword in values:
-            raise ValueError(f"{owner}: {name} is given twice, or with another of its kind")
+            raise ValueError(
+                f"a {side} of {scheme}://: {option.name} is given twice, or with another of its "
+                f"kind"
+            )
         else:
-            values[option.keyword] = option.read(written)
-    return _joined(values, side, timeouts)
+            values[option.keyword] = value
+
+
+def unknown(
+    options: Sequence[Option],
+    side: Side,
+    scheme: str,
+    name: str,
+    more: Iterable[str] = (),
+    form: Callable[[str], str] = str,
+) -> str:
+    """Return what is said of a name that is no option: whose it is, the nearest one, and all.
+
+    Args:
+        options: those of the protocol.
+        side: whose option it should be.
+        scheme: of which protocol.
+        name: that was given.
+        more: further names that Python takes.
+        form: how a name is written.
+    """
+    names = sorted({*more, *(option.name for option in options if option.of(side))})
+    words = f"a {side} of {scheme}:// has no option {form(name)!r}"
+    others = [option.sides[0] for option in options if option.name == name]
+    near = difflib.get_close_matches(name, names, 1)
+    has = f"has {', '.join(map(form, names)) or 'none'}"
+    if others:
+        return f"{words}, which is a {others[0]}'s; it {has}"
+    return f"{words}; did you mean {form(near[0])!r}? It {has}" if near else f"{words}; it {has}"
+
+
+@contextlib.contextmanager
+def misnamed(
+    options: Sequence[Option], side: Side, scheme: str, named: Mapping[str, Any]
+) -> Iterator[None]:
+    """Answer a keyword that nothing in the block takes as `keywords` answers a text.
+
+    Raises:
+        TypeError: one of `named` is no option. The names listed are those of the options, and of
+            the functions on the way to the one that did not take it.
+    """
+    try:
+        yield
+    except TypeError as error:
+        found = _UNEXPECTED.search(str(error))
+        if found is None or found[2] not in named:
+            raise
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        codes = [frame.f_code for frame in frames]
+        refused = _called(frames[-1], found[1])
+        if refused is not None:
+            codes.append(refused.__code__)
+        more = {
+            name
+            for code in codes
+            for name in code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
+        }
+        raise TypeError(unknown(options, side, scheme, found[2], more)) from error
+
+
+_UNEXPECTED: Final = re.compile(r"(\S+)\(\) got an unexpected keyword argument '(.*?)'")
+
+
+def _called(frame: FrameType, name: str) -> Any:
+    """Return the function of this qualified name that a frame has called, None if it is hidden."""
+    for value in (*frame.f_locals.values(), *frame.f_globals.values()):
+        kind = value if inspect.isclass(value) else type(value)
+        for one in (value, *(vars(each).get("__init__") for each in kind.__mro__)):
+            if inspect.isfunction(one) and one.__qualname__ == name:
+                return one
+    return None
 
 
 def _joined(
-    values: dict[str, Any], side: Side, timeouts: Callable[[], Any] | None
+    values: dict[str, Any],
+    whole: dict[str, Any],
+    side: Side,
+    timeouts: Callable[[], Any] | None,
 ) -> dict[str, Any]:
-    """Make one value of each keyword whose parts were given."""
-    joined: dict[str, Any] = {}
+    """Make one value of each keyword whose parts were given, over the whole one if there is."""
+    joined: dict[str, Any] = dict(whole)
     parts: dict[str, dict[str, Any]] = {}
     for keyword, value in values.items():
-        whole, dot, part = keyword.partition(".")
+        name, dot, part = keyword.partition(".")
         if dot:
-            parts.setdefault(whole, {})[part] = value
+            parts.setdefault(name, {})[part] = value
         else:
             joined[keyword] = value
     if limits := parts.get("limits"):
         listed = limits.pop("*", [])
-        joined["limits"] = Limits(**{**dict(listed), **limits})
+        over = whole.get("limits") or Limits()
+        joined["limits"] = dataclasses.replace(over, **{**dict(listed), **limits})
     if times := parts.get("timeouts"):
         from rlwire.transports.sockets import Timeouts
 
-        joined["timeouts"] = dataclasses.replace((timeouts or Timeouts)(), **times)
+        over = whole.get("timeouts") or (timeouts or Timeouts)()
+        joined["timeouts"] = dataclasses.replace(over, **times)
     if files := parts.get("tls"):
         joined["tls"] = _tls(files, side)
-    if settings := joined.get("settings"):
+    if settings := values.get("settings"):
         joined["settings"] = dict(settings)
     return joined
 

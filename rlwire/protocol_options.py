@@ -31,11 +31,8 @@ def _workers(written: str) -> str | int:
 
 def _metric(written: str) -> tuple[str, str]:
     name, _, where = written.partition(":")
-    if written != "logging" and not (name in ("tensorboard", "prometheus", "rlx") and where):
-        raise ValueError(
-            "expected logging, tensorboard:DIR, prometheus:HOST:PORT or rlx://HOST:PORT, not "
-            f"{written!r}"
-        )
+    if written != "logging" and not (name == "tensorboard" and where):
+        raise ValueError(f"expected logging or tensorboard:DIR, not {written!r}")
     return name, where
 
 
@@ -103,11 +100,11 @@ RLX: Final = (
     ),
     Option(
         "parameter_server",
-        "of algorithm:NAME, where it lives: in this process, in one of its own, or on Ray, there "
-        "one for all servers that say the same name (default: server); of another agent, what is "
+        "of algorithm:NAME, where it lives: in this process, or on Ray, there one for all servers "
+        "that say the same name (default: server); of another agent, what is "
         "called once in each process, and its result given to every agent",
         texts.text,
-        "server|process|ray[:NAME]|MODULE:FACTORY",
+        "server|ray[:NAME]|MODULE:FACTORY",
     ),
     Option(
         "config",
@@ -124,10 +121,9 @@ RLX: Final = (
     ),
     Option(
         "metrics",
-        "where metrics go: a log, TensorBoard's files, Prometheus when it asks there, or another "
-        "RLX server (default: logging)",
+        "where metrics go: a log, or TensorBoard's files (default: logging)",
         _metric,
-        "logging|tensorboard:DIR|prometheus:HOST:PORT|rlx://HOST:PORT",
+        "logging|tensorboard:DIR",
         many=True,
     ),
     Option("exploit", "ask the agent not to explore or learn", None, sides=("player",)),
@@ -286,12 +282,6 @@ UNIVERSE: Final = (
         texts.AUTH[0].kind,
         "FILE",
         "view_auth",
-    ),
-    Option(
-        "record",
-        "write what goes over both connections of a remote, given by its URL, to this folder",
-        texts.text,
-        "FOLDER",
     ),
     Option(
         "password",

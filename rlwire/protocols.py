@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import functools
 import importlib
 import logging
@@ -27,7 +28,7 @@ from rlwire.options import Option, Side
 from rlwire.transports.address import Address, parse
 
 __all__ = ["PROTOCOLS", "URL", "Protocol", "parse_url", "protocol", "protocols", "resolve"]
-__all__ += ["spoken"]
+__all__ += ["misnamed", "spoken"]
 
 logger = logging.getLogger(__name__)
 
@@ -92,8 +93,10 @@ class Protocol:
         """Return the options of one side."""
         return tuple(option for option in self.options if option.of(side))
 
-    def keywords(self, side: Side, given: list[tuple[str, str]]) -> dict[str, Any]:
-        """Return the keywords that texts become, by the names of its options.
+    def keywords(
+        self, side: Side, given: list[tuple[str, str]], named: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return the keywords that texts become, by the names of its options, with Python's own.
 
         Raises:
             ValueError: there is no such option, or a text is no value of it.
@@ -105,6 +108,7 @@ class Protocol:
             side,
             self.scheme,
             lambda: getattr(self.load(), "TIMEOUTS", None) or _timeouts(),
+            named,
         )
 
 
@@ -238,7 +242,7 @@ class URL:
         return dataclasses.replace(self, **changes)
 
 
-_SCHEME: Final = re.compile(r"([a-z][a-z0-9.-]*)((?:\+[a-z]+)*)://(.*)", re.DOTALL)
+_SCHEME: Final = re.compile(r"([a-z][a-z0-9._-]*)((?:\+[a-z]+)*)://(.*)", re.DOTALL)
 
 
 def parse_url(url: str | URL) -> URL:
@@ -344,11 +348,18 @@ def resolve(
         OSError: a file that the query names cannot be read.
     """
     parsed = parse_url(url)
-    whole = {**parsed.protocol.keywords(side, list(parsed.options)), **options}
+    whole = parsed.protocol.keywords(side, list(parsed.options), options)
     parsed = parsed.replace(options=())
     if side == "server":
         check_server_tls(parsed, whole.get("tls"))
     return parsed, parsed.protocol, whole
+
+
+def misnamed(
+    url: URL, side: Side, named: Mapping[str, Any]
+) -> contextlib.AbstractContextManager[None]:
+    """Return `rlwire.options.misnamed` for a URL."""
+    return texts.misnamed(url.protocol.options, side, url.scheme, named)
 
 
 @contextlib.contextmanager
@@ -395,7 +406,9 @@ def protocol(scheme: str) -> Protocol:
         return record
     if scheme in _registered():
         return _loaded(scheme)
-    raise ValueError(f"there is no protocol {scheme!r}; expected a URL such as {_examples()}")
+    near = difflib.get_close_matches(scheme, [*PROTOCOLS, *_registered()], 1)
+    hint = f"did you mean {near[0]}://? Expected" if near else "expected"
+    raise ValueError(f"there is no protocol {scheme!r}; {hint} a URL such as {_examples()}")
 
 
 def protocols() -> dict[str, Protocol]:

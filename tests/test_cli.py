@@ -11,6 +11,7 @@ import subprocess
 import sys
 import types
 
+import gymnasium
 import pytest
 
 import rlwire
@@ -242,8 +243,7 @@ def test_what_no_proxy_can_do(folder, monkeypatch, capsys, arguments, status, te
         (["my_agents:Agent", "--idle-timeout", "-1"], 2, "positive"),
         (["my_agents:Agent", "--drain", "0"], 2, "positive"),
         (["my_agents:Agent", "--metrics", "tensorboard"], 2, "tensorboard:DIR"),
-        (["my_agents:Agent", "--metrics", "prometheus:"], 2, "prometheus:HOST:PORT"),
-        (["my_agents:Agent", "--metrics", "rlx://localhost:x"], 1, "port"),
+        (["my_agents:Agent", "--metrics", "prometheus:a"], 2, "tensorboard:DIR"),
         (["my_agents:Agent", "--tls-key", "key.pem"], 2, "tls_cert"),
         (["my_agents:Agent", "--tls-cert", "no-such-file.pem"], 1, "no-such-file.pem"),
         (["my_agents:Agent", "rlx+unix:///no/such/folder/socket"], 1, "cannot listen"),
@@ -739,6 +739,8 @@ class TestPlay:
             (["x"], 2, "required: URL"),
             (["x", "rlx://localhost", "--episodes", "0"], 2, "positive"),
             (["x", "rlx://localhost", "--workers", "2"], 2, "a player of rlx:// has no option"),
+            (["x", "rlx://localhost", "--episode-s", "2"], 2, "did you mean '--episodes'?"),
+            (["x", "r_lx://localhost", "--exploit"], 2, "did you mean rlx://"),
             (["x", "rlx://localhost?workers=2"], 2, "a player of rlx:// has no option 'workers'"),
             (["x", "dm-env-rpc://localhost"], 1, "`rlwire.serve(environment, url)` serves it one"),
             (["x", "rlx-ws://localhost"], 1, "rlx-ws:// has no play in Python"),
@@ -751,6 +753,24 @@ class TestPlay:
             returned = left.code
         check_refusal(capsys, returned, status, text)
         assert played == []
+
+    def test_an_environment_that_fails_has_its_traceback_in_the_log(
+        self, tmp_path, monkeypatch, caplog
+    ):
+        (tmp_path / "stuck_worlds.py").write_text(
+            "import gymnasium\n"
+            "class Stuck(gymnasium.Env):\n"
+            "    observation_space = action_space = gymnasium.spaces.Discrete(2)\n"
+            "    def reset(self, *, seed=None, options=None):\n"
+            "        return 0, {}\n"
+            "    def step(self, action):\n"
+            "        raise RuntimeError('the arm is stuck')\n"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        with rlwire.serve(Agent, "rlx://localhost:0") as server:
+            assert main(["play", "stuck_worlds:Stuck", str(server.url)]) == 1
+        failed = [each for each in caplog.records if each.exc_info and each.levelname == "ERROR"]
+        assert ["the arm is stuck" in each.exc_text for each in failed] == [True]
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
     def test_a_signal_ends_it_and_closes_the_environment(self, tmp_path, number):
@@ -770,7 +790,7 @@ class TestPlay:
         assert said == "it is closed\n"
         assert "stopped by a signal" in log
         assert "Traceback" not in log
-        assert process.returncode == 0
+        assert process.returncode == 130  # as of a program that is interrupted in a shell
 
 
 ENDLESS = """
@@ -849,6 +869,23 @@ class RaisingPolicy:
     def __init__(self):
         raise RuntimeError("no\\ncamera")
 """
+
+
+@pytest.mark.parametrize("scheme", ["rlx", "openpi", "rllink"])
+@pytest.mark.parametrize(
+    "thing",
+    [
+        "gym:CartPole-v1",
+        "dm-env-rpc://localhost:9911",
+        "gymnasium.envs.classic_control:CartPoleEnv",
+    ],
+)
+def test_an_environment_is_not_served_where_environments_call(scheme, thing, capsys):
+    url = f"{scheme}://localhost:7001"
+    words = f"{scheme}:// serves {PROTOCOLS[scheme].served}, and {thing} is an environment"
+    check_refusal(capsys, main(["serve", thing, url]), 1, f"{words}: `rlwire play {thing} {url}`")
+    with pytest.raises(TypeError, match="CartPoleEnv is an environment"):
+        rlwire.serve(gymnasium.make("CartPole-v1").unwrapped, url)
 
 
 class TestWhatIsServedIsMadeFirst:

@@ -45,12 +45,18 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_named_tests_exist(page: Path) -> None:
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text("utf-8"))
-    assert [
-        f"{file}::{name}"
-        for file, name in named
-        if f"def {name}(" not in (ROOT / file).read_text("utf-8")
-    ] == []
+    """As pytest takes them: a method with its class."""
+    named = re.findall(r"`(tests/[\w/]+\.py)((?:::\w+)+)`", page.read_text("utf-8"))
+    missing = []
+    for file, names in named:
+        *classes, name = names[2:].split("::")
+        text = (ROOT / file).read_text("utf-8")
+        begins = [f"class {each}\\b" for each in classes] + [
+            f"{'    ' * len(classes)}def {name}\\("
+        ]
+        if not all(re.search(f"^{begin}", text, re.MULTILINE) for begin in begins):
+            missing.append(f"{file}{names}")
+    assert missing == []
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,20 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
+import pettingzoo
 import pytest
 from gymnasium.utils.env_checker import check_env
 
 import rlwire
 from rlwire.environments.remote import ID
-from rlwire.errors import EncodeError, RlwireError
+from rlwire.errors import DeadlineExceeded, EncodeError, PeerError, RlwireError
 
 
 @pytest.fixture
@@ -44,6 +48,9 @@ def test_by_gymnasiums_name(url: str) -> None:
     ("imports", "name"),
     [
         ("gymnasium, rlwire", ID),
+        ("rlwire, gymnasium", ID),
+        ("rlwire, gymnasium", f"rlwire:{ID}"),
+        ("rlwire, gymnasium.envs.registration", ID),
         ("rlwire, gymnasium", f"rlwire.environments.remote:{ID}"),
         ("gymnasium", f"rlwire:{ID}"),
     ],
@@ -54,6 +61,10 @@ def test_it_is_registered(imports: str, name: str) -> None:
         [sys.executable, "-W", "error", "-c", program], check=False, stderr=subprocess.PIPE
     )
     assert b"'nowhere' is no URL" in run.stderr
+
+
+def test_only_public_names_are_listed() -> None:
+    assert dir(rlwire) == sorted(rlwire.__all__)
 
 
 def test_spaces_of_another_environment(url: str) -> None:
@@ -142,3 +153,65 @@ def test_vectors_of_rewarders() -> None:
                 np.testing.assert_array_equal(ours[0], original[0])
         ended = int(original[2].argmax())
         np.testing.assert_array_equal(ours[4]["final_obs"][ended], original[4]["final_obs"][ended])
+
+
+@pytest.mark.parametrize("url", ["perlert", "universe://127.0.0.1:+0", "universe://127.0.0.1:0+0"])
+def test_a_vector_is_refused_at_once_where_a_server_has_one_place(url: str) -> None:
+    """Not after the minute in which a slot could become free."""
+    with rlwire.serve(
+        "gym:CartPole-v1", "perlert://127.0.0.1:0" if url == "perlert" else url
+    ) as server:
+        begun = time.monotonic()
+        with pytest.raises(ValueError, match="has 1 place for environments, not 2"):
+            rlwire.make_vec(server.url, 2)
+        assert time.monotonic() - begun < 20
+
+
+def test_who_waits_for_a_slot_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        rlwire.serve("gym:CartPole-v1", "perlert://127.0.0.1:0") as server,
+        rlwire.make(server.url),
+        pytest.raises(PeerError, match="no slot is open"),
+    ):
+        rlwire.make(server.url, start_timeout=1)
+    waits = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert ["no slot is open" in each.getMessage() for each in waits] == [True]
+
+
+def test_an_answer_that_cannot_come_ends_with_what_it_waits_for() -> None:
+    """Neither the first step, of a reset, nor the second goes on without the other agent."""
+    with rlwire.serve(Pair, "dm-env-rpc://127.0.0.1:0") as server:
+        with (
+            rlwire.make(server.url, answer_timeout=0.5) as one,
+            pytest.raises(DeadlineExceeded, match="waits for other agents"),
+        ):
+            one.reset()
+        one = rlwire.make(server.url, answer_timeout=5, agent="one")
+        other = rlwire.make(server.url, answer_timeout=60, agent="other")
+        with one, other, ThreadPoolExecutor(1) as aside:
+            began = aside.submit(other.reset)
+            one.reset()
+            began.result(60)
+            *_, truncated, info = one.step(0)
+            assert truncated
+            assert "waits for other agents" in info["lost"]
+
+
+class Pair(pettingzoo.ParallelEnv[str, int, int]):
+    """Two agents that see nothing and never end."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "pair"}
+    possible_agents: ClassVar[list[str]] = ["one", "other"]
+
+    def observation_space(self, agent: str) -> Any:
+        return gymnasium.spaces.Discrete(2)
+
+    action_space = observation_space
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = list(self.possible_agents)
+        return dict.fromkeys(self.agents, 0), {name: {} for name in self.agents}
+
+    def step(self, actions: dict[str, int]) -> Any:
+        each = dict.fromkeys(self.agents, False)
+        return dict.fromkeys(self.agents, 0), dict.fromkeys(self.agents, 0.0), each, each, {}

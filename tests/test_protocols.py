@@ -8,6 +8,7 @@ import pytest
 
 from rlwire import protocols
 from rlwire.protocols import PROTOCOLS, URL, parse_url, protocol, resolve
+from rlwire.transports.sockets import Timeouts
 
 
 class TestURL:
@@ -105,6 +106,7 @@ class TestURL:
             (None, "is no URL"),
             ("RLX://localhost", "is no URL"),
             ("http://localhost", "no protocol 'http'; expected a URL such as rlx://localhost:7001"),
+            ("dm_env_rpc://localhost", "did you mean dm-env-rpc://"),
             ("rlx://", "expected 'host:port'"),
             ("rlx://:7001", "expected 'host:port'"),
             ("rlx://localhost:", "expected 'host:port'"),
@@ -162,6 +164,29 @@ class TestOptions:
         monkeypatch.setenv("A_SECRET", "simsim")
         *_, options = resolve("universe://localhost?auth_env=A_SECRET", "client", {})
         assert options == {"auth": "simsim"}
+
+    def test_texts_are_keywords_as_well(self, tmp_path):
+        (tmp_path / "secret").write_text("sesame")
+        url = "dm-env-rpc://h?max_message=1000&answer_timeout=5"
+        named = {"answer_timeout": 2.5, "tls_ca": tmp_path / "ca.pem", "limit": "dims=7"}
+        *_, options = resolve(url, "client", {**named, "auth_file": tmp_path / "secret"})
+        limits, tls = options["limits"], options["tls"]
+        assert (limits.received, limits.dims) == (1000, 7)
+        assert (options["timeouts"].idle, tls.ca, options["auth"]) == (
+            2.5,
+            str(tmp_path / "ca.pem"),
+            "sesame",
+        )
+        whole = {"timeouts": Timeouts(connect=3.0, idle=9.0), "answer_timeout": 4}
+        *_, options = resolve(url, "client", whole)
+        assert (options["timeouts"].connect, options["timeouts"].idle) == (3.0, 4.0)
+        server = {"tls_cert": "c.pem", "tls_key": "k.pem", "accept": ["a", "b"], "tls_ca": None}
+        *_, options = resolve("dm-env-rpc+tls://h", "server", server)
+        assert (options["tls"].cert, options["tls"].key) == ("c.pem", "k.pem")
+        assert options["accepts"] == ["a", "b"]
+        for named in ({"auth": "x", "auth_file": tmp_path / "secret"}, {"max_message": "much"}):
+            with pytest.raises(ValueError, match=r"twice|number"):
+                resolve("dm-env-rpc://h", "client", named)
 
     def test_times_that_are_not_said_stay_the_servers(self):
         *_, options = resolve("universe://localhost?first_timeout=2", "server", {})

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from rlwire import protocol_options
+from rlwire.adapters.doors import check_no_environment
 from rlwire.adapters.serving import BackgroundServer
 from rlwire.protocols import URL
 
@@ -33,11 +34,12 @@ def served(thing: Any, url: URL, options: Mapping[str, Any]) -> BackgroundServer
     """Return the server of a thing with a prefix, not started; None if it has none.
 
     Raises:
-        TypeError: it has none, and an option that only such things have.
+        TypeError: it is an environment; or has none, and an option that only such things have.
         Exception: whatever making it raises.
     """
     prefix, colon, name = thing.partition(":") if isinstance(thing, str) else ("", "", "")
     if not colon or prefix not in SERVED:
+        check_no_environment(thing, url)
         if misplaced := [name for name in _OWN if name in options]:
             raise TypeError(
                 f"{misplaced[0]} is an option of {', '.join(f'{each}:NAME' for each in SERVED)}, "

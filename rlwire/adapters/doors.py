@@ -5,17 +5,19 @@ A door is a protocol's module for `rlwire.protocols.Protocol.parts`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 from rlwire.adapters.websocket import url_of
-from rlwire.environments.driver import maker
+from rlwire.environments.driver import is_environment, maker
+from rlwire.environments.loading import load
 from rlwire.protocols import URL
 from rlwire.transports.tls import ClientSide, ClientTLS
 from rlwire.transports.waits import Waits, drive, drive_async
 
 __all__ = ["Arguments", "by_address", "by_websocket", "calling", "client_tls"]
-__all__ += ["clients", "websocket_url", "with_settings"]
+__all__ += ["check_no_environment", "clients", "websocket_url", "with_settings"]
 
 Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """A client's, by place and by name."""
@@ -93,3 +95,21 @@ def with_settings(thing: Any, settings: Mapping[str, Any] | None) -> Any:
         return thing
     made, make = maker(thing, settings)
     return made if make is None else make
+
+
+def check_no_environment(thing: Any, url: URL) -> None:
+    """Refuse to serve an environment by a protocol in which environments call.
+
+    Raises:
+        TypeError: the thing is an environment, a class of them, or the name of one.
+    """
+    name, found = getattr(thing, "__name__", type(thing).__name__), thing
+    if isinstance(thing, str):
+        name, found = thing, None
+        with contextlib.suppress(Exception):  # which who loads it raises again
+            found = load(thing)
+    if is_environment(found) or name.startswith("gym:") or "://" in name:
+        raise TypeError(
+            f"{url.scheme}:// serves {url.protocol.served}, and {name} is an environment: "
+            f"`rlwire play {name} {url}`, or rlwire.play, takes it to such a server"
+        )

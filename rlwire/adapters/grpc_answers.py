@@ -33,6 +33,9 @@ MESSAGES_WAITING = 16_384
 """Messages of one call that wait while another is answered; with more it ends."""
 
 
+_BESIDE = 128  # bytes that a message takes which waits, beside its own
+
+
 class RefusedCall(Exception):
     """Raised by what admits calls: this one is not answered.
 
@@ -198,8 +201,8 @@ class Answers:
     def _wait(self, call: ServedCall, task: _Task, message: Any) -> Any:
         """Keep a message until those before it are answered."""
         task.waiting.append(message)
-        task.size += len(message)
-        self._waiting += len(message)
+        task.size += len(message) + _BESIDE
+        self._waiting += len(message) + _BESIDE
         most = self._session.max_received
         if len(task.waiting) > MESSAGES_WAITING or self._waiting > most:
             call.why = Status(
@@ -381,8 +384,8 @@ class Answers:
     def _next(self, call: ServedCall, task: _Task) -> Any:
         if task.waiting:
             message = task.waiting.popleft()
-            task.size -= len(message)
-            self._waiting -= len(message)
+            task.size -= len(message) + _BESIDE
+            self._waiting -= len(message) + _BESIDE
             return self._answer(call, task, message)
         if task.ended:
             task.over = True

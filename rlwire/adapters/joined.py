@@ -47,7 +47,8 @@ class Joined(BackgroundServer, Generic[_S]):
         return together
 
     def _details(self) -> str:
-        return f"{len(self.servers)} servers"
+        details = "; ".join(server._details() for server in self.servers)
+        return f"{len(self.servers)} servers: {details}"
 
     def _after_stop(self) -> None:
         """Nothing: each of them has tidied up."""

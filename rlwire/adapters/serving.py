@@ -25,7 +25,6 @@ from rlwire.errors import on_error
 from rlwire.protocols import URL
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, capacity
-from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.interface import Responder, StreamSession
 from rlwire.transports.reception import TLS, Reception
 from rlwire.transports.server import ThreadServer
@@ -81,6 +80,8 @@ class BackgroundServer(ABC):
 
     def __init__(self, where: Address) -> None:
         self._where = where
+        self._last = where  # of the run before this one
+        self._level = logging.INFO  # of the lines that say that it serves
         self._running: Running | None = None
         self._stopping: Stopping | None = None
         self._stopped = threading.Event()
@@ -94,10 +95,14 @@ class BackgroundServer(ABC):
     def __exit__(self, *error: object) -> None:
         self.stop()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}{'' if self._running else ', not running'}>"
+
     @property
     def address(self) -> Address:
-        """Where the server listens; while it runs, with the port that the system chose."""
-        return self._where if self._running is None else self._running.address
+        """Where the server listens, or last did, with the port that the system chose."""
+        running = self._running
+        return self._last if running is None else running.address
 
     @property
     def url(self) -> str:
@@ -140,7 +145,7 @@ class BackgroundServer(ABC):
             raise RuntimeError("the server runs already")
         self._stopped.clear()
         self._running = self._run()
-        logger.info("serving %s, %s", self.url, self._details())
+        logger.log(self._level, "serving %s, %s", self.url, self._details())
         if not self._guarded:
             warn_if_exposed(self.address, self.guards)
         return self
@@ -150,7 +155,7 @@ class BackgroundServer(ABC):
 
         What is at work may end within the grace time. The server can be started again.
         """
-        url = self.url
+        url, self._last = self.url, self.address
         running, self._running = self._running, None
         if running is not None:
             try:
@@ -158,7 +163,7 @@ class BackgroundServer(ABC):
             finally:
                 self._after_stop()
                 self._stopped.set()
-            logger.info("stopped serving %s", url)
+            logger.log(self._level, "stopped serving %s", url)
         stopping = self._stopping
         if stopping is not None:
             stopping.ask()
@@ -335,7 +340,7 @@ class ServerOptions(TypedDict, total=False):
         timeouts: the times of connections.
         max_connections: further ones are refused, with a line in the log; counted in each process.
         max_connections_per_address: the same for those from one address, of IPv6 from one network
-            of 64 bits; unix sockets have no such maximum.
+            of 64 bits; over unix sockets and shared memory for each user but the process's own.
         loop_factory: makes the event loop, where there is one, such as ``uvloop.new_event_loop``.
     """
 
@@ -380,9 +385,6 @@ class Service:
 
     def open(self) -> None:
         """Begin on an event loop, which runs; called before its first connection."""
-
-    def adopted(self, connection: AsyncConnection) -> None:
-        """Take note, on an event loop, of who has come, and has said nothing yet."""
 
     def part(self) -> None:
         """Say good-bye before connections end; on an event loop, in it."""
@@ -490,11 +492,6 @@ class _Looped(LoopServer):
     async def start(self) -> LoopServer:
         self._service.open()
         return await super().start()
-
-    async def _adopt(self, sock: socket.socket, peer: str) -> AsyncConnection:
-        connection = await super()._adopt(sock, peer)
-        self._service.adopted(connection)
-        return connection
 
     async def stop(self, grace: float = 5.0) -> None:
         self._service.part()

@@ -404,6 +404,8 @@ class Callers:
         with on_error(self.close):
             seated = None
             if self.observation_space is None or self.action_space is None:
+                # The caller of this has no other way to learn the port that the system chose.
+                logger.warning("no spaces were given: waiting for a first caller at %s", self.url)
                 seated = self._learn()
             self.fit = fitting(self.observation_space, "the observation")
             places = [Place(self, number) for number in range(self._count)]

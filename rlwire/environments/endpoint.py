@@ -44,6 +44,11 @@ class Endpoint(Protocol):
     render_mode: str | None = None
     nondeterministic: ClassVar[bool] = True
 
+    @property
+    def places(self) -> int | None:
+        """How many endpoints may play at once what the URL names; None for any number."""
+        return None
+
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
         """Ask for a new episode."""
 

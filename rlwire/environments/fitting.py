@@ -21,21 +21,25 @@ Fit: TypeAlias = Callable[[Any], Any]
 """Returns an element of a space; EncodeError says why a value is none."""
 
 
-def fitting(space: Any, what: str) -> Fit:
+def fitting(space: Any, what: str, *, within: bool | None = None) -> Fit:
     """Return what makes elements of a space from values.
 
-    Shapes and kinds of numbers are looked at, and the range of integers that choose something; not
-    whether the numbers of a Box are within its bounds, as Gymnasium's environments do not either.
+    Shapes and kinds of numbers are always checked.
 
     Args:
         space: of Gymnasium's kinds, or dm_env's specs.
         what: what errors call the value.
+        within: True checks that each value is in its space, as of actions. None checks texts and
+            integers that choose something, and not the bounds of a Box: Gymnasium's environments
+            do not keep to them either. False checks neither.
 
     Raises:
         EncodeError: it has no fixed structure.
     """
     tree = tree_of(space, what, "which has no fixed structure")
-    fits = [_leaf(leaf, f"{what}, {leaf.where}" if leaf.keys else what) for leaf in tree.leaves]
+    fits = [
+        _leaf(leaf, f"{what}, {leaf.where}" if leaf.keys else what, within) for leaf in tree.leaves
+    ]
     if tree.lone:
         return fits[0]
     return lambda value: tree.build(
@@ -43,12 +47,13 @@ def fitting(space: Any, what: str) -> Fit:
     )
 
 
-def _leaf(leaf: Leaf, what: str) -> Fit:
+def _leaf(leaf: Leaf, what: str, within: bool | None) -> Fit:
     wanted, shape, lone = leaf.dtype, leaf.shape, leaf.lone
     bounds = np.iinfo(wanted) if wanted.kind in "iu" else None
-    chooses = leaf.text is not None or any(
-        hasattr(leaf.space, name) for name in ("n", "nvec", "num_values")
-    )
+    if within is None:
+        within = leaf.text is not None or any(
+            hasattr(leaf.space, name) for name in ("n", "nvec", "num_values")
+        )
 
     def numbers(value: Any) -> Any:
         if type(value) is np.ndarray and value.dtype == wanted and value.shape == shape:
@@ -60,13 +65,16 @@ def _leaf(leaf: Leaf, what: str) -> Fit:
         if array.dtype.kind not in "buif":
             raise EncodeError(f"{what} must be numbers of shape {shape}, not {quoted(value)}")
         if array.shape != shape:
-            if array.ndim != len(shape) and array.size == 1 == abs(int(np.prod(shape))):
+            if array.ndim != len(shape) and abs(int(np.prod(shape))) == array.size <= 1:
                 array = array.reshape(tuple(map(abs, shape)))
             if array.ndim != len(shape) or any(
                 size not in (-1, have) for size, have in zip(shape, array.shape, strict=True)
             ):
                 raise EncodeError(f"{what} must have shape {shape}, not {array.shape}")
-        if wanted.kind in "bui" and array.dtype.kind == "f" and (array != np.rint(array)).any():
+        # A float over 2**53 may stand for another integer than the one that was written.
+        if (wanted.kind in "bui" and array.dtype.kind == "f") and (
+            (array != np.rint(array)).any() or (abs(array) > 2**53).any()
+        ):
             raise EncodeError(f"{what} must be whole numbers, {wanted}, not {quoted(value)}")
         if (bounds is not None and array.size) and (
             array.min() < bounds.min or array.max() > bounds.max
@@ -79,11 +87,13 @@ def _leaf(leaf: Leaf, what: str) -> Fit:
             value = numbers(value)
             if lone:
                 value = value[()]
-        if chooses and not leaf.contains(value):
+        elif leaf.text is str and not shape and not isinstance(value, str):
+            raise EncodeError(f"{what} must be text, not {quoted(value)}")
+        if within and not leaf.contains(value):
             raise EncodeError(f"{what} must be of {leaf.space}, not {quoted(value)}")
         return value
 
-    return fit if lone or chooses else numbers
+    return fit if lone or within or leaf.text is not None else numbers
 
 
 def plain(value: Any) -> Any:

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from rlwire.codecs import msgpack
 from rlwire.environments.batch import Arguments, Batch, Infos, Shared
-from rlwire.errors import ConnectionClosed, EncodeError, PeerError, on_error, quoted
+from rlwire.environments.infos import sendable
+from rlwire.errors import ConnectionClosed, PeerError, on_error
 from rlwire.transports.forking import of_this_process
 from rlwire.transports.shm import AVAILABLE, ShmSocket
 
@@ -361,7 +362,7 @@ def _work(
                     continue
                 if infos:
                     answer = _MORE + _framed(
-                        [[place, _sendable(info, told)] for place, info in infos]
+                        [[place, sendable(info, told)] for place, info in infos]
                     )
                 else:
                     answer = _DONE
@@ -383,23 +384,3 @@ def _do(batch: Batch, what: bytes, given: Any) -> Any:
 def _fail(there: socket.socket, error: Exception) -> None:
     trace = "".join(traceback.format_exception(error))
     there.sendall(_FAILED + _framed([type(error).__name__, str(error), trace]))
-
-
-def _sendable(info: Mapping[str, Any], told: set[str]) -> dict[str, Any]:
-    """Return an info without what MessagePack cannot carry, which a log names once."""
-    found: dict[str, Any] = {}
-    for key, value in info.items():
-        if value is ...:  # the final observation, which has columns
-            found[key] = None
-        elif isinstance(value, Mapping):
-            found[key] = _sendable(value, told)
-        else:
-            try:
-                msgpack.encode({key: value})
-            except EncodeError as error:
-                if key not in told:
-                    told.add(key)
-                    logger.warning("the info %s is left out: %s", quoted(key), error)
-            else:
-                found[key] = value
-    return found

@@ -20,9 +20,7 @@ with optional("gymnasium", "gym"):
 __all__ = ["ID", "RemoteEnvironment", "Secret", "given_spaces", "spaces_like"]
 
 ID = "rlwire/Remote-v0"
-"""What it is registered as with Gymnasium: `rlwire` does that if Gymnasium was imported before it,
-and this module in any case, so ``gymnasium.make("rlwire.environments.remote:rlwire/Remote-v0")``
-works always."""
+"""What `rlwire` registers it as with Gymnasium, whichever of the two a program imports first."""
 
 if ID not in registry:
     register(ID, entry_point="rlwire:make")

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import json
 import math
-import string
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,11 +30,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.environments.loading import load
-from rlwire.environments.trees import Leaf, tree_of
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded, optional, quoted
+from rlwire.environments.trees import Leaf, text_of, tree_of
+from rlwire.errors import (
+    DecodeError,
+    EncodeError,
+    LimitExceeded,
+    MissingExtra,
+    optional,
+    quoted,
+)
 from rlwire.limits import DEFAULT, Limits
 
-__all__ = ["describe", "gymnasium_space", "named_space", "space_of"]
+__all__ = ["describe", "describe_both", "gymnasium_space", "named_space", "space_of", "spaces_of"]
 
 _DTYPES = {
     name: np.dtype(name)
@@ -44,7 +50,6 @@ _DTYPES = {
         *("float16", "float32", "float64"),
     )
 }
-_TEXT = 2**16  # characters of a text of whose length nothing is said
 _HELD = 20  # bytes that a Box or MultiDiscrete keeps for an element of 8: two bounds, two flags
 
 
@@ -82,7 +87,7 @@ def _nested(value: Any, kinds: Any) -> Any:
 def _leaf_space(leaf: Leaf, kinds: Any) -> Any:
     shape, dtype = leaf.shape, leaf.dtype
     if leaf.text is not None and not shape:
-        return kinds.Text(_TEXT, min_length=0, charset=string.printable)
+        return text_of(None, kinds)
     if leaf.text is not None or str(dtype) not in _DTYPES or any(size < 0 for size in shape):
         raise EncodeError(f"{leaf.space} is no space of Gymnasium", path=leaf.where)
     low, high = leaf.low, leaf.high
@@ -107,6 +112,40 @@ def describe(space: Any) -> dict[str, Any]:
         MissingExtra: Gymnasium is not installed.
     """
     return _described(gymnasium_space(space), _gymnasium(), "$")
+
+
+def describe_both(observation_space: Any, action_space: Any) -> dict[str, Any] | None:
+    """Return an environment's spaces as `spaces_of` reads them, or None: no space is like a spec.
+
+    Raises:
+        EncodeError: a Gymnasium space has no description.
+    """
+    told = {}
+    for which, space in (("observation", observation_space), ("action", action_space)):
+        try:
+            told[which] = describe(space)
+        except MissingExtra:
+            return None
+        except EncodeError as error:
+            if not hasattr(space, "sample"):  # specs of dm_env
+                return None
+            raise EncodeError(f"the {which} space {space} cannot be described: {error}") from None
+    return told
+
+
+def spaces_of(told: Any, limits: Limits = DEFAULT) -> tuple[Any, Any] | None:
+    """Return the observation and the action space that `describe_both` has described; else None.
+
+    Args:
+        told: a peer's: anything.
+        limits: as of `space_of`.
+
+    Raises:
+        DecodeError, LimitExceeded: a description is none, or too large.
+    """
+    if not isinstance(told, Mapping) or not {"observation", "action"} <= told.keys():
+        return None
+    return space_of(told["observation"], limits), space_of(told["action"], limits)
 
 
 def _described(space: Any, kinds: Any, path: str) -> dict[str, Any]:
@@ -134,6 +173,7 @@ def _described(space: Any, kinds: Any, path: str) -> dict[str, Any]:
         return {"multi_discrete": space.nvec.reshape(-1).tolist(), **shape, **_start(space)}
     if isinstance(space, kinds.MultiBinary):
         return {"multi_binary": list(space.n) if isinstance(space.n, tuple) else int(space.n)}
+    space = text_of(space, kinds) or space
     if isinstance(space, kinds.Text):
         text: dict[str, Any] = {"text": space.max_length}
         if space.min_length != 1:

@@ -2,13 +2,15 @@
 
 A tree takes a nested value apart, leaf by leaf, and puts it together again. What a leaf is called
 and how it is written is each protocol's. Spaces without a fixed structure (Sequence, Graph, OneOf)
-have no tree.
+have no tree. A space of strings that is not a Text, such as MiniGrid's MissionSpace, counts as the
+Text that `text_of` returns.
 
 Not here: spaces as JSON (`rlwire.environments.spaces`).
 """
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +19,9 @@ import numpy as np
 
 from rlwire.errors import EncodeError, optional
 
-__all__ = ["Leaf", "Tree", "tree_of"]
+__all__ = ["Leaf", "Tree", "text_of", "tree_of"]
+
+_TEXT = 2**16  # characters of a text of whose length nothing is said
 
 
 @dataclass(frozen=True)
@@ -209,8 +213,9 @@ def _of_space(space: Any, what: str, cannot: str) -> Tree:
         if isinstance(space, spaces.Tuple):
             each = enumerate(space)
             return _Placed([node(child, (*keys, place)) for place, child in each], tuple)
-        if isinstance(space, spaces.Text):
-            return Leaf(space, keys, "", (), np.dtype(str), text=str)
+        text = text_of(space, spaces)
+        if text is not None:
+            return Leaf(text, keys, "", (), np.dtype(str), text=str)
         if isinstance(space, spaces.Discrete):
             low, high = int(space.start), int(space.start) + int(space.n) - 1
             return Leaf(space, keys, "", (), space.dtype, low, high, lone=True)
@@ -229,6 +234,22 @@ def _of_space(space: Any, what: str, cannot: str) -> Tree:
         return Leaf(space, keys, "", tuple(space.shape), space.dtype, *bounds)
 
     return Tree(node(space, ()), what)
+
+
+def text_of(space: Any, kinds: Any) -> Any:
+    """Return the Text that a space of strings is, or None; None itself gives one of any text.
+
+    Args:
+        space: a Gymnasium space, or None.
+        kinds: `gymnasium.spaces`.
+    """
+    if isinstance(space, kinds.Text):
+        return space
+    if space is not None and not (
+        isinstance(space, kinds.Space) and not space.shape and space.dtype == np.dtype(str)
+    ):
+        return None
+    return kinds.Text(_TEXT, min_length=0, charset=string.printable)
 
 
 def _of_spec(spec: Any, what: str, cannot: str) -> Tree:

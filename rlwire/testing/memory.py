@@ -77,7 +77,7 @@ class MemoryConnection:
         """
         event = self._step(self._core.next)
         while event is NOTHING:
-            event = self._step(self._fill)
+            event = self._step(self._core.next if self._core.more else self._fill)
         return event
 
     def exchange(self, event: Any) -> Any:

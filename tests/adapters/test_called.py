@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
+import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -179,6 +182,22 @@ def test_values_of_spaces_arrive(scheme, space, action_space):
     for have, want in zip(given, made, strict=True):
         assert action_space.contains(have)
         np.testing.assert_array_equal(have, want)
+
+
+@pytest.mark.parametrize("scheme", ["rlx", "openpi"])
+def test_who_waits_for_a_first_caller_says_where(scheme):
+    """In a program without a log: the port is the system's choice."""
+    program = (
+        "import rlwire, gymnasium; "
+        f"rlwire.listen('{scheme}://localhost:0', action_space=gymnasium.spaces.Discrete(2))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert re.search(rf" {scheme}://localhost:[1-9]", process.stderr.readline())
+        finally:
+            process.kill()
 
 
 def test_what_the_caller_tells_needs_no_spaces(tmp_path):
@@ -737,3 +756,18 @@ def test_gymnasiums_checker_finds_nothing():
         with aside(play) as came, contextlib.closing(env):
             check_env(env, skip_render_check=True, skip_close_check=True)
         assert came == ["ended"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "named", "unnamed"),
+    [({"joints": 1}, "joints", "must be"), ({"actions": 0.5}, "0.5", "has no")],
+)
+def test_what_is_wrong_with_a_policy_s_actions(answer: Any, named: str, unnamed: str) -> None:
+    class Policy:
+        def infer(self, observation: Any) -> Any:
+            return answer
+
+    with rlwire.serve(Policy(), "openpi://localhost:0") as server:
+        with pytest.raises(RemoteProtocolError, match=named) as caught:
+            rlwire.play("gym:CartPole-v1", server.url, episodes=1)
+        assert unnamed not in str(caught.value)

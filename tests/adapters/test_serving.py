@@ -70,8 +70,10 @@ def test_starting_and_stopping(caplog):
             with server, pytest.raises(RuntimeError, match="runs already"):
                 server.start()
             assert server.wait(0)
+            assert repr(server) == "<Server rlx://127.0.0.1:7, not running>"
         assert server.tidied == count
-        assert server.address.port == 0
+        assert server.address.port == 7  # the one that it had
+        assert server.url == "rlx://127.0.0.1:7"
         assert server.on_loop.grace == 5.0
     assert "serving rlx://127.0.0.1:7, far and wide" in caplog.text
     assert "stopped serving rlx://127.0.0.1:7" in caplog.text

@@ -1,5 +1,5 @@
 /* A viewer over libvncclient: for each byte of its input it takes in what has come for a moment, then
- * writes the screen as R, G, B. Arguments: a port, an encoding, a password or "". */
+ * writes the screen: width and height as ints, then R, G, B. Arguments: a port, an encoding, a password or "". */
 #include <rfb/rfbclient.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +33,8 @@ int main(int argc, char **argv) {
         while ((i = WaitForMessage(client, 100000)) > 0)
             if (!HandleRFBServerMessage(client)) return 4;
         if (i < 0) return 5;
+        fwrite(&client->width, sizeof client->width, 1, stdout);
+        fwrite(&client->height, sizeof client->height, 1, stdout);
         for (i = 0; i < client->width * client->height; i++) fwrite(client->frameBuffer + 4 * i, 1, 3, stdout);
         fflush(stdout);
     }

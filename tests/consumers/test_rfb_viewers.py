@@ -230,33 +230,48 @@ def test_libvncclient_sees_each_frame(snapshot: Path, encoding: str, password: s
     display = Display(WIDTH, HEIGHT, on_input=lambda viewer, event: events.append(event))
     with RfbServer(display, "127.0.0.1:0", auth=password) as server:
         display.show(game(0))
-        process = subprocess.Popen(
-            [str(snapshot), str(server.address.port), encoding, password or ""],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
+        with looking(snapshot, server, encoding, password) as screen:
             for seed in range(1, 5):
                 frame = game(seed)
                 display.show(frame)
-                process.stdin.write(b"x")  # it answers once it has two updates more, or none comes
-                process.stdin.flush()
-
-                def seen(frame: Any = frame) -> bool:
-                    assert process.stdin is not None
-                    assert process.stdout is not None
-                    data = process.stdout.read(frame.size)
-                    assert len(data) == frame.size
-                    if data == frame.tobytes():
-                        return True
-                    process.stdin.write(b"x")
-                    process.stdin.flush()
-                    return False
-
-                wait_for(seen, f"frame {seed}")
+                wait_for(lambda frame=frame: np.array_equal(screen(), frame), f"frame {seed}")
             wait_for(lambda: KeyEvent(0x61, False) in events, "a key")
-        finally:
-            process.communicate()
+
+
+def test_libvncclient_follows_a_new_size(snapshot: Path) -> None:
+    display = Display(WIDTH, HEIGHT)
+    with (
+        RfbServer(display, "127.0.0.1:0") as server,
+        looking(snapshot, server, "tight") as screen,
+    ):
+        for width, height in ((WIDTH, HEIGHT), (250, 180), (400, 300)):
+            frame = game(1, width, height)
+            display.show(frame)
+            wait_for(lambda frame=frame: np.array_equal(screen(), frame), f"{width}x{height}", 30)
+
+
+@contextmanager
+def looking(
+    snapshot: Path, server: RfbServer, encoding: str, password: str | None = None
+) -> Iterator[Callable[[], Any]]:
+    """Run the viewer; what it yields takes in what comes for a moment and returns the screen."""
+    process = subprocess.Popen(
+        [str(snapshot), str(server.address.port), encoding, password or ""],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    written, read = process.stdin, process.stdout
+    assert written is not None
+    assert read is not None
+
+    def screen() -> Any:
+        written.write(b"x")
+        written.flush()
+        width, height = np.frombuffer(read.read(8), np.int32)
+        return np.frombuffer(read.read(3 * width * height), np.uint8).reshape(height, width, 3)
+
+    try:
+        yield screen
+    finally:
+        process.communicate()
     assert process.returncode == 0

@@ -108,7 +108,7 @@ def hear(core: StreamCore, data: bytes, chunk: int, *, talk: bool = True) -> lis
         space[:count] = data[:count]
         data = data[count:]
         note(lambda count=count: core.take(count))
-        while note(core.next):
+        while note(core.next) or core.more:
             pass
         if talk:
             said_by(core)

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import datetime
+import json as standard_json
 import struct
-import zlib
 from typing import Any
 
 import conversations
 import numpy as np
 from PIL import Image
 
-from rlwire.codecs import dm_env_rpc, http2, json, msgpack, perlert, rewarder, rfb, rlx, websocket
+from rlwire import checkpoints
+from rlwire.codecs import (
+    dm_env_rpc,
+    http2,
+    json,
+    msgpack,
+    perlert,
+    rewarder,
+    rfb,
+    rllink,
+    rlx,
+    websocket,
+)
 from rlwire.codecs.http2 import headers as http2_headers
-from rlwire.codecs.msgpack import images as msgpack_images
 from rlwire.codecs.rfb import messages as rfb_messages
 from rlwire.codecs.rfb.clipboard import (
     CAPS,
@@ -25,7 +36,6 @@ from rlwire.codecs.rfb.clipboard import (
 )
 from rlwire.codecs.rfb.encoder import RectangleEncoder
 from rlwire.codecs.websocket import handshake as websocket_handshake
-from rlwire.sessions import calls
 
 FRAME = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
 DEPTH = np.arange(6, dtype=np.uint16).reshape(2, 3)
@@ -261,22 +271,6 @@ def seeds(decoder: str) -> list[bytes]:
             *with_options(range(3), *some),
             *with_options(range(48, 49), *some),
         ]
-    if decoder == "msgpack_images":
-        kinds: tuple[Any, ...] = ("raw", "png", "jpeg", "lz4", "zstd")
-        found = [msgpack_images.encode(np.tile(FRAME, (4, 4, 1)), kind) for kind in kinds]
-        found += [msgpack_images.encode(DEPTH, kind) for kind in ("raw", "lz4", "zstd", "png")]
-        streams = [
-            msgpack_images.pack(
-                msgpack_images.Kind.ZSTD,
-                DEPTH,
-                place=msgpack_images.Place("camera", 2, 1),
-                reference=np.zeros_like(DEPTH),
-            )
-        ]
-        return [
-            *with_options(range(2, 3), *[ext.data for ext in found + streams]),
-            *with_options(range(1, 2), *[msgpack.encode({"image": ext}) for ext in found]),
-        ]
     if decoder == "json":
         texts = [json.encode(value) for value in JSON]
         return with_options(range(0, 48, 5), *texts, b"[NaN, -Infinity, 1e999]")
@@ -350,22 +344,34 @@ def seeds(decoder: str) -> list[bytes]:
             b"\0\3\0\0\0\4\1\0" * 2,
             b"\0\0\0\0" * 3,
         ]
-    if decoder == "calls":
-        large = np.arange(1100, dtype=np.float32).reshape(2, 550)
-        asked = calls.Call(None, "one", 3, ["policy", "op_add"], [large, DEPTH, 1.5], {"n": 2})
-        told = calls.Answer("server", 3, "value", {"w": large}, [["scalar", "loss", 0.5, 3]])
-        ends: list[tuple[int, Any, Any]] = [(0, calls.Client(), asked), (1, calls.Server(), told)]
-        frames = [(first, b"".join(map(bytes, end.send(said)))) for first, end, said in ends]
-        return [
-            *[bytes([first + 2]) + frame for first, frame in frames],
-            *[bytes([first]) + msgpack.encode(list(said)) for first, _, said in ends],
-        ]
     if decoder == "checkpoints":
         state = {"weights": [FRAME, np.float32(0.5)], 1: {"step": 7, "none": None, "two": b"2"}}
         head = {"step": 7, "score": 1.5, "algorithm": "pg", "version": 1, "time": 0.0}
-        body = msgpack.encode(state)
-        head |= {"bytes": len(body), "crc32": zlib.crc32(body)}
-        return [b"\0" + msgpack.encode(head) + body, b"\1" + body]
+        named = msgpack.encode({"a": msgpack.ExtType(2, b"a"), 1: {"two": b"2"}})
+        return [
+            b"\0" + checkpoints._written(state, head),
+            b"\1" + standard_json.dumps(head).encode(),
+            b"\2" + named,
+        ]
+    if decoder == "rllink":
+        columns = np.zeros((3, 2), np.float32), np.zeros(2, int), np.ones(2)
+        one, many = rllink.Episode(*columns), {"a": rllink.Episode(*columns, agent_id="a")}
+        both = rllink.MultiAgentEpisode(many, {"a": np.arange(3)}, 2, id="x")
+        codec = rllink.Codec()
+        files = rllink.SetState(2, None, b"onnx" * 9, b"mlir")
+        plain = [
+            codec.encode(rllink.Ping(True, ("zstd",), "secret")),
+            codec.encode(rllink.Episodes([one.to_state()], 2, 1)),
+            codec.encode(rllink.EpisodesAndGetState([one.to_document()], 2, 1), "json"),
+            codec.encode(rllink.SetState(1, {"w": DEPTH}), "msgpack"),
+            codec.encode(rllink.SetConfig(5, True), "json"),
+            codec.encode(files, "json"),
+        ]
+        return [
+            *with_options(range(1), *[frame[8:] for frame in plain]),
+            *with_options(range(1, 2), codec.encode(files, compression="zstd")[8:]),
+            *with_options(range(3, 4), codec.encode(rllink.Episodes([both.to_state()]))[8:]),
+        ]
     if decoder == "streams":
         return conversations.seeds()
     raise ValueError(decoder)

@@ -109,7 +109,7 @@ class Viewer:
             self.layout = (x, y)
             screens = read(4)[0]
             assert screens == 1
-            assert struct.unpack(">IHHHHI", read(16)) == (0, 0, 0, width, height, 0)
+            assert struct.unpack(">IHHHHI", read(16)) == (1, 0, 0, width, height, 0)
             if y == 0:
                 self.resize(width, height)
             return

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import itertools
 import runpy
+import tracemalloc
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -704,6 +707,55 @@ def test_actions_that_do_not_fit() -> None:
             assert server_in(state).receive(message) == [Step({}, ())]
     (step,) = server_in(RUNNING, check_bounds=False).receive(encode_request(cases["out of bounds"]))
     assert step == Step({"move": 4}, ())
+
+
+# A float32 that stands for 2**25 of them, and messages that have it where no spec bounds it.
+BOMB = bytes.fromhex("0a060a04000000007a0480808010")
+BOMBS = {
+    "step": b"\x1a\x14\x0a\x12\x08\x01\x12\x0e" + BOMB,
+    "create_world": b"\x0a\x15\x0a\x13\x0a\x01a\x12\x0e" + BOMB,
+    "reset": b"\x22\x15\x0a\x13\x0a\x01a\x12\x0e" + BOMB,
+}
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < 200_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_request_is_decoded_once_it_is_known_to_be_allowed() -> None:
+    (bomb,) = decode_request(BOMBS["step"]).actions.values()  # type: ignore[union-attr]
+    assert bomb.nbytes == 2**27
+    for kind, state in (("step", NOT_JOINED), ("reset", NOT_JOINED), ("create_world", NOT_JOINED)):
+        with little_memory():
+            status = refusal(server_in(state), BOMBS[kind])
+        allowed = kind == "create_world"
+        assert status.code == (Code.RESOURCE_EXHAUSTED if allowed else Code.FAILED_PRECONDITION)
+
+
+def test_settings_become_so_much_that_their_bytes_allow() -> None:
+    with pytest.raises(LimitExceeded) as caught:
+        Server().receive(BOMBS["create_world"])
+    assert caught.value.limit == "expanded"
+    assert caught.value.maximum < 2**21
+    some = np.zeros(2**17, np.float32)
+    wire = BOMBS["create_world"].replace(b"\x80\x80\x80\x10", b"\x80\x80\x88\x00")
+    (request,) = Server().receive(wire)
+    assert isinstance(request, CreateWorldRequest)
+    np.testing.assert_array_equal(request.settings["a"], some)
+
+
+def test_what_another_payload_replaces_becomes_nothing() -> None:
+    step = encode_request(StepRequest({1: np.int32(1)}, [1]))
+    for kind in ("create_world", "reset"):
+        server = server_in(RUNNING)
+        with little_memory():
+            assert server.receive(BOMBS[kind] + step) == [Step({"move": 1}, ("count",))]
 
 
 def test_requests_without_a_payload_and_malformed_ones() -> None:

@@ -125,6 +125,11 @@ class ClientBase(waits.Counting):
         return self._address
 
     @property
+    def limits(self) -> Limits:
+        """The maxima for messages."""
+        return self._limits
+
+    @property
     def closed(self) -> bool:
         """Whether there is no connection, or none of use."""
         return self._connection is None or bool(self._connection.closed)

@@ -31,7 +31,7 @@ def server(
     reward: str = "reward",
     discount: str = "discount",
     default_actions: Mapping[str, Any] | None = None,
-    infos: Mapping[str, Any] | None = None,
+    infos: bool = True,
     keep_abandoned: bool = False,
     **options: Any,
 ) -> DmEnvRpcServer:

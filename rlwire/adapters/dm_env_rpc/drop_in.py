@@ -15,6 +15,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from rlwire.codecs.dm_env_rpc import (
     AnyMessage,
     ProtoArray,
@@ -34,6 +36,9 @@ logger = logging.getLogger(__name__)
 _LIMITS = Limits(message=2**31, expanded=2**40, string=2**31)
 
 _MESSAGES = (AnyMessage, ProtoArray)
+
+# Payloads that are one field of bytes: the package views them, so there is nothing to decode.
+_BYTES = {"int8s": np.dtype(np.int8), "uint8s": np.dtype(np.uint8)}
 
 _originals: list[tuple[Any, str, Any]] = []
 
@@ -74,7 +79,11 @@ def install(*, transport: bool = False) -> None:
             f"version 1.1"
         )
     _replace(tensor_utils, "pack_tensor", _pack_tensor(tensor_utils.pack_tensor, dm_env_rpc_pb2))
-    _replace(tensor_utils, "unpack_tensor", _unpack_tensor(tensor_utils.unpack_tensor))
+    _replace(
+        tensor_utils,
+        "unpack_tensor",
+        _unpack_tensor(tensor_utils.unpack_tensor, tensor_utils.reshape_array),
+    )
     for name in names[:2]:
         packer = getattr(tensor_utils, name)
         _replace(packer, "pack", _pack(packer.pack))
@@ -111,9 +120,14 @@ def _pack_tensor(original: Callable[..., Any], pb2: Any) -> Callable[..., Any]:
     return pack_tensor
 
 
-def _unpack_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
+def _unpack_tensor(original: Callable[..., Any], reshape: Callable[..., Any]) -> Callable[..., Any]:
     def unpack_tensor(tensor_proto: Any) -> Any:
         try:
+            payload = tensor_proto.WhichOneof("payload")
+            if payload in _BYTES:
+                array = np.frombuffer(getattr(tensor_proto, payload).array, _BYTES[payload])
+                if array.size != 1:
+                    return reshape(array, tensor_proto.shape)
             value = decode_tensor(tensor_proto.SerializeToString(), limits=_LIMITS)
         except (RlwireError, TypeError, AttributeError):
             return original(tensor_proto)

@@ -1,6 +1,7 @@
 """`DmEnvRpcEndpoint`: a joined agent of a dm_env_rpc server as an `Endpoint`.
 
-The spaces are those of the server's specs; what a spec cannot tell is decided so:
+A server of ours tells its spaces. Otherwise they are those of its specs; what a spec cannot tell is
+decided so:
 
 - a lone observation or action called ``observation`` or ``action`` is the space itself, else the
   names are the keys of a Dict, nested at periods; keys that count from 0 are those of a Tuple;
@@ -13,7 +14,6 @@ Not here: connections and requests (`rlwire.adapters.dm_env_rpc.client`).
 from __future__ import annotations
 
 import logging
-import string
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from rlwire.adapters.dm_env_rpc.client import Client
 from rlwire.adapters.dm_env_rpc.pending import Pending
-from rlwire.adapters.dm_env_rpc.spaces import INFO, Structure, structure_of
+from rlwire.adapters.dm_env_rpc.spaces import INFO, WHOLE, Structure, structure_of, told_in
 from rlwire.adapters.dm_env_rpc.status import StatusError
 from rlwire.codecs.dm_env_rpc import (
     DataType,
@@ -34,7 +34,9 @@ from rlwire.codecs.dm_env_rpc import (
     numpy_dtype,
     unflatten,
 )
+from rlwire.codecs.msgpack import Decoder
 from rlwire.environments.endpoint import Endpoint, Outcome
+from rlwire.environments.trees import text_of
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -43,6 +45,7 @@ from rlwire.errors import (
     RemoteProtocolError,
     on_error,
     optional,
+    quoted,
 )
 from rlwire.sessions.dm_env_rpc import State
 from rlwire.transports.address import AddressLike
@@ -58,7 +61,6 @@ logger = logging.getLogger(__name__)
 _RUNNING = EnvironmentStateType.RUNNING
 _TERMINATED = EnvironmentStateType.TERMINATED
 _LOST = (ConnectionClosed, DeadlineExceeded, OSError)
-_TEXT = 2**16  # characters that a Text space allows, of which a spec says nothing
 
 
 class DmEnvRpcEndpoint(Endpoint):
@@ -67,8 +69,9 @@ class DmEnvRpcEndpoint(Endpoint):
     The reward is the observation ``reward``, 0 where there is none, and ``discount`` is not among
     the observations either; ``info["discount"]`` has it where it is not what Gymnasium's flags say:
     0 when terminated, else 1. A reward or discount that is more than a number (an array, or names
-    such as ``reward.speed``) is in the info as a whole, and Gymnasium's reward is 0. Observations
-    ``rlwire.info.NAME`` are entries of the info. A seed, and options, go into the settings of a
+    such as ``reward.speed``) is in the info as a whole, and Gymnasium's reward is 0. The rest of
+    the info is the environment's own, arrays included, if the server is rlwire's: the protocol has
+    no field for it, so other servers send none. A seed, and options, go into the settings of a
     reset.
 
     Args:
@@ -114,6 +117,7 @@ class DmEnvRpcEndpoint(Endpoint):
         reconnect: Backoff | None = None,
         **options: Any,
     ) -> None:
+        options["metadata"] = (*options.get("metadata", ()), WHOLE)
         self.client = Client(address, copy=copy or None, **options)
         self._backoff = reconnect
         self._created = False
@@ -134,22 +138,25 @@ class DmEnvRpcEndpoint(Endpoint):
             self._reward = _Signal(reward, observations)
             self._discount = _Signal(discount, observations)
             signals = [*self._reward.names, *self._discount.names]
+            self._told = next((name for name in observations if name.startswith(INFO)), None)
             shown = {
                 name: spec
                 for name, spec in observations.items()
-                if name not in signals and not name.startswith(f"{INFO}.")
+                if name not in signals and name != self._told
             }
-            # A server of ours tells entries of its info so.
-            self._infos = [name for name in observations if name.startswith(f"{INFO}.")]
+            told = told_in(self._told, self.client.limits) if self._told else None
             if observation_space is None:
-                observation_space = space_of_specs(shown, "observation")
+                observation_space = told[0] if told else space_of_specs(shown, "observation")
             actions = {each.name: each for each in specs.actions.values()}
             if action_space is None:
-                action_space = space_of_specs(actions, "action")
+                action_space = told[1] if told else space_of_specs(actions, "action")
             seen = _structure(observation_space, shown, "observation", partial=True)
             self._actions = _structure(action_space, actions, "action", partial=False)
             self._observations = seen
-            self._requested = (*seen.names, *signals, *self._infos)
+            self._requested = (*seen.names, *signals)
+            self._decode = Decoder(
+                limits=self.client.limits, copy=True, strict_map_key=False
+            ).decode
             self._alone = _as_it_comes(observation_space, seen)
         self.observation_space, self.action_space = observation_space, action_space
         self.reward_space, self.discount_space = self._reward.space, self._discount.space
@@ -244,6 +251,9 @@ class DmEnvRpcEndpoint(Endpoint):
         if self._lost is None:
             try:
                 return self._first()
+            except DeadlineExceeded as error:  # another attempt would only wait as long
+                self._lost = str(error)
+                raise
             except _LOST as error:
                 logger.info("%s: lost between episodes: %s", self.client.address, error)
         if self.client.reconnect(self._backoff) != self._specs:
@@ -271,13 +281,24 @@ class DmEnvRpcEndpoint(Endpoint):
     def _answer(self) -> tuple[Any, dict[str, Any]]:
         pending = self._pending
         assert pending is not None
-        result = pending.result()
+        try:
+            result = pending.result()
+        except DeadlineExceeded as error:
+            raise DeadlineExceeded(
+                f"{error}: the environment takes longer than answer_timeout, or its step waits for "
+                f"other agents, which have to join, reset and step as well"
+            ) from error
         self._pending = None
         return result.state, result.observations
 
     def _info(self, seen: dict[str, Any]) -> dict[str, Any]:
-        names = self._infos
-        return unflatten({name[len(INFO) + 1 :]: seen[name] for name in names}) if names else {}
+        told = None if self._told is None else seen.get(self._told)
+        if told is None:
+            return {}
+        info = self._decode(told)
+        if not isinstance(info, dict):
+            raise RemoteProtocolError(f"{self.client.address}: an info is {quoted(info)}")
+        return info
 
     def _observation(self, seen: dict[str, Any]) -> Any:
         if self._alone is not None:
@@ -415,7 +436,7 @@ def _leaf(spec: TensorSpec, what: str) -> Any:
             f"{what}_space=, a Dict without it"
         )
     if spec.dtype == DataType.STRING:
-        return spaces.Text(_TEXT, min_length=0, charset=string.printable)
+        return text_of(None, spaces)
     dtype = numpy_dtype(spec.dtype)  # raises for messages
     if dtype.kind == "b":
         return spaces.Box(0, 1, shape, np.bool_)

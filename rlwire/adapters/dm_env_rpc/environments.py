@@ -11,14 +11,16 @@
 |             | sequence's first step                   |                                         |
 | TERMINATED  | the last step, with discount 0          | terminated                              |
 | INTERRUPTED | the last step, with another discount    | truncated                               |
-| ``info``    |                                         | what `infos` names, as observations     |
-|             |                                         | ``rlwire.info.NAME``                    |
+| ``info``    |                                         | for `rlwire.make` alone: an observation |
+|             |                                         | that no other client is told of         |
 
 Not here: a world in which agents meet (`rlwire.adapters.dm_env_rpc.shared`).
 """
 
 from __future__ import annotations
 
+import copy
+import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -29,19 +31,25 @@ import numpy as np
 from rlwire.adapters.dm_env_rpc.factories import Maker, Start
 from rlwire.adapters.dm_env_rpc.properties import Properties
 from rlwire.adapters.dm_env_rpc.protocols import Refusal
-from rlwire.adapters.dm_env_rpc.spaces import INFO, Structure, of_number, structure_of
+from rlwire.adapters.dm_env_rpc.spaces import Structure, of_number, structure_of, told_spec
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
     EnvironmentStateType,
+    InformedResult,
     Settings,
     StepResult,
     check_bounds,
 )
 from rlwire.environments.driver import Driven, check_alone, driver_of
+from rlwire.environments.infos import encode_info
 from rlwire.errors import EncodeError, on_error
 from rlwire.sessions.dm_env_rpc import Code
 
 __all__ = ["EnvironmentWorld", "EnvironmentWorlds", "Names"]
+
+logger = logging.getLogger(__name__)
+
+_said: set[str] = set()  # the environments of which the log says that infos are lost
 
 _RUNNING = EnvironmentStateType.RUNNING
 _TERMINATED = EnvironmentStateType.TERMINATED
@@ -95,8 +103,8 @@ class EnvironmentWorld:
         names: what observations, actions, reward and discount are called.
         default_actions: by name, what is done when a step leaves an action out. An action without
             a default must be in every step.
-        infos: spaces by the names of entries of Gymnasium's info, such as an action mask's. They
-            are observations ``rlwire.info.NAME``; one that is not there is the nearest to zero.
+        infos: whether Gymnasium's infos are sent to clients that can read them: `rlwire.make` and
+            what stands on it. False saves the bytes of infos that nobody reads.
         accepts: the settings that clients may give, by default none: an argument can be a path, a
             URL or a size. A name covers what nests in it: ``task`` covers ``task.size``.
 
@@ -118,7 +126,7 @@ class EnvironmentWorld:
         agents: int = 1,
         names: Names | None = None,
         default_actions: Mapping[str, Any] | None = None,
-        infos: Mapping[str, Any] | None = None,
+        infos: bool = True,
         accepts: Collection[str] = (),
     ) -> None:
         maker = make_environment
@@ -128,7 +136,7 @@ class EnvironmentWorld:
         self._agents = agents if self._owned else 1
         self._names = names or Names()
         self._defaults = dict(default_actions or {})
-        self._infos = dict(infos or {})
+        self._infos = infos
         self._lock = threading.Lock()
         self._joined = 0
         self._closed = False
@@ -273,7 +281,7 @@ class View:
         self,
         driven: Driven,
         names: Names,
-        infos: Mapping[str, Any],
+        infos: bool,
         default_actions: Mapping[str, Any],
     ) -> None:
         self._driven = driven
@@ -283,12 +291,13 @@ class View:
         self._actions = structure_of(driven.action_space, "action", names.action)
         self._reward = _signal(driven.reward_space, "reward", names.reward)
         self._discount = _signal(driven.discount_space, "discount", names.discount, 0.0, 1.0)
-        self._infos = {
-            name: structure_of(space, f"info {name!r}", "", f"{INFO}.{name}")
-            for name, space in infos.items()
-        }
+        # dm_env has no infos: what its driver says there is the reward and the discount.
+        self._infos = infos and driven.discount_space is None
+        self._dropped: set[str] = set()
+        self._told = told_spec(driven.observation_space, driven.action_space)
+        self._unasked: tuple[int, ...] = ()
         observations = list(self._observations.specs)
-        for extra in (self._reward, self._discount, *self._infos.values()):
+        for extra in (self._reward, self._discount):
             if extra is None:
                 continue
             for name in extra.names:
@@ -308,6 +317,15 @@ class View:
         )
         self._needed = self._actions.names
         self._defaults = _defaults(self._actions, default_actions)
+
+    def whole(self) -> View:
+        """Return this view for an `rlwire.make`: `specs` tell the spaces, and infos are sent."""
+        view = copy.copy(self)
+        observations = dict(self.specs.observations)
+        uid = len(observations) + 1
+        view._unasked = (uid,)
+        view.specs = ActionObservationSpecs(self.specs.actions, {**observations, uid: self._told})
+        return view
 
     def begin(self, start: Start) -> StepResult:
         """Reset the environment; return what the agent is told."""
@@ -357,10 +375,26 @@ class View:
             observations.update(self._reward.flatten(reward))
         if discount is not None and self._discount is not None:
             observations.update(self._discount.flatten(discount))
-        for name, structure in self._infos.items():
-            told = structure.flatten(info[name]) if name in info else structure.fill(0.0)
-            observations.update(told)
+        if info and self._infos:
+            if self._unasked:
+                observations[self._told.name] = np.frombuffer(
+                    encode_info(info, self._dropped), np.uint8
+                )
+                return InformedResult(state, observations, self._unasked)
+            self._say_lost(info)
         return StepResult(state, observations)
+
+    def _say_lost(self, info: Mapping[str, Any]) -> None:
+        """Say in the log that an info is not sent: once for each kind of environment."""
+        name = self._driven.name
+        if name not in _said:
+            _said.add(name)
+            logger.warning(
+                "%s: the info (%s) is not sent to clients other than rlwire.make, dm_env_rpc has "
+                "no field for it; put what they need into the observations",
+                name,
+                ", ".join(map(str, info)),
+            )
 
 
 def _signal(
@@ -400,7 +434,18 @@ class _Agent:
         self._own = own
         self._start = start
         self._resets = world._resets
-        self._view = world.view(environment.driven)
+        self._is_whole = False
+        self._see()
+
+    def _see(self) -> None:
+        view = self._world.view(self._environment.driven)
+        self._view = view.whole() if self._is_whole else view
+        self.specs = self._view.specs
+
+    def whole(self) -> None:
+        """Tell the spaces, and send infos: the client is one of ours."""
+        self._is_whole = True
+        self._view = self._view.whole()
         self.specs = self._view.specs
 
     def reset(self, settings: Settings) -> None:
@@ -413,8 +458,7 @@ class _Agent:
         wanted = {**world._settings, **own}
         if not _same(wanted, self._environment.made_with):
             self._environment = world._remake(self._environment, wanted)
-            self._view = world.view(self._environment.driven)
-            self.specs = self._view.specs
+            self._see()
         self._own, self._start, self._resets = own, start, world._resets
 
     def begin(self) -> StepResult:
@@ -467,7 +511,7 @@ class EnvironmentWorlds:
         agents: int = 1,
         names: Names | None = None,
         default_actions: Mapping[str, Any] | None = None,
-        infos: Mapping[str, Any] | None = None,
+        infos: bool = True,
         accepts: Collection[str] = (),
     ) -> None:
         self._maker = Maker(make_environment, accepts)

@@ -42,7 +42,8 @@ from rlwire.codecs.dm_env_rpc import (
     numpy_dtype,
 )
 from rlwire.errors import EncodeError, RemoteProtocolError, quoted
-from rlwire.sessions.dm_env_rpc import Code
+from rlwire.limits import DEFAULT
+from rlwire.sessions.dm_env_rpc import Code, without_spec
 from rlwire.transports.waits import Asyncio, Blocking, Client, Waits, driven
 
 __all__ = [
@@ -236,7 +237,8 @@ class PropertyService:
         of_world = getattr(world, "properties", None)
         if of_world is not None:
             layers.insert(0, of_world)
-        request = decode_property_request(message)
+        limits = without_spec(DEFAULT, len(message.value))
+        request = decode_property_request(message, limits=limits)
         if request is None:
             raise Refusal(Code.INVALID_ARGUMENT, "the property request has no payload")
         return encode_property_response(_answer(request, layers))

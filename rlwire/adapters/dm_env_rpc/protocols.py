@@ -18,7 +18,7 @@ from rlwire.codecs.dm_env_rpc.values import (
     Status,
     StepResult,
 )
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded, for_peer
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RlwireError, for_peer
 from rlwire.sessions.dm_env_rpc.states import Code
 from rlwire.transports.seldom_log import Log
 
@@ -40,8 +40,11 @@ class AgentEnvironment(Protocol):
     """One joined connection's view of a world. Called by one thread at a time.
 
     It may have a method ``request(names)``, which is told before a step which observations the
-    agent will see, so that no others need be made. `begin` and `step` may return a
-    `concurrent.futures.Future` of the result, where agents wait for each other: see `World`.
+    agent will see, so that no others need be made. It may have a method ``whole()``, which is
+    called once it has joined if the client is `rlwire.make`: `specs` and results may then have what
+    only that reads, see `rlwire.adapters.dm_env_rpc.environments.View.whole`. `begin` and `step`
+    may return a `concurrent.futures.Future` of the result, where agents wait for each other: see
+    `World`.
 
     Attributes:
         specs: what the agent may do and see.
@@ -167,10 +170,15 @@ def _fit(text: str) -> str:
 
 
 def report(log: Log, peer: object, what: str, error: BaseException) -> Status:
-    """Log an exception and return its `status_of`."""
+    """Log an exception, with its traceback if it is of the world's code; return its `status_of`.
+
+    Outside of steps, a type of exception with a `Code` of its own refuses the request.
+    """
     status = status_of(what, error)
-    level = logging.ERROR if status.code == Code.INTERNAL else logging.WARNING
-    log.log(level, "%s: %s", peer, status.message)
-    if not isinstance(error, Refusal):
+    failed = status.code == Code.INTERNAL or (what == "step" and not isinstance(error, Refusal))
+    own = failed and not isinstance(error, RlwireError)
+    level = logging.ERROR if own or status.code == Code.INTERNAL else logging.WARNING
+    log.log(level, "%s: %s", peer, status.message, exc_info=error if own else None)
+    if not own and not isinstance(error, Refusal):
         log.debug("%s: traceback of the error", peer, exc_info=error)
     return status

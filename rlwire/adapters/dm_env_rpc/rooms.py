@@ -19,6 +19,7 @@ Not here: which worlds there are, and connections; `rlwire.adapters.dm_env_rpc.w
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import threading
@@ -127,6 +128,13 @@ class Member:
         with self.turn:
             self._check()
             self._agent.reset(settings)
+
+    def whole(self) -> None:
+        """Tell the agent that its client is one of ours."""
+        whole = getattr(self._agent, "whole", None)
+        if whole is not None:
+            with self.turn:
+                whole()
 
     def close(self) -> None:
         """Tell the agent that it has left, once; its errors are only logged."""
@@ -397,7 +405,7 @@ class Room:
             if result is not None:
                 ends = member.untold or (resets and member.running)
                 if ends and result.state == _RUNNING:
-                    result = StepResult(_INTERRUPTED, result.observations)
+                    result = dataclasses.replace(result, state=_INTERRUPTED)
                 member.was_running = member.running or member.untold
                 member.running = result.state == _RUNNING
                 member.untold = False

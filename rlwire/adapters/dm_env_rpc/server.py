@@ -23,6 +23,7 @@ from rlwire.adapters.dm_env_rpc.security import (
     http2_context,
     warn_of_plain_token,
 )
+from rlwire.adapters.dm_env_rpc.spaces import WHOLE
 from rlwire.adapters.dm_env_rpc.worlds import Extension, Host, World, WorldFactory, Worlds
 from rlwire.adapters.grpc_answers import Answers, RefusedCall
 from rlwire.adapters.serving import Service, StreamOptions, StreamServer
@@ -228,14 +229,16 @@ class _Calls(Service):
             why = "the token is wrong" if sent else "a token is needed, and none was sent"
             log.warning("%s: refused, %s", peer, why)
             raise RefusedCall(Status("UNAUTHENTICATED", why))
-        address = "" if "#" in peer else peer.rpartition(":")[0].strip("[]")
+        _, unix, user = peer.rpartition("#")
+        address = user.partition(" ")[2] if unix else peer.rpartition(":")[0].strip("[]")
         try:
             self.admission.enter(address)
         except LimitExceeded as error:
             log.warning("%s: refused, %s", peer, error)
             words = for_peer(error, "the server")
             raise RefusedCall(Status("RESOURCE_EXHAUSTED", words)) from None
-        guest = _Guest(self.server.worlds, peer, self.extensions)
+        whole = WHOLE in call.metadata
+        guest = _Guest(self.server.worlds, peer, self.extensions, whole)
         guest.leave = partial(self.admission.leave, address)
         return dm_env_rpc.Server(**self.session_options), guest
 

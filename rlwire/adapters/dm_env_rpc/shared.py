@@ -59,7 +59,7 @@ class SharedWorld:
         *,
         names: Names | None = None,
         default_actions: Mapping[str, Any] | None = None,
-        infos: Mapping[str, Any] | None = None,
+        infos: bool = True,
         accepts: Collection[str] = (),
     ) -> None:
         others = [name for name in accepts if name.partition(".")[0] != "options"]
@@ -70,9 +70,10 @@ class SharedWorld:
             )
         self._maker = Maker(make_environment, accepts)
         self.accepts = frozenset((*self._maker.accepts, "agent"))
-        self._view_options = names or Names(), dict(infos or {}), dict(default_actions or {})
+        self._view_options = names or Names(), infos, dict(default_actions or {})
         self._driven: Driven | None = None
-        self._views: dict[str, View] = {}
+        self._own_views: dict[str, View] = {}
+        self._views: dict[str, View] = {}  # as who has joined sees it
         self._keys: dict[str, Any] = {}  # the environment's own, of names
         self._joined: dict[str, _Agent] = {}
         self._playing: dict[str, Any] = {}  # and what each has seen last
@@ -97,10 +98,11 @@ class SharedWorld:
             if not driven.agents:
                 raise TypeError(f"{driven.name} has no several agents")
             self._keys = {str(key): key for key in driven.agents}
-            self._views = {
+            self._own_views = {
                 name: View(_Side(driven, key), *self._view_options)
                 for name, key in self._keys.items()
             }
+            self._views = dict(self._own_views)
         self._driven = driven
         return driven
 
@@ -127,6 +129,7 @@ class SharedWorld:
             )
         self.take(own)
         name = free[0] if wanted is None else str(wanted)
+        self._views[name] = self._own_views[name]
         agent = self._joined[name] = _Agent(self, name, self._views[name])
         return agent
 
@@ -290,6 +293,11 @@ class _Agent:
     def __init__(self, world: SharedWorld, name: str, view: View) -> None:
         self._world = world
         self._name = name
+        self.specs = view.specs
+
+    def whole(self) -> None:
+        """Tell the spaces, and send infos: the client is one of ours."""
+        view = self._world._views[self._name] = self._world._own_views[self._name].whole()
         self.specs = view.specs
 
     def reset(self, settings: Settings) -> None:

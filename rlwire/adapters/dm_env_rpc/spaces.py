@@ -15,6 +15,7 @@ Not here: environments, and what is in a space (`rlwire.environments.trees`).
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,19 +25,30 @@ import numpy as np
 
 from rlwire.codecs.casting import cast
 from rlwire.codecs.dm_env_rpc import DataType, TensorSpec, bounds, make_spec, unflatten
+from rlwire.environments.spaces import describe_both, spaces_of
 from rlwire.environments.trees import Leaf, Tree, tree_of
-from rlwire.errors import EncodeError
+from rlwire.errors import DecodeError, EncodeError, RlwireError, quoted
+from rlwire.limits import Limits
 
 __all__ = [
     "INFO",
+    "WHOLE",
     "Structure",
     "Tensor",
     "of_number",
     "structure_of",
+    "told_in",
+    "told_spec",
 ]
 
-INFO = "rlwire.info"
-"""How the observations are called that are Gymnasium's info, before a period and its entry."""
+WHOLE = "rlwire-whole", "1"
+"""gRPC metadata of an `rlwire.make`: its server tells it the spaces and sends it infos. Other
+servers pass over it, and rlwire's own says nothing more to other clients."""
+
+INFO = "rlwire.info "
+"""How the name of an observation begins that only `rlwire.make` is told. The rest of the name is
+the spaces as JSON, as `describe_both` returns them. The value is the info as MessagePack, which is
+sent without a request in steps that have an info."""
 
 _CANNOT = "which dm_env_rpc cannot describe"
 
@@ -57,6 +69,30 @@ _WIRE: dict[tuple[str, int], np.dtype[Any]] = {
 """Kind and size of a dtype, and the payload's that carries it."""
 
 Convert = Callable[[Any], Any]
+
+
+def told_spec(observation_space: Any, action_space: Any) -> TensorSpec:
+    """Return the spec of the observation that `INFO` is about.
+
+    Raises:
+        EncodeError: a Gymnasium space has no description.
+    """
+    told = describe_both(observation_space, action_space)
+    return make_spec(INFO + json.dumps(told, separators=(",", ":")), (-1,), np.dtype(np.uint8))
+
+
+def told_in(name: str, limits: Limits) -> tuple[Any, Any] | None:
+    """Return the spaces in the name of the observation that `INFO` is about, None if it has none.
+
+    Raises:
+        DecodeError, LimitExceeded: a description is none, or too large.
+    """
+    try:
+        return spaces_of(json.loads(name[len(INFO) :]), limits)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, RlwireError):
+            raise
+        raise DecodeError(f"an observation's name tells no spaces: {quoted(name)}") from None
 
 
 @dataclass(frozen=True)

@@ -263,6 +263,7 @@ class Host:
         worlds: the server's.
         peer: who is at the other end, for the log.
         extensions: what answers extension requests, by type URL; its last part decides.
+        whole: whether the client is one of ours, which reads spaces and infos besides.
     """
 
     __slots__ = (
@@ -273,6 +274,7 @@ class Host:
         "_member",
         "_name",
         "_peer",
+        "_whole",
         "_worlds",
     )
 
@@ -281,9 +283,11 @@ class Host:
         worlds: Worlds,
         peer: object = "",
         extensions: Mapping[str, Extension] | None = None,
+        whole: bool = False,
     ) -> None:
         self._worlds = worlds
         self._peer = peer
+        self._whole = whole
         self._extensions = {
             url.rpartition("/")[2]: extension for url, extension in (extensions or {}).items()
         }
@@ -360,6 +364,9 @@ class Host:
                 Code.FAILED_PRECONDITION, f"already joined to {self._member.room}; leave it first"
             )
         member = self._worlds._join(request.world_name, request.settings, self._peer)
+        if self._whole:
+            with on_error(lambda: self._worlds._leave(member)):
+                member.whole()
         self._worlds.log.info("%s: joined %s", self._peer, member.room)
         self._member, self._name = member, request.world_name
         if self._closed:

@@ -7,6 +7,7 @@ episodes (`rlwire.adapters.perlert.endpoint`).
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 import secrets
 from collections import deque
@@ -17,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlwire.adapters.perlert.spaces import OURS, TOLD
+from rlwire.adapters.perlert.spaces import OURS, ToldSpaces
 from rlwire.codecs import perlert
 from rlwire.codecs.perlert import AgentSlot
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError, quoted
@@ -41,6 +42,8 @@ from rlwire.transports.datagram_cipher import DatagramCipher
 from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, driven
 
 __all__ = ["AsyncClient", "Client", "describe"]
+
+logger = logging.getLogger(__name__)
 
 _MESSAGES = 100
 _LOOK_AGAIN = 0.5
@@ -74,7 +77,7 @@ class ClientBase(waits.Counting):
 
     Attributes:
         messages: the newest 100 texts of the server to those in the lobby.
-        told: what a server of ours told of the spaces of the slot, for `read_spaces`; else "".
+        told: what a server of ours told of the spaces of the slot.
 
     Raises:
         ValueError: an argument makes no sense.
@@ -109,7 +112,7 @@ class ClientBase(waits.Counting):
             "local": local,
         }
         self.messages: deque[str] = deque(maxlen=_MESSAGES)
-        self.told = ""
+        self.told = ToldSpaces()
         self._open_session: ClientSession | None = None
         self._frames: deque[Frame] = deque()
         self._informed = False
@@ -284,6 +287,7 @@ class ClientBase(waits.Counting):
             LocalProtocolError: a run goes on.
         """
         until = inf if wait is None else monotonic() + wait
+        told = False
         while True:
             error: PeerError | None = None
             if key is None:
@@ -302,6 +306,9 @@ class ClientBase(waits.Counting):
             left = until - monotonic()
             if left <= 0:
                 raise error
+            if not told:
+                logger.warning("%s; waiting up to %.0f s for one", error, left)
+                told = True
             pause = monotonic() + min(left, _LOOK_AGAIN)
             while (left := pause - monotonic()) > 0:
                 yield from self._wait(left)
@@ -449,9 +456,7 @@ class ClientBase(waits.Counting):
                 self._told = False
                 self._frames.clear()
             elif kind is Message:
-                if event.text.startswith(TOLD):
-                    self.told = event.text
-                else:
+                if not self.told.take(event.text):
                     self.messages.append(event.text)
             elif kind is GaveUp:
                 self._gave_up = event

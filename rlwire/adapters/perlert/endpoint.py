@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 from rlwire.adapters.perlert.client import Client
-from rlwire.adapters.perlert.spaces import SpaceText, read_spaces
+from rlwire.adapters.perlert.spaces import SpaceText
 from rlwire.codecs import perlert
 from rlwire.environments.endpoint import Endpoint, Outcome
 from rlwire.errors import (
@@ -33,7 +33,7 @@ from rlwire.transports.address import AddressLike
 __all__ = ["PerlertEndpoint"]
 
 _PLAYING = (State.STARTING, State.ROLLOUT)
-_ASKED = 3  # times that a server may take to tell the spaces: datagrams get lost
+_ASKED = 3  # times that a server may take to tell a part of the spaces: datagrams get lost
 
 
 class PerlertEndpoint(Endpoint):
@@ -48,7 +48,8 @@ class PerlertEndpoint(Endpoint):
     (``total``), a step's reward is what was added since the last one. Otherwise it is the sum over
     the frames that have arrived.
 
-    ``info`` has
+    PERLERT has no field for the environment's own info: nothing of it is in ``info``, but what the
+    server puts into EXTRA (`extra` of `PerlertServer`). ``info`` has
 
     - ``step``, the number of the environment's step, and ``timestamp``, the server's milliseconds
       since 1970;
@@ -120,8 +121,8 @@ class PerlertEndpoint(Endpoint):
         with on_error(self.client.close):
             if observation_space is None or action_space is None:
                 told = self._told(limits)
-                observation_space = observation_space or told[0]
-                action_space = action_space or told[1]
+                observation_space = told[0] if observation_space is None else observation_space
+                action_space = told[1] if action_space is None else action_space
             self._observations = SpaceText(
                 observation_space, "the observation", named=True, limits=limits
             )
@@ -131,17 +132,24 @@ class PerlertEndpoint(Endpoint):
 
     def _told(self, limits: Limits) -> tuple[Any, Any]:
         """Return the spaces of the slot, as the server tells them to who holds it."""
-        client = self.client
-        for _ in range(_ASKED):
+        client, told = self.client, self.client.told
+        asked = 0
+        while asked < _ASKED * max(told.count, 1):  # each registration brings one part
             self._key = self._register()
             client.lobby(self._timeout)  # what was told came before its answer
-            spaces = read_spaces(client.told, limits)
+            spaces = told.spaces(limits)
             if spaces is not None:
                 return spaces
+            asked += 1
         raise TypeError(
             f"{client} does not tell its spaces: give observation_space= and "
             f"action_space=, or like="
         )
+
+    @property
+    def places(self) -> int:
+        """How many slots the instance has."""
+        return len(self.client.lobby(self._timeout))
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
         """Get a slot in the next run, after the end of one that goes on, and say ready.

@@ -7,6 +7,7 @@ times, when a run begins or ends, and what drives the environment (`rlwire.envir
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -126,7 +127,7 @@ class _Agent:
             observation_space, f"the observation{what}", named=True, limits=limits
         )
         self.action = SpaceText(action_space, f"the action{what}", named=False, limits=limits)
-        self.told = write_spaces(observation_space, action_space, limits)
+        self.told = deque(write_spaces(observation_space, action_space, limits))
         self._contains = self.action.contains
         self._nothing = self.action.nothing()
         self._names = self._named(action_names)
@@ -135,10 +136,16 @@ class _Agent:
         if isinstance(names, Mapping):
             named = dict(names)
         else:
-            space = self.action.space
-            first = int(getattr(space, "start", 0))
-            kind = getattr(space, "dtype", np.dtype(np.int64)).type
-            named = {name: kind(first + place) for place, name in enumerate(names)}
+            space, names = self.action.space, list(names)
+            first, dtype = getattr(space, "start", 0), getattr(space, "dtype", None)
+            if not names:
+                return {}
+            if dtype is None or np.ndim(first):
+                raise EncodeError(
+                    f"the action name {names[0]!r} is for a Discrete space, not for {space}: give "
+                    f"a dictionary of the actions by name"
+                )
+            named = {name: dtype.type(first + place) for place, name in enumerate(names)}
         for name, action in named.items():
             if set(":;=") & set(name):
                 raise EncodeError(f"the action name {name!r} has one of the characters : ; =")
@@ -248,8 +255,11 @@ class EnvironmentSimulation:
         return {keys[name]: self._agents[keys[name]].outcome(*step) for name, step in steps.items()}
 
     def told(self, key: str) -> str | None:
-        """Return the message that tells a client its spaces, None if there is none."""
-        return self._agents[key].told
+        """Return the next message that tells a client its spaces, None if there is none."""
+        told = self._agents[key].told
+        if told:
+            told.rotate(-1)
+        return told[-1] if told else None
 
     def parse(self, key: str, text: str) -> Any:
         """Return the action that a text is."""

@@ -80,6 +80,7 @@ class Clock:
     Attributes:
         send: as given.
         loop: the running loop.
+        says_infos: whether the log says already that infos are not sent.
     """
 
     def __init__(self, send: Callable[[], object]) -> None:
@@ -91,6 +92,7 @@ class Clock:
         self._timer_at = math.inf
         self._missed = 0
         self._logged = -_LOG_INTERVAL
+        self.says_infos = False
 
     def at(self, when: float, call: Callable[[float], None]) -> None:
         """Call something with the time as soon as it is `when`, by `time.monotonic`."""
@@ -384,6 +386,14 @@ class Host:
         extra: dict[str, Any] = {}
         if rules.extra is not None:
             extra.update(rules.extra(key, info) or {})
+        elif info and not self._clock.says_infos:
+            self._clock.says_infos = True
+            logger.warning(
+                "%s: the info (%s) is not sent, PERLERT has no field for it; put what clients need "
+                "into EXTRA: extra=lambda key, info: rlwire.adapters.perlert.scalars(info)",
+                self,
+                ", ".join(map(str, info)),
+            )
         if rules.totals:
             extra["total"] = self._totals[key]
             if truncated:

@@ -28,19 +28,21 @@ from numpy.typing import NDArray
 
 from rlwire.codecs import perlert
 from rlwire.codecs.casting import cast
-from rlwire.environments.spaces import describe, space_of
+from rlwire.environments.spaces import describe_both, spaces_of
 from rlwire.environments.trees import Leaf, tree_of
-from rlwire.errors import DecodeError, EncodeError, MissingExtra, RlwireError, quoted
+from rlwire.errors import DecodeError, EncodeError, RlwireError, quoted
 from rlwire.limits import DEFAULT, Limits
 
-__all__ = ["OURS", "TOLD", "SpaceText", "read_spaces", "write_spaces"]
+__all__ = ["OURS", "SpaceText", "ToldSpaces", "write_spaces"]
 
 OURS = "rlwire-"
 """How the tags of our own clients begin, unless they are given one: these are told the spaces."""
 
 TOLD = "rlwire.spaces "
-"""How a message that tells spaces begins."""
+"""How a message begins that tells spaces: ``rlwire.spaces 1/2 ...`` is the first of two parts."""
 
+_PARTS = 16  # of a description: one comes with each registration, as addresses can be forged
+_PART = re.compile(f"{re.escape(TOLD)}([0-9]{{1,2}})/([0-9]{{1,2}}) (.*)", re.DOTALL).fullmatch
 _HEADER = 256  # bytes of a datagram that are left for what stands before the description
 _FORBIDDEN = frozenset(":;,=")
 _CANNOT = "which has no text in PERLERT"
@@ -48,36 +50,71 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}").fullmatch
 _NAME = re.compile(r"(?:^|,)([^,:]*):")
 
 
-def write_spaces(observation_space: Any, action_space: Any, limits: Limits = DEFAULT) -> str | None:
-    """Return the lobby's message that tells a client of ours its spaces.
+def write_spaces(observation_space: Any, action_space: Any, limits: Limits = DEFAULT) -> list[str]:
+    """Return the lobby's messages that tell a client of ours its spaces, one after the other.
 
-    None if they have no description, or a datagram is too short for it.
-    """
-    try:
-        told = json.dumps(
-            {"observation": describe(observation_space), "action": describe(action_space)},
-            separators=(",", ":"),
-        )
-    except (EncodeError, MissingExtra):
-        return None
-    return TOLD + told if len(told) + _HEADER < limits.datagram else None
-
-
-def read_spaces(text: str, limits: Limits = DEFAULT) -> tuple[Any, Any] | None:
-    """Return the observation and the action space that a lobby's message tells; None if it is none.
+    There are none for dm_env's specs that no space is like.
 
     Raises:
-        DecodeError, LimitExceeded: it describes none.
+        EncodeError: a space has no description, or a longer one than a lobby tells.
     """
-    if not text.startswith(TOLD):
-        return None
-    try:
-        told = json.loads(text[len(TOLD) :])
-        return space_of(told["observation"], limits), space_of(told["action"], limits)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        if isinstance(error, RlwireError):
-            raise
-        raise DecodeError(f"a lobby's message tells no spaces: {quoted(text)}") from None
+    told = describe_both(observation_space, action_space)
+    if told is None:
+        return []
+    text = json.dumps(told, separators=(",", ":"))
+    size = max(limits.datagram - _HEADER, limits.datagram // 2)
+    parts = [text[start : start + size] for start in range(0, len(text), size)]
+    if len(parts) > _PARTS:
+        raise EncodeError(
+            f"the description of the spaces has {len(text)} bytes, and a PERLERT server tells at "
+            f"most {_PARTS} parts of {size}; give all elements of a Box the same bounds, or raise "
+            f"the limit datagram={limits.datagram} at both ends: observation space "
+            f"{observation_space}, action space {action_space}"
+        )
+    return [f"{TOLD}{number}/{len(parts)} {part}" for number, part in enumerate(parts, 1)]
+
+
+class ToldSpaces:
+    """The parts of a description of spaces, as lobby messages bring them, in any order.
+
+    Attributes:
+        count: how many parts there are; 0 as long as none has come.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._parts: dict[int, str] = {}
+
+    def take(self, text: str) -> bool:
+        """Keep a lobby message, if it is a part; return whether it is."""
+        found = _PART(text)
+        if found is None:
+            return False
+        number, count = int(found[1]), int(found[2])
+        if 1 <= number <= count <= _PARTS:
+            if count != self.count:
+                self._parts.clear()
+            self.count, self._parts[number] = count, found[3]
+        return True
+
+    def spaces(self, limits: Limits = DEFAULT) -> tuple[Any, Any] | None:
+        """Return the observation and the action space; None as long as a part is missing.
+
+        Raises:
+            DecodeError, LimitExceeded: the description is none, or too large.
+        """
+        if not self._parts or len(self._parts) < self.count:
+            return None
+        text = "".join(self._parts[number] for number in sorted(self._parts))
+        try:
+            spaces = spaces_of(json.loads(text), limits)
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, RlwireError):
+                raise
+            spaces = None
+        if spaces is None:
+            raise DecodeError(f"a lobby's messages describe no spaces: {quoted(text)}")
+        return spaces
 
 
 class SpaceText:
@@ -104,7 +141,7 @@ class SpaceText:
         self._lone = self._leaves[0] if self._tree.lone else None
         self._by_name = {leaf.name: leaf for leaf in self._leaves}
         if len(self._by_name) < len(self._leaves):
-            raise EncodeError(f"{what} has two items of the same name: {list(self._by_name)}")
+            raise EncodeError(f"{what} has two items of the same name: {space}")
         least = sum(2 * leaf.size + named * (len(leaf.name) + 1) for leaf in self._leaves) - 1
         if least > limits.datagram:
             numbers = sum(leaf.size for leaf in self._leaves)
@@ -135,6 +172,8 @@ class SpaceText:
         """
         texts = []
         for leaf, part in zip(self._leaves, self._tree.parts(value), strict=True):
+            if not (leaf.size or self._named):
+                continue
             prepared = leaf.prepare(part)
             if not isinstance(prepared, str):
                 prepared = perlert.array_to_text(prepared, decimals=decimals)
@@ -173,7 +212,7 @@ class SpaceText:
         return [found[leaf.name] for leaf in self._leaves]
 
     def _read_bare(self, text: str) -> list[Any]:
-        items = text.split(",")
+        items = text.split(",") if text or self._leaves else []
         expected = sum(leaf.size for leaf in self._leaves)
         if len(items) != expected:
             raise DecodeError(f"{self._what} has {len(items)} values, not {expected}")
@@ -199,7 +238,7 @@ class SpaceText:
             if _FORBIDDEN & set(key):
                 raise EncodeError(
                     f"{self._what} has an item {key!r}, whose name has one of the characters "
-                    f": ; , = that PERLERT keeps for itself"
+                    f": ; , = that PERLERT keeps for itself: {self.space}"
                 )
         what = f"{self._what}, {leaf.where}" if leaf.keys else self._what
         if leaf.text is str and not leaf.shape:
@@ -286,7 +325,7 @@ class _TextLeaf:
         if _FORBIDDEN & set(getattr(leaf.space, "characters", "")):
             raise EncodeError(
                 f"{what} is text that may have one of the characters : ; , = in it, which PERLERT "
-                f"keeps for itself; give its space another charset"
+                f"keeps for itself; give its space another charset: {leaf.space}"
             )
 
     def prepare(self, value: Any) -> str:

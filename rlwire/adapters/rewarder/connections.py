@@ -29,6 +29,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.sessions import websocket
+from rlwire.sessions.guesses import Guess
 from rlwire.sessions.rewarder.rules import Push
 from rlwire.sessions.rewarder.server import Runtime, ServerSession, Who
 from rlwire.transports.interface import NOTHING
@@ -154,7 +155,8 @@ class Connections(Service):
 
     def session(self) -> websocket.Server:
         """Return a connection's session, whose inner one is made when its handshake is read."""
-        return websocket.Server(self._connect, **self._speech)
+        guess = Guess() if self._runtime.guarded else None
+        return websocket.Server(self._connect, guess=guess, **self._speech)
 
     def _connect(self, request: Request) -> ServerSession:
         headers = request.headers

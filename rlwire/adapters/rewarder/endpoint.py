@@ -12,14 +12,11 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import Any
 
-import numpy as np
-
 from rlwire.adapters.rewarder.client import RewarderClient
-from rlwire.adapters.rewarder.environments import ACTION, SPACES, from_json
-from rlwire.codecs.casting import cast
+from rlwire.adapters.rewarder.environments import ACTION, SPACES
 from rlwire.environments.endpoint import Endpoint, Outcome
-from rlwire.environments.spaces import space_of
-from rlwire.environments.trees import Tree, tree_of
+from rlwire.environments.fitting import fitting, plain
+from rlwire.environments.spaces import spaces_of
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -31,11 +28,10 @@ from rlwire.errors import (
     on_error,
 )
 
-__all__ = ["RewarderEndpoint", "action_value", "told_spaces"]
+__all__ = ["RewarderEndpoint"]
 
 logger = logging.getLogger(__name__)
 
-_CANNOT = "which the rewarder's JSON cannot carry"
 _LOST = (ConnectionClosed, OSError)
 
 
@@ -45,7 +41,7 @@ class RewarderEndpoint(Endpoint):
     The environment does not wait, unless its server is in lockstep: a step says what to do from now
     on, and gives the newest observation and the sum of the rewards that have come since the last
     step; at least one of each. A seed goes to the server, and runs differ nevertheless. ``info`` is
-    what came with the rewards.
+    what came with the rewards; a reset's is the environment's own.
 
     Args:
         where: as `RewarderClient` takes it.
@@ -91,18 +87,23 @@ class RewarderEndpoint(Endpoint):
                 told = self._told_spaces()
                 observation_space = told[0] if observation_space is None else observation_space
                 action_space = told[1] if action_space is None else action_space
-            self._observations = tree_of(observation_space, "the observation", _CANNOT)
-            self._actions = tree_of(action_space, "the action", _CANNOT)
+            self._fit = fitting(observation_space, "the observation", within=False)
+            self._fit_action = fitting(action_space, "the action", within=True)
         self.observation_space, self.action_space = observation_space, action_space
 
     def _told_spaces(self) -> tuple[Any, Any]:
-        told = told_spaces(self.client.about)
+        told = spaces_of(self._told)
         if told is None:
             raise TypeError(
                 f"{self.client.url} does not tell its spaces: give observation_space= and "
                 f"action_space=, or like="
             )
         return told
+
+    @property
+    def places(self) -> int:
+        """One: a rewarder has one active client."""
+        return 1
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
         """Begin an episode; the options are not used. All is said and waited for by `finish`."""
@@ -112,7 +113,7 @@ class RewarderEndpoint(Endpoint):
         """Say what to do from now on."""
         if self._over:
             raise LocalProtocolError(f"{self.client.url}: no episode goes on, call reset()")
-        value = action_value(self._actions, self.action_space, action)
+        value = plain(self._fit_action(action))
         self._begun = "step"
         if self._early is None:
             try:
@@ -182,11 +183,9 @@ class RewarderEndpoint(Endpoint):
     def _observation(self, seen: Any) -> Any:
         if seen is None:  # an episode's end alone
             return self._last
-        tree = self._observations
         try:
-            parts = zip(tree.leaves, tree.parts(seen), strict=True)
-            self._last = observation = tree.build([from_json(leaf, part) for leaf, part in parts])
-        except (ValueError, TypeError, OverflowError) as error:
+            self._last = observation = self._fit(seen)
+        except EncodeError as error:
             raise DecodeError(
                 f"{self.client.url}: the observation is not in {self.observation_space}: {error}"
             ) from None
@@ -195,30 +194,3 @@ class RewarderEndpoint(Endpoint):
     def close(self) -> None:
         """Close the connection; again does nothing."""
         self.client.close()
-
-
-def told_spaces(about: Mapping[str, Any]) -> tuple[Any, Any] | None:
-    """Return the spaces of observations and actions that a server of ours tells; else None."""
-    told = about.get(SPACES)
-    if not isinstance(told, Mapping) or not {"observation", "action"} <= told.keys():
-        return None
-    return space_of(told["observation"]), space_of(told["action"])
-
-
-def action_value(tree: Tree, space: Any, action: Any) -> Any:
-    """Return an action as JSON has it.
-
-    Raises:
-        EncodeError: it is none of the space.
-    """
-    parts = tree.parts(action)
-    for leaf, part in zip(tree.leaves, parts, strict=True):
-        given = part
-        if leaf.text is None:
-            given = cast(part, leaf.dtype, "the action")
-            given = given[()] if leaf.lone else given
-        if not leaf.contains(given):
-            raise EncodeError(f"the action {action!r} is not in {space}")
-    return tree.build(
-        [each.tolist() if isinstance(each, (np.ndarray, np.generic)) else each for each in parts]
-    )

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
-import numpy as np
-
 from rlwire.adapters.rewarder.server import PORT, ResetRequest, RewarderServer
 from rlwire.adapters.serving import Running
-from rlwire.codecs.casting import cast
 from rlwire.codecs.rewarder import AgentAction, EnvDescribe, EnvReward, encode
+from rlwire.codecs.rewarder.infos import mark_arrays
 from rlwire.environments.driver import Driven, drive
-from rlwire.environments.spaces import describe
-from rlwire.environments.trees import Leaf, Tree, tree_of
-from rlwire.errors import EncodeError, MissingExtra, on_error, quoted
+from rlwire.environments.fitting import fitting, plain
+from rlwire.environments.spaces import describe_both
+from rlwire.environments.trees import tree_of
+from rlwire.errors import EncodeError, on_error
 from rlwire.transports.address import AddressLike
 from rlwire.transports.pacing import Pacer
 
-__all__ = ["ACTION", "SPACES", "EnvironmentRewarder", "from_json"]
+__all__ = ["ACTION", "SPACES", "EnvironmentRewarder"]
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ ACTION = "Action"
 SPACES = "rlwire.spaces"
 """The field of ``v0.env.describe``'s body that has the spaces; no part of the document either."""
 
-_TOLD = 16384  # bytes of them at most: they are sent in each episode
+_TOLD = 1 << 19  # bytes of them at most: each episode sends them, and slow clients have 1 MiB
 _LOOK = 0.25  # seconds between two looks at whether to stop, where nothing else happens
 
 
@@ -85,6 +85,7 @@ class EnvironmentRewarder(RewarderServer):
             cannot = "which the rewarder's JSON cannot carry"
             self._observation_tree = tree_of(driven.observation_space, "the observation", cannot)
             self._action_tree = tree_of(driven.action_space, "the action", cannot)
+            self._fit_action = fitting(driven.action_space, "the action", within=True)
             options["about"] = {**_told(driven), **(options.get("about") or {})}
             super().__init__(
                 env_id or driven.name, address, fps=fps, env_state="loading", **options
@@ -94,6 +95,7 @@ class EnvironmentRewarder(RewarderServer):
         self._ending = threading.Event()
         self._player: threading.Thread | None = None
         self._action: Any = None
+        self._has_dropped = False
 
     def _run(self) -> Running:
         self._ending.clear()
@@ -176,17 +178,23 @@ class EnvironmentRewarder(RewarderServer):
         try:
             self._begin(request)
         except Exception as error:  # such as Gymnasium's own for a seed below 0
-            logger.warning("%s: a reset failed", request.peer, exc_info=True)
+            self._connections.log.exception("%s: a reset failed", request.peer)
             self.refuse(request, f"{type(error).__name__}: {error}")
             return None
         return request.fps
 
     def _begin(self, request: ResetRequest | None) -> None:
         seed = self._seed if request is None else request.seed
-        observation, _info = self._driven.reset(seed)
+        observation, info = self._driven.reset(seed)
         self._seed = None
         self._action = None
-        self.begin_episode(request, fps=None if request is None else request.fps)
+        fps = None if request is None else request.fps
+        info = mark_arrays(info)
+        try:
+            encode(EnvReward(0.0, False, info))
+        except EncodeError as error:
+            info = self._sendable(info, error)
+        self.begin_episode(request, fps=fps, info=info)
         self._show(observation)
 
     def _take_action(self, message: AgentAction) -> bool:
@@ -194,27 +202,13 @@ class EnvironmentRewarder(RewarderServer):
         for event in reversed(message.action):
             if len(event) == 2 and event[0] == ACTION:
                 try:
-                    action = self._action_of(event[1])
-                except (ValueError, TypeError, OverflowError) as error:
+                    self._action = self._fit_action(event[1])
+                except EncodeError as error:
                     self.refuse(message, f"no action: {error}")
                     return False
-                self._action = action
                 return True
         self.refuse(message, f'an action is an event ["{ACTION}", value]')
         return False
-
-    def _action_of(self, value: Any) -> Any:
-        """Return an agent's action as the space has it.
-
-        Raises:
-            ValueError, TypeError, OverflowError: it is none of the space.
-        """
-        actions = self._action_tree
-        pairs = zip(actions.leaves, actions.parts(value), strict=True)
-        action = actions.build([from_json(leaf, part) for leaf, part in pairs])
-        if not actions.contains(action):
-            raise ValueError(f"{quoted(value)} is not in the action space")
-        return action
 
     def _watched(self) -> bool:
         """Whether anybody is there to play for."""
@@ -226,7 +220,8 @@ class EnvironmentRewarder(RewarderServer):
 
     def _show(self, observation: Any) -> None:
         """Show what the environment has come to."""
-        self.observation(_plain(self._observation_tree, observation))
+        tree = self._observation_tree
+        self.observation(plain(tree.build(tree.parts(observation))))
 
     def _step(self) -> None:
         action = self._chosen()
@@ -238,24 +233,42 @@ class EnvironmentRewarder(RewarderServer):
             info = {**info, "rlwire.truncated": True}
         done = bool(terminated or truncated)
         reward = float(reward or 0.0)
+        info = mark_arrays(info)
         try:
             self.reward(reward, done, info)
         except EncodeError as error:
-            self.count("infos_dropped")
-            logger.debug("not all of an info can be sent: %s", error)
-            self.reward(reward, done, dict(filter(_can_be_sent, info.items())))
+            self.reward(reward, done, self._sendable(info, error))
         if done:
             self._begin(None)
 
+    def _sendable(self, info: Mapping[str, Any], error: EncodeError) -> dict[str, Any]:
+        """Return an info without what JSON cannot carry, which a log names once."""
+        self.count("infos_dropped")
+        if not self._has_dropped:
+            self._has_dropped = True
+            logger.warning("not all of an info of %s can be sent: %s", self._driven.name, error)
+        return dict(filter(_can_be_sent, info.items()))
+
 
 def _told(driven: Driven) -> dict[str, Any]:
-    """Return what tells a client of ours the spaces, if they have a description of some size."""
-    spaces = {"observation": driven.observation_space, "action": driven.action_space}
-    try:
-        told = {SPACES: {name: describe(space) for name, space in spaces.items()}}
-    except (EncodeError, MissingExtra):
+    """Return what tells a client of ours the spaces.
+
+    Raises:
+        EncodeError: they cannot be told.
+    """
+    spaces = describe_both(driven.observation_space, driven.action_space)
+    if spaces is None:
         return {}
-    return told if len(encode(EnvDescribe(None, None, extra_body=told))) <= _TOLD else {}
+    told = {SPACES: spaces}
+    size = len(encode(EnvDescribe(None, None, extra_body=told)))
+    if size > _TOLD:
+        raise EncodeError(
+            f"the description of the spaces has {size} bytes, and the rewarder sends at most "
+            f"{_TOLD} with each episode; give the largest Box the same bounds for all elements, or "
+            f"serve over dm_env_rpc: observation space {driven.observation_space}, action space "
+            f"{driven.action_space}"
+        )
+    return told
 
 
 def _can_be_sent(item: tuple[Any, Any]) -> bool:
@@ -264,30 +277,3 @@ def _can_be_sent(item: tuple[Any, Any]) -> bool:
     except EncodeError:
         return False
     return True
-
-
-def _plain(observations: Tree, observation: Any) -> Any:
-    """Return an observation as JSON has it: Discrete spaces give NumPy's numbers."""
-    if observations.lone:
-        return _plain_part(observation)
-    return observations.build(map(_plain_part, observations.parts(observation)))
-
-
-def _plain_part(part: Any) -> Any:
-    return part.item() if isinstance(part, np.generic) else part
-
-
-def from_json(leaf: Leaf, value: Any) -> Any:
-    """Return a part of a value, as JSON has it, as its space does.
-
-    Raises:
-        ValueError, TypeError, OverflowError: it is of another kind or shape.
-    """
-    if leaf.text is not None:
-        return value
-    if leaf.lone and leaf.dtype.kind in "iu":
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"a whole number is needed, not {quoted(value)}")
-        return leaf.dtype.type(value)
-    array = cast(value, leaf.dtype, leaf.where or "it").reshape(leaf.shape)
-    return array[()] if leaf.lone else array

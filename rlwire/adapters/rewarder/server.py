@@ -270,6 +270,7 @@ class RewarderServer(StreamServer):
         env_id: str | None = None,
         env_state: str = "running",
         fps: float | None = None,
+        info: Mapping[str, Any] | None = None,
     ) -> str:
         """Begin a new episode, tell all clients, and answer the client that asked for it.
 
@@ -280,13 +281,16 @@ class RewarderServer(StreamServer):
             env_id: which environment it is now; by default the same.
             env_state: what it does now.
             fps: frames a second from now on; by default as before.
+            info: of the environment's reset. Clients of ours have it in their first step's info.
 
         Returns:
             The new episode's id.
         """
         past = None if request is None else request.episode_id
         with self._order:
-            status = self._runtime.begin(past, env_id=env_id, env_state=env_state, fps=fps)
+            status = self._runtime.begin(
+                past, env_id=env_id, env_state=env_state, fps=fps, info=info
+            )
             episode_id = status.episode_id
             assert episode_id is not None
             self.count("episodes")  # before a client hears of it, and asks

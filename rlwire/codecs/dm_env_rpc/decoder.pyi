@@ -17,8 +17,10 @@ __all__ = [
     "decode_property_response",
     "decode_request",
     "decode_response",
+    "request_kind",
 ]
 
+def request_kind(buffer: Buffer, *, limits: Limits | None = None) -> str | None: ...
 def decode_request(
     buffer: Buffer,
     *,

@@ -22,6 +22,7 @@ __all__ = [
     "decode_property_response",
     "decode_request",
     "decode_response",
+    "request_kind",
 ]
 
 cdef _Choice _REQUEST = messages._REQUEST
@@ -56,6 +57,8 @@ cdef object _tensor(Input *input, const uint8_t *data, size_t size, const Step *
         look(&tensor, data, size, input.start, &input.tensors, "")
     except (DecodeError, LimitExceeded) as problem:
         raise placed(problem, input, path) from None
+    if input.discard:
+        return None
     count_protos(input, &tensor, data, path)
     try:
         return take(&tensor, input.start, <object> input.source, input.writable, &input.tensors,
@@ -293,7 +296,9 @@ cdef _Field _find(_Choice choice, Input *input, const uint8_t *data, size_t size
             continue
         if field is not None and known is not field:
             # Another member takes its place, but protobuf refuses what it cannot parse.
+            input.discard = True
             _single(field, input, out, field.number, f.at, (), path)
+            input.discard = False
             out.count = 0
         field = known
         path.name = <void *> field.name
@@ -335,6 +340,32 @@ cdef int _check_type(object extension, str url) except -1:
     if extension.type_url.rpartition("/")[2] != url.rpartition("/")[2]:
         raise DecodeError(f"expected a message of type {url}, not {quoted(extension.type_url)}")
     return 0
+
+
+def request_kind(buffer, *, limits=None):
+    """Return which payload of an EnvironmentRequest is set, such as ``"step"``; None for none.
+
+    Args:
+        buffer: the whole message, of which no tensor is made.
+        limits: maxima; `rlwire.limits.DEFAULT` when None.
+
+    Raises:
+        DecodeError: the bytes are no such message.
+        LimitExceeded: the message passes one of the limits.
+    """
+    cdef Input input
+    cdef Py_buffer view
+    cdef size_t size = 0
+    cdef Span span
+    cdef Step path
+    cdef _Field field
+    fill_input(&input, True, "full", limits)
+    open_buffer(&input, buffer, &view, &size)
+    try:
+        field = _find(_REQUEST, &input, input.start, size, &span, &path)
+        return None if field is None else field.name
+    finally:
+        close_buffer(&view)
 
 
 def decode_request(buffer, *, copy=True, broadcast="full", limits=None, accepts=None):

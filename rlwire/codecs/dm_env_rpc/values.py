@@ -22,6 +22,7 @@ __all__ = [
     "DestroyWorldRequest",
     "DestroyWorldResponse",
     "EnvironmentStateType",
+    "InformedResult",
     "JoinWorldRequest",
     "JoinWorldResponse",
     "LeaveWorldRequest",
@@ -289,6 +290,17 @@ class StepResult:
 
     state: EnvironmentStateType = EnvironmentStateType.INVALID_ENVIRONMENT_STATE
     observations: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class InformedResult(StepResult):
+    """A `StepResult` with observations that a server sends although they were not requested.
+
+    Attributes:
+        unasked: their UIDs.
+    """
+
+    unasked: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)

@@ -237,6 +237,7 @@ cdef int fill_input(Input *out, object copy, object broadcast, object limits) ex
         fill_options(&out.tensors, copy, broadcast, limits)
         out.most_items, out.most_keys = limits.items, limits.keys
         out.accepts = NULL
+        out.discard = False
         _last_input = out[0]
         _last_options = copy, broadcast, limits
     out[0] = _last_input

@@ -39,6 +39,11 @@ cdef dict _IMAGES = {
 }
 cdef dict _COPY = {True: COPY_ALWAYS, False: COPY_NEVER, None: COPY_AS_NEEDED}
 
+cdef enum:
+    WIDEST = (1 << 29) - 2  # pixels in a row of Pillow's (ImagingNewPrologueSubtype)
+    PLAIN = 512             # bytes of Pillow's objects of an image, as measured
+    WITH_PALETTE = 1792     # of modes P and PA
+
 # A message being decoded. Lives on the stack.
 cdef struct Input:
     rlw_rlx_reader reader
@@ -138,8 +143,16 @@ cdef object _image(Input *input, const rlw_rlx_image *image, const Step *path):
     cdef cnp.ndarray array
     cdef uint64_t made = <uint64_t> image.width * image.height
     if input.images == IMAGES_PIL:
-        # Pillow has pixels of 1, 2 or 4 bytes. `data` is a copy of the message's bytes.
+        # An image without pixels has as many rows as any other.
+        if max(image.width, image.height) > input.reader.limits.pixels:
+            raise LimitExceeded("pixels", input.reader.limits.pixels,
+                                max(image.width, image.height),
+                                offset=image.name.data - input.start, path=path_of(path))
+        # Pillow has pixels of 1, 2 or 4 bytes, a pointer to each row, and objects around them.
+        # `data` is a copy of the message's bytes.
         made *= 4 if mode.channels > 1 or mode.itemsize > 2 else max(mode.itemsize, 1)
+        made += sizeof(void *) * <uint64_t> image.height
+        made += WITH_PALETTE if image.name.data[0] == c"P" else PLAIN
         if not afford(&input.budget, made):
             raise _over(input, made, image.data, path)
         from PIL import Image
@@ -149,6 +162,8 @@ cdef object _image(Input *input, const rlw_rlx_image *image, const Step *path):
             data = np.frombuffer(data, f"u{mode.itemsize}").byteswap().tobytes()
         name = image.name.data[:image.name.size].decode("ascii")
         try:
+            if image.width > WIDEST:  # Pillow's own answer is a MemoryError
+                raise ValueError(f"it has no rows of more than {WIDEST} pixels")
             return Image.frombytes(name, (image.width, image.height), data)
         except (OverflowError, ValueError) as problem:
             raise DecodeError(

@@ -8,6 +8,16 @@ from rlwire.sessions.dm_env_rpc.session import (
     Code,
     Server,
     State,
+    without_spec,
 )
 
-__all__ = ["REQUESTS", "TOLERATED", "TRANSITIONS", "Client", "Code", "Server", "State"]
+__all__ = [
+    "REQUESTS",
+    "TOLERATED",
+    "TRANSITIONS",
+    "Client",
+    "Code",
+    "Server",
+    "State",
+    "without_spec",
+]

@@ -21,11 +21,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Literal, NoReturn, TypeAlias
 
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
     EnvironmentStateType,
+    InformedResult,
     JoinWorldResponse,
     LeaveWorldResponse,
     Request,
@@ -44,6 +46,7 @@ from rlwire.codecs.dm_env_rpc import (
     encode_response,
     encode_step_request,
     encode_step_response,
+    request_kind,
 )
 from rlwire.errors import (
     DeadlineExceeded,
@@ -68,12 +71,24 @@ from rlwire.sessions.dm_env_rpc.states import (
     nodes,
 )
 
-__all__ = ["REQUESTS", "TOLERATED", "TRANSITIONS", "Client", "Code", "Server", "State"]
+__all__ = [
+    "REQUESTS",
+    "TOLERATED",
+    "TRANSITIONS",
+    "Client",
+    "Code",
+    "Server",
+    "State",
+    "without_spec",
+]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Buffers: TypeAlias = list[bytes | memoryview]
 
 _TEXT = 2000  # characters of an error's text that a peer is told
+# What tensors without a spec may become beyond their bytes: so much, and so many times these.
+_ROOM = 1 << 20
+_TIMES = 16
 _SELECTIONS = 64  # tuples of requested observations that a client remembers
 _HINTS = {
     "join_world": "leave_world first",
@@ -471,15 +486,19 @@ class Server(_Session):
     def send(self, event: Response | StepResult) -> Buffers:
         """Return the buffers of the response to the pending request.
 
-        Of a `StepResult`, and of a `StepResponse`, only the requested observations are sent.
+        Of a `StepResult`, and of a `StepResponse`, only the requested observations are sent; of an
+        `InformedResult` those that it names besides.
 
         Raises:
             LocalProtocolError: it does not answer the pending request, or a step gives a state
                 that cannot follow.
             EncodeError, LimitExceeded: it cannot be written. The request is still pending.
         """
+        requested = self._requested
         if type(event) is not StepResult or self._asked is not _STEP:
-            return self._send_other(event)
+            if type(event) is not InformedResult or self._asked is not _STEP:
+                return self._send_other(event)
+            requested = [*requested, *event.unasked]
         try:
             node = self._node.steps[event.state]
         except KeyError:
@@ -488,7 +507,7 @@ class Server(_Session):
             self._observations,  # type: ignore[arg-type]
             event.state,
             event.observations,
-            self._requested,
+            requested,
         )
         self._node = node
         self._asked = None
@@ -517,29 +536,32 @@ class Server(_Session):
             raise LocalProtocolError("the request before this one is not answered")
         try:
             self._check_size(message)
-            request = decode_request(
-                message,
-                copy=self._copy,
-                broadcast=self._broadcast,
-                limits=self._limits,
-                accepts=self._accepts,
-            )
+            kind = request_kind(message, limits=self._limits)
+            # Before it is decoded: a step has no specs yet, and few bytes may stand for many.
+            request = None
+            if kind in self._node.allowed:
+                request = decode_request(
+                    message,
+                    copy=self._copy,
+                    broadcast=self._broadcast,
+                    limits=without_spec(self._limits, len(message)),
+                    accepts=self._accepts,
+                )
         except RlwireError as error:
             self._refusal = _code_of(error)
             raise
-        if request is None:
+        if kind is None:
             self._reject(
                 Code.INVALID_ARGUMENT,
                 f"the request has no payload; known are {', '.join(REQUESTS)}",
             )
-        kind = _KINDS[type(request)]
-        world = getattr(request, "world_name", "")
-        if kind not in self._node.allowed:
+        if request is None:
             hint = f": {_HINTS[kind]}" if kind in _HINTS else ""
             self._reject(
                 Code.FAILED_PRECONDITION,
                 f"{kind} is not allowed now{hint}; what is are {', '.join(self._node.allowed)}",
             )
+        world = getattr(request, "world_name", "")
         if kind == "destroy_world" and world == self._world:
             self._reject(
                 Code.FAILED_PRECONDITION,
@@ -619,6 +641,11 @@ class Server(_Session):
             f"a step cannot lead from {self.state.name} to {state!r}, only to {can}"
             + ("" if self._node.running else ": a sequence begins with RUNNING")
         ) from None
+
+
+def without_spec(limits: Limits, size: int) -> Limits:
+    """Return the limits for tensors that no spec bounds, in a message of so many bytes."""
+    return replace(limits, expanded=min(limits.expanded, _ROOM + _TIMES * size))
 
 
 def _code_of(error: RlwireError) -> Code:

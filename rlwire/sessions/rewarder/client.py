@@ -39,6 +39,7 @@ from rlwire.codecs.rewarder import (
     ReplyError,
     UnknownMessage,
 )
+from rlwire.codecs.rewarder.infos import BEGUN
 from rlwire.codecs.websocket.handshake import basic_header
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
@@ -428,7 +429,7 @@ class ClientSession(Side):
             self._follow("newer")
         episode = episodes.place(key, episode_id)
         if episode is not None:
-            episode.describe(told.env_state)
+            episode.describe(told.env_state, told.extra_body.get(BEGUN))
         return self._with_began(told)
 
     def _on_push(self, told: Any) -> list[Event]:

@@ -46,6 +46,7 @@ from rlwire.codecs.rewarder import (
     ServerMessage,
     UnknownMessage,
 )
+from rlwire.codecs.rewarder.infos import BEGUN
 from rlwire.codecs.websocket.handshake import basic_credentials, same_secret
 from rlwire.errors import (
     LocalProtocolError,
@@ -135,9 +136,15 @@ class Runtime:
         _own_key(episode_id)
         _check_fps(fps)
         self._about = dict(about or {})
+        self._begun: dict[str, Any] = {}
         self.status = EnvDescribe(
             env_id, env_state, fps, episode_id=episode_id, extra_body=self._about
         )
+
+    @property
+    def guarded(self) -> bool:
+        """Whether there is a password."""
+        return self._password is not None
 
     @property
     def episode_id(self) -> str:
@@ -170,6 +177,7 @@ class Runtime:
         env_id: str | None = None,
         env_state: str = "resetting",
         fps: Number | None = None,
+        info: Mapping[str, Any] | None = None,
     ) -> EnvDescribe:
         """Begin a new episode, and return what all clients are to be told now.
 
@@ -178,12 +186,14 @@ class Runtime:
             env_id: changed if it is not None.
             env_state: what the environment does first.
             fps: changed if it is not None.
+            info: of the environment's reset, for clients of ours.
 
         Raises:
             RemoteProtocolError: `past` is no episode id, or there is none behind it.
         """
         with self._lock:
             episode_id = following_episode(self.episode_id, past)
+            self._begun = {BEGUN: info} if info else {}
             self.status = self._changed(env_id, env_state, fps, episode_id)
             return self.status
 
@@ -198,7 +208,7 @@ class Runtime:
             status.env_state if env_state is None else env_state,
             status.fps if fps is None else fps,
             episode_id=episode_id,
-            extra_body=self._about,
+            extra_body={**self._about, **self._begun},
         )
 
     def push(self, event: ServerMessage | UnknownMessage) -> Push:
@@ -308,6 +318,11 @@ class ServerSession(Side):
         self._newest: EpisodeKey = ()  # of the episodes that the client was told of
         self._episode: str | None = None  # its id
         self.refused = 0
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the client gave the right password, where there is one."""
+        return self._refusal is None
 
     @property
     def who(self) -> Who:

@@ -15,6 +15,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
+from rlwire.codecs.rewarder.infos import restore_arrays
 from rlwire.errors import RemoteProtocolError, quoted
 from rlwire.sessions.rewarder.rules import ClientSettings, EpisodeKey
 
@@ -98,6 +101,8 @@ def size_of(value: Any) -> int:
         return 1 + sum(len(name) + size_of(item) for name, item in value.items())
     if isinstance(value, list):
         return 1 + sum(map(size_of, value))
+    if isinstance(value, np.ndarray):
+        return 1 + int(value.size)
     if isinstance(value, int):
         return 1 + value.bit_length() // 64
     return 1
@@ -158,7 +163,7 @@ class Episode:
         self.news = True
         self.done |= done
         if info:
-            self._add_info(info)
+            self._add_info(restore_arrays(info))
 
     def _add_info(self, info: dict[str, Any]) -> None:
         kept, sizes, settings = self._infos, self._sizes, self._settings
@@ -191,8 +196,15 @@ class Episode:
         self.observations += 1
         self.news = True
 
-    def describe(self, env_state: str | None) -> None:
-        """Take note of what the environment does; the first word of an episode changes nothing."""
+    def describe(self, env_state: str | None, info: Any = None) -> None:
+        """Take note of what the environment does; the first word of an episode changes nothing.
+
+        Args:
+            env_state: what it does.
+            info: of its reset, of which the first word counts.
+        """
+        if self.env_state is None and isinstance(info, dict):
+            self._add_info(restore_arrays(info))
         if self.env_state is not None and env_state != self.env_state:
             self.state_changed = self.news = True
         self.env_state = env_state

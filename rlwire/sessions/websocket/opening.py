@@ -24,6 +24,7 @@ from rlwire.errors import (
     for_peer,
     quoted,
 )
+from rlwire.sessions.guesses import Guess
 from rlwire.sessions.websocket.session import (
     Buffer,
     Options,
@@ -217,6 +218,9 @@ class Server(Session):
         headers: further header lines of the answer.
         pages: what is answered to a GET of a page instead, before anything else is looked at;
             the connection then ends with `Answered`.
+        guess: when a request with an Authorization header is looked at; None for at once. It was
+            right if the answer is neither a status of 401 nor an inner session that is not
+            ``admitted``.
         options: see `Options`.
 
     Attributes:
@@ -233,6 +237,7 @@ class Server(Session):
         "_pages",
         "_refusal",
         "_spoken",
+        "guess",
         "request",
     )
 
@@ -248,9 +253,11 @@ class Server(Session):
         check: Check | None = None,
         headers: Iterable[tuple[str, str]] = (),
         pages: Pages | None = None,
+        guess: Guess | None = None,
         **options: Unpack[Options],
     ) -> None:
         super().__init__(False, **options)
+        self.guess = guess
         self._make_inner = inner if callable(inner) else lambda request: inner
         self._origins = (origins,) if isinstance(origins, str) else origins
         self._spoken = tuple(protocols)
@@ -260,11 +267,16 @@ class Server(Session):
         self._refusal: Refusal | None = None
         self.request: Request | None = None
 
+    def _waits(self, head: Buffer) -> bool:
+        guess = self.guess
+        return guess is not None and b"\nauthorization:" in bytes(head).lower() and guess.waits()
+
     def _shake(self, head: Buffer) -> None:
         asked = None if self._pages is None else handshake.read_get(head)
         if asked is not None and self._pages is not None:
             page = self._pages(*asked)
             if page is not None:
+                self._tried(page.status != 401)
                 self._outgoing = [
                     handshake.write_response(
                         page.status, page=page.body, kind=page.kind, headers=page.headers
@@ -283,11 +295,16 @@ class Server(Session):
             self._turn_down(refusal, f"{refusal.status} {refusal.text}")
         self.protocol = next((name for name in self._spoken if name in request.protocols), None)
         self.inner = self._make_inner(request)
+        self._tried(getattr(self.inner, "admitted", True))
         self._outgoing = [
             handshake.write_response(
                 101, key=request.key, protocol=self.protocol, headers=self._headers
             )
         ]
+
+    def _tried(self, right: bool) -> None:
+        if self.guess is not None and right:
+            self.guess.right()
 
     def _turn_down(self, refusal: Refusal, why: str) -> NoReturn:
         self._refusal = refusal

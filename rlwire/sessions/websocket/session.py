@@ -191,7 +191,11 @@ class Session(Endpoint):
         try:
             if self._state is _CONNECTING:
                 known, self._known = self._known, end - start
-                return handshake.head_size(buffer, start, end, self._header, self._begins, known)
+                size = handshake.head_size(buffer, start, end, self._header, self._begins, known)
+                if size and self._waits(buffer[start : start + size]):
+                    self._known = 0
+                    return 0
+                return size
             if self._fragments:
                 room = self._room - len(self._data)
             return Endpoint.frame_size(self, buffer, start, end, room)
@@ -397,6 +401,10 @@ class Session(Endpoint):
         self.mute = (
             None if state is _OPEN else f"no message can be sent now, the session is {state.value}"
         )
+
+    def _waits(self, head: Buffer) -> bool:
+        """Whether a whole head is not to be looked at yet."""
+        return False
 
     def _shake(self, head: Buffer) -> None:
         raise NotImplementedError

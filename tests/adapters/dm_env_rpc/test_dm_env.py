@@ -140,9 +140,9 @@ def test_nested_rewards() -> None:
         with DmEnvironment(rlwire.make(server.url)) as remote:
             assert remote.reward_spec()["bad"] == Nested().reward_spec()["bad"]
             assert remote.reward_spec()["good"].shape == ()
-            assert remote.observation_spec() == {"x": specs.Array((1,), float)}
+            assert remote.observation_spec() == specs.Array((1,), float, "observation")
             assert remote.reset().reward is None
-            reward = remote.step({"do": 1}).reward
+            reward = remote.step(1).reward
             assert reward["good"] == 1.0
             assert reward["bad"].tolist() == [1, 2]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,24 @@ def test_unpacks_to_the_same_array(array: np.ndarray[Any, Any]) -> None:
     assert type(got) is type(expected)
     np.testing.assert_array_equal(got, expected)
     assert got.dtype == expected.dtype
+    if isinstance(got, np.ndarray):
+        # Bytes are viewed, and so read-only; all else may be written to.
+        assert got.flags.writeable == expected.flags.writeable
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_large_bytes_are_a_view_of_one_copy(dtype: Any) -> None:
+    frame = np.arange(2**20, dtype=np.uint8).view(dtype).reshape(1024, 512, 2)
+    tensor = PACK(frame)
+    tracemalloc.start()
+    try:
+        got = tensor_utils.unpack_tensor(tensor)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(got, frame)
+    assert not got.flags.writeable
+    assert peak < 1.5 * frame.nbytes
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 
 import dm_env
@@ -573,45 +572,6 @@ def test_worlds_pass_their_options_on() -> None:
     world.join({})
     with pytest.raises(TypeError, match="not a int"):
         EnvironmentWorlds(5)
-
-
-class Masked(gymnasium.Env):
-    """Says which of its actions make sense, and at the end not even that."""
-
-    observation_space = spaces.Dict(info=spaces.Discrete(5))
-    action_space = spaces.Discrete(3)
-
-    def reset(self, *, seed=None, options=None):
-        self.steps = 0
-        return {"info": 0}, {"action_mask": np.array([1, 0, 1], np.int8), "hidden": object()}
-
-    def step(self, action):
-        self.steps += 1
-        mask = np.array([0, 1, 1], np.int8)
-        info = {"action_mask": mask, "more": {"lives": 4 - self.steps}}
-        return {"info": self.steps}, 1.0, self.steps == 2, False, info if self.steps < 2 else {}
-
-
-def test_an_action_mask() -> None:
-    infos = {
-        "action_mask": spaces.MultiBinary(3),
-        "more": spaces.Dict(lives=spaces.Discrete(3, start=2)),
-    }
-    with (
-        rlwire.serve(Masked, "dm-env-rpc://127.0.0.1:0", infos=infos) as server,
-        contextlib.closing(rlwire.make(server.url)) as env,
-    ):
-        assert env.observation_space == Masked.observation_space
-        observation, info = env.reset()
-        assert (observation, info["action_mask"].tolist()) == ({"info": 0}, [1, 0, 1])
-        assert info["more"] == {"lives": 2}  # not said, so the nearest to zero
-        *_, info = env.step(2)
-        assert (info["action_mask"].tolist(), info["more"]) == ([0, 1, 1], {"lives": 3})
-        *_, terminated, _truncated, info = env.step(2)
-        assert terminated
-        assert info["action_mask"].tolist() == [0, 0, 0]
-    with pytest.raises(EncodeError, match=r"the info 'x' has a Sequence, which dm_env_rpc"):
-        EnvironmentWorld(Masked, infos={"x": spaces.Sequence(spaces.Discrete(2))})
 
 
 def test_what_cannot_be_carried_is_said_before_anybody_connects() -> None:

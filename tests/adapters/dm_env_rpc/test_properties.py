@@ -40,7 +40,7 @@ from rlwire.codecs.dm_env_rpc import (
     encode_property_response,
     make_spec,
 )
-from rlwire.errors import DecodeError, EncodeError, RemoteProtocolError
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RemoteProtocolError
 from rlwire.sessions.dm_env_rpc import Code
 
 
@@ -124,6 +124,14 @@ class TestTheServersSide:
         assert weather.secret == 0.5
         write("sky.deep.message", AnyMessage("x/y", b"z"))
         assert weather.message == AnyMessage("x/y", b"z")
+
+    def test_a_value_becomes_so_much_that_its_bytes_allow(self, properties) -> None:
+        value = bytes.fromhex("0a060a04000000007a0480808010")  # a float32 that stands for 2**25
+        wire = b"\x12\x13\x0a\x01x\x12\x0e" + value
+        with pytest.raises(LimitExceeded) as caught:
+            PropertyService(properties)(AnyMessage(PROPERTY_REQUEST_URL, wire), None)
+        assert caught.value.limit == "expanded"
+        assert caught.value.maximum < 2**21
 
     def test_listing(self, asked) -> None:
         outermost = {each.spec.name: each for each in asked(ListPropertyRequest()).values}

@@ -51,12 +51,23 @@ def test_a_text_is_fit_to_be_sent() -> None:
 
 
 def test_the_log_has_the_peer_and_the_severity(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "rlwire")
-    report(logging.getLogger("rlwire"), "10.0.0.7:5", "step", KeyError("pos"))
-    report(logging.getLogger("rlwire"), "10.0.0.7:5", "step", Refusal(Code.NOT_FOUND, "no world"))
-    levels = [(record.levelname, record.getMessage()) for record in caplog.records]
-    assert levels == [
-        ("ERROR", "10.0.0.7:5: step: KeyError: 'pos'"),
-        ("DEBUG", "10.0.0.7:5: traceback of the error"),
-        ("WARNING", "10.0.0.7:5: step: no world"),
+    """The world's own exceptions have their traceback at ERROR; what it refuses has none."""
+    caplog.set_level(logging.INFO, "rlwire")
+    for what, error in (
+        ("step", KeyError("pos")),
+        ("step", ValueError("a bug")),
+        ("join_world", KeyError("pos")),
+        ("step", Refusal(Code.NOT_FOUND, "no world")),
+        ("join_world", ValueError("no such level")),
+        ("step", EncodeError("no tensor")),
+    ):
+        report(logging.getLogger("rlwire"), "10.0.0.7:5", what, error)
+    lines = [(each.levelname, each.getMessage(), bool(each.exc_info)) for each in caplog.records]
+    assert lines == [
+        ("ERROR", "10.0.0.7:5: step: KeyError: 'pos'", True),
+        ("ERROR", "10.0.0.7:5: step: a bug", True),
+        ("ERROR", "10.0.0.7:5: join_world: KeyError: 'pos'", True),
+        ("WARNING", "10.0.0.7:5: step: no world", False),
+        ("WARNING", "10.0.0.7:5: join_world: no such level", False),
+        ("ERROR", "10.0.0.7:5: step: rlwire.errors.EncodeError: no tensor", False),
     ]

@@ -6,6 +6,7 @@ import asyncio
 import os
 import queue
 import signal
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -304,6 +305,24 @@ def test_too_many(workers) -> None:
         with pytest.raises(ConnectionClosed, match="max_connections"):
             second.create_world()
         second.close()
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="no users of unix sockets")
+def test_too_many_calls_of_another_user(tmp_path, monkeypatch) -> None:
+    address = f"unix:{tmp_path}/s"
+    with DmEnvRpcServer(Counter, address, max_connections_per_address=1):
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr("os.geteuid", lambda: 4711)  # who connects is then somebody else
+            with Client(address) as other:
+                other.create_world()  # its call is counted before the second one comes
+                with (
+                    Client(address) as second,
+                    pytest.raises(ConnectionClosed, match="max_connections_per_address"),
+                ):
+                    second.create_world()
+        with Client(address) as own, Client(address) as another:
+            own.create_world()
+            another.create_world()
 
 
 def test_worlds_that_are_left_behind(workers) -> None:

@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 
 import rlwire
 from rlwire.adapters.perlert import Client, ServerSettings
-from rlwire.adapters.perlert.spaces import read_spaces
+from rlwire.adapters.perlert.spaces import ToldSpaces
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -268,23 +268,52 @@ def test_others_are_not_told(worlds, serving, begin):
         client.register()
         client.lobby()
         assert not client.messages
-        assert not client.told
+        assert not client.told.count
+
+
+def test_spaces_that_no_datagram_holds_are_told_in_parts(worlds, serving, remote, monkeypatch):
+    low = np.linspace(-1, 0, 60, dtype=np.float32)
+    space = spaces.Box(low, 1)
+    monkeypatch.setattr(worlds.Walk, "observation_space", space)
+    server = serving(worlds.Walk, limits=Limits(datagram=420), settings={"fail": 0})
+    assert remote(server, "Walk").observation_space == space
+
+
+def test_spaces_that_take_too_many_parts_are_refused(worlds, serving, monkeypatch):
+    low = np.linspace(-1, 0, 200)
+    monkeypatch.setattr(worlds.Walk, "observation_space", spaces.Box(low, 1, dtype=np.float64))
+    with pytest.raises(EncodeError, match=r"datagram=420.*Box\("):
+        serving(worlds.Walk, limits=Limits(datagram=420), settings={"fail": 0})
 
 
 def test_a_server_that_does_not_tell(worlds, serving, remote, monkeypatch):
-    monkeypatch.setattr(worlds.Walk, "observation_space", spaces.Box(0, 1, (60,)))
-    server = serving(worlds.Walk, limits=Limits(datagram=150), settings={"fail": 0})
+    monkeypatch.setattr("rlwire.adapters.perlert.runs.Host.told", lambda host, key: None)
     with pytest.raises(TypeError, match=r"does not tell its spaces: give observation_space="):
-        remote(server, "Walk")
+        remote(serving(worlds.Walk, settings={"fail": 0}), "Walk")
 
 
-@pytest.mark.parametrize(
-    "text", ["rlwire.spaces {", "rlwire.spaces []", 'rlwire.spaces {"action":{},"observation":{}}']
-)
+def test_parts_of_spaces_in_any_order():
+    told = ToldSpaces()
+    assert not told.take("hello")
+    assert told.spaces() is None
+    parts = ['{"observation":{"discrete":2},', '"action":{"text":3', "}}"]
+    for number in (3, 1, 1, 2):
+        assert told.spaces() is None
+        assert told.take(f"rlwire.spaces {number}/3 {parts[number - 1]}")
+    assert told.spaces() == (spaces.Discrete(2), spaces.Text(3))
+    for wrong in ("0/2", "3/2", "17/17"):
+        assert told.take(f"rlwire.spaces {wrong} {{")
+    assert told.spaces() is not None  # these were no parts of anything
+    assert told.take("rlwire.spaces 1/2 {")  # others have begun
+    assert told.spaces() is None
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"action":{},"observation":{}}', "[" * 100_000])
 def test_spaces_that_make_no_sense(text):
-    assert read_spaces("hello") is None
+    told = ToldSpaces()
+    assert told.take(f"rlwire.spaces 1/1 {text}")
     with pytest.raises(DecodeError):
-        read_spaces(text)
+        told.spaces()
 
 
 def test_observations_and_rewards_of_another_kind(worlds, serving, remote):

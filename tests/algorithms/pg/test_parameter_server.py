@@ -97,16 +97,15 @@ def test_the_learning_rate_goes_to_0() -> None:
     handle.close()
 
 
-@pytest.mark.parametrize("home", ["server", "process"])
-def test_a_checkpoint_brings_all_back(home: Any, tmp_path: Path) -> None:
+def test_a_checkpoint_brings_all_back(tmp_path: Path) -> None:
     straight = open_parameter_server(algorithm())
-    first = open_parameter_server(algorithm(), home=home, checkpoints=tmp_path)
+    first = open_parameter_server(algorithm(), checkpoints=tmp_path)
     for handle in (straight, first):
         submit(handle, 1.0, 0)
         handle.session.op_add_score(3.0)
     first.close()
     assert [file.suffix for file in tmp_path.iterdir()] == [".safetensors"]
-    second = open_parameter_server(algorithm(seed=7), home=home, checkpoints=tmp_path)
+    second = open_parameter_server(algorithm(seed=7), checkpoints=tmp_path)
     assert second.n_step() == 10
     assert second.session.op_score() == 3.0
     for handle in (straight, second):  # the optimizer remembers as well
@@ -116,7 +115,7 @@ def test_a_checkpoint_brings_all_back(home: Any, tmp_path: Path) -> None:
     second.close()
     straight.close()
     with pytest.raises((ParameterServerError, RuntimeError), match="size mismatch"):
-        open_parameter_server(algorithm(hidden_sizes=[3]), home=home, checkpoints=tmp_path)
+        open_parameter_server(algorithm(hidden_sizes=[3]), checkpoints=tmp_path)
 
 
 def test_the_first_weights_are_the_seed_s_and_leave_others_chance_alone() -> None:

@@ -479,6 +479,19 @@ def test_property_messages_of_another_type() -> None:
         d.encode_property_request(d.ReadPropertyResponse())
 
 
+def test_the_kind_of_a_request() -> None:
+    leave = d.encode_request(d.LeaveWorldRequest())
+    step = d.encode_request(d.StepRequest({1: 1.0}))
+    assert d.request_kind(b"") is None
+    assert d.request_kind(leave) == "leave_world"
+    assert d.request_kind(step) == "step"
+    assert d.request_kind(leave + step) == "step"
+    assert d.request_kind(step + leave) == "leave_world"
+    for wire, limits in ((b"\x1a\x05", None), (step, Limits(message=3))):
+        with pytest.raises((DecodeError, LimitExceeded)):
+            d.request_kind(wire, limits=limits)
+
+
 TOO_MUCH: list[tuple[str, Any, Limits, str, int]] = [
     ("items", d.ResetRequest({"a": 1, "b": 2, "c": 3}), Limits(items=2), "items", 3),
     ("uids", d.StepRequest({}, [1, 2, 3]), Limits(items=2), "items", 3),

@@ -1,4 +1,4 @@
-"""Values: RLX, MessagePack with images, JSON."""
+"""Values: RLX, MessagePack, JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from cases import CASES, Work, case, names, nested, refused
 
 from rlwire.codecs import json as rlwire_json
 from rlwire.codecs import msgpack, rlx
-from rlwire.codecs.msgpack import images as msgpack_images
 
 # --- RLX
 
@@ -105,21 +104,6 @@ def _msgpack_cases() -> None:
 
 
 _msgpack_cases()
-
-
-@case(8)
-def images(n: int) -> Work:
-    frames = [np.full((32, 32), i, np.uint8) for i in range(n)]
-    hook = msgpack_images.ArrayHook("png")
-    data = [msgpack.encode(frame, array_hook=hook) for frame in frames]
-    take = msgpack_images.ImageHook()
-    return lambda: [msgpack.decode(one, ext_hook=take) for one in data]
-
-
-@case(32)
-def image_png(n: int) -> Work:
-    data = msgpack_images.encode(np.zeros((n, 64), np.uint8), "png")
-    return lambda: msgpack_images.decode(data[1])
 
 
 # --- JSON

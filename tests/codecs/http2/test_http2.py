@@ -14,7 +14,7 @@ from rlwire.codecs import http2
 from rlwire.codecs.http2 import Compressed, Endpoint, Http2Error, Stream
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, LocalProtocolError
 from rlwire.limits import Limits
-from rlwire.streams import FrameReader
+from rlwire.streams import INBOX, FrameReader
 
 MOST = 2**31 - 1
 
@@ -545,6 +545,56 @@ def test_what_is_to_be_ignored() -> None:
     wire[5] |= 0x80
     assert feed(server, bytes(wire)) == [b"fine"]
     assert server.told == [("settled", {0x1234: 7, 9: 2**32 - 1})]
+
+
+@pytest.mark.parametrize("piece", [1, 1000, 2**20])
+def test_a_large_frame_of_an_unknown_type_is_ignored_in_pieces(piece: int) -> None:
+    """Sections 4.1, 4.2 and 5.5: what is announced bounds it too."""
+    server, _ = opened(False, limits=Limits(received=100_000))
+    wire = f(77, 0, 0, bytes(70_000)) + data(prefixed(b"behind it"))
+    reader, events, most = FrameReader(server), [], 0
+    while wire:
+        room = reader.room()
+        count = min(len(room), len(wire), piece)
+        most = max(most, len(room))
+        room[:count], wire = wire[:count], wire[count:]
+        reader.advance(count)
+        while (frame := reader.frame()) is not None:
+            events += server.receive(frame)
+    assert events == [b"behind it"]
+    assert most == INBOX
+    over = f(77, 0, 0)[3:]
+    with pytest.raises(Http2Error, match="FRAME_SIZE_ERROR"):
+        server.frame_size((server.frame_limit + 1).to_bytes(3, "big") + over, 0, 9)
+
+
+def test_what_has_begun_and_not_ended_has_a_number() -> None:
+    server, _ = opened(False)
+    server.add(http2.Stream(3))
+    seen = [server.inside]
+
+    def after(wire: bytes) -> None:
+        feed(server, wire)
+        seen.append(server.inside)
+
+    after(data(prefixed(b"whole")))
+    after(data(prefixed(b"half")[:3]))
+    after(data(prefixed(b"half")[3:6]))
+    after(data(prefixed(b"another")[:3], number=3))
+    server.hold(server.streams[1])
+    seen.append(server.inside)
+    server.hold(server.streams[1], False)
+    after(data(prefixed(b"half")[6:]))
+    after(data(prefixed(b"another")[3:], number=3))
+    after(f(1, 0, 5, b"fields"))
+    after(f(9, 4, 5, b"and more"))
+    server.receive(f(77, 0, 0, bytes(5))[:9])
+    seen.append(server.inside)
+    server.receive(bytes(5))
+    seen.append(server.inside)
+    one, two, block, unknown = seen[2], seen[5], seen[8], seen[10]
+    assert seen == [0, 0, one, one, one, two, two, 0, block, 0, unknown, 0]
+    assert len({0, one, two, block, unknown}) == 5
 
 
 def test_padding_is_left_out() -> None:

@@ -325,12 +325,33 @@ def test_no_text_of_a_dtype_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_image_that_pillow_cannot_make() -> None:
-    for width, height in [(2**32 - 1, 0), (0, 2**31)]:
+    anything = Limits(pixels=2**31 - 1, expanded=2**60)
+    for width, height in [(2**32 - 1, 0), (2**31 - 1, 0), (0, 2**31), (0, 2**31 - 1)]:
         data = message(image(b"RGB", width, height, 0))
         assert rlx.decode(data)["k"].shape == (height, width, 3)
-        with pytest.raises(DecodeError, match="Pillow") as caught:
+        with pytest.raises(LimitExceeded) as over:
             rlx.decode(data, images="pil")
+        assert (over.value.limit, over.value.size) == ("pixels", max(width, height))
+        assert (over.value.offset, over.value.path) == (at(5), "$.k")
+    for width in (2**31 - 1, 2**29 - 1):
+        data = message(image(b"L", width, 0, 0))
+        with pytest.raises(DecodeError, match="Pillow") as caught:
+            rlx.decode(data, images="pil", limits=anything)
         assert (caught.value.offset, caught.value.path) == (at(5), "$.k")
+    for width, height in [(2**29 - 2, 0), (0, 2**20)]:
+        data = message(image(b"L", width, height, 0))
+        assert rlx.decode(data, images="pil", limits=anything)["k"].size == (width, height)
+
+
+def test_rows_of_pillow_s_count() -> None:
+    """Pillow has a pointer to each row, which may be more than the row."""
+    for width, height in [(1, 1000), (0, 1000)]:
+        data = message(image(b"L", width, height, width * height, bytes(width * height)))
+        needed = (width + 8) * height + 512 + 256  # a row, Pillow's objects, an entry
+        rlx.decode(data, images="pil", limits=Limits(expanded=needed))
+        with pytest.raises(LimitExceeded) as caught:
+            rlx.decode(data, images="pil", limits=Limits(expanded=needed - 1))
+        assert (caught.value.limit, caught.value.path) == ("expanded", "$.k")
 
 
 def test_dimensions_of_nothing_that_are_allowed() -> None:

@@ -1,0 +1,79 @@
+"""Arrays in an info: JSON has lists only, so one more entry of the info says which were arrays.
+
+``"rlwire.arrays": {"action_mask": ["int8", 6], "deep": {"x": ["float32", 2, 0]}}`` stands in the
+info beside ``"action_mask"`` and ``"deep"``: the dtype and the sizes of each array, nested as the
+info is. Other programs pass over the entry, and read lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+__all__ = ["ARRAYS", "BEGUN", "mark_arrays", "restore_arrays"]
+
+ARRAYS: Final = "rlwire.arrays"
+"""The entry of an info that says what is an array in it; no part of the document."""
+
+BEGUN: Final = "rlwire.info"
+"""The field of ``v0.env.describe``'s body that has the info of the episode's reset; no part of the
+document either."""
+
+_KINDS = "biuf"
+
+
+def mark_arrays(info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an info with the entry that says what is an array in it, if anything is."""
+    marks = _marks(info)
+    return {**info, ARRAYS: marks} if marks else info
+
+
+def _marks(info: Mapping[str, Any]) -> dict[str, Any]:
+    marks: dict[str, Any] = {}
+    for name, value in info.items():
+        if isinstance(value, np.ndarray) and value.dtype.kind in _KINDS:
+            marks[name] = [str(value.dtype.newbyteorder("=")), *value.shape]
+        elif isinstance(value, Mapping) and (inside := _marks(value)):
+            marks[name] = inside
+    return marks
+
+
+def restore_arrays(info: dict[str, Any]) -> dict[str, Any]:
+    """Return an info as it was before `mark_arrays`; what is not as the entry says stays a list."""
+    if ARRAYS not in info:
+        return info
+    info = dict(info)
+    return _restored(info, info.pop(ARRAYS))
+
+
+def _restored(info: dict[str, Any], marks: Any) -> dict[str, Any]:
+    found = dict(info)
+    for name, mark in marks.items() if isinstance(marks, dict) else ():
+        value = info.get(name)
+        if isinstance(mark, dict) and isinstance(value, dict):
+            found[name] = _restored(value, mark)
+        elif isinstance(mark, list) and mark and isinstance(value, (list, int, float)):
+            found[name] = _array(value, mark)
+    return found
+
+
+def _array(value: Any, mark: list[Any]) -> Any:
+    name, *sizes = mark
+    if not isinstance(name, str) or name not in _DTYPES:
+        return value
+    if not all(type(size) is int and size >= 0 for size in sizes):
+        return value
+    try:
+        return np.array(value, name).reshape(sizes)
+    except (ValueError, TypeError, OverflowError):
+        return value
+
+
+_DTYPES = frozenset(
+    [
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64"),
+    ]
+)

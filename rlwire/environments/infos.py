@@ -1,0 +1,47 @@
+"""Gymnasium's infos as MessagePack, arrays as arrays: between two ends that are both rlwire's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from rlwire.codecs import msgpack
+from rlwire.errors import EncodeError, quoted
+
+__all__ = ["encode_info", "sendable"]
+
+logger = logging.getLogger(__name__)
+
+
+def encode_info(info: Mapping[str, Any], told: set[str]) -> bytes:
+    """Return an info as bytes; arguments as of `sendable`."""
+    try:
+        return msgpack.encode(info)
+    except EncodeError:
+        return msgpack.encode(sendable(info, told))
+
+
+def sendable(info: Mapping[str, Any], told: set[str]) -> dict[str, Any]:
+    """Return an info without what MessagePack cannot carry, which a log names once.
+
+    Args:
+        info: the environment's; `...` stands for a value that travels otherwise, and becomes None.
+        told: the entries that the log has named.
+    """
+    found: dict[str, Any] = {}
+    for key, value in info.items():
+        if value is ...:
+            found[key] = None
+        elif isinstance(value, Mapping):
+            found[key] = sendable(value, told)
+        else:
+            try:
+                msgpack.encode({key: value})
+            except EncodeError as error:
+                if key not in told:
+                    told.add(key)
+                    logger.warning("the info %s is left out: %s", quoted(key), error)
+            else:
+                found[key] = value
+    return found
