@@ -169,6 +169,7 @@ def make(
     observation_space: Any = None,
     action_space: Any = None,
     copy: bool = True,
+    render_mode: str | None = None,
     **options: Any,
 ) -> RemoteEnvironment:
     """Return the environment that is served at a URL, as a `gymnasium.Env`.
@@ -188,6 +189,9 @@ def make(
             the server is not rlwire's, it is needed, or `like`.
         action_space: as `observation_space`.
         copy: False lets observations be read-only views, where the protocol allows it.
+        render_mode: ``"rgb_array"`` lets `render` return the environment's picture: the newest one
+            where pixels travel, otherwise asked for, from rlwire's dm_env_rpc servers. Gymnasium's
+            `RecordVideo` and `HumanRendering` need it.
         options: those of the protocol's client, and of its endpoint; see ``endpoint`` in the module
             `Protocol.parts`. They go before those of the query.
 
@@ -198,8 +202,14 @@ def make(
         TypeError, ValueError: the URL is none, or an option makes no sense.
         MissingExtra: Gymnasium is not installed.
     """
+    from rlwire.errors import on_error
     from rlwire.protocols import misnamed, resolve, spoken
 
+    if render_mode not in (None, "rgb_array"):
+        raise ValueError(
+            f'render_mode is "rgb_array" or None, not {render_mode!r}; for a window, wrap the '
+            f"environment in gymnasium.wrappers.HumanRendering"
+        )
     where, protocol, keywords = resolve(url, "client", options)
     begin = protocol.part("endpoint")
     from rlwire.environments.remote import RemoteEnvironment, Secret, given_spaces
@@ -213,7 +223,12 @@ def make(
     spaces = given_spaces(like, observation_space, action_space, keywords.get("agent"))
     with spoken(where), misnamed(where, "client", options):
         endpoint = begin(where, copy=copy, **spaces, **keywords)
-    return RemoteEnvironment(endpoint, {"url": str(url), "copy": copy, **spaces, **options})
+    arguments = {"url": str(url), "copy": copy, **spaces, **options}
+    if render_mode is not None:
+        with on_error(endpoint.close):
+            endpoint.start_rendering()
+        arguments["render_mode"] = render_mode
+    return RemoteEnvironment(endpoint, arguments)
 
 
 def make_vec(

@@ -6,6 +6,7 @@ A door is a protocol's module for `rlwire.protocols.Protocol.parts`.
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -17,7 +18,8 @@ from rlwire.transports.tls import ClientSide, ClientTLS
 from rlwire.transports.waits import Waits, drive, drive_async
 
 __all__ = ["Arguments", "by_address", "by_websocket", "calling", "client_tls"]
-__all__ += ["check_no_environment", "clients", "websocket_url", "with_settings"]
+__all__ += ["check_no_environment", "clients", "websocket_url", "with_pictures"]
+__all__ += ["with_settings"]
 
 Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """A client's, by place and by name."""
@@ -95,6 +97,19 @@ def with_settings(thing: Any, settings: Mapping[str, Any] | None) -> Any:
         return thing
     made, make = maker(thing, settings)
     return made if make is None else make
+
+
+def with_pictures(thing: Any, settings: Mapping[str, Any] | None) -> Any:
+    """Return what `with_settings` does, made to render if its class says that it can.
+
+    Raises:
+        ValueError: settings for what is made already.
+    """
+    modes = (getattr(thing, "metadata", None) or {}).get("render_modes") or ()
+    made = is_environment(thing) and not isinstance(thing, type)
+    if "rgb_array" in modes and not made and "render_mode" in inspect.signature(thing).parameters:
+        settings = {"render_mode": "rgb_array", **(settings or {})}
+    return with_settings(thing, settings)
 
 
 def check_no_environment(thing: Any, url: URL) -> None:

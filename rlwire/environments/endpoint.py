@@ -66,5 +66,20 @@ class Endpoint(Protocol):
             RlwireError: the environment refuses, or answers what makes no sense.
         """
 
+    def start_rendering(self) -> None:
+        """Let `render` return pictures; set `render_mode` and `metadata`.
+
+        Raises:
+            ValueError: the protocol carries no pictures, or the server has none.
+        """
+        raise ValueError(
+            "render_mode: pictures travel over dm-env-rpc:// from a server of rlwire's, and over "
+            "universe:// with pixels, universe://host:5900+15900"
+        )
+
+    def render(self) -> Any:
+        """Return the newest picture, (height, width, 3) uint8; None if `render_mode` is None."""
+        return None
+
     def close(self) -> None:
         """Leave, and close the connection; again does nothing."""

@@ -78,6 +78,7 @@ def _of_gymnasium(name: str) -> Any:
     creator = spec.entry_point
     if isinstance(creator, str):
         creator = load_env_creator(creator)
+    make.metadata = getattr(creator, "metadata", {})  # type: ignore[attr-defined]
     parameters = inspect.signature(creator).parameters.values()
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         names = dict.fromkeys(["max_episode_steps", *(parameter.name for parameter in parameters)])

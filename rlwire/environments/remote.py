@@ -79,6 +79,14 @@ class RemoteEnvironment(gymnasium.Env):
         endpoint.begin_step(action)
         return endpoint.finish()
 
+    def render(self) -> Any:
+        """Return the environment's picture, (height, width, 3) uint8; None without a render mode.
+
+        Raises:
+            RlwireError: the server cannot be reached, or cannot render.
+        """
+        return self.endpoint.render()
+
     def close(self) -> None:
         """Leave, and close the connection."""
         self.endpoint.close()

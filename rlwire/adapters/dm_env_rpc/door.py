@@ -11,7 +11,7 @@ from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorlds, Names
 from rlwire.adapters.dm_env_rpc.protocols import is_world
 from rlwire.adapters.dm_env_rpc.server import DmEnvRpcServer
 from rlwire.adapters.dm_env_rpc.shared import SharedWorld
-from rlwire.adapters.doors import calling, clients, with_settings
+from rlwire.adapters.doors import calling, clients, with_pictures
 from rlwire.environments.driver import SeveralAgents
 from rlwire.environments.loading import load_environment
 from rlwire.protocols import URL
@@ -42,7 +42,8 @@ def server(
             environment for one agent at a time; of PettingZoo, one that all agents share, as
             `SharedWorld` has it; or worlds, as `DmEnvRpcServer` takes them.
         url: where to listen.
-        settings: keyword arguments for what makes environments.
+        settings: keyword arguments for what makes environments. One that can render is made with
+            ``render_mode="rgb_array"``, so that `rlwire.make` may ask for pictures.
         agents: as `EnvironmentWorlds` takes it, and so are the next two, and `default_actions`.
         accepts: see there.
         names: see there.
@@ -61,7 +62,7 @@ def server(
         raise ValueError(f"{url}: worlds get their names when they are created; leave the path out")
     worlds = load_environment(environment) if isinstance(environment, str) else environment
     if not (is_world(worlds) or isinstance(worlds, EnvironmentWorlds)):
-        made = with_settings(worlds, settings)
+        made = with_pictures(worlds, settings)
         shown: dict[str, Any] = {
             "names": names or Names(reward=reward or None, discount=discount or None),
             "default_actions": default_actions,

@@ -21,6 +21,7 @@ import numpy as np
 
 from rlwire.adapters.dm_env_rpc.client import Client
 from rlwire.adapters.dm_env_rpc.pending import Pending
+from rlwire.adapters.dm_env_rpc.properties import PICTURE, RENDER_FPS, PropertiesExtension
 from rlwire.adapters.dm_env_rpc.spaces import INFO, WHOLE, Structure, structure_of, told_in
 from rlwire.adapters.dm_env_rpc.status import StatusError
 from rlwire.codecs.dm_env_rpc import (
@@ -310,6 +311,24 @@ class DmEnvRpcEndpoint(Endpoint):
             f"{self.client.address}: the server's world has other actions or observations than "
             f"before; make the environment anew"
         )
+
+    def start_rendering(self) -> None:
+        """Ask the server for its frame rate, and `render` for its pictures."""
+        self._properties = PropertiesExtension(self.client)
+        try:
+            fps = self._properties.read(RENDER_FPS)
+        except (KeyError, StatusError):
+            raise ValueError(
+                f"{self.client.address}: the server renders no pictures: rlwire.serve does for an "
+                f'environment that takes render_mode="rgb_array", in a world of one agent'
+            ) from None
+        self.client.release()
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": float(fps)}
+        self.render_mode = "rgb_array"
+
+    def render(self) -> Any:
+        """Ask for the environment's picture."""
+        return None if self.render_mode is None else self._decode(self._properties.read(PICTURE))
 
     def close(self) -> None:
         """Leave the world, destroy it if it was created for this, and close the connection."""

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from rlwire.adapters.dm_env_rpc.factories import Maker, Start
-from rlwire.adapters.dm_env_rpc.properties import Properties
+from rlwire.adapters.dm_env_rpc.properties import Properties, pictures_of
 from rlwire.adapters.dm_env_rpc.protocols import Refusal
 from rlwire.adapters.dm_env_rpc.spaces import Structure, of_number, structure_of, told_spec
 from rlwire.codecs.dm_env_rpc import (
@@ -79,6 +79,7 @@ class _Environment:
 
     driven: Driven
     made_with: Settings
+    pictures: Properties | None
     failed: bool = False
 
 
@@ -169,6 +170,12 @@ class EnvironmentWorld:
         found = getattr(getattr(environment, "unwrapped", environment), "properties", None)
         return found if isinstance(found, Properties) else None
 
+    @property
+    def pictures(self) -> Properties | None:
+        """What `rlwire.make` reads to render; None where nothing is rendered, as `properties`."""
+        latest = self._latest
+        return None if self._agents > 1 or latest is None else latest.pictures
+
     def join(self, settings: Settings) -> _Agent:
         """Give one more agent an environment."""
         own, start = self._sort(settings)
@@ -218,7 +225,7 @@ class EnvironmentWorld:
         with on_error(getattr(environment, "close", bool) if self._owned else bool):
             driven = driver_of(environment)
             check_alone(driven, "dm_env_rpc")
-            self._latest = _Environment(driven, made_with)
+            self._latest = _Environment(driven, made_with, pictures_of(driven))
             return self._latest
 
     def _take(self, made_with: Settings) -> _Environment:

@@ -41,19 +41,28 @@ from rlwire.codecs.dm_env_rpc import (
     make_spec,
     numpy_dtype,
 )
+from rlwire.codecs.msgpack import encode
+from rlwire.environments.driver import Driven
 from rlwire.errors import EncodeError, RemoteProtocolError, quoted
 from rlwire.limits import DEFAULT
 from rlwire.sessions.dm_env_rpc import Code, without_spec
 from rlwire.transports.waits import Asyncio, Blocking, Client, Waits, driven
 
 __all__ = [
+    "PICTURE",
     "PROPERTY_REQUEST_URL",
+    "RENDER_FPS",
     "AsyncPropertiesExtension",
     "Properties",
     "PropertiesExtension",
     "Property",
     "PropertyService",
+    "pictures_of",
 ]
+
+
+PICTURE = "rlwire.render"
+RENDER_FPS = "rlwire.render_fps"
 
 
 # ---- the server's side --------------------------------------------------------------------------
@@ -216,6 +225,27 @@ class Properties:
         return found
 
 
+def pictures_of(driven: Driven) -> Properties | None:
+    """Return the properties with which `rlwire.make` renders an environment, if it can.
+
+    `PICTURE` is ``environment.render()``, (height, width, 3) uint8, as MessagePack, since a spec
+    has at most one variable dimension. `RENDER_FPS` is the frame rate of its videos in Hz.
+    """
+    environment = driven.environment
+    if getattr(environment, "render_mode", None) != "rgb_array":
+        return None
+    fps = float((getattr(environment, "metadata", None) or {}).get("render_fps") or 30.0)
+    pictures = Properties()
+    pictures.add(
+        PICTURE,
+        shape=(-1,),
+        dtype=np.uint8,
+        read=lambda: np.frombuffer(encode(environment.render()), np.uint8),
+    )
+    pictures.add(RENDER_FPS, read=lambda: fps)
+    return pictures
+
+
 class PropertyService:
     """Answers the extension's requests: a server's `Extension`.
 
@@ -234,9 +264,9 @@ class PropertyService:
             DecodeError: the request is none.
         """
         layers = [self._own]
-        of_world = getattr(world, "properties", None)
-        if of_world is not None:
-            layers.insert(0, of_world)
+        for of_world in (getattr(world, "properties", None), getattr(world, "pictures", None)):
+            if of_world is not None:
+                layers.insert(0, of_world)
         limits = without_spec(DEFAULT, len(message.value))
         request = decode_property_request(message, limits=limits)
         if request is None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from rlwire.adapters.dm_env_rpc.environments import Names, View
 from rlwire.adapters.dm_env_rpc.factories import Maker, Start
+from rlwire.adapters.dm_env_rpc.properties import Properties, pictures_of
 from rlwire.adapters.dm_env_rpc.protocols import Refusal
 from rlwire.codecs.dm_env_rpc import EnvironmentStateType, Settings, StepResult
 from rlwire.environments.driver import Driven, driver_of
@@ -83,6 +84,7 @@ class SharedWorld:
         self._actions: dict[str, Any] = {}
         self._fulfilled: deque[tuple[Future[StepResult], StepResult | BaseException]] = deque()
         self._start = Start()
+        self.pictures: Properties | None = None
         self._open()
 
     def is_accepted(self, name: str) -> bool:
@@ -103,6 +105,7 @@ class SharedWorld:
                 for name, key in self._keys.items()
             }
             self._views = dict(self._own_views)
+            self.pictures = pictures_of(driven)
         self._driven = driven
         return driven
 

@@ -228,6 +228,15 @@ class UniverseEndpoint(Endpoint):
             info["text"] = observation["text"]
         return info
 
+    def start_rendering(self) -> None:
+        """Let `render` return what is seen."""
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": self._rate or 60.0}
+        self.render_mode = "rgb_array"
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """Return the picture that was seen last."""
+        return None if self.render_mode is None or self._seen is None else np.array(self._seen)
+
     def close(self) -> None:
         """Leave; again does nothing."""
         self._undo.close()

@@ -1,0 +1,122 @@
+"""`rlwire.make(url, render_mode="rgb_array")` over each protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.wrappers import RenderCollection
+
+import rlwire
+
+
+class Painted(gymnasium.Env):
+    """An environment whose picture says how many steps have been taken."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 24}  # noqa: RUF012 - Gymnasium's
+    observation_space = gymnasium.spaces.Box(0, 255, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+        self.steps = 0
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return np.full(2, self.steps, np.float32), 1.0, False, False, {}
+
+    def render(self) -> Any:
+        return np.full((16, 24, 3), self.steps, np.uint8)
+
+
+class Plain(Painted):
+    """An environment that cannot render."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's
+
+
+@pytest.mark.parametrize("workers", ["threads", "asyncio"])
+def test_pictures_are_asked_for(workers) -> None:
+    with rlwire.serve(Painted, "dm-env-rpc://127.0.0.1:0", workers=workers) as server:
+        with rlwire.make(server.url, render_mode="rgb_array") as env:
+            assert env.metadata == {"render_modes": ["rgb_array"], "render_fps": 24.0}
+            env.reset()
+            for steps in range(1, 4):
+                env.step(0)
+                picture = env.render()
+                assert picture.dtype == np.uint8
+                assert np.array_equal(picture, np.full((16, 24, 3), steps))
+        with rlwire.make(server.url) as env:
+            assert env.render_mode is None
+            assert env.render() is None
+
+
+def test_wrappers_of_gymnasium_s_render() -> None:
+    with rlwire.serve(Painted, "dm-env-rpc://127.0.0.1:0") as server:
+        made = gymnasium.make("rlwire/Remote-v0", url=server.url, render_mode="rgb_array")
+        env = RenderCollection(made)
+        env.reset()
+        env.step(1)
+        env.step(1)
+        assert [frame[0, 0, 0] for frame in env.render()] == [0, 1, 2]
+        env.close()
+
+
+def test_several_render_in_one_vector() -> None:
+    with rlwire.serve(Painted, "dm-env-rpc://127.0.0.1:0") as server:
+        envs = rlwire.make_vec(server.url, num_envs=2, settings={"render_mode": "rgb_array"})
+        envs.reset()
+        envs.step(np.array([0, 1]))
+        assert [frame[0, 0, 0] for frame in envs.render()] == [1, 1]
+        envs.close()
+
+
+def test_a_server_s_own_properties_stay() -> None:
+    from rlwire.adapters.dm_env_rpc import Client, Properties, PropertiesExtension
+
+    class Both(Painted):
+        def __init__(self, render_mode: str | None = None) -> None:
+            super().__init__(render_mode)
+            self.properties = Properties()
+            self.properties.add("lives", dtype=np.int32, read=lambda: 3)
+
+    with (
+        rlwire.serve(Both, "dm-env-rpc://127.0.0.1:0") as server,
+        Client(server.address) as client,
+    ):
+        client.join_world()
+        names = {each.key for each in PropertiesExtension(client).list()}
+        assert names == {"lives", "rlwire"}
+
+
+@pytest.mark.parametrize("scheme", ["dm-env-rpc://127.0.0.1:0", "universe://127.0.0.1:+0"])
+def test_where_nothing_renders_it_is_refused(scheme) -> None:
+    with rlwire.serve(Plain, scheme) as server:
+        with pytest.raises(ValueError, match="rlwire"):
+            rlwire.make(server.url, render_mode="rgb_array")
+        rlwire.make(server.url).close()  # the place is free again
+
+
+def test_a_window_is_gymnasium_s() -> None:
+    with pytest.raises(ValueError, match="HumanRendering"):
+        rlwire.make("dm-env-rpc://127.0.0.1:9", render_mode="human")
+
+
+def test_pixels_are_the_picture() -> None:
+    with (
+        rlwire.serve(Painted, "universe://127.0.0.1:0+0", settings={}, rate=60.0) as server,
+        rlwire.make(server.url, render_mode="rgb_array", auth="openai") as env,
+    ):
+        assert env.metadata["render_fps"] == 60.0
+        observation, _ = env.reset()
+        for _ in range(3):
+            observation, *_ = env.step(0)
+        assert env.render().shape == (16, 24, 3)
+        assert np.array_equal(env.render(), observation)
