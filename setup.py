@@ -62,10 +62,6 @@ MODULES = [
     "rlwire.codecs.dm_env_rpc.wire",
     "rlwire.codecs.http2.receiving",
     "rlwire.codecs.http2.sending",
-    "rlwire.codecs.json.decoder",
-    "rlwire.codecs.json.encoder",
-    "rlwire.codecs.json.reader",
-    "rlwire.codecs.json.writer",
     "rlwire.codecs.msgpack.arrays",
     "rlwire.codecs.msgpack.decoder",
     "rlwire.codecs.msgpack.encoder",
@@ -76,9 +72,6 @@ MODULES = [
     "rlwire.codecs.perlert.encoder",
     "rlwire.codecs.perlert.text",
     "rlwire.codecs.perlert.values",
-    "rlwire.codecs.rewarder.decoder",
-    "rlwire.codecs.rewarder.encoder",
-    "rlwire.codecs.rewarder.values",
     "rlwire.codecs.rfb.decoder",
     "rlwire.codecs.rfb.encoder",
     "rlwire.codecs.rfb.framebuffer",
@@ -116,15 +109,9 @@ PYTHON_DIRECTIVES = {
 
 # Those that read or write numbers as text.
 WITH_NUMBERS = {
-    "rlwire.codecs.json.decoder",
-    "rlwire.codecs.json.encoder",
-    "rlwire.codecs.json.reader",
-    "rlwire.codecs.json.writer",
     "rlwire.codecs.perlert.decoder",
     "rlwire.codecs.perlert.encoder",
     "rlwire.codecs.perlert.text",
-    "rlwire.codecs.rewarder.decoder",
-    "rlwire.codecs.rewarder.encoder",
 }
 HEADERS = "rlwire/include"
 NUMBERS = f"{HEADERS}/rlwire/numbers.cpp"

@@ -27,9 +27,10 @@ from pairs import TINY, call_times, print_head, print_table, run_benchmark
 from rlwire.adapters.relaax import RLXProxy, RLXServer
 from rlwire.bench import floor
 from rlwire.bench.processes import ServerProcess, allowed_cores, pin
-from rlwire.codecs import json, rlx
+from rlwire.codecs import _json, rlx
 from rlwire.codecs import websocket as frames
 from rlwire.codecs.websocket.handshake import new_key, parse_url, write_request
+from rlwire.limits import DEFAULT
 
 QUESTION = "A step through RLXProxy, straight over RLX, and a raw exchange of the proxy's bytes."
 SECONDS = 0.02 if TINY else 6.0
@@ -161,7 +162,7 @@ def straight(stack: ExitStack, address: Any, count: int, work: Work) -> Step:
 def frames_of(client: bool, count: int, message: dict[str, Any]) -> list[bytes]:
     """The frames of a message of each environment."""
     framer = frames.Framer(client, "text")
-    texts = (json.encode({"sid": SID + number, **message}) for number in range(count))
+    texts = (_json.encode({"sid": SID + number, **message}, DEFAULT) for number in range(count))
     return [b"".join(framer.message(text)) for text in texts]
 
 

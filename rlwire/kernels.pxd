@@ -13,13 +13,12 @@ cdef extern from "rlwire/status.h" nogil:
         RLW_BAD_END, RLW_BAD_RESERVED, RLW_BAD_OPCODE, RLW_BAD_CONTROL, RLW_BAD_LENGTH
         RLW_BAD_MASK, RLW_BAD_VARINT, RLW_BAD_TAG, RLW_BAD_WIRE, RLW_BAD_PACKED, RLW_BAD_PAYLOAD
         RLW_BAD_UNKNOWN, RLW_BAD_ELEMENTS, RLW_BAD_EMPTY, RLW_BAD_CHARACTER, RLW_BAD_WORD
-        RLW_BAD_INTEGER, RLW_BAD_NUMBER, RLW_BAD_JSON, RLW_BAD_ESCAPE, RLW_BAD_SURROGATE
-        RLW_BAD_RANGE, RLW_BAD_RAGGED, RLW_BAD_DIMENSION, RLW_BAD_TIMESTAMP, RLW_BAD_PICKLE
+        RLW_BAD_INTEGER, RLW_BAD_NUMBER, RLW_BAD_DIMENSION, RLW_BAD_TIMESTAMP, RLW_BAD_PICKLE
         RLW_BAD_FRAME_SIZE, RLW_BAD_STREAM, RLW_BAD_PADDING, RLW_BAD_SETTING, RLW_BAD_INCREMENT
         RLW_BAD_WINDOW, RLW_BAD_PUSH, RLW_BAD_COMPRESSED
         RLW_BAD_PLACE, RLW_BAD_ENCODING, RLW_BAD_SUBENCODING, RLW_BAD_PALETTE, RLW_BAD_RUN
         RLW_BAD_INFLATED, RLW_BAD_ZLIB, RLW_BAD_JPEG
-        RLW_NOT_FINITE, RLW_TRAILING, RLW_OVER_MESSAGE, RLW_OVER_DEPTH, RLW_OVER_ITEMS
+        RLW_TRAILING, RLW_OVER_MESSAGE, RLW_OVER_DEPTH, RLW_OVER_ITEMS
         RLW_OVER_DIMS, RLW_OVER_STRING, RLW_OVER_PIXELS, RLW_OVER_EXPANDED, RLW_OVER_DATAGRAM
         RLW_OVER_FRAME, RLW_NO_MEMORY
     ctypedef struct rlw_fault:
@@ -501,73 +500,6 @@ cdef extern from "rlwire/perlert.h" nogil:
     rlw_status rlw_perlert_put_slot(rlw_writer *w, rlw_perlert_message *m,
                                     const rlw_perlert_slot *slot) noexcept
     rlw_status rlw_perlert_write(rlw_writer *w, rlw_perlert_message *m) noexcept
-
-cdef extern from "rlwire/json.h" nogil:
-    ctypedef struct rlw_json_limits:
-        uint64_t depth
-        uint64_t items
-        uint64_t string
-    ctypedef enum rlw_json_special:
-        RLW_JSON_REFUSE, RLW_JSON_AS_NULL, RLW_JSON_AS_WORDS
-    ctypedef struct rlw_json_reader:
-        rlw_cursor c
-        rlw_json_limits limits
-        rlw_json_special special
-        uint64_t depth
-        uint64_t items
-    ctypedef enum rlw_json_kind:
-        RLW_JSON_NULL, RLW_JSON_FALSE, RLW_JSON_TRUE, RLW_JSON_INTEGER, RLW_JSON_NATURAL
-        RLW_JSON_BIG, RLW_JSON_REAL, RLW_JSON_STRING, RLW_JSON_LIST, RLW_JSON_OBJECT
-    ctypedef struct rlw_json_text:
-        const uint8_t *data
-        size_t size
-        uint8_t ascii
-        uint8_t escaped
-    ctypedef struct rlw_json_value:
-        rlw_json_kind kind
-        uint8_t empty
-        const uint8_t *at
-        int64_t integer
-        uint64_t natural
-        double real
-        rlw_json_text text
-    uint64_t RLW_JSON_WANTS_VALUE
-    uint64_t RLW_JSON_WANTS_NAME
-    uint64_t RLW_JSON_WANTS_COLON
-    uint64_t RLW_JSON_WANTS_COMMA
-    size_t RLW_JSON_NUMBER_ROOM
-    void rlw_json_reader_init(rlw_json_reader *r, const uint8_t *data, size_t size,
-                              const rlw_json_limits *limits) noexcept
-    rlw_status rlw_json_read(rlw_json_reader *r, rlw_json_value *v) noexcept
-    rlw_status rlw_json_name(rlw_json_reader *r, rlw_json_text *name) noexcept
-    rlw_status rlw_json_next(rlw_json_reader *r, uint8_t close, int *more) noexcept
-    rlw_status rlw_json_end(rlw_json_reader *r) noexcept
-    rlw_status rlw_json_skip(rlw_json_reader *r) noexcept
-    void rlw_json_space(rlw_cursor *c) noexcept
-    size_t rlw_json_unescape(const rlw_json_text *text, uint8_t *to) noexcept
-    rlw_status rlw_json_put_string(rlw_writer *w, const uint8_t *text, size_t size) noexcept
-    uint8_t *rlw_json_put_double(uint8_t *to, double value, uint8_t *rounded) noexcept
-    bint rlw_json_is_finite(double value) noexcept
-
-cdef extern from "rlwire/json_array.h" nogil:
-    enum:
-        RLW_JSON_DIMS_MOST
-    ctypedef struct rlw_json_shape:
-        unsigned dims
-        size_t count
-        int64_t shape[32]
-    ctypedef enum rlw_json_wanted:
-        RLW_JSON_ANY, RLW_JSON_GIVEN
-    rlw_status rlw_json_measure(rlw_json_reader *r, unsigned most_dims, int words,
-                                rlw_json_shape *s) noexcept
-    rlw_status rlw_json_fill(rlw_json_reader *r, const rlw_json_shape *s, rlw_json_wanted wanted,
-                             rlw_number *kind, void *numbers) noexcept
-    uint8_t *rlw_json_put_special(uint8_t *to, double value, rlw_json_special special) noexcept
-    uint8_t *rlw_json_put_number(uint8_t *to, rlw_number kind, const uint8_t *at,
-                                 rlw_json_special special) noexcept
-    rlw_status rlw_json_put_array(rlw_writer *w, rlw_number kind, const void *data, unsigned dims,
-                                  const int64_t *shape, const int64_t *strides,
-                                  rlw_json_special special, size_t *at) noexcept
 
 cdef extern from "rlwire/msgpack.h" nogil:
     ctypedef enum rlw_msgpack_kind:

@@ -138,13 +138,6 @@ _LIMITS = {
     RLW_OVER_DATAGRAM: "datagram",
 }
 
-_WANTED = {
-    RLW_JSON_WANTS_VALUE: "a value",
-    RLW_JSON_WANTS_NAME: "a name in quotes",
-    RLW_JSON_WANTS_COLON: "a colon",
-    RLW_JSON_WANTS_COMMA: "a comma or the closing bracket",
-}
-
 _DETAILS = {
     **dict.fromkeys([RLW_BAD_TYPE, RLW_BAD_BOOLEAN, RLW_BAD_PREFIX, RLW_BAD_END,
                      RLW_BAD_CHARACTER], ": got byte {got:#04x}"),
@@ -156,9 +149,6 @@ _DETAILS = {
     RLW_BAD_SIZE: ": {got} bytes announced, {allowed} expected",
     RLW_BAD_PACKED: ": it has {got} bytes",
     RLW_BAD_ELEMENTS: ": {got} elements, {allowed} expected",
-    RLW_BAD_JSON: ": got byte {got:#04x} where {wanted} must stand",
-    RLW_BAD_ESCAPE: ": got byte {got:#04x} after the backslash",
-    RLW_BAD_SURROGATE: ": \\u{got:04x}",
     RLW_BAD_PLACE: ": they end at {got}, it at {allowed}",
     RLW_BAD_ENCODING: ": got {got:#x}",
     RLW_BAD_SUBENCODING: ": got byte {got:#04x}",
@@ -175,7 +165,7 @@ cdef str _detail(const rlw_fault *fault):
         text = (<const char *> fault.at)[:fault.got].decode("utf-8", "backslashreplace")
         return f": got {quoted(text)}"
     return _DETAILS.get(fault.status, "").format(
-        got=fault.got, allowed=fault.allowed, wanted=_WANTED.get(fault.allowed)
+        got=fault.got, allowed=fault.allowed
     )
 
 

@@ -34,10 +34,8 @@ from rlwire import buffers
 from rlwire.codecs import (
     dm_env_rpc,
     http2,
-    json,
     msgpack,
     perlert,
-    rewarder,
     rfb,
     rlx,
     websocket,
@@ -119,25 +117,6 @@ def unpack(wire: bytes) -> list[Any]:
     unpacker.feed(wire[:10])
     unpacker.feed(wire[10:])
     return list(unpacker)
-
-
-def calls_json() -> Named:
-    room = bytearray(4096)
-    for number, value in enumerate(m.JSON):
-        modes = ({"arrays": "all"}, {"arrays": {"x.*": "f4"}}, {"big_integers": True})
-        encode = json.Encoder(big_integers=True)
-        yield from coded(f"text {number}", value, encode.encode, json.decode, *modes)
-        yield f"text {number} into", lambda v=value, e=encode: e.encode_into(v, room), (value,)
-    big = {"a": np.arange(5000.0)}
-    yield from coded("large", big, json.encode, json.decode, {"arrays": "all"})
-
-
-def calls_rewarder() -> Named:
-    room = bytearray(4096)
-    for message in m.REWARDER:
-        name = type(message).__name__
-        yield from coded(name, message, rewarder.encode, rewarder.decode)
-        yield f"{name} into", lambda v=message: rewarder.encode_into(v, room), (message,)
 
 
 def calls_perlert() -> Named:
@@ -381,9 +360,6 @@ def calls_refusals() -> Named:
         ("rlx limits", rlx.decode, state, {"limits": few}),
         ("msgpack", msgpack.decode, msgpack.encode(m.MSGPACK[1])[:-2], {}),
         ("msgpack limits", msgpack.decode, msgpack.encode(m.MSGPACK[1]), {"limits": few}),
-        ("json", json.decode, json.encode(m.JSON[0])[:-2], {"arrays": "all"}),
-        ("json limits", json.decode, json.encode(m.JSON[0]), {"limits": few}),
-        ("rewarder", rewarder.decode, rewarder.encode(m.REWARDER[0])[:-2], {}),
         ("perlert", perlert.decode_server_message, b"env:7;start:x", {}),
         (
             "dm_env_rpc",

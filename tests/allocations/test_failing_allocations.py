@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-CODECS = ["rlx", "msgpack", "json", "rewarder", "perlert", "dm_env_rpc"]
+CODECS = ["rlx", "msgpack", "perlert", "dm_env_rpc"]
 CODECS += ["websocket", "http2", "rfb", "streams"]
 
 pytestmark = [

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlwire.codecs import dm_env_rpc, json, msgpack, perlert, rewarder, rlx
+from rlwire.codecs import dm_env_rpc, msgpack, perlert, rewarder, rlx
 from rlwire.codecs.websocket import TEXT, Framer, Text
 from rlwire.errors import DecodeError, LimitExceeded, RlwireError
 from rlwire.limits import Limits
@@ -70,10 +70,6 @@ def decode_stream(wire: bytes, limits: Limits) -> Any:
     unpacker = msgpack.Unpacker(limits=limits)
     unpacker.feed(wire)
     return next(unpacker, None)
-
-
-def decode_json(wire: bytes, limits: Limits, **options: Any) -> Any:
-    return json.decode(wire, limits=limits, **options)
 
 
 def decode_action(wire: bytes, limits: Limits) -> Any:
@@ -228,26 +224,6 @@ HOSTILE: dict[str, tuple[Decode, bytes]] = {
         plain.packb([generic("<U20000", "x" * 20_000)] * 2),
     ),
     "msgpack stream": (decode_stream, plain.packb([WIDE.decode()] * 4)),
-    "json arrays": (
-        lambda wire, limits: decode_json(wire, limits, arrays="all"),
-        b"[[" + b"0.5," * 20_000 + b"0],[" + b"0.5," * 20_000 + b'0],"x"]',
-    ),
-    "json given": (
-        lambda wire, limits: decode_json(wire, limits, arrays={"*": np.float64}),
-        b'{"a":[' + b"0," * 20_000 + b'0],"b":[' + b"0," * 20_000 + b"0]}",
-    ),
-    "json texts": (decode_json, b"[" + b",".join([b'"' + WIDE + b'"'] * 4) + b"]"),
-    "json escapes": (decode_json, b"[" + b",".join([b'"\\n' + WIDE + b'"'] * 4) + b"]"),
-    "json keys": (
-        decode_json,
-        b"{" + b",".join(b'"%d%b":0' % (n, WIDE) for n in range(4)) + b"}",
-    ),
-    "json empty lists": (decode_json, b"[" + b"[]," * 1100 + b"0]"),
-    "json empty objects": (decode_json, b'{"a":[' + b"{}," * 1100 + b"0]}"),
-    "json below paths": (
-        lambda wire, limits: decode_json(wire, limits, arrays={"*.x": None}),
-        b"[" + b"{}," * 1100 + b"0]",
-    ),
     "rewarder action": (
         decode_action,
         b'{"method":"v0.agent.action","headers":{},"body":{"action":['
@@ -355,29 +331,11 @@ def test_a_scalar_is_as_long_as_its_dtype_says(kind: str, size: int) -> None:
     assert right.dtype == np.dtype(f"{kind}3")
 
 
-def test_what_is_made_is_given_back_with_what_was_thrown_away() -> None:
-    """Lists that make no array are read once as an array that is dropped, and once as lists."""
-    rows = ",".join("[1,2,3],[1]" for _ in range(100))
-    text = f'{{"x":[{rows}]}}'.encode()
-    limits = Limits(expanded=256 * 700 + 1000)  # 100 times two rows and four numbers, and a name
-    for arrays in ("all", {"x": None}):
-        found = json.decode(text, arrays=arrays, ragged="lists", limits=limits)
-        assert len(found["x"]) == 200
-
-
-def test_two_integer_arrays_stand_beside_each_other_for_a_moment() -> None:
-    text = b"[" + b"7," * 9999 + b"7]"
-    assert json.decode(text, arrays="all", limits=Limits(expanded=160_000)).dtype == np.int64
-    with pytest.raises(LimitExceeded, match="160000 is over the limit expanded=159999"):
-        json.decode(text, arrays="all", limits=Limits(expanded=159_999))
-
-
 def test_an_item_counts_256_bytes_in_each_codec() -> None:
     """The number that `Limits` states."""
     for decode, wire in [
         (decode_rlx, rlx.encode({"a": [1, 2, {"b": 3}]})),
         (decode_msgpack, plain.packb({"a": [1, 2, {"b": 3}]})),
-        (decode_json, b'{"a":[1,2,{"b":3}]}'),
         (decode_request, world([dm_env_rpc.encode_tensor(1)] * 5)),
     ]:
         decode(wire, Limits(expanded=5 * 256))
@@ -389,7 +347,6 @@ def test_errors_name_the_limit_the_place_and_the_path() -> None:
     for decode, wire, path in [
         (decode_rlx, rlx.encode({"a": {"b": Image.new("1", (8, 1000))}}), "$.a.b"),
         (decode_msgpack, plain.packb({"a": {"b": "x" * 1000 + EMOJI}}), "$.a.b"),
-        (decode_json, b'{"a":{"b":"' + WIDE + b'"}}', "$.a.b"),
         (decode_request, world([broadcast(np.float64(1), 10_000)]), "$.create_world.settings.0"),
     ]:
         with pytest.raises(LimitExceeded) as caught:

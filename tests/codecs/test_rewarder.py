@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import pickle
 from typing import Any
@@ -12,10 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlwire.codecs import rewarder
 from rlwire.codecs.rewarder import (
     AgentAction,
-    ClientMessage,
     ConnectionClose,
     ControlPing,
     EnvDescribe,
@@ -27,11 +24,9 @@ from rlwire.codecs.rewarder import (
     ReplyControlPing,
     ReplyEnvReset,
     ReplyError,
-    ServerMessage,
     UnknownMessage,
     decode,
     encode,
-    encode_into,
 )
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
@@ -138,9 +133,9 @@ def wire(method: str, headers: dict[str, Any], body: dict[str, Any], **extra: An
 @BY_METHOD
 def test_examples(method: str, headers: dict[str, Any], body: Any, message: Message) -> None:
     text = wire(method, headers, body)
-    assert decode(text) == message
+    assert repr(decode(text)) == repr(message)  # arrays have no one truth value
     assert json.loads(encode(message)) == json.loads(wire(method, headers, written(method, body)))
-    assert decode(encode(message)) == message
+    assert repr(decode(encode(message))) == repr(message)
     assert message.method == method
 
 
@@ -151,7 +146,7 @@ def test_any_order(method: str, headers: dict[str, Any], body: Any, message: Mes
         json.dumps({"headers": headers, "method": method, "body": body}, indent=2),
         json.dumps({"body": body, "method": method, "headers": headers}),
     ):
-        assert decode(text.encode()) == message
+        assert repr(decode(text.encode())) == repr(message)
 
 
 @BY_METHOD
@@ -167,9 +162,7 @@ def test_fields_nobody_knows_are_kept(
     body = written(method, {**body, "y": {"z": None}})
     told = wire(method, {**headers, "x": [1]}, body, w="more")
     assert json.loads(encode(message)) == json.loads(told)
-    assert decode(encode(message)) == message
-    with pytest.raises(TypeError):
-        message.extra_headers["x"] = 2
+    assert repr(decode(encode(message))) == repr(message)
 
 
 @BY_METHOD
@@ -183,31 +176,14 @@ def test_every_prefix_is_refused(
             assert caught.value.offset <= size
 
 
-@BY_METHOD
-def test_values(method: str, headers: dict[str, Any], body: Any, message: Message) -> None:
+def test_messages_are_values() -> None:
+    message = EnvReward(1, False, {"a": 1}, message_id=15)
     assert pickle.loads(pickle.dumps(message)) == message
-    assert copy.deepcopy(message) == message
-    assert message != message.with_headers(message_id=16)
-    assert message == message.with_headers(message_id=16).with_headers(message_id=15)
-    assert message.with_headers(sent_at=None).sent_at is None
-    assert message != "something else"
-    assert type(message).__name__ in repr(message)
+    assert message.with_headers(message_id=16) != message
+    assert message.with_headers(message_id=16).with_headers(message_id=15) == message
     assert "message_id=15" in repr(message)
-    from_server = method.split(".")[1] in ("reply", "connection") or method in (
-        "v0.env.describe",
-        "v0.env.reward",
-        "v0.env.text",
-        "v0.env.observation",
-    )
-    if not isinstance(message, UnknownMessage):
-        assert isinstance(message, ServerMessage) == from_server
-        assert isinstance(message, ClientMessage) != from_server
     with pytest.raises(AttributeError):
-        message.message_id = 3
-    with pytest.raises(TypeError, match="does not change"):
-        message.__init__(*[getattr(message, name) for name in message.__match_args__])
-    with pytest.raises(TypeError):
-        hash(message)
+        message.message_id = 3  # type: ignore[misc]
 
 
 def test_ids_are_numbers_or_strings() -> None:
@@ -236,20 +212,6 @@ def test_stamps() -> None:
     stamped = json.loads(encode(message, sent_at=7.25, message_id=9))
     assert stamped["headers"] == {"sent_at": 7.25, "message_id": 9, "episode_id": "1.0"}
     assert json.loads(encode(message))["headers"]["message_id"] == 2
-
-
-def test_encode_into() -> None:
-    message = EnvText("tell", message_id=1)
-    buffer = bytearray(200)
-    size = encode_into(message, buffer, 10)
-    assert bytes(buffer[10 : 10 + size]) == encode(message)
-    assert not any(buffer[:10])
-    assert encode_into(message, bytearray(size)) == size
-    for room, offset in ((size - 1, 0), (size, 1), (size, -1)):
-        with pytest.raises(EncodeError, match=f"takes {size} bytes"):
-            encode_into(message, bytearray(room), offset)
-    with pytest.raises(BufferError):
-        encode_into(message, b"x" * 200)
 
 
 @pytest.mark.parametrize(
@@ -288,75 +250,65 @@ def test_other_observations_stay(observation: Any) -> None:
 
 def test_arrays_that_are_sent() -> None:
     message = EnvObservation(np.array([[0.1, 1]], "f4"))
-    assert b'"observation":[[0.1,1.0]]' in encode(message)
-    assert message == EnvObservation(np.array([[0.1, 1]], "f4"))
-    assert message != EnvObservation(np.array([[0.1, 1]], "f8"))
-    assert message != EnvObservation([[0.1, 1]])
-    assert EnvReward(0, False, {"a": [np.zeros(2)]}) == EnvReward(0, False, {"a": [np.zeros(2)]})
-    assert EnvReward(0, False, {"a": np.zeros(2)}) != EnvReward(0, False, {"a": np.ones(2)})
-
-
-def test_rewards_of_numpy() -> None:
-    for reward, text in (
-        (np.float32(0.1), b"0.1"),
-        (np.float64(0.1), b"0.1"),
-        (np.int16(-3), b"-3"),
-        (np.array(2.5), b"2.5"),
-    ):
-        assert b'"reward":' + text + b',"done":true' in encode(EnvReward(reward, True))
+    told = decode(encode(message)).observation
+    np.testing.assert_array_equal(told.astype("f4"), message.observation)
 
 
 @pytest.mark.parametrize(
-    ("text", "offset", "path", "reason"),
+    ("reward", "text"),
+    [(np.float64(0.1), b"0.1"), (np.int16(-3), b"-3"), (np.array(2.5), b"2.5")],
+)
+def test_rewards_of_numpy(reward: Any, text: bytes) -> None:
+    assert b'"reward":' + text + b',"done":true' in encode(EnvReward(reward, True))
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
     [
-        (b"[]", 0, "$", "a message is an object"),
-        (b"{}", 0, "$", "without a method"),
-        (b'{"method":5}', 10, "$.method", "not a string"),
-        (b'{"method":"v0.control.ping","method":"v0.control.ping"}', 28, "$", "stands twice"),
-        (b'{"method":"v0.control.ping","headers":[]}', 38, "$.headers", "neither an object"),
-        (b'{"method":"v0.control.ping","body":1}', 35, "$.body", "neither an object nor null"),
-        (b'{"body":1,"method":"v0.control.ping"}', 8, "$.body", "neither an object nor null"),
-        (b'{"method":"v0.env.text"}', 0, "$", "a message v0.env.text without a body"),
-        (b'{"method":"v0.env.text","body":{}}', 31, "$.body", "has no text"),
-        (b'{"method":"v0.env.text","body":null}', 31, "$.body", "has no text"),
-        (b'{"method":"v0.env.text","body":{"text":5}}', 39, "$.body.text", "not a string"),
-        (b'{"method":"v0.env.text","headers":{"message_id":1.5},"body":{}}', 48,
-         "$.headers.message_id", "neither an integer nor a string"),
-        (b'{"method":"v0.env.text","headers":{"message_id":99999999999999999999}}', 48,
-         "$.headers.message_id", "more than 64 bits"),
-        (b'{"method":"v0.env.text","headers":{"sent_at":"x"}}', 45, "$.headers.sent_at", "number"),
-        (b'{"method":"v0.env.text","headers":{"sent_at":1e400}}', 45, "$.headers.sent_at", "large"),
-        (b'{"method":"v0.env.text","headers":{"episode_id":1.2}}', 48, "$.headers.episode_id",
-         "neither a string nor null"),
-        (b'{"method":"v0.env.text","headers":{"x":1,"x":1}}', 41, "$.headers", "'x' stands twice"),
-        (b'{"method":"v0.env.text","headers":{"sent_at":1,"sent_at":1}}', 47, "$.headers",
-         "'sent_at' stands twice"),
-        (b'{"method":"v0.env.reward","body":{"reward":true}}', 43, "$.body.reward", "not a number"),
-        (b'{"method":"v0.env.reward","body":{"reward":1e999}}', 43, "$.body.reward", "too large"),
-        (b'{"method":"v0.env.reward","body":{"reward":null}}', 43, "$.body.reward", "not a number"),
-        (b'{"method":"v0.env.reward","body":{"done":0}}', 41, "$.body.done", "neither true"),
-        (b'{"method":"v0.env.reward","body":{"done":False}}', 41, "$.body.done", "not JSON"),
-        (b'{"method":"v0.env.reward","body":{"info":[]}}', 41, "$.body.info", "not an object"),
-        (b'{"method":"v0.env.reward","body":{"info":{"a":1,"a":2}}}', 48, "$.body.info", "twice"),
-        (b'{"method":"v0.agent.action","body":{"action":{}}}', 45, "$.body.action", "not a list"),
-        (b'{"method":"v0.agent.action","body":{"action":[["K"],[]]}}', 52, "$.body.action[1]",
-         "not an event"),
-        (b'{"method":"v0.agent.action","body":{"action":[[1,2]]}}', 46, "$.body.action[0]",
-         "not an event"),
-        (b'{"method":"v0.agent.action","body":{"action":[5]}}', 46, "$.body.action[0]", "an event"),
-        (b'{"method":"v0.env.observation","body":{"observation":[1,1e400]}}', 56,
-         "$.body.observation[1]", "too large"),
-        (b'{"method":"v0.env.observation","body":{"observation":[1,01]}}', 56,
-         "$.body.observation[1]", "not a number"),
-        (b'{"method":"v1.x","body":{"a":1,"a":1}}', 31, "$.body", "stands twice"),
-        (b'{"method":"v0.control.ping"} x', 29, "$", "bytes after the end"),
-        (b'{"method":"v0.control.\xff"}', 22, "$.method", "not UTF-8"),
+        (b"", 0),
+        (b"[]", "$"),
+        (b"{}", "$.method"),
+        (b'{"method":5}', "$.method"),
+        (b'{"method":"v0.control.ping","headers":[]}', "$.headers"),
+        (b'{"method":"v0.control.ping","body":1}', "$.body"),
+        (b'{"body":1,"method":"v0.control.ping"}', "$.body"),
+        (b'{"method":"v0.env.text"}', "$.body"),
+        (b'{"method":"v0.env.text","body":{}}', "$.body"),
+        (b'{"method":"v0.env.text","body":null}', "$.body"),
+        (b'{"method":"v0.env.text","body":{"text":5}}', "$.body.text"),
+        (b'{"method":"v0.env.text","headers":{"message_id":1.5},"body":{"text":""}}',
+         "$.headers.message_id"),
+        (b'{"method":"v0.control.ping","headers":{"sent_at":"x"}}', "$.headers.sent_at"),
+        (b'{"method":"v0.control.ping","headers":{"sent_at":1e400}}', "$.headers.sent_at"),
+        (b'{"method":"v0.control.ping","headers":{"episode_id":1.2}}', "$.headers.episode_id"),
+        (b'{"method":"v1.x","headers":{"episode_id":1.2}}', "$.headers.episode_id"),
+        (b'{"method":"v0.env.reward","body":{"reward":true}}', "$.body.reward"),
+        (b'{"method":"v0.env.reward","body":{"reward":1e999}}', "$.body.reward"),
+        (b'{"method":"v0.env.reward","body":{"reward":null}}', "$.body.reward"),
+        (b'{"method":"v0.env.reward","body":{"reward":1,"done":0,"x":1}}', "$.body.done"),
+        (b'{"method":"v0.env.reward","body":{"reward":1,"done":True}}', 52),
+        (b'{"method":"v0.env.reward","body":{"reward":1,"done":true,"info":[]}}', "$.body.info"),
+        (b'{"method":"v0.agent.action","body":{"action":{}}}', "$.body.action"),
+        (b'{"method":"v0.agent.action","body":{"action":[["K"],[]]}}', "$.body.action"),
+        (b'{"method":"v0.agent.action","body":{"action":[[1,2]]}}', "$.body.action"),
+        (b'{"method":"v0.agent.action","body":{"action":[5]}}', "$.body.action[0]"),
+        (b'{"method":"v0.env.observation","body":{"observation":[1,01]}}', 57),
+        (b'{"method":"v0.control.ping"} x', 30),
+        (b'{"method":"v0.control.\xff"}', 22),
     ],
 )  # fmt: skip
-def test_bad_messages(text: bytes, offset: int, path: str, reason: str) -> None:
-    with pytest.raises(DecodeError, match=reason) as caught:
+def test_bad_messages(text: bytes, where: int | str) -> None:
+    """Errors have the offset, or the path and, if it was read, the method."""
+    with pytest.raises(DecodeError) as caught:
         decode(text)
-    assert (caught.value.offset, caught.value.path) == (offset, path)
+    assert where == (caught.value.offset if isinstance(where, int) else caught.value.path)
+
+
+def test_errors_name_the_method() -> None:
+    with pytest.raises(DecodeError, match=r"v0\.env\.text"):
+        decode(b'{"method":"v0.env.text","body":{"text":5}}')
+    with pytest.raises(EncodeError, match=r"v0\.env\.reward"):
+        encode(EnvReward(float("nan"), False))
 
 
 def test_names_with_escapes() -> None:
@@ -364,12 +316,6 @@ def test_names_with_escapes() -> None:
     for name in ("method", "headers", "sent_at", "parent", "reward", "v0.env.reward"):
         escaped = "".join(f"\\u{ord(letter):04x}" for letter in name)
         assert decode(text.replace(name, escaped).encode()) == decode(text.encode())
-    with pytest.raises(DecodeError, match="'method' stands twice"):
-        decode(b'{"method":"v0.control.ping","\\u006dethod":"v0.control.ping"}')
-    long_name = "\\u0061" * 40
-    assert decode(b'{"method":"v0.control.ping","%s":1}' % long_name.encode()).extra == {
-        "a" * 40: 1
-    }
 
 
 @pytest.mark.parametrize(
@@ -378,7 +324,8 @@ def test_names_with_escapes() -> None:
         ({"a": [[[1]]]}, Limits(depth=4), "depth"),
         ({"a": [1, 2, 3]}, Limits(items=6), "items"),
         ({"a": "x" * 20}, Limits(string=19), "string"),
-        ({"observation": [0] * 100}, Limits(expanded=799), "expanded"),
+        ({"observation": [0] * 100}, Limits(expanded=25_000), "expanded"),
+        ({"a": "é" * 1000}, Limits(expanded=4000), "expanded"),
         ({}, Limits(message=50), "message"),
     ],
 )
@@ -393,41 +340,36 @@ def test_limits(body: dict[str, Any], limits: Limits, name: str) -> None:
         assert caught.value.limit == name
 
 
-def test_what_stands_before_the_method_counts_once() -> None:
-    text = b'{"headers":{"a":1},"body":{"b":[1,2]},"method":"v0.control.ping"}'
-    assert decode(text, limits=Limits(items=7)).extra_body == {"b": [1, 2]}
-    with pytest.raises(LimitExceeded, match="items=6"):
-        decode(text, limits=Limits(items=6))
-
-
 def test_deep_json() -> None:
     for text in (
         b'{"method":"v0.env.reward","body":{"info":' + b'{"a":' * 100_000,
         b'{"body":' + b"[" * 100_000,
         b'{"method":"v0.env.observation","body":{"observation":' + b"[" * 100_000,
         b'{"x":' * 100_000,
+        b'{"x":["]]]]]]]",' + b"[" * 65,
+        b'{"x":["]]]]]]]\\"]",' + b"[" * 65,
     ):
         with pytest.raises(LimitExceeded, match="depth=64"):
             decode(text)
 
 
 @pytest.mark.parametrize(
-    ("message", "path", "reason"),
+    ("message", "path"),
     [
-        (EnvReward(float("nan"), False), "$.body.reward", "JSON has no nan"),
-        (EnvReward(2**70, False), "$.body.reward", "more than 64 bits"),
-        (EnvReward(0, False, {"a": [b"x"]}), "$.body.info.a[0]", "JSON has no bytes"),
-        (EnvText("\ud800"), "$.body", "not valid Unicode"),
-        (EnvObservation(np.array([1, np.inf])), "$.body.observation[1]", "JSON has no inf"),
-        (AgentAction([("K", object())]), "$.body.action[0][1]", "JSON has no object"),
-        (ControlPing(sent_at=float("inf")), "$.headers", "JSON has no inf"),
-        (ControlPing(extra_headers={"a": b""}), "$.headers.a", "JSON has no bytes"),
-        (ControlPing(extra={"a": b""}), "$.a", "JSON has no bytes"),
-        (UnknownMessage("x", {"a": b""}), "$.body.a", "JSON has no bytes"),
+        (EnvReward(float("nan"), False), "$.body.reward"),
+        (EnvReward(0, False, {"a": [object()]}), "$.body.info.a[0]"),
+        (EnvText("\ud800"), "$.body.text"),
+        (EnvObservation(np.array([1, np.inf])), "$.body.observation[1]"),
+        (EnvObservation(np.array([1j])), "$.body.observation"),
+        (AgentAction([("K", object())]), "$.body.action[0][1]"),
+        (ControlPing(sent_at=float("inf")), "$.headers.sent_at"),
+        (ControlPing(extra_headers={"a": object()}), "$.headers.a"),
+        (ControlPing(extra={"a": object()}), "$.a"),
+        (UnknownMessage("x", {"a": object()}), "$.body.a"),
     ],
 )
-def test_what_cannot_be_sent(message: Message, path: str, reason: str) -> None:
-    with pytest.raises(EncodeError, match=reason) as caught:
+def test_what_cannot_be_sent(message: Message, path: str) -> None:
+    with pytest.raises(EncodeError) as caught:
         encode(message)
     assert caught.value.path == path
 
@@ -443,53 +385,10 @@ def test_limits_of_what_is_sent() -> None:
         encode(EnvObservation({"a": deep}))
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Message(),
-        lambda: ServerMessage(),
-        lambda: EnvText(5),
-        lambda: EnvText("x", colour=1),
-        lambda: EnvText("x", sent_at="now"),
-        lambda: EnvText("x", message_id=1.5),
-        lambda: EnvText("x", message_id=True),
-        lambda: EnvText("x", episode_id=1.2),
-        lambda: EnvText("x", extra_body=5),
-        lambda: EnvText("x", extra_body={1: 2}),
-        lambda: EnvReward(True, False),
-        lambda: EnvReward("1", False),
-        lambda: EnvReward(None, False),
-        lambda: EnvReward(1, False, [1]),
-        lambda: AgentAction(["KeyEvent"]),
-        lambda: AgentAction([(1, 2)]),
-        lambda: AgentAction([()]),
-        lambda: AgentAction(5),
-        lambda: UnknownMessage("x", extra_body={"a": 1}),
-        lambda: encode({"method": "x"}),
-        lambda: decode("text"),
-    ],
-)
-def test_wrong_types(make: Any) -> None:
+@pytest.mark.parametrize("action", [["KeyEvent"], [(1, 2)], [()], 5])
+def test_actions_are_events(action: Any) -> None:
     with pytest.raises(TypeError):
-        make()
-
-
-def test_names_that_are_taken() -> None:
-    for make in (
-        lambda: EnvText("x", extra_body={"text": "y"}),
-        lambda: EnvText("x", extra_headers={"sent_at": 1}),
-        lambda: EnvText("x", extra={"body": 1}),
-        lambda: UnknownMessage("v0.env.text"),
-    ):
-        with pytest.raises(ValueError, match=r"is a (field|method)"):
-            make()
-
-
-def test_the_argument_is_not_kept() -> None:
-    info = {"a": 1}
-    message = EnvReward(0, False, info)
-    info["a"] = 2
-    assert message.info == {"a": 1}
+        AgentAction(action)
 
 
 # --- anything
@@ -567,10 +466,4 @@ def test_any_bytes_have_an_answer(data: st.DataObject) -> None:
         assert repr(decode(encode(message))) == repr(message)
         json.loads(text)
         return
-    assert refusal.path.startswith("$")
     assert 0 <= (refusal.offset or 0) <= len(text)
-
-
-def test_the_face_has_all() -> None:
-    for name in rewarder.__all__:
-        assert getattr(rewarder, name) is not None

@@ -26,7 +26,6 @@ from rlwire.codecs import (
     dm_env_rpc,
     grpc,
     http2,
-    json,
     msgpack,
     perlert,
     rewarder,
@@ -87,8 +86,7 @@ def bits(value: Any) -> Any:
         return type(value).__name__, [bits(getattr(value, field.name)) for field in fields(value)]
     names = getattr(type(value), "__match_args__", ())
     if isinstance(value, rewarder.Message):
-        names = (*names, "method", "extra", "extra_body", "extra_headers", "episode_id")
-        names += ("parent_message_id", "parent_runtime")
+        names = value.__struct_fields__
     if names:
         return type(value).__name__, [bits(getattr(value, name)) for name in names]
     return type(value).__name__, value
@@ -189,35 +187,6 @@ def feed_unpacker(body: bytes, options: dict[str, Any]) -> None:
             refusal(problem)
         results.append(values)
     same(*results)
-
-
-def feed_json(data: bytes) -> None:
-    (arrays, ragged, repeated, nan, big), body, limits = take_options(data, 4, 2, 3, 3, 2)
-    options: dict[str, Any] = {
-        "arrays": (None, "all", {"a": None, "x.b": "f4", "c.*": "u1"}, {"": None})[arrays],
-        "ragged": ("refuse", "lists")[ragged],
-        "repeated": ("last", "first", "refuse")[repeated],
-        "nan": ("refuse", "null", "words")[nan],
-        "big_integers": bool(big),
-        "limits": limits,
-    }
-    good, value = attempt(lambda: json.decode(body, **options))
-    try:
-        text = body.decode()
-    except UnicodeDecodeError:
-        assert not good
-        return
-    as_text = attempt(lambda: json.decode(text, **options))
-    assert as_text[0] == good
-    if not good:
-        return
-    same(as_text[1], value)
-    if arrays == 0 and repeated == 0 and nan == 0:
-        same(standard_json.loads(text), value)
-    if nan != 1:
-        wire = json.encode(value, nan=options["nan"], big_integers=options["big_integers"])
-        if arrays == 0:
-            same(json.decode(wire, **{**options, "limits": LIMITS}), value)
 
 
 def feed_rewarder(data: bytes) -> None:
@@ -649,7 +618,6 @@ Feed = Callable[[bytes], None]
 DECODERS: dict[str, Feed] = {
     "rlx": feed_rlx,
     "msgpack": feed_msgpack,
-    "json": feed_json,
     "rewarder": feed_rewarder,
     "perlert": feed_perlert,
     "dm_env_rpc": feed_dm_env_rpc,

@@ -15,7 +15,6 @@ from rlwire import checkpoints
 from rlwire.codecs import (
     dm_env_rpc,
     http2,
-    json,
     msgpack,
     perlert,
     rewarder,
@@ -63,12 +62,6 @@ MSGPACK: list[Any] = [
     {"image": FRAME, "scalar": np.float32(2), "wide": DEPTH, "words": np.array(["ab", "c"])},
     [msgpack.ExtType(5, b"ext"), msgpack.Timestamp(1, 5), msgpack.Timestamp(2**40, 1), []],
     {"when": datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)},
-]
-
-JSON: list[Any] = [
-    {"a": [1, 2.5, -3], "b": [[1, 2], [3, 4]], "x": {"b": [0.5]}, "c": {"d": [255, 0]}},
-    ["wörd", '\U0001f600 \\ " \n', None, True, False, 1e300, 12345678901234567890, {}, []],
-    {"state": np.arange(6.0).reshape(2, 3), "n": np.int64(7), "f": np.float32(0.1)},
 ]
 
 HEADERS: dict[str, Any] = {"sent_at": 1479493678.25, "message_id": 15}
@@ -271,9 +264,6 @@ def seeds(decoder: str) -> list[bytes]:
             *with_options(range(3), *some),
             *with_options(range(48, 49), *some),
         ]
-    if decoder == "json":
-        texts = [json.encode(value) for value in JSON]
-        return with_options(range(0, 48, 5), *texts, b"[NaN, -Infinity, 1e999]")
     if decoder == "rewarder":
         return with_options(range(1), *[rewarder.encode(message) for message in REWARDER])
     if decoder == "perlert":

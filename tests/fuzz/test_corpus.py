@@ -38,17 +38,17 @@ def test_the_corpus_is_small() -> None:
 
 def test_a_wrong_decoder_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The functions fail for a decoder that raises, takes or returns what it must not."""
-    message = messages.seeds("json")[0]
-    decode = decoders.json.decode
+    message = messages.seeds("rewarder")[0]
+    decode = decoders.rewarder.decode
 
     def raises(*arguments: object, **options: object) -> object:
         raise IndexError
 
-    def other(buffer: bytes | str, **options: object) -> object:
-        value = decode(buffer, **options)
-        return value if isinstance(buffer, bytes) else [value]
+    def other(buffer: bytes, **options: object) -> object:
+        message = decode(buffer, **options)
+        return message.with_headers(sent_at=(message.sent_at or 0.0) + 1.0)
 
     for wrong, expected in ((raises, IndexError), (other, AssertionError)):
-        monkeypatch.setattr(decoders.json, "decode", wrong)
+        monkeypatch.setattr(decoders.rewarder, "decode", wrong)
         with pytest.raises(expected):
-            decoders.feed_json(message)
+            decoders.feed_rewarder(message)

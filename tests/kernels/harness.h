@@ -48,7 +48,6 @@ void netstring_suite(void);
 void utf8_suite(void);
 void dtype_suite(void);
 void image_suite(void);
-void json_suite(void);
 void ucs4_suite(void);
 void varint_suite(void);
 void protobuf_suite(void);

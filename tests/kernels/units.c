@@ -65,7 +65,6 @@ int main(void) {
     utf8_suite();
     dtype_suite();
     image_suite();
-    json_suite();
     ucs4_suite();
     varint_suite();
     protobuf_suite();

@@ -6,25 +6,10 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
-import numpy as np
-
-from rlwire.codecs import json
-from rlwire.errors import EncodeError, RemoteProtocolError, RlwireError
+from rlwire.errors import EncodeError, RemoteProtocolError, RlwireError, optional
 from rlwire.limits import DEFAULT, Limits
-
-__all__ = [
-    "SID",
-    "Arrays",
-    "Conversation",
-    "Reply",
-    "Request",
-    "Sid",
-    "arrays_of",
-    "floats_of_large",
-]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Sid: TypeAlias = int | str
@@ -73,11 +58,17 @@ class Conversation:
 
     Attributes:
         closed: whether it is over.
+
+    Raises:
+        MissingExtra: msgspec is not installed.
     """
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
         self.closed = False
         self._limits = limits
+        with optional("msgspec", "relaax"):
+            from rlwire.codecs import _json
+        self._decode, self._encode = _json.decode, _json.encode
 
     def receive(self, message: Buffer) -> list[Request]:
         """Return the request in a text.
@@ -86,8 +77,7 @@ class Conversation:
             DecodeError, LimitExceeded: it is no JSON, or too deep.
             RemoteProtocolError: it is no object with a sid.
         """
-        # Any integer is read, so that one which RLX cannot say is an error of its sid alone.
-        value = json.decode(message, big_integers=True, limits=self._limits)
+        value = self._decode(message, self._limits)
         if type(value) is not dict:
             raise self._refused(f"this is {_name(value)}")
         sid = value.pop("sid", None)
@@ -107,7 +97,7 @@ class Conversation:
         Raises:
             EncodeError, LimitExceeded: JSON cannot say it.
         """
-        return json.encode({"sid": event.sid, **event.message}, limits=self._limits)
+        return self._encode({"sid": event.sid, **event.message}, self._limits)
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
         """Return nothing: the reason in the close frame says it."""
@@ -134,23 +124,10 @@ def arrays_of(value: Any, dtype: Literal["float32", "float64"]) -> Any:
     Raises:
         EncodeError: a number is too large for the dtype.
     """
-    if type(value) is dict:
-        return {key: arrays_of(item, dtype) for key, item in value.items()}
-    if type(value) is not list:
-        return value
-    # Level by level, each in a few calls of C: an image has many thousand numbers.
-    shape, level = [len(value)], value
-    while level and len(shape) < DEFAULT.dims and set(map(type, level)) == {list}:
-        lengths = set(map(len, level))
-        if len(lengths) != 1:
-            break
-        shape.append(lengths.pop())
-        level = list(chain.from_iterable(level))
-    if not set(map(type, level)) <= {int, float}:
-        return [arrays_of(item, dtype) for item in value]
+    from rlwire.codecs import _json
+
     try:
-        with np.errstate(over="raise"):
-            return np.array(level, dtype).reshape(shape)
+        return _json.arrays_of(value, dtype)
     except (OverflowError, FloatingPointError):
         raise EncodeError(f"a number is too large for {dtype}") from None
 

@@ -288,7 +288,7 @@ class ClientBase(Hearing):
             EncodeError, LimitExceeded: it cannot be written, or too much waits to be sent.
             ConnectionClosed: the connection is gone.
         """
-        message = AgentAction(events)
+        message = AgentAction(list(events))
         with self._lock:
             self._post(message)
 

@@ -191,7 +191,7 @@ class EnvironmentRewarder(RewarderServer):
         fps = None if request is None else request.fps
         info = mark_arrays(info)
         try:
-            encode(EnvReward(0.0, False, info))
+            encode(EnvReward(0.0, False, dict(info)))
         except EncodeError as error:
             info = self._sendable(info, error)
         self.begin_episode(request, fps=fps, info=info)

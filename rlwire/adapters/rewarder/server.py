@@ -14,7 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from rlwire.adapters.rewarder.connections import Client, Connections
 from rlwire.adapters.serving import Running, StreamOptions, StreamServer
@@ -236,13 +236,16 @@ class RewarderServer(StreamServer):
         """
         # An event that has its episode from the beginning need not be made twice.
         episode_id = episode_id or self._runtime.status.episode_id
-        push = self._runtime.push(EnvReward(value, done, info or {}, episode_id=episode_id))
+        reward = EnvReward(_number(value), bool(done), dict(info or {}), episode_id=episode_id)
+        push = self._runtime.push(reward)
         self._connections.send(push, None, wait=True)
 
     def text(self, text: str, *, episode_id: str | None = None) -> None:
         """Tell all clients a text; arguments and errors as for `reward`."""
+        if not isinstance(text, str):
+            raise TypeError(f"text must be str, not {type(text).__name__}")
         episode_id = episode_id or self._runtime.status.episode_id
-        push = self._runtime.push(EnvText(text, episode_id=episode_id))
+        push = self._runtime.push(EnvText(str(text), episode_id=episode_id))
         self._connections.send(push, None, wait=True)
 
     def observation(self, observation: Any, *, episode_id: str | None = None) -> None:
@@ -375,14 +378,15 @@ class RewarderServer(StreamServer):
 
     def take(self, event: AgentAction | EnvReset, client: Client) -> None:
         """Take what a client said, on the event loop."""
-        if type(event) is AgentAction:
+        if isinstance(event, AgentAction):
             with self._asked:
                 self._counts["actions_dropped"] += len(self._actions) == _ACTIONS
                 self._actions.append(event)
                 self._asked.notify_all()
             return
+        seed = cast("int | None", event.seed)  # as the session has checked
         request = ResetRequest(
-            event.env_id, event.seed, event.fps, event.episode_id, client.peer, event, client
+            event.env_id, seed, event.fps, event.episode_id, client.peer, event, client
         )
         self._connections.log.info(
             "%s: asks for a new episode of %s", client.peer, event.env_id or "the same"
@@ -426,3 +430,12 @@ class RewarderServer(StreamServer):
             self._asked.notify_all()
         counts = ", ".join(f"{name} {count}" for name, count in self.statistics().items() if count)
         logger.info("rewarder: %s", counts or "nobody came")
+
+
+def _number(value: Any) -> int | float:
+    """Return a reward as a number of Python's."""
+    if type(value) is float or type(value) is int:
+        return value
+    if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
+        raise TypeError(f"reward must be a number, not {type(value).__name__}")
+    return float(value)

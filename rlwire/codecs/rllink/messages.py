@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import binascii
 import gzip
-import json as plain_json
+import json
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,9 +24,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from rlwire.codecs import json, msgpack
+from rlwire.codecs import msgpack
 from rlwire.codecs.rllink.compression import COMPRESSIONS, compress, expand, kind_of
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, optional, quoted
 from rlwire.limits import Limits, checked
 
 __all__ = [
@@ -226,8 +226,6 @@ class Codec:
         self.limits = limits = checked(limits)
         self._pack = msgpack.Encoder(arrays="msgpack_numpy", limits=limits)
         self._unpack = msgpack.Decoder(arrays="bytes", copy=copy, limits=limits)
-        self._write = json.Encoder(limits=limits)
-        self._read = json.Decoder(arrays="all", ragged="lists", limits=limits)
 
     def encode_parts(
         self, message: Message, form: Form = "msgpack", compression: str | None = None
@@ -269,8 +267,9 @@ class Codec:
     def _json(self, message: Message, body: dict[str, Any]) -> bytes:
         if type(message) in _SMALL and {type(value) for value in body.values()} <= _PLAIN:
             # The document's bytes, and Ray's: a client may read a fixed number of them.
-            return plain_json.dumps(body).encode()
-        return self._write.encode(body)
+            return json.dumps(body).encode()
+        text: bytes = _msgspec().encode(body, self.limits)
+        return text
 
     def form_of(self, frame: Buffer) -> Form:
         """Return which form a whole frame's body has, where it is not compressed."""
@@ -323,10 +322,18 @@ class Codec:
     def _fields(self, body: Buffer) -> Any:
         try:
             if body[:1] == b"{":
-                return self._read.decode(body)
+                text = _msgspec()
+                return text.arrays_of(text.decode(body, self.limits))
             return self._unpack.decode(body)
         except DecodeError as error:
             raise DecodeError(error.reason, offset=error.offset + HEAD, path=error.path) from None
+
+
+def _msgspec() -> Any:
+    """Return what writes and reads JSON."""
+    with optional("msgspec", "rllink"):
+        from rlwire.codecs import _json
+    return _json
 
 
 # --- what is in a message, to be written

@@ -1,4 +1,4 @@
-/* All of rlwire's kernels: C11 or C++17, no Python. Who calls something of json.h, numbers.h or
+/* All of rlwire's kernels: C11 or C++17, no Python. Who calls something of numbers.h or
  * perlert.h compiles numbers.cpp too. */
 #ifndef RLWIRE_H
 #define RLWIRE_H
@@ -9,8 +9,6 @@
 #include "endian.h"
 #include "http2.h"
 #include "image.h"
-#include "json.h"
-#include "json_array.h"
 #include "msgpack.h"
 #include "msgpack_array.h"
 #include "netstring.h"

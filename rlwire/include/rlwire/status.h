@@ -39,11 +39,6 @@ typedef enum rlw_status {
     RLW_BAD_WORD,       /* none of the words that may stand here */
     RLW_BAD_INTEGER,    /* text that is no integer within its range */
     RLW_BAD_NUMBER,     /* text that is no number */
-    RLW_BAD_JSON,       /* got = a byte that JSON does not have here, allowed = RLW_JSON_WANTS_... */
-    RLW_BAD_ESCAPE,     /* of a JSON string; got = the byte after the backslash */
-    RLW_BAD_SURROGATE,  /* got = a half of a surrogate pair, which stands alone */
-    RLW_BAD_RANGE,      /* a number too large for its type */
-    RLW_BAD_RAGGED,     /* nested lists that make no array */
     RLW_BAD_DIMENSION,  /* of a shape, no integer from 0 on; got = which one */
     RLW_BAD_TIMESTAMP,  /* got = its bytes, which are not 4, 8 or 12, or hold 10**9 ns or more */
     RLW_BAD_PICKLE,     /* an array of objects, which is a pickle */
@@ -63,7 +58,6 @@ typedef enum rlw_status {
     RLW_BAD_INFLATED,   /* got = bytes after inflating, allowed = what there must be */
     RLW_BAD_ZLIB,       /* not a zlib stream, or not its continuation */
     RLW_BAD_JPEG,       /* not a JPEG file of the size that it must have */
-    RLW_NOT_FINITE,     /* NaN or an infinity, where there is no text for it */
     RLW_TRAILING,       /* bytes after the end of the message; got = how many */
     RLW_OVER_MESSAGE,   /* limits: got = the size asked for, allowed = the limit */
     RLW_OVER_DEPTH,
@@ -117,11 +111,6 @@ static inline const char *rlw_status_text(rlw_status status) {
     case RLW_BAD_WORD: return "none of the words that may stand here";
     case RLW_BAD_INTEGER: return "not an integer within its range";
     case RLW_BAD_NUMBER: return "not a number";
-    case RLW_BAD_JSON: return "not JSON";
-    case RLW_BAD_ESCAPE: return "unknown escape in a string";
-    case RLW_BAD_SURROGATE: return "half of a surrogate pair";
-    case RLW_BAD_RANGE: return "a number too large for its type";
-    case RLW_BAD_RAGGED: return "lists of different lengths or depths make no array";
     case RLW_BAD_DIMENSION: return "a dimension is not an integer from 0 on";
     case RLW_BAD_TIMESTAMP: return "not a timestamp";
     case RLW_BAD_PICKLE:
@@ -142,7 +131,6 @@ static inline const char *rlw_status_text(rlw_status status) {
     case RLW_BAD_INFLATED: return "compressed pixels of another size";
     case RLW_BAD_ZLIB: return "not a zlib stream";
     case RLW_BAD_JPEG: return "not a JPEG of the rectangle's size";
-    case RLW_NOT_FINITE: return "neither NaN nor the infinities have a text";
     case RLW_TRAILING: return "bytes after the end of the message";
     case RLW_OVER_MESSAGE: return "message over its limit";
     case RLW_OVER_DEPTH: return "nesting over its limit";

@@ -1,15 +1,13 @@
-"""Values: RLX, MessagePack, JSON."""
+"""Values: RLX and MessagePack."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from cases import CASES, Work, case, names, nested, refused
+from cases import CASES, Work, names, nested, refused
 
-from rlwire.codecs import json as rlwire_json
 from rlwire.codecs import msgpack, rlx
 
 # --- RLX
@@ -104,94 +102,3 @@ def _msgpack_cases() -> None:
 
 
 _msgpack_cases()
-
-
-# --- JSON
-
-
-def _json_cases() -> None:
-    texts: dict[str, tuple[Callable[[int], Any], dict[str, Any]]] = {
-        "integers": (lambda n: list(range(n)), {}),
-        "names": (lambda n: dict.fromkeys(names(n), 1), {}),
-        "escapes": (lambda n: ['\n\t"é\U0001f600' * 4] * n, {}),
-        "long_text": (lambda n: '\n"é' * n, {}),
-        "nested": (lambda n: [nested(50, 1, lambda v: {"a": v}) for _ in range(n // 50)], {}),
-        "numbers": (lambda n: [1.5, -1e300, True, None] * n, {}),
-        "array": (lambda n: [[i, i] for i in range(n)], {"arrays": "all"}),
-        "array_with_a_word": (lambda n: [[[i] for i in range(n)], [["x"]]], {"arrays": "all"}),
-        "ragged": (
-            lambda n: [[[1], [2, 3]]] * n,
-            {"arrays": "all", "ragged": "lists"},
-        ),
-        "ragged_at_the_end": (
-            lambda n: nested(30, [[1, 2]] * n + [[1]], lambda v: [v]),
-            {"arrays": "all", "ragged": "lists"},
-        ),
-        "ragged_at_a_path": (
-            lambda n: [[1, [2]]] * n,
-            {"arrays": {"*": None}, "ragged": "lists"},
-        ),
-        "ragged_at_a_path_of_a_dtype": (
-            lambda n: [[[1], [2, 3]]] * n,
-            {"arrays": {"*": "f4"}, "ragged": "lists"},
-        ),
-        "ragged_by_name": (
-            lambda n: {name: [1, [2]] for name in names(n)},
-            {"arrays": {"*": None}, "ragged": "lists"},
-        ),
-        "zeros": (lambda n: [0] * n + [2**63, 0.5], {"arrays": "all"}),
-    }
-    for name, (make, options) in texts.items():
-
-        def decode(n: int, make: Any = make, options: Any = options) -> Work:
-            data = json.dumps(make(n)).encode()
-            decoder = rlwire_json.Decoder(**options)
-            return lambda: decoder.decode(data)
-
-        def wrong(n: int, make: Any = make, options: Any = options) -> Work:
-            data = json.dumps(make(n)).encode()[:-1] + b"!"
-            decoder = rlwire_json.Decoder(**options)
-            return refused(lambda: decoder.decode(data))
-
-        def encode(n: int, make: Any = make) -> Work:
-            value = make(n)
-            return lambda: rlwire_json.encode(value)
-
-        def unwritable(n: int, make: Any = make) -> Work:
-            value = [make(n), object()]
-            return refused(lambda: rlwire_json.encode(value))
-
-        kinds = [decode, wrong]
-        if not options:
-            kinds += [encode, unwritable]
-        for kind in kinds:
-            CASES[f"json_{kind.__name__}_{name}"] = (kind, 250)
-
-
-_json_cases()
-
-
-@case(4)
-def json_big_integers(n: int) -> Work:
-    data = json.dumps([10**4000] * n).encode()
-    decoder = rlwire_json.Decoder(big_integers=True)
-    return lambda: decoder.decode(data)
-
-
-@case(250)
-def json_members_again(n: int) -> Work:
-    data = b'{"a":1' + b',"a":2' * n + b"}"
-    first, last = (rlwire_json.Decoder(repeated=which) for which in ("first", "last"))
-    return lambda: (first.decode(data), last.decode(data))
-
-
-@case(250)
-def json_encode_arrays(n: int) -> Work:
-    value = [np.zeros((n, 2), np.float32), np.arange(n), np.ones((2, n), bool).T]
-    return lambda: rlwire_json.encode(value)
-
-
-@case(250)
-def json_encode_small_arrays(n: int) -> Work:
-    value = [np.zeros(1, np.float32)] * n
-    return lambda: rlwire_json.encode(value)

@@ -10,10 +10,11 @@ import msgpack_numpy
 import numpy as np
 import pytest
 
-from rlwire.codecs import json
+from rlwire.codecs import _json
 from rlwire.codecs import msgpack as ours
 from rlwire.codecs.rllink import Episode, MultiAgentEpisode
 from rlwire.errors import DecodeError, EncodeError
+from rlwire.limits import DEFAULT
 
 
 def episode(steps: int = 3, **others: Any) -> Episode:
@@ -93,8 +94,8 @@ def test_columns_of_dicts_and_tuples() -> None:
 
 def test_the_document_s_form() -> None:
     sent = episode(truncated=True)
-    text = json.encode({"e": sent.to_document()})
-    got = Episode.from_document(json.decode(text, arrays="all")["e"])
+    text = _json.encode({"e": sent.to_document()}, DEFAULT)
+    got = Episode.from_document(_json.arrays_of(_json.decode(text, DEFAULT))["e"])
     assert_same(got, sent)
     assert set(sent.to_document()) == {
         "obs", "actions", "rewards", "action_logp", "is_terminated", "is_truncated",

@@ -503,7 +503,7 @@ def test_what_cannot_be_written_changes_nothing() -> None:
     before = peer.is_told(EnvText("x")).message_id
     for wrong, error in (
         (EnvReward(float("nan"), False), EncodeError),
-        (EnvReward(1, False, {"a": {1, 2}}), EncodeError),
+        (EnvReward(1, False, {"a": object()}), EncodeError),
         (EnvText("x" * 500), LimitExceeded),
         (EnvText("x", episode_id="one"), LocalProtocolError),
         (ConnectionClose("x" * 500), LimitExceeded),

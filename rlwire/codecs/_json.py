@@ -1,0 +1,200 @@
+"""JSON by msgspec, with rlwire's limits, errors and arrays; needs msgspec.
+
+Importers name the extra that brings msgspec (`rlwire.errors.optional`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from itertools import accumulate, chain
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.limits import Limits
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_NUMBERS: Final = frozenset((int, float))
+_LISTS: Final = frozenset((list,))
+_ITEM: Final = 256  # bytes that a list item or an object's member counts, see `Limits.expanded`
+_WIDE: Final = 4  # bytes of a character, if the string has one beyond the basic plane
+_STRING: Final = re.compile(rb'"([^"\\]*(?:\\.[^"\\]*)*)(?:"|\\?\Z)', re.DOTALL)
+_STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(_STEPS))
+_BYTE: Final = re.compile(r" \(byte (\d+)\)$")
+
+
+def bounded(buffer: Buffer, limits: Limits) -> bytes:
+    """Return a text as bytes, after checking its size, depth, items and strings."""
+    data = bytes(buffer)
+    size = len(data)
+    if size > limits.message:
+        raise LimitExceeded("message", limits.message, size)
+    if data.count(b"[") + data.count(b"{") > limits.depth:
+        _check_depth(_STRING.sub(b"", data), limits)
+    if size > limits.string or size * _ITEM // 2 > limits.expanded or size // 2 > limits.items:
+        _check_large(data, limits)
+    return data
+
+
+def _check_depth(bare: bytes, limits: Limits) -> None:
+    steps = map(_STEPS.__getitem__, bare.translate(None, _NO_BRACKETS))
+    depth = max(accumulate(steps), default=0)
+    if depth > limits.depth:
+        raise LimitExceeded("depth", limits.depth, depth)
+
+
+def _check_large(data: bytes, limits: Limits) -> None:
+    longest = max((len(match[1]) for match in _STRING.finditer(data)), default=0)
+    if longest > limits.string:
+        raise LimitExceeded("string", limits.string, longest)
+    bare = _STRING.sub(b"", data)
+    items = bare.count(b",") + bare.count(b"[") + bare.count(b"{")
+    if items > limits.items:
+        raise LimitExceeded("items", limits.items, items)
+    expanded = items * _ITEM
+    if not data.isascii() or b"\\u" in data:
+        expanded += len(data) * _WIDE
+    if expanded > limits.expanded:
+        raise LimitExceeded("expanded", limits.expanded, expanded)
+
+
+def read(decode: Callable[[bytes], Any], data: bytes, limits: Limits) -> Any:
+    """Return what msgspec's `decode` makes of a bounded text; its errors become rlwire's."""
+    try:
+        return decode(data)
+    except msgspec.ValidationError as error:
+        raise misfit(error) from None
+    except msgspec.DecodeError as error:
+        found = _BYTE.search(str(error))
+        offset = int(found[1]) if found else len(data)
+        raise DecodeError(_BYTE.sub("", str(error)), offset=offset) from None
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"JSON is not UTF-8: {error.reason}", offset=_bad_byte(data)) from None
+    except RecursionError:
+        raise LimitExceeded("depth", limits.depth, limits.depth + 1) from None
+
+
+def misfit(error: Exception, about: str = "") -> DecodeError:
+    """Return the DecodeError of a value of a wrong type, with its path."""
+    reason, _, path = str(error).partition(" - at `")
+    return DecodeError(about + reason, path=path.rstrip("`") or "$")
+
+
+def _bad_byte(data: bytes) -> int:
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return 0
+
+
+_decode: Final = msgspec.json.Decoder().decode
+
+
+def decode(buffer: Buffer, limits: Limits) -> Any:
+    """Return the value in a text."""
+    return read(_decode, bounded(buffer, limits), limits)
+
+
+def array_of(value: list[Any], dtype: Any = None) -> Any:
+    """Return a list of numbers as an array, nested lists of equal lengths too; None of others.
+
+    Raises:
+        OverflowError, FloatingPointError: a number is too large for the dtype.
+    """
+    # Level by level, each in a few calls of C: an image has many thousand numbers.
+    shape, level = [len(value)], value
+    while (kinds := set(map(type, level))) == _LISTS and len(shape) < 32:
+        lengths = set(map(len, level))
+        if len(lengths) != 1:
+            return None
+        shape.append(lengths.pop())
+        level = list(chain.from_iterable(level))
+    if not kinds <= _NUMBERS:
+        return None
+    if dtype is not None:
+        with np.errstate(over="raise"):
+            return np.array(level, dtype).reshape(shape)
+    array = np.array(level)
+    if array.dtype.hasobject:  # integers that neither int64 nor uint64 holds
+        array = np.array(level, np.float64)
+    return array.reshape(shape)
+
+
+def arrays_of(value: Any, dtype: Any = None) -> Any:
+    """Return a value with arrays in place of its lists of numbers; other lists stay lists."""
+    if type(value) is dict:
+        return {key: arrays_of(item, dtype) for key, item in value.items()}
+    if type(value) is not list:
+        return value
+    array = array_of(value, dtype)
+    return [arrays_of(item, dtype) for item in value] if array is None else array
+
+
+def _plain(value: Any) -> Any:
+    """Return what msgspec can write in place of a value that it cannot."""
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biuf":
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return dict(value)
+    for kind in (str, int, float):  # subclasses
+        if isinstance(value, kind):
+            return kind(value)
+    if hasattr(value, "__array__") and not isinstance(value, (np.ndarray, np.generic)):
+        return _plain(np.asarray(value))
+    raise TypeError(f"JSON has no {type(value).__qualname__}")
+
+
+_encode: Final = msgspec.json.Encoder(enc_hook=_plain).encode
+
+
+def encode(value: Any, limits: Limits) -> bytes:
+    """Return a value as a text, with arrays as lists.
+
+    Raises:
+        EncodeError: JSON cannot carry something in it; with the path.
+        LimitExceeded: the text is longer, or nested deeper, than the limits.
+    """
+    try:
+        data = _encode(value)
+    except RecursionError:
+        raise LimitExceeded("depth", limits.depth, limits.depth + 1) from None
+    except (TypeError, ValueError, OverflowError) as error:
+        _find_fault(value, "$")
+        raise EncodeError(str(error)) from None
+    if b"null" in data:  # msgspec's for NaN and the infinities
+        _find_fault(value, "$")
+    if len(data) > limits.message:
+        raise LimitExceeded("message", limits.message, len(data))
+    if data.count(b"[") + data.count(b"{") > limits.depth:
+        _check_depth(_STRING.sub(b"", data), limits)
+    return data
+
+
+def _find_fault(value: Any, path: str) -> None:
+    """Raise EncodeError at the first value that JSON does not have."""
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.structs.asdict(value)
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _find_fault(item, f"{path}.{key}")
+    elif isinstance(value, (list, tuple)):
+        for place, item in enumerate(value):
+            _find_fault(item, f"{path}[{place}]")
+    elif isinstance(value, float):
+        if not np.isfinite(value):
+            raise EncodeError(f"JSON has no {value}", path=path)
+    elif isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(value))[0])
+        index = "".join(map("[{}]".format, where))
+        raise EncodeError(f"JSON has no {value[where]}", path=path + index)
+    else:
+        try:
+            _encode(value)
+        except (TypeError, ValueError) as error:
+            raise EncodeError(str(error), path=path) from None
