@@ -52,8 +52,6 @@ from rlwire.transports.tcp_asyncio import AsyncConnection, connect
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["ProxyStatistics", "RLXProxy"]
-
 logger = logging.getLogger(__name__)
 
 _TEXT = 1000  # characters of an error's text that a page is told

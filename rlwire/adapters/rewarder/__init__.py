@@ -15,7 +15,6 @@ from rlwire.adapters.rewarder.environments import EnvironmentRewarder
 from rlwire.adapters.rewarder.server import PORT, ResetRequest, RewarderServer
 from rlwire.codecs.rewarder import AgentAction, UnknownMessage
 from rlwire.sessions.rewarder.client import ClientSettings, Step
-from rlwire.sessions.rewarder.server import ServerSettings
 
 __all__ = [
     "PORT",
@@ -26,7 +25,6 @@ __all__ = [
     "ResetRequest",
     "RewarderClient",
     "RewarderServer",
-    "ServerSettings",
     "Step",
     "UnknownMessage",
 ]

@@ -35,13 +35,11 @@ from rlwire.sessions.rewarder.client import (
     TimedOut,
     handshake_headers,
 )
-from rlwire.sessions.rewarder.steps import ClockEstimate, LatencySummary
+from rlwire.sessions.rewarder.steps import ClockEstimate
 from rlwire.transports.forking import not_ours, of_this_process
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Blocking, Waits, driven
-
-__all__ = ["ClientBase", "RewarderClient"]
 
 _Self = TypeVar("_Self", bound="ClientBase")
 
@@ -385,21 +383,6 @@ class ClientBase(Hearing):
         """Return how the server's clock differs from ours; None before the first pong."""
         with self._lock:
             return self._session.clock_offset()
-
-    def round_trips(self) -> LatencySummary | None:
-        """Return how long pings took; None if there were none."""
-        with self._lock:
-            return self._session.round_trips()
-
-    def reset_times(self) -> LatencySummary | None:
-        """Return how long resets took; None if there were none."""
-        with self._lock:
-            return self._session.reset_times()
-
-    def delays(self) -> LatencySummary | None:
-        """Return how long pushes were under way, by the clocks' offset; None if that is unknown."""
-        with self._lock:
-            return self._session.delays()
 
     def statistics(self) -> dict[str, int]:
         """Return what all clients count, pushes that were ``stale``, ``late`` replies, and more."""

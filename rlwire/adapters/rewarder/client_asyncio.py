@@ -15,8 +15,6 @@ from rlwire.transports.tcp_asyncio import AsyncConnection
 from rlwire.transports.turn import Turn, best_turn
 from rlwire.transports.waits import Asyncio, Waits
 
-__all__ = ["AsyncRewarderClient"]
-
 
 class AsyncRewarderClient(Asyncio, ClientBase):
     """An agent's, or an observer's, connection to a rewarder.

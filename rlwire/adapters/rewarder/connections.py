@@ -36,8 +36,6 @@ from rlwire.transports.interface import NOTHING
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.tcp_asyncio import AsyncConnection
 
-__all__ = ["Client", "Connections", "Listener"]
-
 logger = logging.getLogger(__name__)
 
 _QUEUED = 64  # what waits for the event loop before who pushes more waits as well

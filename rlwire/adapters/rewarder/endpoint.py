@@ -28,8 +28,6 @@ from rlwire.errors import (
     on_error,
 )
 
-__all__ = ["RewarderEndpoint"]
-
 logger = logging.getLogger(__name__)
 
 _LOST = (ConnectionClosed, OSError)

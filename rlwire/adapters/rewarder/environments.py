@@ -25,8 +25,6 @@ from rlwire.errors import EncodeError, on_error
 from rlwire.transports.address import AddressLike
 from rlwire.transports.pacing import Pacer
 
-__all__ = ["ACTION", "SPACES", "EnvironmentRewarder"]
-
 logger = logging.getLogger(__name__)
 
 ACTION = "Action"

@@ -22,8 +22,6 @@ from rlwire.errors import LocalProtocolError
 from rlwire.sessions.rewarder.client import ClientSession
 from rlwire.transports.tcp import Connection
 
-__all__ = ["Reader"]
-
 _LOOK = 1.0  # seconds, at most, until the connection is told what time it is
 _UNHEARD = 32  # messages that are sent, if nothing was read meanwhile, before it is looked for
 _REST = 0.005  # seconds in which an agent acts or waits again, or else it thinks

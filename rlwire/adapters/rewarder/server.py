@@ -30,15 +30,13 @@ from rlwire.codecs.rewarder import (
 )
 from rlwire.limits import Limits
 from rlwire.sessions.rewarder.rules import Push
-from rlwire.sessions.rewarder.server import Runtime, ServerSettings
+from rlwire.sessions.rewarder.server import Runtime
 from rlwire.sessions.websocket import health
 from rlwire.transports.address import AddressLike
 from rlwire.transports.sockets import Timeouts
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-__all__ = ["PORT", "TIMEOUTS", "ResetRequest", "RewarderServer"]
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +113,6 @@ class RewarderServer(StreamServer):
         ping_interval: seconds of silence after which a client is pinged; one that does not answer
             is gone. None for never.
         ping_timeout: seconds that it may take to answer.
-        session_settings: times and bounds of the protocol.
         options: `rlwire.adapters.serving.StreamOptions`; of `timeouts`, `connect` is for handshakes
             and `write` for a client that takes nothing.
 
@@ -144,7 +141,6 @@ class RewarderServer(StreamServer):
         origins: Collection[str] = (),
         ping_interval: float | None = 20.0,
         ping_timeout: float | None = 20.0,
-        session_settings: ServerSettings | None = None,
         **options: Unpack[StreamOptions],
     ) -> None:
         if stop_after is not None and not stop_after > 0:
@@ -159,7 +155,6 @@ class RewarderServer(StreamServer):
             env_state=env_state,
             fps=fps,
             about=about,
-            settings=session_settings,
             limits=limits,
         )
         self._connections = Connections(

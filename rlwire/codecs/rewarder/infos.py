@@ -12,8 +12,6 @@ from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["ARRAYS", "BEGUN", "mark_arrays", "restore_arrays"]
-
 ARRAYS: Final = "rlwire.arrays"
 """The entry of an info that says what is an array in it; no part of the document."""
 

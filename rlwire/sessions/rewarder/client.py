@@ -62,8 +62,6 @@ from rlwire.sessions.rewarder.steps import (
     ClockEstimate,
     ClockOffset,
     Episodes,
-    Latencies,
-    LatencySummary,
     Step,
 )
 
@@ -223,9 +221,6 @@ class ClientSession(Side):
         # What we measure.
         self._offset = ClockOffset()
         self._shift: float | None = None  # the estimate after the last pong
-        self._trips = Latencies()
-        self._resets = Latencies()
-        self._delays = Latencies()
         self.stale = self.unknown = 0
 
     @property
@@ -268,18 +263,6 @@ class ClientSession(Side):
     def clock_offset(self) -> ClockEstimate | None:
         """Return how the server's clock differs from `wall`; None before the first ping's reply."""
         return self._offset.estimate(self._clock())
-
-    def round_trips(self) -> LatencySummary | None:
-        """Return how long pings took, without the time that the server said it needed."""
-        return self._trips.summary()
-
-    def reset_times(self) -> LatencySummary | None:
-        """Return how long resets took until their replies."""
-        return self._resets.summary()
-
-    def delays(self) -> LatencySummary | None:
-        """Return how long rewards were under way, by the estimated offset; below 0 counts as 0."""
-        return self._delays.summary()
 
     # -- what the agent says ---------------------------------------------------------------------
 
@@ -450,8 +433,6 @@ class ClientSession(Side):
         sent_at = told.sent_at
         if sent_at is not None:
             episode.sent_at = sent_at
-            if self._shift is not None:
-                self._delays.add(max(0.0, self._wall() + self._shift - sent_at))
         return [told] if episode.episode_id == self._told else self._with_began(told)
 
     def _on_close(self, told: ConnectionClose) -> list[Event]:
@@ -474,7 +455,6 @@ class ClientSession(Side):
             return []
         key, episode_id = self._named(told)
         seconds = self._clock() - request.sent
-        self._resets.add(seconds)
         if request.number == self._reset:
             self._reset = None
             self._follow("reply")
@@ -489,13 +469,14 @@ class ClientSession(Side):
         request = self._requests.answered(told, "ping")
         if request is None:
             return []
-        elapsed, runtime = now - request.sent, told.parent_runtime
-        if runtime is None or not 0.0 <= runtime <= elapsed:
-            runtime = 0.0
-        self._trips.add(elapsed - runtime)
+        elapsed = now - request.sent
         if told.sent_at is not None:
             self._offset.add(
-                now=now, received=date, elapsed=elapsed, replied=told.sent_at, runtime=runtime
+                now=now,
+                received=date,
+                elapsed=elapsed,
+                replied=told.sent_at,
+                runtime=told.parent_runtime,
             )
             estimate = self._offset.estimate(now)
             self._shift = None if estimate is None else estimate.offset

@@ -33,32 +33,6 @@ from rlwire.codecs.rewarder import (
 from rlwire.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, quoted
 from rlwire.limits import DEFAULT, Limits
 
-__all__ = [
-    "CLIENT_HEARS",
-    "CLIENT_SAYS",
-    "FROM_CLIENT",
-    "FROM_SERVER",
-    "NEVER",
-    "SERVER_HEARS",
-    "SERVER_SAYS",
-    "TRANSITIONS",
-    "Buffer",
-    "ClientSettings",
-    "Clock",
-    "EpisodeKey",
-    "Phase",
-    "Push",
-    "Request",
-    "Requests",
-    "ServerSettings",
-    "Side",
-    "Who",
-    "called",
-    "episode_key",
-    "following_episode",
-    "plain_id",
-]
-
 FROM_SERVER: Final = (
     EnvDescribe,
     EnvReward,
@@ -511,24 +485,6 @@ class Requests:
 
 
 # --- settings
-
-
-@dataclass(frozen=True)
-class ServerSettings:
-    """Numbers of a server's connections.
-
-    Attributes:
-        silence: seconds after which a client that says nothing is sent ``connection.close``; None
-            for never, since an agent that acts over VNC has nothing to say here. The original's
-            clients ping every 5 minutes.
-        pending: resets of one client that wait for the user's answer. 16: a client needs one.
-    """
-
-    silence: float | None = None
-    pending: int = 16
-
-    def __post_init__(self) -> None:
-        _check(self, seconds=("silence",), counts=("pending",))
 
 
 @dataclass(frozen=True)

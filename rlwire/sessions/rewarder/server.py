@@ -62,7 +62,6 @@ from rlwire.sessions.rewarder.rules import (
     Clock,
     EpisodeKey,
     Push,
-    ServerSettings,
     Side,
     Who,
     called,
@@ -71,13 +70,14 @@ from rlwire.sessions.rewarder.rules import (
     plain_id,
 )
 
-__all__ = ["Runtime", "ServerSession", "ServerSettings", "Who"]
+__all__ = ["Runtime", "ServerSession", "Who"]
 
 Number: TypeAlias = int | float
 Request: TypeAlias = AgentAction | EnvReset
 
 _TEXT: Final = 1000  # characters of an error's text that a client is told
 _FASTEST: Final = 1000  # frames per second that a client may ask for
+_PENDING: Final = 16  # resets of one client that wait for an answer
 _TAKEN: Final = "The rewarder already has an active client; openai-observer: true looks on."
 
 _RULES: Final = {
@@ -102,7 +102,6 @@ class Runtime:
             second number.
         about: what else clients are told of the environment, fields of ``v0.env.describe``'s body
             that the protocol does not have.
-        settings: times and bounds of the connections.
         limits: maxima for what is read and written.
 
     Attributes:
@@ -121,12 +120,10 @@ class Runtime:
         fps: Number = 60,
         episode_id: str = "1",
         about: Mapping[str, Any] | None = None,
-        settings: ServerSettings | None = None,
         limits: Limits | None = None,
     ) -> None:
         self.clock = clock
         self.wall = wall
-        self.settings = ServerSettings() if settings is None else settings
         self.limits = DEFAULT if limits is None else limits
         self._password = password
         self._lock = threading.Lock()
@@ -295,12 +292,10 @@ class ServerSession(Side):
     __slots__ = (
         "__weakref__",
         "_episode",
-        "_heard_at",
         "_newest",
         "_pending",
         "_refusal",
         "_rules",
-        "_silence",
         "_who",
         "refused",
         "runtime",
@@ -309,11 +304,9 @@ class ServerSession(Side):
     def __init__(self, runtime: Runtime, refusal: str | None, observer: bool) -> None:
         super().__init__(runtime.clock, runtime.wall, runtime.limits)
         self.runtime = runtime
-        self._silence = runtime.settings.silence
         self._refusal = refusal
         self._who = Who.OBSERVER if observer else Who.NEWCOMER
         self._rules = _RULES[self._who]
-        self._heard_at = self._clock()
         self._pending: dict[int | str, _Pending] = {}
         self._newest: EpisodeKey = ()  # of the episodes that the client was told of
         self._episode: str | None = None  # its id
@@ -439,7 +432,6 @@ class ServerSession(Side):
         """
         if self._opening:
             self._opening = False
-            self._heard_at = self._clock()
             if self._refusal is not None:
                 self._close(self._refusal)
             else:
@@ -489,8 +481,6 @@ class ServerSession(Side):
             self._over = True
             self.release()
             raise
-        if self._silence is not None:
-            self._heard_at = self._clock()
         rule = self._rules[type(told)]
         if rule == "claim":
             if not self.runtime._claim(self):
@@ -524,7 +514,7 @@ class ServerSession(Side):
 
     def _on_reset(self, told: EnvReset) -> list[Request]:
         wrong = _wrong_with(told)
-        if wrong is None and len(self._pending) >= self.runtime.settings.pending:
+        if wrong is None and len(self._pending) >= _PENDING:
             wrong = f"{len(self._pending)} resets wait for their answers, as many as may"
         if wrong is not None:
             self._refuse_message(told, wrong)
@@ -558,17 +548,11 @@ class ServerSession(Side):
 
     # -- time ------------------------------------------------------------------------------------
 
-    def next_deadline(self) -> float | None:
-        """Return when `tick` has something to do; None if never."""
-        if self._silence is None or self.closing is not None or self._opening:
-            return None
-        return self._heard_at + self._silence
+    def next_deadline(self) -> None:
+        """Return None: the WebSocket sees whether a silent client is still there."""
 
     def tick(self, now: float) -> None:
-        """Let time pass: a client that is silent for too long is told to go."""
-        due = self.next_deadline()
-        if due is not None and now >= due:
-            self._close(f"Disconnected since nothing came for {self._silence:g} s")
+        """Do nothing."""
 
 
 _NAMELESS: Final = "without a message_id it cannot be answered"

@@ -21,18 +21,6 @@ from rlwire.codecs.rewarder.infos import restore_arrays
 from rlwire.errors import RemoteProtocolError, quoted
 from rlwire.sessions.rewarder.rules import ClientSettings, EpisodeKey
 
-__all__ = [
-    "ClockEstimate",
-    "ClockOffset",
-    "Episode",
-    "Episodes",
-    "Latencies",
-    "LatencySummary",
-    "Step",
-    "merged",
-    "size_of",
-]
-
 _DRIFT: Final = 15e-6  # of a clock, in seconds a second: RFC 5905 assumes no more
 
 
@@ -452,61 +440,3 @@ class ClockOffset:
             if best is None or error <= best.error:
                 best = ClockEstimate(offset, error)
         return best
-
-
-@dataclass(frozen=True, slots=True)
-class LatencySummary:
-    """What `Latencies` has counted, in seconds.
-
-    Attributes:
-        count: of all.
-        mean: of all.
-        p50, p95: of the last ones; the smallest value that so many percent do not exceed.
-        max: of all.
-    """
-
-    count: int
-    mean: float
-    p50: float
-    p95: float
-    max: float
-
-
-class Latencies:
-    """Counts times.
-
-    Args:
-        window: how many are remembered for the percentiles.
-    """
-
-    __slots__ = ("_count", "_last", "_max", "_sum")
-
-    def __init__(self, window: int = 512) -> None:
-        self._last: deque[float] = deque(maxlen=window)
-        self._count = 0
-        self._sum = 0.0
-        self._max = -math.inf
-
-    def __len__(self) -> int:
-        return self._count
-
-    def add(self, seconds: float) -> None:
-        """Count one time."""
-        self._last.append(seconds)
-        self._count += 1
-        self._sum += seconds
-        if seconds > self._max:
-            self._max = seconds
-
-    def summary(self) -> LatencySummary | None:
-        """Return what was counted, None if nothing was."""
-        if not self._count:
-            return None
-        ordered = sorted(self._last)
-        return LatencySummary(
-            self._count,
-            self._sum / self._count,
-            ordered[math.ceil(0.50 * len(ordered)) - 1],
-            ordered[math.ceil(0.95 * len(ordered)) - 1],
-            self._max,
-        )

@@ -422,16 +422,12 @@ def test_an_agent_that_thinks_does_not_spoil_the_times(serving: Serving, join: J
     )
     client.ping()
     until = time.monotonic() + 30
-    delays = trips = None
-    while delays is None or delays.count < 15 or trips is None or trips.count < 8:
+    while (clock := client.clock_offset()) is None or client.peek().count < 15:
         assert time.monotonic() < until
         server.reward(1)
         time.sleep(0.02)
-        delays, trips = client.delays(), client.round_trips()
-    assert delays.p50 < 0.1
-    assert trips.p50 < 0.1
+    assert clock.error < 0.1
     step = client.step(10)
-    assert step.count >= 15
     assert step.lag is not None
 
 

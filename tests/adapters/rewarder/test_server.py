@@ -18,11 +18,9 @@ import trustme
 
 from rlwire.adapters.rewarder import (
     AsyncRewarderClient,
-    ClientSettings,
     ResetRequest,
     RewarderClient,
     RewarderServer,
-    ServerSettings,
     UnknownMessage,
 )
 from rlwire.adapters.websocket import connect as connect_websocket
@@ -479,13 +477,14 @@ def test_a_client_that_dies(answering: Serving, join: Join, wait_for: WaitFor) -
     assert observer.step(5).reward == 1
 
 
-def test_a_silent_client_is_told_to_go(serving: Serving, join: Join) -> None:
-    server = serving(session_settings=ServerSettings(silence=1.5))
-    client = join(server, attach=True, session_settings=ClientSettings(ping_interval=None))
-    with pytest.raises(PeerError, match=r"nothing came for 1\.5 s"):
-        client.step(10)
-    with pytest.raises(PeerError, match="nothing came"):
-        client.act([])
+def test_a_silent_client_is_told_to_go(serving: Serving, wait_for: WaitFor) -> None:
+    server = serving(ping_interval=0.2, ping_timeout=0.2)
+    with raw(server, observer=False) as silent:
+        wait_for(lambda: server.clients == 1)
+        wait_for(lambda: server.clients == 0)
+        silent.settimeout(5)
+        while silent.recv(4096):  # pings, and the close frame
+            pass
 
 
 def test_a_server_that_stops_says_so(answering: Serving, join: Join) -> None:
@@ -550,7 +549,6 @@ def test_asyncio(answering: Serving) -> None:
             assert (await waiting).reward == 1
             assert await client.ping() > 0
             client.act([("A", 1)])
-            assert client.round_trips() is not None
             offset = client.clock_offset()
             assert offset is not None
             assert abs(offset.offset) <= offset.error + 0.01
@@ -574,12 +572,7 @@ def test_what_a_client_knows(answering: Serving, join: Join) -> None:
     client.ping()
     server.reward(1)
     assert client.step(5).lag is not None
-    trips, resets = client.round_trips(), client.reset_times()
-    assert trips is not None
-    assert resets is not None
-    assert trips.count >= 1
-    assert resets.count == 1
-    assert client.delays() is not None
+    assert client.clock_offset() is not None
     counted = client.statistics()
     assert counted["connections"] == 1
     assert all(counted[name] == 0 for name in ("stale", "late", "unknown", "skipped"))

@@ -36,7 +36,7 @@ from rlwire.sessions.rewarder.client import (
     Phase,
     handshake_headers,
 )
-from rlwire.sessions.rewarder.rules import ServerSettings, episode_key
+from rlwire.sessions.rewarder.rules import episode_key
 from rlwire.sessions.rewarder.server import Runtime, ServerSession
 
 AHEAD = 1234.5  # seconds that the server's clock is ahead
@@ -58,7 +58,6 @@ class World:
             ENV,
             clock=lambda: self.now + 1e6,
             wall=lambda: 1.7e9 + AHEAD + self.now,
-            settings=ServerSettings(silence=100.0),
         )
 
     def at(self, when: float, do: Do) -> None:
@@ -306,10 +305,6 @@ def test_the_clocks_are_compared(seed: int) -> None:
     estimate = link.client.clock_offset()
     assert estimate is not None
     assert abs(estimate.offset - AHEAD) <= estimate.error < 0.2
-    trips = link.client.round_trips()
-    assert trips is not None
-    assert trips.count >= 8
-    assert 0.004 <= trips.p50 <= trips.p95 <= trips.max <= 0.4
 
 
 def test_lag_is_the_time_under_way_and_the_time_until_the_step() -> None:
@@ -344,21 +339,6 @@ def test_a_wrong_password() -> None:
     assert link.server.closed
     assert [type(event) for event in link.events] == [ConnectionClose]
     assert "password" in str(link.client.closing)
-
-
-def test_pings_keep_a_client_that_has_nothing_to_say() -> None:
-    world = World()
-    link = world.connect()
-    silent = world.connect(
-        observer=True, settings=ClientSettings(first_pings=0, ping_interval=None)
-    )
-    for _ in range(200):
-        world.run(world.now + 1)
-        link.passes()
-        silent.passes()
-    assert not link.client.closed
-    assert silent.client.closed
-    assert silent.client.closing == "Disconnected since nothing came for 100 s"
 
 
 def test_arrays_and_infos_arrive_as_they_were() -> None:

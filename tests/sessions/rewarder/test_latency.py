@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlwire.sessions.rewarder.steps import ClockEstimate, ClockOffset, Latencies
+from rlwire.sessions.rewarder.steps import ClockEstimate, ClockOffset
 
 seconds = st.floats(0, 10)
 
@@ -106,36 +106,3 @@ def test_an_old_trip_counts_less_the_older_it_is() -> None:
     # 15 microseconds a second: the first may then be wrong by 9 ms more.
     assert best(clocks, 600.0) == (pytest.approx(2.0), pytest.approx(0.002))
     assert best(clocks, 60.0) == (pytest.approx(1.0), pytest.approx(0.001 + 60 * 15e-6))
-
-
-def test_no_times() -> None:
-    assert Latencies().summary() is None
-    assert len(Latencies()) == 0
-
-
-def test_percentiles_are_of_what_there_is() -> None:
-    times = Latencies()
-    for value in range(100, 0, -1):
-        times.add(float(value))
-    summary = times.summary()
-    assert summary is not None
-    assert (summary.count, summary.mean, summary.max) == (100, 50.5, 100.0)
-    assert (summary.p50, summary.p95) == (50.0, 95.0)
-
-
-@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.integers(1, 20))
-def test_the_window_bounds_what_is_remembered(values: list[float], window: int) -> None:
-    times = Latencies(window)
-    for value in values:
-        times.add(value)
-    summary = times.summary()
-    assert summary is not None
-    last = sorted(values[-window:])
-    assert summary.count == len(times) == len(values)
-    assert summary.max == max(values)
-    assert summary.mean == pytest.approx(sum(values) / len(values))
-    assert sum(value <= summary.p50 for value in last) >= 0.5 * len(last)
-    assert sum(value <= summary.p95 for value in last) >= 0.95 * len(last)
-    assert summary.p50 in last
-    assert summary.p95 in last
-    assert len(times._last) <= window

@@ -22,7 +22,6 @@ from rlwire.sessions.rewarder.rules import (
     TRANSITIONS,
     ClientSettings,
     Phase,
-    ServerSettings,
     Who,
     episode_key,
     following_episode,
@@ -141,10 +140,6 @@ def test_plain_ids() -> None:
 @pytest.mark.parametrize(
     ("kind", "wrong"),
     [
-        (ServerSettings, {"silence": 0}),
-        (ServerSettings, {"silence": float("nan")}),
-        (ServerSettings, {"pending": 0}),
-        (ServerSettings, {"pending": 1.5}),
         (ClientSettings, {"first_pings": -1}),
         (ClientSettings, {"first_pings": True}),
         (ClientSettings, {"ping_interval": -1.0}),
