@@ -381,8 +381,6 @@ inline std::size_t write(std::uint8_t *to, std::uint64_t whole, unsigned last, i
 
 std::uint64_t bits_of(double value) { return rlw_double_bits(value); }
 std::uint32_t bits_of(float value) { return rlw_float_bits(value); }
-double real_of(std::uint64_t bits) { return rlw_bits_double(bits); }
-float real_of(std::uint32_t bits) { return rlw_bits_float(bits); }
 
 // A number above 0: its bits, those of the fraction, the exponent's field, and what that is less for
 // the fraction's last bit.
@@ -414,74 +412,12 @@ template <class Real> inline std::size_t to_digits(std::uint8_t *to, Real value)
     return write<sizeof(Real) / 4>(to, parts.whole, last, parts.power);
 }
 
-// Signs are random: without branches.
-template <class Real> unsigned take_sign(Real &value) {
-    const auto bits = bits_of(value);
-    const int place = 8 * sizeof bits - 1;
-    value = real_of(bits & ~(static_cast<decltype(bits_of(value))>(1) << place));
-    return static_cast<unsigned>(bits >> place);
-}
-
-std::uint8_t *put_point(std::uint8_t *to) {
-    std::memcpy(to, ".0", 2);
-    return to + 2;
-}
-
-RLW_NEVER_INLINE std::uint8_t *put_rounded(std::uint8_t *to, double value) {
-    return rlw_put_rounded(to, value);
-}
-std::uint8_t *put_rounded(std::uint8_t *, float) { return nullptr; }
-
-template <class Real>
-std::uint8_t *put_row(std::uint8_t *to, const std::uint8_t *at, std::size_t count,
-                      std::int64_t step, std::size_t *left) {
-    bool rounded = true; // as long as all are
-    for (; count; count--, at += step) {
-        Real value;
-        std::memcpy(&value, at, sizeof value);
-        *to = '-';
-        std::uint8_t *next = to + take_sign(value);
-        if (value < 16777216) {
-            const int whole = static_cast<int>(value); // of no sign, so below 10**8
-            std::uint8_t *after = nullptr;
-            if (static_cast<Real>(whole) == value) {
-                after = put_point(rlw_put_below_1e8(next, static_cast<std::uint32_t>(whole)));
-            } else {
-                if (rounded) after = put_rounded(next, value);
-                rounded = after != nullptr;
-                if (!after) after = next + to_digits(next, value);
-            }
-            next = after;
-        } else {
-            if (!(value <= std::numeric_limits<Real>::max())) break;
-            next += to_digits(next, value);
-            if (value < static_cast<Real>(1e16) &&
-                static_cast<Real>(static_cast<std::int64_t>(value)) == value)
-                next = put_point(next);
-        }
-        *next = ',';
-        to = next + 1;
-    }
-    *left = count;
-    return to;
-}
-
 } // namespace
 
 extern "C" {
 
 std::size_t rlw_double_to_digits(std::uint8_t *to, double value) { return to_digits(to, value); }
 std::size_t rlw_float_to_digits(std::uint8_t *to, float value) { return to_digits(to, value); }
-
-std::uint8_t *rlw_put_double_row(std::uint8_t *to, const std::uint8_t *at, std::size_t count,
-                                 std::int64_t step, std::size_t *left) {
-    return put_row<double>(to, at, count, step, left);
-}
-
-std::uint8_t *rlw_put_float_row(std::uint8_t *to, const std::uint8_t *at, std::size_t count,
-                                std::int64_t step, std::size_t *left) {
-    return put_row<float>(to, at, count, step, left);
-}
 
 double rlw_scaled_to_double(std::uint64_t mantissa, std::int32_t exponent) {
     return rlw_bits_double(nearest_double(mantissa, exponent));

@@ -35,13 +35,6 @@ float rlw_digits_to_float(const uint8_t *text, size_t size);
  * many are the text. */
 size_t rlw_double_to_digits(uint8_t *to, double value);
 size_t rlw_float_to_digits(uint8_t *to, float value);
-/* The same for `count` doubles, or floats, that lie `step` bytes apart, of either sign: whole ones
- * with ".0", a comma after each. Stops before one that is not finite: *left tells how many are not
- * written. RLW_SHORTEST_ROOM + 3 bytes for each; returns what follows the last comma. */
-uint8_t *rlw_put_double_row(uint8_t *to, const uint8_t *at, size_t count, int64_t step,
-                            size_t *left);
-uint8_t *rlw_put_float_row(uint8_t *to, const uint8_t *at, size_t count, int64_t step,
-                           size_t *left);
 /* As printf's "%.*f", of a finite number; returns how many bytes. */
 size_t rlw_double_to_fixed(uint8_t *to, size_t room, double value, int decimals);
 #ifdef __cplusplus
@@ -293,62 +286,6 @@ static inline const uint8_t *rlw_scan_decimal(const uint8_t *p, const uint8_t *e
     return last;
 }
 
-/* The same for most numbers of JSON, faster: up to 15 digits, and perhaps a point and up to 17 more,
- * 19 in all, without leading zeros and exponent. NULL for all others, and near the end. */
-static inline const uint8_t *rlw_scan_short(const uint8_t *p, const uint8_t *end, rlw_decimal *d) {
-    uint64_t value, mantissa;
-    unsigned before, after, more;
-    if (end - p < 48) return NULL;
-    d->negative = *p == '-';
-    d->digits = p += d->negative;
-    if (p[1] == '.') {
-        before = 1;
-        mantissa = (uint64_t)*p - '0';
-        if (mantissa > 9) return NULL;
-    } else {
-        before = rlw_digits_of(rlw_load_u64le(p), &mantissa);
-        if (!before || (before > 1 && *p == '0')) return NULL;
-    }
-    p += before;
-    if (before == 8) {
-        more = rlw_digits_of(rlw_load_u64le(p), &value);
-        if (more == 8) return NULL;
-        mantissa = mantissa * rlw_ten_to(more) + value;
-        p += more;
-        before += more;
-    }
-    d->exponent = 0;
-    d->whole = *p != '.';
-    if (!d->whole) {
-        after = rlw_digits_of(rlw_load_u64le(++p), &value);
-        if (!after) return NULL;
-        mantissa = mantissa * rlw_ten_to(after) + value;
-        p += after;
-        if (after == 8) {
-            more = rlw_digits_of(rlw_load_u64le(p), &value);
-            mantissa = mantissa * rlw_ten_to(more) + value;
-            p += more;
-            after += more;
-            if (more == 8) {
-                value = (uint64_t)*p - '0';
-                if (value < 10) {
-                    mantissa = 10 * mantissa + value;
-                    p++;
-                    after++;
-                }
-                if ((unsigned)(*p - '0') < 10) return NULL;
-            }
-        }
-        if (before + after > 19) return NULL; /* may be over 2**64 */
-        d->exponent = -(int32_t)after;
-    }
-    if ((*p | 0x20) == 'e') return NULL;
-    d->mantissa = mantissa;
-    d->size = (size_t)(p - d->digits);
-    d->rough = d->infinite = d->nan = 0;
-    return p;
-}
-
 /* The double nearest to the decimal. */
 static inline double rlw_decimal_double(const rlw_decimal *d) {
     static const double powers[23] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
@@ -526,17 +463,6 @@ static inline uint8_t *rlw_put_below_1e8(uint8_t *to, uint32_t value) {
     to = rlw_put_below_10000(to, high);
     rlw_store_four(to, value - 10000 * high);
     return to + 4;
-}
-
-/* A number below 1000; 4 bytes, whatever its length, which nobody can predict. */
-static inline uint8_t *rlw_put_below_1000(uint8_t *to, unsigned value) {
-    unsigned unused = ((value - 100) >> 31) + ((value - 10) >> 31); /* value < 100, value < 10 */
-    unsigned tens = value / 10, hundreds = value / 100;
-    uint32_t digits = hundreds | (tens - 10 * hundreds) << 8 | (value - 10 * tens) << 16;
-    digits = (digits | 0x303030) >> (8 * unused);
-    if (rlw_host_is_little()) memcpy(to, &digits, 4);
-    else rlw_store_u32le(to, digits);
-    return to + 3 - unused;
 }
 
 /* Pairs from a table, and branches on the length: numbers of a list are mostly of few lengths. */
