@@ -291,12 +291,6 @@ UNIVERSE: Final = (
         "auth",
         sides=("server", "client"),
     ),
-    Option(
-        "stop_after",
-        "stop after so long without an agent (default: never)",
-        texts.positive_float,
-        "SECONDS",
-    ),
     Option("lockstep", "make one step for each action instead", None),
     _NAME,
     _SEED,

@@ -14,17 +14,7 @@ from rlwire.protocols import URL, parse_url
 
 
 def server(rlx: str | URL, url: URL, *, origins: Collection[str] = (), **options: Any) -> RLXProxy:
-    """Return a server for pages; not started.
-
-    Args:
-        rlx: the URL of the RLX server that pages reach by it.
-        url: where to listen.
-        origins: the pages that may connect, and further options, as `RLXProxy` takes them.
-        options: see there.
-
-    Raises:
-        TypeError, ValueError: what is wrong with the arguments.
-    """
+    """Return a server for pages; not started."""
     behind = parse_url(rlx)
     if behind.scheme != "rlx":
         raise ValueError(f"pages reach an RLX server, by its URL rlx://host:port, not {behind}")

@@ -53,14 +53,8 @@ class Conversation:
 
     A text that does not say which sid it is about ends the conversation: nobody could be told.
 
-    Args:
-        limits: maxima for texts.
-
     Attributes:
         closed: whether it is over.
-
-    Raises:
-        MissingExtra: msgspec is not installed.
     """
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
@@ -71,12 +65,7 @@ class Conversation:
         self._decode, self._encode = _json.decode, _json.encode
 
     def receive(self, message: Buffer) -> list[Request]:
-        """Return the request in a text.
-
-        Raises:
-            DecodeError, LimitExceeded: it is no JSON, or too deep.
-            RemoteProtocolError: it is no object with a sid.
-        """
+        """Return the request in a text."""
         value = self._decode(message, self._limits)
         if type(value) is not dict:
             raise self._refused(f"this is {_name(value)}")
@@ -92,11 +81,7 @@ class Conversation:
         return [Request(cast(Sid, sid), value, len(message))]
 
     def send(self, event: Reply) -> bytes:
-        """Return the text of a reply.
-
-        Raises:
-            EncodeError, LimitExceeded: JSON cannot say it.
-        """
+        """Return the text of a reply."""
         return self._encode({"sid": event.sid, **event.message}, self._limits)
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
@@ -120,9 +105,6 @@ def arrays_of(value: Any, dtype: Literal["float32", "float64"]) -> Any:
     """Return `value` with arrays in place of its lists of numbers, nested ones of equal lengths.
 
     Other lists stay what they are, as do lists inside which one holds anything but numbers.
-
-    Raises:
-        EncodeError: a number is too large for the dtype.
     """
     from rlwire.codecs import _json
 
@@ -136,9 +118,6 @@ def floats_of_large(value: Any) -> Any:
     """Return `value` with floats in place of integers for which RLX has no type.
 
     All numbers of JavaScript are doubles, and it writes 1e20 as ``100000000000000000000``.
-
-    Raises:
-        EncodeError: an integer is too large for a float, too.
     """
     if type(value) is dict:
         return {key: floats_of_large(item) for key, item in value.items()}

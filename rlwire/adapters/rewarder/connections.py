@@ -11,11 +11,10 @@ import asyncio
 import contextlib
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from threading import get_ident
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from rlwire.adapters.serving import Service
@@ -36,24 +35,14 @@ from rlwire.transports.interface import NOTHING
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.tcp_asyncio import AsyncConnection
 
+if TYPE_CHECKING:
+    from rlwire.adapters.rewarder.server import RewarderServer
+
 logger = logging.getLogger(__name__)
 
 _QUEUED = 64  # what waits for the event loop before who pushes more waits as well
 _AT_ONCE = 4096  # messages that are sent before others have their turn on the loop
 _PATIENCE = 30.0  # seconds for an event loop to take a push
-
-
-class Listener(Protocol):
-    """Who is told what clients say, but for actions that have a function; on the event loop."""
-
-    def take(self, event: AgentAction | EnvReset, client: Client) -> None:
-        """Take a client's message."""
-
-    def count(self, name: str, number: int = 1) -> None:
-        """Count what happened; from any thread."""
-
-    def stop_soon(self) -> None:
-        """End, since there was no active client for too long."""
 
 
 class Client:
@@ -124,21 +113,19 @@ class Connections(Service):
 
     def __init__(
         self,
-        listener: Listener,
+        server: RewarderServer,
         on_action: Callable[[AgentAction], object] | None,
         runtime: Runtime,
         backlog: int,
-        stop_after: float | None,
         speech: dict[str, Any],
     ) -> None:
         self.clients: dict[ServerSession, Client] = {}
-        self.told = listener
+        self.told = server
         self.on_action = on_action
         self.actions = self.pushes = self.messages = 0
         self.log = SeldomLog(logger)
         self._runtime = runtime
         self._backlog = backlog
-        self._stop_after = stop_after
         self._speech = speech
         self._loop: asyncio.AbstractEventLoop | None = None  # while it serves
         self._thread = 0
@@ -199,8 +186,6 @@ class Connections(Service):
         """Begin, on the running loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
-        if self._stop_after is not None:
-            self._watch_idle(self._stop_after, time.monotonic())
 
     def part(self) -> None:
         """Send what was handed over, and tell all clients that it ends."""
@@ -212,31 +197,10 @@ class Connections(Service):
         farewell = ConnectionClose("Disconnected since the rewarder stops")
         self._post(farewell, tuple(self.clients.values()))
 
-    def _watch_idle(self, seconds: float, begun: float) -> None:
-        if self._loop is None:
-            return
-        now = time.monotonic()
-        left = seconds - min(self._runtime.idle_for(now), now - begun)
-        if left > 0:
-            self._loop.call_later(left, self._watch_idle, seconds, begun)
-            return
-        logger.info("no active client for %g s: stopping", seconds)
-        self.told.stop_soon()
-
     # Pushes.
 
     def send(self, what: Any, client: Client | None, *, wait: bool = False) -> None:
-        """Send something to one client or, with None, to all; from any thread.
-
-        Args:
-            what: a `Push`, or what a `ServerSession` takes.
-            client: who is told.
-            wait: whether to wait, in another thread than the loop's, as long as too much waits for
-                the loop.
-
-        Raises:
-            DeadlineExceeded: that takes too long.
-        """
+        """Send something to one client or, with None, to all; from any thread."""
         if get_ident() == self._thread:
             if not self._scheduled:
                 if client is None and not self._coming:

@@ -32,15 +32,6 @@ _QUICK = 0.02  # seconds in which most steps come; until then nothing wakes up t
 class Reader:
     """Has one connection read by two threads in turns.
 
-    Args:
-        connection: a blocking connection, which nobody else reads.
-        session: what its messages mean: its `news` end an agent's wait, and while it is `asking`
-            replies are taken in when they come.
-        lock: whoever uses the connection has it; `take`, `end` and `trouble` are called with it.
-        take: called with each event.
-        end: called once with what ended the connection.
-        trouble: whether an agent need not wait any longer though there are no news.
-
     Attributes:
         waiting: the agent's thread, while it waits; otherwise 0.
     """
@@ -86,9 +77,6 @@ class Reader:
         """Wait for news, so many seconds at most; in the agent's thread, with the lock.
 
         Others get the lock while it waits.
-
-        Raises:
-            LocalProtocolError: another thread waits.
         """
         if self.waiting:
             raise LocalProtocolError("another thread is waiting for a step; one may at a time")

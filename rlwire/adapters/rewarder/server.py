@@ -107,7 +107,6 @@ class RewarderServer(StreamServer):
             answers now or later; what it raises is the answer. Without it there is `next_reset`.
         on_action: called with each `AgentAction` on the event loop, so it returns at once. Without
             it there is `actions`.
-        stop_after: seconds without an active client after which the server stops; None for never.
         backlog: bytes that may wait for a client; one that does not read so much is closed.
         origins: the pages whose scripts may connect; see `rlwire.sessions.websocket.Server`.
         ping_interval: seconds of silence after which a client is pinged; one that does not answer
@@ -136,15 +135,12 @@ class RewarderServer(StreamServer):
         about: Mapping[str, Any] | None = None,
         on_reset: Callable[[ResetRequest], object] | None = None,
         on_action: Callable[[AgentAction], object] | None = None,
-        stop_after: float | None = None,
         backlog: int = 1 << 20,
         origins: Collection[str] = (),
         ping_interval: float | None = 20.0,
         ping_timeout: float | None = 20.0,
         **options: Unpack[StreamOptions],
     ) -> None:
-        if stop_after is not None and not stop_after > 0:
-            raise ValueError(f"stop_after must be positive or None, not {stop_after!r}")
         if backlog < 1:
             raise ValueError(f"backlog must be at least 1, not {backlog}")
         self._runtime = Runtime(
@@ -162,7 +158,6 @@ class RewarderServer(StreamServer):
             on_action,
             self._runtime,
             backlog,
-            stop_after,
             {
                 "origins": origins,
                 "ping_interval": ping_interval,

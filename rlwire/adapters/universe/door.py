@@ -70,7 +70,7 @@ def server(
             fps=rate,
             **options,
         )
-    own = ("lockstep", "seed", "stop_after", "about", "backlog")
+    own = ("lockstep", "seed", "about", "backlog")
     rewards = {key: options.pop(key) for key in own if key in options}
     if options.get("keys"):
         options["keys"] = dict(options["keys"])

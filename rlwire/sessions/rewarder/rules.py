@@ -157,15 +157,7 @@ _NAME = 64  # characters of an id that is no number
 
 
 def episode_key(episode_id: str | None, method: str) -> EpisodeKey:
-    """Return what an episode id is compared by: its numbers, 0 where one has fewer.
-
-    Args:
-        episode_id: such as "7" (what the original counts) or "1.2" (what the document shows).
-        method: of the message that it came in.
-
-    Raises:
-        RemoteProtocolError: there is none, or it is not up to 8 numbers with dots between them.
-    """
+    """Return what an episode id is compared by: its numbers, 0 where one has fewer."""
     if episode_id is None:
         raise RemoteProtocolError(f"{method} without an episode_id")
     if len(episode_id) > 127 or _EPISODE.fullmatch(episode_id) is None:
@@ -180,11 +172,7 @@ def episode_key(episode_id: str | None, method: str) -> EpisodeKey:
 
 
 def following_episode(episode_id: str, past: str | None = None) -> str:
-    """Return an episode id that is newer than both: the newer one's, its last number one higher.
-
-    Raises:
-        RemoteProtocolError: there is none, or one of them is none.
-    """
+    """Return an episode id that is newer than both: the newer one's, its last number one higher."""
     newest, key = episode_id, episode_key(episode_id, "v0.env.describe")
     if past is not None and episode_key(past, "v0.env.reset") > key:
         newest = past
@@ -195,11 +183,7 @@ def following_episode(episode_id: str, past: str | None = None) -> str:
 
 
 def plain_id(value: Any, name: str) -> int | str | None:
-    """Return a message id as it is compared: 26 and "26" are the same.
-
-    Raises:
-        RemoteProtocolError: it is below 0, over 2**63 - 1, or a text longer than 64 characters.
-    """
+    """Return a message id as it is compared: 26 and "26" are the same."""
     if type(value) is int:
         if 0 <= value < 2**63:
             return value
@@ -280,12 +264,7 @@ class Side:
         return out
 
     def _hear(self, message: Buffer) -> Any:
-        """Return what came.
-
-        Raises:
-            DecodeError, LimitExceeded: it is no message.
-            RemoteProtocolError: its id was there before, or is none.
-        """
+        """Return what came."""
         told = decode(message, limits=self._limits)
         number = told.message_id
         # The common case first: `plain_id` gives an int that is in order as it is.
@@ -316,17 +295,9 @@ class Push:
 
     Each connection counts its messages, so the bytes have a gap for the message id.
 
-    Args:
-        message: with its episode id.
-        sent_at: seconds since 1970.
-        limits: maxima for what is written.
-
     Attributes:
         episode_id: that it is of.
         size: its bytes, with a message id of one digit.
-
-    Raises:
-        EncodeError, LimitExceeded: it cannot be written.
     """
 
     __slots__ = ("_head", "_tail", "episode_id", "size")
@@ -418,11 +389,7 @@ class Requests:
         self.due = NEVER
 
     def answered(self, reply: Message, what: str) -> Request | None:
-        """Return the request that a reply is to; None, and it is counted, if that was given up.
-
-        Raises:
-            RemoteProtocolError: it is to nothing, to something else, or the second one.
-        """
+        """Return the request that a reply is to; None, and it is counted, if that was given up."""
         parent, request = self._find(reply)
         if request is None:
             self._late(reply, parent)
@@ -431,19 +398,7 @@ class Requests:
         return request
 
     def failed(self, reply: Message, last: int) -> tuple[int | None, str] | None:
-        """Return the id of what an error is about, and what that was.
-
-        Args:
-            reply: the error.
-            last: the last message id that was sent.
-
-        Returns:
-            ``"message"`` for what is no request, without an id if it does not say; None, and it is
-            counted, for a request that was given up.
-
-        Raises:
-            RemoteProtocolError: it is to nothing, or a second reply.
-        """
+        """Return the id of what an error is about, and what that was."""
         parent, request = self._find(reply)
         if request is not None:
             return request.number, request.what

@@ -128,7 +128,6 @@ class Runtime:
         self._password = password
         self._lock = threading.Lock()
         self._active: ServerSession | None = None
-        self._idle_since = clock()
         self.stale = 0
         _own_key(episode_id)
         _check_fps(fps)
@@ -250,11 +249,6 @@ class Runtime:
             return None
         return "Invalid password: it is the user name of the Basic credentials."
 
-    def idle_for(self, now: float) -> float:
-        """Return the seconds since there was an active client, 0 while there is one."""
-        with self._lock:
-            return 0.0 if self._active is not None else max(0.0, now - self._idle_since)
-
     def _count_stale(self) -> None:
         with self._lock:
             self.stale += 1
@@ -269,7 +263,6 @@ class Runtime:
         with self._lock:
             if self._active is session:
                 self._active = None
-                self._idle_since = self.clock()
 
 
 class _Pending(NamedTuple):

@@ -132,11 +132,7 @@ class Episode:
     _info_size: int = 0
 
     def add_reward(self, reward: float, done: bool, info: dict[str, Any]) -> None:
-        """Take one reward.
-
-        Raises:
-            RemoteProtocolError: the sum is no number any more; nothing changed.
-        """
+        """Take one reward."""
         try:
             total = float(self.reward + reward)
         except OverflowError:
@@ -185,12 +181,7 @@ class Episode:
         self.news = True
 
     def describe(self, env_state: str | None, info: Any = None) -> None:
-        """Take note of what the environment does; the first word of an episode changes nothing.
-
-        Args:
-            env_state: what it does.
-            info: of its reset, of which the first word counts.
-        """
+        """Take note of what the environment does; the first word of an episode changes nothing."""
         if self.env_state is None and isinstance(info, dict):
             self._add_info(restore_arrays(info))
         if self.env_state is not None and env_state != self.env_state:
@@ -258,9 +249,6 @@ class Episodes:
     """Which episode a push belongs to, and which are too old.
 
     Closed at first. Episodes are compared by their keys (`rules.episode_key`).
-
-    Args:
-        settings: how much is kept of texts and infos.
 
     Attributes:
         current: the episode that the agent is in; None while none is open, and between the end of
@@ -356,11 +344,7 @@ class Episodes:
         return Step(0.0, False, {}) if current is None else current.peek(server_time)
 
     def take(self, server_time: float | None) -> Step:
-        """Return what has come of the current episode; if it is done the next one begins.
-
-        Args:
-            server_time: now, by the server's clock; None if that is not known.
-        """
+        """Return what has come of the current episode; if it is done the next one begins."""
         current = self.current
         if current is None:
             return Step(0.0, False, {})
@@ -394,9 +378,6 @@ class ClockOffset:
     arrives at t4: the offset is ((t2 - t1) + (t3 - t4)) / 2 if both ways took the same time. The
     faster the round trip, the less they can differ; so the fastest of the last ones counts, and an
     old one the less the older it is (RFC 5905, section 10).
-
-    Args:
-        samples: how many are remembered.
     """
 
     __slots__ = ("_samples",)
@@ -413,16 +394,7 @@ class ClockOffset:
         replied: float,
         runtime: float | None = None,
     ) -> None:
-        """Take one round trip.
-
-        Args:
-            now: of a clock that only goes forward.
-            received: t4, when the reply arrived, by the clock that is compared.
-            elapsed: t4 - t1.
-            replied: t3, the reply's ``sent_at``.
-            runtime: t3 - t2, the reply's ``parent_runtime``. What cannot be true counts as 0: then
-                the estimate is worse, and its error says so.
-        """
+        """Take one round trip."""
         if not math.isfinite(replied):
             return
         if runtime is None or not 0.0 <= runtime <= elapsed:

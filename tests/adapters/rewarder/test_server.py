@@ -503,18 +503,6 @@ def test_a_server_that_stops_says_so(answering: Serving, join: Join) -> None:
         assert again.reset() == "3"
 
 
-def test_a_server_that_nobody_uses_stops(serving: Serving, join: Join) -> None:
-    server = serving(stop_after=0.5)
-    client = join(server)
-    client.ping()  # it is the active one
-    assert not server.wait(1.0)
-    observer = join(server, observer=True)
-    client.close()
-    assert server.wait(5.0)
-    with pytest.raises(PeerError, match="stops"):
-        observer.step(5)
-
-
 def test_tls() -> None:
     authority = trustme.CA()
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -602,9 +590,7 @@ def test_the_port_of_the_document() -> None:
     assert RewarderServer("a").address == parse("127.0.0.1:15900")
 
 
-@pytest.mark.parametrize(
-    "options", [{"stop_after": 0}, {"backlog": 0}, {"fps": 0}, {"ping_interval": -1}]
-)
+@pytest.mark.parametrize("options", [{"backlog": 0}, {"fps": 0}, {"ping_interval": -1}])
 def test_arguments_that_make_no_sense(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         RewarderServer("a", "127.0.0.1:0", **options)

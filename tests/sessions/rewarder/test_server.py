@@ -276,21 +276,6 @@ def test_observers_beside_the_active_client() -> None:
     assert all(one.is_told(EnvReward(3, False)).reward == 3 for one in [*observers, peer])
 
 
-def test_idle_since_there_was_no_active_client() -> None:
-    served = Served()
-    served.passes(5)
-    assert served.runtime.idle_for(served.now) == 5.0
-    served.connect(observer=True).says(ControlPing())
-    assert served.runtime.idle_for(served.now) == 5.0
-    peer = active(served)
-    served.passes(5)
-    assert served.runtime.idle_for(served.now) == 0.0
-    peer.session.release()
-    peer.session.release()
-    served.passes(2)
-    assert served.runtime.idle_for(served.now) == 2.0
-
-
 def test_only_one_of_many_threads_becomes_active() -> None:
     served = Served()
     peers = [served.connect() for _ in range(8)]
