@@ -12,6 +12,8 @@ from rlwire.adapters.doors import client_tls
 from rlwire.adapters.relaax.proxy import RLXProxy
 from rlwire.protocols import URL, parse_url
 
+__all__ = ["server"]
+
 
 def server(rlx: str | URL, url: URL, *, origins: Collection[str] = (), **options: Any) -> RLXProxy:
     """Return a server for pages; not started."""
