@@ -548,16 +548,6 @@ class TestErrors:
             assert seen == [1, 1e20, state, False]
             assert type(seen[1]) is float
 
-    @pytest.mark.parametrize("arrays", ["lists", "float32", "float64"])
-    def test_integers_that_no_double_can_say(self, serve, arrays):
-        with serve(arrays=arrays) as proxy, Page(proxy).init(0, 1) as page:
-            text = page.error(0, command="update", state=[1, 10**400])
-            assert text in (
-                "an integer is too large for a double",
-                f"a number is too large for {arrays}",
-            )
-            assert page.act(0, None) == page.act(1, None) == [1, None, None, False]
-
     def test_errors_one_after_another(self, serve):
         """What cannot be sent is answered in its turn, and what waits behind it is asked."""
         with serve() as proxy, Page(proxy).init(0) as page:

@@ -474,26 +474,6 @@ def test_ctrl_c_while_an_agent_waits(serving: Serving, wait_for: WaitFor, tmp_pa
 # --- again
 
 
-def test_a_blocking_client_connects_again(serving: Serving, wait_for: WaitFor) -> None:
-    box: list[RewarderServer] = []
-    server = serving(on_reset=lambda request: box[0].begin_episode(request))
-    box.append(server)
-    client = RewarderClient(str(server.address))
-    for number in range(1, 6):
-        with client:
-            with pytest.raises(RuntimeError, match="connected already"):
-                client.connect()
-            assert client.reset() == str(number + 1)
-            server.reward(number)
-            assert client.step(10).reward == number
-        with pytest.raises(ConnectionClosed):
-            client.step(1)
-        with pytest.raises(ConnectionClosed):
-            client.act([])
-        wait_for(lambda: server.clients == 0)
-    assert server.statistics()["connections"] == 5
-
-
 def test_an_asyncio_client_connects_again(serving: Serving, wait_for: WaitFor) -> None:
     server = serving()
 

@@ -93,22 +93,6 @@ def test_what_is_pushed_arrives_as_a_step(answering: Serving, join: Join) -> Non
     assert 0.04 < time.monotonic() - begun < 5
 
 
-def test_everything_of_one_episode_is_summed(answering: Serving, join: Join) -> None:
-    server = answering()
-    client = join(server)
-    client.reset()
-    for _ in range(100):
-        server.reward(0.5)
-    server.text("end")
-    count, reward = 0, 0.0
-    while True:
-        step = client.step(5)
-        count, reward = count + step.count, reward + step.reward
-        if step.texts:
-            break
-    assert (count, reward) == (100, 50.0)
-
-
 def test_actions_go_the_other_way(answering: Serving, join: Join, wait_for: WaitFor) -> None:
     server = answering()
     client = join(server)
@@ -225,55 +209,6 @@ def test_a_reply_after_the_reset_was_given_up(
     asyncio.run(play())
 
 
-def test_a_state_that_changes_makes_a_step(answering: Serving, join: Join) -> None:
-    server = answering()
-    client = join(server)
-    client.reset()
-    server.describe(env_state="paused")
-    step = client.step(10)
-    assert (step.env_state, step.state_changed, step.count) == ("paused", True, 0)
-
-
-def test_a_look_at_what_has_come(answering: Serving, join: Join, wait_for: WaitFor) -> None:
-    server = answering()
-    client = join(server)
-    assert client.peek().episode_id is None
-    client.reset()
-    server.reward(3, True, {"a": 1})
-    wait_for(lambda: client.peek().count)
-    seen = client.peek()
-    assert (seen.reward, seen.done, seen.info, seen.env_state) == (3, True, {"a": 1}, "running")
-    server.begin_episode(env_state="resetting")
-    for _ in range(2):  # a pong may pass by what another thread has just handed over
-        client.ping()
-    assert (client.peek().env_state, client.env_state) == ("running", "resetting")
-    step = client.step(10)
-    assert (step.reward, step.done, step.info, step.env_state) == (3, True, {"a": 1}, "running")
-    assert client.peek().env_state == "resetting"
-
-
-def test_a_push_of_an_older_episode(answering: Serving, join: Join) -> None:
-    server = answering()
-    client, observer = join(server), join(server, observer=True)
-    for _ in range(2):
-        client.reset()
-    server.reward(99, True, episode_id="2")
-    server.text("late", episode_id="1")
-    server.reward(1)
-    for one in (client, observer):
-        one.ping()  # what was sent before its answer is here now
-        assert one.statistics()["stale"] == 0
-    assert (client.step(10).reward, client.peek().done) == (1, False)
-    assert server.statistics()["stale"] == 4
-    with connect_websocket(
-        f"ws://{server.address}/", kind="text", headers=handshake_headers(observer=True)
-    ) as peer:
-        server.reward(99, True, episode_id="2")
-        server.text("last")
-        methods = [json.loads(bytes(peer.receive()))["method"] for _ in range(2)]
-        assert methods == ["v0.env.describe", "v0.env.text"]
-
-
 def test_the_original_s_observer(answering: Serving, join: Join) -> None:
     """It pings ten times, resets whether it may or not, and fails on a refusal."""
     server = answering()
@@ -332,60 +267,6 @@ def test_a_connection_that_says_nothing_is_no_warning(
     with socket.create_connection((server.address.host, server.address.port)) as sock:
         sock.sendall(b"GET / HT")
     wait_for(lambda: any(one.levelname == "WARNING" for one in caplog.records))
-
-
-def test_resets_race_rewards(answering: Serving, join: Join) -> None:
-    """What is of a former episode never shows up in a later one."""
-    server = answering()
-    client = join(server)
-    stop = threading.Event()
-
-    def push() -> None:
-        while not stop.is_set():
-            episode_id = server.episode_id
-            server.reward(float(episode_id), episode_id=episode_id)
-            server.text(episode_id, episode_id=episode_id)
-            time.sleep(0.0005)
-
-    threads = [threading.Thread(target=push) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(30):
-            episode_id = client.reset(timeout=30)
-            for _ in range(3):
-                step = client.step(10)
-                assert step.episode_id == episode_id
-                assert step.reward == step.count * float(episode_id)
-                assert set(step.texts) <= {episode_id}
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(10)
-    assert client.statistics()["unknown"] == 0
-
-
-def test_observers_see_the_same(answering: Serving, join: Join, wait_for: WaitFor) -> None:
-    server = answering()
-    client = join(server)
-    client.reset()
-    observers = [join(server, observer=True) for _ in range(5)]
-    wait_for(lambda: server.clients == 6)
-    assert all(one.episode_id == "2" for one in observers)
-    server.reward(4, True)
-    for one in [client, *observers]:
-        step = one.step(5)
-        assert (step.reward, step.done, step.episode_id) == (4, True, "2")
-    with pytest.raises(LocalProtocolError, match="observer"):
-        observers[0].act([])
-    with pytest.raises(LocalProtocolError, match="observer"):
-        observers[0].reset()
-    assert observers[0].ping() > 0
-    client.reset()
-    for one in observers:
-        server.reward(1)
-        step = one.step(5)
-        assert step.episode_id == "3"
 
 
 def test_a_second_active_client_is_sent_away(

@@ -18,7 +18,6 @@ from rlwire.codecs.rewarder import (
     AgentAction,
     ConnectionClose,
     EnvDescribe,
-    EnvObservation,
     EnvReset,
     EnvReward,
     EnvText,
@@ -305,53 +304,6 @@ def test_the_clocks_are_compared(seed: int) -> None:
     estimate = link.client.clock_offset()
     assert estimate is not None
     assert abs(estimate.offset - AHEAD) <= estimate.error < 0.2
-
-
-def test_lag_is_the_time_under_way_and_the_time_until_the_step() -> None:
-    world = World(delays=(0.02, 0.02))
-    link = world.connect(observer=True)
-    world.run(1.0)
-    link.server_sends(EnvReward(1, False))
-    world.run(1.5)
-    assert link.client.take().lag == pytest.approx(0.5, abs=1e-6)
-
-
-def test_a_second_client_is_turned_away_and_comes_back() -> None:
-    world = World()
-    first = world.connect()
-    world.run(1)
-    second = world.connect()
-    world.run(2)
-    assert second.server.closed
-    assert second.client.closed
-    assert "already has an active client" in str(second.client.closing)
-    assert not first.client.closed
-    first.server.release()
-    third = world.connect()
-    world.run(3)
-    assert world.runtime.active is third.server
-
-
-def test_a_wrong_password() -> None:
-    world = World()
-    link = world.connect(password="guess")
-    world.run(1)
-    assert link.server.closed
-    assert [type(event) for event in link.events] == [ConnectionClose]
-    assert "password" in str(link.client.closing)
-
-
-def test_arrays_and_infos_arrive_as_they_were() -> None:
-    world = World()
-    link = world.connect(observer=True)
-    world.run(1)
-    info = {"a": [1, None, {"b": "\u20ac"}], "stats.n": 3}
-    link.server_sends(EnvObservation([[0.5, 1.5], [2.5, 3.5]]))
-    link.server_sends(EnvReward(0.1, True, info))
-    world.run(2)
-    step = link.client.take()
-    assert step.observation.tolist() == [[0.5, 1.5], [2.5, 3.5]]
-    assert (step.reward, step.done, step.info) == (0.1, True, info)
 
 
 def test_a_server_that_was_started_anew() -> None:
