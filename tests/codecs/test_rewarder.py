@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -467,3 +469,19 @@ def test_any_bytes_have_an_answer(data: st.DataObject) -> None:
         json.loads(text)
         return
     assert 0 <= (refusal.offset or 0) <= len(text)
+
+
+@pytest.mark.parametrize(
+    ("use", "extra"),
+    [
+        ("import rlwire.codecs.rewarder", "universe"),
+        ("from rlwire.codecs.rllink import Codec, Pong; Codec().decode(b'00000002{}')", "rllink"),
+        ("from rlwire.adapters.relaax import RLXProxy; RLXProxy('localhost:7001')", "relaax"),
+    ],
+)
+def test_without_msgspec_the_error_names_the_extra(use: str, extra: str) -> None:
+    program = f"import sys; sys.modules['msgspec'] = None; import rlwire\n{use}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert f"MissingExtra: msgspec is not installed; it comes with the extra '{extra}'" in (
+        done.stderr
+    )

@@ -170,6 +170,7 @@ class RLXProxy(StreamServer):
             max_waiting=_WAITING * max_message,
         )
         self._proxy.session()  # raises here, not in a log, what makes no sense
+        Conversation()  # or what is not installed
         super().__init__(address, self._proxy, **options)
         self._guarded = self._guarded or check is not None
 
