@@ -32,10 +32,12 @@ import numpy as np
 import pytest
 from pairs import TINY, print_head, print_table
 
-from rlwire.adapters.perlert import Outcome, PerlertServer, ServerSettings
+from rlwire.adapters.perlert import Outcome, PerlertServer
 from rlwire.bench.processes import ServerProcess, allowed_cores, pin
 from rlwire.codecs import perlert
-from rlwire.sessions.perlert.client import ClientSession, RegisteredAs, Started
+from rlwire.sessions.perlert import lobby
+from rlwire.sessions.perlert.client import ClientSession, Started
+from rlwire.sessions.perlert.registration import RegisteredAs
 from rlwire.transports import udp
 from rlwire.transports.address import parse
 from rlwire.transports.pacing import Pacer
@@ -118,14 +120,15 @@ def serve(
 
         loop_factory = package.new_event_loop
     instances, agents = layout
+    # All clients share a host here, and register within a few seconds.
+    lobby.STRANGER_RATE = 1e6  # type: ignore[misc]
     server = PerlertServer(
         partial(Field, agents),
         "127.0.0.1:0",
         instances=instances,
         rate=rate,
         loop_factory=loop_factory,
-        # All clients share a host here, and register within a few seconds.
-        session_settings=ServerSettings(frames_per_second=rate, stranger_rate=1e6),
+        frames=rate,
     )
 
     def counts() -> Counts:

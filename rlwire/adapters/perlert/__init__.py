@@ -13,24 +13,19 @@ from __future__ import annotations
 from rlwire.adapters.perlert.client import AsyncClient, Client
 from rlwire.adapters.perlert.endpoint import PerlertEndpoint
 from rlwire.adapters.perlert.environments import Outcome, Simulation, scalars
-from rlwire.adapters.perlert.runs import Rules
 from rlwire.adapters.perlert.server import PerlertServer
 from rlwire.adapters.perlert.spaces import SpaceText
-from rlwire.sessions.perlert.client import ClientSettings, Frame
-from rlwire.sessions.perlert.server import ServerSettings
+from rlwire.sessions.perlert.client import Frame
 from rlwire.transports.datagram_cipher import DatagramCipher, load_key, new_key
 
 __all__ = [
     "AsyncClient",
     "Client",
-    "ClientSettings",
     "DatagramCipher",
     "Frame",
     "Outcome",
     "PerlertEndpoint",
     "PerlertServer",
-    "Rules",
-    "ServerSettings",
     "Simulation",
     "SpaceText",
     "load_key",

@@ -1,8 +1,4 @@
-"""`Client` and `AsyncClient`: an agent's side of PERLERT, blocking and for the tasks of a loop.
-
-Not here: what is repeated, and when, if it gets lost (`rlwire.sessions.perlert.client`); spaces and
-episodes (`rlwire.adapters.perlert.endpoint`).
-"""
+"""`Client` and `AsyncClient`: an agent's side of PERLERT, blocking and for the tasks of a loop."""
 
 from __future__ import annotations
 
@@ -23,25 +19,18 @@ from rlwire.codecs import perlert
 from rlwire.codecs.perlert import AgentSlot
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError, quoted
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.perlert.client import (
+from rlwire.sessions.perlert.client import ClientSession, Frame, GaveUp, Message, Started
+from rlwire.sessions.perlert.registration import (
     RUNNING,
-    ClientSession,
-    ClientSettings,
-    Frame,
-    GaveUp,
     LobbyChanged,
-    Message,
     RegisteredAs,
     SlotTaken,
-    Started,
     State,
 )
 from rlwire.transports import udp, udp_asyncio, waits
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.datagram_cipher import DatagramCipher
 from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, driven
-
-__all__ = ["AsyncClient", "Client", "describe"]
 
 logger = logging.getLogger(__name__)
 
@@ -72,16 +61,11 @@ class ClientBase(waits.Counting):
         limits: `Limits.datagram` is the size of the largest datagram.
         tag: what others see in the lobby; by default a random one, since two agents with the same
             tag cannot tell who is who.
-        session_settings: times of the protocol.
         local: the address to send from; by default the system chooses.
 
     Attributes:
         messages: the newest 100 texts of the server to those in the lobby.
         told: what a server of ours told of the spaces of the slot.
-
-    Raises:
-        ValueError: an argument makes no sense.
-        MissingExtra: a key is given, and cryptography is not installed.
     """
 
     def __init__(
@@ -92,7 +76,6 @@ class ClientBase(waits.Counting):
         auth: DatagramCipher | bytes | None = None,
         limits: Limits | None = None,
         tag: str | None = None,
-        session_settings: ClientSettings | None = None,
         local: AddressLike | None = None,
     ) -> None:
         self._address = parse(address)
@@ -103,7 +86,6 @@ class ClientBase(waits.Counting):
             raise ValueError(f"expected an instance such as 'city' or 'city:7', not {instance!r}")
         self._number = int(number or 0)
         self.tag = f"{OURS}{secrets.token_hex(4)}" if tag is None else tag
-        self._settings = session_settings or ClientSettings()
         self._limits = limits or DEFAULT
         self._refused: int | None = None
         self._options: dict[str, Any] = {
@@ -145,12 +127,7 @@ class ClientBase(waits.Counting):
 
     @driven
     def connect(self) -> Waits[Any]:
-        """Open a port, and return the client. Nothing is sent yet.
-
-        Raises:
-            OSError: the server's name is not known, or the local address cannot be bound.
-            RuntimeError: it is open already.
-        """
+        """Open a port, and return the client. Nothing is sent yet."""
         if self._connection is not None:
             raise RuntimeError(f"{self} is open already")
         connection = yield self._dial(self._address, self._make_session, **self._options)
@@ -197,7 +174,6 @@ class ClientBase(waits.Counting):
             self._name,
             self._number,
             server,
-            settings=self._settings,
             limits=self._limits,
             jitter=random.random,
         )
@@ -212,10 +188,6 @@ class ClientBase(waits.Counting):
 
         Args:
             action: text, or a number, or a sequence or array of numbers.
-
-        Raises:
-            EncodeError, LimitExceeded: it cannot be sent.
-            LocalProtocolError: no run goes on.
         """
         if not isinstance(action, (str, bytes)):
             if isinstance(action, (list, tuple, np.ndarray)):
@@ -234,11 +206,7 @@ class ClientBase(waits.Counting):
             perlert.encode(perlert.Action(self._name, self._number, action), limits=self._limits)
 
     def ready(self, ready: bool = True) -> None:
-        """Say that one is ready, or no longer. It is repeated while one waits.
-
-        Raises:
-            LocalProtocolError: no slot is held.
-        """
+        """Say that one is ready, or no longer. It is repeated while one waits."""
         self._session.set_ready(ready, monotonic())
         self._opened().flush()
 
@@ -256,9 +224,6 @@ class ClientBase(waits.Counting):
 
         Args:
             timeout: seconds; None for as long as the session tries, 30 s.
-
-        Raises:
-            DeadlineExceeded: there was no answer.
         """
         return (yield from self._look(timeout))
 
@@ -364,11 +329,7 @@ class ClientBase(waits.Counting):
     def frames(self, timeout: float | None = None) -> Waits[list[Frame]]:
         """Return all frames that have arrived; if there are none, wait for one.
 
-        Args:
-            timeout: as in `frame`; with 0 the list may be empty.
-
-        Raises:
-            DeadlineExceeded, LocalProtocolError: as from `frame`.
+        With a `timeout` of 0 the list may be empty.
         """
         yield from self._playing()
         session, frames = self._session, self._frames
@@ -412,12 +373,7 @@ class ClientBase(waits.Counting):
         what: Callable[[], str],
         since: float | None = None,
     ) -> Waits[None]:
-        """Wait until something is there, by default from now.
-
-        Raises:
-            DeadlineExceeded: it did not come in time, or the session gave up.
-            ConnectionClosed: the server was there, and its system says that it is no more.
-        """
+        """Wait until something is there, by default from now."""
         since = monotonic() if since is None else since
         while not there():
             self._raise_given_up()

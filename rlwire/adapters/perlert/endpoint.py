@@ -1,7 +1,4 @@
-"""`PerlertEndpoint`: one slot of a PERLERT server as an `Endpoint`, in real time.
-
-Needs Gymnasium (the extra ``gym``).
-"""
+"""`PerlertEndpoint`: one slot of a PERLERT server as an `Endpoint`, in real time."""
 
 from __future__ import annotations
 
@@ -27,10 +24,9 @@ from rlwire.errors import (
     quoted,
 )
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.perlert.client import Frame, State
+from rlwire.sessions.perlert.client import Frame
+from rlwire.sessions.perlert.registration import State
 from rlwire.transports.address import AddressLike
-
-__all__ = ["PerlertEndpoint"]
 
 _PLAYING = (State.STARTING, State.ROLLOUT)
 _ASKED = 3  # times that a server may take to tell a part of the spaces: datagrams get lost
@@ -81,12 +77,6 @@ class PerlertEndpoint(Endpoint):
 
     Attributes:
         client: for what is not of an environment: the lobby, messages, statistics.
-
-    Raises:
-        TypeError: the spaces are not given, and the server does not tell them.
-        EncodeError: a space has no text.
-        OSError: the server's name is not known.
-        DeadlineExceeded: there is no answer, where the server is to tell the spaces.
     """
 
     def __init__(
@@ -154,13 +144,7 @@ class PerlertEndpoint(Endpoint):
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
         """Get a slot in the next run, after the end of one that goes on, and say ready.
 
-        Args:
-            seed: not used; the server chooses its own.
-            options: not used.
-
-        Raises:
-            DeadlineExceeded: no answer, or no end of the run before.
-            PeerError: the slot, or all of them, are others'.
+        The server chooses its own seed and options.
         """
         self._begun = "reset"
         self._finish_run()
@@ -168,12 +152,7 @@ class PerlertEndpoint(Endpoint):
         self.client.ready()
 
     def begin_step(self, action: Any) -> None:
-        """Say what to do from now on.
-
-        Raises:
-            EncodeError: the action is not in the action space.
-            LocalProtocolError: the run is over, or there was no reset.
-        """
+        """Say what to do from now on."""
         self._begun = "step"
         if self._over:
             raise LocalProtocolError(f"{self.client}: call reset() first")
@@ -185,13 +164,7 @@ class PerlertEndpoint(Endpoint):
             self.client.act(text)
 
     def finish(self) -> Outcome:
-        """Return the first observation of a run that begins, or the newest one of a step.
-
-        Raises:
-            DeadlineExceeded: no frame came in time, or the run did not begin; the text says who is
-                missing.
-            DecodeError: the observation is none of the space, or the reward no number.
-        """
+        """Return the first observation of a run that begins, or the newest one of a step."""
         client, frame = self.client, self._frame
         if self._begun == "step":
             if frame is not None and frame.done:

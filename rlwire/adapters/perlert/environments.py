@@ -1,14 +1,13 @@
 """Environments as PERLERT's instances play them: a `Simulation`, with text instead of spaces.
 
-What their values look like as text is said in `rlwire.adapters.perlert.spaces`. Not here: clients,
-times, when a run begins or ends, and what drives the environment (`rlwire.environments.driver`).
+What their values look like as text is said in `rlwire.adapters.perlert.spaces`.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -19,20 +18,11 @@ from rlwire.environments.driver import Driven, driver_of, maker
 from rlwire.errors import DecodeError, EncodeError, on_error, quoted
 from rlwire.limits import DEFAULT, Limits
 
-__all__ = [
-    "Default",
-    "EnvironmentSimulation",
-    "Outcome",
-    "Simulation",
-    "scalars",
-    "simulate",
-    "simulations_of",
-]
-
 Default: TypeAlias = Any
 """An action, or a function of an agent's key and its last observation that returns one."""
 
 _NUMBERED = re.compile(r"[_-]?[0-9]+$")
+_SEPARATORS = re.compile("[:;,=]")
 
 
 class Outcome(NamedTuple):
@@ -81,11 +71,7 @@ class Simulation(Protocol):
         """
 
     def parse(self, key: str, text: str) -> Any:
-        """Return the action that a text is.
-
-        Raises:
-            ValueError: it is no action that this agent may take.
-        """
+        """Return the action that a text is; raise if this agent may not take it."""
 
     def default(self, key: str) -> Any:
         """Return what an agent does until its client has said what it wants."""
@@ -105,9 +91,9 @@ def scalars(info: Mapping[Any, Any]) -> dict[str, Any]:
         if isinstance(value, np.generic):
             value = value.item()
         plain = isinstance(value, (bool, int, float)) or (
-            isinstance(value, str) and not set(":;,=") & set(value)
+            isinstance(value, str) and not _SEPARATORS.search(value)
         )
-        if plain and name and not set(":;,=") & set(name):
+        if plain and name and not _SEPARATORS.search(name):
             found[name] = value
     return found
 
@@ -116,60 +102,24 @@ class _Agent:
     """One agent's spaces as text."""
 
     def __init__(
-        self,
-        what: str,
-        observation_space: Any,
-        action_space: Any,
-        limits: Limits,
-        action_names: Iterable[str] | Mapping[str, Any],
+        self, what: str, observation_space: Any, action_space: Any, limits: Limits
     ) -> None:
         self.observation = SpaceText(
             observation_space, f"the observation{what}", named=True, limits=limits
         )
         self.action = SpaceText(action_space, f"the action{what}", named=False, limits=limits)
         self.told = deque(write_spaces(observation_space, action_space, limits))
-        self._contains = self.action.contains
         self._nothing = self.action.nothing()
-        self._names = self._named(action_names)
-
-    def _named(self, names: Iterable[str] | Mapping[str, Any]) -> dict[str, Any]:
-        if isinstance(names, Mapping):
-            named = dict(names)
-        else:
-            space, names = self.action.space, list(names)
-            first, dtype = getattr(space, "start", 0), getattr(space, "dtype", None)
-            if not names:
-                return {}
-            if dtype is None or np.ndim(first):
-                raise EncodeError(
-                    f"the action name {names[0]!r} is for a Discrete space, not for {space}: give "
-                    f"a dictionary of the actions by name"
-                )
-            named = {name: dtype.type(first + place) for place, name in enumerate(names)}
-        for name, action in named.items():
-            if set(":;=") & set(name):
-                raise EncodeError(f"the action name {name!r} has one of the characters : ; =")
-            self.check(action, name)
-        return named
-
-    def check(self, action: Any, what: str) -> None:
-        if not self._contains(action):
-            raise EncodeError(f"{what!r} stands for {action!r}, which is not in the action space")
-
-    def parse(self, text: str) -> Any:
-        named = self._names.get(text)
-        if named is not None:
-            return named
-        action = self.action.from_text(text)
-        if not self._contains(action):
-            raise DecodeError(f"{quoted(text)} is not in the action space {self.action.space}")
-        return action
 
     def default(self) -> Any:
-        """Return the action nearest to zero, an array of its own if it is one."""
-        if isinstance(self._nothing, np.generic):
-            return self._nothing
-        return self.action.nothing()
+        # An array is a new one, since an environment may write into it.
+        return self._nothing if isinstance(self._nothing, np.generic) else self.action.nothing()
+
+    def parse(self, text: str) -> Any:
+        action = self.action.from_text(text)
+        if not self.action.contains(action):
+            raise DecodeError(f"{quoted(text)} is not in the action space {self.action.space}")
+        return action
 
     def outcome(
         self,
@@ -190,47 +140,31 @@ class _Agent:
 
 
 class EnvironmentSimulation:
-    """A driven environment: one agent, or a parallel one's.
+    """A driven environment: one agent, whose key is ``"agent0"``, or a parallel one's.
 
-    The key of a lone agent is ``"agent0"``, that of others their name, unless `keys` has another
-    one; its kind is its name without the number at the end.
-
-    Args:
-        driven: the environment.
-        keys: what agents are called, by their own names; a lone one's is ``"agent0"``.
-        kinds: AGENT_KIND, by key.
-        limits: `Limits.datagram` bounds what an observation may be.
-        action_names: words that clients may say instead of an action of a Discrete space, from
-            its first on; or the action that each word stands for.
-
-    Raises:
-        EncodeError: something of it cannot be carried.
+    The key of an agent is its name, with underscores for the characters ``:;,=``; its kind is its
+    key without the number at the end.
     """
 
-    def __init__(
-        self,
-        driven: Driven,
-        *,
-        keys: Mapping[Any, str] | None = None,
-        kinds: Mapping[str, str] | None = None,
-        limits: Limits = DEFAULT,
-        action_names: Iterable[str] | Mapping[str, Any] = (),
-    ) -> None:
+    def __init__(self, driven: Driven, *, limits: Limits = DEFAULT) -> None:
         self._driven = driven
-        self.name = re.sub("[:;,=]", "_", driven.name)  # as SERVER_INSTANCE_NAME may be
+        self.name = _SEPARATORS.sub("_", driven.name)
         names = driven.agents or ("agent0",)
-        self.agents, found = _agents(names, keys, kinds)
-        self._keys = dict(zip(names, found, strict=True))
+        self._keys = {name: _SEPARATORS.sub("_", str(name)) for name in names}
+        found = list(self._keys.values())
+        if len(set(found)) < len(found) or not all(found):
+            raise EncodeError(f"the agents' keys are not of one each, or empty: {found}")
+        self.agents = {key: _NUMBERED.sub("", key) or key for key in found}
         self._lone = None if driven.agents else found[0]
         seen, done = driven.observation_space, driven.action_space
         if self._lone is None:
             self._agents = {
-                key: _Agent(f" of {name!r}", seen[name], done[name], limits, action_names)
+                key: _Agent(f" of {name!r}", seen[name], done[name], limits)
                 for name, key in self._keys.items()
             }
         else:
             driven.one("PERLERT")
-            self._agents = {self._lone: _Agent("", seen, done, limits, action_names)}
+            self._agents = {self._lone: _Agent("", seen, done, limits)}
 
     def reset(self, seed: int) -> dict[str, Outcome]:
         """Begin a run."""
@@ -274,77 +208,34 @@ class EnvironmentSimulation:
         self._driven.close()
 
 
-def _agents(
-    names: Sequence[Any], keys: Mapping[Any, str] | None, kinds: Mapping[str, str] | None
-) -> tuple[dict[str, str], list[str]]:
-    """Return the kinds by key, and the keys of `names` in order."""
-    for what, given in (("keys", keys), ("kinds", kinds)):
-        unknown = [name for name in given or () if what == "keys" and name not in names]
-        if unknown:
-            raise ValueError(f"{what}: there is no agent {unknown[0]!r}, only {list(names)}")
-    found = [(keys or {}).get(name, str(name)) for name in names]
-    unknown = [key for key in kinds or () if key not in found]
-    if unknown:
-        raise ValueError(f"kinds: there is no agent {unknown[0]!r}, only {found}")
-    for name, key in zip(names, found, strict=True):
-        if not key or set(":;,=") & set(key):
-            raise EncodeError(
-                f"the agent {name!r} cannot be called {key!r}: a key is not empty and has none of "
-                f"the characters : ; , = - give it another one: keys={{{name!r}: ...}}"
-            )
-    if len(set(found)) < len(found):
-        raise EncodeError(f"two agents have the same key: {found}")
-    return {key: (kinds or {}).get(key, _NUMBERED.sub("", key) or key) for key in found}, found
-
-
-# ---- what a user hands in -----------------------------------------------------------------------
-
-
 def _is_simulation(value: object) -> bool:
     names = ("name", "agents", "reset", "step", "parse", "default", "close")
     return not isinstance(value, type) and all(hasattr(value, name) for name in names)
 
 
 def simulations_of(
-    environment: Any, settings: Mapping[str, Any] | None = None, **options: Any
+    environment: Any, settings: Mapping[str, Any] | None = None, limits: Limits = DEFAULT
 ) -> tuple[Simulation, Callable[[], Simulation] | None]:
     """Return a simulation, and what makes more of them: None if there is none but this.
 
-    Args:
-        environment: as `rlwire.environments.driver.maker` takes it, such as
-            ``"mpe2.simple_spread_v3:parallel_env"``; or a simulation.
-        settings: keyword arguments for the class or function.
-        options: `EnvironmentSimulation`'s.
-
-    Raises:
-        TypeError, EncodeError: as from `simulate`; or it can neither be played nor called.
-        ValueError, ImportError, AttributeError: there is nothing of that name.
+    `environment` is what `rlwire.environments.driver.maker` takes, or a simulation; `settings` are
+    keyword arguments for the class or function.
     """
     environment, again = maker(environment, settings)
     if again is None:
-        return simulate(environment, **options), None
+        return simulate(environment, limits), None
 
     def make() -> Simulation:
         made = again()
         with on_error(getattr(made, "close", bool)):
-            return simulate(made, **options)
+            return simulate(made, limits)
 
     return make(), make
 
 
-def simulate(environment: Any, **options: Any) -> Simulation:
-    """Return an environment as a `Simulation`.
-
-    Args:
-        environment: of Gymnasium, dm_env or PettingZoo's parallel kind; a simulation stays what
-            it is.
-        options: `EnvironmentSimulation`'s.
-
-    Raises:
-        TypeError: it is something else.
-        EncodeError: something of it cannot be carried.
-    """
+def simulate(environment: Any, limits: Limits = DEFAULT) -> Simulation:
+    """Return an environment of Gymnasium, dm_env or PettingZoo's parallel kind as a simulation."""
     if _is_simulation(environment):
         simulation: Simulation = environment
         return simulation
-    return EnvironmentSimulation(driver_of(environment), **options)
+    return EnvironmentSimulation(driver_of(environment), limits=limits)

@@ -1,8 +1,4 @@
-"""`Host`: one instance's environment, and its runs in real time, one step a tick of a `Clock`.
-
-Not here: who is in the lobby (`rlwire.sessions.perlert.server`), sockets, and the event loop's
-thread (`rlwire.adapters.perlert.server`).
-"""
+"""`Host`: one instance's environment, and its runs in real time, one step a tick of a `Clock`."""
 
 from __future__ import annotations
 
@@ -15,22 +11,22 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from rlwire.adapters.perlert.environments import Default, Outcome, Simulation
 from rlwire.errors import RlwireError
-from rlwire.sessions.perlert.server import Instance
+from rlwire.sessions.perlert.lobby import Instance
 from rlwire.transports.pacing import Pacer
-
-__all__ = ["Clock", "Extra", "Host", "Rules"]
 
 logger = logging.getLogger(__name__)
 
 Extra = Callable[[str, Mapping[Any, Any]], Mapping[str, Any] | None]
 """Makes of an agent's key and the environment's info what goes into EXTRA."""
+
+ABANDON: Final = 300.0
+"""Seconds after which a run ends of whose clients none has been heard."""
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 10.0
@@ -38,49 +34,12 @@ _LOG_INTERVAL = 60.0
 _SHORTEST_DELAY = 0.001
 
 
-@dataclass(frozen=True)
-class Rules:
-    """How an environment is played.
-
-    Attributes:
-        rate: steps a second.
-        default_action: what agents do whose clients have not said what they want, and those
-            without a client: an action, or a function of the agent's key and its last observation
-            that returns one. By default the action nearest to zero.
-        extra: called for what is to go into EXTRA beside the totals.
-        totals: whether EXTRA has ``total``, the sum of the agent's rewards, so that no reward
-            is lost with a datagram; and at the end ``truncated``, since ``done`` does not say it.
-        seed: from which each run's is made; None for other ones each time.
-        abandon_after: seconds; a run ends when none of its clients has been heard for so long.
-            None for never.
-    """
-
-    rate: float = 30.0
-    default_action: Default = None
-    extra: Extra | None = None
-    totals: bool = True
-    seed: int | None = None
-    abandon_after: float | None = 300.0
-
-    def __post_init__(self) -> None:
-        Pacer(self.rate)  # refuses what is no rate
-        if self.abandon_after is not None and not self.abandon_after > 0:
-            raise ValueError(f"abandon_after must be over 0 or None, not {self.abandon_after!r}")
-
-
 class Clock:
     """Calls the hosts of a server when their ticks are due, on an event loop.
 
     One timer for all, and what those that are due together have to send is sent at once: an event
-    loop's own timers, one a host, cost more than the rest of a tick.
-
-    Args:
-        send: sends what the session has to send.
-
-    Attributes:
-        send: as given.
-        loop: the running loop.
-        says_infos: whether the log says already that infos are not sent.
+    loop's own timers, one a host, cost more than the rest of a tick. `send` sends what the session
+    has to send.
     """
 
     def __init__(self, send: Callable[[], object]) -> None:
@@ -92,7 +51,7 @@ class Clock:
         self._timer_at = math.inf
         self._missed = 0
         self._logged = -_LOG_INTERVAL
-        self.says_infos = False
+        self.says_infos = False  # that infos are not sent: once for a server
 
     def at(self, when: float, call: Callable[[float], None]) -> None:
         """Call something with the time as soon as it is `when`, by `time.monotonic`."""
@@ -150,17 +109,12 @@ class Host:
 
     A run that its environment ends by raising ends with ``done`` for all its clients. The next one
     gets an environment made anew, where there is something that makes one, and begins after a
-    pause that doubles with each failure in a row, so that it does not spin.
+    pause that doubles with each failure in a row, so that it does not spin. An environment that
+    nothing makes anew is not closed.
 
-    Args:
-        instance: the session's.
-        simulation: the environment.
-        make: makes another one; None if there is none but this, which then is not closed.
-        rules: how it is played.
-        clock: the server's.
-        executor: where the environment steps; None for the loop's own thread.
-        phase: from 0 to 1, by how much of a period the ticks are shifted, so that the instances
-            of a server do not all send at once.
+    It steps on `executor`, or on the loop's own thread. `phase`, from 0 to 1, shifts its ticks by
+    so much of a period, so that the instances of a server do not all send at once. The other
+    arguments are those of `PerlertServer.add`.
     """
 
     def __init__(
@@ -168,9 +122,12 @@ class Host:
         instance: Instance,
         simulation: Simulation,
         make: Callable[[], Simulation] | None,
-        rules: Rules,
         clock: Clock,
         *,
+        rate: float,
+        default_action: Default = None,
+        extra: Extra | None = None,
+        seed: int | None = None,
         executor: Executor | None = None,
         phase: float = 0.0,
     ) -> None:
@@ -178,11 +135,14 @@ class Host:
         self._simulation: Simulation | None = simulation
         self._keys = list(simulation.agents)
         self._make = make
-        self._rules = rules
+        self._rate = rate
+        self._default_action = default_action
+        self._make_extra = extra
+        self._seed_of_all = seed
         self._clock = clock
         self._executor = executor
         self._phase = phase
-        self._pacer = Pacer(rules.rate)
+        self._pacer = Pacer(rate)
         self._busy: asyncio.Future[Any] | None = None
         self._stopped = False
         self._failures = 0  # in a row
@@ -233,7 +193,7 @@ class Host:
         """Return another one for each run of each instance."""
         instance = self.instance
         which = (zlib.crc32(instance.name.encode()), instance.number, self._counts["runs"])
-        sequence = np.random.SeedSequence(self._rules.seed, spawn_key=which)
+        sequence = np.random.SeedSequence(self._seed_of_all, spawn_key=which)
         return int(sequence.generate_state(1)[0]) >> 1  # what takes seeds often takes 31 bits
 
     def _call_reset(self, now: float) -> None:
@@ -248,7 +208,7 @@ class Host:
     def _has_begun(self, outcomes: Mapping[str, Outcome], now: float) -> None:
         self._live = set(outcomes)
         self._publish(outcomes, now)
-        self._pacer.restart(at=time.monotonic() + (1.0 + self._phase) / self._rules.rate)
+        self._pacer.restart(at=time.monotonic() + (1.0 + self._phase) / self._rate)
         self._go_on(now)
 
     def _go_on(self, now: float) -> None:
@@ -278,7 +238,7 @@ class Host:
     def _advance(self, actions: dict[str, Any]) -> Mapping[str, Outcome]:
         simulation = self._simulation
         assert simulation is not None
-        default = self._rules.default_action
+        default = self._default_action
         for key in self._keys:
             if key not in actions:
                 if default is None:
@@ -366,7 +326,7 @@ class Host:
         return actions
 
     def _publish(self, outcomes: Mapping[str, Outcome], now: float) -> None:
-        frames: dict[str, tuple[Any, float, bool, Mapping[str, Any] | None]] = {}
+        frames: dict[str, tuple[Any, float, bool, Mapping[str, Any]]] = {}
         for key, outcome in outcomes.items():
             observation, reward, terminated, truncated, info, _seen = outcome
             done = terminated or truncated
@@ -381,11 +341,10 @@ class Host:
 
     def _extra(
         self, key: str, terminated: bool, truncated: bool, info: Mapping[Any, Any]
-    ) -> Mapping[str, Any] | None:
-        rules = self._rules
+    ) -> Mapping[str, Any]:
         extra: dict[str, Any] = {}
-        if rules.extra is not None:
-            extra.update(rules.extra(key, info) or {})
+        if self._make_extra is not None:
+            extra.update(self._make_extra(key, info) or {})
         elif info and not self._clock.says_infos:
             self._clock.says_infos = True
             logger.warning(
@@ -394,13 +353,13 @@ class Host:
                 self,
                 ", ".join(map(str, info)),
             )
-        if rules.totals:
-            extra["total"] = self._totals[key]
-            if truncated:
-                extra["truncated"] = True
-                if terminated:
-                    extra["terminated"] = True
-        return extra or None
+        # So that no reward is lost with a datagram; and ``done`` does not say what has ended it.
+        extra["total"] = self._totals[key]
+        if truncated:
+            extra["truncated"] = True
+            if terminated:
+                extra["terminated"] = True
+        return extra
 
     def _milliseconds(self, now: float) -> int:
         return int((self._epoch + now) * 1000)
@@ -408,11 +367,11 @@ class Host:
     # ---- what goes wrong ----
 
     def _is_abandoned(self, now: float) -> bool:
-        after, rollout = self._rules.abandon_after, self.instance.rollout
+        rollout = self.instance.rollout
         # Asked once a second, not at each tick.
-        if after is None or rollout is None or self._step % max(1, int(self._rules.rate)):
+        if rollout is None or self._step % max(1, int(self._rate)):
             return False
-        before = now - after
+        before = now - ABANDON
         return all(
             agent.done or (rollout.started if agent.heard is None else agent.heard) < before
             for agent in rollout.agents.values()
@@ -434,8 +393,7 @@ class Host:
             frames = {}
             for key in self._keys:
                 last = self._last.get(key)
-                extra = {"total": self._totals[key]} if self._rules.totals else {}
-                extra |= {"truncated": True, "error": True}
+                extra = {"total": self._totals[key], "truncated": True, "error": True}
                 frames[key] = ("" if last is None else last.observation, 0.0, True, extra)
             try:
                 self.instance.publish(frames, self._step + 1, self._milliseconds(now), now)

@@ -1,8 +1,4 @@
-"""`PerlertServer`: environments that agents play in real time, over UDP.
-
-Not here: an environment and its runs (`rlwire.adapters.perlert.runs`), who may say what
-(`rlwire.sessions.perlert.server`), sockets (`rlwire.transports.udp_asyncio`).
-"""
+"""`PerlertServer`: environments that agents play in real time, over UDP."""
 
 from __future__ import annotations
 
@@ -10,32 +6,26 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rlwire.adapters.perlert.environments import Default, Simulation, simulations_of
-from rlwire.adapters.perlert.runs import Clock, Extra, Host, Rules
+from rlwire.adapters.perlert.runs import Clock, Extra, Host
 from rlwire.adapters.perlert.spaces import OURS
 from rlwire.adapters.serving import BackgroundServer, LoopThread, Running
 from rlwire.errors import on_error
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.perlert.server import (
-    Left,
-    Registered,
-    ServerSession,
-    ServerSettings,
-    Slot,
-    Started,
-)
+from rlwire.sessions.perlert.lobby import Slot
+from rlwire.sessions.perlert.rollout import FRAMES
+from rlwire.sessions.perlert.server import Left, Registered, ServerSession, Started
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.datagram_cipher import DatagramCipher
+from rlwire.transports.pacing import Pacer
 from rlwire.transports.reception import DRAINING
 from rlwire.transports.udp_asyncio import DatagramEndpoint, serve
-
-__all__ = ["PORT", "PerlertServer"]
 
 logger = logging.getLogger(__name__)
 
@@ -76,12 +66,8 @@ class PerlertServer(BackgroundServer):
         threads: so many step environments. 0 for none: environments step on the event
             loop, where each waits for the others; right for those that step in well less than
             a period.
-        session_settings: times and rates of the protocol.
+        frames: how many steps a second an agent is told of, at most.
         options: those of `add`.
-
-    Raises:
-        TypeError, ValueError: an argument makes no sense, or what `add` raises.
-        MissingExtra: a key is given, and cryptography is not installed.
     """
 
     scheme = "perlert"
@@ -96,7 +82,7 @@ class PerlertServer(BackgroundServer):
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
         rollout_port: int | None = None,
         threads: int = 0,
-        session_settings: ServerSettings | None = None,
+        frames: float = FRAMES,
         **options: Any,
     ) -> None:
         where = parse(address)
@@ -111,7 +97,7 @@ class PerlertServer(BackgroundServer):
         self._threads = threads
         self._guarded = True  # its sockets warn
         self._limits = limits or DEFAULT
-        self._settings = session_settings or ServerSettings()
+        self._frames = frames
         self._cipher = DatagramCipher(auth, "server") if isinstance(auth, bytes) else auth
         self._loop_factory = loop_factory
         self._hosted: list[_Hosted] = []
@@ -133,14 +119,9 @@ class PerlertServer(BackgroundServer):
         rate: float = 30.0,
         decimals: int | None = None,
         settings: Mapping[str, Any] | None = None,
-        keys: Mapping[Any, str] | None = None,
-        kinds: Mapping[str, str] | None = None,
-        action_names: Iterable[str] | Mapping[str, Any] = (),
         default_action: Default = None,
         extra: Extra | None = None,
-        totals: bool = True,
         seed: int | None = None,
-        abandon_after: float | None = 300.0,
     ) -> PerlertServer:
         """Serve one more environment, from the next start on.
 
@@ -157,39 +138,24 @@ class PerlertServer(BackgroundServer):
             decimals: to which numbers are rounded; by default they have as many digits as it
                 takes to read the same number again.
             settings: keyword arguments for what makes environments.
-            keys: AGENT_KEY by agent: ``"agent0"`` in Gymnasium, in PettingZoo the agent's name.
-            kinds: AGENT_KIND by key; by default the key without the number at its end.
-            action_names: words for the actions of a Discrete space.
-            default_action: see `Rules`, and so are the others.
-            extra: see there.
-            totals: see there.
-            seed: see there.
-            abandon_after: see there.
-
-        Raises:
-            TypeError: it is no environment.
-            ValueError: an argument makes no sense; EncodeError if PERLERT cannot carry something.
-            ImportError, AttributeError: there is no such environment; MissingExtra if it is
-                Gymnasium that is not there.
-            RuntimeError: the server runs.
+            default_action: what agents do whose clients have not said what they want, and those
+                without a client: an action, or a function of the agent's key and its last
+                observation that returns one. By default the action nearest to zero.
+            extra: called with an agent's key and the environment's info for what is to go into
+                EXTRA beside the sum of rewards; see `scalars`.
+            seed: from which each run's is made; None for other ones each time.
         """
         if self._running is not None:
             raise RuntimeError("the server runs; add environments before it starts")
-        rules = Rules(rate, default_action, extra, totals, seed, abandon_after)
+        Pacer(rate)  # refuses what is no rate
         if instances < 1:
             raise ValueError(f"instances must be at least 1, not {instances}")
-        first, make = simulations_of(
-            environment,
-            settings,
-            keys=keys,
-            kinds=kinds,
-            limits=self._limits,
-            action_names=action_names,
-        )
+        first, make = simulations_of(environment, settings, self._limits)
+        session = {"players": players, "decimals": decimals}
+        host = {"rate": rate, "default_action": default_action, "extra": extra, "seed": seed}
         hosted = _Hosted(
-            name or first.name, range(number, number + instances), players, decimals, rules,
-            make, [first],
-        )  # fmt: skip
+            name or first.name, range(number, number + instances), session, host, make, [first]
+        )
         with on_error(hosted.close):
             if instances > 1 and make is None:
                 raise ValueError(
@@ -197,7 +163,7 @@ class PerlertServer(BackgroundServer):
                     f"that makes environments"
                 )
             # What the session would refuse, it refuses now.
-            hosted.join(ServerSession(settings=self._settings, limits=self._limits))
+            hosted.join(ServerSession(frames=self._frames, limits=self._limits))
             taken = {header for other in self._hosted for header in other.headers}
             for header in hosted.headers:
                 if header in taken:
@@ -221,11 +187,9 @@ class PerlertServer(BackgroundServer):
         return self._rollout if service is None else service.rollout_address
 
     def statistics(self) -> dict[str, Any]:
-        """Return counts; after the server has stopped, the last ones.
+        """Return counts of ``instances``, by header, the ``session``, its ports and the ``cipher``.
 
-        ``instances``: by header runs, steps, failures, abandoned runs and missed ticks.
-        ``session``: the protocol's, with what was ``dropped`` by reason. ``lobby`` and
-        ``rollout``: the sockets'. ``cipher``: datagrams dropped by reason.
+        After the server has stopped they are the last ones.
         """
         service = self._service
         if service is not None:
@@ -234,12 +198,7 @@ class PerlertServer(BackgroundServer):
         return self._statistics
 
     def message(self, text: str) -> None:
-        """Tell something to all clients that are in a lobby.
-
-        Raises:
-            EncodeError, LimitExceeded: it cannot be sent.
-            RuntimeError: the server does not run.
-        """
+        """Tell something to all clients that are in a lobby."""
         if self._service is None:
             raise RuntimeError("the server does not run")
         service = self._service
@@ -275,16 +234,15 @@ class _Hosted:
 
     name: str
     numbers: range
-    players: int | None
-    decimals: int | None
-    rules: Rules
+    session: dict[str, Any]
+    host: dict[str, Any]
     make: Callable[[], Simulation] | None
     idle: list[Simulation]
 
     def __str__(self) -> str:
         numbers = self.numbers
         last = f" to {numbers[-1]}" if len(numbers) > 1 else ""
-        return f"{self.name}:{numbers[0]}{last} at {self.rules.rate:g} Hz"
+        return f"{self.name}:{numbers[0]}{last} at {self.host['rate']:g} Hz"
 
     @property
     def headers(self) -> list[str]:
@@ -304,9 +262,7 @@ class _Hosted:
         """Add the instances to a session, and return them."""
         slots = [Slot(key, kind) for key, kind in self.idle[0].agents.items()]
         return [
-            session.add_instance(
-                self.name, number, slots, players=self.players, decimals=self.decimals
-            )
+            session.add_instance(self.name, number, slots, **self.session)
             for number in self.numbers
         ]
 
@@ -326,7 +282,7 @@ class _Service:
         self._options: dict[str, Any] = {
             "limit": server._limits.datagram, "cipher": server._cipher
         }  # fmt: skip
-        self._session = ServerSession(settings=server._settings, limits=server._limits)
+        self._session = ServerSession(frames=server._frames, limits=server._limits)
         self._hosts: dict[Any, Host] = {}
         self._ports: dict[str, DatagramEndpoint] = {}
         self._pool: ThreadPoolExecutor | None = None
@@ -361,8 +317,8 @@ class _Service:
                     instance,
                     hosted.take(),
                     hosted.make,
-                    hosted.rules,
                     self._clock,
+                    **hosted.host,
                     executor=self._pool,
                     phase=place / len(instances),
                 )
@@ -416,11 +372,7 @@ class _Service:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def ask(self, question: Callable[[], _T]) -> _T:
-        """Call something in the loop's thread, and return what it returns.
-
-        Raises:
-            RuntimeError: the loop has ended.
-        """
+        """Call something in the loop's thread, and return what it returns."""
         if threading.get_ident() == self._thread:
             return question()
         answer: Future[_T] = Future()

@@ -12,8 +12,6 @@
 Actions have no keys, since they must not contain a colon. Truth values are 1 and 0. Numbers are
 written with as many digits as it takes to read the same number again, unless fewer decimals are
 asked for. Shapes and dtypes do not travel: the reader's space gives them back.
-
-Not here: environments.
 """
 
 from __future__ import annotations
@@ -32,8 +30,6 @@ from rlwire.environments.spaces import describe_both, spaces_of
 from rlwire.environments.trees import Leaf, tree_of
 from rlwire.errors import DecodeError, EncodeError, RlwireError, quoted
 from rlwire.limits import DEFAULT, Limits
-
-__all__ = ["OURS", "SpaceText", "ToldSpaces", "write_spaces"]
 
 OURS = "rlwire-"
 """How the tags of our own clients begin, unless they are given one: these are told the spaces."""
@@ -54,9 +50,6 @@ def write_spaces(observation_space: Any, action_space: Any, limits: Limits = DEF
     """Return the lobby's messages that tell a client of ours its spaces, one after the other.
 
     There are none for dm_env's specs that no space is like.
-
-    Raises:
-        EncodeError: a space has no description, or a longer one than a lobby tells.
     """
     told = describe_both(observation_space, action_space)
     if told is None:
@@ -75,14 +68,10 @@ def write_spaces(observation_space: Any, action_space: Any, limits: Limits = DEF
 
 
 class ToldSpaces:
-    """The parts of a description of spaces, as lobby messages bring them, in any order.
-
-    Attributes:
-        count: how many parts there are; 0 as long as none has come.
-    """
+    """The parts of a description of spaces, as lobby messages bring them, in any order."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = 0  # how many parts there are; 0 as long as none has come
         self._parts: dict[int, str] = {}
 
     def take(self, text: str) -> bool:
@@ -98,11 +87,7 @@ class ToldSpaces:
         return True
 
     def spaces(self, limits: Limits = DEFAULT) -> tuple[Any, Any] | None:
-        """Return the observation and the action space; None as long as a part is missing.
-
-        Raises:
-            DecodeError, LimitExceeded: the description is none, or too large.
-        """
+        """Return the observation and the action space; None as long as a part is missing."""
         if not self._parts or len(self._parts) < self.count:
             return None
         text = "".join(self._parts[number] for number in sorted(self._parts))
@@ -126,10 +111,6 @@ class SpaceText:
         named: whether items of a Dict or Tuple have names, as in observations. Without, as in
             actions, numbers that are not finite are refused, whatever the bounds.
         limits: a space whose shortest text is longer than `Limits.datagram` is refused.
-
-    Raises:
-        EncodeError: it cannot be written.
-        MissingExtra: Gymnasium, or dm_env, is not installed.
     """
 
     def __init__(self, space: Any, what: str, *, named: bool, limits: Limits = DEFAULT) -> None:
@@ -155,21 +136,13 @@ class SpaceText:
     # ---- the way out ----
 
     def to_wire(self, value: Any) -> str | NDArray[Any]:
-        """Return what a `StepWriter` takes for a value: an array is left to it, and its rounding.
-
-        Raises:
-            EncodeError: the value does not have the structure of the space.
-        """
+        """Return what a `StepWriter` takes for a value: it rounds an array itself."""
         if self._lone is not None:
             return self._lone.prepare(value)
         return self.to_text(value)
 
     def to_text(self, value: Any, decimals: int | None = None) -> str:
-        """Return a value as text, floats with at most so many decimals.
-
-        Raises:
-            EncodeError: the value does not have the structure of the space.
-        """
+        """Return a value as text, floats with at most so many decimals."""
         texts = []
         for leaf, part in zip(self._leaves, self._tree.parts(value), strict=True):
             if not (leaf.size or self._named):
@@ -184,11 +157,7 @@ class SpaceText:
     # ---- the way back ----
 
     def from_text(self, text: str | bytes) -> Any:
-        """Return the value that a text is; whether it lies within the space is not asked.
-
-        Raises:
-            DecodeError: it is no text of this space.
-        """
+        """Return the value that a text is; whether it lies within the space is not asked."""
         if self._lone is not None:
             return self._lone.read(text)
         if isinstance(text, bytes):

@@ -20,7 +20,7 @@ from pkgutil import resolve_name
 from time import monotonic, time
 from typing import Any
 
-from rlwire.adapters.perlert import Client, ClientSettings, Frame, ServerSettings
+from rlwire.adapters.perlert import Client, Frame
 from rlwire.bench.payloads import Payload, Step
 from rlwire.bench.processes import BenchError, ServerProcess
 from rlwire.bench.provider import (
@@ -34,7 +34,8 @@ from rlwire.bench.provider import (
 from rlwire.codecs import perlert
 from rlwire.errors import DeadlineExceeded, LimitExceeded, RlwireError
 from rlwire.limits import DEFAULT
-from rlwire.sessions.perlert.server import Instance, ServerSession
+from rlwire.sessions.perlert.lobby import Instance
+from rlwire.sessions.perlert.server import ServerSession
 from rlwire.transports import udp_asyncio
 from rlwire.transports.interface import Buffer, Peer
 
@@ -130,7 +131,7 @@ def _serve(report: Callable[[str], None], world: str, steps: list[Step]) -> None
 
 
 async def _step_at_once(report: Callable[[str], None], world: RecordedWorld) -> None:
-    session = ServerSession(settings=ServerSettings(frames_per_second=1e9))
+    session = ServerSession(frames=1e9)
     instance = session.add_instance(_NAME, 0, [_KEY])
     port = _StepsAtOnce(session, instance, world)
     rollout = await udp_asyncio.serve("127.0.0.1:0", port)
@@ -195,12 +196,7 @@ class PerlertRow(Row):
         self._server = ServerProcess("perlert", _serve, world, self._steps, cores=cores.server)
 
     def _connect(self) -> None:
-        never = 1e9
-        self._client = Client(
-            self._server.address,
-            _NAME,
-            session_settings=ClientSettings(repeat=never, silence=never),
-        )
+        self._client = Client(self._server.address, _NAME)
         self._client.connect()
         self._client.register(_KEY, timeout=ANSWER_SECONDS)
         self._client.ready()

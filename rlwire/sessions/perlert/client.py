@@ -1,9 +1,7 @@
 """PERLERT, an agent's side: from the lobby through a run to its ``done``, whatever gets lost.
 
 `ClientSession` is what transports and users see. Behind it are two things: a `Registration`
-(`rlwire.sessions.perlert.registration`, which has the states and their table too), and a `Run`,
-here. Time is passed in; who drives the session sends what `ClientSession.datagrams` gives and calls
-`ClientSession.advance` at `ClientSession.next_deadline`.
+(`rlwire.sessions.perlert.registration`, which has the states and their table too), and a `Run`.
 """
 
 from __future__ import annotations
@@ -17,9 +15,9 @@ from rlwire.codecs.perlert import Action, encode
 from rlwire.errors import RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.perlert.registration import (
+    FIRST_WAIT,
     HOLDING,
-    RUNNING,
-    TRANSITIONS,
+    TIMEOUT,
     LobbyChanged,
     RegisteredAs,
     Registration,
@@ -28,69 +26,25 @@ from rlwire.sessions.perlert.registration import (
     State,
 )
 
-__all__ = [
-    "RUNNING",
-    "TRANSITIONS",
-    "Address",
-    "ClientSession",
-    "ClientSettings",
-    "Event",
-    "Finished",
-    "Frame",
-    "GaveUp",
-    "LobbyChanged",
-    "Message",
-    "RegisteredAs",
-    "SlotTaken",
-    "Started",
-    "State",
-]
-
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Address: TypeAlias = tuple[Any, ...]
 """Host, port and whatever follows, as the socket module gives it: numbers, not names."""
 
+# Seconds. After `REPEAT` the last action is sent again, so that the loss of an action lasts no
+# longer, nor a NAT's memory runs out. Without a step, after `SILENCE` the rollout port is asked for
+# a lost ``done`` every `FIRST_WAIT`, without back-off: 4 small datagrams a second are little beside
+# the 30 steps that should come.
+REPEAT: Final = 0.5
+SILENCE: Final = 1.0
+
+# Without a step for so long, lobby information is believed that the run is over: section 6 has a
+# server resend ``done`` for 10 s. An old run may be heard of for `STALE` after its end, since
+# ``start`` is resent for 5 s besides.
+LOST: Final = 10.0
+STALE: Final = 15.0
+
 _NEVER: Final = float("inf")
 _NOBODY: Final[Any] = object()  # equal to no peer
-
-
-@dataclass(frozen=True)
-class ClientSettings:
-    """Times in seconds.
-
-    Attributes:
-        first_wait: for an answer in the lobby before asking again; a bad round trip is shorter.
-            Also what two sightings of something unexpected must lie apart, and the pause between
-            words to a silent rollout port: these do not back off, since 4 small datagrams a second
-            are little beside the 30 steps that should come.
-        longest_wait: what `first_wait` doubles up to. With half of all datagrams lost each way,
-            about 30 requests within `timeout` all fail once in 10,000 times.
-        timeout: for any answer, and for a step in a run; then `GaveUp`.
-        keep_alive: pause between lobby requests while a slot is held. A server frees the slots of
-            silent clients, and sends a lost ``start`` again for 5 s to those who speak: so a
-            client should speak more often than that.
-        repeat: pause after which the last action is sent again, so that the loss of an action
-            lasts no longer, nor a NAT's memory runs out; an agent that acts more often never
-            repeats.
-        silence: without a step, after which the rollout port is asked for a lost ``done``.
-        lost: without a step, after which lobby information is believed that the run is over: the
-            draft has a server resend ``done`` for 10 s.
-        stale: for which an old run may be heard of after its end; a server resends ``start`` for
-            5 s and ``done`` for 10 s.
-        unconfirmed: times that a slot is seen under our tag, the registration being repeated each
-            time, without a ``registered=``, until it must be another's. With half of all datagrams
-            lost, a client of its own slot is unlucky so often once in 1,000 times.
-    """
-
-    first_wait: float = 0.25
-    longest_wait: float = 1.0
-    timeout: float = 30.0
-    keep_alive: float = 2.0
-    repeat: float = 0.5
-    silence: float = 1.0
-    lost: float = 10.0
-    stale: float = 15.0
-    unconfirmed: int = 24
 
 
 @dataclass(frozen=True)
@@ -109,17 +63,11 @@ class Started:
 
 
 class Frame(NamedTuple):
-    """One rollout step, newer than all before. A named tuple, as there are 30 a second.
+    """One rollout step, newer than all before.
 
-    Attributes:
-        step: STEP_NUMBER.
-        timestamp: the server's milliseconds since 1970.
-        observation, reward, done, extra: as `rlwire.codecs.perlert.StepReader` reads them.
-        skipped: step numbers missing since the frame before. Whether the network lost them or the
-            server left them out, as it does when it steps faster than it sends, cannot be told;
-            one that comes late counts in `ClientSession.late` too. Nothing is known to be missing
-            before a run's first frame.
-        received: the `now` of its datagram.
+    `skipped` are the step numbers missing since the frame before: the network lost them, or the
+    server left them out, as it does when it steps faster than it sends. `received` is the `now` of
+    its datagram.
     """
 
     step: int
@@ -141,14 +89,10 @@ class Finished:
 
 @dataclass(frozen=True)
 class GaveUp:
-    """An answer did not come in time.
+    """An answer did not come in time: to ``lobby``, ``register``, ``ready`` or ``rollout``.
 
     After ``lobby`` in a run, before a registration or after the run, the state stays as it was;
     else it is IDLE, and `ClientSession.register` may try anew.
-
-    Attributes:
-        what: ``"lobby"``, ``"register"``, ``"ready"`` or ``"rollout"``.
-        reason: what was seen instead, for a human.
     """
 
     what: str
@@ -227,19 +171,9 @@ class ClientSession:
     All its datagrams must leave from one port. One thread. Give each client a tag of its own, or
     they cannot tell from lobby information who is who.
 
-    Args:
-        name, number: the instance's header.
-        server: the lobby's address, as the transport reports it for what comes from there.
-        settings: times.
-        limits: maxima for what is read and written.
-        jitter: returns numbers from 0 to 1, for instance `random.random`; back-off is then longer
-            or shorter by up to a quarter, so that the clients of a server that stood still do
-            not all speak at once.
-
-    Attributes:
-        stale: steps and starts of an older run, or of one that we are not in.
-        foreign: datagrams from another address than the server's, or for another instance.
-        malformed: datagrams that could not be read.
+    `server` is the lobby's address as the transport reports it. `jitter` returns numbers from 0 to
+    1: back-off is then longer or shorter by up to a quarter, so that the clients of a server that
+    stood still do not all speak at once.
     """
 
     def __init__(
@@ -248,16 +182,12 @@ class ClientSession:
         number: int,
         server: Address,
         *,
-        settings: ClientSettings | None = None,
         limits: Limits | None = None,
         jitter: Callable[[], float] | None = None,
     ) -> None:
         self._name = name
         self._number = number
         self._server = server
-        self._settings = settings = ClientSettings() if settings is None else settings
-        self._silence, self._repeat = settings.silence, settings.repeat
-        self._timeout = settings.timeout
         self._limits = DEFAULT if limits is None else limits
         self._read = perlert.StepReader(name, number, limits=self._limits).read
         self._out: list[tuple[bytes, Hashable]] = []
@@ -267,14 +197,15 @@ class ClientSession:
             name,
             number,
             self._standing,
-            settings,
             encode=self._encode,
             send=self._post,
             give_up=self._give_up,
             jitter=jitter,
         )
         self._looking = self._registration.looking
-        self.stale = self.foreign = self.malformed = 0
+        self.stale = 0  # steps and starts of an older run, or of one that we are not in
+        self.foreign = 0  # from another address than the server's, or for another instance
+        self.malformed = 0
 
     @property
     def state(self) -> State:
@@ -311,11 +242,7 @@ class ClientSession:
     # -- what the agent calls --------------------------------------------------------------------
 
     def request_lobby(self, now: float) -> None:
-        """Ask for the lobby's slots: `LobbyChanged` follows, or `GaveUp`.
-
-        Raises:
-            LocalProtocolError: the session is closed.
-        """
+        """Ask for the lobby's slots: `LobbyChanged` follows, or `GaveUp`."""
         self._standing.follow("request_lobby")
         self._registration.look(now)
 
@@ -324,10 +251,6 @@ class ClientSession:
 
         After a run it is for the next one, which a server opens when all agents of this one are
         done; while lobby information shows our old slot as it was, this waits.
-
-        Raises:
-            EncodeError, LimitExceeded: the key or the tag cannot be sent; nothing changed.
-            LocalProtocolError: a run goes on.
         """
         self._registration.ask_for(key, tag, now)
 
@@ -335,18 +258,13 @@ class ClientSession:
         """Tell the server whether we are ready; `Started` follows when all are.
 
         It is repeated until lobby information shows it. A run may start before a False arrives.
-
-        Raises:
-            LocalProtocolError: no slot is held.
         """
         self._registration.set_ready(ready, now)
 
     def act(self, action: str | bytes, now: float) -> None:
         """Choose the action that is in force from now on; one that was not sent yet is forgotten.
 
-        Raises:
-            EncodeError, LimitExceeded: it cannot be sent; the one before stays.
-            LocalProtocolError: no run has begun, or it is over.
+        If it cannot be sent, the one before stays.
         """
         run = self._run
         if not run.on:
@@ -354,8 +272,8 @@ class ClientSession:
         run.action = run.pending = encode(
             Action(self._name, self._number, action), limits=self._limits
         )
-        if now - run.heard < self._silence:
-            run.speak_due = now + self._repeat
+        if now - run.heard < SILENCE:
+            run.speak_due = now + REPEAT
 
     def close(self) -> None:
         """Fall silent; the server frees the slot after a while, as PERLERT has no good-bye."""
@@ -392,9 +310,9 @@ class ClientSession:
     def advance(self, now: float) -> list[Event]:
         """Do what fell due: ask again, keep alive, give up."""
         if self._run.on:
-            if now >= self._run.heard + self._settings.timeout:
+            if now >= self._run.heard + TIMEOUT:
                 what = "step at all" if self.state is State.STARTING else "further step"
-                within = f"in {self._settings.timeout:g} s{self._oddities()}"
+                within = f"in {TIMEOUT:g} s{self._oddities()}"
                 return self._give_up("rollout", f"no {what} from {self._run.address} {within}", now)
             if now >= self._run.speak_due:
                 self._speak(now)
@@ -407,7 +325,7 @@ class ClientSession:
         """Return when `advance` has something to do, None for never."""
         run = self._run
         if run.on:  # only information is asked for then
-            due = run.heard + self._timeout
+            due = run.heard + TIMEOUT
             if run.speak_due < due:
                 due = run.speak_due
             looking = self._looking.due
@@ -436,15 +354,15 @@ class ClientSession:
 
     def _speak(self, now: float) -> None:
         """Say something to the rollout port: any client message asks for a lost ``done``."""
-        run, settings = self._run, self._settings
+        run = self._run
         information = self._looking.datagram
         if not run.pending:
             # An action that nobody chose could be a valid one, so none is made up.
             self._out.append((run.action or information, run.address))
         silent = now - run.heard
-        waiting = silent >= settings.silence or self._standing.state is State.STARTING
-        run.speak_due = now + (settings.first_wait if waiting else settings.repeat)
-        if silent >= settings.lost:
+        waiting = silent >= SILENCE or self._standing.state is State.STARTING
+        run.speak_due = now + (FIRST_WAIT if waiting else REPEAT)
+        if silent >= LOST:
             self._post(information)
 
     # -- receiving -------------------------------------------------------------------------------
@@ -481,7 +399,7 @@ class ClientSession:
 
     def _on_lobby(self, slots: tuple[perlert.AgentSlot, ...], now: float) -> list[Event]:
         events: list[Event] = self._registration.see(slots, now)
-        silent = now - self._run.heard >= self._settings.lost
+        silent = now - self._run.heard >= LOST
         if self._run.on and silent and self._registration.sees_no_run(now):
             reason = "the run is over, or the server began anew; its last frame is lost"
             events += self._give_up("rollout", reason, now)
@@ -494,7 +412,7 @@ class ClientSession:
             self.stale += 1
             return []
         rollout = (self._server[0], port, *self._server[2:])
-        if now >= self._run.ended + self._settings.stale:
+        if now >= self._run.ended + STALE:
             self._standing.follow("start")
             return self._begin(rollout, now)
         # It may be the last run's, sent again. The rollout port knows: its answer is a step of a
@@ -513,7 +431,7 @@ class ClientSession:
         if state is State.ROLLOUT:
             self.foreign += 1
             return []
-        if timestamp <= run.horizon and now < run.ended + self._settings.stale:
+        if timestamp <= run.horizon and now < run.ended + STALE:
             if state is State.DONE and (step, timestamp) == (run.step, run.timestamp):
                 run.duplicates += 1
             else:
@@ -537,7 +455,7 @@ class ClientSession:
         return events + (self._finish(frame, now) if frame.done else [frame])
 
     def _begin(self, rollout: Address, now: float) -> list[Event]:
-        self._run.begin(rollout, now, self._run.ended + self._settings.stale)
+        self._run.begin(rollout, now, self._run.ended + STALE)
         return [Started(self._registration.start(), rollout[1])]
 
     def _finish(self, frame: Frame, now: float) -> list[Event]:
@@ -568,8 +486,8 @@ class ClientSession:
 
     def _no_answer(self, request: Any) -> str:
         registration = self._registration
-        within = f"within {self._settings.timeout:g} s"
-        unheard = registration.informed < request.expires - self._settings.timeout
+        within = f"within {TIMEOUT:g} s"
+        unheard = registration.informed < request.expires - TIMEOUT
         if unheard or request is registration.looking:
             return (
                 f"nothing from {self._server} {within}: is a server there, with an instance "

@@ -1,13 +1,8 @@
 """One instance: its lobby, then a run, then a new lobby.
 
-A lobby: its slots, who holds them, who is ready, what they are told, and how much.
-
-The lobby decides what a request does; which requests are allowed when, and at what rate, is
-`rlwire.sessions.perlert.server`'s. The first change of the lobby is told to all its clients at
-once; those that follow within `ServerSettings.gather` are told together at its end.
-
-A lobby's information always fits into one datagram: each slot has room for the longer of what it
-says when it is open and when a client with its tag holds it.
+The lobby decides what a request does; which requests are allowed when is
+`rlwire.sessions.perlert.server`'s. A lobby's information always fits into one datagram: each slot
+has room for the longer of what it says when it is open and when a client with its tag holds it.
 
 A datagram's source address may be forged, so an answer may go to a victim. What is sent to whom is
 therefore paid from token buckets: `StrangersBudget` for peers without a slot, one for each client.
@@ -19,17 +14,40 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rlwire.codecs import perlert
 from rlwire.errors import LimitExceeded, LocalProtocolError
 from rlwire.limits import Limits
-from rlwire.sessions.perlert.rollout import Action, Agent, Frame, Rollout
+from rlwire.sessions.perlert.rollout import RESENDS, Action, Agent, Frame, Rollout
 
 if TYPE_CHECKING:
-    from rlwire.sessions.perlert.server import ServerSession, ServerSettings
+    from rlwire.sessions.perlert.server import ServerSession
 
-__all__ = ["Client", "Instance", "Lobby", "Slot", "StrangersBudget", "TokenBucket", "host_of"]
+START_MESSAGE: Final = "Simulation will start..."  # before ``start``, as in Figure 1
+START_RESEND: Final = 5.0  # seconds; section 6: "keep the SERVER_LOBBY_PORT open for five seconds"
+DONE_RESEND: Final = 10.0  # seconds; section 6: "keep the SERVER_ROLLOUT_PORT open for ten seconds"
+
+# The first change of a lobby is told to all at once, those within so many seconds together at the
+# end: a person does not feel it, and it is 20 datagrams a second to a client at most.
+GATHER: Final = 0.05
+
+# A client in the lobby that says nothing for so many seconds loses its slot. A person may think for
+# minutes, but a slot taken from a forged address does not stay blocked.
+IDLE: Final = 300.0
+
+# Lobby requests of one client, a second and at once: each may cause a datagram to all clients. A
+# client that repeats lost requests stays below.
+REQUESTS_RATE: Final = 5.0
+REQUESTS_BURST: Final = 20.0
+
+# Bytes to the peers without a slot of one host, a second and at once: a forged address gets what a
+# telephone line would carry, and a thousand clients of one host may register at the same time.
+STRANGER_RATE: Final = 4 * 1024.0
+STRANGER_BURST: Final = 64 * 1024.0
+STRANGERS_RATE: Final = 128 * 1024.0  # lobby information to all hosts together
+STRANGERS_BURST: Final = 256 * 1024.0
+HOSTS: Final = 4096  # that have a bucket, about a megabyte; the longest silent one is forgotten
 
 _RUNS_KEPT = 4  # whose last steps are repeated to their clients; older ones are forgotten
 
@@ -41,13 +59,7 @@ _OPEN = len("=open,,,ready")
 
 @dataclass(frozen=True)
 class Slot:
-    """A place for one agent.
-
-    Attributes:
-        key: the agent's name in the environment.
-        kind: whatever clients should know before they choose, AGENT_KIND.
-        tag: what an open slot shows as AGENT_TAG: who plays it if nobody comes.
-    """
+    """A place for one agent; `tag` is what it shows while the server plays it."""
 
     key: str
     kind: str = "agent"
@@ -55,28 +67,18 @@ class Slot:
 
 
 class Client:
-    """Who holds a slot.
-
-    Attributes:
-        peer: where its datagrams come from and go to.
-        key: its slot.
-        tag: what it calls itself.
-        ready: whether it said so.
-        heard: when it last spoke to the lobby port.
-        requests: its budget of requests.
-        starts: its budget of ``start`` sent again.
-    """
+    """Who holds a slot."""
 
     __slots__ = ("heard", "key", "peer", "ready", "requests", "starts", "tag")
 
-    def __init__(self, peer: Hashable, key: str, settings: ServerSettings, now: float) -> None:
+    def __init__(self, peer: Hashable, key: str, now: float) -> None:
         self.peer = peer
         self.key = key
         self.tag = ""
         self.ready = False
-        self.heard = now
-        self.requests = TokenBucket(settings.requests_per_second, settings.requests_burst, now)
-        self.starts = TokenBucket(settings.resends_per_second, 1, now)
+        self.heard = now  # when it last spoke to the lobby port
+        self.requests = TokenBucket(REQUESTS_RATE, REQUESTS_BURST, now)
+        self.starts = TokenBucket(RESENDS, 1, now)
 
 
 class _Seat:
@@ -101,21 +103,8 @@ class _Seat:
 class Lobby:
     """The slots of one instance and who holds them, until a run is over.
 
-    Args:
-        slots: the places for agents, at least one; a str is short for ``Slot(key)``.
-        players: how many clients must be registered for `may_start`; None for all slots. The
-            slots that stay open are the server's to play.
-        send: called with each (datagram, peer).
-        wake: called with (time, lobby) when `flush` should be called at that time.
-
-    Attributes:
-        clients: who holds a slot, by peer.
-        started: when `start` was called, or None.
-
-    Raises:
-        EncodeError: a name, key, kind or tag cannot be sent.
-        LimitExceeded: the lobby's information would not fit into a datagram even with empty tags.
-        ValueError: no slots, two of the same key, or `players` is not 1 up to the slots.
+    `players` clients start the run; the slots that stay open are the server's to play. `send` is
+    called with each (datagram, peer), `wake` with the time when `flush` should be called.
     """
 
     def __init__(
@@ -125,14 +114,12 @@ class Lobby:
         slots: Iterable[Slot | str],
         *,
         players: int | None = None,
-        settings: ServerSettings,
         limits: Limits,
         send: Callable[[Datagram], object],
         wake: Callable[[tuple[float, Lobby]], object],
     ) -> None:
         self._name = name
         self._number = number
-        self._settings = settings
         self._limits = limits
         self._send = send
         self._wake = wake
@@ -149,7 +136,7 @@ class Lobby:
         if not 1 <= self.players <= len(self._seats):
             raise ValueError(f"players must be 1 to {len(self._seats)}, not {players!r}")
         self._room = self._measure()
-        self.clients: dict[Hashable, Client] = {}
+        self.clients: dict[Hashable, Client] = {}  # who holds a slot, by peer
         self._ready = 0
         self._encoded: bytes | None = None
         self._changed = False
@@ -158,8 +145,7 @@ class Lobby:
         self.started: float | None = None
         # What cannot be sent shows here, and not when a client causes it to be.
         self._information()
-        text = settings.start_message
-        self._start_message = None if text is None else self._message(text)
+        self._start_message = self._message(START_MESSAGE)
 
     def _measure(self) -> int:
         """Return the bytes of a datagram that are left with all slots held and all tags empty."""
@@ -212,16 +198,15 @@ class Lobby:
         return len(self._seats[key].registered)
 
     def register(self, peer: Hashable, key: str, tag: str, now: float) -> str | None:
-        """Put a client into a slot that `refusal` has nothing against, not ready, and say so.
+        """Put a client into a slot that `refusal` has nothing against, and say so.
 
-        Returns:
-            The slot that it held before: the same one, or one that is open now; None for none.
+        Returns the slot that it held before: the same one, or one that is open now; None for none.
         """
         client = self.clients.get(peer)
         seat = self._seats[key]
         before = seat.value
         if client is None:
-            client = self.clients[peer] = Client(peer, key, self._settings, now)
+            client = self.clients[peer] = Client(peer, key, now)
             previous = None
         else:
             previous = client.key
@@ -267,15 +252,11 @@ class Lobby:
     # --- what the server does ---
 
     def message(self, text: str) -> None:
-        """Send a message to all clients.
-
-        Raises:
-            EncodeError, LimitExceeded: it cannot be sent.
-        """
+        """Send a message to all clients."""
         self._send_all(self._message(text))
 
     def tell(self, peer: Hashable, text: str) -> None:
-        """Send a message to one client; errors as `message`."""
+        """Send a message to one client."""
         self._send((self._message(text), peer))
 
     def start(self, port: int, now: float) -> None:
@@ -285,13 +266,12 @@ class Lobby:
         self.started = now
         if self._changed:
             self._broadcast(now)
-        if self._start_message is not None:
-            self._send_all(self._start_message)
+        self._send_all(self._start_message)
         self._send_all(self._start)
 
     def start_again(self, peer: Hashable, now: float) -> bool:
         """Repeat ``start`` to a client; return whether it is not too late for it."""
-        if self.started is None or now >= self.started + self._settings.start_resend:
+        if self.started is None or now >= self.started + START_RESEND:
             return False
         if self.clients[peer].starts.take(1, now):
             self._send((self._start, peer))
@@ -299,8 +279,7 @@ class Lobby:
 
     def drop_idle(self, now: float) -> list[Client]:
         """Free the slots of the clients that were silent for too long and return these."""
-        last = now - self._settings.idle
-        idle = [client for client in self.clients.values() if client.heard <= last]
+        idle = [client for client in self.clients.values() if client.heard <= now - IDLE]
         for client in idle:
             self._ready -= client.ready
             del self.clients[client.peer]
@@ -336,7 +315,7 @@ class Lobby:
 
     def _broadcast(self, now: float) -> None:
         self._changed = False
-        self._quiet_until = now + self._settings.gather
+        self._quiet_until = now + GATHER
         # Always, not only when something is to be told: so the times of all lobbies come in order.
         self._wake((self._quiet_until, self))
         self._send_all(self._information())
@@ -393,16 +372,11 @@ class TokenBucket:
 class StrangersBudget:
     """What peers without a slot are sent: a bucket for each host, and one for all.
 
-    Every answer is paid out of the bucket of the host that it goes to, lobby information out of the
-    one for all besides.
-
-    A new host finds a full bucket, so forgetting the host that was not heard for the longest time
-    costs nothing if its bucket is full again, and otherwise no more than the bucket for all lets
-    through.
+    A new host finds a full bucket, so forgetting the longest silent host costs nothing if its
+    bucket is full again, and otherwise no more than the bucket for all lets through.
     """
 
-    def __init__(self, settings: ServerSettings) -> None:
-        self._settings = settings
+    def __init__(self) -> None:
         self._all: TokenBucket | None = None
         self._buckets: OrderedDict[Hashable, TokenBucket] = OrderedDict()
 
@@ -412,25 +386,18 @@ class StrangersBudget:
     def take(self, host: Hashable, size: int, now: float) -> bool:
         """Pay for `size` bytes to `host` out of both buckets, or out of neither."""
         if self._all is None:
-            settings = self._settings
-            self._all = TokenBucket(settings.strangers_rate, settings.strangers_burst, now)
+            self._all = TokenBucket(STRANGERS_RATE, STRANGERS_BURST, now)
         if not self._all.holds(size, now) or not self.take_own(host, size, now):
             return False
         return self._all.take(size, now)
 
     def take_own(self, host: Hashable, size: int, now: float) -> bool:
-        """Pay out of the host's own bucket only.
-
-        For what is bounded otherwise, such as by the number of slots, and shall go on while
-        others empty the bucket for all.
-        """
+        """Pay out of the host's own bucket only, for what the number of slots bounds already."""
         bucket = self._buckets.get(host)
         if bucket is None:
-            settings = self._settings
-            if len(self._buckets) >= settings.hosts:
+            if len(self._buckets) >= HOSTS:
                 self._buckets.popitem(last=False)
-            bucket = TokenBucket(settings.stranger_rate, settings.stranger_burst, now)
-            self._buckets[host] = bucket
+            bucket = self._buckets[host] = TokenBucket(STRANGER_RATE, STRANGER_BURST, now)
         else:
             self._buckets.move_to_end(host)
         return bucket.take(size, now)
@@ -447,15 +414,8 @@ def host_of(peer: Hashable) -> Hashable:
 class Instance:
     """One environment's room on a server: a lobby, and while it runs a rollout.
 
-    Made by `ServerSession.add_instance`.
-
-    Attributes:
-        name: SERVER_INSTANCE_NAME.
-        number: SERVER_INSTANCE_NUMBER.
-        lobby: the slots and who holds them; during a run those of the run.
-        rollout: the run, or None.
-        former: the lobby of the run before, or None.
-        past: who was told that it is done, in runs before this one, and still may be again.
+    Made by `ServerSession.add_instance`. During a run `lobby` has those of the run; `former` is the
+    lobby of the run before; `past` has who was told that it is done, and still may be again.
     """
 
     def __init__(
@@ -477,7 +437,6 @@ class Instance:
             number,
             tuple(slots),
             players=players,
-            settings=session.settings,
             limits=session.limits,
             send=session.lobby.out.append,
             wake=session.lobby.wakes.append,
@@ -500,11 +459,7 @@ class Instance:
     def start(self, now: float) -> None:
         """Start the run: "the server can choose to start the simulation at any time".
 
-        `players` is for the automatic start only; the slots that are open are the server's.
-
-        Raises:
-            LocalProtocolError: a client is not ready, there is none, a run is on, or the
-                session's `rollout_port` is not set.
+        The slots that are open are the server's.
         """
         self._in_lobby("start")
         lobby = self.lobby
@@ -514,61 +469,47 @@ class Instance:
             raise LocalProtocolError(
                 f"{self!r} cannot start: not ready are {', '.join(lobby.not_ready)}"
             )
-        port = self._session.rollout_port
-        if port is None:
+        session = self._session
+        if session.rollout_port is None:
             raise LocalProtocolError(f"{self!r} cannot start: rollout_port is not set")
-        lobby.start(port, now)
+        lobby.start(session.rollout_port, now)
         self.rollout = Rollout(
             self.name,
             self.number,
             self.clients,
             now=now,
-            out=self._session.rollout.out,
+            out=session.rollout.out,
             over=self._is_over,
-            settings=self._session.settings,
-            limits=self._session.limits,
+            counts=session.counts,
+            limits=session.limits,
+            frames=session.frames,
             decimals=self._decimals,
             timestamp=self._timestamp,
         )
-        self._session.counts["starts"] += 1
 
     def message(self, text: str) -> None:
-        """Send a message to all registered clients; the draft has these in the lobby phase only.
-
-        Raises:
-            LocalProtocolError: a run is on.
-            EncodeError, LimitExceeded: it cannot be sent.
-        """
+        """Send a message to all registered clients; the draft has these in the lobby phase only."""
         self._in_lobby("send a message")
         self.lobby.message(text)
 
     def actions(self) -> dict[str, Action]:
-        """Return what `Rollout.actions` does.
-
-        Raises:
-            LocalProtocolError: no run is on.
-        """
+        """Return what `Rollout.actions` does."""
         return (self.rollout or self._running()).actions()
 
-    def reject(self, key: str, serial: int | None = None) -> None:
-        """Do what `Rollout.reject` does, and count it; errors as of `actions`."""
+    def reject(self, key: str, serial: int) -> None:
+        """Do what `Rollout.reject` does, and count it."""
         if self._running().reject(key, serial):
             self._session.dropped["invalid_action"] += 1
 
     def publish(self, frames: Mapping[str, Frame], step: int, timestamp: int, now: float) -> None:
-        """Do what `Rollout.publish` does; once all clients are done there is a new lobby.
-
-        Raises:
-            LocalProtocolError: no run is on, or what `Rollout.publish` says.
-            EncodeError, LimitExceeded: a frame cannot be sent; then none of them is.
-        """
+        """Do what `Rollout.publish` does; once all clients are done there is a new lobby."""
         rollout = self.rollout or self._running()
         rollout.publish(frames, step, timestamp, now)
         if not rollout.playing:
             self._renew(rollout)
 
     def finish(self, now: float, timestamp: int | None = None) -> None:
-        """Do what `Rollout.finish` does, then open a new lobby; errors as of `actions`."""
+        """Do what `Rollout.finish` does, then open a new lobby."""
         rollout = self._running()
         rollout.finish(now, timestamp)
         self._renew(rollout)
@@ -583,8 +524,7 @@ class Instance:
             raise LocalProtocolError(f"{self!r} cannot {what}: it runs")
 
     def _is_over(self, agent: Agent, now: float) -> None:
-        until = now + self._session.settings.done_resend
-        self._session.rollout.expiries.append((until, self, agent))
+        self._session.rollout.expiries.append((now + DONE_RESEND, self, agent))
 
     def _renew(self, rollout: Rollout) -> None:
         for agent in rollout.agents.values():
@@ -593,7 +533,6 @@ class Instance:
                 self.past[agent.peer] = (rollout, agent)
         while len(self.past) > _RUNS_KEPT * len(self.lobby.slots):
             del self.past[next(iter(self.past))]
-        self._session.add_up(rollout)
         self._timestamp = rollout.timestamp + 1
         self.rollout = None
         self.former = self.lobby

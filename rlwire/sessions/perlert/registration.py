@@ -1,8 +1,6 @@
 """PERLERT, an agent's place in a lobby: asked for, held, called ready, lost; and where it stands.
 
-`TRANSITIONS` is all that an agent may call and that may happen to it, in the lobby and in a run
-(`rlwire.sessions.perlert.client`). Everything that is asked is asked again until it is answered,
-with back-off.
+Everything that is asked is asked again until it is answered, with back-off.
 
 Lobby information is the truth, but it carries no number, so an old one may arrive late. What
 contradicts us (our slot is free again, or another's) is therefore believed when it is seen a second
@@ -18,25 +16,26 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rlwire.codecs import perlert
 from rlwire.errors import LocalProtocolError
 
-if TYPE_CHECKING:
-    from rlwire.sessions.perlert.client import ClientSettings
+# Seconds. For an answer in the lobby before asking again, which doubles up to the longest; with
+# half of all datagrams lost each way, the 30 requests of a timeout fail once in 10,000 times. Two
+# sightings of something unexpected lie as far apart as the first.
+FIRST_WAIT: Final = 0.25
+LONGEST_WAIT: Final = 1.0
+TIMEOUT: Final = 30.0  # for any answer, and for a step in a run; then `GaveUp`
 
-__all__ = [
-    "HOLDING",
-    "RUNNING",
-    "TRANSITIONS",
-    "LobbyChanged",
-    "RegisteredAs",
-    "Registration",
-    "SlotTaken",
-    "Standing",
-    "State",
-]
+# Between lobby requests while a slot is held. A server frees the slots of silent clients, and sends
+# a lost ``start`` again for 5 s (section 6) to those who speak.
+KEEP_ALIVE: Final = 2.0
+
+# Times that a slot is seen under our tag, the registration being repeated each time, without a
+# ``registered=``, until it must be another's. With half of all datagrams lost, a client of its own
+# slot is unlucky so often once in 1,000 times.
+UNCONFIRMED: Final = 24
 
 _NEVER: Final = float("inf")
 
@@ -146,19 +145,18 @@ class SlotTaken:
 class _Request:
     """A datagram that is sent again and again, at longer and longer intervals, until answered."""
 
-    __slots__ = ("_settings", "datagram", "due", "expires", "wait", "what")
+    __slots__ = ("datagram", "due", "expires", "wait", "what")
 
-    def __init__(self, what: str, settings: ClientSettings) -> None:
+    def __init__(self, what: str) -> None:
         self.what = what
         self.datagram = b""
         self.due = self.expires = _NEVER
         self.wait = 0.0
-        self._settings = settings
 
     def begin(self, at: float) -> None:
         self.due = at
-        self.expires = at + self._settings.timeout
-        self.wait = self._settings.first_wait
+        self.expires = at + TIMEOUT
+        self.wait = FIRST_WAIT
 
     def end(self) -> None:
         self.due = self.expires = _NEVER
@@ -176,7 +174,6 @@ class Registration:
         name: str,
         number: int,
         standing: Standing,
-        settings: ClientSettings,
         *,
         encode: Callable[[Any], bytes],
         send: Callable[[bytes], object],
@@ -186,14 +183,13 @@ class Registration:
         self._name = name
         self._number = number
         self._standing = standing
-        self._settings = settings
         self._encode = encode
         self._send = send
         self._give_up = give_up
         self._jitter = jitter
         # For information, for a slot, and to say whether we are ready.
         self.looking, self.asking, self.readying = (
-            _Request(what, settings) for what in ("lobby", "register", "ready")
+            _Request(what) for what in ("lobby", "register", "ready")
         )
         self.looking.datagram = encode(perlert.LobbyRequest(name, number))
         self.informed = -_NEVER  # when lobby information came last
@@ -276,12 +272,11 @@ class Registration:
 
     def hurry(self, now: float) -> None:
         """Have lobby information again soon."""
-        first_wait = self._settings.first_wait
         if self._standing.state is State.REGISTERING:  # what is under way brings it
-            self.asking.wait = first_wait
-            self.asking.due = min(self.asking.due, now + first_wait)
+            self.asking.wait = FIRST_WAIT
+            self.asking.due = min(self.asking.due, now + FIRST_WAIT)
         elif self._standing.state in HOLDING:  # in a run, who plays asks at this pace anyway
-            self.looking.begin(now + first_wait)
+            self.looking.begin(now + FIRST_WAIT)
 
     def _ask(self, request: _Request, now: float) -> None:
         self._send(request.datagram)
@@ -290,7 +285,7 @@ class Registration:
         if self._jitter is not None:
             wait *= 0.75 + 0.5 * self._jitter()
         request.due = min(now + wait, request.expires)
-        request.wait = min(2.0 * request.wait, self._settings.longest_wait)
+        request.wait = min(2.0 * request.wait, LONGEST_WAIT)
 
     def _say_ready(self, ready: bool, now: float) -> None:
         assert self.key is not None
@@ -315,7 +310,7 @@ class Registration:
         self.looking.end()
         holding = self._standing.state in HOLDING
         if holding:
-            self.looking.begin(now + self._settings.keep_alive)
+            self.looking.begin(now + KEEP_ALIVE)
         if holding or self._standing.state is State.REGISTERING:
             slot, ours = self._slot()
             if slot is None:
@@ -349,11 +344,11 @@ class Registration:
         if slot.ready and (self.key, self.tag) == self.played:
             # We never said ready for the next run: this is still the one before, in which others
             # play on. While the server says so there is no hurry, and no end of patience.
-            self.asking.expires = now + self._settings.timeout
+            self.asking.expires = now + TIMEOUT
             return []
         self._sightings += self._repeated
         self._repeated = False
-        if self._sightings >= self._settings.unconfirmed:
+        if self._sightings >= UNCONFIRMED:
             return self._taken(slot.tag, now)
         self.hurry(now)
         return []
@@ -386,7 +381,7 @@ class Registration:
             return False
         if self._doubt is None or self._doubt[0] != sight:
             self._doubt = sight, now
-        elif now - self._doubt[1] >= self._settings.first_wait:
+        elif now - self._doubt[1] >= FIRST_WAIT:
             self._doubt = None
             return True
         self.hurry(now)
@@ -410,7 +405,7 @@ class Registration:
         self.asking.end()
         self._doubt = self.ready_as = None
         if not self._wanted:
-            self.looking.begin(now + self._settings.keep_alive)
+            self.looking.begin(now + KEEP_ALIVE)
         if self._want_ready:  # said before the slot was freed
             self._standing.follow("set_ready(True)")
             self._say_ready(True, now)

@@ -2,22 +2,8 @@
 
 All instances of a server share one lobby port and one rollout port; a datagram's header says which
 instance it is for. What a datagram does, and why one is dropped, is in the tables of
-`LOBBY_RULES` and `ROLLOUT_RULES`. Nothing that a peer sends raises. What is remembered of peers is
-bounded by the number of slots and by `ServerSettings.hosts`, whatever they send.
-
-How the draft is read where it leaves room:
-
-- A peer without a slot is answered only when it asks for lobby information (the draft's MUST)
-  and when its registration succeeds, at a limited rate (the draft's SHOULD NOT). "All clients" are
-  the registered ones.
-- The last registration wins among those of one client; a slot that another client holds stays
-  that one's.
-- One client has one slot in an instance. The header tells the steps of several instances apart, so
-  the same client may be registered in each of them.
-- A run's registrations end with the run, when all its clients are done: then there is a new lobby
-  with all slots open. While it runs nobody can register.
-- A client that registers does not prove that it receives what it is sent, since nothing in the
-  draft lets it. `ServerSettings.unheard` bounds what a forged address can be sent.
+`LOBBY_RULES` and `ROLLOUT_RULES`. Nothing that a peer sends raises, and what is remembered of
+peers is bounded. How the draft is read where it leaves room is in docs/protocols/perlert.md.
 """
 
 from __future__ import annotations
@@ -30,121 +16,28 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from rlwire.codecs.perlert import Action, LobbyRequest, Ready, Register
-from rlwire.errors import LocalProtocolError
+from rlwire.codecs.perlert import (
+    Action,
+    LobbyRequest,
+    Ready,
+    Register,
+    decode_client_message,
+)
+from rlwire.errors import LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.perlert import lobby as lobbies
 from rlwire.sessions.perlert.lobby import Instance, Lobby, Slot, StrangersBudget, host_of
-from rlwire.sessions.perlert.rollout import ActionsPort, Agent, Port, Rollout
-
-__all__ = [
-    "DEFAULT_SETTINGS",
-    "LOBBY_RULES",
-    "REASONS",
-    "ROLLOUT_RULES",
-    "Instance",
-    "Left",
-    "ReadyChanged",
-    "Registered",
-    "ServerSession",
-    "ServerSettings",
-    "Slot",
-    "Started",
-    "Who",
-]
+from rlwire.sessions.perlert.rollout import FRAMES, Agent, Rollout
 
 _log = logging.getLogger(__name__)
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Header: TypeAlias = tuple[str, int]
-ClientMessage: TypeAlias = LobbyRequest | Register | Ready | Action
 
+LOG_INTERVAL: Final = 60.0  # seconds between two lines of the log for one of `REASONS`
 
-_COUNTED = ("starts", "actions", "frames", "frames_dropped", "resends")
+_COUNTED = ("actions", "frames", "frames_dropped", "resends")
 _WARNED = frozenset(("malformed", "unknown_instance", "stranger", "over_budget", "tag_too_long"))
-
-
-@dataclass(frozen=True)
-class ServerSettings:
-    """Times in seconds, sizes in bytes.
-
-    Attributes:
-        auto_start: start as soon as all registered clients are ready and there are enough of
-            them. Off: the server starts by `Instance.start` only.
-        start_message: sent to the clients before ``start``, as in the draft's Figure 1. None for
-            no message.
-        start_resend: how long after the start a client that speaks to the lobby port is sent
-            ``start`` again. 5, the draft's section 6.
-        done_resend: how long after its ``done`` a client that speaks to the rollout port is sent
-            that step again. 10, the draft's section 6.
-        resends_per_second: ``start`` and ``done`` sent again to one client. 30, the rate of the
-            stream that the client has just been sent, so no flood gains anything by them.
-        gather: a change of the lobby is told to all at once, those that follow within this time
-            together at its end. 0.05: not felt by a person, and at most 20 datagrams a second
-            to a client however many others come and go.
-        idle: a client in the lobby that says nothing for so long loses its slot. 300: a client
-            that repeats its requests is heard every few seconds, a person may think for minutes,
-            and a slot taken from a false address does not stay blocked for ever. It is
-            checked every tenth of it.
-        requests_burst: lobby requests that one client may make at once. 20: more than
-            registering, moving and getting ready with each request repeated several times.
-        requests_per_second: and those that follow. 5: a client that repeats a lost request
-            every quarter of a second stays below it. More are dropped; each could cause a
-            datagram to all clients of the instance.
-        frames_per_second: rollout steps to one client. 30, RECOMMENDED by the draft. A frame may
-            come one interval early, so that a late tick does not cost the one after it.
-        unheard: how long a client that has not spoken to the rollout port gets the full rate. 2:
-            a client's first action is there within a round trip, and may be lost a few times.
-        unheard_rate: frames a second after that, until it speaks. 1: whoever registers with
-            another's address sends that one next to nothing, and a client that only looks on
-            still sees the run. Its ``done`` is always sent.
-        stranger_rate: bytes a second that peers without a slot are answered, for each host.
-            4 KiB: a few clients behind one address may ask each second, and a host whose
-            address is forged gets no more than a telephone line would carry.
-        stranger_burst: the same at once. 64 KiB: fifty answers of the largest default size; a
-            thousand clients of one host that register at the same time.
-        strangers_rate: lobby information, bytes a second, for all hosts together. 128 KiB:
-            a hundred answers of the largest default size, or a thousand common ones; and one
-            megabit is all that an attacker with many forged addresses makes the server send.
-        strangers_burst: the same at once. 256 KiB.
-        hosts: hosts whose bytes are counted. 4,096, about a megabyte of memory; beyond it the one
-            not heard for the longest time is forgotten, and `strangers_rate` still holds.
-        log_interval: one line of the log for each reason for which datagrams are dropped. 60.
-    """
-
-    auto_start: bool = True
-    start_message: str | None = "Simulation will start..."
-    start_resend: float = 5.0
-    done_resend: float = 10.0
-    resends_per_second: float = 30.0
-    gather: float = 0.05
-    idle: float = 300.0
-    requests_burst: float = 20.0
-    requests_per_second: float = 5.0
-    frames_per_second: float = 30.0
-    unheard: float = 2.0
-    unheard_rate: float = 1.0
-    stranger_rate: float = 4 * 1024
-    stranger_burst: float = 64 * 1024
-    strangers_rate: float = 128 * 1024
-    strangers_burst: float = 256 * 1024
-    hosts: int = 4096
-    log_interval: float = 60.0
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if name in ("auto_start", "start_message"):
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise TypeError(f"{name} must be a number, not {value!r}")
-            if name in ("gather", "start_resend", "done_resend", "unheard"):
-                if not value >= 0:
-                    raise ValueError(f"{name} must be 0 or more, not {value!r}")
-            elif not value > 0:
-                raise ValueError(f"{name} must be over 0, not {value!r}")
-
-
-DEFAULT_SETTINGS = ServerSettings()
-"""The settings in force where none are given."""
 
 
 # ---- what a message does
@@ -253,12 +146,62 @@ class Started:
     instance: Instance
 
 
-class _LobbyPort(Port):
+# ---- the ports
+
+
+class _Port:
+    """What both ports have of `rlwire.transports.interface.DatagramSession`."""
+
+    queues: tuple[deque[Any], ...]  # what falls due: each in order of time, which comes first
+
+    def __init__(self, session: ServerSession, instances: Mapping[Header, Instance]) -> None:
+        self.closed = False
+        self.out: list[tuple[bytes, Hashable]] = []
+        self.received = 0
+        self.sent = 0
+        self._session = session
+        self._limits = session.limits
+        self._instances = instances
+
+    def _read(self, datagram: Buffer, peer: Hashable, now: float) -> tuple[Any, Instance] | None:
+        if self.closed:
+            return None
+        self.received += 1
+        try:
+            message = decode_client_message(datagram, limits=self._limits)
+        except RlwireError:
+            self._session.drop("malformed", peer, now)
+            return None
+        instance = self._instances.get((message.name, message.number))
+        if instance is None:
+            self._session.drop("unknown_instance", peer, now)
+            return None
+        return message, instance
+
+    def next_deadline(self) -> float | None:
+        """Return when `advance` should be called next, or None."""
+        return min((queue[0][0] for queue in self.queues if queue), default=None)
+
+    def datagrams(self) -> list[tuple[bytes, Hashable]]:
+        """Return what is to be sent now, in order, and forget it."""
+        out = self.out.copy()
+        if out:
+            self.out.clear()
+            self.sent += len(out)
+        return out
+
+    def close(self) -> None:
+        """Do nothing more."""
+        self.closed = True
+        for queue in self.queues:
+            queue.clear()
+
+
+class _LobbyPort(_Port):
     """The lobby port of all instances."""
 
     def __init__(self, session: ServerSession, instances: Mapping[Header, Instance]) -> None:
         super().__init__(session, instances)
-        # Both in order of time: what is appended is always the same time after now.
         self.wakes: deque[tuple[float, Lobby]] = deque()
         self._checks: deque[tuple[float, Instance]] = deque()
         self._checked: set[Instance] = set()
@@ -286,10 +229,6 @@ class _LobbyPort(Port):
         while checks and checks[0][0] <= now:
             self._check(checks.popleft()[1], now)
         return self._take_events()
-
-    def next_deadline(self) -> float | None:
-        """Return when `advance` should be called next, or None."""
-        return min((queue[0][0] for queue in self.queues if queue), default=None)
 
     def _take_events(self) -> list[Any]:
         events, self._events = self._events, []
@@ -368,13 +307,12 @@ class _LobbyPort(Port):
     # --- what happens of itself ---
 
     def _start_if_ready(self, instance: Instance, now: float) -> None:
-        session = self._session
-        if session.settings.auto_start and session.rollout_port and instance.lobby.may_start:
+        if self._session.rollout_port and instance.lobby.may_start:
             instance.start(now)
             self._events.append(Started(instance))
 
     def _check_later(self, instance: Instance, now: float) -> None:
-        self._checks.append((now + self._session.settings.idle / 10, instance))
+        self._checks.append((now + lobbies.IDLE / 10, instance))
 
     def _check(self, instance: Instance, now: float) -> None:
         """Free the slots of silent clients, once in a while for each lobby that has clients."""
@@ -388,18 +326,32 @@ class _LobbyPort(Port):
             self._checked.discard(instance)
 
 
-class _RolloutPort(ActionsPort):
+class _RolloutPort(_Port):
     """The rollout port of all instances."""
 
     def __init__(self, session: ServerSession, instances: Mapping[Header, Instance]) -> None:
         super().__init__(session, instances)
-        # In order of time, as the lobby port's.
         self.expiries: deque[tuple[float, Instance, Agent]] = deque()
         self.queues = (self.expiries,)
+
+    def receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
+        """Take one datagram. There are no events: actions are asked for at each tick."""
+        found = self._read(datagram, peer, now)
+        if found is None:
+            return []
+        message, instance = found
+        rollout = instance.rollout
+        agent = None if rollout is None else rollout.by_peer.get(peer)
+        if rollout is None or agent is None or agent.done or type(message) is not Action:
+            self._judge(message, instance, agent, peer, now)
+        else:
+            rollout.act(agent, message.action, now)
+        return []
 
     def _judge(
         self, message: Any, instance: Instance, agent: Agent | None, peer: Hashable, now: float
     ) -> None:
+        """Take what is not an action of one who plays; `agent` is the sender's in the run."""
         rollout = instance.rollout
         if agent is None:
             rollout, agent = instance.past.get(peer, (None, None))
@@ -410,7 +362,7 @@ class _RolloutPort(ActionsPort):
         for step in ROLLOUT_RULES[who, type(message)]:
             if step in REASONS:
                 self._session.drop(step, peer, now)
-            elif getattr(self, f"_{step}")(rollout, agent, message, now):
+            elif getattr(self, f"_{step}")(rollout, agent, now):
                 break
 
     def advance(self, now: float) -> list[Any]:
@@ -423,35 +375,24 @@ class _RolloutPort(ActionsPort):
                 del instance.past[agent.peer]
         return []
 
-    def next_deadline(self) -> float | None:
-        """Return when `advance` should be called next, or None."""
-        return self.expiries[0][0] if self.expiries else None
-
     # --- the words of ROLLOUT_RULES, as `_word`; True where no other one follows ---
 
-    def _act(self, rollout: Rollout, agent: Agent, message: Action, now: float) -> bool:
-        rollout.act(agent, message.action, now)
-        return True
-
-    def _hear(self, rollout: Rollout, agent: Agent, message: Any, now: float) -> bool:
+    def _hear(self, rollout: Rollout, agent: Agent, now: float) -> bool:
         rollout.hear(agent, now)
         return False
 
-    def _done_again(self, rollout: Rollout, agent: Agent, message: Any, now: float) -> bool:
-        before = len(self.out)
-        again = rollout.done_again(agent, now)
-        self._session.counts["resends"] += len(self.out) - before
-        return again
+    def _done_again(self, rollout: Rollout, agent: Agent, now: float) -> bool:
+        return rollout.done_again(agent, now)
 
 
 class ServerSession:
     """All instances of one server.
 
     Args:
-        settings: times and rates.
         limits: `datagram` is for both directions.
         rollout_port: what clients are told in ``start``; it may be set later, before which
             nothing starts.
+        frames: rollout steps to one client, a second, at most.
 
     Attributes:
         lobby: the lobby port, a `DatagramSession` of `rlwire.transports.interface`.
@@ -463,19 +404,21 @@ class ServerSession:
     def __init__(
         self,
         *,
-        settings: ServerSettings = DEFAULT_SETTINGS,
         limits: Limits = DEFAULT,
         rollout_port: int | None = None,
+        frames: float = FRAMES,
     ) -> None:
-        self.settings = settings
+        if not frames > 0:
+            raise ValueError(f"frames must be over 0, not {frames!r}")
         self.limits = limits
         self.rollout_port = rollout_port
+        self.frames = frames
         instances: dict[Header, Instance] = {}
         self._instances = instances
         self.instances: Mapping[Header, Instance] = MappingProxyType(instances)
         self.dropped: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
-        self.budget = StrangersBudget(settings)
+        self.budget = StrangersBudget()
         self.lobby = _LobbyPort(self, instances)
         self.rollout = _RolloutPort(self, instances)
         self._log_at: dict[str, float] = {}
@@ -497,13 +440,6 @@ class ServerSession:
             slots: the places for agents; a str is short for ``Slot(key)``.
             players: how many clients start the run when all are ready; None for all slots.
             decimals: to which numbers in frames are rounded; None for all that they have.
-
-        Raises:
-            EncodeError: a name, key, kind or tag cannot be sent.
-            LimitExceeded: the lobby's information would not fit into a datagram even with empty
-                tags.
-            ValueError: no slots, two of the same key, or `players` is not 1 up to the slots.
-            LocalProtocolError: there is an instance of this name and number.
         """
         if (name, number) in self._instances:
             raise LocalProtocolError(f"there is an instance {name}:{number} already")
@@ -517,35 +453,22 @@ class ServerSession:
         self.rollout.close()
 
     def statistics(self) -> dict[str, Any]:
-        """Return counts since the beginning, and of instances, runs and clients now."""
-        total = self.counts.copy()
-        running = 0
-        for instance in self._instances.values():
-            if instance.rollout is not None:
-                running += 1
-                self.add_up(instance.rollout, total)
+        """Return counts since the beginning, and of runs and clients now."""
+        instances = self._instances.values()
         return {
-            "instances": len(self._instances),
-            "running": running,
-            "clients": sum(len(one.lobby.clients) for one in self._instances.values()),
+            "running": sum(one.rollout is not None for one in instances),
+            "clients": sum(len(one.lobby.clients) for one in instances),
             "received": self.lobby.received + self.rollout.received,
             "sent": self.lobby.sent + self.rollout.sent,
-            **{name: total[name] for name in _COUNTED},
+            **{name: self.counts[name] for name in _COUNTED},
             "dropped": dict(self.dropped),
         }
-
-    def add_up(self, rollout: Rollout, total: Counter[str] | None = None) -> None:
-        """Add the counts of a run, by default to those that are kept when it is over."""
-        total = self.counts if total is None else total
-        total["actions"] += rollout.received
-        total["frames"] += rollout.sent
-        total["frames_dropped"] += rollout.dropped
 
     def drop(self, reason: str, peer: Hashable, now: float) -> None:
         """Count a datagram that is dropped, and say so in the log once in a while."""
         self.dropped[reason] += 1
         if now >= self._log_at.get(reason, now):
-            self._log_at[reason] = now + self.settings.log_interval
+            self._log_at[reason] = now + LOG_INTERVAL
             _log.log(
                 logging.WARNING if reason in _WARNED else logging.INFO,
                 "datagrams dropped so far because %s (%s): %d, the last one from %s",

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.adapters.perlert import Client, PerlertServer, ServerSettings
+from rlwire.adapters.perlert import Client, PerlertServer
 
 HERE = Path(__file__).parent
 
@@ -44,7 +44,7 @@ def serving() -> Iterator[Callable[..., PerlertServer]]:
             quick = {
                 "address": "127.0.0.1:0",
                 "rate": 200.0,
-                "session_settings": ServerSettings(frames_per_second=10_000.0, gather=0.001),
+                "frames": 10_000.0,
             }
             return stack.enter_context(PerlertServer(environment, **{**quick, **options}))
 

@@ -7,8 +7,9 @@ import threading
 import numpy as np
 import pytest
 
-from rlwire.adapters.perlert import Client, ClientSettings
+from rlwire.adapters.perlert import Client
 from rlwire.adapters.perlert.client import describe
+from rlwire.adapters.perlert.environments import EnvironmentSimulation
 from rlwire.codecs.perlert import AgentSlot, text_to_array
 from rlwire.errors import (
     ConnectionClosed,
@@ -17,10 +18,14 @@ from rlwire.errors import (
     LocalProtocolError,
     PeerError,
 )
-from rlwire.sessions.perlert.client import State
+from rlwire.sessions.perlert import client as sessions
+from rlwire.sessions.perlert import registration
+from rlwire.sessions.perlert.registration import State
 
-EAGER = ClientSettings(first_wait=0.02)
-IMPATIENT = ClientSettings(first_wait=0.02, timeout=0.3)  # with a server that says nothing
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch):
+    monkeypatch.setattr(registration, "FIRST_WAIT", 0.02)
 
 
 def test_from_the_lobby_to_done(worlds, serving):
@@ -68,21 +73,14 @@ def test_from_the_lobby_to_done(worlds, serving):
         (np.float32([0.1, 2]), "0.1,2"),
     ],
 )
-def test_what_actions_look_like(worlds, serving, begin, action, text, caplog):
-    caplog.set_level("DEBUG", "rlwire.adapters.perlert.runs")
-
-    class Listening(worlds.Walk):
-        pass
-
+def test_what_actions_look_like(worlds, serving, begin, action, text, monkeypatch):
     texts = []
-    server = serving(
-        lambda: Listening(length=10**6), rate=1000, action_names={text: np.int64(2)}, name="Walk"
-    )
-    client = begin(server, "Walk")
+    monkeypatch.setattr(EnvironmentSimulation, "parse", lambda self, key, text: texts.append(text))
+    client = begin(serving(lambda: worlds.Walk(length=10**6)), "Walk")
     client.wait_start(5)
     client.act(action)
-    while text_to_array(client.frames(5)[-1].observation)[0] < 0 or not texts:
-        texts.append(text)  # the word is understood: it goes to the right
+    worlds.until(lambda: texts)
+    assert texts == [text]
     with pytest.raises(EncodeError):
         client.act("a;b")
 
@@ -111,10 +109,10 @@ def test_actions_when_the_last_frame_has_arrived(worlds, serving, begin):
 def test_slots_that_others_have(worlds, serving):
     server = serving(worlds.Crowd)
     with (
-        Client(server.address, "crowd", session_settings=EAGER, tag="one") as one,
-        Client(server.address, "crowd", session_settings=EAGER, tag="two") as two,
-        Client(server.address, "crowd", session_settings=EAGER, tag="three") as three,
-        Client(server.address, "crowd", session_settings=EAGER, tag="four") as four,
+        Client(server.address, "crowd", tag="one") as one,
+        Client(server.address, "crowd", tag="two") as two,
+        Client(server.address, "crowd", tag="three") as three,
+        Client(server.address, "crowd", tag="four") as four,
     ):
         assert one.register("walker_1") == "walker_1"
         with pytest.raises(PeerError, match="'walker_1' is taken by 'one'"):
@@ -167,23 +165,22 @@ def test_describe():
     assert describe(()) == "nothing is known of the lobby"
 
 
-def test_no_answer(silent):
+def test_no_answer(silent, monkeypatch):
     with Client(silent, "Walk") as client:
         with pytest.raises(DeadlineExceeded, match=r"Walk:0 at 127.*no lobby information"):
             client.lobby(0.05)
         with pytest.raises(DeadlineExceeded, match="no answer to the registration"):
             client.register("agent0", timeout=0.05)
-    with (
-        Client(silent, "Walk", session_settings=IMPATIENT) as client,
-        pytest.raises(DeadlineExceeded, match="lobby: "),
-    ):
+    monkeypatch.setattr(registration, "TIMEOUT", 0.3)
+    with Client(silent, "Walk") as client, pytest.raises(DeadlineExceeded, match="lobby: "):
         client.lobby()
 
 
-def test_a_server_that_falls_silent(worlds, serving, begin):
+def test_a_server_that_falls_silent(worlds, serving, begin, monkeypatch):
+    monkeypatch.setattr(sessions, "TIMEOUT", 2.0)
     gate = threading.Event()
     server = serving(lambda: worlds.Walk(gate=gate), threads=1)
-    client = begin(server, "Walk", session_settings=ClientSettings(timeout=2.0))
+    client = begin(server, "Walk")
     client.wait_start(5)
     client.frame(5)
     with pytest.raises(DeadlineExceeded, match=r"no frame within 0.05 s"):

@@ -7,11 +7,9 @@ import sys
 
 import pytest
 
-from rlwire.adapters.perlert import AsyncClient, ClientSettings
+from rlwire.adapters.perlert import AsyncClient
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError
-from rlwire.sessions.perlert.client import State
-
-EAGER = ClientSettings(first_wait=0.02)
+from rlwire.sessions.perlert.registration import State
 
 LOOPS = ["asyncio"] + (["uvloop"] if sys.platform != "win32" else [])
 
@@ -93,8 +91,8 @@ def test_errors(worlds, serving, silent, run):
             with pytest.raises(DeadlineExceeded):
                 await client.lobby(0.05)
         async with (
-            AsyncClient(server.address, "crowd", session_settings=EAGER) as one,
-            AsyncClient(server.address, "crowd", session_settings=EAGER) as two,
+            AsyncClient(server.address, "crowd") as one,
+            AsyncClient(server.address, "crowd") as two,
         ):
             await one.register("walker_0")
             with pytest.raises(PeerError, match="is taken by"):

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 import rlwire
-from rlwire.adapters.perlert import Client, ServerSettings
+from rlwire.adapters.perlert import Client
 from rlwire.adapters.perlert.spaces import ToldSpaces
 from rlwire.errors import (
     ConnectionClosed,
@@ -96,11 +96,11 @@ def test_the_world_does_not_wait(worlds, serving, remote):
     assert info["age"] < 1.0
 
 
-def test_rewards_without_totals(worlds, serving, remote):
+def test_rewards_without_totals(worlds, serving, remote, monkeypatch):
+    """As from a server that is not ours."""
+    monkeypatch.setattr("rlwire.adapters.perlert.runs.Host._extra", lambda *arguments: None)
     walks = []
-    server = serving(
-        lambda: walks.append(worlds.Walk(length=40, truncate=True)) or walks[0], totals=False
-    )
+    server = serving(lambda: walks.append(worlds.Walk(length=40, truncate=True)) or walks[0])
     env = remote(server, "Walk", like=walks[0])
     _, info = env.reset()
     assert "extra" not in info
@@ -117,10 +117,7 @@ def test_rewards_without_totals(worlds, serving, remote):
 
 def test_no_reward_is_lost_with_frames_that_are_not_sent(worlds, serving, remote):
     walks = []
-    server = serving(
-        lambda: walks.append(worlds.Walk(length=60)) or walks[0],
-        session_settings=ServerSettings(frames_per_second=5, gather=0.01),
-    )
+    server = serving(lambda: walks.append(worlds.Walk(length=60)) or walks[0], frames=5)
     env = remote(server, "Walk", like=walks[0])
     steps = play(env, 2)
     assert len(steps) < 30

@@ -42,10 +42,6 @@ def test_gymnasium(worlds):
 
 def test_names():
     assert simulate(gymnasium.make("CartPole-v1")).name == "CartPole-v1"
-    pole = simulate(
-        gymnasium.make("CartPole-v1"), keys={"agent0": "cart"}, kinds={"cart": "vehicle"}
-    )
-    assert pole.agents == {"cart": "vehicle"}
 
 
 def test_pettingzoo():
@@ -179,31 +175,16 @@ def test_infinity_is_no_action():
             simulation.parse("agent0", text)
 
 
-def test_words_for_actions(worlds):
-    simulation = simulate(worlds.Walk(), action_names=["left", "stay", "right"])
-    assert [simulation.parse("agent0", text) for text in ("left", "right", "1")] == [0, 2, 1]
-    simulation = simulate(worlds.Walk(), action_names={"go": np.int64(2)})
-    assert simulation.parse("agent0", "go") == 2
-    for names in (["a", "b", "c", "d"], {"x": np.int64(9)}, {"a:b": np.int64(1)}):
-        with pytest.raises(EncodeError):
-            simulate(worlds.Walk(), action_names=names)
-
-
 def test_what_is_no_name_for_an_agent(worlds):
     class Odd(worlds.Crowd):
-        def __init__(self):
-            super().__init__(1)
-            self.possible_agents = ["a:b"]
+        def __init__(self, *names):
+            super().__init__()
+            self.possible_agents = [*names]
 
-    with pytest.raises(EncodeError, match=r"keys=\{'a:b'"):
-        simulate(Odd())
-    assert simulate(Odd(), keys={"a:b": "a-b"}).agents == {"a-b": "a-b"}
-    with pytest.raises(ValueError, match="keys: there is no agent 'nobody'"):
-        simulate(Odd(), keys={"nobody": "x"})
-    with pytest.raises(ValueError, match="kinds: there is no agent 'nobody'"):
-        simulate(worlds.Crowd(), kinds={"nobody": "x"})
-    with pytest.raises(EncodeError, match="same key"):
-        simulate(worlds.Crowd(2), keys={"walker_0": "walker_1"})
+    assert simulate(Odd("a:b", "c_1")).agents == {"a_b": "a_b", "c_1": "c"}
+    for names in (("a:b", "a_b"), ("", "a")):
+        with pytest.raises(EncodeError, match="keys"):
+            simulate(Odd(*names))
 
 
 def test_what_is_no_environment(worlds):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-import pytest
-
-from rlwire.adapters.perlert.runs import Clock, Rules
+from rlwire.adapters.perlert.runs import Clock
 
 
 def test_a_clock_calls_in_order_and_sends_once():
@@ -65,9 +63,3 @@ def test_missed_ticks_are_logged_once_in_a_while(caplog):
     asyncio.run(main())
     assert caplog.text.count("3 ticks missed, of city:7 or others") == 1
     assert caplog.text.count("missed") == 1
-
-
-@pytest.mark.parametrize("options", [{"rate": 0.0}, {"rate": float("nan")}, {"abandon_after": 0}])
-def test_rules_that_make_no_sense(options):
-    with pytest.raises(ValueError, match=r"rate|abandon_after"):
-        Rules(**options)

@@ -12,17 +12,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlwire.adapters.perlert import (
-    Client,
-    ClientSettings,
-    PerlertServer,
-    ServerSettings,
-    runs,
-    scalars,
-)
+from rlwire.adapters.perlert import Client, PerlertServer, runs, scalars
 from rlwire.codecs.perlert import text_to_array, text_to_mapping
 from rlwire.errors import DeadlineExceeded, EncodeError, PeerError
 from rlwire.limits import Limits
+from rlwire.sessions.perlert import client as sessions
 
 
 def play(client, action=None):
@@ -99,14 +93,16 @@ def test_another_event_loop(worlds, serving, begin):
     assert len(made) == 1
 
 
-def test_the_last_valid_action_stays(worlds, serving, begin, caplog):
+def test_the_last_valid_action_stays(worlds, serving, begin, caplog, monkeypatch):
     caplog.set_level(logging.DEBUG, "rlwire.adapters.perlert.runs")
     gate = threading.Semaphore(0)
     gate.wait = lambda timeout: gate.acquire(timeout=timeout)
     walk = worlds.Walk(length=9, gate=gate)
     server = serving(walk, threads=1)
     # Nothing is said twice: an action that is counted is the one that was chosen last.
-    client = begin(server, "Walk", session_settings=ClientSettings(repeat=1e9, silence=1e9))
+    monkeypatch.setattr(sessions, "REPEAT", 1e9)
+    monkeypatch.setattr(sessions, "SILENCE", 1e9)
+    client = begin(server, "Walk")
     client.wait_start(5)
     client.frame(5)
     for number, text in enumerate(("2", "77", "right", "2", "99", ""), 1):
@@ -227,8 +223,9 @@ def test_a_client_that_dies(worlds, serving, begin):
     assert not server.statistics()["rollout"]["failures"]
 
 
-def test_a_run_whose_clients_are_all_gone(worlds, serving, begin):
-    server = serving(lambda: worlds.Walk(length=10**9), abandon_after=0.1, rate=50)
+def test_a_run_whose_clients_are_all_gone(worlds, serving, begin, monkeypatch):
+    monkeypatch.setattr(runs, "ABANDON", 0.1)
+    server = serving(lambda: worlds.Walk(length=10**9), rate=50)
     client = begin(server, "Walk")
     client.wait_start(5)
     client.frame(5)
@@ -361,10 +358,7 @@ def test_workers_keep_slow_environments_apart(worlds, serving, begin):
 
 
 def test_frames_are_limited_and_no_reward_is_lost(worlds, serving, begin):
-    server = serving(
-        lambda: worlds.Walk(length=60),
-        session_settings=ServerSettings(frames_per_second=5, gather=0.01),
-    )
+    server = serving(lambda: worlds.Walk(length=60), frames=5)
     frames = play(begin(server, "Walk"), 2)
     assert len(frames) < 30
     assert frames[-1].step == 60
@@ -393,8 +387,6 @@ def test_what_extra_has(worlds, serving, begin):
         "mood:bad,count:1,total:-1",
         "mood:bad,count:2,total:-3,truncated:true",
     ]
-    server = serving(lambda: worlds.Walk(length=2), totals=False)
-    assert {frame.extra for frame in play(begin(server, "Walk"))} == {None}
 
 
 class TestCiphers:
@@ -507,9 +499,8 @@ def test_strangers_do_not_play(worlds, serving, begin):
         ({"rate": 0}, ValueError, "rate"),
         ({"players": 2}, ValueError, "players"),
         ({"threads": -1}, ValueError, "threads"),
-        ({"abandon_after": 0}, ValueError, "abandon_after"),
+        ({"frames": 0}, ValueError, "frames"),
         ({"name": "a:b"}, EncodeError, "a:b"),
-        ({"kinds": {"agent0": "a,b"}}, EncodeError, "a,b"),
         ({"address": "unix:/tmp/x"}, ValueError, "UDP"),
         ({"address": "nowhere"}, ValueError, "not an address"),
         ({"auth": b"short"}, ValueError, "32 bytes"),
@@ -537,5 +528,5 @@ def test_large_observations_with_a_larger_limit(worlds, serving, begin):
 
     limits = Limits(datagram=65507)
     server = serving(lambda: Image(length=2), limits=limits)
-    frames = play(begin(server, "Image", limits=limits, session_settings=ClientSettings()))
+    frames = play(begin(server, "Image", limits=limits))
     assert text_to_array(frames[-1].observation, np.uint8, shape=(84, 84)).mean() == 2

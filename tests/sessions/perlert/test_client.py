@@ -12,17 +12,19 @@ from rlwire.codecs.perlert import AgentSlot
 from rlwire.errors import EncodeError, LimitExceeded, LocalProtocolError
 from rlwire.limits import Limits
 from rlwire.sessions.perlert.client import (
-    TRANSITIONS,
     ClientSession,
-    ClientSettings,
     Finished,
     Frame,
     GaveUp,
-    LobbyChanged,
     Message,
+    Started,
+)
+from rlwire.sessions.perlert.registration import (
+    TRANSITIONS,
+    UNCONFIRMED,
+    LobbyChanged,
     RegisteredAs,
     SlotTaken,
-    Started,
     State,
 )
 from rlwire.transports.interface import DatagramSession
@@ -290,13 +292,14 @@ def test_a_lobby_request_is_answered_whatever_else_is_asked() -> None:
 
 
 def test_a_registration_is_repeated_with_a_lobby_request_beside_it() -> None:
-    player = Player(settings=ClientSettings(timeout=5.0))
+    player = Player()
     player.session.register("a", "ann", 0.0)
     seen = player.waits(100.0)
-    assert texts(seen, "register") == [0.0, 0.25, 0.75, 1.75, 2.75, 3.75, 4.75]
-    assert texts(seen, "lobby") == [0.25, 0.75, 1.75, 2.75, 3.75, 4.75]
+    times = [0.25, 0.75, *(second + 0.75 for second in range(1, 30))]
+    assert texts(seen, "register") == [0.0, *times]
+    assert texts(seen, "lobby") == times
     [(when, event)] = events(seen)
-    assert when == 5.0
+    assert when == 30.0
     assert event.what == "register"
     assert "nothing from" in event.reason
     assert player.state is State.IDLE
@@ -347,7 +350,7 @@ def test_a_slot_under_our_tag_that_is_never_confirmed_is_anothers() -> None:
         seen = player.hears(HELD) + player.hears(HELD)  # a copy is not a second sighting
         sightings += 1
     assert seen == [SlotTaken("a", "ann")]
-    assert sightings == ClientSettings().unconfirmed
+    assert sightings == UNCONFIRMED
     assert player.state is State.IDLE
     assert player.session.next_deadline() is None
 
