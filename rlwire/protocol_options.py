@@ -237,8 +237,8 @@ PERLERT: Final = (
     ),
     Option(
         "auth_file",
-        "encipher and authenticate all datagrams with the key in this file, 64 hexadecimal "
-        "digits or 32 bytes, which agents need as well",
+        "encipher and authenticate all datagrams with the key in this file, 32 bytes in "
+        "hexadecimal, which agents need as well",
         _key_file,
         "FILE",
         "auth",

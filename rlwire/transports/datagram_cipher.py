@@ -18,14 +18,14 @@ tells when the datagram was sent, give or take the clocks. A receiver
 
 1. drops what is shorter than 41 bytes (``short``) or has another version (``version``);
 2. drops the first datagram of a sender id that it does not know, unless its counter lies within
-   `clock_skew` seconds of its own clock (``stale``);
+   `CLOCK_SKEW` seconds of its own clock (``stale``);
 3. drops what was not enciphered with this key by the other role (``key``): another secret, a
    changed byte, our own datagrams sent back to us;
-4. drops counters that it has seen, or that are older than the `window` newest of the sender, or
-   than `clock_skew` when the sender became known (``replay``). Nothing is remembered of a datagram
+4. drops counters that it has seen, or that are older than the `WINDOW` newest of the sender, or
+   than `CLOCK_SKEW` when the sender became known (``replay``). Nothing is remembered of a datagram
    that did not pass step 3.
 
-The senders remembered are at most `senders`. One that was not heard for longest is forgotten for
+The senders remembered are at most `SENDERS`. One that was not heard for longest is forgotten for
 a new one, but only once all its datagrams are too old for step 2: nothing that was recorded before
 can be brought back then. Until then the new one is dropped (``full``). Only whoever has the secret
 can fill the table.
@@ -37,10 +37,10 @@ taken twice. What it does not:
 - No forward secrecy: with the secret, all that was recorded before can be read.
 - Addresses, sizes and times are open. Somebody in between can drop, delay or reorder datagrams,
   and deliver one from another address than it was sent from, if the original does not arrive.
-- A receiver that starts anew knows no counters: what was recorded in the last `clock_skew` seconds
+- A receiver that starts anew knows no counters: what was recorded in the last `CLOCK_SKEW` seconds
   it may take once more; so it may, for senders it has forgotten, if its clock is set back. Two
   ciphers do not share what they have seen, so give all ports of a server the same one.
-- Clocks that differ by more than `clock_skew` keep the ends apart (``stale``).
+- Clocks that differ by more than `CLOCK_SKEW` keep the ends apart (``stale``).
 """
 
 from __future__ import annotations
@@ -56,18 +56,16 @@ from array import array
 from bisect import bisect_left
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from rlwire.errors import optional
 from rlwire.transports.interface import Buffer
 
-__all__ = ["OVERHEAD", "DatagramCipher", "load_key", "new_key", "save_key"]
-
 logger = logging.getLogger(__name__)
 
 Role: TypeAlias = Literal["client", "server"]
-_Path: TypeAlias = "str | os.PathLike[str]"
 _Crypt: TypeAlias = Callable[[bytes, Buffer, Buffer], bytes]  # nonce, data, associated data
 
 _VERSION = 1
@@ -93,47 +91,30 @@ class DatagramCipher:
     Args:
         key: the shared secret, 32 bytes; see `new_key` and `load_key`.
         role: which end this is. What both ends send is enciphered with different keys.
-        clock_skew: seconds that the two ends' clocks may differ. 60: unsynchronised machines
-            are seldom further apart, and a recorded datagram soon goes stale.
-        window: how many of the newest datagrams of a sender may arrive in any order. 1,024:
-            seconds of traffic, at up to 10 KiB a sender.
-        senders: how many to remember.
         clock: the Unix time in seconds.
 
     Attributes:
         role: as given.
-        dropped: how many datagrams were dropped, by reason; see the module's text.
-
-    Raises:
-        ValueError: the key has another length, or the role is neither.
-        MissingExtra: the package cryptography is not installed.
+        dropped: how many datagrams were dropped, by reason.
     """
 
-    def __init__(
-        self,
-        key: bytes,
-        role: Role,
-        *,
-        clock_skew: float = 60.0,
-        window: int = 1024,
-        senders: int = 4096,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    # Unsynchronised machines are seldom further apart, and a recorded datagram soon goes stale.
+    CLOCK_SKEW: ClassVar[float] = 60.0
+    # Seconds of traffic, at up to 10 KiB a sender.
+    WINDOW: ClassVar[int] = 1024
+    SENDERS: ClassVar[int] = 4096
+
+    def __init__(self, key: bytes, role: Role, *, clock: Callable[[], float] = time.time) -> None:
         if not isinstance(key, bytes) or len(key) != _KEY:
             got = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
             raise ValueError(f"the key must be {_KEY} bytes, not {got}; see new_key and load_key")
         if role not in ("client", "server"):
             raise ValueError(f"role must be 'client' or 'server', not {role!r}")
-        if not clock_skew > 0 or window < 1 or senders < 1:
-            raise ValueError("clock_skew, window and senders must be positive")
         self.role: Role = role
         self._other: Role = "client" if role == "server" else "server"
         self.dropped: Counter[str] = Counter()
-        self._settings = {"clock_skew": clock_skew, "window": window, "senders": senders}
         self._key = key
-        self._skew = round(clock_skew * _UNIT)
-        self._window = window
-        self._capacity = senders
+        self._skew = round(self.CLOCK_SKEW * _UNIT)
         self._clock = clock
         self._aead, self._derive, self._invalid = _primitives()
         self._known: OrderedDict[bytes, _Sender] = OrderedDict()
@@ -145,12 +126,7 @@ class DatagramCipher:
         return f"<DatagramCipher {self.role} {self._head[1:5].hex()}>"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _rebuild, (self._key, self.role, self._settings, self._clock)
-
-    @property
-    def overhead(self) -> int:
-        """Bytes that a datagram is longer than its message."""
-        return OVERHEAD
+        return partial(type(self), clock=self._clock), (self._key, self.role)
 
     def seal(self, data: Buffer) -> bytes:
         """Return the datagram that carries `data`."""
@@ -164,21 +140,16 @@ class DatagramCipher:
         head += stamp
         return head + encrypt(b"\0\0\0\0" + stamp, data, head)
 
-    def open(self, data: Buffer, now: float | None = None) -> bytes | None:
-        """Return what a datagram carries, None if it is dropped; `dropped` then counts it.
-
-        Args:
-            data: the datagram.
-            now: the Unix time; by default the clock's.
-        """
+    def open(self, data: Buffer) -> bytes | None:
+        """Return what a datagram carries, None if it is dropped; `dropped` then counts it."""
         with self._lock:
-            message = self._open(data, self._clock() if now is None else now)
+            message = self._open(data)
             if isinstance(message, bytes):
                 return message
             self.dropped[message] += 1
             return None
 
-    def _open(self, data: Buffer, now: float) -> bytes | str:
+    def _open(self, data: Buffer) -> bytes | str:
         """Return the message, or the reason why there is none."""
         if len(data) < OVERHEAD:
             return "short"
@@ -187,7 +158,7 @@ class DatagramCipher:
         name = bytes(data[1:17])
         stamp = bytes(data[17:_HEADER])
         count = int.from_bytes(stamp, "little")
-        present = int(now * _UNIT)
+        present = int(self._clock() * _UNIT)
         known = self._known.get(name)
         if known is None:
             if abs(count - present) > self._skew:
@@ -204,11 +175,11 @@ class DatagramCipher:
             return "key"
         if known is not None:
             self._known.move_to_end(name)
-        elif len(self._known) < self._capacity or self._forget_one(present):
+        elif len(self._known) < self.SENDERS or self._forget_one(present):
             self._known[name] = sender
         else:
             return "full"
-        sender.accept(count, self._window)
+        sender.accept(count, self.WINDOW)
         return message
 
     def _begin(self) -> None:
@@ -280,10 +251,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def _rebuild(key: bytes, role: Role, settings: dict[str, Any], clock: Any) -> DatagramCipher:
-    return DatagramCipher(key, role, clock=clock, **settings)
-
-
 def _primitives() -> tuple[Any, Callable[[bytes, bytes, bytes], bytes], type[Exception]]:
     with optional("cryptography", "crypto"):
         from cryptography.exceptions import InvalidTag
@@ -302,40 +269,17 @@ def new_key() -> bytes:
     return secrets.token_bytes(_KEY)
 
 
-def save_key(key: bytes, path: _Path) -> None:
-    """Write a key to a new file, in hexadecimal digits, that only its owner may read.
-
-    Raises:
-        FileExistsError: there is such a file; keys are not overwritten.
-    """
-    if len(key) != _KEY:
-        raise ValueError(f"the key must be {_KEY} bytes, not {len(key)}")
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(file, "w", encoding="ascii") as text:
-        text.write(key.hex() + "\n")
-
-
-def load_key(path: _Path) -> bytes:
-    """Return the key in a file: 64 hexadecimal digits with white space around, or 32 bytes.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it holds no key.
-    """
+def load_key(path: str | os.PathLike[str]) -> bytes:
+    """Return the key in a file: 32 bytes in hexadecimal, with or without a line's end."""
     with open(path, "rb") as file:
         data = file.read(1024)
         mode = os.fstat(file.fileno()).st_mode
     if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
         logger.warning("%s: others than its owner may use this key: chmod 600", os.fspath(path))
-    if len(data) == _KEY:
-        return data
     try:
         key = bytes.fromhex(data.decode("ascii"))
     except ValueError:
         key = b""
     if len(key) != _KEY:
-        raise ValueError(
-            f"{os.fspath(path)!r} holds no key: {2 * _KEY} hexadecimal digits or {_KEY} bytes "
-            f"are expected"
-        )
+        raise ValueError(f"{os.fspath(path)!r} holds no key of {_KEY} bytes in hexadecimal")
     return key

@@ -29,7 +29,7 @@ from typing import Any, Literal, TypeAlias
 from rlwire.errors import LimitExceeded
 from rlwire.transports import udp_linux
 from rlwire.transports.address import Address, AddressLike, parse
-from rlwire.transports.datagram_cipher import DatagramCipher
+from rlwire.transports.datagram_cipher import OVERHEAD, DatagramCipher
 from rlwire.transports.interface import Buffer, DatagramSession, Peer
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.sockets import local_address, warn_if_exposed
@@ -137,7 +137,7 @@ class DatagramSocket:
     ) -> None:
         if cipher is not None and cipher.role != role:
             raise ValueError(f"a {role}'s socket needs a cipher of role {role!r}")
-        overhead = 0 if cipher is None else cipher.overhead
+        overhead = 0 if cipher is None else OVERHEAD
         if not 1 <= limit <= LONGEST - overhead:
             raise ValueError(
                 f"limit must be between 1 and {LONGEST - overhead}, what a datagram can have"

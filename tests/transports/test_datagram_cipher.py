@@ -21,7 +21,6 @@ from rlwire.transports.datagram_cipher import (
     DatagramCipher,
     load_key,
     new_key,
-    save_key,
 )
 
 aead = pytest.importorskip("cryptography.hazmat.primitives.ciphers.aead")
@@ -39,9 +38,9 @@ class Clock:
         return self.now
 
 
-def pair(**options: Any) -> tuple[DatagramCipher, DatagramCipher]:
-    options.setdefault("clock", lambda: NOW)
-    return DatagramCipher(KEY, "client", **options), DatagramCipher(KEY, "server", **options)
+def pair(clock: Any = lambda: NOW, **sizes: int) -> tuple[DatagramCipher, DatagramCipher]:
+    kind = type("Sized", (DatagramCipher,), sizes)
+    return kind(KEY, "client", clock=clock), kind(KEY, "server", clock=clock)
 
 
 def by_hand(key: bytes, name: bytes, role: str, count: int, message: bytes) -> bytes:
@@ -79,7 +78,7 @@ def test_what_is_sealed_is_what_the_text_says() -> None:
         name, count = sealed[1:17], int.from_bytes(sealed[17:25], "little")
         assert count == int(NOW * UNIT)
         assert sealed == by_hand(KEY, name, cipher.role, count, b"city:7;action=walk")
-    assert client.overhead == OVERHEAD == 41
+    assert OVERHEAD == 41
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
@@ -110,9 +109,6 @@ def test_a_key_is_32_bytes(key: Any) -> None:
 def test_arguments_make_sense() -> None:
     with pytest.raises(ValueError, match="role"):
         DatagramCipher(KEY, "Client")
-    for wrong in ({"clock_skew": 0}, {"window": 0}, {"senders": 0}):
-        with pytest.raises(ValueError, match="positive"):
-            DatagramCipher(KEY, "client", **wrong)
 
 
 def test_repr_does_not_tell_the_key() -> None:
@@ -187,20 +183,11 @@ def test_random_bytes() -> None:
 
 
 class TestReplay:
-    def test_in_order(self) -> None:
-        client, server = pair()
-        for number in range(3000):
-            data = b"%d" % number
-            sealed = client.seal(data)
-            assert server.open(sealed) == data
-            assert server.open(sealed) is None
-        assert server.dropped == {"replay": 3000}
-
     @pytest.mark.parametrize("step", [0.0, 1e-4, 1 / 30])
     def test_reordered_within_the_window(self, step: float) -> None:
         """Counters are dense, sparse or at 30 a second: the window counts datagrams."""
         clock = Clock()
-        client, server = pair(clock=clock, window=64)
+        client, server = pair(clock=clock, WINDOW=64)
         draw = random.Random(4)
         for _ in range(30):
             sealed = []
@@ -213,7 +200,7 @@ class TestReplay:
         assert server.dropped == {"replay": 30 * 64}
 
     def test_far_behind(self) -> None:
-        client, server = pair(window=64)
+        client, server = pair(WINDOW=64)
         assert server.open(client.seal(b"the first")) == b"the first"
         late = [client.seal(b"%d" % n) for n in range(3)]
         assert [server.open(client.seal(b"x")) for _ in range(62)] == [b"x"] * 62
@@ -226,7 +213,7 @@ class TestReplay:
     def test_the_window_against_a_plain_model(self) -> None:
         window = 8
         clock = Clock()
-        client, server = pair(clock=clock, window=window)
+        client, server = pair(clock=clock, WINDOW=window)
         draw = random.Random(5)
         sealed: list[bytes] = []
         taken: list[int] = []
@@ -247,7 +234,7 @@ class TestReplay:
         assert server.dropped["replay"] > 1000
 
     def test_what_is_kept_of_a_sender_is_bounded(self) -> None:
-        client, server = pair(window=1024)
+        client, server = pair()
         for _ in range(5000):
             server.open(client.seal(b""))
         (sender,) = server._known.values()
@@ -280,12 +267,6 @@ class TestFreshness:
         assert server.open(late) == b"late"  # an hour under way, and never seen
         clock.now -= 7200
         assert server.open(client.seal(b"y")) == b"y"
-
-    def test_now_may_be_given(self) -> None:
-        client, server = pair()
-        sealed = client.seal(b"x")
-        assert server.open(sealed, NOW + 61) is None
-        assert server.open(sealed, NOW + 59) == b"x"
 
     def test_a_receiver_that_starts_anew(self) -> None:
         clock = Clock()
@@ -323,7 +304,7 @@ class TestFreshness:
 class TestManySenders:
     def test_the_longest_silent_is_forgotten_once_it_is_stale(self) -> None:
         clock = Clock()
-        _, server = pair(clock=clock, senders=3)
+        _, server = pair(clock=clock, SENDERS=3)
         clients = [DatagramCipher(KEY, "client", clock=clock) for _ in range(5)]
         recorded = [client.seal(b"recorded") for client in clients[:3]]
         for sealed in recorded:
@@ -348,7 +329,7 @@ class TestManySenders:
 
     def test_one_with_a_clock_far_ahead_is_not_in_the_way(self) -> None:
         clock = Clock()
-        _, server = pair(clock=clock, senders=2)
+        _, server = pair(clock=clock, SENDERS=2)
         ahead = Clock()
         odd, one, two = (DatagramCipher(KEY, "client", clock=c) for c in (ahead, clock, clock))
         server.open(odd.seal(b"x"))
@@ -361,7 +342,7 @@ class TestManySenders:
 
     def test_who_speaks_is_not_forgotten(self) -> None:
         clock = Clock()
-        _, server = pair(clock=clock, senders=40)
+        _, server = pair(clock=clock, SENDERS=40)
         clients = [DatagramCipher(KEY, "client", clock=clock) for _ in range(41)]
         for client in clients[:40]:
             server.open(client.seal(b"x"))
@@ -374,7 +355,7 @@ class TestManySenders:
         assert clients[39].seal(b"x")[1:17] not in server._known
 
     def test_forgeries_take_no_room(self) -> None:
-        client, server = pair(senders=1)
+        client, server = pair(SENDERS=1)
         for _ in range(100):
             fake = bytearray(client.seal(b"x"))
             fake[1:17] = os.urandom(16)
@@ -388,12 +369,11 @@ def sender_id(cipher: DatagramCipher) -> bytes:
 
 
 def test_copies_have_an_id_of_their_own() -> None:
-    client = DatagramCipher(KEY, "client", clock_skew=5.0, window=7, senders=9)
+    client = DatagramCipher(KEY, "client")
     made = [copy.copy(client), copy.deepcopy(client), pickle.loads(pickle.dumps(client))]
     assert len({sender_id(cipher) for cipher in [client, *made]}) == 4
     for cipher in made:
         assert cipher.role == "client"
-        assert cipher._settings == client._settings
         assert DatagramCipher(KEY, "server").open(cipher.seal(b"x")) == b"x"
 
 
@@ -444,26 +424,17 @@ def test_threads_share_a_cipher() -> None:
 
 
 class TestKeys:
-    def test_written_and_read(self, tmp_path: Path) -> None:
-        key = new_key()
-        assert len(key) == 32
-        assert key != new_key()
-        save_key(key, tmp_path / "key")
-        assert load_key(tmp_path / "key") == key
-        assert (tmp_path / "key").read_text() == key.hex() + "\n"
-        with pytest.raises(FileExistsError):
-            save_key(new_key(), tmp_path / "key")
-        assert load_key(str(tmp_path / "key")) == key
-        with pytest.raises(ValueError, match="32 bytes"):
-            save_key(b"short", tmp_path / "other")
-        assert not (tmp_path / "other").exists()
+    @pytest.mark.parametrize("text", [KEY.hex(), f"{KEY.hex().upper()}\r\n"])
+    def test_a_file_has_it_in_hexadecimal(self, tmp_path: Path, text: str) -> None:
+        (tmp_path / "key").write_text(text)
+        assert load_key(tmp_path / "key") == load_key(str(tmp_path / "key")) == KEY
 
     @pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX's")
     def test_others_must_not_read_it(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        save_key(KEY, tmp_path / "key")
-        assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+        (tmp_path / "key").write_text(KEY.hex())
+        (tmp_path / "key").chmod(0o600)
         assert load_key(tmp_path / "key") == KEY
         assert not caplog.records
         (tmp_path / "key").chmod(0o640)
@@ -471,15 +442,7 @@ class TestKeys:
         assert "others than its owner may use this key" in caplog.text
 
     @pytest.mark.parametrize(
-        "data", [KEY, KEY.hex().encode(), KEY.hex(" ").upper().encode() + b"\r\n", bytes(32)]
-    )
-    def test_forms(self, tmp_path: Path, data: bytes) -> None:
-        (tmp_path / "key").write_bytes(data)
-        (tmp_path / "key").chmod(0o600)
-        assert load_key(tmp_path / "key") == (data if len(data) == 32 else KEY)
-
-    @pytest.mark.parametrize(
-        "data", [b"", bytes(31), bytes(33), b"0" * 63, b"0" * 66, b"g" * 64, b"\xff" * 64]
+        "data", [b"", KEY, bytes(31), b"0" * 63, b"0" * 66, b"g" * 64, b"\xff" * 64]
     )
     def test_no_key(self, tmp_path: Path, data: bytes) -> None:
         (tmp_path / "key").write_bytes(data)
