@@ -83,7 +83,7 @@ MODULES = [
     "rlwire.transports.shm_calls",
     "rlwire.transports.socket_calls",
     "rlwire.transports.timerfd",
-    *([] if sys.platform == "win32" else ["rlwire.transports.udp_calls"]),
+    "rlwire.transports.udp_calls",
 ]
 
 # Python modules that are compiled as they stand, because every step passes through them. What is

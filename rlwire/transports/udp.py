@@ -1,7 +1,6 @@
 """Blocking UDP: a `DatagramConnection` drives a client's session in the thread that waits.
 
-The event loop's counterpart, which servers use, is in `rlwire.transports.udp_asyncio`; addresses
-and errors are explained in `rlwire.transports.udp_sockets`. A client::
+::
 
     make_session = lambda server: ClientSession("city", 7, server)
     with udp.connect("127.0.0.1:32322", make_session) as connection:
@@ -26,30 +25,18 @@ from rlwire.transports.interface import DatagramSession, Peer
 from rlwire.transports.ownership import Owned
 from rlwire.transports.udp_sockets import DatagramDriver, DatagramSocket, dial
 
-__all__ = ["DatagramConnection", "connect"]
-
 _NEVER = float("inf")
 
 # Polls round to milliseconds; a session that asks for less must not keep the core busy.
 _SHORTEST_SLEEP = 0.001
-
-# In milliseconds. Windows does not interrupt a wait for sockets when Ctrl-C is pressed.
-_LONGEST_SELECT = 500.0
 
 
 class DatagramConnection(DatagramDriver, Owned):
     """Drives a client's session over a socket, in the thread that waits.
 
     It belongs to the thread that first waits or flushes. `close` may be called from any thread.
-    Ctrl-C interrupts a wait, and one may wait again.
-
-    Args:
-        session: a new session.
-        sock: from `dial`; closed with the connection.
-
-    Attributes:
-        session, sock: as given. The session's own methods may be called between two waits; what
-            they want to send goes out with the next `wait` or `flush`.
+    Ctrl-C interrupts a wait, and one may wait again. The session's own methods may be called
+    between two waits; what they want to send goes out with the next `wait` or `flush`.
     """
 
     def __init__(self, session: DatagramSession, sock: DatagramSocket) -> None:
@@ -60,12 +47,10 @@ class DatagramConnection(DatagramDriver, Owned):
         self._wake, self._waker = socket.socketpair()
         # Waits at most so many milliseconds until the socket has something or another thread
         # closes; empty if neither.
-        self._poll: Callable[[float | None], list[Any]] = self._select
-        if hasattr(select, "poll"):  # not on Windows
-            poll = select.poll()
-            for ours in (sock.raw, self._wake):
-                poll.register(ours, select.POLLIN)
-            self._poll = poll.poll
+        poll = select.poll()
+        for ours in (sock.raw, self._wake):
+            poll.register(ours, select.POLLIN)
+        self._poll: Callable[[float | None], list[Any]] = poll.poll
 
     def __enter__(self) -> DatagramConnection:
         return self
@@ -88,12 +73,6 @@ class DatagramConnection(DatagramDriver, Owned):
 
         Returns:
             The events, empty if the time ran out before there were any.
-
-        Raises:
-            ConnectionClosed: there is nothing to wait for: it was closed, or the session is over
-                and its last events were returned before.
-            LimitExceeded: the session gave a datagram over the socket's limit.
-            LocalProtocolError: it is another thread's.
         """
         if self._closed or self._owner != get_ident():
             self._check()
@@ -142,7 +121,7 @@ class DatagramConnection(DatagramDriver, Owned):
                 return events
 
     def flush(self) -> None:
-        """Send what the session has to send, without waiting; errors as for `wait`."""
+        """Send what the session has to send, without waiting."""
         if self._closed or self._owner != get_ident():
             self._check()
         if datagrams := self.session.datagrams():
@@ -175,21 +154,13 @@ class DatagramConnection(DatagramDriver, Owned):
             self._free()
             raise ConnectionClosed(f"{self.peer}: closed on this side")
 
-    def _select(self, milliseconds: float | None) -> list[Any]:
-        if milliseconds is None or milliseconds > _LONGEST_SELECT:
-            milliseconds = _LONGEST_SELECT
-        return select.select([self.sock.raw, self._wake], [], [], milliseconds / 1000)[0]
-
 
 def connect(
     address: AddressLike, make_session: Callable[[Peer], DatagramSession], **options: Any
 ) -> DatagramConnection:
-    """Return a connection with a socket of its own. Nothing is sent before the session says so.
+    """Return a connection with a socket from `dial`; nothing is sent before the session says so.
 
-    Args:
-        address: the server's.
-        make_session: called with the server's address as the socket module writes it.
-        options: as for `dial`; errors too.
+    `make_session` is called with the server's address as the socket module writes it.
     """
     sock = dial(address, **options)
     try:

@@ -3,18 +3,14 @@
 A server has an endpoint a port; all run on one event loop::
 
     endpoint = await udp_asyncio.serve("127.0.0.1:32322", session, on_events=react)
-
-A client's `connect` and `wait` are those of `rlwire.transports.udp`, with ``await``. Addresses and
-errors are explained in `rlwire.transports.udp_sockets`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from threading import get_ident
 from time import monotonic
 from typing import Any
@@ -25,13 +21,12 @@ from rlwire.transports.interface import DatagramSession, Peer
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.udp_sockets import DatagramDriver, DatagramSocket, bind, dial
 
-__all__ = ["DatagramEndpoint", "connect", "serve"]
-
 logger = logging.getLogger(__name__)
 
 # Event loops keep time to a millisecond; uvloop rounds down, and would wake us early and often.
 _SHORTEST_DELAY = 0.001
 
+_BATCH = 64  # datagrams received before the loop goes on
 _MOST_EVENTS = 65_536
 _TAKEN_ALONE = 7
 
@@ -40,24 +35,13 @@ class DatagramEndpoint(DatagramDriver):
     """Drives a session over a socket, on the running event loop; made by `serve` and `connect`.
 
     Datagrams are received straight from the socket when the loop says that there are some, at
-    most `batch` before other sockets and timers have their turn; one timer follows the session's
-    deadline. Sending never waits: what the system has no room for is dropped and counted.
+    most 64 before other sockets and timers have their turn; one timer follows the session's
+    deadline. Sending never waits: what the system has no room for is dropped and counted. Call
+    `flush` after calling the session's methods.
 
-    What a session or `on_events` raises is logged (each text once in 10 seconds), counted in
-    `failures` and ends nothing.
-    Where the loop cannot watch sockets (Windows' default loop), asyncio's own transport receives.
-
-    Args:
-        session: the session.
-        sock: from `bind` or `dial`; closed with the endpoint.
-        on_events: called with each list of events, never empty, between receiving and sending.
-            Without it they are kept for `wait`, the newest 65,536.
-        batch: how many datagrams to receive before the loop goes on.
-
-    Attributes:
-        session, sock: as given. Call `flush` after calling the session's methods.
-        failures: how many times the session or `on_events` raised.
-        lost_events: how many events nobody waited for in time.
+    `on_events` is called with each list of events, never empty, between receiving and sending.
+    Without it they are kept for `wait`, the newest 65,536. What it or a session raises is logged
+    (each text once in 10 seconds), counted in `failures` and ends nothing.
     """
 
     def __init__(
@@ -66,19 +50,14 @@ class DatagramEndpoint(DatagramDriver):
         sock: DatagramSocket,
         *,
         on_events: Callable[[list[Any]], object] | None = None,
-        batch: int = 64,
     ) -> None:
-        if batch < 1:
-            raise ValueError(f"batch must be at least 1, not {batch}")
         super().__init__(session, sock)
         self.failures = self.lost_events = 0
-        self._batch = batch
         self._alone = 0  # how many datagrams are still taken one at a time
         self._on_events = on_events or self._keep
         self._events: deque[Any] = deque(maxlen=_MOST_EVENTS)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-        self._transport: asyncio.DatagramTransport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._waiter: asyncio.Future[None] | None = None
@@ -91,13 +70,6 @@ class DatagramEndpoint(DatagramDriver):
 
     async def __aexit__(self, *error: object) -> None:
         self.close()
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        """Yield the events one by one, to the session's end."""
-        with contextlib.suppress(ConnectionClosed):
-            while True:
-                for event in await self.wait():
-                    yield event
 
     @property
     def closed(self) -> bool:
@@ -115,23 +87,15 @@ class DatagramEndpoint(DatagramDriver):
             raise RuntimeError("an endpoint starts once; make a new one")
         self._loop = loop = asyncio.get_running_loop()
         self._thread = get_ident()
-        try:
-            loop.add_reader(self.sock.raw, self._readable)
-            if isinstance(loop, asyncio.SelectorEventLoop):
-                self.sock.hear_refusals()
-        except NotImplementedError:
-            made = await loop.create_datagram_endpoint(lambda: _Receiver(self), sock=self.sock.raw)
-            self._transport = made[0]
+        loop.add_reader(self.sock.raw, self._readable)
+        if isinstance(loop, asyncio.SelectorEventLoop):
+            self.sock.hear_refusals()
         self.flush()
         logger.debug("%s: open for datagrams", self.address)
         return self
 
     def flush(self) -> None:
-        """Send what the session has to send, and look at its deadline anew.
-
-        Raises:
-            LocalProtocolError: this is not the loop's thread.
-        """
+        """Send what the session has to send, and look at its deadline anew."""
         if get_ident() != self._thread:
             raise LocalProtocolError(
                 f"{self.address}: an endpoint belongs to its event loop's thread, once it has "
@@ -162,11 +126,6 @@ class DatagramEndpoint(DatagramDriver):
 
         As `rlwire.transports.udp.DatagramConnection.wait`, but that no wait is needed for what the
         session does in time.
-
-        Raises:
-            ConnectionClosed: there is nothing to wait for: it was closed, or the session is over
-                and its last events were returned before.
-            LocalProtocolError: another task waits already.
         """
         refused = self.sock.refusals
         self.flush()
@@ -197,11 +156,8 @@ class DatagramEndpoint(DatagramDriver):
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._transport is not None:
-            self._transport.abort()
-        elif self._loop is not None:
-            with contextlib.suppress(NotImplementedError):
-                self._loop.remove_reader(self.sock.raw)
+        if self._loop is not None:
+            self._loop.remove_reader(self.sock.raw)
         self.sock.close()
         self._wake_waiter()
 
@@ -213,7 +169,7 @@ class DatagramEndpoint(DatagramDriver):
                 self._alone -= 1
                 datagrams = self.sock.receive_batch(1)
             else:
-                datagrams = self.sock.receive_batch(self._batch)
+                datagrams = self.sock.receive_batch(_BATCH)
                 if len(datagrams) <= 1:
                     self._alone = _TAKEN_ALONE
         except OSError as error:
@@ -279,42 +235,15 @@ class DatagramEndpoint(DatagramDriver):
         self._log.exception(f"%s: {what} failed", self.address)
 
 
-class _Receiver(asyncio.DatagramProtocol):
-    """Receives for an endpoint whose loop cannot watch sockets."""
-
-    def __init__(self, endpoint: DatagramEndpoint) -> None:
-        self._endpoint = endpoint
-
-    def datagram_received(self, data: bytes, addr: Any) -> None:
-        if self._endpoint.closed:
-            return
-        datagram = self._endpoint.sock.receive_one(data, addr)
-        if datagram is not None:
-            self._endpoint._receive([(datagram, addr)])
-
-    def error_received(self, exc: Exception) -> None:
-        self._endpoint.sock.counters.unreachable += 1
-
-
 async def serve(
     address: AddressLike,
     session: DatagramSession,
     *,
     on_events: Callable[[list[Any]], object] | None = None,
-    batch: int = 64,
     **options: Any,
 ) -> DatagramEndpoint:
-    """Bind an address and start an endpoint there.
-
-    Args:
-        address: ``"host:port"``, ``"[ipv6]:port"`` or ``(host, port)``.
-        session: the session of a server's port.
-        on_events: as for `DatagramEndpoint`.
-        batch: as for `DatagramEndpoint`.
-        options: as for `rlwire.transports.udp_sockets.bind`; errors too.
-    """
-    sock = bind(address, **options)
-    return await _start(sock, lambda _: session, on_events=on_events, batch=batch)
+    """Start an endpoint at an address, with a socket from `bind`."""
+    return await _start(bind(address, **options), lambda _: session, on_events=on_events)
 
 
 async def connect(
@@ -324,13 +253,9 @@ async def connect(
     on_events: Callable[[list[Any]], object] | None = None,
     **options: Any,
 ) -> DatagramEndpoint:
-    """Start an endpoint for a client, with a socket of its own.
+    """Start an endpoint for a client, with a socket from `dial`.
 
-    Args:
-        address: the server's.
-        make_session: called with the server's address as the socket module writes it.
-        on_events: as for `DatagramEndpoint`.
-        options: as for `rlwire.transports.udp_sockets.dial`; errors too.
+    `make_session` is called with the server's address as the socket module writes it.
     """
     loop = asyncio.get_running_loop()
     # The name may have to be looked up.

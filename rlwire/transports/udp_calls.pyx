@@ -1,16 +1,13 @@
 """`recvfrom` and `sendto` of a UDP socket that remember what a peer is called.
 
 Python's socket module writes an address as text for each datagram that comes, and reads that text
-for each that goes, which costs more than the system's calls. POSIX only: elsewhere
-`rlwire.transports.udp_sockets` calls Python's sockets.
+for each that goes, which costs more than the system's calls.
 """
 
 from cpython.exc cimport PyErr_SetFromErrno
 
 from socket import AF_INET, AF_INET6, inet_ntop
 from struct import unpack
-
-__all__ = ["DatagramCalls"]
 
 cdef extern from "<sys/socket.h>":
     ctypedef unsigned int socklen_t

@@ -14,8 +14,6 @@ from typing import Any, TypeAlias
 
 from rlwire.transports.interface import Buffer
 
-__all__ = ["AskedAddress", "dropped_by_kernel", "report_refusals", "take_refusals"]
-
 _IP_PKTINFO = 8
 _IP_RECVERR = 11
 _IPV6_RECVERR = 25

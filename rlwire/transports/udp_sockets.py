@@ -9,7 +9,7 @@ table picks, so name the address there if the host has several.
 
 Errors. UDP may lose datagrams, and so does this: what the system has no room for, and what comes
 back as unreachable, is counted (`DatagramCounters`) and never raised. A client whose server is not
-up yet goes on as its session says. Windows reports what is unreachable for any socket, Linux where
+up yet goes on as its session says. Linux reports what is unreachable where
 `DatagramSocket.hear_refusals` was called; elsewhere one does not hear of it.
 """
 
@@ -27,25 +27,12 @@ from time import monotonic
 from typing import Any, Literal, TypeAlias
 
 from rlwire.errors import LimitExceeded
-from rlwire.transports import udp_linux
+from rlwire.transports import udp_calls, udp_linux
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.datagram_cipher import OVERHEAD, DatagramCipher
-from rlwire.transports.interface import Buffer, DatagramSession, Peer
+from rlwire.transports.interface import DatagramSession, Peer
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.sockets import local_address, warn_if_exposed
-
-if sys.platform != "win32":
-    from rlwire.transports import udp_calls
-
-__all__ = [
-    "LONGEST",
-    "SERVER_BUFFER",
-    "DatagramCounters",
-    "DatagramDriver",
-    "DatagramSocket",
-    "bind",
-    "dial",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -67,18 +54,10 @@ _LINUX = sys.platform.startswith("linux")
 _BATCH = 64
 
 
-def _numbers(*names: str) -> frozenset[int]:
-    return frozenset(getattr(errno, name) for name in names if hasattr(errno, name))
-
-
-_NO_ROOM = _numbers("EAGAIN", "EWOULDBLOCK", "ENOBUFS", "ENOMEM", "WSAEWOULDBLOCK", "WSAENOBUFS")
-_TOO_LONG = _numbers("EMSGSIZE", "WSAEMSGSIZE")
-_CLOSED = _numbers("EBADF", "ENOTSOCK", "WSAENOTSOCK")
-_REFUSED = _numbers("ECONNREFUSED", "ECONNRESET", "WSAECONNREFUSED", "WSAECONNRESET")
-_UNREACHABLE = _numbers(
-    "ECONNREFUSED", "ECONNRESET", "EHOSTUNREACH", "ENETUNREACH", "EHOSTDOWN", "ENETDOWN",
-    "WSAECONNREFUSED", "WSAECONNRESET", "WSAENETRESET", "WSAEHOSTUNREACH", "WSAENETUNREACH",
-)  # fmt: skip
+_NO_ROOM = {errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS, errno.ENOMEM}
+_CLOSED = {errno.EBADF, errno.ENOTSOCK}
+_REFUSED = {errno.ECONNREFUSED, errno.ECONNRESET}
+_UNREACHABLE = _REFUSED | {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN}
 
 
 @dataclass(slots=True)
@@ -114,16 +93,6 @@ class DatagramSocket:
             pass the Internet in one piece, and bound what a stranger's datagram may cost.
         cipher: enciphers what is sent, and drops what is not enciphered.
         remote: a client's server.
-
-    Attributes:
-        address: where it is bound.
-        role, limit, cipher, remote: as given.
-        counters: what became of datagrams.
-        refusals: how often a peer's system has said that nobody listens at its port.
-        refusal: the newest report that a peer was not reached, and why.
-
-    Raises:
-        ValueError: the limit is too large, or the cipher is of the other role.
     """
 
     def __init__(
@@ -149,15 +118,16 @@ class DatagramSocket:
         self.remote = remote
         self.address = local_address(sock)
         self.counters = DatagramCounters()
+        # How often a peer's system has said that nobody listens at its port, and the newest report
+        # that a peer was not reached, and why.
+        self.refusals = 0
         self.refusal: tuple[Peer, OSError] | None = None
         self._wire_limit = limit + overhead
         self._log = SeldomLog(logger, lines=1)
         self._hears_refusals = False
-        self.refusals = 0
         sock.setblocking(False)
         self._sock = sock
-        # Windows has Python's only.
-        calls: Any = sock if sys.platform == "win32" else udp_calls.DatagramCalls(sock)
+        calls: Any = udp_calls.DatagramCalls(sock)
         if (
             role == "server"
             and _LINUX
@@ -172,9 +142,6 @@ class DatagramSocket:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    def __repr__(self) -> str:
-        return f"<DatagramSocket {self.role} {self.address}>"
 
     @property
     def raw(self) -> socket.socket:
@@ -220,9 +187,6 @@ class DatagramSocket:
         Args:
             most: how many to ask the system for, which raises an exception within itself where
                 there are fewer. More may be there.
-
-        Raises:
-            OSError: the socket is closed.
         """
         recvfrom, limit = self._recvfrom, self._wire_limit
         found: list[tuple[bytes, Peer]] = []
@@ -246,20 +210,10 @@ class DatagramSocket:
         opened = self.cipher.open
         return [(text, peer) for data, peer in found if (text := opened(data)) is not None]
 
-    def receive_one(self, data: Buffer, peer: Peer) -> bytes | None:
-        """Take a datagram that another has received (an event loop); None if it is dropped."""
-        if len(data) > self._wire_limit:
-            self._too_long(peer)
-            return None
-        self.counters.received += 1
-        return bytes(data) if self.cipher is None else self.cipher.open(data)
-
     def send_batch(self, datagrams: list[tuple[bytes, Peer]]) -> None:
         """Send datagrams, each to its peer, without waiting.
 
-        Raises:
-            LimitExceeded: one is longer than the limit; all others were sent.
-            OSError: the socket is closed.
+        If one is longer than the limit, all others are sent, and then LimitExceeded is raised.
         """
         sendto, limit, cipher = self._sendto, self.limit, self.cipher
         sent = 0
@@ -279,7 +233,7 @@ class DatagramSocket:
             raise refused
 
     def send(self, data: bytes, peer: Peer) -> None:
-        """Send one datagram; errors as for `send_batch`."""
+        """Send one datagram."""
         self.send_batch([(data, peer)])
 
     def _too_long(self, peer: Peer) -> None:
@@ -292,9 +246,7 @@ class DatagramSocket:
     def _receive_failed(self, error: OSError) -> None:
         if error.errno in _CLOSED:
             raise error
-        if error.errno in _TOO_LONG:  # Windows says so instead of cutting it off
-            self.counters.truncated += 1
-        elif self._hears_refusals and self._take_refusals():
+        if self._hears_refusals and self._take_refusals():
             pass  # the call reported them, of whatever kind, and received nothing
         elif error.errno in _UNREACHABLE:
             self._unreached(None, error)
@@ -337,11 +289,7 @@ class DatagramSocket:
 
 
 class DatagramDriver:
-    """What the blocking and the asyncio driver of a session have in common.
-
-    Attributes:
-        session, sock: as given.
-    """
+    """What the blocking and the asyncio driver of a session have in common."""
 
     def __init__(self, session: DatagramSession, sock: DatagramSocket) -> None:
         self.session = session
@@ -368,33 +316,16 @@ class DatagramDriver:
 
 
 def bind(
-    address: AddressLike,
-    *,
-    limit: int = 1200,
-    cipher: DatagramCipher | None = None,
-    receive_buffer: int | None = SERVER_BUFFER,
-    send_buffer: int | None = SERVER_BUFFER,
+    address: AddressLike, *, limit: int = 1200, cipher: DatagramCipher | None = None
 ) -> DatagramSocket:
-    """Return a server's socket. With port 0 the system chooses the port.
+    """Return a server's socket; with port 0 the system chooses the port.
 
-    Args:
-        address: ``"host:port"``, ``"[ipv6]:port"`` or ``(host, port)``.
-        limit: as for `DatagramSocket`.
-        cipher: as for `DatagramSocket`. Without one, others than this machine's own can read the
-            datagrams and forge their senders; a warning says so.
-        receive_buffer: bytes of received datagrams that the system keeps; None for its default.
-        send_buffer: the same for those to be sent.
-
-    Raises:
-        OSError: the address cannot be bound; the text names it.
-        ValueError: the address, the limit or the cipher's role is wrong.
+    Without a cipher, others than this machine's own can read the datagrams and forge their
+    senders; a warning says so.
     """
     where = parse(address)
     family, sockaddr = where.resolve(listen=True, datagram=True)[0]
-    made = _open(
-        family, where, sockaddr, receive_buffer, send_buffer, role="server", limit=limit,
-        cipher=cipher,
-    )  # fmt: skip
+    made = _open(family, where, sockaddr, role="server", limit=limit, cipher=cipher)
     if cipher is None:
         warn_if_exposed(made.address, "a cipher at both ends")
     return made
@@ -406,25 +337,12 @@ def dial(
     local: AddressLike | None = None,
     limit: int = 1200,
     cipher: DatagramCipher | None = None,
-    receive_buffer: int | None = None,
-    send_buffer: int | None = None,
 ) -> DatagramSocket:
     """Return a client's socket, with a port of its own for as long as it is open.
 
     Nothing is sent, and datagrams from elsewhere than `remote` are received too: a server may have
-    several ports, and the session knows them.
-
-    Args:
-        address: the server's; its `remote` is what the session calls it.
-        local: the address to bind; by default the system chooses.
-        limit: as for `bind`.
-        cipher: as for `bind`.
-        receive_buffer: as for `bind`.
-        send_buffer: as for `bind`.
-
-    Raises:
-        OSError: the server's name is not known, or the local address cannot be bound.
-        ValueError: an address, the limit or the cipher's role is wrong.
+    several ports, and the session knows them. `local` is the address to bind; by default the system
+    chooses.
     """
     family, remote = parse(address).resolve(datagram=True)[0]
     if local is not None:
@@ -441,28 +359,23 @@ def dial(
         sockaddr = (where.host, 0)
     while True:
         made = _open(
-            family, where, sockaddr, receive_buffer, send_buffer, role="client", limit=limit,
-            cipher=cipher, remote=remote,
-        )  # fmt: skip
+            family, where, sockaddr, role="client", limit=limit, cipher=cipher, remote=remote
+        )
         if local is not None or made.address.port != remote[1]:
             return made
         made.close()  # it is the very port of the server: on loopback we would hear ourselves
 
 
 def _open(
-    family: int,
-    where: Address,
-    sockaddr: Any,
-    receive_buffer: int | None,
-    send_buffer: int | None,
-    **options: Any,
+    family: int, where: Address, sockaddr: Any, *, role: Role, **options: Any
 ) -> DatagramSocket:
     sock = socket.socket(family, socket.SOCK_DGRAM)
     try:
         _bind(sock, where, sockaddr)
-        _set_buffer(sock, socket.SO_RCVBUF, receive_buffer, "rmem_max")
-        _set_buffer(sock, socket.SO_SNDBUF, send_buffer, "wmem_max")
-        return DatagramSocket(sock, **options)
+        if role == "server":
+            _set_buffer(sock, socket.SO_RCVBUF, "rmem_max")
+            _set_buffer(sock, socket.SO_SNDBUF, "wmem_max")
+        return DatagramSocket(sock, role, **options)
     except BaseException:
         sock.close()
         raise
@@ -470,9 +383,6 @@ def _open(
 
 def _bind(sock: socket.socket, where: Address, sockaddr: Any) -> None:
     try:
-        if sys.platform == "win32":
-            # There two programs may otherwise share the port.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
         if sock.family == socket.AF_INET6:
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -482,9 +392,8 @@ def _bind(sock: socket.socket, where: Address, sockaddr: Any) -> None:
         raise type(error)(error.errno, f"cannot bind {where} for UDP: {reason}") from error
 
 
-def _set_buffer(sock: socket.socket, option: int, size: int | None, maximum: str) -> None:
-    if size is None:
-        return
+def _set_buffer(sock: socket.socket, option: int, maximum: str) -> None:
+    size = SERVER_BUFFER
     with contextlib.suppress(OSError):  # some systems refuse what is over their maximum
         sock.setsockopt(socket.SOL_SOCKET, option, size)
     granted = sock.getsockopt(socket.SOL_SOCKET, option)

@@ -10,12 +10,8 @@ from typing import Any
 
 import pytest
 
+from rlwire.transports.udp_calls import DatagramCalls
 from rlwire.transports.udp_sockets import bind
-
-if sys.platform != "win32":
-    from rlwire.transports.udp_calls import DatagramCalls
-else:
-    pytest.skip("Windows has Python's sockets only", allow_module_level=True)
 
 MOST_PEERS = 4096
 
