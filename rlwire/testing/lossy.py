@@ -20,57 +20,24 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
 from rlwire.errors import LocalProtocolError
 from rlwire.transports.interface import DatagramSession, Peer
 
-__all__ = ["Endpoint", "Link", "LossyNetwork", "Ticker"]
+__all__ = ["Endpoint", "LossyNetwork", "Ticker"]
 
+_CAPACITY = 10_000  # datagrams under way at once; what is sent beyond that is lost
+_HOLD = 0.1  # seconds by which a datagram that is reordered is late at most, on top of the delay
 _STUCK = 100_000  # things that happen at one moment, after which they will never end
-
-
-@dataclass(frozen=True)
-class Link:
-    """What one direction does to datagrams; each chance is for one datagram by itself.
-
-    Attributes:
-        loss: share that never arrives.
-        duplicate: share that is sent twice; loss and delay then strike each copy by itself.
-        delay: least and greatest seconds on the way.
-        reorder: share that may be overtaken; the others arrive in the order they were sent in.
-        hold: greatest seconds by which those are late, on top of the delay.
-    """
-
-    loss: float = 0.0
-    duplicate: float = 0.0
-    delay: tuple[float, float] = (0.0, 0.0)
-    reorder: float = 0.0
-    hold: float = 0.1
-
-    def __post_init__(self) -> None:
-        for name in ("loss", "duplicate", "reorder"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"{name} is a share between 0 and 1, not {getattr(self, name)}")
-        low, high = self.delay
-        if not 0.0 <= low <= high < float("inf"):
-            raise ValueError(f"delay is (least, greatest) in seconds, not {self.delay}")
-        if not 0.0 <= self.hold < float("inf"):
-            raise ValueError(f"hold is a number of seconds, not {self.hold}")
 
 
 class Endpoint:
     """A session at its address; made by `LossyNetwork.attach`.
 
-    Attributes:
-        address: where it is.
-        session: what it is.
-        events: what the session reported, in order, unless `attach` was told whom to call.
+    `events` are what the session reported, in order, unless `attach` was told whom to call.
     """
-
-    __slots__ = ("_report", "address", "events", "session")
 
     def __init__(
         self, address: Peer, session: DatagramSession, report: Callable[[Any], object] | None
@@ -83,8 +50,6 @@ class Endpoint:
 
 class Ticker:
     """Something that is called again and again; made by `LossyNetwork.every`."""
-
-    __slots__ = ("_call", "_count", "_period", "_start", "cancelled")
 
     def __init__(self, period: float, start: float, call: Callable[[float], object]) -> None:
         self._period = period
@@ -110,9 +75,10 @@ class LossyNetwork:
     Args:
         seed: of all chances. They are drawn in the order of sending, so a run is repeated exactly
             as long as the sessions do the same.
-        loss, duplicate, delay, reorder, hold: what links do, see `Link`; `set_link` tells apart.
-        start: what the clock shows at first.
-        capacity: datagrams under way at once; what is sent beyond that is lost.
+        loss: share of datagrams that never arrives.
+        duplicate: share that is sent twice; loss and delay then strike each copy by itself.
+        delay: least and greatest seconds on the way.
+        reorder: share that may be overtaken; the others arrive in the order they were sent in.
         trace: how many of the last datagrams' fates `trace_text` can tell.
     """
 
@@ -124,26 +90,24 @@ class LossyNetwork:
         duplicate: float = 0.0,
         delay: tuple[float, float] = (0.0, 0.0),
         reorder: float = 0.0,
-        hold: float = 0.1,
-        start: float = 0.0,
-        capacity: int = 10_000,
         trace: int = 0,
     ) -> None:
+        for name, share in (("loss", loss), ("duplicate", duplicate), ("reorder", reorder)):
+            if not 0.0 <= share <= 1.0:
+                raise ValueError(f"{name} is a share between 0 and 1, not {share}")
+        if not 0.0 <= delay[0] <= delay[1] < float("inf"):
+            raise ValueError(f"delay is (least, greatest) in seconds, not {delay}")
         self._random = random.Random(seed).random
-        self._link = Link(loss, duplicate, delay, reorder, hold)
-        self._links: dict[tuple[Peer | None, Peer | None], Link] = {}
-        self._cuts: set[Peer | frozenset[Peer]] = set()
-        self._now = start
+        self._loss, self._duplicate, self._delay, self._reorder = loss, duplicate, delay, reorder
+        self._cuts: set[Peer] = set()
+        self._now = 0.0
         self._endpoints: dict[Peer, Endpoint] = {}
         self._due: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._serial = 0
         self._last: dict[tuple[Peer, Peer], float] = {}  # latest arrival of those kept in order
         self._under_way = 0
-        self._capacity = capacity
         self._counts: Counter[str] = Counter()
-        self._trace: deque[tuple[float, str, Peer, Peer, bytes]] | None = (
-            deque(maxlen=trace) if trace else None
-        )
+        self._trace: deque[tuple[float, str, Peer, Peer, bytes]] = deque(maxlen=trace)
 
     @property
     def now(self) -> float:
@@ -158,18 +122,10 @@ class LossyNetwork:
         session: DatagramSession,
         on_event: Callable[[Any], object] | None = None,
     ) -> Endpoint:
-        """Put a session at an address.
+        """Put a session at an address, such as ``("10.0.0.1", 32322)``.
 
-        A server with two ports has a session for each, which may share what they know.
-
-        Args:
-            address: as the session's peers know it, for instance ``("10.0.0.1", 32322)``.
-            session: what receives there.
-            on_event: called with each event at once; by default they gather in
-                `Endpoint.events`.
-
-        Raises:
-            LocalProtocolError: another one is there.
+        `on_event` is called with each event at once; by default they gather in `Endpoint.events`. A
+        server with two ports has a session for each, which may share what they know.
         """
         if address in self._endpoints:
             raise LocalProtocolError(f"{address} is taken: detach what is there first")
@@ -191,56 +147,28 @@ class LossyNetwork:
         self._at(ticker._start, self._tick, ticker)
         return ticker
 
-    # -- what the links are like -----------------------------------------------------------------
+    def cut(self, address: Peer) -> None:
+        """Let nothing pass from or to `address`; what is under way is lost too."""
+        self._cuts.add(address)
 
-    def set_link(
-        self, link: Link, *, source: Peer | None = None, destination: Peer | None = None
-    ) -> None:
-        """Let datagrams from `source` to `destination` travel over `link` from now on.
-
-        None stands for every address. The pair is looked up first, then the source, then the
-        destination, then what holds for all.
-        """
-        if source is None and destination is None:
-            self._link = link
-        else:
-            self._links[source, destination] = link
-
-    def cut(self, address: Peer, other: Peer | None = None) -> None:
-        """Let nothing pass from or to `address`, or between it and `other` only.
-
-        What is under way is lost too.
-        """
-        self._cuts.add(address if other is None else frozenset((address, other)))
-
-    def heal(self, address: Peer, other: Peer | None = None) -> None:
-        """Take back the `cut` with the same arguments."""
-        self._cuts.discard(address if other is None else frozenset((address, other)))
+    def heal(self, address: Peer) -> None:
+        """Take back a `cut`."""
+        self._cuts.discard(address)
 
     # -- time ------------------------------------------------------------------------------------
 
     def run(self, until: float) -> None:
         """Let everything happen that is due up to and at the time `until`; it is `now` then.
 
-        Raises:
-            RuntimeError: the time stands still, since a session has a deadline that never moves
-                on, or two without a delay between them answer each other for ever.
+        RuntimeError says that the time stands still: a session has a deadline that never moves on,
+        or two without a delay between them answer each other for ever.
         """
-        self._drive(_never, until)
+        self._drive(lambda: False, until)
 
     def run_until(self, predicate: Callable[[], object], limit: float) -> bool:
-        """Let things happen, one after another, until the predicate holds.
+        """Let things happen, one after another, until the predicate holds; return whether it does.
 
-        Args:
-            predicate: asked at first and after each thing that happened.
-            limit: seconds after which to stop.
-
-        Returns:
-            Whether it holds; if not, `limit` seconds have passed.
-
-        Raises:
-            RuntimeError: the time stands still, since a session has a deadline that never moves
-                on, or two without a delay between them answer each other for ever.
+        It is asked at first and after each thing that happened, for at most `limit` seconds.
         """
         return self._drive(predicate, self._now + limit)
 
@@ -281,11 +209,10 @@ class LossyNetwork:
     def send(self, datagram: bytes, source: Peer, destination: Peer) -> None:
         """Send one datagram; whoever is not attached, such as a forger, may be its source."""
         self._counts["sent"] += 1
-        link = self._link_of(source, destination) if self._links else self._link
-        self._launch(link, datagram, source, destination)
-        if link.duplicate and self._random() < link.duplicate:
+        self._launch(datagram, source, destination)
+        if self._duplicate and self._random() < self._duplicate:
             self._counts["duplicated"] += 1
-            self._launch(link, datagram, source, destination)
+            self._launch(datagram, source, destination)
 
     def statistics(self) -> dict[str, int]:
         """Return how many datagrams were ``sent`` and ``duplicated``, and what became of them.
@@ -303,34 +230,27 @@ class LossyNetwork:
         """Return what became of the last datagrams, a line for each in the order of time."""
         return "\n".join(
             f"{when:9.3f} {fate:11} {source} -> {destination}  {datagram[:160]!r}"
-            for when, fate, source, destination, datagram in self._trace or ()
+            for when, fate, source, destination, datagram in self._trace
         )
 
-    def _link_of(self, source: Peer, destination: Peer) -> Link:
-        links = self._links
-        for pair in ((source, destination), (source, None), (None, destination)):
-            if pair in links:
-                return links[pair]
-        return self._link
-
-    def _launch(self, link: Link, datagram: bytes, source: Peer, destination: Peer) -> None:
+    def _launch(self, datagram: bytes, source: Peer, destination: Peer) -> None:
         chance = self._random
-        if self._cuts and self._is_cut(source, destination):
+        if source in self._cuts or destination in self._cuts:
             self._note("cut", datagram, source, destination)
-        elif link.loss and chance() < link.loss:
+        elif self._loss and chance() < self._loss:
             self._note("lost", datagram, source, destination)
-        elif self._under_way >= self._capacity:
+        elif self._under_way >= _CAPACITY:
             self._note("overflow", datagram, source, destination)
         else:
-            low, high = link.delay
+            low, high = self._delay
             arrival = self._now + low + (high - low) * chance()
-            if link.reorder and chance() < link.reorder:
+            if self._reorder and chance() < self._reorder:
                 self._counts["held"] += 1
-                arrival += link.hold * chance()
+                arrival += _HOLD * chance()
             else:
                 pair = source, destination
                 arrival = max(arrival, self._last.get(pair, arrival))
-                if len(self._last) > self._capacity:  # many forged sources
+                if len(self._last) > _CAPACITY:  # many forged sources
                     self._last.clear()
                 self._last[pair] = arrival
             self._under_way += 1
@@ -339,7 +259,7 @@ class LossyNetwork:
     def _arrive(self, datagram: bytes, source: Peer, destination: Peer) -> None:
         self._under_way -= 1
         endpoint = self._endpoints.get(destination)
-        if self._cuts and self._is_cut(source, destination):
+        if source in self._cuts or destination in self._cuts:
             self._note("cut", datagram, source, destination)
         elif endpoint is None:
             self._note("unreachable", datagram, source, destination)
@@ -357,20 +277,11 @@ class LossyNetwork:
         self._serial += 1  # what is due at the same time happens in the order it was planned in
         heappush(self._due, (when, self._serial, action, arguments))
 
-    def _is_cut(self, source: Peer, destination: Peer) -> bool:
-        cuts = self._cuts
-        return source in cuts or destination in cuts or frozenset((source, destination)) in cuts
-
     def _note(self, fate: str, datagram: bytes, source: Peer, destination: Peer) -> None:
         self._counts[fate] += 1
-        if self._trace is not None:
-            self._trace.append((self._now, fate, source, destination, datagram))
+        self._trace.append((self._now, fate, source, destination, datagram))
 
     @staticmethod
     def _report(endpoint: Endpoint, events: list[Any]) -> None:
         for event in events:
             endpoint._report(event)
-
-
-def _never() -> bool:
-    return False

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rlwire.errors import LocalProtocolError
-from rlwire.testing.lossy import Link, LossyNetwork
-from rlwire.transports.interface import DatagramSession
+from rlwire.testing import lossy
+from rlwire.testing.lossy import LossyNetwork
 
 A, B = ("a", 1), ("b", 2)
 WAYS = ("delivered", "lost", "cut", "unreachable", "overflow", "under way")
@@ -68,11 +68,6 @@ def balanced(net: LossyNetwork) -> dict[str, int]:
     return counts
 
 
-def test_a_node_is_a_datagram_session() -> None:
-    session: DatagramSession = Node()
-    assert session.next_deadline() is None
-
-
 def test_without_faults_everything_arrives_once_in_order_and_at_once() -> None:
     net, a, b = network()
     send(a, 100)
@@ -125,13 +120,13 @@ def test_delays_are_within_the_range_and_keep_the_order() -> None:
 
 
 def test_some_are_overtaken_when_asked_for() -> None:
-    net, a, b = network(delay=(0.01, 0.01), reorder=0.2, hold=0.2)
+    net, a, b = network(delay=(0.01, 0.01), reorder=0.2)
     net.every(0.01, lambda now: a.out.append((b"%d" % round(now * 100), B)))
     net.run(20.0)
     got = numbers(b)
     overtaken = sum(later < earlier for earlier, later in pairwise(got))
-    assert 100 < overtaken < 500
-    assert max(now - int(datagram) / 100 for now, datagram in b.got) <= 0.21 + 1e-9
+    assert 50 < overtaken < 500
+    assert max(now - int(datagram) / 100 for now, datagram in b.got) <= 0.11 + 1e-9
     assert balanced(net)["held"] == pytest.approx(0.2 * 2000, abs=80)
 
 
@@ -150,31 +145,6 @@ def test_a_seed_repeats_a_run_to_the_last_datagram() -> None:
     assert run_of(5)[:2] != run_of(6)[:2]
 
 
-def test_each_direction_may_have_its_own_link() -> None:
-    net, a, b = network()
-    net.set_link(Link(loss=1.0), source=A, destination=B)
-    send(a, 10)
-    send(b, 10, to=A)
-    net.run(1.0)
-    assert (len(a.got), len(b.got)) == (10, 0)
-    net.set_link(Link(), source=A, destination=B)
-    net.set_link(Link(loss=1.0), destination=A)
-    send(a, 10)
-    send(b, 10, to=A)
-    net.run(2.0)
-    assert (len(a.got), len(b.got)) == (10, 10)
-    # The pair comes before the source, the source before the destination.
-    net.set_link(Link(delay=(0.5, 0.5)), source=B)
-    net.run(3.0)
-    send(b, 1, to=A)
-    net.run(4.0)
-    assert a.got[-1] == (3.5, b"0")
-    net.set_link(Link(loss=1.0))
-    send(b, 1, to=("c", 3))
-    net.run(5.0)
-    assert balanced(net)["unreachable"] == 1
-
-
 def test_a_cut_holds_until_it_is_healed_and_takes_what_is_under_way() -> None:
     net, a, b = network(delay=(0.5, 0.5))
     send(a, 3)
@@ -188,18 +158,6 @@ def test_a_cut_holds_until_it_is_healed_and_takes_what_is_under_way() -> None:
     send(a, 1)
     net.run(2.0)
     assert len(b.got) == 1
-    c = Node()
-    net.attach(("c", 3), c)
-    net.cut(A, B)
-    send(a, 1)
-    send(b, 1, to=A)
-    send(a, 1, to=("c", 3))
-    net.run(3.0)
-    assert (len(a.got), len(b.got), len(c.got)) == (0, 1, 1)
-    net.heal(B, A)
-    send(a, 1)
-    net.run(4.0)
-    assert len(b.got) == 2
 
 
 def test_sessions_advance_at_their_deadlines_and_not_else() -> None:
@@ -225,7 +183,8 @@ def test_a_deadline_at_the_end_of_a_run_is_met() -> None:
 
 
 def test_tickers_do_not_drift_and_can_be_cancelled() -> None:
-    net = LossyNetwork(1, start=100.0)
+    net = LossyNetwork(1)
+    net.run(100.0)
     ticks: list[float] = []
     ticker = net.every(0.1, ticks.append)
     net.every(1.0, ticks.append, first=100.0)
@@ -282,8 +241,9 @@ def test_a_detached_session_is_gone_and_its_address_free() -> None:
     assert len(b.got) == 1
 
 
-def test_forged_datagrams_can_be_sent_from_anywhere() -> None:
-    net, _a, b = network(capacity=50)
+def test_forged_datagrams_can_be_sent_from_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lossy, "_CAPACITY", 50)
+    net, _a, b = network()
     for number in range(200):
         net.send(b"1", ("forger", number), B)
         net.run(net.now)
@@ -291,8 +251,9 @@ def test_forged_datagrams_can_be_sent_from_anywhere() -> None:
     assert len(net._last) <= 51
 
 
-def test_what_is_under_way_is_bounded() -> None:
-    net, a, b = network(delay=(1.0, 1.0), capacity=10)
+def test_what_is_under_way_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lossy, "_CAPACITY", 10)
+    net, a, b = network(delay=(1.0, 1.0))
     send(a, 25)
     net.run(0.5)
     assert balanced(net)["under way"] == 10
@@ -337,7 +298,6 @@ def test_the_trace_tells_what_became_of_the_last_datagrams() -> None:
         {"delay": (0.2, 0.1)},
         {"delay": (-0.1, 0.1)},
         {"delay": (0.0, float("inf"))},
-        {"hold": -1.0},
     ],
 )
 def test_impossible_links_are_refused(settings: dict[str, Any]) -> None:
