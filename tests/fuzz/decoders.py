@@ -202,12 +202,11 @@ def feed_rewarder(data: bytes) -> None:
 
 
 def feed_perlert(data: bytes) -> None:
-    (side, raw), body, limits = take_options(data, 3, 2)
-    attempt(lambda: perlert.peek_header(body))
+    (side, _), body, limits = take_options(data, 3, 2)
     if side == 2:
-        reader = perlert.StepReader("env", 7, limits=limits, raw=bool(raw))
+        reader = perlert.StepReader("env", 7, limits=limits)
         good, step = attempt(lambda: reader.read(body))
-        whole = attempt(lambda: perlert.decode_server_message(body, limits=limits, raw=bool(raw)))
+        whole = attempt(lambda: perlert.decode_server_message(body, limits=limits))
         if good and step is not None:
             assert whole[0], whole
             found = whole[1]
@@ -221,10 +220,10 @@ def feed_perlert(data: bytes) -> None:
             attempt(lambda text=text: perlert.text_to_mapping(text, limits=limits))
         return
     decode = (perlert.decode_client_message, perlert.decode_server_message)[side]
-    good, message = attempt(lambda: decode(body, limits=limits, raw=bool(raw)))
+    good, message = attempt(lambda: decode(body, limits=limits))
     if good:
         wire = perlert.encode(message, limits=Limits(datagram=65_507))
-        same(decode(wire, limits=Limits(datagram=65_507), raw=bool(raw)), message)
+        same(decode(wire, limits=Limits(datagram=65_507)), message)
 
 
 ACTIONS = dm_env_rpc.SpecManager(

@@ -1,9 +1,7 @@
 """PERLERT: datagrams to messages and back, and their free fields to numbers, arrays, mappings.
 
 Source: R. Montero, ``draft-perlert-wg-00`` (2020); docs/protocols/perlert.md says how it is read
-where it leaves a choice. The work is done in compiled modules: `values` has the messages,
-`decoder` and `encoder` what turns them into bytes and back, `text` what
-turns text into values. Not here: who may send what when.
+where it leaves a choice.
 """
 
 # What each module offers, its __all__ says.

@@ -1,4 +1,4 @@
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -15,19 +15,20 @@ from rlwire.codecs.perlert.values import (
 )
 from rlwire.limits import Limits
 
-__all__ = ["StepReader", "decode_client_message", "decode_server_message", "peek_header"]
+__all__ = ["StepReader", "decode_client_message", "decode_server_message"]
 
 def decode_client_message(
-    buffer: Buffer, *, limits: Limits | None = ..., raw: bool = False
+    buffer: Buffer, *, limits: Limits | None = ...
 ) -> LobbyRequest | Register | Ready | Action: ...
 def decode_server_message(
-    buffer: Buffer, *, limits: Limits | None = ..., raw: bool = False
+    buffer: Buffer, *, limits: Limits | None = ...
 ) -> LobbyInformation | Registered | LobbyMessage | Start | RolloutStep: ...
-def peek_header(buffer: Buffer) -> tuple[str, int] | None: ...
 
 @disjoint_base
 class StepReader:
     def __init__(
-        self, name: str, number: SupportsIndex, *, limits: Limits | None = ..., raw: bool = False
+        self, name: str, number: SupportsIndex, *, limits: Limits | None = ...
     ) -> None: ...
-    def read(self, buffer: Buffer) -> tuple[int, int, Any, float | str, bool, Any] | None: ...
+    def read(
+        self, buffer: Buffer
+    ) -> tuple[int, int, str, float | str, bool, str | None] | None: ...

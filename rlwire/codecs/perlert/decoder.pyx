@@ -1,10 +1,7 @@
-"""PERLERT datagrams to messages. `rlwire.codecs.perlert` is the face; the layout is in
-include/rlwire/perlert.h.
-"""
+"""PERLERT datagrams to messages."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
-from cpython.bytes cimport (PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize,
-                            PyBytes_GET_SIZE)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp
 
@@ -15,7 +12,7 @@ from rlwire.kernels cimport *
 
 from rlwire.limits import DEFAULT
 
-__all__ = ["StepReader", "decode_client_message", "decode_server_message", "peek_header"]
+__all__ = ["StepReader", "decode_client_message", "decode_server_message"]
 
 
 cdef int _wrong(const rlw_cursor *c, const uint8_t *start, const rlw_perlert_message *m) except -1:
@@ -33,19 +30,13 @@ cdef inline str _text(rlw_perlert_text text):
     return text_of(text.data, text.size, NULL)
 
 
-cdef inline object _free_text(rlw_perlert_text text, bint raw):
-    if raw:
-        return PyBytes_FromStringAndSize(<const char *> text.data, <Py_ssize_t> text.size)
-    return text_of(text.data, text.size, NULL)
-
-
 cdef inline int _head(Message message, const rlw_perlert_message *m) except -1:
     message.name = _key(m.name)
     message.number = <int64_t> m.number
     return 0
 
 
-cdef object _client_message(const uint8_t *data, size_t size, object limits, bint raw):
+cdef object _client_message(const uint8_t *data, size_t size, object limits):
     cdef rlw_perlert_limits room
     cdef rlw_perlert_message m
     cdef rlw_cursor c
@@ -59,7 +50,7 @@ cdef object _client_message(const uint8_t *data, size_t size, object limits, bin
     if m.kind == RLW_PERLERT_ACTION:
         action = Action.__new__(Action)
         _head(action, &m)
-        action.action = _free_text(m.text, raw)
+        action.action = _text(m.text)
         return action
     if m.kind == RLW_PERLERT_REGISTER:
         register = Register.__new__(Register)
@@ -98,7 +89,7 @@ cdef tuple _slots(rlw_cursor *c, const uint8_t *start, rlw_perlert_message *m, u
     return tuple(slots)
 
 
-cdef object _server_message(const uint8_t *data, size_t size, object limits, bint raw):
+cdef object _server_message(const uint8_t *data, size_t size, object limits):
     cdef rlw_perlert_limits room
     cdef const rlw_perlert_limits *most = limits_of(&room, limits)
     cdef rlw_perlert_message m
@@ -116,14 +107,14 @@ cdef object _server_message(const uint8_t *data, size_t size, object limits, bin
         _head(step, &m)
         step.timestamp = <int64_t> m.timestamp
         step.step = <int64_t> m.step
-        step.observation = _free_text(m.text, raw)
+        step.observation = _text(m.text)
         if m.reward_is_number:
             step.reward_value = m.reward_value
         else:
             step.reward_text = _text(m.reward)
         step.done = m.flag
         if m.has_extra:
-            step.extra = _free_text(m.extra, raw)
+            step.extra = _text(m.extra)
         return step
     if m.kind == RLW_PERLERT_LOBBY:
         lobby = LobbyInformation.__new__(LobbyInformation)
@@ -146,101 +137,49 @@ cdef object _server_message(const uint8_t *data, size_t size, object limits, bin
     return start
 
 
-def decode_client_message(buffer, *, limits=DEFAULT, bint raw=False):
-    """Return the message of a datagram that a client has sent.
-
-    Args:
-        buffer: the datagram, any buffer.
-        limits: `rlwire.limits.Limits`; ``datagram`` counts.
-        raw: give the action as bytes.
-
-    Returns:
-        LobbyRequest, Register, Ready or Action
-
-    Raises:
-        DecodeError: not such a message.
-        LimitExceeded: the datagram is longer than the limit.
-    """
+def decode_client_message(buffer, *, limits=DEFAULT):
+    """Return the message of a datagram that a client has sent, in any buffer."""
     cdef Py_buffer view
     if PyBytes_CheckExact(buffer):
         return _client_message(<const uint8_t *> PyBytes_AS_STRING(buffer),
-                               PyBytes_GET_SIZE(buffer), limits, raw)
+                               PyBytes_GET_SIZE(buffer), limits)
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
-        return _client_message(<const uint8_t *> view.buf, view.len, limits, raw)
+        return _client_message(<const uint8_t *> view.buf, view.len, limits)
     finally:
         PyBuffer_Release(&view)
 
 
-def decode_server_message(buffer, *, limits=DEFAULT, bint raw=False):
-    """Return the message of a datagram that a server has sent.
+def decode_server_message(buffer, *, limits=DEFAULT):
+    """Return the message of a datagram that a server has sent, in any buffer.
 
-    Args:
-        buffer: the datagram, any buffer.
-        limits: `rlwire.limits.Limits`; ``datagram`` and ``items``, of slots, count.
-        raw: give observation and extra as bytes.
-
-    Returns:
-        LobbyInformation, Registered, LobbyMessage, Start or RolloutStep
-
-    Raises:
-        DecodeError: not such a message.
-        LimitExceeded: the datagram is longer than the limit, or has more slots.
+    Of the limits ``datagram`` and ``items``, of slots, count.
     """
     cdef Py_buffer view
     if PyBytes_CheckExact(buffer):
         return _server_message(<const uint8_t *> PyBytes_AS_STRING(buffer),
-                               PyBytes_GET_SIZE(buffer), limits, raw)
+                               PyBytes_GET_SIZE(buffer), limits)
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
-        return _server_message(<const uint8_t *> view.buf, view.len, limits, raw)
-    finally:
-        PyBuffer_Release(&view)
-
-
-def peek_header(buffer):
-    """Return name and number of the instance that a datagram is for, or None.
-
-    For finding out who shall decode it: only the header is looked at, up to its number.
-    """
-    cdef Py_buffer view
-    cdef rlw_perlert_message m
-    cdef rlw_cursor c
-    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-    try:
-        rlw_cursor_init(&c, <const uint8_t *> view.buf, view.len)
-        if rlw_perlert_read_header(&c, &m) != RLW_OK or c.at == c.end or c.at[0] not in b":;":
-            return None
-        if rlw_utf8_check(m.name.data, m.name.size) != m.name.size:
-            return None
-        return _key(m.name), m.number
+        return _server_message(<const uint8_t *> view.buf, view.len, limits)
     finally:
         PyBuffer_Release(&view)
 
 
 cdef class StepReader:
-    """Reads the rollout steps of one instance into plain tuples: no message is made.
-
-    Args:
-        name: SERVER_INSTANCE_NAME.
-        number: SERVER_INSTANCE_NUMBER.
-        limits: `rlwire.limits.Limits`; ``datagram`` counts.
-        raw: give observation and extra as bytes.
-    """
+    """Reads the rollout steps of one instance into plain tuples: no message is made."""
 
     cdef bytes _name
     cdef uint64_t _number
-    cdef bint _raw
     cdef rlw_perlert_limits _limits
 
-    def __init__(self, name, number, *, limits=DEFAULT, bint raw=False):
+    def __init__(self, name, number, *, limits=DEFAULT):
         cdef rlw_perlert_limits room
         cdef rlw_perlert_text text
         cdef LobbyRequest header = LobbyRequest(name, number)  # it checks both
         text_of_object(header.name, "SERVER_INSTANCE_NAME", &text)
         self._name = text.data[:text.size]
         self._number = <uint64_t> header.number
-        self._raw = raw
         self._limits = limits_of(&room, limits)[0]
 
     cdef tuple _read(self, const uint8_t *data, size_t size):
@@ -262,20 +201,16 @@ cdef class StepReader:
         return (
             m.timestamp,
             m.step,
-            _free_text(m.text, self._raw),
+            _text(m.text),
             m.reward_value if m.reward_is_number else _text(m.reward),
             m.flag != 0,
-            _free_text(m.extra, self._raw) if m.has_extra else None,
+            _text(m.extra) if m.has_extra else None,
         )
 
     def read(self, buffer):
         """Return (timestamp, step, observation, reward, done, extra).
 
         None when the datagram is not a rollout step of this instance.
-
-        Raises:
-            DecodeError: it is one, and wrong.
-            LimitExceeded: it is one, and longer than the limit.
         """
         cdef Py_buffer view
         if PyBytes_CheckExact(buffer):

@@ -7,21 +7,9 @@ from rlwire.limits import Limits
 
 __all__ = ["StepWriter", "encode", "encode_into"]
 
-def encode(
-    message: Message,
-    *,
-    decimals: int | None = None,
-    limits: Limits | None = ...,
-    trailing: bool = False,
-) -> bytes: ...
+def encode(message: Message, *, limits: Limits | None = ...) -> bytes: ...
 def encode_into(
-    message: Message,
-    buffer: Buffer,
-    offset: int = 0,
-    *,
-    decimals: int | None = None,
-    limits: Limits | None = ...,
-    trailing: bool = False,
+    message: Message, buffer: Buffer, offset: int = 0, *, limits: Limits | None = ...
 ) -> int: ...
 
 @disjoint_base

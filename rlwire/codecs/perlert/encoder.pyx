@@ -1,6 +1,4 @@
-"""PERLERT messages to datagrams. `rlwire.codecs.perlert` is the face; the layout is in
-include/rlwire/perlert.h.
-"""
+"""PERLERT messages to datagrams."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.long cimport PyLong_AsLongLongAndOverflow
@@ -51,8 +49,7 @@ cdef inline int _fill(rlw_perlert_text *out, object value, str field, uint64_t m
     return 0
 
 
-cdef int _put_slots(rlw_writer *w, rlw_perlert_message *m, tuple slots, uint64_t most,
-                    bint trailing) except -1:
+cdef int _put_slots(rlw_writer *w, rlw_perlert_message *m, tuple slots, uint64_t most) except -1:
     cdef rlw_perlert_slot slot
     cdef rlw_status status
     cdef AgentSlot one
@@ -69,16 +66,13 @@ cdef int _put_slots(rlw_writer *w, rlw_perlert_message *m, tuple slots, uint64_t
             _wrong(status, m, one.key)
         if rlw_written(w) > most + 1:
             raise too_long(rlw_written(w), most)
-    if not trailing:
-        w.at -= 1
+    w.at -= 1  # the semicolon at the end, which section 3.3 lets servers omit
     return 0
 
 
-cdef int _write(rlw_writer *w, object message, object decimals, uint64_t most,
-                bint trailing) except -1:
+cdef int _write(rlw_writer *w, object message, uint64_t most) except -1:
     cdef rlw_perlert_message m
     cdef rlw_status status
-    cdef Style style
     cdef RolloutStep step
     cdef type kind = type(message)
     if not isinstance(message, Message):
@@ -95,9 +89,6 @@ cdef int _write(rlw_writer *w, object message, object decimals, uint64_t most,
         if m.reward_is_number:
             m.reward_value = step.reward_value
             m.decimals = -1
-            if decimals is not None:
-                fill_style(&style, decimals)
-                m.decimals = style.decimals
         else:
             _fill(&m.reward, step.reward_text, "REWARD", most)
         m.flag = step.done
@@ -134,51 +125,36 @@ cdef int _write(rlw_writer *w, object message, object decimals, uint64_t most,
     if status != RLW_OK:
         _wrong(status, &m)
     if kind is LobbyInformation:
-        _put_slots(w, &m, (<LobbyInformation> message).slots, most, trailing)
+        _put_slots(w, &m, (<LobbyInformation> message).slots, most)
     if rlw_written(w) > most:
         raise too_long(rlw_written(w), most)
     return 0
 
 
-def encode(message, *, decimals=None, limits=DEFAULT, bint trailing=False):
-    """Return a message as a datagram.
-
-    Args:
-        message: LobbyRequest, Register, Ready, Action, LobbyInformation, Registered, LobbyMessage,
-            Start or RolloutStep.
-        decimals: of a step's reward, 0 to 100, zeros at the end dropped; None: the shortest text
-            that reads back as the same float.
-        limits: `rlwire.limits.Limits`; ``datagram`` counts.
-        trailing: end lobby information with the semicolon that the draft lets servers omit.
-
-    Raises:
-        EncodeError: a field has a character that it must not have, or is empty.
-        LimitExceeded: the datagram would be longer than the limit.
-    """
+def encode(message, *, limits=DEFAULT):
+    """Return a message as a datagram."""
     cdef uint8_t room[STACK]
     cdef rlw_perlert_limits limits_room
     cdef rlw_writer w
     rlw_writer_init(&w, room, sizeof(room))
     try:
-        _write(&w, message, decimals, limits_of(&limits_room, limits).datagram, trailing)
+        _write(&w, message, limits_of(&limits_room, limits).datagram)
         return PyBytes_FromStringAndSize(<const char *> w.start, <Py_ssize_t> rlw_written(&w))
     finally:
         rlw_writer_free(&w)
 
 
-def encode_into(message, buffer, offset=0, *, decimals=None, limits=DEFAULT, bint trailing=False):
+def encode_into(message, buffer, offset=0, *, limits=DEFAULT):
     """Write a message into a writable buffer from `offset` on; return the bytes written.
 
-    Raises:
-        EncodeError: as `encode`, or the buffer is too small; nothing is written then.
-        LimitExceeded: as `encode`.
+    Nothing is written if the buffer is too small.
     """
     cdef uint8_t room[STACK]
     cdef rlw_perlert_limits limits_room
     cdef rlw_writer w
     rlw_writer_init(&w, room, sizeof(room))
     try:
-        _write(&w, message, decimals, limits_of(&limits_room, limits).datagram, trailing)
+        _write(&w, message, limits_of(&limits_room, limits).datagram)
         return copy_into(buffer, offset, w.start, rlw_written(&w))
     finally:
         rlw_writer_free(&w)
@@ -187,12 +163,8 @@ def encode_into(message, buffer, offset=0, *, decimals=None, limits=DEFAULT, bin
 cdef class StepWriter:
     """Writes the rollout steps of one instance, values straight into the datagram.
 
-    Args:
-        name: SERVER_INSTANCE_NAME.
-        number: SERVER_INSTANCE_NUMBER.
-        decimals: of floats in observation, reward and extra, 0 to 100, zeros at the end dropped;
-            None: the shortest text that reads back as the same float.
-        limits: `rlwire.limits.Limits`; ``datagram`` counts.
+    Floats have 0 to 100 `decimals`, zeros at the end dropped, or by default the shortest text that
+    reads back as the same float.
     """
 
     cdef bytes _header
@@ -233,17 +205,8 @@ cdef class StepWriter:
     def write(self, timestamp, step, observation, reward, done, extra=None):
         """Return a rollout step as a datagram.
 
-        Args:
-            timestamp: TIMESTAMP, milliseconds since 1970.
-            step: STEP_NUMBER.
-            observation: str or bytes, a number, an array of numbers, or a mapping of names to such.
-            reward: a number, or a str.
-            done: whether the simulation is finished for the agent.
-            extra: as `observation`; None for none.
-
-        Raises:
-            EncodeError: a field has a character that it must not have, or has no text.
-            LimitExceeded: the datagram would be longer than the limit.
+        `observation`, and `extra` unless it is None, are str or bytes, a number, an array of
+        numbers, or a mapping of names to such; `reward` is a number or a str.
         """
         cdef uint8_t room[STACK]
         cdef rlw_perlert_message m

@@ -1,7 +1,7 @@
 """PERLERT's free fields as values: numbers, arrays and mappings to text and back.
 
 The draft leaves OBSERVATION, ACTION and EXTRA to both ends and gives examples, ``5,6.78`` and
-``x:0.54,y:0.95``; these functions write and read such text. `rlwire.codecs.perlert` is the face.
+``x:0.54,y:0.95``; these functions write and read such text.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
@@ -40,7 +40,6 @@ __all__ = [
 cdef enum:
     STACK = 2048  # bytes of text before the heap is asked
 
-cdef type _np_float32 = np.float32
 cdef type _np_floating = np.floating
 cdef type _np_generic = np.generic
 cdef type _np_bool = np.bool_
@@ -143,12 +142,6 @@ cdef int _room(rlw_writer *w, size_t size) except -1:
 # --- to text
 
 
-cdef int _put_float32(rlw_writer *w, float value, const Style *style) except -1:
-    _room(w, RLW_FIXED_ROOM)
-    w.at = rlw_put_number(w.at, RLW_FLOAT32, &value, style.decimals, style.trim)
-    return 0
-
-
 cdef int _put_double(rlw_writer *w, double value, const Style *style) except -1:
     _room(w, RLW_FIXED_ROOM)
     w.at = rlw_put_number(w.at, RLW_FLOAT64, &value, style.decimals, style.trim)
@@ -248,8 +241,6 @@ cdef int _put_value(rlw_writer *w, object value, const Style *style, unsigned re
         return _put_text(w, word, style.most, 0, field)
     if isinstance(value, int):
         return _put_int(w, value)
-    if type(value) is _np_float32:
-        return _put_float32(w, value, style)
     if isinstance(value, float):  # numpy.float64 too
         return _put_double(w, value, style)
     if isinstance(value, _np_generic):
@@ -310,9 +301,6 @@ def array_to_text(array, *, decimals=None, trim=True):
         decimals: of floats, 0 to 100, rounded as by ``'%.4f'``; None: the shortest text that reads
             back as the same float of the array's dtype.
         trim: drop zeros at the end that rounding has left, ``0.5000`` -> ``0.5``.
-
-    Raises:
-        EncodeError: no such array.
     """
     cdef uint8_t room[STACK]
     cdef rlw_writer w
@@ -332,12 +320,7 @@ def array_to_text(array, *, decimals=None, trim=True):
 def value_to_text(value, *, decimals=None):
     """Return one value as text: ``true``, ``5``, ``0.54``, a str as it is, an array with commas.
 
-    Args:
-        value: bool, int, float, NumPy's scalars and arrays, str or bytes.
-        decimals: as in `array_to_text`.
-
-    Raises:
-        EncodeError: a str with a colon, semicolon, comma or equal sign; an array of another dtype.
+    `decimals` is that of `array_to_text`.
     """
     cdef uint8_t room[STACK]
     cdef rlw_writer w
@@ -354,13 +337,7 @@ def value_to_text(value, *, decimals=None):
 def mapping_to_text(mapping, *, decimals=None):
     """Return a mapping as text: ``x:0.54,y:1,2`` for ``{"x": 0.54, "y": [1, 2]}``.
 
-    Args:
-        mapping: names to values as `value_to_text` takes them.
-        decimals: as in `array_to_text`.
-
-    Raises:
-        EncodeError: a name that is empty, or a name or value with a colon, semicolon, comma or
-            equal sign.
+    Values are those of `value_to_text`, and so is `decimals`.
     """
     cdef uint8_t room[STACK]
     cdef rlw_writer w
@@ -410,10 +387,6 @@ def text_to_array(text, dtype=np.float64, *, shape=None, limits=DEFAULT):
         dtype: bool, an integer or a float of 16, 32 or 64 bits.
         shape: of the array; one dimension when None.
         limits: `rlwire.limits.Limits`; ``items`` and ``expanded`` count.
-
-    Raises:
-        DecodeError: not such numbers, out of the dtype's range, or not as many as `shape` asks for.
-        LimitExceeded: too many.
     """
     cdef Source source
     cdef rlw_cursor c
@@ -505,12 +478,8 @@ cdef object _values(list parts, Budget *budget):
 def text_to_value(text, *, limits=DEFAULT):
     """Return what a text stands for: a bool, an int of up to 64 bits, a float, or itself.
 
-    With commas it is an array: of int64, uint64, float64 or bool, else of str.
-
-    Raises:
-        DecodeError: not UTF-8.
-        LimitExceeded: more items than ``limits.items``, or they take more than
-            ``limits.expanded``: an array's strings are all as long as the longest.
+    With commas it is an array: of int64, uint64, float64 or bool, else of str, all as long as the
+    longest, for which ``limits.expanded`` counts.
     """
     cdef Source source
     cdef Budget budget
@@ -555,11 +524,6 @@ def text_to_mapping(text, *, limits=DEFAULT):
 
     Names are followed by a colon and one value, or several with commas between them; values are
     read as by `text_to_value`.
-
-    Raises:
-        DecodeError: no name where one must be, the same name twice, not UTF-8, or a colon,
-            semicolon or equal sign in a value.
-        LimitExceeded: as `text_to_value`.
     """
     cdef Source source
     cdef Budget budget

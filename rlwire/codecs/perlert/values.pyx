@@ -1,7 +1,7 @@
 """PERLERT's messages as values, one class a message; the fields are the draft's.
 
-Immutable: two with the same fields are equal. Numbers are checked when a value is made, texts when
-it is encoded. `rlwire.codecs.perlert` is the face.
+Two with the same fields are equal. Numbers are checked when a value is made, texts when it is
+encoded.
 """
 
 cimport cython
@@ -81,12 +81,7 @@ cdef class Record:
 
 
 cdef class Message(Record):
-    """What all messages have: the header.
-
-    Attributes:
-        name: SERVER_INSTANCE_NAME.
-        number: SERVER_INSTANCE_NUMBER.
-    """
+    """What all messages have: the header."""
 
 
 cdef int _begin(Message self, name, number) except -1:
@@ -109,12 +104,7 @@ cdef class LobbyRequest(Message):
 
 @cython.final
 cdef class Register(Message):
-    """A client asks for a slot: ``city:7;register=agent0,patrick``.
-
-    Attributes:
-        key: AGENT_KEY, the slot.
-        tag: AGENT_TAG, how the client calls itself.
-    """
+    """A client asks for a slot: ``city:7;register=agent0,patrick``."""
 
     __match_args__ = ("name", "number", "key", "tag")
 
@@ -139,11 +129,7 @@ cdef class Ready(Message):
 @cython.final
 @cython.no_gc
 cdef class Action(Message):
-    """A client's action: ``city:7;action=walk``.
-
-    Attributes:
-        action: str; bytes from a decoder with ``raw=True``.
-    """
+    """A client's action: ``city:7;action=walk``."""
 
     __match_args__ = ("name", "number", "action")
 
@@ -154,15 +140,7 @@ cdef class Action(Message):
 
 @cython.final
 cdef class AgentSlot(Record):
-    """One slot of a lobby: ``agent0=close,citizen,patrick,not_ready``.
-
-    Attributes:
-        key: AGENT_KEY.
-        open: SLOT_STATUS, whether a client may take the slot.
-        kind: AGENT_KIND.
-        tag: AGENT_TAG of who fills the slot.
-        ready: READY_STATUS.
-    """
+    """One slot of a lobby: ``agent0=close,citizen,patrick,not_ready``."""
 
     __match_args__ = ("key", "open", "kind", "tag", "ready")
 
@@ -179,11 +157,7 @@ cdef class AgentSlot(Record):
 @cython.final
 @cython.no_gc
 cdef class LobbyInformation(Message):
-    """The server's slots: ``city:7;agent0=open,citizen,cpu,ready``.
-
-    Attributes:
-        slots: a tuple of `AgentSlot`.
-    """
+    """The server's slots: ``city:7;agent0=open,citizen,cpu,ready``."""
 
     __match_args__ = ("name", "number", "slots")
 
@@ -220,11 +194,7 @@ cdef class LobbyMessage(Message):
 
 @cython.final
 cdef class Start(Message):
-    """The simulation starts: ``city:7;start=port:32323``.
-
-    Attributes:
-        port: SERVER_ROLLOUT_PORT, 1 to 65535.
-    """
+    """The simulation starts: ``city:7;start=port:32323``."""
 
     __match_args__ = ("name", "number", "port")
 
@@ -238,14 +208,8 @@ cdef class Start(Message):
 cdef class RolloutStep(Message):
     """What an agent sees of a step: ``city:7:1590853116323:0;obs=45;reward=0;done=false``.
 
-    Attributes:
-        timestamp: TIMESTAMP, milliseconds since 1970 by the server's clock.
-        step: STEP_NUMBER.
-        observation: str; bytes from a decoder with ``raw=True``.
-        reward: a float, or a str where it is not one. A float32 is taken as the shortest decimal
-            that reads back as it.
-        done: whether the simulation is finished for the agent.
-        extra: as `observation`; None where the message has none.
+    The reward is a float, or a str where it is not one; a float32 is taken as the shortest decimal
+    that reads back as it.
     """
 
     __match_args__ = ("name", "number", "timestamp", "step", "observation", "reward", "done",

@@ -162,7 +162,6 @@ def perlert_separators(n: int) -> Work:
             for decode in (perlert.decode_client_message, perlert.decode_server_message):
                 with suppress(RlwireError):
                     decode(text, limits=WIDE)
-            perlert.peek_header(text)
 
     return read
 

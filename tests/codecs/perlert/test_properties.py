@@ -25,7 +25,6 @@ from rlwire.codecs.perlert import (
     decode_client_message,
     decode_server_message,
     encode,
-    peek_header,
 )
 from rlwire.errors import DecodeError
 from rlwire.limits import Limits
@@ -119,7 +118,6 @@ def compare(oracle: ModuleType, wire: bytes) -> int:
 @example(b"")
 def test_random_bytes(perlert_oracle: ModuleType, wire: bytes) -> None:
     compare(perlert_oracle, wire)
-    peek_header(wire)
 
 
 def test_mutations(perlert_oracle: ModuleType) -> None:
