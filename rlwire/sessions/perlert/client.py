@@ -13,23 +13,20 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from rlwire.codecs import perlert
 from rlwire.codecs.perlert import Action, encode
 from rlwire.errors import RlwireError
-from rlwire.limits import DEFAULT, Limits
+from rlwire.limits import Limits
 from rlwire.sessions.perlert.registration import (
     FIRST_WAIT,
     HOLDING,
     TIMEOUT,
+    Address,
     LobbyChanged,
     RegisteredAs,
     Registration,
     SlotTaken,
-    Standing,
     State,
 )
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-Address: TypeAlias = tuple[Any, ...]
-"""Host, port and whatever follows, as the socket module gives it: numbers, not names."""
-
 # Seconds. After `REPEAT` the last action is sent again, so that the loss of an action lasts no
 # longer, nor a NAT's memory runs out. Without a step, after `SILENCE` the rollout port is asked for
 # a lost ``done`` every `FIRST_WAIT`, without back-off: 4 small datagrams a second are little beside
@@ -165,7 +162,7 @@ class Run:
         return tuple.__new__(Frame, (step, timestamp, observation, reward, done, extra, gap, now))
 
 
-class ClientSession:
+class ClientSession(Registration):
     """One agent of one server instance; a `rlwire.transports.interface.DatagramSession`.
 
     All its datagrams must leave from one port. One thread. Give each client a tag of its own, or
@@ -185,47 +182,17 @@ class ClientSession:
         limits: Limits | None = None,
         jitter: Callable[[], float] | None = None,
     ) -> None:
-        self._name = name
-        self._number = number
-        self._server = server
-        self._limits = DEFAULT if limits is None else limits
+        super().__init__(name, number, server, limits, jitter)
         self._read = perlert.StepReader(name, number, limits=self._limits).read
-        self._out: list[tuple[bytes, Hashable]] = []
-        self._standing = Standing()
         self._run = Run(server)
-        self._registration = Registration(
-            name,
-            number,
-            self._standing,
-            encode=self._encode,
-            send=self._post,
-            give_up=self._give_up,
-            jitter=jitter,
-        )
-        self._looking = self._registration.looking
         self.stale = 0  # steps and starts of an older run, or of one that we are not in
         self.foreign = 0  # from another address than the server's, or for another instance
         self.malformed = 0
 
     @property
-    def state(self) -> State:
-        """Where the agent stands."""
-        return self._standing.state
-
-    @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self._standing.state is State.CLOSED
-
-    @property
-    def slots(self) -> tuple[perlert.AgentSlot, ...]:
-        """The lobby as last heard of."""
-        return self._registration.slots
-
-    @property
-    def key(self) -> str | None:
-        """The slot that is asked for, held or played; None before and after."""
-        return self._registration.key
+        return self.state is State.CLOSED
 
     def statistics(self) -> dict[str, int]:
         """Return counts by name: this object's ``stale``, ``foreign`` and ``malformed``, and more.
@@ -239,28 +206,6 @@ class ClientSession:
             **{"stale": self.stale, "foreign": self.foreign, "malformed": self.malformed},
         }
 
-    # -- what the agent calls --------------------------------------------------------------------
-
-    def request_lobby(self, now: float) -> None:
-        """Ask for the lobby's slots: `LobbyChanged` follows, or `GaveUp`."""
-        self._standing.follow("request_lobby")
-        self._registration.look(now)
-
-    def register(self, key: str, tag: str, now: float) -> None:
-        """Ask for a slot, or to move to it: `RegisteredAs` follows, `SlotTaken` or `GaveUp`.
-
-        After a run it is for the next one, which a server opens when all agents of this one are
-        done; while lobby information shows our old slot as it was, this waits.
-        """
-        self._registration.ask_for(key, tag, now)
-
-    def set_ready(self, ready: bool, now: float) -> None:
-        """Tell the server whether we are ready; `Started` follows when all are.
-
-        It is repeated until lobby information shows it. A run may start before a False arrives.
-        """
-        self._registration.set_ready(ready, now)
-
     def act(self, action: str | bytes, now: float) -> None:
         """Choose the action that is in force from now on; one that was not sent yet is forgotten.
 
@@ -268,7 +213,7 @@ class ClientSession:
         """
         run = self._run
         if not run.on:
-            self._standing.allowed("act")
+            self._allowed("act")
         run.action = run.pending = encode(
             Action(self._name, self._number, action), limits=self._limits
         )
@@ -277,9 +222,9 @@ class ClientSession:
 
     def close(self) -> None:
         """Fall silent; the server frees the slot after a while, as PERLERT has no good-bye."""
-        self._standing.follow("close")
+        self._follow("close")
         self._forget()
-        self._registration.stop_looking()
+        self._stop_looking()
         self._out.clear()
 
     # -- what the transport calls ----------------------------------------------------------------
@@ -316,7 +261,7 @@ class ClientSession:
                 return self._give_up("rollout", f"no {what} from {self._run.address} {within}", now)
             if now >= self._run.speak_due:
                 self._speak(now)
-        expired = self._registration.advance(now)
+        expired = self._ask_again(now)
         if expired is not None:
             return self._give_up(expired.what, self._no_answer(expired), now)
         return []
@@ -330,7 +275,7 @@ class ClientSession:
                 due = run.speak_due
             looking = self._looking.due
             return looking if looking < due else due
-        due = self._registration.next_deadline()
+        due = self._next_request()
         return None if due == _NEVER else due
 
     def datagrams(self) -> list[tuple[bytes, Hashable]]:
@@ -346,12 +291,6 @@ class ClientSession:
 
     # -- sending ---------------------------------------------------------------------------------
 
-    def _encode(self, message: Any) -> bytes:
-        return perlert.encode(message, limits=self._limits)
-
-    def _post(self, datagram: bytes) -> None:
-        self._out.append((datagram, self._server))
-
     def _speak(self, now: float) -> None:
         """Say something to the rollout port: any client message asks for a lost ``done``."""
         run = self._run
@@ -360,10 +299,10 @@ class ClientSession:
             # An action that nobody chose could be a valid one, so none is made up.
             self._out.append((run.action or information, run.address))
         silent = now - run.heard
-        waiting = silent >= SILENCE or self._standing.state is State.STARTING
+        waiting = silent >= SILENCE or self.state is State.STARTING
         run.speak_due = now + (FIRST_WAIT if waiting else REPEAT)
         if silent >= LOST:
-            self._post(information)
+            self._send(information)
 
     # -- receiving -------------------------------------------------------------------------------
 
@@ -389,7 +328,7 @@ class ClientSession:
         if isinstance(message, perlert.LobbyInformation):
             return self._on_lobby(message.slots, now)
         if isinstance(message, perlert.Registered):
-            return [*self._registration.confirm(message.key, now)]
+            return [*self._confirm(message.key, now)]
         if isinstance(message, perlert.Start):
             return self._on_start(message.port, now)
         if isinstance(message, perlert.LobbyMessage):
@@ -398,9 +337,9 @@ class ClientSession:
         return []
 
     def _on_lobby(self, slots: tuple[perlert.AgentSlot, ...], now: float) -> list[Event]:
-        events: list[Event] = self._registration.see(slots, now)
+        events: list[Event] = self._see(slots, now)
         silent = now - self._run.heard >= LOST
-        if self._run.on and silent and self._registration.sees_no_run(now):
+        if self._run.on and silent and self._sees_no_run(now):
             reason = "the run is over, or the server began anew; its last frame is lost"
             events += self._give_up("rollout", reason, now)
         return events
@@ -408,17 +347,17 @@ class ClientSession:
     def _on_start(self, port: int, now: float) -> list[Event]:
         if self._run.on:
             return []  # resent
-        if self._registration.ready_as is None:
+        if self._ready_as is None:
             self.stale += 1
             return []
         rollout = (self._server[0], port, *self._server[2:])
         if now >= self._run.ended + STALE:
-            self._standing.follow("start")
+            self._follow("start")
             return self._begin(rollout, now)
         # It may be the last run's, sent again. The rollout port knows: its answer is a step of a
         # new run or a stale one. If no answer comes, lobby information soon brings a start again.
         self._out.append((self._looking.datagram, rollout))
-        self._registration.hurry(now)
+        self._hurry(now)
         return []
 
     def _first_step(self, fields: tuple[Any, ...], peer: Address, now: float) -> list[Event]:
@@ -426,7 +365,7 @@ class ClientSession:
 
         If it is new and we are ready, it stands for a lost start, and its source for the port.
         """
-        run, state = self._run, self._standing.state
+        run, state = self._run, self.state
         timestamp, step = fields[:2]
         if state is State.ROLLOUT:
             self.foreign += 1
@@ -439,15 +378,15 @@ class ClientSession:
             return []
         events: list[Event] = []
         if state is State.STARTING:
-            self._standing.follow("step")
+            self._follow("step")
             run.address = peer
-        elif self._registration.ready_as is None:
+        elif self._ready_as is None:
             # A run goes on without us being ready for one: it is one that we left.
             self.stale += 1
             run.horizon, run.ended = timestamp, now
             return []
         else:
-            self._standing.follow("step")
+            self._follow("step")
             events = self._begin(peer, now)
         run.hot = peer
         frame = run.take(fields, now)
@@ -456,44 +395,41 @@ class ClientSession:
 
     def _begin(self, rollout: Address, now: float) -> list[Event]:
         self._run.begin(rollout, now, self._run.ended + STALE)
-        return [Started(self._registration.start(), rollout[1])]
+        return [Started(self._start(), rollout[1])]
 
     def _finish(self, frame: Frame, now: float) -> list[Event]:
-        registration = self._registration
-        assert registration.key is not None
-        self._standing.follow("done")
-        registration.played = registration.key, registration.tag
-        finished = Finished(registration.key)
+        assert self.key is not None
+        self._follow("done")
+        self._played = self.key, self._tag
+        finished = Finished(self.key)
         self._run.leave(now)
         self._forget()
         return [frame, finished]
 
     def _forget(self) -> None:
-        self._registration.forget()
+        self._forget_slot()
         self._run.forget()
 
     # -- giving up -------------------------------------------------------------------------------
 
     def _give_up(self, what: str, reason: str, now: float) -> list[Event]:
-        registration = self._registration
-        if what != "lobby" or self._standing.state in HOLDING:
-            self._standing.follow("no answer")
-            if registration.ready_as is not None:
+        if what != "lobby" or self.state in HOLDING:
+            self._follow("no answer")
+            if self._ready_as is not None:
                 self._run.leave(now)
             self._forget()
-        registration.stop_looking()
+        self._stop_looking()
         return [GaveUp(what, reason)]
 
     def _no_answer(self, request: Any) -> str:
-        registration = self._registration
         within = f"within {TIMEOUT:g} s"
-        unheard = registration.informed < request.expires - TIMEOUT
-        if unheard or request is registration.looking:
+        unheard = self._informed < request.expires - TIMEOUT
+        if unheard or request is self._looking:
             return (
                 f"nothing from {self._server} {within}: is a server there, with an instance "
                 f"{self._name}:{self._number}?{self._oddities()}"
             )
-        if request is registration.asking:
+        if request is self._asking:
             return (
                 f"no answer to the registration for {self.key!r} {within}, though lobby "
                 "information comes: it may be that a run goes on"

@@ -14,12 +14,16 @@ client's with the same tag. As a server answers every repetition, a lost one is 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from rlwire.codecs import perlert
 from rlwire.errors import LocalProtocolError
+from rlwire.limits import DEFAULT, Limits
+
+Address: TypeAlias = tuple[Any, ...]
+"""Host, port and whatever follows, as the socket module gives it: numbers, not names."""
 
 # Seconds. For an answer in the lobby before asking again, which doubles up to the longest; with
 # half of all datagrams lost each way, the 30 requests of a timeout fail once in 10,000 times. Two
@@ -96,25 +100,6 @@ _ADVICE: Final = {
 }
 
 
-class Standing:
-    """Where an agent stands, by the table."""
-
-    state = State.IDLE
-
-    def allowed(self, what: str) -> State:
-        """Return the state after `what`; LocalProtocolError if that is not possible now."""
-        following = TRANSITIONS.get((self.state, what))
-        if following is None:
-            raise LocalProtocolError(
-                f"{what} is not possible in the state {self.state.name}: {_ADVICE[self.state]}"
-            )
-        return following
-
-    def follow(self, what: str) -> None:
-        """Let it happen; errors as for `allowed`."""
-        self.state = self.allowed(what)
-
-
 @dataclass(frozen=True)
 class LobbyChanged:
     """The slots are not what they were, or the agent had asked for them."""
@@ -149,7 +134,7 @@ class _Request:
 
     def __init__(self, what: str) -> None:
         self.what = what
-        self.datagram = b""
+        self.datagram = b""  # what is sent
         self.due = self.expires = _NEVER
         self.wait = 0.0
 
@@ -163,42 +148,33 @@ class _Request:
 
 
 class Registration:
-    """How an agent gets a slot, keeps it, and says that it is ready.
-
-    `encode` makes datagrams, `send` is called with each one for the lobby, and `give_up` with what,
-    why and the time when there is nothing to wait for.
-    """
+    """How an agent gets a slot, keeps it, and says that it is ready; see `ClientSession`."""
 
     def __init__(
         self,
         name: str,
         number: int,
-        standing: Standing,
-        *,
-        encode: Callable[[Any], bytes],
-        send: Callable[[bytes], object],
-        give_up: Callable[[str, str, float], list[Any]],
+        server: Address,
+        limits: Limits | None,
         jitter: Callable[[], float] | None,
     ) -> None:
-        self._name = name
-        self._number = number
-        self._standing = standing
-        self._encode = encode
-        self._send = send
-        self._give_up = give_up
-        self._jitter = jitter
-        # For information, for a slot, and to say whether we are ready.
-        self.looking, self.asking, self.readying = (
-            _Request(what) for what in ("lobby", "register", "ready")
-        )
-        self.looking.datagram = encode(perlert.LobbyRequest(name, number))
-        self.informed = -_NEVER  # when lobby information came last
+        self.state = State.IDLE
         self.slots: tuple[perlert.AgentSlot, ...] = ()  # as last heard of
         self.key: str | None = None  # the slot that is asked for, held or played
-        self.tag = ""
+        self._tag = ""
+        self._name = name
+        self._number = number
+        self._server = server
+        self._limits = DEFAULT if limits is None else limits
+        self._jitter = jitter
+        self._out: list[tuple[bytes, Hashable]] = []
+        # For information, for a slot, and to say whether we are ready.
+        self._looking, self._asking, self._readying = map(_Request, ("lobby", "register", "ready"))
+        self._looking.datagram = self._encode(perlert.LobbyRequest(name, number))
+        self._informed = -_NEVER  # when lobby information came last
         # Key and tag: that we called ready, which a start is for; and of the last run.
-        self.ready_as: tuple[str, str] | None = None
-        self.played: tuple[str, str] | None = None
+        self._ready_as: tuple[str, str] | None = None
+        self._played: tuple[str, str] | None = None
         self._wanted = False  # the agent waits for lobby information, changed or not
         self._held: tuple[str, str] | None = None  # key and tag of the last registration confirmed
         self._want_ready: bool | None = None  # None: never said
@@ -206,81 +182,110 @@ class Registration:
         self._sightings = 0
         self._repeated = False  # the registration, since the last sighting
 
+    def _allowed(self, what: str) -> State:
+        """Return the state after `what`, by the table."""
+        following = TRANSITIONS.get((self.state, what))
+        if following is None:
+            raise LocalProtocolError(
+                f"{what} is not possible in the state {self.state.name}: {_ADVICE[self.state]}"
+            )
+        return following
+
+    def _follow(self, what: str) -> None:
+        self.state = self._allowed(what)
+
+    def _encode(self, message: Any) -> bytes:
+        return perlert.encode(message, limits=self._limits)
+
+    def _send(self, datagram: bytes) -> None:
+        self._out.append((datagram, self._server))
+
+    def _give_up(self, what: str, reason: str, now: float) -> list[Any]:
+        raise NotImplementedError
+
     # -- what the agent asks for -----------------------------------------------------------------
 
-    def look(self, now: float) -> None:
-        """Ask for lobby information, and tell it though it may be what it was."""
+    def request_lobby(self, now: float) -> None:
+        """Ask for the lobby's slots: `LobbyChanged` follows, or `GaveUp`."""
+        self._follow("request_lobby")
         self._wanted = True
-        self.looking.begin(now)
-        self._ask(self.looking, now)
+        self._looking.begin(now)
+        self._ask(self._looking, now)
 
-    def ask_for(self, key: str, tag: str, now: float) -> None:
-        """Ask for a slot, or to move to it."""
-        self._standing.allowed("register")
+    def register(self, key: str, tag: str, now: float) -> None:
+        """Ask for a slot, or to move to it: `RegisteredAs` follows, `SlotTaken` or `GaveUp`.
+
+        After a run it is for the next one, which a server opens when all agents of this one are
+        done; while lobby information shows our old slot as it was, this waits.
+        """
+        self._allowed("register")
         datagram = self._encode(perlert.Register(self._name, self._number, key, tag))
-        self._standing.follow("register")
-        self.key, self.tag = key, tag
+        self._follow("register")
+        self.key, self._tag = key, tag
         self._want_ready = None if self._want_ready is None else False
         self._doubt, self._sightings = None, 0
-        self.settle()
-        self.asking.datagram = datagram
-        self.asking.begin(now)
-        self._ask(self.asking, now)
+        self._settle()
+        self._asking.datagram = datagram
+        self._asking.begin(now)
+        self._ask(self._asking, now)
 
     def set_ready(self, ready: bool, now: float) -> None:
-        """Say whether we are ready."""
-        self._standing.follow(f"set_ready({ready})")
-        self._say_ready(ready, now)
-        self._ask(self.readying, now)
+        """Tell the server whether we are ready; `Started` follows when all are.
 
-    def forget(self) -> None:
+        It is repeated until lobby information shows it. A run may start before a False arrives.
+        """
+        self._follow(f"set_ready({ready})")
+        self._say_ready(ready, now)
+        self._ask(self._readying, now)
+
+    def _forget_slot(self) -> None:
         """Hold nothing, and expect nothing but what the agent asked for."""
-        self.settle()
-        self.key = self.ready_as = None
+        self._settle()
+        self.key = self._ready_as = None
         self._held = self._want_ready = self._doubt = None
 
-    def settle(self) -> None:
+    def _settle(self) -> None:
         """Ask for nothing more but lobby information, if the agent wants it."""
-        self.asking.end()
-        self.readying.end()
+        self._asking.end()
+        self._readying.end()
         if not self._wanted:
-            self.looking.end()
+            self._looking.end()
 
-    def stop_looking(self) -> None:
+    def _stop_looking(self) -> None:
         """Want no lobby information any more."""
         self._wanted = False
-        self.looking.end()
+        self._looking.end()
 
     # -- time ------------------------------------------------------------------------------------
 
-    def advance(self, now: float) -> _Request | None:
+    def _ask_again(self, now: float) -> _Request | None:
         """Ask again for what fell due; return a request that was not answered in time."""
-        for request in (self.asking, self.readying, self.looking):
+        for request in (self._asking, self._readying, self._looking):
             if now >= request.expires:
                 return request
             if now >= request.due:
                 self._ask(request, now)
-                if request is not self.looking:
+                if request is not self._looking:
                     # Its answer shows what became of a request that has no refusal, and of one
                     # that was answered when the answer got lost.
-                    self._send(self.looking.datagram)
+                    self._send(self._looking.datagram)
         return None
 
-    def next_deadline(self) -> float:
+    def _next_request(self) -> float:
         """Return when `advance` has something to do, infinity for never."""
-        return min(self.asking.due, self.readying.due, self.looking.due)
+        return min(self._asking.due, self._readying.due, self._looking.due)
 
-    def hurry(self, now: float) -> None:
+    def _hurry(self, now: float) -> None:
         """Have lobby information again soon."""
-        if self._standing.state is State.REGISTERING:  # what is under way brings it
-            self.asking.wait = FIRST_WAIT
-            self.asking.due = min(self.asking.due, now + FIRST_WAIT)
-        elif self._standing.state in HOLDING:  # in a run, who plays asks at this pace anyway
-            self.looking.begin(now + FIRST_WAIT)
+        if self.state is State.REGISTERING:  # what is under way brings it
+            self._asking.wait = FIRST_WAIT
+            self._asking.due = min(self._asking.due, now + FIRST_WAIT)
+        elif self.state in HOLDING:  # in a run, who plays asks at this pace anyway
+            self._looking.begin(now + FIRST_WAIT)
 
     def _ask(self, request: _Request, now: float) -> None:
         self._send(request.datagram)
-        self._repeated |= request is self.asking
+        self._repeated |= request is self._asking
         wait = request.wait
         if self._jitter is not None:
             wait *= 0.75 + 0.5 * self._jitter()
@@ -291,27 +296,27 @@ class Registration:
         assert self.key is not None
         self._want_ready = ready
         if ready:
-            self.ready_as = self.key, self.tag
-        self.readying.datagram = self._encode(
+            self._ready_as = self.key, self._tag
+        self._readying.datagram = self._encode(
             perlert.Ready(self._name, self._number, self.key, ready)
         )
-        self.readying.begin(now)
+        self._readying.begin(now)
 
     # -- what the server says --------------------------------------------------------------------
 
-    def see(self, slots: tuple[perlert.AgentSlot, ...], now: float) -> list[Any]:
+    def _see(self, slots: tuple[perlert.AgentSlot, ...], now: float) -> list[Any]:
         """Take lobby information, and return what it tells."""
         events: list[Any] = []
         if self._wanted or slots != self.slots:
             events.append(LobbyChanged(slots))
         self._wanted = False
-        self.informed = now
+        self._informed = now
         self.slots = slots
-        self.looking.end()
-        holding = self._standing.state in HOLDING
+        self._looking.end()
+        holding = self.state in HOLDING
         if holding:
-            self.looking.begin(now + KEEP_ALIVE)
-        if holding or self._standing.state is State.REGISTERING:
+            self._looking.begin(now + KEEP_ALIVE)
+        if holding or self.state is State.REGISTERING:
             slot, ours = self._slot()
             if slot is None:
                 if self._sure("missing", now):
@@ -324,7 +329,7 @@ class Registration:
                 events += self._see_wanted(slot, ours, now)
         return events
 
-    def sees_no_run(self, now: float) -> bool:
+    def _sees_no_run(self, now: float) -> bool:
         """Return whether lobby information shows for sure that no run with us goes on."""
         slot, ours = self._slot()
         playing = slot is not None and ours and slot.ready
@@ -333,7 +338,7 @@ class Registration:
     def _slot(self) -> tuple[perlert.AgentSlot | None, bool]:
         """Return the slot that is asked for or held, and whether it shows our tag."""
         slot = next((slot for slot in self.slots if slot.key == self.key), None)
-        return slot, slot is not None and not slot.open and slot.tag == self.tag
+        return slot, slot is not None and not slot.open and slot.tag == self._tag
 
     def _see_wanted(self, slot: perlert.AgentSlot, ours: bool, now: float) -> list[Any]:
         """Judge lobby information while ``registered=`` is awaited."""
@@ -341,16 +346,16 @@ class Registration:
             taken = self._sure("" if slot.open else "taken", now)
             return self._taken(slot.tag, now) if taken else []
         self._sure("", now)
-        if slot.ready and (self.key, self.tag) == self.played:
+        if slot.ready and (self.key, self._tag) == self._played:
             # We never said ready for the next run: this is still the one before, in which others
             # play on. While the server says so there is no hurry, and no end of patience.
-            self.asking.expires = now + TIMEOUT
+            self._asking.expires = now + TIMEOUT
             return []
         self._sightings += self._repeated
         self._repeated = False
         if self._sightings >= UNCONFIRMED:
             return self._taken(slot.tag, now)
-        self.hurry(now)
+        self._hurry(now)
         return []
 
     def _see_held(self, slot: perlert.AgentSlot, ours: bool, now: float) -> list[Any]:
@@ -361,16 +366,16 @@ class Registration:
             if not slot.open:
                 return self._taken(slot.tag, now)
             # Freed for our silence, or by a server that began anew: have it again.
-            self._standing.follow("freed")
-            self._held = self.ready_as = None
+            self._follow("freed")
+            self._held = self._ready_as = None
             self._sightings = 0
-            self.settle()
-            self.asking.begin(now)
+            self._settle()
+            self._asking.begin(now)
             return []
         self._sure("", now)
         if slot.ready == self._want_ready:
-            self.readying.end()
-        elif self._want_ready is not None and self.readying.due == _NEVER:
+            self._readying.end()
+        elif self._want_ready is not None and self._readying.due == _NEVER:
             self._say_ready(self._want_ready, now)
         return []
 
@@ -384,52 +389,52 @@ class Registration:
         elif now - self._doubt[1] >= FIRST_WAIT:
             self._doubt = None
             return True
-        self.hurry(now)
+        self._hurry(now)
         return False
 
-    def confirm(self, key: str, now: float) -> list[RegisteredAs]:
+    def _confirm(self, key: str, now: float) -> list[RegisteredAs]:
         """Take ``registered=``."""
-        if self._standing.state in HOLDING:
+        if self.state in HOLDING:
             # A late repetition of a request was answered. If it was for another slot, the server
             # may have moved us back there; and every registration makes a slot not ready.
             if key != self.key:
-                self.hurry(now)
+                self._hurry(now)
             elif self._want_ready:
                 self._say_ready(True, now)
-        if self._standing.state is not State.REGISTERING:
+        if self.state is not State.REGISTERING:
             return []
-        self._held = key, self.tag
+        self._held = key, self._tag
         if key != self.key:  # the request before the last one; the last one is still under way
             return []
-        self._standing.follow("registered")
-        self.asking.end()
-        self._doubt = self.ready_as = None
+        self._follow("registered")
+        self._asking.end()
+        self._doubt = self._ready_as = None
         if not self._wanted:
-            self.looking.begin(now + KEEP_ALIVE)
+            self._looking.begin(now + KEEP_ALIVE)
         if self._want_ready:  # said before the slot was freed
-            self._standing.follow("set_ready(True)")
+            self._follow("set_ready(True)")
             self._say_ready(True, now)
         return [RegisteredAs(key)]
 
-    def start(self) -> str:
+    def _start(self) -> str:
         """Go into the run that we called ready for, and return the slot."""
-        assert self.ready_as is not None
-        self.key, self.tag = self.ready_as
-        self.settle()
+        assert self._ready_as is not None
+        self.key, self._tag = self._ready_as
+        self._settle()
         self._doubt = None
         return self.key
 
     def _taken(self, tag: str, now: float) -> list[SlotTaken]:
         key = self.key
         assert key is not None
-        registering = self._standing.state is State.REGISTERING
+        registering = self.state is State.REGISTERING
         if registering and self._held is not None and self._held[0] != key:
             # Refused, so we are where we were; if we had said ready there, that is taken back.
-            self._standing.follow("taken, another held")
-            self.asking.end()
-            self.key, self.tag = self._held
-            self.looking.begin(now)
+            self._follow("taken, another held")
+            self._asking.end()
+            self.key, self._tag = self._held
+            self._looking.begin(now)
         else:
-            self._standing.follow("taken")
-            self.forget()
+            self._follow("taken")
+            self._forget_slot()
         return [SlotTaken(key, tag)]
