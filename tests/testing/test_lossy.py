@@ -68,28 +68,6 @@ def balanced(net: LossyNetwork) -> dict[str, int]:
     return counts
 
 
-def test_without_faults_everything_arrives_once_in_order_and_at_once() -> None:
-    net, a, b = network()
-    send(a, 100)
-    net.run(1.0)
-    assert numbers(b) == list(range(100))
-    assert {now for now, _datagram in b.got} == {0.0}
-    assert net.now == 1.0
-    assert balanced(net)["delivered"] == 100
-
-
-def test_answers_find_their_way_back() -> None:
-    net = LossyNetwork(1, delay=(0.25, 0.25))
-    a, b = Node(), Node(answer=True)
-    one, two = net.attach(A, a), net.attach(B, b)
-    send(a, 1)
-    net.run(1.0)
-    assert b.got == [(0.25, b"0")]
-    assert a.got == [(0.5, b"re:0")]
-    assert one.events == [("got", b"re:0")]
-    assert two.events == [("got", b"0")]
-
-
 @pytest.mark.parametrize("loss", [0.1, 0.5, 1.0])
 def test_loss_is_the_share_asked_for(loss: float) -> None:
     net, a, b = network(loss=loss)

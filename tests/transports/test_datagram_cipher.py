@@ -9,7 +9,6 @@ import random
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -100,15 +99,15 @@ def test_the_same_text_never_looks_the_same() -> None:
     assert len({data[25:] for data in sealed}) == 2000
 
 
+def test_a_role_is_one_of_two() -> None:
+    with pytest.raises(ValueError, match="role"):
+        DatagramCipher(KEY, "Client")
+
+
 @pytest.mark.parametrize("key", [b"", bytes(31), bytes(33), bytearray(32), "0" * 32, None])
 def test_a_key_is_32_bytes(key: Any) -> None:
     with pytest.raises(ValueError, match="key must be 32 bytes"):
         DatagramCipher(key, "client")
-
-
-def test_arguments_make_sense() -> None:
-    with pytest.raises(ValueError, match="role"):
-        DatagramCipher(KEY, "Client")
 
 
 def test_repr_does_not_tell_the_key() -> None:
@@ -172,16 +171,6 @@ def test_a_changed_bit_anywhere(known: bool) -> None:
     assert server.open(sealed) == b"city:7;action=walk"
 
 
-def test_random_bytes() -> None:
-    _, server = pair()
-    draw = random.Random(3)
-    for _ in range(2000):
-        assert server.open(draw.randbytes(draw.randrange(120))) is None
-        assert server.open(b"\x01" + draw.randbytes(draw.randrange(120))) is None
-    assert sum(server.dropped.values()) == 4000
-    assert not server._known
-
-
 class TestReplay:
     @pytest.mark.parametrize("step", [0.0, 1e-4, 1 / 30])
     def test_reordered_within_the_window(self, step: float) -> None:
@@ -198,17 +187,6 @@ class TestReplay:
             assert all(server.open(data) == b"x" for data in sealed)
             assert all(server.open(data) is None for data in sealed)
         assert server.dropped == {"replay": 30 * 64}
-
-    def test_far_behind(self) -> None:
-        client, server = pair(WINDOW=64)
-        assert server.open(client.seal(b"the first")) == b"the first"
-        late = [client.seal(b"%d" % n) for n in range(3)]
-        assert [server.open(client.seal(b"x")) for _ in range(62)] == [b"x"] * 62
-        assert server.open(late[2]) == b"2"  # the 64th newest
-        assert server.open(client.seal(b"x")) == b"x"
-        assert server.open(late[1]) is None
-        assert server.open(late[0]) is None
-        assert server.dropped == {"replay": 2}
 
     def test_the_window_against_a_plain_model(self) -> None:
         window = 8
@@ -232,14 +210,6 @@ class TestReplay:
             if allowed:
                 taken.append(number)
         assert server.dropped["replay"] > 1000
-
-    def test_what_is_kept_of_a_sender_is_bounded(self) -> None:
-        client, server = pair()
-        for _ in range(5000):
-            server.open(client.seal(b""))
-        (sender,) = server._known.values()
-        assert len(sender._seen) <= 1024 + 1024 // 4
-        assert sender._seen.itemsize == 8
 
 
 class TestFreshness:
@@ -340,20 +310,6 @@ class TestManySenders:
         assert server.open(two.seal(b"x")) == b"x"
         assert server.open(odd.seal(b"x")) == b"x"
 
-    def test_who_speaks_is_not_forgotten(self) -> None:
-        clock = Clock()
-        _, server = pair(clock=clock, SENDERS=40)
-        clients = [DatagramCipher(KEY, "client", clock=clock) for _ in range(41)]
-        for client in clients[:40]:
-            server.open(client.seal(b"x"))
-        clock.now += 61
-        for client in clients[:39]:
-            server.open(client.seal(b"x"))
-        assert server.open(clients[40].seal(b"x")) == b"x"
-        assert len(server._known) == 40
-        assert server.dropped == {}
-        assert clients[39].seal(b"x")[1:17] not in server._known
-
     def test_forgeries_take_no_room(self) -> None:
         client, server = pair(SENDERS=1)
         for _ in range(100):
@@ -449,13 +405,3 @@ class TestKeys:
         (tmp_path / "key").chmod(0o600)
         with pytest.raises(ValueError, match="holds no key"):
             load_key(tmp_path / "key")
-
-    def test_no_file(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError):
-            load_key(tmp_path / "key")
-
-
-def test_the_clock_is_the_walls_by_default() -> None:
-    before = int(time.time() * UNIT)
-    count = int.from_bytes(DatagramCipher(KEY, "client").seal(b"")[17:25], "little")
-    assert before <= count <= int(time.time() * UNIT)

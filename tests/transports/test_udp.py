@@ -16,9 +16,8 @@ from typing import Any
 
 import pytest
 
-from rlwire.errors import ConnectionClosed, LimitExceeded, LocalProtocolError
+from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.transports import udp
-from rlwire.transports.datagram_cipher import DatagramCipher
 
 
 def load(name: str) -> Any:
@@ -178,28 +177,6 @@ def test_timeouts() -> None:
         assert [data for data, _ in server.came] == [b"1 a"]
 
 
-def test_flush_sends_and_a_poll_takes_what_is_there() -> None:
-    arrived = threading.Event()
-
-    def react(data: bytes) -> list[bytes]:
-        arrived.set()
-        return [data]
-
-    with (
-        Plain("127.0.0.1", react) as server,
-        udp.connect(server.address, asks(b"a", b"b", resend=60)) as connection,
-    ):
-        connection.session.begin(connection.now())
-        connection.flush()
-        assert arrived.wait(10)
-        until = time.monotonic() + 10
-        events: list[Any] = []
-        while not events:
-            events = connection.wait(0)
-            assert time.monotonic() < until
-        assert events == [b"1 a"]
-
-
 def test_a_wait_takes_the_first_and_a_poll_takes_all() -> None:
     class Hears(sessions.Answers):
         def datagrams(self) -> list[Any]:
@@ -238,50 +215,6 @@ def test_a_flood_of_what_is_no_event_does_not_keep_a_wait() -> None:
             assert connection.session.foreign > before
 
 
-def test_other_senders_are_the_sessions_affair() -> None:
-    """A server may have further ports, so the socket takes all; the session knows them."""
-    with (
-        Plain("127.0.0.1", lambda data: [data]) as server,
-        udp.connect(server.address, asks(b"a")) as connection,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger,
-    ):
-        target = (connection.sock.address.host, connection.sock.address.port)
-        stranger.sendto(b"1 forged", target)
-        assert connection.wait(0.05) == []
-        assert connection.session.foreign == 1
-        assert collect(connection) == [b"1 a"]
-
-
-def test_a_session_over_the_limit_tells_its_user() -> None:
-    with (
-        Plain("127.0.0.1", lambda data: [data]) as server,
-        udp.connect(server.address, asks(b"x" * 2000), limit=1000) as connection,
-    ):
-        connection.session.begin(connection.now())
-        with pytest.raises(LimitExceeded, match="datagram=1000"):
-            connection.wait(1)
-        assert server.came == []
-
-
-def test_with_a_cipher(host: str) -> None:
-    key = os.urandom(32)
-    theirs = DatagramCipher(key, "server")
-
-    def react(data: bytes) -> list[bytes]:
-        opened = theirs.open(data)
-        assert opened is not None
-        return [b"\x01" + b"x" * 60, opened, theirs.seal(opened)]
-
-    with (
-        Plain(host, react) as server,
-        udp.connect(
-            server.address, asks(b"a", b"b"), cipher=DatagramCipher(key, "client")
-        ) as connection,
-    ):  # fmt: skip
-        assert collect(connection) == [b"1 a", b"2 b"]
-        assert connection.statistics()["cipher_short"] >= 2
-
-
 class TestThreads:
     def test_it_belongs_to_the_first(self) -> None:
         with udp.connect("127.0.0.1:1", asks(b"a")) as connection:
@@ -300,18 +233,6 @@ class TestThreads:
             thread.join(10)
             assert len(errors) == 2
             assert "127.0.0.1:1 belongs to the thread that first used it" in errors[0]
-
-    def test_made_here_and_used_there(self) -> None:
-        with (
-            Plain("127.0.0.1", lambda data: [data]) as server,
-            udp.connect(server.address, asks(b"a")) as connection,
-        ):
-            events = []
-            thread = threading.Thread(target=lambda: events.extend(collect(connection)))
-            thread.start()
-            thread.join(10)
-            assert events == [b"1 a"]
-        assert connection.sock.fileno() == -1  # its thread has ended, so closing frees it
 
     def test_close_wakes_whoever_waits(self) -> None:
         connection = udp.connect("127.0.0.1:1", asks(b"a"))
@@ -333,15 +254,6 @@ class TestThreads:
         assert not thread.is_alive()
         assert ended == ["127.0.0.1:1: closed on this side"]
         assert connection.sock.fileno() == -1
-
-    def test_closed(self) -> None:
-        connection = udp.connect("127.0.0.1:1", asks(b"a"))
-        connection.close()
-        assert connection.closed
-        for call in (connection.wait, connection.flush):
-            with pytest.raises(ConnectionClosed, match="closed on this side"):
-                call()
-        assert connection.statistics()["sent"] == 0
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are sent to a process of its own")

@@ -16,10 +16,8 @@ from typing import Any
 import pytest
 
 from rlwire.errors import ConnectionClosed, LocalProtocolError
-from rlwire.transports import udp, udp_asyncio
-from rlwire.transports.datagram_cipher import DatagramCipher
+from rlwire.transports import udp_asyncio
 from rlwire.transports.udp_asyncio import DatagramEndpoint
-from rlwire.transports.udp_sockets import bind
 from tests.waiting import eventually_async
 
 
@@ -148,26 +146,6 @@ def test_a_client_over_the_same(run: Run) -> None:
     run(main())
 
 
-def test_a_blocking_client(run: Run) -> None:
-    def client(address: Any) -> list[Any]:
-        events: list[Any] = []
-        with udp.connect(address, asks(*[b"%d" % n for n in range(50)])) as connection:
-            connection.session.begin(connection.now())
-            while not connection.closed:
-                events += connection.wait(10)
-        return events
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        async with serving() as (server, _, _):
-            found = await asyncio.gather(
-                *(loop.run_in_executor(None, client, server.address) for _ in range(3))
-            )
-        assert found == [[b"%d %d" % (n + 1, n) for n in range(50)]] * 3
-
-    run(main())
-
-
 def test_deadlines(run: Run) -> None:
     async def main() -> None:
         events: list[Any] = []
@@ -188,26 +166,6 @@ def test_deadlines(run: Run) -> None:
     run(main())
 
 
-def test_a_session_that_is_always_late_does_not_keep_the_loop_busy(run: Run) -> None:
-    class Late(sessions.Answers):
-        calls = 0
-
-        def next_deadline(self) -> float:
-            return 0.0
-
-        def advance(self, now: float) -> list[Any]:
-            self.calls += 1
-            return []
-
-    async def main() -> None:
-        async with serving(Late()) as (_, session, plain):
-            await asyncio.sleep(0.1)
-            assert 1 <= session.calls <= 210
-            assert await plain.ask(b"1 x") == b"1 x"
-
-    run(main())
-
-
 def test_flush_sends_what_was_said_meanwhile(run: Run) -> None:
     async def main() -> None:
         async with serving() as (endpoint, session, plain):
@@ -216,18 +174,6 @@ def test_flush_sends_what_was_said_meanwhile(run: Run) -> None:
             assert endpoint.statistics()["sent"] == 1
             endpoint.flush()
             assert await plain.receive() == b"frame"
-
-    run(main())
-
-
-def test_what_reacts_to_events_is_sent_with_them(run: Run) -> None:
-    async def main() -> None:
-        session = sessions.Answers()
-        async with serving(session, on_events=lambda events: session.say(b"welcome")) as (
-            _, _, plain
-        ):  # fmt: skip
-            plain.send(b"1 hush")
-            assert await plain.receive() == b"welcome"
 
     run(main())
 
@@ -272,35 +218,12 @@ class TestFailures:
 
         run(main())
 
-    def test_of_next_deadline_and_closed(self, run: Run) -> None:
-        class Odd(sessions.Answers):
-            def next_deadline(self) -> Any:
-                raise ZeroDivisionError
-
-        async def main() -> None:
-            async with serving(Odd()) as (endpoint, _, plain):
-                assert await plain.ask(b"1 x") == b"1 x"
-                await eventually_async(lambda: endpoint.failures == 2)
-
-        run(main())
-
     def test_of_what_reacts(self, run: Run, caplog: pytest.LogCaptureFixture) -> None:
         async def main() -> None:
             async with serving(on_events=lambda events: 1 / 0) as (endpoint, _, plain):
                 assert await plain.ask(b"1 x") == b"1 x"
                 assert endpoint.failures == 1
                 assert "its events failed" in caplog.text
-
-        run(main())
-
-    def test_too_long_an_answer(self, run: Run, caplog: pytest.LogCaptureFixture) -> None:
-        async def main() -> None:
-            async with serving() as (endpoint, _, plain):
-                plain.send(b"1 big 1201", b"2 big 1200")
-                assert len(await plain.receive()) == 1200
-                assert await plain.ask(b"3 x") == b"3 x"
-                assert endpoint.failures == 1
-                assert "over the limit datagram=1200: send less" in caplog.text
 
         run(main())
 
@@ -489,26 +412,6 @@ def test_datagrams_that_come_alone_are_seldom_asked_for_twice(run: Run) -> None:
     run(main())
 
 
-def test_with_a_cipher(run: Run) -> None:
-    key = os.urandom(32)
-
-    async def main() -> None:
-        async with (
-            serving(cipher=DatagramCipher(key, "server")) as (server, session, plain),
-            await udp_asyncio.connect(
-                server.address, asks(b"a", b"b"), cipher=DatagramCipher(key, "client")
-            ) as client,
-        ):
-            plain.send(b"1 plain", bytes(41), bytes(60))
-            client.session.begin(client.now())
-            assert await all_of(client) == [b"1 a", b"2 b"]
-            assert list(session.peers.values()) == [[b"1 a", b"2 b"]]
-            assert server.statistics()["cipher_short"] == 1
-            assert server.statistics()["cipher_version"] == 2
-
-    run(main())
-
-
 def test_misuse(run: Run) -> None:
     async def main() -> None:
         async with serving() as (endpoint, _, _):
@@ -520,19 +423,5 @@ def test_misuse(run: Run) -> None:
             await udp_asyncio.connect("no-such-host.invalid:1", asks(b"a"))
         with pytest.raises(ZeroDivisionError):
             await udp_asyncio.connect("127.0.0.1:1", lambda server: 1 / 0)
-
-    run(main())
-
-
-def test_an_endpoint_of_ones_own_socket(run: Run) -> None:
-    async def main() -> None:
-        sock = bind("127.0.0.1:0")
-        with pytest.raises(LocalProtocolError, match="once it has started"):
-            DatagramEndpoint(sessions.Answers(), sock).flush()
-        async with DatagramEndpoint(sessions.Answers(), sock) as endpoint:
-            plain = Plain(endpoint)
-            with plain.sock:
-                assert await plain.ask(b"1 x") == b"1 x"
-        DatagramEndpoint(sessions.Answers(), bind("127.0.0.1:0")).close()
 
     run(main())

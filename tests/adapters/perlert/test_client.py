@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from rlwire.adapters.perlert import Client
-from rlwire.adapters.perlert.client import describe
 from rlwire.adapters.perlert.environments import EnvironmentSimulation
 from rlwire.codecs.perlert import AgentSlot, text_to_array
 from rlwire.errors import (
@@ -159,12 +158,6 @@ def test_waiting_for_others(worlds, serving):
             pass
 
 
-def test_describe():
-    slots = (AgentSlot("a", False, "k", "t", True), AgentSlot("b", False, "k", "u", True))
-    assert describe(slots) == "all are ready"
-    assert describe(()) == "nothing is known of the lobby"
-
-
 def test_no_answer(silent, monkeypatch):
     with Client(silent, "Walk") as client:
         with pytest.raises(DeadlineExceeded, match=r"Walk:0 at 127.*no lobby information"):
@@ -258,19 +251,3 @@ def test_closing_from_another_thread(worlds, serving, begin):
     thread.join()
     assert len(caught) == 1
     assert clients[0].state is State.CLOSED
-
-
-def test_another_thread(worlds, serving, begin):
-    client = begin(serving(worlds.Walk), "Walk")
-    caught = []
-
-    def use():
-        try:
-            client.lobby()
-        except LocalProtocolError as error:
-            caught.append(str(error))
-
-    thread = threading.Thread(target=use)
-    thread.start()
-    thread.join()
-    assert "belongs to the thread" in caught[0]

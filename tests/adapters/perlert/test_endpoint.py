@@ -227,25 +227,6 @@ def test_another_slot_if_ones_own_is_gone(worlds, serving, remote, begin):
         assert env.endpoint.client.key == "walker_1"
 
 
-def test_spaces_from_names(serving, remote):
-    server = serving("gym:CartPole-v1", rate=50)
-    env = remote(server, "CartPole-v1", like="CartPole-v1")
-    made = gymnasium.make("CartPole-v1")
-    assert (env.observation_space, env.action_space) == (made.observation_space, made.action_space)
-    env.reset()
-    observation, *_ = env.step(env.action_space.sample())
-    assert observation.dtype == np.float32
-    env = remote(server, "CartPole-v1", like="mpe2.simple_tag_v3:parallel_env", agent="agent_0")
-    assert env.observation_space.shape == (14,)
-    env = remote(server, "CartPole-v1", like="mpe2.simple_tag_v3:parallel_env")
-    assert env.observation_space.shape == (16,)
-
-
-def test_spaces_are_given_once():
-    with pytest.raises(TypeError, match="not both"):
-        rlwire.make("perlert://127.0.0.1:1/x", like="CartPole-v1", action_space=spaces.Discrete(2))
-
-
 def test_a_server_of_ours_tells_the_spaces(worlds, serving, remote):
     server = serving("gym:CartPole-v1", rate=50)
     made = gymnasium.make("CartPole-v1")
@@ -363,13 +344,3 @@ def test_gymnasium_s_own_checker(worlds, serving, remote, recwarn):
     texts = {str(warning.message) for warning in recwarn}
     # Of the spaces that were asked for.
     assert all("infinity" in text for text in texts), texts
-
-
-def test_wrappers(worlds, serving, remote):
-    server = serving(lambda: worlds.Walk(length=8))
-    env = gymnasium.wrappers.TimeLimit(remote(server, "Walk", like=worlds.Walk()), 1000)
-    env = gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.wrappers.FlattenObservation(env))
-    for _ in range(2):
-        info = play(env, 1)[-1][4]
-        assert "episode" in info
-    assert env.spec is not None

@@ -40,10 +40,6 @@ def test_gymnasium(worlds):
     assert walk.closed
 
 
-def test_names():
-    assert simulate(gymnasium.make("CartPole-v1")).name == "CartPole-v1"
-
-
 def test_pettingzoo():
     from mpe2 import simple_tag_v3
 
@@ -123,19 +119,6 @@ def test_specs_that_have_no_text():
 
     with pytest.raises(EncodeError, match="PERLERT carries a number"):
         simulate(Two())
-
-
-@pytest.mark.parametrize("silent", [False, True])
-def test_agents_that_end_before_others(worlds, silent):
-    simulation = simulate(worlds.Crowd(silent=silent))
-    simulation.reset(1)
-    actions = {"walker_0": 1, "walker_1": 2, "walker_2": 3}
-    over = []
-    for step in range(1, 6):
-        outcomes = simulation.step(actions)
-        over += [(step, key) for key, outcome in outcomes.items() if outcome.terminated]
-    assert over == [(3, "walker_0"), (4, "walker_1"), (5, "walker_2")]
-    assert outcomes["walker_2"].observation == "actions:0,0,3,step:5"
 
 
 def test_agents_that_vanish_without_a_last_observation(worlds):

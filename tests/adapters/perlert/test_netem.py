@@ -93,17 +93,3 @@ def test_every_client_gets_to_the_end(way: str, how: str, tmp_path: Path) -> Non
         assert total["duplicates"] > 0
     else:
         assert sum(client.get("cipher_replay", 0) for client in found["clients"]) > 0
-
-
-@pytest.mark.parametrize("way", ["netem", "tun"])
-def test_half_of_all_is_lost(way: str, tmp_path: Path) -> None:
-    check(run(way, tmp_path, 3, 1, "plain", loss=0.5, delay=0.02, seed=6), 3, 1)
-
-
-@pytest.mark.parametrize("way", ["netem", "tun"])
-def test_a_good_network_for_comparison(way: str, tmp_path: Path) -> None:
-    found = run(way, tmp_path, 3, 1, "plain", delay=0.001)
-    check(found, 3, 1)
-    # None, but where a busy machine stops one of them for longer than a step.
-    assert sum(client["skipped"] for client in found["clients"]) <= 3 * STEPS // 10
-    assert all(client["runs"][0]["total"] > STEPS - 10 for client in found["clients"])

@@ -52,14 +52,3 @@ def test_a_call_that_raises_does_not_stop_the_clock(caplog):
 
     asyncio.run(main())
     assert "ZeroDivisionError" in caplog.text
-
-
-def test_missed_ticks_are_logged_once_in_a_while(caplog):
-    async def main():
-        clock = Clock(lambda: None)
-        for _ in range(5):
-            clock.missed("city:7", 3)
-
-    asyncio.run(main())
-    assert caplog.text.count("3 ticks missed, of city:7 or others") == 1
-    assert caplog.text.count("missed") == 1

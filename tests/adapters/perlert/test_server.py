@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from rlwire.adapters.perlert import Client, PerlertServer, runs, scalars
 from rlwire.codecs.perlert import text_to_array, text_to_mapping
-from rlwire.errors import DeadlineExceeded, EncodeError, PeerError
+from rlwire.errors import DeadlineExceeded, EncodeError
 from rlwire.limits import Limits
 from rlwire.sessions.perlert import client as sessions
 
@@ -72,25 +72,6 @@ def test_the_default_action(worlds, serving, begin):
     server.stop()
     places = [text_to_array(f.observation)[0] for f in play(begin(server.start(), "Walk"))]
     assert places == [0, 0, 1, 1, 2, 2, 3]
-
-
-def test_a_default_action_that_is_always_the_same(worlds, serving, begin):
-    server = serving(lambda: worlds.Walk(length=3), default_action=2)
-    places = [text_to_array(f.observation)[0] for f in play(begin(server, "Walk"))]
-    assert places == [0, 1, 2, 3]
-
-
-def test_another_event_loop(worlds, serving, begin):
-    uvloop = pytest.importorskip("uvloop")
-    made = []
-
-    def factory():
-        made.append(uvloop.new_event_loop())
-        return made[0]
-
-    server = serving(lambda: worlds.Walk(length=5), loop_factory=factory)
-    assert [frame.step for frame in play(begin(server, "Walk"))] == list(range(6))
-    assert len(made) == 1
 
 
 def test_the_last_valid_action_stays(worlds, serving, begin, caplog, monkeypatch):
@@ -324,11 +305,6 @@ class TestEnvironmentsThatRaise:
         assert frames[-1].done
         assert "datagram=1200" in caplog.text
 
-    def test_extra_that_raises(self, worlds, serving, begin, caplog):
-        server = serving(worlds.Walk, extra=lambda key, info: 1 / 0)
-        assert play(begin(server, "Walk"))[-1].done
-        assert "ZeroDivisionError" in caplog.text
-
 
 def test_slow_environments_miss_ticks(worlds, serving, begin, caplog):
     server = serving(lambda: worlds.Walk(length=5, nap=0.03))
@@ -482,15 +458,6 @@ def test_ports(worlds):
         server.start()
 
 
-def test_strangers_do_not_play(worlds, serving, begin):
-    server = serving(worlds.Crowd)
-    begin(server, "crowd", "walker_0")
-    with Client(server.address, "crowd") as other:
-        with pytest.raises(PeerError, match="'walker_0' is taken by 'rlwire-"):
-            other.register("walker_0")
-        assert other.register() == "walker_1"
-
-
 @pytest.mark.parametrize(
     ("options", "kind", "text"),
     [
@@ -510,13 +477,6 @@ def test_strangers_do_not_play(worlds, serving, begin):
 def test_arguments_that_make_no_sense(worlds, options, kind, text):
     with pytest.raises(kind, match=text):
         PerlertServer(worlds.Walk(), **options)
-
-
-def test_an_empty_server(worlds):
-    with pytest.raises(ValueError, match="nothing to serve"):
-        PerlertServer(address="127.0.0.1:0").start()
-    with pytest.raises(TypeError, match="'rate'"):
-        PerlertServer(address="127.0.0.1:0", rate=3)
 
 
 def test_large_observations_with_a_larger_limit(worlds, serving, begin):

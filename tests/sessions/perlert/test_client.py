@@ -10,7 +10,6 @@ import pytest
 
 from rlwire.codecs.perlert import AgentSlot
 from rlwire.errors import EncodeError, LimitExceeded, LocalProtocolError
-from rlwire.limits import Limits
 from rlwire.sessions.perlert.client import (
     ClientSession,
     Finished,
@@ -27,7 +26,6 @@ from rlwire.sessions.perlert.registration import (
     SlotTaken,
     State,
 )
-from rlwire.transports.interface import DatagramSession
 
 HOST = "10.0.0.1"
 LOBBY = (HOST, 32322)
@@ -203,11 +201,6 @@ def test_figure_1() -> None:
     }
 
 
-def test_it_is_a_datagram_session() -> None:
-    session: DatagramSession = Player().session
-    assert not session.closed
-
-
 # -- the table -----------------------------------------------------------------------------------
 
 
@@ -278,17 +271,6 @@ def test_a_lobby_request_is_given_up() -> None:
     assert "nothing from ('10.0.0.1', 32322) within 30 s" in event.reason
     assert "city:7" in event.reason
     assert player.session.next_deadline() is None
-
-
-def test_a_lobby_request_is_answered_whatever_else_is_asked() -> None:
-    player = Player()
-    player.session.request_lobby(0.0)
-    player.session.register("a", "ann", 0.0)
-    player.hears("city:7;registered=a")
-    player.sent()
-    assert texts(player.waits(1.0), "lobby") == [0.25, 0.75]
-    assert len(player.hears(HELD)) == 1
-    assert texts(player.waits(2.9), "lobby") == []
 
 
 def test_a_registration_is_repeated_with_a_lobby_request_beside_it() -> None:
@@ -367,30 +349,6 @@ def test_a_slot_of_anothers_is_believed_when_seen_twice() -> None:
     assert player.waits(100.0) == []
 
 
-def test_a_new_registration_forgets_what_was_seen_before_it() -> None:
-    player = registering()
-    player.now = 0.1
-    player.hears(OTHERS)
-    player.now = 0.5
-    player.session.register("a", "ann", player.now)
-    assert player.hears(OTHERS) == []
-    for _ in range(30):
-        player.session.register("a", "ann", player.now)
-        player.hears(HELD)
-    assert player.state is State.REGISTERING
-
-
-def test_old_lobby_information_does_not_end_a_registration() -> None:
-    player = registering()
-    player.now = 0.1
-    player.hears(OTHERS)
-    player.now = 0.5
-    player.hears(OPEN)
-    player.hears(OTHERS)
-    assert player.state is State.REGISTERING
-    assert player.hears("city:7;registered=a") == [RegisteredAs("a")]
-
-
 def test_a_refused_move_leaves_the_slot_before_and_takes_ready_back() -> None:
     player = ready()
     both = "city:7;a=close,citizen,ann,{};b=close,citizen,bob,ready"
@@ -456,14 +414,6 @@ def test_a_freed_slot_is_asked_for_again_and_ready_too() -> None:
     assert "32322 city:7;ready=a,true" in [what for _when, what in player.waits(5.4)]
 
 
-def test_a_slot_lost_to_another_is_reported() -> None:
-    player = ready()
-    player.hears(OTHERS)
-    player.now = 0.3
-    assert player.hears(OTHERS) == [SlotTaken("a", "bob")]
-    assert player.state is State.IDLE
-
-
 # -- ready ---------------------------------------------------------------------------------------
 
 
@@ -485,13 +435,6 @@ def test_ready_that_got_lost_later_is_said_again() -> None:
     player.hears(READY)
     player.hears("city:7;registered=a")
     assert texts(player.waits(0.2), "ready=a,true") == [0.1]
-
-
-def test_ready_is_answered_by_start() -> None:
-    player = registered()
-    player.session.set_ready(True, 0.0)
-    player.hears("city:7;start=port:32323")
-    assert texts(player.waits(3.0), "ready=") == [0.0]
 
 
 def test_ready_can_be_taken_back_until_the_start() -> None:
@@ -571,13 +514,6 @@ def test_a_step_from_another_host_begins_nothing(state: State) -> None:
     assert player.session.foreign == 2
 
 
-def test_a_step_may_be_first_and_last_at_once() -> None:
-    player = ready()
-    first, frame, last = player.step(9, 1000, done=True)
-    assert (first, frame.done, last) == (Started("a", 32323), True, Finished("a"))
-    assert player.state is State.DONE
-
-
 def test_nothing_begins_for_who_is_not_ready() -> None:
     player = registered()
     assert player.hears("city:7;start=port:32323") == []
@@ -607,15 +543,6 @@ def test_ipv6_addresses_keep_flow_and_scope() -> None:
     session.act("x", 0.0)
     assert (b"city:7;action=x", ("fe80::1", 5, 0, 2)) in session.datagrams()
     assert session.receive(b"city:7:1:1;obs=;reward=0;done=false", ("fe80::1", 5, 0, 2), 0.0)
-
-
-def test_both_phases_on_one_port() -> None:
-    player = ready()
-    assert player.hears("city:7;start=port:32322") == [Started("a", 32322)]
-    player.step(0, 1000, peer=LOBBY)
-    player.session.request_lobby(0.0)
-    assert player.hears(READY) == [LobbyChanged((AgentSlot("a", False, "citizen", "ann", True),))]
-    assert len(player.step(1, 1033, peer=LOBBY)) == 1
 
 
 # -- steps ---------------------------------------------------------------------------------------
@@ -705,12 +632,6 @@ def test_no_datagram_raises(state: State) -> None:
     assert player.session.malformed == 1
 
 
-def test_limits_hold_for_what_is_received() -> None:
-    player = playing(limits=Limits(datagram=100))
-    assert player.step(1, 1033, obs="1" * 200) == []
-    assert player.session.malformed == 1
-
-
 # -- actions -------------------------------------------------------------------------------------
 
 
@@ -770,22 +691,6 @@ def test_an_agent_that_goes_on_acting_asks_for_a_lost_done_too() -> None:
     assert times[0] == pytest.approx(10.0, abs=0.3)
 
 
-def test_a_copy_of_the_last_step_is_a_duplicate() -> None:
-    player = done()
-    assert player.step(1, 1033, done=True) == []
-    assert player.step(0, 1000) == []
-    assert player.session.statistics()["duplicates"] == 1
-    assert player.session.stale == 1
-
-
-def test_no_step_at_all_is_given_up() -> None:
-    player = starting()
-    [(when, event)] = events(player.waits(100.0))
-    assert (when, event.what) == (30.0, "rollout")
-    assert "no step at all" in event.reason
-    assert player.state is State.IDLE
-
-
 @pytest.mark.parametrize("text", [OPEN, HELD, OTHERS, "city:7;b=open,citizen,cpu,ready"])
 def test_a_run_that_is_over_is_noticed_in_the_lobby(text: str) -> None:
     player = playing()
@@ -798,14 +703,6 @@ def test_a_run_that_is_over_is_noticed_in_the_lobby(text: str) -> None:
     assert event.what == "rollout"
     assert "the run is over, or the server began anew" in event.reason
     assert player.state is State.IDLE
-
-
-def test_a_run_that_is_not_over_is_waited_for() -> None:
-    player = playing()
-    while player.now < 29.0:
-        assert events(player.waits(player.now + 0.3)) == []
-        player.hears(READY)
-    assert player.step(1, 1033) != []
 
 
 # -- the next run --------------------------------------------------------------------------------
@@ -851,21 +748,6 @@ def test_a_server_whose_clock_was_set_back_is_heard_after_a_while() -> None:
     player.now = 15.0
     assert len(player.step(6, 11)) == 2
     assert len(player.step(7, 12)) == 1
-
-
-def test_steps_of_a_run_that_was_given_up_do_not_begin_the_next() -> None:
-    player = playing()
-    player.waits(40.0)
-    assert player.state is State.IDLE
-    assert player.step(900, 31_000) == []
-    player.session.register("a", "ann", player.now)
-    assert player.step(901, 31_033) == []
-    player.hears("city:7;registered=a")
-    player.session.set_ready(True, player.now)
-    assert player.step(901, 31_033) == []
-    assert player.hears("city:7;start=port:32323") == []
-    assert player.session.stale == 3
-    assert player.step(0, 31_066)[0] == Started("a", 32323)
 
 
 def test_a_start_after_a_lost_server_may_be_from_before() -> None:

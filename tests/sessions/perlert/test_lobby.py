@@ -19,7 +19,7 @@ from rlwire.codecs import perlert
 from rlwire.errors import LimitExceeded, LocalProtocolError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.perlert import lobby as lobbies
-from rlwire.sessions.perlert.lobby import Lobby, Slot, StrangersBudget, TokenBucket, host_of
+from rlwire.sessions.perlert.lobby import Lobby, Slot, StrangersBudget, TokenBucket
 from rlwire.sessions.perlert.server import (
     Left,
     ReadyChanged,
@@ -58,43 +58,6 @@ class Made:
         if reason is None:
             self.lobby.register(peer, key, tag, now)
         return reason
-
-
-def test_an_open_slot_shows_who_plays_it() -> None:
-    made = Made([Slot("a", kind="citizen", tag="cpu"), "b"])
-    made.lobby.inform(ANN)
-    assert made.sent == [(b"city:7;a=open,citizen,cpu,ready;b=open,agent,cpu,ready", ANN)]
-    assert made.lobby.slots == {
-        "a": perlert.AgentSlot("a", True, "citizen", "cpu", True),
-        "b": perlert.AgentSlot("b", True, "agent", "cpu", True),
-    }
-    assert made.lobby.information_size == len(made.sent[0][0])
-
-
-def test_what_registering_returns() -> None:
-    lobby = Made(["a", "b"]).lobby
-    assert lobby.register(ANN, "a", "x", 0.0) is None
-    assert lobby.register(ANN, "a", "y", 0.0) == "a"
-    assert lobby.register(ANN, "b", "y", 0.0) == "a"
-    assert lobby.clients[ANN].key == "b"
-    assert lobby.clients[ANN].tag == "y"
-    assert lobby.slots["a"].open
-
-
-def test_may_start() -> None:
-    made = Made(["a", "b", "c"], players=2)
-    lobby = made.lobby
-    assert not lobby.may_start
-    made.register(ANN, "a", "")
-    lobby.set_ready(lobby.clients[ANN], True, 0.0)
-    assert not lobby.may_start
-    made.register(BOB, "b", "")
-    assert not lobby.may_start
-    assert lobby.not_ready == ["b"]
-    lobby.set_ready(lobby.clients[BOB], True, 0.0)
-    assert lobby.may_start
-    made.register(BOB, "c", "")
-    assert not lobby.may_start
 
 
 def test_the_last_changes_are_told_before_the_start() -> None:
@@ -406,17 +369,6 @@ def one(monkeypatch: pytest.MonkeyPatch) -> StrangersBudget:
     return StrangersBudget()
 
 
-def test_a_bucket_is_full_at_first_and_fills_with_time() -> None:
-    bucket = TokenBucket(10, 100, now=5.0)
-    assert bucket.take(60, 5.0)
-    assert not bucket.take(60, 5.0)
-    assert not bucket.take(60, 6.9)
-    assert bucket.take(60, 7.0)
-    assert not bucket.take(1, 7.0)
-    assert bucket.take(100, 1000.0)
-    assert not bucket.take(1, 1000.0)
-
-
 def test_what_is_larger_than_the_bucket_is_paid_later() -> None:
     bucket = TokenBucket(10, 100, now=0.0)
     assert bucket.take(300, 0.0)
@@ -482,17 +434,3 @@ def test_forgetting_hosts_lets_no_more_through_than_the_bucket_for_all(
 ) -> None:
     sent = sum(100 for number in range(1000) if one.take(number, 100, number / 100))
     assert sent <= 250 + 10
-
-
-@pytest.mark.parametrize(
-    ("peer", "host"),
-    [
-        (("127.0.0.1", 5), "127.0.0.1"),
-        (("::1", 5, 0, 0), "::1"),
-        ("a name", "a name"),
-        ((), ()),
-        (7, 7),
-    ],
-)
-def test_the_host_of_a_peer(peer: object, host: object) -> None:
-    assert host_of(peer) == host

@@ -63,41 +63,6 @@ def test_an_action_has_another_number_whenever_it_is_another() -> None:
     assert made.counts == {"actions": 6}
 
 
-def test_actions_are_the_callers_to_keep() -> None:
-    made = Made()
-    made.rollout.act(made["a"], "left", 0.0)
-    actions = made.rollout.actions()
-    made.rollout.act(made["a"], "right", 0.0)
-    actions["b"] = ("forged", 9)
-    assert actions["a"] == ("left", 1)
-    assert made.rollout.actions() == {"a": ("right", 2)}
-
-
-def test_a_rejected_action_gives_way_to_the_one_before() -> None:
-    made = Made()
-    made.rollout.act(made["a"], "good", 0.0)
-    made.rollout.actions()
-    made.rollout.act(made["a"], "bad", 0.0)
-    made.rollout.actions()
-    assert made.rollout.reject("a", 2)
-    assert made.rollout.actions() == {"a": ("good", 1)}
-    made.rollout.act(made["a"], "bad", 0.0)
-    assert made.rollout.actions() == {"a": ("bad", 3)}
-    assert made.rollout.reject("a", 3)
-    assert made.rollout.actions() == {"a": ("good", 1)}
-
-
-def test_what_the_environment_never_saw_is_not_what_was_before() -> None:
-    made = Made()
-    made.rollout.act(made["a"], "good", 0.0)
-    made.rollout.actions()
-    made.rollout.act(made["a"], "bad", 0.0)
-    made.rollout.act(made["a"], "worse", 0.0)
-    assert made.rollout.actions() == {"a": ("worse", 3)}
-    assert made.rollout.reject("a", 3)
-    assert made.rollout.actions() == {"a": ("good", 1)}
-
-
 def test_rejecting_leaves_a_newer_action_alone() -> None:
     made = Made()
     made.rollout.act(made["a"], "bad", 0.0)
@@ -134,31 +99,6 @@ def test_with_a_tick_for_each_rejection_the_last_good_one_is_in_force(script: li
 
 
 # --- frames ---
-
-
-def test_frames_of_agents_that_are_not_clients_are_ignored() -> None:
-    made = Made({"b": BOB})
-    assert made.publish(0, 0.0, a=True, b=False, c=True) == [
-        ("city:7:0:0;obs=0;reward=0;done=false", BOB)
-    ]
-    assert made.rollout.playing
-    assert made.over == []
-
-
-def test_a_client_that_has_no_frame_gets_none() -> None:
-    made = Made()
-    assert [peer for _, peer in made.publish(0, 0.0, b=False)] == [BOB]
-    assert made.publish(0, 0.0) == []
-
-
-def test_a_run_is_finished_when_all_its_clients_are_done() -> None:
-    made = Made()
-    made.publish(0, 1.0, a=True, b=False)
-    assert made.rollout.playing
-    made.publish(1, 2.0, a=True, b=False)
-    made.publish(2, 3.0, b=True)
-    assert not made.rollout.playing
-    assert made.over == [("a", 1.0), ("b", 3.0)]
 
 
 def test_arrays_are_written_as_they_are_now() -> None:
@@ -214,41 +154,3 @@ def test_frames_below_the_rate_are_never_dropped(pauses: list[float]) -> None:
     for step, pause in enumerate(pauses):
         now += pause
         assert len(made.publish(step, now, a=False)) == 1
-
-
-def test_a_client_that_speaks_late_gets_the_full_rate_at_once() -> None:
-    made = Made({"a": ANN})
-    made.publish(0, 0.0, a=False)
-    for step in range(1, 100):
-        made.publish(step, 5.0, a=False)
-    assert made.publish(100, 5.5, a=False) == []
-    made.rollout.hear(made["a"], 5.5)
-    assert made["a"].heard == 5.5
-    for step, now in enumerate((5.5, 5.54, 5.58), 101):
-        assert len(made.publish(step, now, a=False)) == 1
-
-
-def test_done_again() -> None:
-    made = Made({"a": ANN})
-    assert not made.rollout.done_again(made["a"], 0.0)
-    (done,) = made.publish(0, 0.0, a=True)
-    for now, count in ((0.0, 1), (0.01, 0), (0.03, 0), (0.04, 1), (5.0, 1)):
-        assert made.rollout.done_again(made["a"], now)
-        assert [(text.decode(), peer) for text, peer in made.out] == [done] * count
-        made.out.clear()
-    made["a"].last = None
-    assert not made.rollout.done_again(made["a"], 6.0)
-
-
-def test_finish_keeps_the_observation_of_an_array() -> None:
-    made = Made(decimals=3)
-    made.rollout.publish({"a": (np.arange(3.0), 1, False, {"total": 4})}, 0, 10, 0.0)
-    made.out.clear()
-    made.rollout.finish(1.0)
-    assert made.out == [
-        (b"city:7:11:1;obs=0,1,2;reward=0;done=true;extra=total:4", ANN),
-        (b"city:7:11:1;obs=;reward=0;done=true", BOB),
-    ]
-    assert not made.rollout.playing
-    made.rollout.finish(2.0)
-    assert len(made.out) == 2
