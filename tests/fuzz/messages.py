@@ -77,13 +77,13 @@ REWARDER: list[rewarder.Message] = [
     rewarder.UnknownMessage("v1.new", {"b": 1}, **HEADERS),
 ]
 
-PERLERT_CLIENT: list[perlert.Message] = [
+PERLERT_CLIENT: list[Any] = [
     perlert.LobbyRequest("env", 7),
     perlert.Register("env", 7, "key", "tag"),
     perlert.Ready("env", 7, "key", True),
     perlert.Action("env", 7, "0.5,1"),
 ]
-PERLERT_SERVER: list[perlert.Message] = [
+PERLERT_SERVER: list[Any] = [
     perlert.LobbyInformation(
         "env",
         7,

@@ -2,17 +2,16 @@ from typing import SupportsIndex
 
 from typing_extensions import Buffer, disjoint_base
 
-from rlwire.codecs.perlert.values import (
-    Action,
+from rlwire.codecs.perlert.messages import (
     LobbyInformation,
     LobbyMessage,
     LobbyRequest,
     Ready,
     Register,
     Registered,
-    RolloutStep,
     Start,
 )
+from rlwire.codecs.perlert.values import Action, RolloutStep
 from rlwire.limits import Limits
 
 __all__ = ["StepReader", "decode_client_message", "decode_server_message"]

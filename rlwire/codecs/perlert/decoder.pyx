@@ -10,6 +10,8 @@ from rlwire.codecs.perlert.text cimport limits_of, text_of_object
 from rlwire.codecs.perlert.values cimport *
 from rlwire.kernels cimport *
 
+from rlwire.codecs.perlert.messages import (AgentSlot, LobbyInformation, LobbyMessage, LobbyRequest,
+                                             Ready, Register, Registered, Start)
 from rlwire.limits import DEFAULT
 
 __all__ = ["StepReader", "decode_client_message", "decode_server_message"]
@@ -30,7 +32,7 @@ cdef inline str _text(rlw_perlert_text text):
     return text_of(text.data, text.size, NULL)
 
 
-cdef inline int _head(Message message, const rlw_perlert_message *m) except -1:
+cdef inline int _head(Record message, const rlw_perlert_message *m) except -1:
     message.name = _key(m.name)
     message.number = <int64_t> m.number
     return 0
@@ -40,9 +42,6 @@ cdef object _client_message(const uint8_t *data, size_t size, object limits):
     cdef rlw_perlert_limits room
     cdef rlw_perlert_message m
     cdef rlw_cursor c
-    cdef LobbyRequest request
-    cdef Register register
-    cdef Ready ready
     cdef Action action
     rlw_cursor_init(&c, data, size)
     if rlw_perlert_read_client(&c, limits_of(&room, limits), &m) != RLW_OK:
@@ -52,40 +51,27 @@ cdef object _client_message(const uint8_t *data, size_t size, object limits):
         _head(action, &m)
         action.action = _text(m.text)
         return action
+    name = _key(m.name)
     if m.kind == RLW_PERLERT_REGISTER:
-        register = Register.__new__(Register)
-        _head(register, &m)
-        register.key = _key(m.key)
-        register.tag = _text(m.text)
-        return register
+        return Register(name, m.number, _key(m.key), _text(m.text))
     if m.kind == RLW_PERLERT_READY:
-        ready = Ready.__new__(Ready)
-        _head(ready, &m)
-        ready.key = _key(m.key)
-        ready.ready = m.flag
-        return ready
-    request = LobbyRequest.__new__(LobbyRequest)
-    _head(request, &m)
-    return request
+        return Ready(name, m.number, _key(m.key), m.flag != 0)
+    return LobbyRequest(name, m.number)
 
 
 cdef tuple _slots(rlw_cursor *c, const uint8_t *start, rlw_perlert_message *m, uint64_t most):
     cdef rlw_perlert_slot slot
-    cdef AgentSlot one
     cdef size_t count = 0
     # All are checked before the first object is made.
     if rlw_perlert_count_slots(c, m, most, &count) != RLW_OK:
         _wrong(c, start, m)
     slots = []
     while c.at < c.end:
-        rlw_perlert_next_slot(c, m, &slot)
-        one = AgentSlot.__new__(AgentSlot)
-        one.key = _key(slot.key)
-        one.open = slot.open
-        one.kind = _key(slot.kind)
-        one.tag = _text(slot.tag)
-        one.ready = slot.ready
-        slots.append(one)
+        if rlw_perlert_next_slot(c, m, &slot) != RLW_OK:
+            _wrong(c, start, m)
+            return None
+        slots.append(AgentSlot(_key(slot.key), slot.open != 0, _key(slot.kind), _text(slot.tag),
+                               slot.ready != 0))
     return tuple(slots)
 
 
@@ -95,10 +81,6 @@ cdef object _server_message(const uint8_t *data, size_t size, object limits):
     cdef rlw_perlert_message m
     cdef rlw_cursor c
     cdef RolloutStep step
-    cdef LobbyInformation lobby
-    cdef Registered registered
-    cdef LobbyMessage message
-    cdef Start start
     rlw_cursor_init(&c, data, size)
     if rlw_perlert_read_server(&c, most, &m) != RLW_OK:
         _wrong(&c, data, &m)
@@ -116,25 +98,14 @@ cdef object _server_message(const uint8_t *data, size_t size, object limits):
         if m.has_extra:
             step.extra = _text(m.extra)
         return step
+    name = _key(m.name)
     if m.kind == RLW_PERLERT_LOBBY:
-        lobby = LobbyInformation.__new__(LobbyInformation)
-        _head(lobby, &m)
-        lobby.slots = _slots(&c, data, &m, most.items)
-        return lobby
+        return LobbyInformation(name, m.number, _slots(&c, data, &m, most.items))
     if m.kind == RLW_PERLERT_REGISTERED:
-        registered = Registered.__new__(Registered)
-        _head(registered, &m)
-        registered.key = _key(m.key)
-        return registered
+        return Registered(name, m.number, _key(m.key))
     if m.kind == RLW_PERLERT_MESSAGE:
-        message = LobbyMessage.__new__(LobbyMessage)
-        _head(message, &m)
-        message.text = _text(m.text)
-        return message
-    start = Start.__new__(Start)
-    _head(start, &m)
-    start.port = <int> m.port
-    return start
+        return LobbyMessage(name, m.number, _text(m.text))
+    return Start(name, m.number, m.port)
 
 
 def decode_client_message(buffer, *, limits=DEFAULT):
@@ -176,7 +147,7 @@ cdef class StepReader:
     def __init__(self, name, number, *, limits=DEFAULT):
         cdef rlw_perlert_limits room
         cdef rlw_perlert_text text
-        cdef LobbyRequest header = LobbyRequest(name, number)  # it checks both
+        cdef Action header = Action(name, number, "")  # it checks both
         text_of_object(header.name, "SERVER_INSTANCE_NAME", &text)
         self._name = text.data[:text.size]
         self._number = <uint64_t> header.number

@@ -2,14 +2,13 @@ from typing import Any, SupportsFloat, SupportsIndex
 
 from typing_extensions import Buffer, disjoint_base
 
-from rlwire.codecs.perlert.values import Message
 from rlwire.limits import Limits
 
 __all__ = ["StepWriter", "encode", "encode_into"]
 
-def encode(message: Message, *, limits: Limits | None = ...) -> bytes: ...
+def encode(message: Any, *, limits: Limits | None = ...) -> bytes: ...
 def encode_into(
-    message: Message, buffer: Buffer, offset: int = 0, *, limits: Limits | None = ...
+    message: Any, buffer: Buffer, offset: int = 0, *, limits: Limits | None = ...
 ) -> int: ...
 
 @disjoint_base

@@ -2,7 +2,7 @@
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.long cimport PyLong_AsLongLongAndOverflow
-from libc.stdint cimport INT64_MAX, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, uint8_t, uint32_t, uint64_t
 
 from rlwire.codecs._glue cimport copy_into
 from rlwire.codecs.perlert.text cimport (Style, fill_style, limits_of, number_of, put_field,
@@ -10,6 +10,8 @@ from rlwire.codecs.perlert.text cimport (Style, fill_style, limits_of, number_of
 from rlwire.codecs.perlert.values cimport *
 from rlwire.kernels cimport *
 
+from rlwire.codecs.perlert.messages import (AgentSlot, LobbyInformation, LobbyMessage, LobbyRequest,
+                                             Ready, Register, Registered, Start)
 from rlwire.errors import EncodeError
 from rlwire.limits import DEFAULT
 
@@ -17,6 +19,11 @@ __all__ = ["StepWriter", "encode", "encode_into"]
 
 cdef enum:
     STACK = 2048  # bytes of a datagram before the heap is asked
+
+cdef frozenset _MESSAGES = frozenset((
+    LobbyRequest, Register, Ready, Action, LobbyInformation, Registered, LobbyMessage, Start,
+    RolloutStep,
+))
 
 
 cdef int _wrong(rlw_status status, const rlw_perlert_message *m, str key=None) except -1:
@@ -49,13 +56,14 @@ cdef inline int _fill(rlw_perlert_text *out, object value, str field, uint64_t m
     return 0
 
 
-cdef int _put_slots(rlw_writer *w, rlw_perlert_message *m, tuple slots, uint64_t most) except -1:
+cdef int _put_slots(rlw_writer *w, rlw_perlert_message *m, object slots, uint64_t most) except -1:
     cdef rlw_perlert_slot slot
     cdef rlw_status status
-    cdef AgentSlot one
     if not slots:
         raise EncodeError("a lobby must have a slot", path="AGENT_SLOT")
     for one in slots:
+        if type(one) is not AgentSlot:
+            raise TypeError(f"a slot must be an AgentSlot, not {type(one).__qualname__}")
         _fill(&slot.key, one.key, "AGENT_KEY", most)
         _fill(&slot.kind, one.kind, "AGENT_KIND", most)
         _fill(&slot.tag, one.tag, "AGENT_TAG", most)
@@ -75,10 +83,10 @@ cdef int _write(rlw_writer *w, object message, uint64_t most) except -1:
     cdef rlw_status status
     cdef RolloutStep step
     cdef type kind = type(message)
-    if not isinstance(message, Message):
+    if kind not in _MESSAGES:
         raise TypeError(f"not a message of PERLERT: {kind.__qualname__}")
-    _fill(&m.name, (<Message> message).name, "SERVER_INSTANCE_NAME", most)
-    m.number = <uint64_t> (<Message> message).number
+    _fill(&m.name, message.name, "SERVER_INSTANCE_NAME", most)
+    m.number = _natural(message.number, "SERVER_INSTANCE_NUMBER")
     if kind is RolloutStep:
         step = message
         m.kind = RLW_PERLERT_STEP
@@ -104,28 +112,26 @@ cdef int _write(rlw_writer *w, object message, uint64_t most) except -1:
         m.kind = RLW_PERLERT_LOBBY_REQUEST
     elif kind is Register:
         m.kind = RLW_PERLERT_REGISTER
-        _fill(&m.key, (<Register> message).key, "AGENT_KEY", most)
-        _fill(&m.text, (<Register> message).tag, "AGENT_TAG", most)
+        _fill(&m.key, message.key, "AGENT_KEY", most)
+        _fill(&m.text, message.tag, "AGENT_TAG", most)
     elif kind is Ready:
         m.kind = RLW_PERLERT_READY
-        _fill(&m.key, (<Ready> message).key, "AGENT_KEY", most)
-        m.flag = (<Ready> message).ready
+        _fill(&m.key, message.key, "AGENT_KEY", most)
+        m.flag = bool(message.ready)
     elif kind is Registered:
         m.kind = RLW_PERLERT_REGISTERED
-        _fill(&m.key, (<Registered> message).key, "AGENT_KEY", most)
+        _fill(&m.key, message.key, "AGENT_KEY", most)
     elif kind is LobbyMessage:
         m.kind = RLW_PERLERT_MESSAGE
-        _fill(&m.text, (<LobbyMessage> message).text, "MESSAGE", most)
-    elif kind is Start:
-        m.kind = RLW_PERLERT_START
-        m.port = <int> (<Start> message).port
+        _fill(&m.text, message.text, "MESSAGE", most)
     else:
-        raise TypeError(f"not a message of PERLERT: {kind.__qualname__}")
+        m.kind = RLW_PERLERT_START
+        m.port = <uint32_t> min(_natural(message.port, "SERVER_ROLLOUT_PORT"), <uint64_t> 65536)
     status = rlw_perlert_write(w, &m)
     if status != RLW_OK:
         _wrong(status, &m)
     if kind is LobbyInformation:
-        _put_slots(w, &m, (<LobbyInformation> message).slots, most)
+        _put_slots(w, &m, message.slots, most)
     if rlw_written(w) > most:
         raise too_long(rlw_written(w), most)
     return 0

@@ -53,14 +53,14 @@ CLIENT = {
     b"cartpole:0;action=5,6.78": Action("cartpole", 0, "5,6.78"),
 }
 SERVER = {
-    b"city:7;agent0=open,citizen,cpu,ready": LobbyInformation("city", 7, [SLOT]),
+    b"city:7;agent0=open,citizen,cpu,ready": LobbyInformation("city", 7, (SLOT,)),
     b"city:7;agent0=close,citizen,patrick,ready": LobbyInformation(
-        "city", 7, [AgentSlot("agent0", False, "citizen", "patrick", True)]
+        "city", 7, (AgentSlot("agent0", False, "citizen", "patrick", True),)
     ),
     b"city:7;a=open,zombie,,not_ready;b=close,,z,ready": LobbyInformation(
         "city",
         7,
-        [AgentSlot("a", True, "zombie", "", False), AgentSlot("b", False, "", "z", True)],
+        (AgentSlot("a", True, "zombie", "", False), AgentSlot("b", False, "", "z", True)),
     ),
     b"city:7;registered=agent0": Registered("city", 7, "agent0"),
     b"city:7;message=Simulation will start...": LobbyMessage("city", 7, "Simulation will start..."),
@@ -116,10 +116,6 @@ def test_values_are_values(message: Any) -> None:
     for name in message.__match_args__:
         with pytest.raises(AttributeError):
             setattr(message, name, getattr(message, name))
-    with pytest.raises(TypeError, match="does not change"):
-        message.__init__(*fields)
-    with pytest.raises(AttributeError):
-        message.other = 1
 
 
 def test_names_are_text_and_numbers_are_natural() -> None:
@@ -128,25 +124,27 @@ def test_names_are_text_and_numbers_are_natural() -> None:
     assert type(Action("city", 1, np.str_("walk")).action) is str
     assert Action("city", 1, bytearray(b"walk")).action == b"walk"
     out_of_range: list[tuple[Callable[[], Any], str]] = [
-        (lambda: LobbyRequest("city", -1), "SERVER_INSTANCE_NUMBER"),
-        (lambda: LobbyRequest("city", 2**63), "SERVER_INSTANCE_NUMBER"),
-        (lambda: Start("city", 7, 0), "SERVER_ROLLOUT_PORT"),
-        (lambda: Start("city", 7, 65536), "SERVER_ROLLOUT_PORT"),
+        (lambda: encode(LobbyRequest("city", -1)), "SERVER_INSTANCE_NUMBER"),
+        (lambda: encode(LobbyRequest("city", 2**63)), "SERVER_INSTANCE_NUMBER"),
+        (lambda: encode(Start("city", 7, 0)), "SERVER_ROLLOUT_PORT"),
+        (lambda: encode(Start("city", 7, 65536)), "SERVER_ROLLOUT_PORT"),
+        (lambda: encode(Start("city", 7, 2**64)), "SERVER_ROLLOUT_PORT"),
+        (lambda: Action("city", -1, ""), "SERVER_INSTANCE_NUMBER"),
         (lambda: RolloutStep("city", 7, -1, 0, "", 0, False), "TIMESTAMP"),
         (lambda: RolloutStep("city", 7, 0, 2**63, "", 0, False), "STEP_NUMBER"),
     ]
     for call, field in out_of_range:
-        with pytest.raises(EncodeError, match=r"is not within \d+\.\.\d+") as caught:
+        with pytest.raises(EncodeError) as caught:
             call()
         assert caught.value.path == field
     for wrong in (
-        lambda: LobbyRequest(b"city", 7),
-        lambda: LobbyRequest("city", "7"),
-        lambda: LobbyRequest("city", 7.0),
-        lambda: Register("city", 7, None, "t"),
+        lambda: Action(b"city", 7, ""),
+        lambda: encode(LobbyRequest("city", "7")),
+        lambda: encode(LobbyRequest("city", 7.0)),
+        lambda: encode(Register("city", 7, None, "t")),
         lambda: Action("city", 7, 5),
         lambda: Action("city", 7, None),
-        lambda: LobbyInformation("city", 7, ["agent0"]),
+        lambda: encode(LobbyInformation("city", 7, ["agent0"])),
         lambda: RolloutStep("city", 7, 0, 0, "", b"1", False),
         lambda: RolloutStep("city", 7, 0, 0, "", None, False),
         lambda: RolloutStep("city", 7, 0, 0, {"x": 1}, 0, False),
@@ -174,12 +172,12 @@ MAKE: dict[str, list[Callable[[str], Any]]] = {
         lambda x: Register("city", 7, x, "t"),
         lambda x: Ready("city", 7, x, True),
         lambda x: Registered("city", 7, x),
-        lambda x: LobbyInformation("city", 7, [SLOT, AgentSlot(x, True, "", "", False)]),
+        lambda x: LobbyInformation("city", 7, (SLOT, AgentSlot(x, True, "", "", False))),
     ],
-    "kind": [lambda x: LobbyInformation("city", 7, [AgentSlot("k", True, x, "", False)])],
+    "kind": [lambda x: LobbyInformation("city", 7, (AgentSlot("k", True, x, "", False),))],
     "tag": [
         lambda x: Register("city", 7, "k", x),
-        lambda x: LobbyInformation("city", 7, [AgentSlot("k", True, "", x, False)]),
+        lambda x: LobbyInformation("city", 7, (AgentSlot("k", True, "", x, False),)),
     ],
     "action": [lambda x: Action("city", 7, x)],
     "observation": [lambda x: RolloutStep("city", 7, 1, 2, x, 0, True)],
@@ -262,7 +260,7 @@ def test_a_lobby_has_a_slot() -> None:
 
 
 def test_the_semicolon_after_the_slots() -> None:
-    message = LobbyInformation("city", 7, [SLOT, AgentSlot("b", False, "", "", False)])
+    message = LobbyInformation("city", 7, (SLOT, AgentSlot("b", False, "", "", False)))
     wire = encode(message)
     assert not wire.endswith(b";")
     assert decode_server_message(wire + b";") == message
@@ -476,7 +474,7 @@ def test_what_is_no_message() -> None:
         with pytest.raises(TypeError, match="not a message of PERLERT"):
             encode(wrong)
     with pytest.raises(TypeError):
-        encode(LobbyRequest.__new__(LobbyRequest))  # nobody has filled it in
+        encode(Action.__new__(Action))  # nobody has filled it in
 
 
 # --- headers and steps
