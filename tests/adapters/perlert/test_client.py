@@ -197,22 +197,6 @@ def test_the_last_frame_is_read_although_the_server_has_gone(worlds, serving, be
         client.frame(5)
 
 
-def test_closed_and_not_yet_open(worlds, serving):
-    server = serving(worlds.Walk)
-    client = Client(server.address, "Walk")
-    for _ in range(2):
-        assert client.state is State.CLOSED
-        with pytest.raises(ConnectionClosed, match="is not open"):
-            client.lobby()
-        client.close()
-        with client:
-            with pytest.raises(RuntimeError, match="open already"):
-                client.connect()
-            assert client.lobby()
-            with pytest.raises(LocalProtocolError, match="call wait_start first"):
-                client.frame()
-
-
 @pytest.mark.parametrize(
     ("address", "instance", "options"),
     [

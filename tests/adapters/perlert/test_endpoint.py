@@ -21,7 +21,6 @@ from rlwire.errors import (
     DecodeError,
     EncodeError,
     LocalProtocolError,
-    PeerError,
 )
 from rlwire.limits import Limits
 
@@ -173,14 +172,6 @@ def test_reset_in_the_middle_waits_for_the_end(worlds, serving, remote):
     assert len(walks[0].actions) >= 30
 
 
-def test_a_run_that_does_not_end(worlds, serving, remote):
-    server = serving(lambda: worlds.Walk(length=10**9))
-    env = remote(server, "Walk", like=worlds.Walk(), start_timeout=1.0)
-    env.reset()
-    with pytest.raises(DeadlineExceeded, match="no way to end one"):
-        env.reset()
-
-
 def test_several_players(worlds, serving, remote):
     """Each in a thread of its own; who is done early waits for the next run."""
     server = serving(worlds.Crowd, rate=100)
@@ -202,16 +193,6 @@ def test_several_players(worlds, serving, remote):
             assert info["step"] == number + 3
             assert observation["step"] == number + 3
             assert observation["actions"].dtype == np.int64
-
-
-def test_who_is_missing(worlds, serving, remote):
-    server = serving(worlds.Crowd)
-    env = remote(server, "crowd", like=worlds.Crowd(), agent="walker_1", start_timeout=1.0)
-    with pytest.raises(DeadlineExceeded, match="nobody has registered for walker_0, walker_2"):
-        env.reset()
-    other = remote(server, "crowd", like=worlds.Crowd(), agent="walker_1", start_timeout=1.0)
-    with pytest.raises(PeerError, match="taken by"):
-        other.reset()
 
 
 def test_another_slot_if_ones_own_is_gone(worlds, serving, remote, begin):
@@ -292,15 +273,6 @@ def test_spaces_that_make_no_sense(text):
     assert told.take(f"rlwire.spaces 1/1 {text}")
     with pytest.raises(DecodeError):
         told.spaces()
-
-
-def test_observations_and_rewards_of_another_kind(worlds, serving, remote):
-    server = serving(lambda: worlds.Walk(length=10))
-    env = remote(
-        server, "Walk", observation_space=spaces.Box(0, 1, (4,)), action_space=spaces.Discrete(3)
-    )
-    with pytest.raises(DecodeError):
-        env.reset()
 
 
 def test_actions_outside_the_space(worlds, serving, remote):

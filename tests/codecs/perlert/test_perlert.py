@@ -220,45 +220,6 @@ def test_forbidden_characters(field: str, make: Callable[[str], Any], mark: str)
     assert decode_any(good.replace(b"aQb", f"a{mark}b".encode())) != message
 
 
-@pytest.mark.parametrize("field", ["name", "key"])
-def test_what_must_not_be_empty(field: str) -> None:
-    for make in MAKE[field]:
-        with pytest.raises(EncodeError, match="must not be empty"):
-            encode(make(""))
-
-
-@pytest.mark.parametrize("field", ["kind", "tag", "action", "observation", "reward", "extra"])
-def test_what_may_be_empty(field: str) -> None:
-    for make in MAKE[field]:
-        message = make("")
-        assert decode_any(encode(message)) == message
-    assert decode_server_message(b"n:0:0:0;obs=;reward=;done=true;extra=") == RolloutStep(
-        "n", 0, 0, 0, "", "", True, ""
-    )
-
-
-@pytest.mark.parametrize("key", ["registered", "message", "start", "obs"])
-def test_slots_that_would_be_read_as_something_else(key: str) -> None:
-    slot = AgentSlot(key, True, "", "", True)
-    with pytest.raises(EncodeError, match=f"must not be '{key}'") as caught:
-        encode(LobbyInformation("city", 7, [slot]))
-    assert caught.value.path == "AGENT_KEY"
-    # The word wins.
-    datagram = f"city:7;{key}=open,,,ready".encode()
-    if key == "message":
-        assert decode_server_message(datagram) == LobbyMessage("city", 7, "open,,,ready")
-    else:
-        with pytest.raises(DecodeError):
-            decode_server_message(datagram)
-
-
-def test_a_lobby_has_a_slot() -> None:
-    with pytest.raises(EncodeError, match="must have a slot"):
-        encode(LobbyInformation("city", 7, []))
-    with pytest.raises(DecodeError, match="ends inside a field"):
-        decode_server_message(b"city:7;")
-
-
 def test_the_semicolon_after_the_slots() -> None:
     message = LobbyInformation("city", 7, (SLOT, AgentSlot("b", False, "", "", False)))
     wire = encode(message)
@@ -444,16 +405,6 @@ def test_huge_fields_are_refused_before_they_are_copied() -> None:
             writer.write(1, 2, "", 0.0, False, observation)
     with pytest.raises(LimitExceeded):
         writer.write(1, 2, {str(i): i for i in range(10**5)}, 0.0, False)
-
-
-def test_slots_are_counted() -> None:
-    wire = b"c:0;" + b";".join(b"%d=open,,,ready" % i for i in range(5))
-    message = decode_server_message(wire, limits=Limits(items=5))
-    assert isinstance(message, LobbyInformation)
-    assert [slot.key for slot in message.slots] == ["0", "1", "2", "3", "4"]
-    with pytest.raises(LimitExceeded) as caught:
-        decode_server_message(wire, limits=Limits(items=4))
-    assert (caught.value.limit, caught.value.maximum) == ("items", 4)
 
 
 def test_encode_into() -> None:

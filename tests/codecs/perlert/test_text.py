@@ -135,35 +135,6 @@ def test_doubles_are_those_of_python(perlert_oracle: ModuleType, text: str) -> N
         assert caught.value.offset == 0
 
 
-@settings(max_examples=5 * settings().max_examples)
-@given(SINGLES, st.integers(0, 40))
-def test_floats_are_rounded_once(value: np.float32, digits: int) -> None:
-    """Halfway between two floats, and a hair beside: a double on the way would go wrong."""
-    if not np.isfinite(value):
-        return
-    after = np.nextafter(value, np.float32(np.inf))
-    if not np.isfinite(after):
-        return
-    middle = (float(value) + float(after)) / 2
-    if float(value) < middle < float(after):
-        exact = f"{middle:.1200f}".rstrip("0")
-        up = exact + "0" * digits + "1" if middle > 0 else exact
-        down = exact if middle > 0 else exact + "0" * digits + "1"
-        if exact[-1] != ".":
-            assert same(text_to_array(up, np.float32)[0], after) or middle < 0
-            assert same(text_to_array(down, np.float32)[0], value) or middle > 0
-
-
-def test_floats_in_other_locales_and_dtypes() -> None:
-    values = np.array([0.5, -1.25, 3e9])
-    for dtype in (">f8", "<f8", ">f4", "<f4"):
-        array = values.astype(dtype)
-        assert array_to_text(array) == "0.5,-1.25,3000000000"
-        got = text_to_array("0.5,-1.25,3e9", dtype)
-        assert got.dtype == np.dtype(dtype)
-        np.testing.assert_array_equal(got, array)
-
-
 # --- integers and booleans
 
 

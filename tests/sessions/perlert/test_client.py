@@ -261,18 +261,6 @@ def test_a_lobby_request_is_repeated_with_back_off_until_it_is_answered() -> Non
     assert len(player.hears(OPEN)) == 1
 
 
-def test_a_lobby_request_is_given_up() -> None:
-    player = Player()
-    player.session.request_lobby(10.0)
-    player.now = 10.0
-    [(when, event)] = events(player.waits(100.0))
-    assert when == 40.0
-    assert event.what == "lobby"
-    assert "nothing from ('10.0.0.1', 32322) within 30 s" in event.reason
-    assert "city:7" in event.reason
-    assert player.session.next_deadline() is None
-
-
 def test_a_registration_is_repeated_with_a_lobby_request_beside_it() -> None:
     player = Player()
     player.session.register("a", "ann", 0.0)
@@ -298,16 +286,6 @@ def test_jitter_spreads_the_repetitions() -> None:
     assert repeated(lambda: 1.0) == [0.0, 0.3125, 0.9375, 2.1875, 3.4375]
     one, other = random.Random(1).random, random.Random(2).random
     assert repeated(one) != repeated(other)
-
-
-def test_a_refused_registration_names_what_was_seen() -> None:
-    player = registering()
-    for second in range(1, 31):
-        player.waits(float(second) - 0.5)
-        player.hears(OPEN)
-    [(_when, event)] = events(player.waits(31.0))
-    assert event.what == "register"
-    assert "though lobby information comes" in event.reason
 
 
 # -- who holds the slot --------------------------------------------------------------------------
@@ -428,15 +406,6 @@ def test_ready_is_repeated_until_lobby_information_shows_it() -> None:
     assert texts(player.waits(8.0), "ready") == []
 
 
-def test_ready_that_got_lost_later_is_said_again() -> None:
-    player = ready()
-    player.hears(HELD)  # a late copy of our registration
-    assert texts(player.waits(0.1), "ready=a,true") == [0.0]
-    player.hears(READY)
-    player.hears("city:7;registered=a")
-    assert texts(player.waits(0.2), "ready=a,true") == [0.1]
-
-
 def test_ready_can_be_taken_back_until_the_start() -> None:
     player = ready()
     player.session.set_ready(False, 0.0)
@@ -447,18 +416,6 @@ def test_ready_can_be_taken_back_until_the_start() -> None:
     assert texts(player.waits(3.0), "ready=") == []
     # The start was on its way already.
     assert player.hears("city:7;start=port:32323") == [Started("a", 32323)]
-
-
-def test_a_ready_that_is_not_taken_is_given_up() -> None:
-    player = registered()
-    player.session.set_ready(True, 0.0)
-    for second in range(1, 30):
-        player.waits(float(second))
-        player.hears(HELD)
-    [(when, event)] = events(player.waits(31.0))
-    assert when == 30.0
-    assert event == GaveUp("ready", "lobby information does not show 'a' as we said within 30 s")
-    assert player.state is State.IDLE
 
 
 @pytest.mark.parametrize("state", [State.REGISTERED, State.READY])
@@ -748,16 +705,6 @@ def test_a_server_whose_clock_was_set_back_is_heard_after_a_while() -> None:
     player.now = 15.0
     assert len(player.step(6, 11)) == 2
     assert len(player.step(7, 12)) == 1
-
-
-def test_a_start_after_a_lost_server_may_be_from_before() -> None:
-    player = ready()
-    player.waits(60.0)
-    assert player.state is State.IDLE
-    player.now = 40.0  # not long after it gave up
-    next_run(player)
-    assert player.hears("city:7;start=port:32323") == []
-    assert player.step(0, 1000)[0] == Started("a", 32323)
 
 
 def test_a_registration_waits_while_others_play_on() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import random
-import tracemalloc
 from typing import Any
 
 import pytest
@@ -703,72 +701,6 @@ def test_a_silent_client_loses_its_slot() -> None:
     assert server.wait(31) == [Left(server.city, "c", EVE), Started(server.city)]
     opened = "city:7;a=close,agent,tag,ready;b=close,agent,tag,ready;c=open,agent,cpu,ready"
     assert server.from_lobby()[:2] == [(opened, ANN), (opened, BOB)]
-
-
-def hostile(numbers: random.Random, peers: list[Any]) -> tuple[bytes, Any]:
-    """Return a datagram that is random, or a mutation of a good one, from a random address."""
-    good = (
-        b"city:7;lobby",
-        b"city:7;register=b,tag",
-        b"city:7;ready=a,true",
-        b"city:7;action=walk",
-        b"city:7:1590853116323:0;obs=45;reward=0;done=false",
-        b"city:8;lobby",
-        b"",
-    )
-    datagram = bytearray(numbers.choice(good))
-    for _ in range(numbers.randrange(4)):
-        kind = numbers.randrange(4)
-        at = numbers.randrange(len(datagram) + 1)
-        if kind == 0:
-            datagram[at : at + 1] = bytes([numbers.randrange(256)])
-        elif kind == 1:
-            del datagram[at : at + numbers.randrange(8)]
-        elif kind == 2:
-            datagram[at:at] = numbers.choice((b";", b"=", b",", b":", b"\\0", b"\\xff", b"9" * 30))
-        else:
-            datagram += numbers.randbytes(numbers.randrange(40))
-    return bytes(datagram), numbers.choice(peers)
-
-
-def test_a_flood_of_wrong_datagrams_disturbs_nobody_and_takes_no_memory() -> None:
-    server = Server("a b").play(a=ANN, b=BOB)
-    server.session.add_instance("city", 9, ["x", "y"])
-    numbers = random.Random(20)
-    peers = [(f"10.1.{n % 250}.{n % 7}", n) for n in range(20_000)]
-    tracemalloc.start()
-    try:
-        sizes = []
-        for round_ in range(4):
-            for number in range(10_000):
-                datagram, peer = hostile(numbers, peers)
-                port = server.session.lobby if number % 2 else server.session.rollout
-                assert port.receive(datagram, peer, server.now) == []
-                if number % 100 == 0:
-                    step = round_ * 100 + number // 100
-                    server.rollout(ANN, f"action={step}")
-                    server.publish(step, a=False, b=False)
-                    assert server.city.actions()["a"][0] == str(step)
-                    to = {peer for _, peer in server.from_rollout()}
-                    assert ANN in to
-                    assert to <= {ANN, BOB}
-                    answers = server.from_lobby()
-                    assert all(
-                        text.startswith("city:7;a=close")
-                        for text, peer in answers
-                        if peer not in to
-                    )
-                    server.wait(0.05)
-            sizes.append(tracemalloc.get_traced_memory()[0])
-    finally:
-        tracemalloc.stop()
-    # The table of hosts fills in the first rounds, up to its bound.
-    assert sizes[3] - sizes[1] < 200_000
-    dropped = server.dropped()
-    assert set(dropped) <= set(REASONS)
-    assert dropped["malformed"] > 5000
-    assert dropped["stranger"] > 500
-    assert {"unknown_instance", "wrong_port", "running", "not_registered"} <= set(dropped)
 
 
 def test_a_flood_writes_few_lines_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
