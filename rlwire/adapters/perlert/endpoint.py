@@ -53,7 +53,6 @@ class PerlertEndpoint(Endpoint):
       the run took to come, since the two clocks are not the same;
     - ``skipped``: steps since the last observation that were not seen, because they were lost, not
       sent, or overtaken by newer ones;
-    - ``duplicates`` and ``late``: datagrams of this run that came twice, or after newer ones;
     - ``extra``: EXTRA as a dictionary, or as text if it is none; not there if there is none.
 
     A server chooses its own seed, so runs are never the same twice. When nothing is heard of the
@@ -105,7 +104,6 @@ class PerlertEndpoint(Endpoint):
         self._total: float | None = None
         self._owed = 0.0
         self._fastest = math.inf
-        self._before: dict[str, int] = {}
         self._over = True
         self._begun = ""
         with on_error(self.client.close):
@@ -180,7 +178,6 @@ class PerlertEndpoint(Endpoint):
                 return observation, 0.0, False, True, {**info, "lost": str(error)}
             return self._take(frames)
         client.wait_start(self._start_timeout)
-        self._before = client.statistics()
         self._frame, self._total, self._owed = None, None, 0.0
         self._fastest = math.inf
         self._over = False
@@ -259,12 +256,10 @@ class PerlertEndpoint(Endpoint):
         return added
 
     def _numbers(self, frame: Frame) -> dict[str, Any]:
-        counts = self.client.statistics()
         return {
             "step": frame.step,
             "timestamp": frame.timestamp,
             "age": max(0.0, monotonic() - frame.timestamp / 1000 - self._fastest),
-            **{name: counts[name] - self._before[name] for name in ("duplicates", "late")},
         }
 
 

@@ -225,7 +225,7 @@ class PerlertServer(BackgroundServer):
         service, self._service = self._service, None
         if service is not None:
             self._statistics = service.statistics()
-            logger.info("played: %s", _in_words(self._statistics))
+            logger.info("played: %s", self._statistics)
 
 
 @dataclass(frozen=True)
@@ -406,16 +406,3 @@ def _answer(answer: Future[_T], question: Callable[[], _T]) -> None:
 
 def _of(peer: Any) -> str:
     return str(parse(peer))
-
-
-def _in_words(statistics: dict[str, Any]) -> str:
-    """Return what a log says about statistics: sums over the instances, without zeros."""
-    sums: dict[str, int] = {}
-    for counts in statistics["instances"].values():
-        for name, count in counts.items():
-            sums[name] = sums.get(name, 0) + count
-    session = dict(statistics["session"])
-    sums |= {name: session[name] for name in ("received", "sent", "frames_dropped")}
-    dropped = {**session["dropped"], **statistics["cipher"]}
-    sums |= {f"dropped as {name}": count for name, count in dropped.items()}
-    return ", ".join(f"{name} {count}" for name, count in sums.items() if count) or "nothing"

@@ -108,17 +108,27 @@ cdef object _server_message(const uint8_t *data, size_t size, object limits):
     return Start(name, m.number, m.port)
 
 
-def decode_client_message(buffer, *, limits=DEFAULT):
-    """Return the message of a datagram that a client has sent, in any buffer."""
+cdef object _decoded(object buffer, object limits, bint from_server):
     cdef Py_buffer view
+    cdef const uint8_t *data
     if PyBytes_CheckExact(buffer):
-        return _client_message(<const uint8_t *> PyBytes_AS_STRING(buffer),
-                               PyBytes_GET_SIZE(buffer), limits)
+        data = <const uint8_t *> PyBytes_AS_STRING(buffer)
+        if from_server:
+            return _server_message(data, PyBytes_GET_SIZE(buffer), limits)
+        return _client_message(data, PyBytes_GET_SIZE(buffer), limits)
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
-        return _client_message(<const uint8_t *> view.buf, view.len, limits)
+        data = <const uint8_t *> view.buf
+        if from_server:
+            return _server_message(data, view.len, limits)
+        return _client_message(data, view.len, limits)
     finally:
         PyBuffer_Release(&view)
+
+
+def decode_client_message(buffer, *, limits=DEFAULT):
+    """Return the message of a datagram that a client has sent, in any buffer."""
+    return _decoded(buffer, limits, False)
 
 
 def decode_server_message(buffer, *, limits=DEFAULT):
@@ -126,15 +136,7 @@ def decode_server_message(buffer, *, limits=DEFAULT):
 
     Of the limits ``datagram`` and ``items``, of slots, count.
     """
-    cdef Py_buffer view
-    if PyBytes_CheckExact(buffer):
-        return _server_message(<const uint8_t *> PyBytes_AS_STRING(buffer),
-                               PyBytes_GET_SIZE(buffer), limits)
-    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-    try:
-        return _server_message(<const uint8_t *> view.buf, view.len, limits)
-    finally:
-        PyBuffer_Release(&view)
+    return _decoded(buffer, limits, True)
 
 
 cdef class StepReader:

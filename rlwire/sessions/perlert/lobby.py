@@ -123,18 +123,18 @@ class Lobby:
         self._limits = limits
         self._send = send
         self._wake = wake
-        self._seats: dict[str, _Seat] = {}
+        self.seats: dict[str, _Seat] = {}
         for slot in slots:
             slot = Slot(slot) if isinstance(slot, str) else slot
-            if slot.key in self._seats:
+            if slot.key in self.seats:
                 raise ValueError(f"two slots have the key {slot.key!r}")
             registered = perlert.encode(perlert.Registered(name, number, slot.key), limits=limits)
-            self._seats[slot.key] = _Seat(slot, registered)
-        if not self._seats:
+            self.seats[slot.key] = _Seat(slot, registered)
+        if not self.seats:
             raise ValueError("an instance needs at least one slot")
-        self.players = len(self._seats) if players is None else players
-        if not 1 <= self.players <= len(self._seats):
-            raise ValueError(f"players must be 1 to {len(self._seats)}, not {players!r}")
+        self.players = len(self.seats) if players is None else players
+        if not 1 <= self.players <= len(self.seats):
+            raise ValueError(f"players must be 1 to {len(self.seats)}, not {players!r}")
         self._room = self._measure()
         self.clients: dict[Hashable, Client] = {}  # who holds a slot, by peer
         self._ready = 0
@@ -144,13 +144,13 @@ class Lobby:
         self._start = b""
         self.started: float | None = None
         # What cannot be sent shows here, and not when a client causes it to be.
-        self._information()
+        self.information()
         self._start_message = self._message(START_MESSAGE)
 
     def _measure(self) -> int:
         """Return the bytes of a datagram that are left with all slots held and all tags empty."""
         header = _size(f"{self._name}:{self._number}")
-        size = header + sum(seat.bare + 1 for seat in self._seats.values())
+        size = header + sum(seat.bare + 1 for seat in self.seats.values())
         limit = self._limits.datagram
         if size > limit:
             raise LimitExceeded(
@@ -161,11 +161,6 @@ class Lobby:
                 advice="use fewer slots or shorter keys, kinds and tags",
             )
         return limit - size
-
-    @property
-    def slots(self) -> dict[str, perlert.AgentSlot]:
-        """The slots as clients see them."""
-        return {key: seat.value for key, seat in self._seats.items()}
 
     @property
     def not_ready(self) -> list[str]:
@@ -181,7 +176,7 @@ class Lobby:
 
     def refusal(self, peer: Hashable, key: str, tag: str) -> str | None:
         """Return the reason for which a registration would be dropped; None if it would not."""
-        seat = self._seats.get(key)
+        seat = self.seats.get(key)
         if seat is None:
             return "unknown_slot"
         if seat.client is not None and seat.client.peer != peer:
@@ -189,13 +184,9 @@ class Lobby:
         room = self._room + seat.reserved - seat.needs(tag)
         holder = self.clients.get(peer)
         if holder is not None and holder.key != key:
-            left = self._seats[holder.key]
+            left = self.seats[holder.key]
             room += left.reserved - left.bare
         return "tag_too_long" if room < 0 else None
-
-    def registered_size(self, key: str) -> int:
-        """Return the bytes of the answer to a registration in the slot `key`."""
-        return len(self._seats[key].registered)
 
     def register(self, peer: Hashable, key: str, tag: str, now: float) -> str | None:
         """Put a client into a slot that `refusal` has nothing against, and say so.
@@ -203,7 +194,7 @@ class Lobby:
         Returns the slot that it held before: the same one, or one that is open now; None for none.
         """
         client = self.clients.get(peer)
-        seat = self._seats[key]
+        seat = self.seats[key]
         before = seat.value
         if client is None:
             client = self.clients[peer] = Client(peer, key, now)
@@ -212,7 +203,7 @@ class Lobby:
             previous = client.key
             self._ready -= client.ready
             if previous != key:
-                self._vacate(self._seats[previous])
+                self._vacate(self.seats[previous])
         client.key, client.tag, client.ready = key, tag, False
         seat.client = client
         self._reserve(seat, seat.needs(tag))
@@ -235,19 +226,14 @@ class Lobby:
             return False
         client.ready = ready
         self._ready += 1 if ready else -1
-        seat = self._seats[client.key]
+        seat = self.seats[client.key]
         seat.value = perlert.AgentSlot(client.key, False, seat.slot.kind, client.tag, ready)
         self._change(now)
         return True
 
     def inform(self, peer: Hashable) -> None:
         """Send the lobby's information to one peer."""
-        self._send((self._information(), peer))
-
-    @property
-    def information_size(self) -> int:
-        """The bytes of the lobby's information."""
-        return len(self._information())
+        self._send((self.information(), peer))
 
     # --- what the server does ---
 
@@ -283,7 +269,7 @@ class Lobby:
         for client in idle:
             self._ready -= client.ready
             del self.clients[client.peer]
-            self._vacate(self._seats[client.key])
+            self._vacate(self.seats[client.key])
         if idle:
             self._change(now)
         return idle
@@ -318,15 +304,16 @@ class Lobby:
         self._quiet_until = now + GATHER
         # Always, not only when something is to be told: so the times of all lobbies come in order.
         self._wake((self._quiet_until, self))
-        self._send_all(self._information())
+        self._send_all(self.information())
 
     def _send_all(self, datagram: bytes) -> None:
         for peer in self.clients:
             self._send((datagram, peer))
 
-    def _information(self) -> bytes:
+    def information(self) -> bytes:
+        """Return the datagram of the lobby's information."""
         if self._encoded is None:
-            slots = tuple(seat.value for seat in self._seats.values())
+            slots = tuple(seat.value for seat in self.seats.values())
             information = perlert.LobbyInformation(self._name, self._number, slots)
             self._encoded = perlert.encode(information, limits=self._limits)
         return self._encoded
@@ -531,7 +518,7 @@ class Instance:
             if agent.last is not None:
                 self.past.pop(agent.peer, None)  # so that the newest are the last ones
                 self.past[agent.peer] = (rollout, agent)
-        while len(self.past) > _RUNS_KEPT * len(self.lobby.slots):
+        while len(self.past) > _RUNS_KEPT * len(self.lobby.seats):
             del self.past[next(iter(self.past))]
         self._timestamp = rollout.timestamp + 1
         self.rollout = None

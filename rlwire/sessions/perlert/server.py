@@ -250,7 +250,7 @@ class _LobbyPort(_Port):
         if client is not None:
             paid = client.requests.take(1, now)
         else:
-            paid = self._session.budget.take(host_of(peer), lobby.information_size, now)
+            paid = self._session.budget.take(host_of(peer), len(lobby.information()), now)
         if paid:
             lobby.inform(peer)
         else:
@@ -269,7 +269,7 @@ class _LobbyPort(_Port):
         if reason is None and client is None:
             # Not out of the bucket for all: successes are bounded by the slots, and a flood of
             # forged requests for information shall not keep clients from joining.
-            size = lobby.registered_size(key)
+            size = len(lobby.seats[key].registered)
             if not self._session.budget.take_own(host_of(peer), size, now):
                 reason = "over_budget"
         if reason is not None:
@@ -288,7 +288,7 @@ class _LobbyPort(_Port):
         if not client.requests.take(1, now):
             self._session.drop("over_budget", peer, now)
         elif client.key != key:
-            reason = "not_your_slot" if key in lobby.slots else "unknown_slot"
+            reason = "not_your_slot" if key in lobby.seats else "unknown_slot"
             self._session.drop(reason, peer, now)
         elif lobby.set_ready(client, message.ready, now):
             self._events.append(ReadyChanged(instance, key, message.ready))

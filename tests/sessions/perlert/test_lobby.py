@@ -137,13 +137,17 @@ def test_the_information_always_fits(data: st.DataObject) -> None:
             made.register(peer, data.draw(st.sampled_from(keys)), data.draw(NAMES))
         made.lobby.inform("nobody")
         text, _ = made.sent[-1]
-        assert len(text) == made.lobby.information_size <= limits.datagram
+        assert len(text) == len(made.lobby.information()) <= limits.datagram
         read = perlert.decode_server_message(text)
-        assert read == perlert.LobbyInformation("city", 7, tuple(made.lobby.slots.values()))
+        assert read == perlert.LobbyInformation(
+            "city", 7, tuple(seat.value for seat in made.lobby.seats.values())
+        )
     for key in keys:  # whoever holds what: an empty tag is always taken
         assert made.register(key, key, "") in (None, "slot_taken")
     made.lobby.drop_idle(1e9)
-    assert {key: slot.open for key, slot in made.lobby.slots.items()} == dict.fromkeys(keys, True)
+    assert {key: seat.value.open for key, seat in made.lobby.seats.items()} == dict.fromkeys(
+        keys, True
+    )
     assert made.register("last", keys[0], "") is None
 
 
@@ -345,7 +349,7 @@ class Anything(RuleBasedStateMachine):
         clients = self.city.lobby.clients
         assert {peer: (one.key, one.ready) for peer, one in clients.items()} == self.held
         assert len({one.key for one in clients.values()}) == len(clients)
-        assert {key for key, slot in self.city.lobby.slots.items() if not slot.open} == {
+        assert {key for key, seat in self.city.lobby.seats.items() if not seat.value.open} == {
             one.key for one in clients.values()
         }
         assert (self.city.rollout is None) == (self.run is None)
