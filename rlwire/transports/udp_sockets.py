@@ -332,36 +332,24 @@ def bind(
 
 
 def dial(
-    address: AddressLike,
-    *,
-    local: AddressLike | None = None,
-    limit: int = 1200,
-    cipher: DatagramCipher | None = None,
+    address: AddressLike, *, limit: int = 1200, cipher: DatagramCipher | None = None
 ) -> DatagramSocket:
     """Return a client's socket, with a port of its own for as long as it is open.
 
     Nothing is sent, and datagrams from elsewhere than `remote` are received too: a server may have
-    several ports, and the session knows them. `local` is the address to bind; by default the system
-    chooses.
+    several ports, and the session knows them.
     """
     family, remote = parse(address).resolve(datagram=True)[0]
-    if local is not None:
-        where = parse(local)
-        sockaddr = dict(reversed(where.resolve(listen=True, datagram=True))).get(family)
-        if sockaddr is None:
-            raise ValueError(f"{where} and {parse(address)} are not of one kind, IPv4 or IPv6")
+    six = family == socket.AF_INET6
+    if Address(remote[0]).loopback:
+        where = Address("::1" if six else "127.0.0.1")
     else:
-        six = family == socket.AF_INET6
-        if Address(remote[0]).loopback:
-            where = Address("::1" if six else "127.0.0.1")
-        else:
-            where = Address("::" if six else "0.0.0.0")
-        sockaddr = (where.host, 0)
+        where = Address("::" if six else "0.0.0.0")
     while True:
         made = _open(
-            family, where, sockaddr, role="client", limit=limit, cipher=cipher, remote=remote
+            family, where, (where.host, 0), role="client", limit=limit, cipher=cipher, remote=remote
         )
-        if local is not None or made.address.port != remote[1]:
+        if made.address.port != remote[1]:
             return made
         made.close()  # it is the very port of the server: on loopback we would hear ourselves
 

@@ -61,7 +61,6 @@ class ClientBase(waits.Counting):
         limits: `Limits.datagram` is the size of the largest datagram.
         tag: what others see in the lobby; by default a random one, since two agents with the same
             tag cannot tell who is who.
-        local: the address to send from; by default the system chooses.
 
     Attributes:
         messages: the newest 100 texts of the server to those in the lobby.
@@ -76,7 +75,6 @@ class ClientBase(waits.Counting):
         auth: DatagramCipher | bytes | None = None,
         limits: Limits | None = None,
         tag: str | None = None,
-        local: AddressLike | None = None,
     ) -> None:
         self._address = parse(address)
         if not self._address.host:
@@ -91,7 +89,6 @@ class ClientBase(waits.Counting):
         self._options: dict[str, Any] = {
             "limit": self._limits.datagram,
             "cipher": DatagramCipher(auth, "client") if isinstance(auth, bytes) else auth,
-            "local": local,
         }
         self.messages: deque[str] = deque(maxlen=_MESSAGES)
         self.told = ToldSpaces()

@@ -70,8 +70,6 @@ class PerlertEndpoint(Endpoint):
         timeout: seconds that a step waits for a frame, and a reset for answers.
         start_timeout: seconds that a reset waits for a slot, for the run before to end, and
             again for the run to begin. None for ever.
-        wait: False lets a step return at once if there is no new observation, with the last one
-            and reward 0.
         options: the `Client`'s.
 
     Attributes:
@@ -89,12 +87,10 @@ class PerlertEndpoint(Endpoint):
         agent: str | None = None,
         timeout: float = 10.0,
         start_timeout: float | None = 60.0,
-        wait: bool = True,
         **options: Any,
     ) -> None:
         self._timeout = timeout
         self._start_timeout = start_timeout
-        self._wait = wait
         self.client = Client(address, instance, limits=limits, **options)
         self.client.connect()
         self._agent = agent
@@ -168,7 +164,7 @@ class PerlertEndpoint(Endpoint):
             if frame is not None and frame.done:
                 return self._take([])
             try:
-                frames = client.frames(self._timeout if self._wait else 0.0)
+                frames = client.frames(self._timeout)
             except (ConnectionClosed, DeadlineExceeded) as error:
                 late = isinstance(error, DeadlineExceeded) and client.state in _PLAYING
                 if late or client.state is State.CLOSED:
@@ -219,10 +215,9 @@ class PerlertEndpoint(Endpoint):
         for frame in frames:
             self._fastest = min(self._fastest, frame.received - frame.timestamp / 1000)
         reward, self._owed = self._owed, 0.0
-        if not frames:
+        if not frames:  # the first was the last
             assert before is not None
             observation, info = self._seen
-            info = {**info, **self._numbers(before), "skipped": 0}
             self._over = before.done
             ended = info.get("extra", {})
             return observation, reward, *_end(before.done, ended), info

@@ -123,28 +123,6 @@ def test_no_reward_is_lost_with_frames_that_are_not_sent(worlds, serving, remote
     assert sum(step[1] for step in steps) == total
 
 
-def test_without_waiting(worlds, serving, remote):
-    gate = threading.Event()
-    server = serving(lambda: worlds.Walk(gate=gate, length=3), threads=1)
-    env = remote(server, "Walk", like=worlds.Walk(), wait=False)
-    first, info = env.reset()
-    begun = time.monotonic()
-    again, reward, terminated, truncated, later = env.step(2)
-    assert time.monotonic() - begun < 4.0
-    assert again is first
-    assert (reward, terminated, truncated) == (0.0, False, False)
-    assert later["step"] == info["step"]
-    assert later["skipped"] == 0
-    assert later["age"] >= info["age"]
-    gate.set()
-    over = False
-    while not over:
-        *_, over, _, info = env.step(2)
-    assert info["step"] == 3
-    with pytest.raises(LocalProtocolError):
-        env.step(2)
-
-
 def test_a_run_that_is_over_at_once(worlds, serving, remote):
     """Its only frame is the last: `reset` returns the observation, `step` the end."""
     server = serving(worlds.Walk, settings={"fail": 0, "failures": 1})
