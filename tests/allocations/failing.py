@@ -137,8 +137,6 @@ def calls_perlert() -> Named:
         yield "array to text", lambda v=values: perlert.array_to_text(v), (values,)
         yield "text to array", lambda t=text: perlert.text_to_array(t), (text,)
         yield "value to text", lambda v=values: perlert.value_to_text(v), (values,)
-    yield "text to value", lambda: perlert.text_to_value("1:2.5"), ()
-    yield "text to mapping", lambda: perlert.text_to_mapping("a:1,b:2.5"), ()
 
 
 def calls_dm_env_rpc() -> Named:

@@ -96,10 +96,6 @@ def decode_step(wire: bytes, limits: Limits, **options: Any) -> Any:
     return dm_env_rpc.decode_step_request(manager, wire, **options)
 
 
-def decode_text(wire: bytes, limits: Limits) -> Any:
-    return perlert.text_to_value(wire, limits=limits)
-
-
 def decode_mapping(wire: bytes, limits: Limits) -> Any:
     return perlert.text_to_mapping(wire, limits=limits)
 
@@ -289,9 +285,8 @@ HOSTILE: dict[str, tuple[Decode, bytes]] = {
         field(1, field(1, broadcast(np.float64(1), ROOM // 8 + 1))),
     ),
     "dm_env_rpc properties": (decode_property, field(3, field(1, b"") * 1100)),
-    "PERLERT texts": (decode_text, b"a," * 500 + b"x" * 200),
     "PERLERT mapping": (decode_mapping, b"k:a," + b"b," * 500 + b"x" * 200),
-    "PERLERT values": (decode_text, b"," * 1100),
+    "PERLERT values": (decode_mapping, b"k:" + b"," * 1100),
     "PERLERT numbers": (decode_numbers, b"0," * 33_000 + b"0"),
     "WebSocket text": (decode_frame, ("a" * 66_000 + EMOJI).encode()),
 }

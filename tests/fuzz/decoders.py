@@ -216,7 +216,6 @@ def feed_perlert(data: bytes) -> None:
         for text in (body, body[len(body) // 2 :]):
             attempt(lambda text=text: perlert.text_to_array(text, limits=limits))
             attempt(lambda text=text: perlert.text_to_array(text, np.uint8, limits=limits))
-            attempt(lambda text=text: perlert.text_to_value(text))
             attempt(lambda text=text: perlert.text_to_mapping(text, limits=limits))
         return
     decode = (perlert.decode_client_message, perlert.decode_server_message)[side]

@@ -6,9 +6,10 @@ where it leaves a choice.
 
 # What each module offers, its __all__ says.
 
-from rlwire.codecs.perlert import decoder, encoder, messages, text, values
+from rlwire.codecs.perlert import decoder, encoder, mappings, messages, text, values
 from rlwire.codecs.perlert.decoder import *
 from rlwire.codecs.perlert.encoder import *
+from rlwire.codecs.perlert.mappings import *
 from rlwire.codecs.perlert.messages import *
 from rlwire.codecs.perlert.text import *
 from rlwire.codecs.perlert.values import *
@@ -16,6 +17,7 @@ from rlwire.codecs.perlert.values import *
 __all__: list[str] = []
 __all__ += decoder.__all__
 __all__ += encoder.__all__
+__all__ += mappings.__all__
 __all__ += messages.__all__
 __all__ += text.__all__
 __all__ += values.__all__

@@ -11,8 +11,6 @@ __all__ = [
     "array_to_text",
     "mapping_to_text",
     "text_to_array",
-    "text_to_mapping",
-    "text_to_value",
     "value_to_text",
 ]
 
@@ -26,5 +24,3 @@ def text_to_array(
     shape: SupportsIndex | tuple[SupportsIndex, ...] | None = None,
     limits: Limits | None = ...,
 ) -> NDArray[Any]: ...
-def text_to_value(text: str | Buffer, *, limits: Limits | None = ...) -> Any: ...
-def text_to_mapping(text: str | Buffer, *, limits: Limits | None = ...) -> dict[str, Any]: ...

@@ -9,13 +9,12 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint64_t
 
 cimport numpy as cnp
 
 from rlwire.codecs._arrays cimport contiguous, foreign_array, new_array, number_kind
-from rlwire.codecs._glue cimport (Budget, ITEM, afford, afford_items, begin_budget, key_of,
-                                  over_budget, raise_fault, text_of, wide_size)
+from rlwire.codecs._glue cimport (Budget, afford, begin_budget, over_budget, raise_fault, text_of)
 from rlwire.kernels cimport *
 
 import operator
@@ -32,8 +31,6 @@ __all__ = [
     "array_to_text",
     "mapping_to_text",
     "text_to_array",
-    "text_to_mapping",
-    "text_to_value",
     "value_to_text",
 ]
 
@@ -429,144 +426,3 @@ def text_to_array(text, dtype=np.float64, *, shape=None, limits=DEFAULT):
         except ValueError:
             raise DecodeError(f"{count} numbers do not fill the shape {shape}") from None
     return array
-
-
-cdef object _value(const uint8_t *data, size_t size, Budget *budget, const uint8_t *start):
-    """What a text without commas stands for."""
-    cdef const uint8_t *end = data + size
-    cdef rlw_decimal decimal
-    cdef int64_t integer = 0
-    cdef uint64_t natural = 0
-    if size and rlw_scan_decimal(data, end, RLW_GRAMMAR_FLOAT, &decimal) == end:
-        if decimal.whole:
-            if rlw_parse_i64(data, end, -(<int64_t> 1 << 62) * 2, 0x7FFFFFFFFFFFFFFF,
-                             &integer) == end:
-                return integer
-            if not decimal.negative and rlw_parse_u64(decimal.digits, end, <uint64_t> -1,
-                                                      &natural) == end:
-                return natural
-        return rlw_decimal_double(&decimal)
-    if size == 4 and data[:4] == b"true":
-        return True
-    if size == 5 and data[:5] == b"false":
-        return False
-    text = text_of(data, size, budget)
-    if text is None:
-        raise over_budget(budget, wide_size(data, size), data - start, "")
-    return text
-
-
-cdef object _values(list parts, Budget *budget):
-    """One value as it is, several as an array."""
-    cdef size_t size
-    if len(parts) == 1:
-        return parts[0]
-    kinds = {type(part) for part in parts}
-    if kinds == {bool}:
-        return np.array(parts)
-    if kinds <= {int, float}:
-        if float in kinds or (max(parts) >= 2**63 and min(parts) < 0):
-            return np.array(parts, np.float64)
-        return np.array(parts, np.int64 if max(parts) < 2**63 else np.uint64)
-    texts = [part if isinstance(part, str) else value_to_text(part) for part in parts]
-    size = 4 * len(texts) * max(map(len, texts))  # all are as long as the longest
-    if not afford(budget, size):
-        raise over_budget(budget, size, 0, "")
-    return np.array(texts)
-
-
-def text_to_value(text, *, limits=DEFAULT):
-    """Return what a text stands for: a bool, an int of up to 64 bits, a float, or itself.
-
-    With commas it is an array: of int64, uint64, float64 or bool, else of str, all as long as the
-    longest, for which ``limits.expanded`` counts.
-    """
-    cdef Source source
-    cdef Budget budget
-    cdef size_t count = 0
-    _open(&source, text)
-    try:
-        _check_utf8(&source)
-        _begin_text(&source, &count, &budget, limits)
-        if not afford_items(&budget, count):
-            raise over_budget(&budget, ITEM * count, 0, "")
-        return _values(_split(&source, &budget), &budget)
-    finally:
-        _close(&source)
-
-
-cdef int _check_utf8(const Source *source) except -1:
-    cdef size_t bad
-    if not rlw_is_ascii(source.data, source.size):
-        bad = rlw_utf8_check(source.data, source.size)
-        if bad != source.size:
-            raise DecodeError("a string is not UTF-8", offset=bad)
-    return 0
-
-
-cdef list _split(const Source *source, Budget *budget):
-    cdef const uint8_t *at = source.data
-    cdef const uint8_t *end = source.data + source.size
-    cdef const uint8_t *comma
-    parts = []
-    while True:
-        comma = at
-        while comma < end and comma[0] != c",":
-            comma += 1
-        parts.append(_value(at, comma - at, budget, source.data))
-        if comma == end:
-            return parts
-        at = comma + 1
-
-
-def text_to_mapping(text, *, limits=DEFAULT):
-    """Return the mapping that a text, ``x:0.54,y:1,2``, stands for.
-
-    Names are followed by a colon and one value, or several with commas between them; values are
-    read as by `text_to_value`.
-    """
-    cdef Source source
-    cdef Budget budget
-    cdef const uint8_t *at
-    cdef const uint8_t *end
-    cdef const uint8_t *stop
-    cdef const uint8_t *colon
-    cdef size_t count = 0
-    mapping = {}
-    _open(&source, text)
-    try:
-        _check_utf8(&source)
-        _begin_text(&source, &count, &budget, limits)
-        if not afford_items(&budget, count):
-            raise over_budget(&budget, ITEM * count, 0, "")
-        at, end = source.data, source.data + source.size
-        parts = None
-        while at < end or parts is not None:
-            stop = at
-            colon = NULL
-            while stop < end and stop[0] != c",":
-                if stop[0] in b";=" or (stop[0] == c":" and colon != NULL):
-                    raise DecodeError(f"{_SHOWN[stop[0]]} in a value",
-                                      offset=stop - source.data)
-                if stop[0] == c":":
-                    colon = stop
-                stop += 1
-            if colon != NULL:
-                if colon == at:
-                    raise DecodeError("an empty name", offset=at - source.data)
-                key = key_of(at, colon - at, &budget)
-                if key is None:
-                    raise over_budget(&budget, wide_size(at, colon - at), at - source.data, "")
-                if key in mapping:
-                    raise DecodeError(f"the name {quoted(key)} twice", offset=at - source.data)
-                mapping[key] = parts = []
-                at = colon + 1
-            elif parts is None:
-                raise DecodeError("a value without a name", offset=at - source.data)
-            parts.append(_value(at, stop - at, &budget, source.data))
-            if stop == end:
-                break
-            at = stop + 1
-    finally:
-        _close(&source)
-    return {key: _values(parts, &budget) for key, parts in mapping.items()}

@@ -120,18 +120,6 @@ def perlert_mapping(n: int) -> Work:
     return lambda: (perlert.text_to_mapping(text), perlert.mapping_to_text(mapping))
 
 
-@case(250)
-def perlert_value(n: int) -> Work:
-    texts = ["[" * n, "[1," * n, "1" * n, "{'a':" * n, "x" * n, "[1, 2] " * n]
-
-    def read() -> None:
-        for text in texts:
-            with suppress(RlwireError):
-                perlert.text_to_value(text)
-
-    return read
-
-
 @case(100)
 def perlert_slots(n: int) -> Work:
     slots = [perlert.AgentSlot(f"{i:x}", True, "x", "y", False) for i in range(n)]

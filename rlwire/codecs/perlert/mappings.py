@@ -1,0 +1,90 @@
+"""PERLERT's mappings, ``x:0.54,y:1,2``, as values: of a few names, so plain Python is enough."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from typing_extensions import Buffer
+
+from rlwire.codecs.perlert.text import value_to_text
+from rlwire.errors import DecodeError, LimitExceeded, quoted
+from rlwire.limits import DEFAULT, Limits
+
+__all__ = ["text_to_mapping"]
+
+_ITEM = 256  # bytes that an item counts, whatever it is: see Limits
+_WHOLE = re.compile("[+-]?[0-9]{1,4000}").fullmatch
+_NUMBER = re.compile(
+    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)",
+    re.IGNORECASE | re.ASCII,
+).fullmatch
+
+
+def text_to_mapping(text: str | Buffer, *, limits: Limits | None = DEFAULT) -> dict[str, Any]:
+    """Return the mapping that a text, ``x:0.54,y:1,2``, stands for.
+
+    Names are followed by a colon and one value, or several with commas between them: a bool, an int
+    of up to 64 bits, a float, or text. Several are an array, of str if they are of no other kind.
+    """
+    limits = DEFAULT if limits is None else limits
+    if not isinstance(text, str):
+        try:
+            text = str(memoryview(text), "utf-8")
+        except UnicodeDecodeError as error:
+            raise DecodeError("a string is not UTF-8", offset=error.start) from None
+    items = text.split(",", limits.items) if text else []
+    if len(items) > limits.items:
+        raise LimitExceeded("items", limits.items, text.count(",") + 1, offset=0)
+    size = _ITEM * len(items) + len(text) * (1 if text.isascii() else 4)
+    found: dict[str, list[Any]] = {}
+    parts: list[Any] | None = None
+    at = 0
+    for item in items:
+        name, colon, value = item.partition(":") if ":" in item else ("", "", item)
+        if wrong := re.search("[;=]|:[^:]*:", item):
+            where = at + wrong.end() - 1
+            raise DecodeError(f"{item[wrong.end() - 1]!r} in a value", offset=_bytes(text, where))
+        if colon:
+            if not name or name in found:
+                what = f"the name {quoted(name)} twice" if name else "an empty name"
+                raise DecodeError(what, offset=_bytes(text, at))
+            parts = found[name] = []
+        elif parts is None:
+            raise DecodeError("a value without a name", offset=_bytes(text, at))
+        parts.append(_value(value))
+        at += len(item) + 1
+    for parts in found.values():
+        if len(parts) > 1:
+            texts = [len(part) for part in parts if isinstance(part, str)]
+            size += 4 * len(parts) * max(texts, default=0)  # all are as long as the longest
+    if size > limits.expanded:
+        raise LimitExceeded("expanded", limits.expanded, size, offset=0)
+    return {name: _values(parts) for name, parts in found.items()}
+
+
+def _bytes(text: str, characters: int) -> int:
+    return len(text[:characters].encode("utf-8", "surrogatepass"))
+
+
+def _value(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    if _WHOLE(text) and -(2**63) <= (whole := int(text)) < 2**64:
+        return whole
+    return float(text) if _NUMBER(text) else text
+
+
+def _values(parts: list[Any]) -> Any:
+    """Return one value as it is, several as an array."""
+    if len(parts) == 1:
+        return parts[0]
+    kinds = {type(part) for part in parts}
+    if kinds == {bool}:
+        return np.array(parts)
+    if kinds <= {int, float}:
+        if float in kinds or (max(parts) >= 2**63 and min(parts) < 0):
+            return np.array(parts, np.float64)
+        return np.array(parts, np.int64 if max(parts) < 2**63 else np.uint64)
+    return np.array([part if isinstance(part, str) else value_to_text(part) for part in parts])
