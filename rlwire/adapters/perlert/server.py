@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from rlwire.adapters.perlert.environments import Default, Simulation, simulations_of
 from rlwire.adapters.perlert.runs import Clock, Extra, Host
@@ -31,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 PORT = 32322
 """The lobby port of the draft's example; no port is assigned to PERLERT."""
-
-_T = TypeVar("_T")
 
 
 class PerlertServer(BackgroundServer):
@@ -193,16 +189,14 @@ class PerlertServer(BackgroundServer):
         """
         service = self._service
         if service is not None:
-            with contextlib.suppress(RuntimeError, FutureTimeout):  # it stops just now
-                self._statistics = service.ask(service.statistics)
+            self._statistics = service.statistics()
         return self._statistics
 
     def message(self, text: str) -> None:
         """Tell something to all clients that are in a lobby."""
         if self._service is None:
             raise RuntimeError("the server does not run")
-        service = self._service
-        service.ask(lambda: service.message(text))
+        self._service.loop.call_soon_threadsafe(self._service.message, text)
 
     def _run(self) -> Running:
         if not self._hosted:
@@ -290,8 +284,7 @@ class _Service:
 
     async def start(self) -> None:
         """Bind both ports, and open the lobbies."""
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
+        self.loop = asyncio.get_running_loop()
         session = self._session
         with on_error(self._close):
             self.address = await self._listen("lobby", self.address, session.lobby)
@@ -327,7 +320,7 @@ class _Service:
         for event in events:
             if isinstance(event, Started):
                 # Not now: first the clients are told to start.
-                self._loop.call_soon(self._hosts[event.instance].begin)
+                self.loop.call_soon(self._hosts[event.instance].begin)
             elif isinstance(event, Registered):
                 host = self._hosts[event.instance]
                 self._tell(host, event)
@@ -342,8 +335,8 @@ class _Service:
         """Tell the lobbies, begin no more runs, and wait until those that go on are over."""
         self._session.rollout_port = None  # without it nothing starts
         self.message("the server ends, no run begins any more")
-        until = self._loop.time() + seconds
-        while (left := until - self._loop.time()) > 0:
+        until = self.loop.time() + seconds
+        while (left := until - self.loop.time()) > 0:
             if all(instance.rollout is None for instance in self._hosts):
                 return
             await asyncio.sleep(min(left, DRAINING))
@@ -371,16 +364,8 @@ class _Service:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def ask(self, question: Callable[[], _T]) -> _T:
-        """Call something in the loop's thread, and return what it returns."""
-        if threading.get_ident() == self._thread:
-            return question()
-        answer: Future[_T] = Future()
-        self._loop.call_soon_threadsafe(_answer, answer, question)
-        return answer.result(10.0)
-
     def statistics(self) -> dict[str, Any]:
-        """Return counts, from the loop's thread or when it has ended."""
+        """Return counts; from any thread, since a copy of a dictionary is one step."""
         cipher = self._options["cipher"]
         return {
             "instances": {str(host): host.statistics() for host in self._hosts.values()},
@@ -395,13 +380,6 @@ class _Service:
             if instance.rollout is None:
                 instance.message(text)
         self._ports["lobby"].flush()
-
-
-def _answer(answer: Future[_T], question: Callable[[], _T]) -> None:
-    try:
-        answer.set_result(question())
-    except BaseException as error:
-        answer.set_exception(error)
 
 
 def _of(peer: Any) -> str:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,7 +202,7 @@ class SpaceText:
         """Return the value of the space that is nearest to zero, as `Tree.nothing` does."""
         return self._tree.nothing()
 
-    def _leaf(self, leaf: Leaf) -> _Leaf:
+    def _leaf(self, leaf: Leaf) -> _Array | _Integer | _TextLeaf:
         for key in map(str, leaf.keys):
             if _FORBIDDEN & set(key):
                 raise EncodeError(
@@ -219,17 +219,8 @@ class SpaceText:
         raise EncodeError(f"{what} is of the space {leaf.space}, {_CANNOT}")
 
 
-class _Leaf(Protocol):
-    """One array, number or text; `size` is how many values it has between commas."""
-
-    name: str
-    size: int
-
-    def prepare(self, value: Any) -> str | NDArray[Any]:
-        """Return the text, or an array for the codec to write."""
-
-    def read(self, text: str | bytes) -> Any:
-        """Return the value."""
+# Each kind of leaf has a `name`, a `size` (values between commas), `prepare` for the way out, which
+# returns text or an array for the codec to write, and `read` for the way back.
 
 
 class _Array:
