@@ -36,11 +36,6 @@ TIMEOUT: Final = 30.0  # for any answer, and for a step in a run; then `GaveUp`
 # a lost ``start`` again for 5 s (section 6) to those who speak.
 KEEP_ALIVE: Final = 2.0
 
-# Times that a slot is seen under our tag, the registration being repeated each time, without a
-# ``registered=``, until it must be another's. With half of all datagrams lost, a client of its own
-# slot is unlucky so often once in 1,000 times.
-UNCONFIRMED: Final = 24
-
 _NEVER: Final = float("inf")
 
 
@@ -118,9 +113,7 @@ class RegisteredAs:
 class SlotTaken:
     """The slot is another client's, who is called `tag`.
 
-    If `tag` is our own, the other uses the same one: the slot shows it, but the server does not
-    confirm that the slot is ours. The session is IDLE, or REGISTERED if it still has the slot from
-    which it wanted to move.
+    The session is IDLE, or REGISTERED if it still has the slot from which it wanted to move.
     """
 
     key: str
@@ -179,8 +172,6 @@ class Registration:
         self._held: tuple[str, str] | None = None  # key and tag of the last registration confirmed
         self._want_ready: bool | None = None  # None: never said
         self._doubt: tuple[str, float] | None = None  # an unexpected sight, and when it was first
-        self._sightings = 0
-        self._repeated = False  # the registration, since the last sighting
 
     def _allowed(self, what: str) -> State:
         """Return the state after `what`, by the table."""
@@ -223,7 +214,7 @@ class Registration:
         self._follow("register")
         self.key, self._tag = key, tag
         self._want_ready = None if self._want_ready is None else False
-        self._doubt, self._sightings = None, 0
+        self._doubt = None
         self._settle()
         self._asking.datagram = datagram
         self._asking.begin(now)
@@ -285,7 +276,6 @@ class Registration:
 
     def _ask(self, request: _Request, now: float) -> None:
         self._send(request.datagram)
-        self._repeated |= request is self._asking
         wait = request.wait
         if self._jitter is not None:
             wait *= 0.75 + 0.5 * self._jitter()
@@ -351,10 +341,6 @@ class Registration:
             # play on. While the server says so there is no hurry, and no end of patience.
             self._asking.expires = now + TIMEOUT
             return []
-        self._sightings += self._repeated
-        self._repeated = False
-        if self._sightings >= UNCONFIRMED:
-            return self._taken(slot.tag, now)
         self._hurry(now)
         return []
 
@@ -368,7 +354,6 @@ class Registration:
             # Freed for our silence, or by a server that began anew: have it again.
             self._follow("freed")
             self._held = self._ready_as = None
-            self._sightings = 0
             self._settle()
             self._asking.begin(now)
             return []
