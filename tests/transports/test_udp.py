@@ -139,13 +139,6 @@ def test_a_server_that_comes_up_late(caplog: pytest.LogCaptureFixture) -> None:
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_nobody_ever_answers() -> None:
-    with udp.connect("127.0.0.1:1", asks(b"a", resend=0.02, patience=0.1)) as connection:
-        assert collect(connection) == [("gave up", b"1 a")]
-        with pytest.raises(ConnectionClosed, match=r"127.0.0.1:1: the session is over"):
-            connection.wait()
-
-
 def test_what_came_in_time_counts_although_it_is_read_late() -> None:
     """As by a program that learns for longer than its session has patience."""
     with (
@@ -304,19 +297,3 @@ def test_a_session_that_cannot_be_made_leaves_no_socket() -> None:
     with pytest.raises(ZeroDivisionError):
         udp.connect("127.0.0.1:1", fail)
     assert made == [("127.0.0.1", 1)]
-
-
-def test_a_session_that_is_always_late_does_not_keep_the_core_busy() -> None:
-    class Late(sessions.Asks):
-        calls = 0
-
-        def next_deadline(self) -> float:
-            return 0.0
-
-        def advance(self, now: float) -> list[Any]:
-            self.calls += 1
-            return []
-
-    with udp.connect("127.0.0.1:1", lambda server: Late(server, [b"a"])) as connection:
-        assert connection.wait(0.1) == []
-        assert connection.session.calls <= 110

@@ -130,22 +130,6 @@ def test_there_and_back(run: Run, host: str) -> None:
     run(main())
 
 
-def test_a_client_over_the_same(run: Run) -> None:
-    async def main() -> None:
-        async with serving() as (server, session, _):
-            async with await udp_asyncio.connect(
-                server.address, asks(b"a", b"b", b"later 0.01", resend=5)
-            ) as client:
-                client.session.begin(client.now())
-                assert await all_of(client) == [b"1 a", b"2 b", b"3 later 0.01"]
-                assert client.closed
-                with pytest.raises(ConnectionClosed, match="over, or was closed"):
-                    await client.wait()
-            assert len(session.peers) == 1
-
-    run(main())
-
-
 def test_deadlines(run: Run) -> None:
     async def main() -> None:
         events: list[Any] = []
@@ -297,19 +281,6 @@ class TestWaiting:
                 with pytest.raises(asyncio.CancelledError):
                     await first
                 assert await client.wait(0.01) == []
-
-        run(main())
-
-    def test_closing_wakes_it(self, run: Run) -> None:
-        async def main() -> None:
-            client = await udp_asyncio.connect("127.0.0.1:1", asks(b"a"))
-            waiting = asyncio.ensure_future(client.wait())
-            await asyncio.sleep(0.01)
-            client.close()
-            client.close()
-            with pytest.raises(ConnectionClosed):
-                await waiting
-            client.flush()
 
         run(main())
 

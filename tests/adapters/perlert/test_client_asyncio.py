@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from rlwire.adapters.perlert import AsyncClient
-from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError
+from rlwire.errors import LocalProtocolError
 from rlwire.sessions.perlert.registration import State
 
 LOOPS = ["asyncio"] + (["uvloop"] if sys.platform != "win32" else [])
@@ -74,31 +74,5 @@ def test_frames_that_come_while_nobody_waits(worlds, serving, run):
             client.ready()
             await client.wait_start(5)
             assert (await client.frame(5)).step == 0
-
-    run(main())
-
-
-def test_errors(worlds, serving, silent, run):
-    server = serving(worlds.Crowd)
-
-    async def main():
-        client = AsyncClient(silent, "crowd")
-        with pytest.raises(ConnectionClosed, match="is not open"):
-            await client.lobby()
-        async with client:
-            with pytest.raises(RuntimeError, match="open already"):
-                await client.connect()
-            with pytest.raises(DeadlineExceeded):
-                await client.lobby(0.05)
-        async with (
-            AsyncClient(server.address, "crowd") as one,
-            AsyncClient(server.address, "crowd") as two,
-        ):
-            await one.register("walker_0")
-            with pytest.raises(PeerError, match="is taken by"):
-                await two.register("walker_0")
-            one.ready()
-            with pytest.raises(DeadlineExceeded, match="nobody has registered for walker_1"):
-                await one.wait_start(0.05)
 
     run(main())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 
 import gymnasium
@@ -16,7 +15,6 @@ import rlwire
 from rlwire.adapters.perlert import Client
 from rlwire.adapters.perlert.spaces import ToldSpaces
 from rlwire.errors import (
-    ConnectionClosed,
     DeadlineExceeded,
     DecodeError,
     EncodeError,
@@ -113,16 +111,6 @@ def test_rewards_without_totals(worlds, serving, remote, monkeypatch):
     assert rewards == sum(np.cumsum([action - 1 for action in walks[0].actions]))
 
 
-def test_no_reward_is_lost_with_frames_that_are_not_sent(worlds, serving, remote):
-    walks = []
-    server = serving(lambda: walks.append(worlds.Walk(length=60)) or walks[0], frames=5)
-    env = remote(server, "Walk", like=walks[0])
-    steps = play(env, 2)
-    assert len(steps) < 30
-    total = sum(np.cumsum([action - 1 for action in walks[0].actions]))
-    assert sum(step[1] for step in steps) == total
-
-
 def test_a_run_that_is_over_at_once(worlds, serving, remote):
     """Its only frame is the last: `reset` returns the observation, `step` the end."""
     server = serving(worlds.Walk, settings={"fail": 0, "failures": 1})
@@ -147,29 +135,6 @@ def test_reset_in_the_middle_waits_for_the_end(worlds, serving, remote):
     assert info["step"] < 20
     assert len(walks[0].seeds) == 2
     assert len(walks[0].actions) >= 30
-
-
-def test_several_players(worlds, serving, remote):
-    """Each in a thread of its own; who is done early waits for the next run."""
-    server = serving(worlds.Crowd, rate=100)
-    ends = {}
-
-    def live(number):
-        key = f"walker_{number}"
-        env = remote(server, "crowd", like=worlds.Crowd(), agent=key, tag=key)
-        ends[key] = [play(env, np.array(number))[-1] for _ in range(2)]
-
-    threads = [threading.Thread(target=live, args=[number]) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for number in range(3):
-        for observation, _, terminated, _, info in ends[f"walker_{number}"]:
-            assert terminated
-            assert info["step"] == number + 3
-            assert observation["step"] == number + 3
-            assert observation["actions"].dtype == np.int64
 
 
 def test_another_slot_if_ones_own_is_gone(worlds, serving, remote, begin):
@@ -260,17 +225,6 @@ def test_actions_outside_the_space(worlds, serving, remote):
         with pytest.raises(EncodeError):
             env.step(action)
     assert server.statistics()["session"]["actions"] == 0
-
-
-def test_closing(worlds, serving, remote):
-    env = remote(serving(worlds.Walk), "Walk", like=worlds.Walk())
-    env.reset()
-    env.close()
-    env.close()
-    with pytest.raises(ConnectionClosed):
-        env.step(1)
-    with pytest.raises(ConnectionClosed):
-        env.reset()
 
 
 def test_a_cipher_and_larger_datagrams(worlds, serving, remote):

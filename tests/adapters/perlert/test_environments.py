@@ -40,27 +40,6 @@ def test_gymnasium(worlds):
     assert walk.closed
 
 
-def test_pettingzoo():
-    from mpe2 import simple_tag_v3
-
-    simulation = simulate(simple_tag_v3.parallel_env(num_good=1, num_adversaries=2, max_cycles=4))
-    assert isinstance(simulation, EnvironmentSimulation)
-    assert simulation.name == "simple_tag_v3"
-    assert simulation.agents == {
-        "adversary_0": "adversary",
-        "adversary_1": "adversary",
-        "agent_0": "agent",
-    }
-    outcomes = simulation.reset(1)
-    assert outcomes["agent_0"].observation.shape == (12,)
-    assert outcomes["adversary_0"].observation.shape == (14,)
-    actions = {key: simulation.parse(key, "3") for key in simulation.agents}
-    for _ in range(4):
-        outcomes = simulation.step(actions)
-    assert all(outcome.truncated for outcome in outcomes.values())
-    simulation.close()
-
-
 class Count(dm_env.Environment):
     """Counts to 2, by dm_env's rules, and has no reward in its first step."""
 

@@ -54,15 +54,6 @@ def test_a_run(worlds, serving, begin):
     assert abs(stamps[0] / 1000 - time.time()) < 60
 
 
-def test_time_passes_whatever_clients_do(worlds, serving, begin):
-    walks = []
-    server = serving(lambda: walks.append(worlds.Walk(length=40)) or walks[-1])
-    client = begin(server, "Walk")
-    frames = play(client)
-    assert 190 <= frames[-1].timestamp - frames[0].timestamp < 5000
-    assert walks[0].actions == [0] * 40
-
-
 def test_the_default_action(worlds, serving, begin):
     def choose(key, observation):
         assert key == "agent0"
@@ -187,21 +178,6 @@ def test_the_server_plays_open_slots(worlds, serving, begin):
     assert {"walker_0", "walker_2"} <= set(seen)
     # The run ends with its clients.
     assert server.statistics()["instances"]["crowd:0"]["steps"] == 4
-
-
-def test_a_client_that_dies(worlds, serving, begin):
-    """The others play on; the slot's last action stays in force."""
-    server = serving(worlds.Crowd)
-    clients = [begin(server, "crowd", f"walker_{number}") for number in range(3)]
-    for client in clients:
-        client.wait_start(5)
-    clients[1].act(4)
-    clients[1].close()
-    frames = [clients[2].frame(5)]
-    while not frames[-1].done:
-        frames.append(clients[2].frame(5))
-    assert frames[-1].step == 5
-    assert not server.statistics()["rollout"]["failures"]
 
 
 def test_a_run_whose_clients_are_all_gone(worlds, serving, begin, monkeypatch):

@@ -420,15 +420,15 @@ def test_encode_into() -> None:
         encode_into(STEP, wire)
 
 
+# --- headers and steps
+
+
 def test_what_is_no_message() -> None:
     for wrong in (None, "city:7;lobby", SLOT, object()):
         with pytest.raises(TypeError, match="not a message of PERLERT"):
             encode(wrong)
     with pytest.raises(TypeError):
         encode(Action.__new__(Action))  # nobody has filled it in
-
-
-# --- headers and steps
 
 
 def test_step_reader() -> None:

@@ -158,15 +158,6 @@ def test_integers(dtype: Any) -> None:
             text_to_array(f"1,{bad}", dtype)
 
 
-def test_booleans() -> None:
-    array = np.array([True, False])
-    assert array_to_text(array) == "true,false"
-    assert same(text_to_array("true,false", bool), array)
-    for wrong in ("True", "1", "tru", "truee", "false,"):
-        with pytest.raises(DecodeError):
-            text_to_array(wrong, bool)
-
-
 # --- arrays
 
 

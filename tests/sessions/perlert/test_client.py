@@ -238,13 +238,6 @@ def test_what_cannot_be_sent_changes_nothing() -> None:
     assert player.sent() == ["32323 city:7;action=walk"]
 
 
-@pytest.mark.parametrize("state", [State.IDLE, State.DONE, State.CLOSED])
-def test_at_rest_nothing_falls_due(state: State) -> None:
-    player = MAKERS[state]()
-    assert player.session.next_deadline() is None
-    assert player.session.advance(1e9) == []
-
-
 # -- asking again --------------------------------------------------------------------------------
 
 
@@ -288,16 +281,6 @@ def test_jitter_spreads_the_repetitions() -> None:
 
 
 # -- who holds the slot --------------------------------------------------------------------------
-
-
-def test_a_lost_confirmation_is_asked_for_again_soon() -> None:
-    player = registering()
-    player.waits(2.0)  # it would be repeated at 2.75 next
-    player.hears(HELD)
-    assert player.state is State.REGISTERING
-    assert texts(player.waits(2.3), "register") == [2.25]
-    assert player.hears("city:7;registered=a") == [RegisteredAs("a")]
-    assert player.hears("city:7;registered=a") == []
 
 
 def test_a_slot_under_our_tag_that_is_never_confirmed_is_given_up() -> None:
@@ -400,18 +383,6 @@ def test_ready_is_repeated_until_lobby_information_shows_it() -> None:
     assert texts(player.waits(4.0), "ready=a,true") == [2.75, 3.75]
     player.hears(READY)
     assert texts(player.waits(8.0), "ready") == []
-
-
-def test_ready_can_be_taken_back_until_the_start() -> None:
-    player = ready()
-    player.session.set_ready(False, 0.0)
-    assert player.sent() == ["32322 city:7;ready=a,false"]
-    player.hears(READY)
-    assert texts(player.waits(0.3), "ready=a,false") == [0.25]
-    player.hears(HELD)
-    assert texts(player.waits(3.0), "ready=") == []
-    # The start was on its way already.
-    assert player.hears("city:7;start=port:32323") == [Started("a", 32323)]
 
 
 @pytest.mark.parametrize("state", [State.REGISTERED, State.READY])
@@ -519,17 +490,6 @@ def test_steps_come_out_in_order_and_the_others_are_counted() -> None:
         "foreign": 0,
         "malformed": 0,
     }
-
-
-def test_a_frame_has_everything_that_came() -> None:
-    player = playing()
-    player.now = 2.5
-    text = "city:7:1590853116323:4;obs=x:0.54,y:0.95;reward=-1.5;done=false;extra=did_jump:true"
-    assert player.hears(text, ROLLOUT) == [
-        Frame(4, 1590853116323, "x:0.54,y:0.95", -1.5, False, "did_jump:true", 3, 2.5)
-    ]
-    [frame] = player.hears("city:7:1590853116324:5;obs=;reward=a lot;done=false", ROLLOUT)
-    assert (frame.observation, frame.reward, frame.extra) == ("", "a lot", None)
 
 
 def test_an_equal_step_number_is_ordered_by_its_timestamp() -> None:

@@ -180,16 +180,6 @@ def test_should_not_send_to_clients_that_are_not_registered() -> None:
     assert {peer for _, peer in server.from_lobby()} == {ANN}
 
 
-def test_a_client_is_its_address_and_its_port() -> None:
-    server = Server("a").play(a=ANN)
-    server.rollout((ANN[0], ANN[1] + 1), "action=spoofed")
-    server.rollout(("10.0.0.9", ANN[1]), "action=spoofed")
-    assert server.city.actions() == {}
-    assert server.dropped() == {"stranger": 2}
-    server.rollout(ANN, "action=mine")
-    assert server.city.actions() == {"a": ("mine", 1)}
-
-
 # --- section 3.2: what clients send ---
 
 
@@ -206,6 +196,16 @@ def test_lobby_information_must_be_sent_upon_a_request(phase: str, peer: Any) ->
     assert server.from_lobby() == [
         (f"city:7;a=close,agent,tag,{status};b=open,agent,cpu,ready", peer)
     ]
+
+
+def test_a_client_is_its_address_and_its_port() -> None:
+    server = Server("a").play(a=ANN)
+    server.rollout((ANN[0], ANN[1] + 1), "action=spoofed")
+    server.rollout(("10.0.0.9", ANN[1]), "action=spoofed")
+    assert server.city.actions() == {}
+    assert server.dropped() == {"stranger": 2}
+    server.rollout(ANN, "action=mine")
+    assert server.city.actions() == {"a": ("mine", 1)}
 
 
 def test_only_the_last_registration_takes_effect() -> None:
