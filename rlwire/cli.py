@@ -1,6 +1,6 @@
 """The command ``rlwire``: reads its arguments and calls what does the work.
 
-``rlwire bench`` lives in `rlwire.bench.command`; ``rlwire new``, ``generate``, ``config`` and
+``rlwire bench`` lives in `rlwire.bench`; ``rlwire new``, ``generate``, ``config`` and
 ``run`` in `rlwire.applications.command`; ``rlwire checkpoints`` lists `rlwire.checkpoints`;
 ``rlwire serve`` and ``rlwire play`` take a URL, and their options are those of its protocol
 (`rlwire.protocols`). All import only what they are asked for, because some of it needs optional
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "bench", help="measure round trips with real observations against raw sockets"
     )
     if command == "bench":
-        from rlwire.bench import command as benchmarks
+        from rlwire import bench as benchmarks
 
         benchmarks.add_arguments(bench)
         bench.set_defaults(run=benchmarks.run)

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import types
 
 import gymnasium
 import pytest
@@ -668,33 +667,22 @@ def test_incomplete_commands(arguments, capsys):
 class TestBench:
     """`rlwire bench` is another module's, imported when it is asked for."""
 
-    @pytest.fixture
-    def command(self, monkeypatch):
-        module = types.ModuleType("rlwire.bench.command")
-        module.seen = []
+    def test_it_is_called_with_its_own_arguments(self, monkeypatch):
+        from rlwire import bench
 
-        def add_arguments(parser):
-            parser.add_argument("--seconds", type=float, default=1.0)
+        seen = []
 
         def run(given):
-            module.seen.append(given.seconds)
+            seen.append(given.seconds)
             return 3 if given.seconds > 5 else None
 
-        module.add_arguments = add_arguments
-        module.run = run
-        import rlwire.bench
-
-        monkeypatch.setitem(sys.modules, "rlwire.bench.command", module)
-        monkeypatch.setattr(rlwire.bench, "command", module, raising=False)
-        return module
-
-    def test_it_is_called_with_its_own_arguments(self, command):
+        monkeypatch.setattr(bench, "run", run)
         assert main(["bench", "--seconds", "2.5"]) == 0
         assert main(["bench", "--seconds", "7"]) == 3
-        assert command.seen == [2.5, 7.0]
+        assert seen == [2.5, 7.0]
 
     def test_it_is_not_imported_for_other_commands(self, monkeypatch, capsys):
-        monkeypatch.setitem(sys.modules, "rlwire.bench.command", None)
+        monkeypatch.setitem(sys.modules, "rlwire.bench", None)
         with pytest.raises(SystemExit) as left:
             main(["--help"])
         assert left.value.code == 0

@@ -1,0 +1,1599 @@
+"""`rlwire bench`: what a step costs on this machine, per protocol and payload.
+
+An environment in another process replays recorded observations: an action is the number of the
+step to show. The front door serves it, or has it call, and each observation that arrives is
+compared with the recording. A relay counts the bytes of a step. The time of a step is held against
+that of a raw socket exchange of as many bytes, in alternating blocks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import functools
+import gc
+import importlib
+import itertools
+import json
+import logging
+import math
+import multiprocessing
+import os
+import platform
+import signal
+import socket
+import sys
+import tempfile
+import textwrap
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from pkgutil import resolve_name
+from time import monotonic, perf_counter, perf_counter_ns, time
+from typing import Any, ClassVar, NamedTuple, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+import rlwire
+from rlwire.environments.driver import drive
+from rlwire.environments.loading import load
+from rlwire.errors import (
+    EncodeError,
+    LimitExceeded,
+    MissingExtra,
+    RlwireError,
+    on_error,
+    optional,
+)
+from rlwire.protocols import parse_url, protocol
+from rlwire.transports.sockets import set_kernel_timeout
+
+logger = logging.getLogger(__name__)
+
+
+class BenchError(RlwireError):
+    """The bench cannot go on, or what it saw is wrong; the text says what."""
+
+
+class Mismatch(BenchError):
+    """An observation or a reward differs from the recorded one."""
+
+
+class Unfit(BenchError):
+    """A protocol cannot carry a payload; the text says why."""
+
+
+# ---- processes and cores -------------------------------------------------------------------------
+
+START_SECONDS = 30.0
+STOP_SECONDS = 5.0
+ANSWER_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Cores:
+    """The cores of either process of a round trip; None leaves them to the system."""
+
+    client: list[int] | None = None
+    server: list[int] | None = None
+
+
+def allowed_cores() -> list[int]:
+    """Return the cores this process may run on; none where the platform does not say."""
+    if not hasattr(os, "sched_getaffinity"):
+        return []
+    return sorted(os.sched_getaffinity(0))
+
+
+def pin(cores: list[int] | None) -> None:
+    """Keep this process, and the threads it starts from now on, to some cores."""
+    if cores:
+        os.sched_setaffinity(0, cores)
+
+
+@contextlib.contextmanager
+def deaf() -> Iterator[None]:
+    """Start processes in here: they inherit that Ctrl-C is ignored, from their first moment on."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.default_int_handler)
+
+
+def die_with_parent() -> None:
+    """End this process when the one that started it is gone, however it went."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        _when_gone(parent.sentinel, lambda: os._exit(1))
+
+
+def _when_gone(sentinel: int, then: Callable[[], object]) -> None:
+    def watch() -> None:
+        wait([sentinel])
+        then()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _main(
+    channel: Connection, cores: list[int] | None, serve: Callable[..., None], arguments: Any
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its servers itself
+    pin(cores)
+    die_with_parent()
+    try:
+        serve(lambda address: channel.send(("listening", address)), *arguments)
+    except Exception as error:
+        logger.debug("the server failed", exc_info=True)
+        cannot = isinstance(error, (EncodeError, LimitExceeded, MissingExtra))
+        kind = "unfit" if cannot else "failed"
+        channel.send((kind, f"{type(error).__name__}: {error}"))
+        raise SystemExit(1) from None
+
+
+class ServerProcess:
+    """A server in its own process, which never outlives the run that started it."""
+
+    def __init__(
+        self,
+        name: str,
+        serve: Callable[..., None],
+        *arguments: Any,
+        cores: list[int] | None = None,
+        has_children: bool = False,
+    ) -> None:
+        self.name = name
+        self.address: Any = None
+        context = multiprocessing.get_context("spawn")
+        self._channel, self._far_end = context.Pipe(duplex=False)
+        self._process = context.Process(
+            target=_main,
+            args=(self._far_end, cores, serve, arguments),
+            name=f"rlwire-bench-{name}",
+            daemon=not has_children,
+        )
+
+    def __enter__(self) -> ServerProcess:
+        with on_error(self.stop):
+            with deaf():
+                self._process.start()
+            self._far_end.close()
+            if not wait([self._channel, self._process.sentinel], START_SECONDS):
+                raise BenchError(f"the {self.name} server did not listen in {START_SECONDS:.0f} s")
+            try:
+                kind, what = self._channel.recv()
+            except EOFError:
+                raise BenchError(self.epitaph() or f"the {self.name} server went away") from None
+            if kind == "unfit":
+                raise Unfit(what)
+            if kind != "listening":
+                raise BenchError(f"the {self.name} server did not start: {what}")
+            self.address = what
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The process number."""
+        assert self._process.pid is not None, "enter the server first"
+        return self._process.pid
+
+    def when_gone(self, then: Callable[[], object]) -> None:
+        """Call something in another thread when the process has ended."""
+        _when_gone(self._process.sentinel, then)
+
+    def epitaph(self) -> str | None:
+        """Return how the process ended, as a sentence, or None when it is running."""
+        # A peer's reset arrives a moment before the operating system reports the exit.
+        self._process.join(0.2)
+        code = self._process.exitcode
+        if code is None:
+            return None
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        try:
+            why = f": {self._channel.recv()[1]}" if self._channel.poll() else ""
+        except (EOFError, OSError):
+            why = ""
+        return f"the {self.name} server process has ended with {how}{why}"
+
+    def stop(self) -> None:
+        """End the process, and wait until it is gone."""
+        if self._process.pid is not None:
+            self._process.terminate()
+            self._process.join(STOP_SECONDS)
+            if self._process.exitcode is None:
+                self._process.kill()
+                self._process.join()
+        self._channel.close()
+        self._far_end.close()
+
+
+# ---- the machine ---------------------------------------------------------------------------------
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Return the versions of the interpreter and of those `packages` that are installed."""
+    found = {platform.python_implementation(): platform.python_version()}
+    for package in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
+
+
+def machine() -> dict[str, str | int]:
+    """Return system, processor, usable cores, and the congestion control of new TCP sockets.
+
+    With ``bbr`` the kernel sends by timers, over loopback too: times of large messages then vary.
+    """
+    tcp = "unknown"
+    if hasattr(socket, "TCP_CONGESTION"):
+        with socket.socket() as plain:
+            name = plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+        tcp = name.rstrip(b"\0").decode("ascii", "replace")
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "processor": _processor(),
+        "cores": len(allowed_cores()) or os.cpu_count() or 1,
+        "tcp": tcp,
+    }
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return f"{value.strip()} {platform.machine()}"
+    return platform.processor() or platform.machine()
+
+
+# ---- payloads ------------------------------------------------------------------------------------
+
+SEED = 20_180_131
+OWN_STEPS = 64  # steps of random play in an environment of the user's
+STACKED = 4  # frames in one Atari observation, as DQN has them
+
+
+class Step(NamedTuple):
+    """What an environment gives its agent in one step."""
+
+    state: NDArray[Any]
+    reward: float
+    terminal: bool
+
+
+@dataclass(frozen=True)
+class Payload:
+    """Recorded steps of one environment, whose observations have one shape and dtype."""
+
+    name: str
+    title: str
+    steps: list[Step]
+
+    @property
+    def array(self) -> str:
+        """Shape and dtype of an observation, for people."""
+        state = self.steps[0].state
+        return f"{'x'.join(map(str, state.shape)) or 'scalar'} {state.dtype}"
+
+
+_RECORDED = {
+    "cartpole": ("CartPole-v1", "CartPole", 256),
+    "pong": ("ALE/Pong-v5", "Pong", 64),
+    "pong-stack": ("ALE/Pong-v5", "Pong, four grey frames", 64),
+}
+
+PAYLOADS = tuple(_RECORDED)
+"""The names that `record` knows, in the order in which they are reported."""
+
+
+def record(name: str, count: int | None = None) -> Payload:
+    """Record the payload `name`: `count` steps, or as many as the payload has by default."""
+    environment, title, usual = _RECORDED[name]
+    count = usual if count is None else count
+    if environment.startswith("ALE/"):
+        with optional("ale-py", "bench", "ale_py"):
+            import ale_py
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # it greets on stderr
+    env = drive(f"gym:{environment}").one("the bench")
+    if name.endswith("-stack"):
+        return _payload(name, title, _stacked(_play(env, count + STACKED - 1, name)))
+    return _payload(name, title, _play(env, count, name))
+
+
+def played(environment: str, count: int = OWN_STEPS) -> Payload:
+    """Record `count` steps of random play in ``gym:ID`` or ``module:factory``."""
+    try:
+        driven = drive(environment).one("the bench")
+    except (ImportError, AttributeError, EncodeError, TypeError, ValueError) as error:
+        raise BenchError(f"--env {environment}: {error}") from error
+    name = environment.removeprefix("gym:")
+    return _payload(name, name, _play(driven, count, f"--env {environment}"))
+
+
+def made_by(function: str) -> Payload:
+    """Return what ``module:function`` gives: observations, or triples with reward and terminal."""
+    asked = f"--payload {function}"
+    try:
+        given = list(load(function, "'module:function', such as 'my_frames:recorded'")())
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise BenchError(f"{asked}: {error}") from error
+    steps = []
+    for each in given:
+        state, reward, terminal = each if isinstance(each, tuple) else (each, 0.0, False)
+        steps.append(Step(_own_array(state, asked), float(reward), bool(terminal)))
+    if not steps:
+        raise BenchError(f"{asked}: the function gave no observations")
+    return _payload(function, function, steps)
+
+
+def _play(env: Any, count: int, asked: str) -> Iterator[Step]:
+    """Yield `count` steps of random play, then close the environment."""
+    try:
+        env.action_space.seed(SEED)
+        state, _info = env.reset(seed=SEED)
+        reward, terminal = 0.0, False
+        for _ in range(count):
+            yield Step(_own_array(state, asked), float(reward), terminal)
+            if terminal:
+                state, _info = env.reset()
+                reward, terminal = 0.0, False
+            else:
+                state, reward, ended, cut, _info = env.step(env.action_space.sample())
+                terminal = bool(ended or cut)
+    finally:
+        env.close()
+
+
+def _stacked(steps: Iterable[Step]) -> Iterator[Step]:
+    from PIL import Image
+
+    latest: deque[NDArray[np.float32]] = deque(maxlen=STACKED)
+    for step in steps:
+        grey = Image.fromarray(step.state).convert("L").resize((84, 84), Image.Resampling.BOX)
+        latest.append(np.asarray(grey, dtype=np.float32) / np.float32(255.0))
+        if len(latest) == STACKED:
+            yield Step(np.stack(latest, axis=-1), step.reward, step.terminal)
+
+
+def _own_array(state: Any, asked: str) -> NDArray[Any]:
+    try:
+        array = np.array(state, order="C")
+    except ValueError as error:
+        raise BenchError(f"{asked}: an observation makes no array: {error}") from None
+    if array.dtype.kind not in "biuf":
+        raise BenchError(
+            f"{asked}: the bench sends arrays of numbers, not {type(state).__name__}; "
+            "an environment's FlattenObservation makes arrays of what is nested"
+        )
+    return array
+
+
+def _payload(name: str, title: str, recorded: Iterable[Step]) -> Payload:
+    steps = list(recorded)
+    first = steps[0].state
+    for step in steps:
+        if (step.state.shape, step.state.dtype) != (first.shape, first.dtype):
+            raise BenchError(
+                f"{name}: all observations must be alike, not {first.dtype} {first.shape} and then "
+                f"{step.state.dtype} {step.state.shape}"
+            )
+    return Payload(name, title, steps)
+
+
+def replaying(steps: Sequence[Step]) -> Any:
+    """Make an environment of Gymnasium whose action is the number of the step to show."""
+    with optional("gymnasium", "bench"):
+        import gymnasium
+    state = steps[0].state
+    low, high = (0.0, 1.0) if state.dtype.kind == "b" else (-np.inf, np.inf)
+    if state.dtype.kind in "iu":
+        low, high = np.iinfo(state.dtype).min, np.iinfo(state.dtype).max
+
+    class Replay(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(low, high, state.shape, state.dtype)
+        action_space = gymnasium.spaces.Discrete(len(steps))
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+            return state, {}
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            shown = steps[int(action)]
+            return shown.state, shown.reward, False, False, {}  # no reset in between
+
+    return Replay()
+
+
+# ---- the raw exchange, and the relay that says how many bytes it has ---------------------------
+
+_WAITALL = getattr(socket, "MSG_WAITALL", 0)
+
+
+class Sizes(NamedTuple):
+    """Bytes on the wire, framing included."""
+
+    request: int
+    reply: int
+
+
+def _mean(sizes: Sequence[int]) -> int:
+    return round(sum(sizes) / len(sizes))
+
+
+def _fill(peer: socket.socket, view: memoryview) -> bool:
+    """Receive until `view` is full; return False at an end of stream."""
+    size = peer.recv_into(view, 0, _WAITALL)
+    while 0 < size < len(view):  # a signal, a timeout, or a platform without MSG_WAITALL
+        more = peer.recv_into(view[size:], 0, _WAITALL)
+        if more == 0:
+            return False
+        size += more
+    return size > 0
+
+
+def serve_raw(report: Callable[[tuple[str, int]], None], sizes: Sizes) -> None:
+    """Answer requests over TCP with as many bytes as `sizes` says, one client after the other."""
+    request, reply = memoryview(bytearray(sizes.request)), bytes(sizes.reply)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        report(listener.getsockname())
+        while True:
+            peer, _address = listener.accept()
+            with peer:
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                while _fill(peer, request):
+                    peer.sendall(reply)
+
+
+def serve_raw_datagrams(report: Callable[[tuple[str, int]], None], sizes: Sizes) -> None:
+    """Do the same over UDP, for any number of clients that take turns."""
+    reply = bytes(sizes.reply)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        report(server.getsockname())
+        while True:
+            _request, peer = server.recvfrom(sizes.request)
+            server.sendto(reply, peer)
+
+
+@contextlib.contextmanager
+def raw_exchange(
+    sizes: Sizes, cores: list[int] | None = None, *, datagrams: bool = False
+) -> Iterator[Callable[..., None]]:
+    """Start a raw server, connect, and yield what makes one blocking exchange of these sizes."""
+    request, reply = bytes(sizes.request), memoryview(bytearray(sizes.reply))
+    serve = serve_raw_datagrams if datagrams else serve_raw
+    with ServerProcess("raw echo", serve, sizes, cores=cores) as server:
+        if datagrams:
+            peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            peer.connect(server.address)
+        else:
+            peer = socket.create_connection(server.address, timeout=ANSWER_SECONDS)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            peer.settimeout(None)  # a timeout in Python costs a poll() per call
+        set_kernel_timeout(peer, socket.SO_RCVTIMEO, ANSWER_SECONDS)
+
+        def exchange(_number: int = 0) -> None:
+            try:
+                peer.sendall(request)
+                if datagrams:
+                    peer.recv_into(reply)
+                elif not _fill(peer, reply):
+                    raise BenchError("the raw echo server closed the connection")
+            except (BenchError, OSError) as error:
+                raise BenchError(server.epitaph() or f"no raw exchange: {error}") from error
+
+        with peer:
+            yield exchange
+
+
+class Relay:
+    """Stands between a client and its server, and counts the bytes that each sends."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.sent = self.answered = 0
+        self._target = (host, port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                here, _address = self._listener.accept()
+                there = socket.create_connection(self._target)
+                for source, target, name in ((here, there, "sent"), (there, here, "answered")):
+                    target.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    threading.Thread(
+                        target=self._pump, args=(source, target, name), daemon=True
+                    ).start()
+
+    def _pump(self, source: socket.socket, target: socket.socket, name: str) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                setattr(self, name, getattr(self, name) + len(data))
+                target.sendall(data)
+        for each in (source, target):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Accept no more clients."""
+        self._listener.close()
+
+
+# ---- rows: one protocol with one payload ---------------------------------------------------------
+
+
+class Exchange(NamedTuple):
+    """A connection: `ask` makes the round trip of a step, `seen` says what of it arrived.
+
+    `seen` takes what `ask` returned, and returns an observation and a reward.
+    """
+
+    ask: Callable[[int], Any]
+    seen: Callable[[Any], tuple[Any, Any]]
+
+
+class Row(ABC):
+    """One protocol with one payload; `make` makes the environment that replays its steps."""
+
+    datagrams: ClassVar = False
+
+    def __init__(
+        self,
+        name: str,
+        payload: Payload,
+        cores: Cores,
+        over: str = "tcp",
+        make: Callable[[Sequence[Step]], Any] = replaying,
+    ) -> None:
+        self.name = name
+        self.payload = payload
+        self.cores = cores
+        self.over = over
+        self.make = functools.partial(make, payload.steps)
+
+    @abstractmethod
+    def opened(self, relays: list[Relay] | None = None) -> AbstractContextManager[Exchange]:
+        """Start the other process and connect; with `relays`, over TCP and through a new one."""
+
+    def sizes(self) -> Sizes:
+        """Return the mean bytes of a round trip, as a relay counts them, and compare each step."""
+        relays: list[Relay] = []
+        sent = answered = 0
+        count = len(self.payload.steps)
+        try:
+            with self.opened(relays) as exchange:
+                (relay,) = relays
+                for number in range(count):
+                    sent, answered = sent - relay.sent, answered - relay.answered
+                    outcome = exchange.ask(number)
+                    sent, answered = sent + relay.sent, answered + relay.answered
+                    self.check(number, exchange.seen(outcome))
+        except (EncodeError, LimitExceeded) as error:
+            raise Unfit(str(error)) from error
+        finally:
+            for relay in relays:
+                relay.close()
+        return Sizes(round(sent / count), round(answered / count))
+
+    def check(self, number: int, seen: tuple[Any, Any]) -> None:
+        """Compare what arrived with a recorded step."""
+        step = self.payload.steps[number]
+        difference = array_difference(step.state, seen[0])
+        if not difference and float(seen[1]) != step.reward:
+            difference = f"reward {step.reward!r} came back as {seen[1]!r}"
+        if difference:
+            raise Mismatch(f"{self.name}, {self.payload.name}, step {number}: {difference}")
+
+    @contextlib.contextmanager
+    def _other(self, serve: Callable[..., None], *arguments: Any) -> Iterator[ServerProcess]:
+        """Run `serve` in another process; its end is the reason for errors in here."""
+        with ServerProcess(self.name, serve, *arguments, cores=self.cores.server) as server:
+            try:
+                yield server
+            except (Mismatch, EncodeError, LimitExceeded):
+                raise
+            except (RlwireError, OSError, EOFError) as error:
+                raise BenchError(server.epitaph() or f"{self.name}: {error}") from error
+
+
+def _relayed(host: str, port: int, relays: list[Relay] | None) -> tuple[str, int]:
+    """Return where clients of a server go to: to a relay of it, if bytes are counted."""
+    if relays is None:
+        return host, port
+    relays.append(Relay(host, port))
+    return "127.0.0.1", relays[-1].port
+
+
+def _url_relayed(url: str, relays: list[Relay] | None) -> str:
+    if relays is None:
+        return url
+    where = parse_url(url)
+    host, port = _relayed(where.host, where.port, relays)
+    return str(where.replace(host=host, port=port))
+
+
+def array_difference(sent: NDArray[Any], state: Any) -> str:
+    """Return what differs between an array that was sent and what came back; "" for nothing."""
+    state = np.asarray(state) if isinstance(state, np.generic) else state
+    if not isinstance(state, np.ndarray):
+        return f"the state came back as a {type(state).__name__}"
+    if state.dtype != sent.dtype or state.shape != sent.shape:
+        return f"a state of {sent.dtype} {sent.shape} came back as {state.dtype} {state.shape}"
+    # Bytes, not values: a NaN equals itself here, and -0.0 differs from 0.0.
+    both = (np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in (sent, state))
+    wrong = np.flatnonzero(np.not_equal(*both))
+    return f"byte {wrong[0]} of the state differs, {wrong.size} in all" if wrong.size else ""
+
+
+def _stepping(env: Any) -> Exchange:
+    """Return the round trips of an environment of Gymnasium that is somewhere else."""
+    env.reset()
+    return Exchange(env.step, lambda outcome: (outcome[0], outcome[1]))
+
+
+def _serve(report: Callable[[str], None], make: Any, url: str, options: dict[str, Any]) -> None:
+    with rlwire.serve(make, url, **options) as server:
+        report(server.url)
+        server.wait()
+
+
+def _call(report: Callable[[str], None], make: Any, url: str) -> None:
+    report(url)
+    rlwire.play(make, url)
+
+
+_numbers = itertools.count()
+_folder = functools.cache(lambda: tempfile.TemporaryDirectory(prefix="rlwire-bench-"))
+
+
+class _Door(Row):
+    """One payload through the front door: `rlwire.serve` and `rlwire.make`, or `rlwire.listen`."""
+
+    scheme: ClassVar = ""
+    options: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._record = protocol(self.scheme or self.name.replace("_", "-"))
+        if self.over != "tcp" and self.over not in self._record.carriers:
+            raise Unfit("it goes over UDP")
+
+    def _url(self, relays: list[Relay] | None) -> str:
+        """Return where to listen: a new place for each."""
+        if self.over == "tcp" or relays is not None:
+            return f"{self._record.scheme}://127.0.0.1:{'+' if self._record.plus else ''}0"
+        return f"{self._record.scheme}+{self.over}://{_folder().name}/{next(_numbers)}"
+
+    @contextlib.contextmanager
+    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+        if self._record.caller == "trainer":
+            with (
+                self._other(_serve, self.make, self._url(relays), self.options) as server,
+                closing(rlwire.make(_url_relayed(server.address, relays))) as env,
+            ):
+                yield _stepping(env)
+            return
+        with closing(rlwire.listen(self._url(relays), like=self.make())) as env:
+            url = _url_relayed(env.callers.url, relays)
+            with self._other(_call, self.make, url) as caller:
+                caller.when_gone(env.close)
+                yield _stepping(env)
+
+    def sizes(self) -> Sizes:
+        sizes = super().sizes()
+        return sizes if self._record.caller == "trainer" else Sizes(sizes.reply, sizes.request)
+
+
+class _Rewarder(_Door):
+    """The rewarder protocol of Universe, in lock-step."""
+
+    scheme = "universe"
+    options: ClassVar = {"lockstep": True}
+
+
+class _Perlert(_Door):
+    """PERLERT, whose simulations keep their own time; this one steps when an action arrives.
+
+    Nothing is sent twice: a lost datagram ends the run.
+    """
+
+    datagrams = True
+
+    def sizes(self) -> Sizes:
+        from rlwire.codecs import perlert
+
+        if self.payload.steps[0].state.dtype.kind == "b":
+            raise Unfit("the bench has no text for booleans")
+        now, writer = int(time() * 1000), perlert.StepWriter(_INSTANCE, 0)
+        replies, requests = [], []
+        try:
+            for number, step in enumerate(self.payload.steps):
+                frame = writer.write(now, number, step.state, step.reward, False, "")
+                action = perlert.Action(_INSTANCE, 0, str(number))
+                replies.append(len(frame))
+                requests.append(len(perlert.encode(action)))
+        except LimitExceeded as error:
+            raise Unfit(f"{self.payload.array} as text: {error}") from error
+        return Sizes(_mean(requests), _mean(replies))
+
+    @contextlib.contextmanager
+    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+        with (
+            self._other(_serve_perlert, self.make) as server,
+            closing(
+                rlwire.make(f"perlert://{server.address}/{_INSTANCE}", like=self.make())
+            ) as env,
+        ):
+            yield _stepping(env)
+
+
+_INSTANCE, _AGENT = "bench", "agent0"
+
+
+def _serve_perlert(report: Callable[[str], None], make: Callable[[], Any]) -> None:
+    asyncio.run(_step_at_once(report, make()))
+
+
+async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
+    """Serve an environment over PERLERT that steps whenever its agent has acted."""
+    from rlwire.sessions.perlert.server import ServerSession, ServerSettings
+    from rlwire.transports import udp_asyncio
+
+    session = ServerSession(settings=ServerSettings(frames_per_second=1e9))
+    instance = session.add_instance(_INSTANCE, 0, [_AGENT])
+    numbers = itertools.count()
+
+    def publish(state: Any, reward: float, now: float) -> None:
+        shown = (state, float(reward), False, "")
+        instance.publish({_AGENT: shown}, next(numbers), int(time() * 1000), now)
+
+    class Port:
+        """The rollout port: a datagram with an action makes a step."""
+
+        closed = False
+        advance, next_deadline = session.rollout.advance, session.rollout.next_deadline
+        datagrams = session.rollout.datagrams
+
+        @staticmethod
+        def receive(datagram: Any, peer: Any, now: float) -> list[Any]:
+            events = session.rollout.receive(datagram, peer, now)
+            action = instance.actions().get(_AGENT)
+            if action is not None:
+                state, reward, *_ = env.step(int(action[0]))
+                publish(state, reward, now)
+            return events
+
+    rollout = await udp_asyncio.serve("127.0.0.1:0", Port())
+    session.rollout_port = rollout.address.port
+
+    def begin() -> None:
+        publish(env.reset()[0], 0.0, monotonic())
+        rollout.flush()
+
+    def react(events: list[Any]) -> None:
+        if instance.rollout is not None:
+            # Not now: first the client is told to start.
+            asyncio.get_running_loop().call_soon(begin)
+
+    lobby = await udp_asyncio.serve("127.0.0.1:0", session.lobby, on_events=react)
+    report(str(lobby.address))
+    await asyncio.Event().wait()
+
+
+class KeepingLearner:
+    """Answers an episode with weights without anything in them, and keeps its last step.
+
+    An episode called ``"back"`` is answered with what was kept.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Any] = {}
+
+    def get_state(self) -> Any:
+        """Return weights without anything in them."""
+        from rlwire.adapters.rllink import SetState
+
+        return SetState(0, {})
+
+    def learn(self, episodes: Sequence[Any]) -> Any:
+        """Keep an episode, or return what was kept."""
+        from rlwire.adapters.rllink import SetState
+
+        episode = episodes[-1]
+        if episode.id == "back":
+            return SetState(0, self._kept)
+        self._kept = {"state": episode.observations, "reward": float(episode.rewards[-1])}
+        return SetState(0, {})
+
+
+class _RLlink(_Door):
+    """RLlink: a simulator sends an episode, and waits for weights.
+
+    The first axis of the observation is the steps', so that as many bytes go over as with other
+    protocols, in one array.
+    """
+
+    learner: ClassVar[type] = KeepingLearner
+
+    def sizes(self) -> Sizes:
+        return Row.sizes(self)
+
+    @contextlib.contextmanager
+    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+        from rlwire.adapters.rllink import Episode
+
+        episodes = []
+        for step in self.payload.steps:
+            if step.state.ndim == 0 or len(step.state) < 2:
+                raise Unfit(f"it carries episodes of one step or more, not {step.state.shape}")
+            steps = len(step.state) - 1
+            rewards = np.full(steps, step.reward)
+            episodes.append(Episode(step.state, np.zeros(steps, np.int64), rewards, step.terminal))
+        back = Episode(np.zeros(2), np.zeros(1), np.zeros(1), id="back")
+
+        with (
+            self._other(_serve, self.learner, self._url(relays), {}) as server,
+            closing(rlwire.connect(_url_relayed(server.address, relays))) as client,
+        ):
+
+            def seen(_outcome: Any) -> tuple[Any, Any]:
+                kept = client.send([back], wait=True).state
+                return kept.get("state"), kept.get("reward", math.nan)
+
+            yield Exchange(lambda number: client.send([episodes[number]], wait=True), seen)
+
+
+PROVIDERS: dict[str, type[Row]] = {
+    "dm_env_rpc": _Door,
+    "rlx": _Door,
+    "perlert": _Perlert,
+    "rewarder": _Rewarder,
+    "openpi": _Door,
+    "rllink": _RLlink,
+}
+"""The protocols by name, in the order in which they are reported."""
+
+
+# ---- rivals: what else carries steps between two processes ---------------------------------------
+
+
+class _Rival(Row):
+    """A row of something else, which its own documents would use like this."""
+
+    needs: ClassVar[dict[str, str]] = {}
+    """Modules to import, and the package to install for each."""
+
+    @classmethod
+    def missing(cls) -> str:
+        """Return why it cannot run here; "" if it can."""
+        for module, package in cls.needs.items():
+            try:
+                importlib.import_module(module)
+            except ImportError as error:
+                return f"{error}: pip install {package}"
+        return ""
+
+
+class _Pickled(_Rival):
+    """A row whose messages are pickled into a pipe, where no relay can count them."""
+
+    request: ClassVar[Any] = 1
+
+    @staticmethod
+    def reply(step: Step) -> Any:
+        return step.state, step.reward, step.terminal
+
+    def sizes(self) -> Sizes:
+        replies = [len(ForkingPickler.dumps(self.reply(step))) for step in self.payload.steps]
+        return Sizes(len(ForkingPickler.dumps(self.request)) + 4, _mean(replies) + 4)
+
+
+def _serve_pipe(report: Callable[[str], None], pipe: Connection, steps: Sequence[Step]) -> None:
+    report("a pipe")
+    while True:
+        pipe.send(tuple(steps[pipe.recv()]))
+
+
+class _Pipe(_Pickled):
+    """`multiprocessing.Pipe`, which pickles."""
+
+    @contextlib.contextmanager
+    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+        ours, theirs = multiprocessing.Pipe()
+        with self._other(_serve_pipe, theirs, self.payload.steps), ours:
+            theirs.close()
+
+            def ask(number: int) -> Any:
+                ours.send(number)
+                return ours.recv()
+
+            yield Exchange(ask, lambda reply: reply[:2])
+
+
+class _Vector(_Pickled):
+    """A vector environment of one environment, in a process of its own."""
+
+    request: ClassVar = ("step", np.int64(1))
+    kind: ClassVar[str]
+    options: ClassVar[dict[str, str]]
+
+    @contextlib.contextmanager
+    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+        with deaf():
+            make = functools.partial(_pinned, self.make, self.cores.server)
+            envs = resolve_name(self.kind)([make], **self.options)
+        try:
+            envs.reset()
+            yield Exchange(
+                lambda number: envs.step(np.array([number])),
+                lambda outcome: (outcome[0][0], outcome[1][0]),
+            )
+        except EOFError as error:
+            raise BenchError(f"{self.name}: the environment's process has ended") from error
+        finally:
+            for process in envs.processes:
+                process.terminate()
+                process.join()
+            envs.closed = True  # it would wait for their replies
+
+
+def _pinned(make: Callable[[], Any], cores: list[int] | None) -> Any:
+    pin(cores)
+    die_with_parent()
+    return make()
+
+
+class _AsyncVector(_Vector):
+    """Gymnasium's `AsyncVectorEnv`: observations go through shared memory."""
+
+    needs: ClassVar = {"gymnasium": "gymnasium"}
+    kind = "gymnasium.vector:AsyncVectorEnv"
+    options: ClassVar = {"context": "spawn"}
+
+    @staticmethod
+    def reply(step: Step) -> Any:
+        return (None, step.reward, step.terminal, False, {}), True
+
+
+class _SubprocVec(_Vector):
+    """Stable-Baselines3's `SubprocVecEnv`."""
+
+    needs: ClassVar = {"stable_baselines3": "stable-baselines3"}
+    kind = "stable_baselines3.common.vec_env:SubprocVecEnv"
+    options: ClassVar = {"start_method": "spawn"}
+
+    @staticmethod
+    def reply(step: Step) -> Any:
+        return step.state, step.reward, step.terminal, {"TimeLimit.truncated": False}, {}
+
+
+def _packing() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    import msgpack
+    import msgpack_numpy
+
+    return (
+        functools.partial(msgpack.packb, default=msgpack_numpy.encode),
+        functools.partial(msgpack.unpackb, object_hook=msgpack_numpy.decode),
+    )
+
+
+def _serve_zeromq(report: Callable[[int], None], steps: Sequence[Step]) -> None:
+    import zmq
+
+    pack, unpack = _packing()
+    with zmq.Context() as context, context.socket(zmq.REP) as there:
+        report(there.bind_to_random_port("tcp://127.0.0.1"))
+        while True:
+            there.send(pack(tuple(steps[unpack(there.recv())])))
+
+
+class _ZeroMQ(_Rival):
+    """ZeroMQ's REQ and REP over TCP, with msgpack-numpy."""
+
+    needs: ClassVar = {"zmq": "pyzmq", "msgpack": "msgpack", "msgpack_numpy": "msgpack-numpy"}
+
+    @contextlib.contextmanager
+    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+        import zmq
+
+        pack, unpack = _packing()
+        with (
+            self._other(_serve_zeromq, self.payload.steps) as server,
+            zmq.Context() as context,
+            context.socket(zmq.REQ) as client,
+        ):
+            client.setsockopt(zmq.RCVTIMEO, int(ANSWER_SECONDS * 1000))
+            client.setsockopt(zmq.LINGER, 0)
+            client.connect("tcp://{}:{}".format(*_relayed("127.0.0.1", server.address, relays)))
+
+            def ask(number: int) -> Any:
+                try:
+                    client.send(pack(number))
+                    return unpack(client.recv())
+                except zmq.ZMQError as error:
+                    raise BenchError(server.epitaph() or str(error)) from error
+
+            yield Exchange(ask, lambda reply: reply[:2])
+
+
+def _serve_rlmesh(report: Callable[[str], None], make: Callable[[], Any]) -> None:
+    import rlmesh
+
+    # Which edition of its conventions is meant has to be said, or it warns.
+    options = rlmesh.ServeOptions(workflow_edition=rlmesh.current_workflow_edition())
+    server = rlmesh.EnvServer(make(), "tcp://127.0.0.1:0", options=options)
+    server.start()
+    report(server.address)
+    server.wait()
+
+
+class _RLMesh(_Rival):
+    """RLMesh's `EnvServer` and its client for NumPy."""
+
+    needs: ClassVar = {"rlmesh": "rlmesh", "gymnasium": "gymnasium"}
+
+    @contextlib.contextmanager
+    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+        import rlmesh.numpy
+
+        with self._other(_serve_rlmesh, self.make) as server:
+            host, _, port = server.address.removeprefix("tcp://").rpartition(":")
+            client = rlmesh.numpy.RemoteEnv(
+                "tcp://{}:{}".format(*_relayed(host, int(port), relays)),
+                connect_timeout_seconds=ANSWER_SECONDS,
+                request_timeout_seconds=ANSWER_SECONDS,
+                workflow_edition=rlmesh.current_workflow_edition(),
+            )
+            try:
+                with closing(client):
+                    yield _stepping(client)
+            except rlmesh.RLMeshException as error:
+                raise BenchError(server.epitaph() or str(error)) from error
+
+
+def _original_specs(step: Step) -> Any:
+    from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
+
+    def spec(name: str, value: Any) -> Any:
+        dtype = tensor_utils.np_type_to_data_type(value.dtype)
+        return dm_env_rpc_pb2.TensorSpec(name=name, shape=value.shape, dtype=dtype)
+
+    specs = dm_env_rpc_pb2.ActionObservationSpecs()
+    specs.actions[1].CopyFrom(spec("number", np.int64(0)))
+    specs.observations[1].CopyFrom(spec("observation", step.state))
+    specs.observations[2].CopyFrom(spec("reward", np.float64(0)))
+    return specs
+
+
+def _serve_original(report: Callable[[int], None], steps: Sequence[Step]) -> None:
+    import grpc
+    from dm_env_rpc.v1 import dm_env_rpc_pb2, dm_env_rpc_pb2_grpc, spec_manager
+
+    class Servicer(dm_env_rpc_pb2_grpc.EnvironmentServicer):
+        def Process(self, requests: Any, context: Any) -> Any:
+            specs = _original_specs(steps[0])
+            actions = spec_manager.SpecManager(specs.actions)
+            observations = spec_manager.SpecManager(specs.observations)
+            for request in requests:
+                response = dm_env_rpc_pb2.EnvironmentResponse()
+                if request.WhichOneof("payload") == "join_world":
+                    response.join_world.specs.CopyFrom(specs)
+                else:
+                    step = steps[int(actions.unpack(request.step.actions)["number"])]
+                    shown = {"observation": step.state, "reward": np.float64(step.reward)}
+                    packed = observations.pack(shown)
+                    response.step.state = dm_env_rpc_pb2.EnvironmentStateType.RUNNING
+                    for uid in request.step.requested_observations:
+                        response.step.observations[uid].CopyFrom(packed[uid])
+                yield response
+
+    server = grpc.server(ThreadPoolExecutor(1))
+    dm_env_rpc_pb2_grpc.add_EnvironmentServicer_to_server(Servicer(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    report(port)
+    server.wait_for_termination()
+
+
+class _Original(_Rival):
+    """The original dm_env_rpc: its `Connection` and `SpecManager`, and grpcio."""
+
+    needs: ClassVar = {"dm_env_rpc.v1": "dm-env-rpc", "grpc": "grpcio"}
+
+    @contextlib.contextmanager
+    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+        import grpc
+        from dm_env_rpc.v1 import connection, dm_env_rpc_pb2, spec_manager
+
+        specs = _original_specs(self.payload.steps[0])
+        actions = spec_manager.SpecManager(specs.actions)
+        observations = spec_manager.SpecManager(specs.observations)
+        with self._other(_serve_original, self.payload.steps) as server:
+            channel = grpc.insecure_channel(
+                "{}:{}".format(*_relayed("127.0.0.1", server.address, relays))
+            )
+            grpc.channel_ready_future(channel).result(ANSWER_SECONDS)
+            with closing(connection.Connection(channel)) as client:
+                client.send(dm_env_rpc_pb2.JoinWorldRequest())
+
+                def ask(number: int) -> Any:
+                    request = dm_env_rpc_pb2.StepRequest(
+                        requested_observations=[1, 2],
+                        actions=actions.pack({"number": np.int64(number)}),
+                    )
+                    return observations.unpack(client.send(request).observations)
+
+                yield Exchange(ask, lambda seen: (seen["observation"], seen["reward"]))
+
+
+RIVALS: dict[str, type[_Rival]] = {
+    "pipe": _Pipe,
+    "zeromq": _ZeroMQ,
+    "AsyncVec": _AsyncVector,
+    "SubprocVec": _SubprocVec,
+    "rlmesh": _RLMesh,
+    "dm_env_rpc.v1": _Original,
+}
+"""What else is used between an agent and an environment of another process."""
+
+
+# ---- measuring -----------------------------------------------------------------------------------
+
+BLOCK = 32  # round trips between two turns, a few milliseconds
+LEAD_IN = 2  # at the start of a block, untimed: the other server has just had the caches
+TURN = BLOCK - LEAD_IN  # of them are timed
+WARM_UP = 3  # blocks of each, thrown away
+TURNS = 5  # of each at least, however short the time: their ratios have quartiles
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Figures of one thing, measured many times: median, quartiles, 99 %, how many."""
+
+    p50: float
+    p25: float
+    p75: float
+    p99: float
+    count: int
+
+
+def spread(figures: Sequence[float] | NDArray[Any]) -> Spread:
+    """Return the percentiles of some figures."""
+    p25, p50, p75, p99 = map(float, np.percentile(figures, (25.0, 50.0, 75.0, 99.0)))
+    return Spread(p50, p25, p75, p99, len(figures))
+
+
+def ratios(values: Sequence[float], references: Sequence[float], size: int) -> Spread:
+    """Return the ratios of `values` to `references`: of the medians of each turn of `size`."""
+    medians = (np.median(np.reshape(each, (-1, size)), axis=1) for each in (values, references))
+    return spread(np.divide(*medians))
+
+
+def rates(times: Sequence[float], size: int) -> Spread:
+    """Return how often a second something was done in each turn of `size`, slow ones too."""
+    return spread(1e6 / np.mean(np.reshape(times, (-1, size)), axis=1))
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was measured for one protocol and one payload; times in microseconds."""
+
+    protocol: str
+    payload: str
+    title: str
+    array: str
+    request_bytes: int
+    reply_bytes: int
+    round_trip: Spread
+    echo: Spread
+    overhead: Spread
+    rate: Spread
+    checked: int
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A payload that a protocol cannot carry, and why."""
+
+    protocol: str
+    payload: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.protocol} cannot carry {self.payload}: {self.reason}"
+
+
+def measure(row: Row, seconds: float) -> Result:
+    """Count a row's bytes, then time it and a raw exchange of as many for `seconds`."""
+    sizes = row.sizes()
+    raw = raw_exchange(sizes, row.cores.server, datagrams=row.datagrams)
+    with row.opened() as exchange, raw as floor:
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            round_trip, echo, checked = _take_turns(row, exchange, floor, seconds)
+        finally:
+            if collecting:
+                gc.enable()
+    return Result(
+        protocol=row.name + ("" if row.over == "tcp" else f"+{row.over}"),
+        payload=row.payload.name,
+        title=row.payload.title,
+        array=row.payload.array,
+        request_bytes=sizes.request,
+        reply_bytes=sizes.reply,
+        round_trip=spread(round_trip),
+        echo=spread(echo),
+        overhead=ratios(round_trip, echo, TURN),
+        rate=rates(round_trip, TURN),
+        checked=checked,
+    )
+
+
+def _take_turns(
+    row: Row, exchange: Exchange, floor: Callable[[int], None], seconds: float
+) -> tuple[list[float], list[float], int]:
+    """Return times of the row's exchanges and of the floor's, and how many were compared.
+
+    Taking turns gives both the same clock speed, neighbours and heat. The round trips of a block
+    follow one another, as a training loop's do; the last of them is compared.
+    """
+    times: tuple[list[float], list[float]] = ([], [])
+    count = len(row.payload.steps)
+    deadline = perf_counter() + seconds
+    index = turn = checked = 0
+    while turn < WARM_UP + TURNS or perf_counter() < deadline:
+        numbers = [each % count for each in range(index, index + BLOCK)]
+        # One order in one turn, the other in the next: going first is not always the same one's.
+        for which in ((0, 1), (1, 0))[turn % 2]:
+            block, outcome = _block(exchange.ask if which == 0 else floor, numbers)
+            if which == 0:
+                row.check(numbers[-1], exchange.seen(outcome))
+            if turn >= WARM_UP:
+                times[which].extend(block[LEAD_IN:])
+        index += BLOCK
+        checked += 1
+        turn += 1
+    return times[0], times[1], checked
+
+
+def _block(ask: Callable[[int], Any], numbers: list[int]) -> tuple[list[float], Any]:
+    """Return the times of a block's exchanges, and what the last one returned."""
+    times: list[float] = []
+    outcome = None
+    for number in numbers:
+        begin = perf_counter_ns()
+        outcome = ask(number)
+        times.append((perf_counter_ns() - begin) / 1000)
+    return times, outcome
+
+
+# ---- showing -------------------------------------------------------------------------------------
+
+SCHEMA = 3  # of the JSON; it changes when a field changes its meaning or goes away
+WIDTH = 80  # columns that notes keep to
+
+
+@dataclass(frozen=True)
+class Run:
+    """A whole run of the bench."""
+
+    versions: dict[str, str]
+    machine: dict[str, str | int]
+    pin: str
+    seconds: float
+    results: list[Result]
+    left_out: list[LeftOut]
+
+
+_COLUMNS = ["protocol", "payload", "x raw", "quartiles", "us", "raw us", "steps/s"]
+_COLUMNS += ["request B", "reply B"]
+_PINNING = {
+    "none": "processes not pinned",
+    "one-core": "both processes on one core",
+    "two-cores": "each process on its own core",
+}
+
+
+def show(run: Run, stream: TextIO) -> None:
+    """Write the table, notes, and a sentence."""
+    system, processor, cores = (run.machine[name] for name in ("system", "processor", "cores"))
+    machine_line = f"{system}, {processor}, cores: {cores}, {_PINNING[run.pin]}"
+    rows = [_cells(result) for result in run.results]
+    dashes = ("-",) * (len(_COLUMNS) - 2)
+    rows += [(each.protocol, each.payload, *dashes) for each in run.left_out]
+    checked = sum(result.checked for result in run.results)
+    payloads = {result.payload: f"{result.title}, {result.array}" for result in run.results}
+    notes = [
+        "x raw is the time of a step over that of a raw socket exchange of as many bytes. Both "
+        f"took turns of {TURN}; shown are the median of the turns' ratios and their quartiles.",
+        f"{checked:,} timed steps were compared with the recording, and each step once before.",
+        "; ".join(f"{name} is {what}" for name, what in payloads.items()),
+        *map(str, run.left_out),
+    ]
+    head = [", ".join(f"{name} {version}" for name, version in run.versions.items()), machine_line]
+    stream.write("".join(map(_wrapped, head)))
+    stream.write(f"\n{plain_table(_COLUMNS, rows, left=2)}\n\n")
+    stream.write("".join(map(_wrapped, notes)))
+    if run.results:
+        stream.write(f"\n{sentence(run.results[0])}\n")
+
+
+def _cells(result: Result) -> tuple[str, ...]:
+    overhead = result.overhead
+    return (
+        result.protocol,
+        result.payload,
+        f"{overhead.p50:.2f}x",
+        f"{overhead.p25:.2f} - {overhead.p75:.2f}",
+        microseconds(result.round_trip.p50),
+        microseconds(result.echo.p50),
+        f"{result.rate.p50:,.0f}",
+        f"{result.request_bytes:,}",
+        f"{result.reply_bytes:,}",
+    )
+
+
+def sentence(result: Result) -> str:
+    """Return a result in words."""
+    return (
+        f"{result.protocol}, {result.title}: {result.round_trip.p50:,.0f} us a step, "
+        f"{result.overhead.p50:.1f} times a raw socket exchange"
+    )
+
+
+def microseconds(value: float) -> str:
+    """Return a time for people, to about four digits."""
+    return f"{value:,.2f}" if value < 10 else f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
+
+
+def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """Return aligned text, the first `left` columns to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    lines = []
+    for cells in (columns, ["-" * width for width in widths], *rows):
+        padded = [
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+def as_json(run: Run) -> dict[str, Any]:
+    """Return the run as plain values: the fields of `Run`, and ``schema``.
+
+    ``rows`` are the `Result`s, times in microseconds; ``left_out`` the `LeftOut`s.
+    """
+    fields = asdict(run)
+    return {"schema": SCHEMA, "rows": fields.pop("results"), **fields}
+
+
+_ECHO, _TRIP = "#9aa5b1", "#1f6fb2"
+_HEIGHT = 0.36
+
+
+def save_plot(run: Run, path: Path) -> None:
+    """Draw round trips next to the raw exchange, and their ratio with its quartiles."""
+    with optional("matplotlib", "bench"):
+        # The object-oriented interface with its own canvas: no backend of the process is set.
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+    results = run.results
+    at = np.arange(len(results))
+    figure = Figure(figsize=(11, 1.8 + 0.5 * len(results)), layout="constrained")
+    FigureCanvasAgg(figure)
+    times, overheads = figure.subplots(1, 2, sharey=True)
+    for side, name, colour, values in (
+        (-0.5, "raw socket exchange of as many bytes", _ECHO, [each.echo.p50 for each in results]),
+        (0.5, "a step", _TRIP, [each.round_trip.p50 for each in results]),
+    ):
+        bars = times.barh(at + side * _HEIGHT, values, _HEIGHT, color=colour, label=name)
+        times.bar_label(bars, [f" {microseconds(value)}" for value in values], fontsize=8)
+    ratio = [each.overhead for each in results]
+    middle = np.array([each.p50 for each in ratio])
+    spans = [middle - [each.p25 for each in ratio], [each.p75 for each in ratio] - middle]
+    overheads.errorbar(
+        middle, at, xerr=spans, fmt="o", color=_TRIP, markersize=3, capsize=4,
+        label="median and quartiles of the turns",
+    )  # fmt: skip
+    for y, each in enumerate(ratio):
+        overheads.text(each.p75, y, f"   {each.p50:.2f}x", va="center", fontsize=8)
+    times.set_yticks(at, [f"{each.protocol}, {each.payload}" for each in results])
+    times.set_ylim(len(results) - 0.4, -0.6)
+    for axes, unit in ((times, "microseconds"), (overheads, "times the raw exchange")):
+        axes.set_xscale("log")
+        axes.set_xlabel(f"{unit}, logarithmic")
+        axes.margins(x=0.2)
+        axes.xaxis.set_major_formatter("{x:,.10g}")
+        axes.grid(axis="x", color="#dddddd", linewidth=0.7)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), fontsize=8, frameon=False)
+    where = f"{run.machine['system']}, {run.machine['processor']}, {_PINNING[run.pin]}"
+    figure.supxlabel(where, fontsize=8, color="#555555")
+    figure.savefig(path, dpi=130)
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+ROW_SECONDS = 4.0
+RUN_SECONDS = 40.0  # of measuring by default; starting servers and recording take some more
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``rlwire bench`` to its parser."""
+    parser.description = (
+        "Sends recorded observations of Gymnasium environments through each protocol, compares "
+        "what arrives, and holds the time of a step against a raw socket exchange of as many "
+        "bytes. A run with no options ends within a minute."
+    )
+    parser.add_argument(
+        "--protocol",
+        action="append",
+        choices=sorted(PROVIDERS),
+        help="measure this protocol only; may be given several times",
+    )
+    parser.add_argument(
+        "--payload",
+        action="append",
+        type=_payload_name,
+        metavar="{" + ",".join(PAYLOADS) + "}|MODULE:FUNCTION",
+        help="send this payload only, or what a function of yours returns: a list of arrays of one "
+        "shape, or of triples of array, reward and whether it ends; may be given several times",
+    )
+    parser.add_argument(
+        "--env",
+        action="append",
+        metavar="gym:ID|MODULE:FACTORY",
+        help="send the observations of random play in this environment; may be given several times",
+    )
+    parser.add_argument(
+        "--rivals",
+        action="store_true",
+        help=f"measure what else is used for this, where it is installed: {', '.join(RIVALS)}",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=_positive,
+        metavar="S",
+        help=f"measuring time for each protocol and payload (default: {ROW_SECONDS:g}, less when "
+        f"all of them would take more than {RUN_SECONDS:g})",
+    )
+    parser.add_argument(
+        "--pin",
+        choices=tuple(_PINNING),
+        default="one-core" if allowed_cores() else "none",
+        help="keep both ends on one core, where wake-ups cost least and differences show best, or "
+        "on one each (default here: %(default)s)",
+    )
+    parser.add_argument(
+        "--over",
+        choices=("tcp", "unix", "shm"),
+        default="tcp",
+        help="what clients and servers speak over; the raw exchange and the rivals always use TCP "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write results as JSON; - is standard output, and the table goes to standard error",
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the results")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the bench and show the table; with ``--json -`` it goes to standard error."""
+    if args.plot is not None:
+        with optional("matplotlib", "bench"):
+            import matplotlib  # noqa: F401
+    for path in (args.json, args.plot):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise BenchError(f"{path} cannot be written: there is no directory {path.parent}")
+    table = sys.stderr if args.json == Path("-") else sys.stdout
+    before, cores = allowed_cores(), _cores(args.pin)
+    outcome = Run(
+        versions("rlwire", "numpy", "hpack", "gymnasium", "ale-py"),
+        machine(), args.pin, args.seconds or ROW_SECONDS, [], [],
+    )  # fmt: skip
+    try:
+        pin(cores.client)
+        _measure_all(args, cores, outcome)
+    except KeyboardInterrupt:
+        sys.stderr.write("rlwire: interrupted\n")
+        return 130  # what shells report for a program that SIGINT ended
+    except BaseException:
+        if outcome.results:
+            show(outcome, table)
+        raise
+    finally:
+        pin(before if cores.client else None)
+    show(outcome, table)
+    if args.json is not None:
+        text = json.dumps(as_json(outcome), indent=2) + "\n"
+        _ = sys.stdout.write(text) if table is sys.stderr else args.json.write_text(text, "utf-8")
+    if args.plot is not None:
+        save_plot(outcome, args.plot)
+    return 0
+
+
+def _measure_all(args: argparse.Namespace, cores: Cores, outcome: Run) -> None:
+    """Measure row after row into `outcome`."""
+    environments = list(dict.fromkeys(args.env or ()))
+    names = list(dict.fromkeys(args.payload or (() if environments else PAYLOADS)))
+    kinds: dict[str, type[Row]] = {
+        name: PROVIDERS[name] for name in dict.fromkeys(args.protocol or PROVIDERS)
+    }
+    for name, rival in RIVALS.items() if args.rivals else ():
+        if missing := rival.missing():
+            sys.stderr.write(f"rlwire: {name} is left out: {missing}\n")
+        else:
+            kinds[name] = rival
+    payloads = [made_by(name) if ":" in name else record(name) for name in names]
+    payloads += [played(name) for name in environments]
+    pairs = list(itertools.product(kinds.items(), payloads))
+    seconds = args.seconds or min(ROW_SECONDS, RUN_SECONDS / len(pairs))
+    for (name, kind), payload in pairs:
+        _progress(f"{name}, {payload.name}")
+        over = "tcp" if name in RIVALS else args.over
+        try:
+            outcome.results.append(measure(kind(name, payload, cores, over), seconds))
+        except Unfit as error:
+            outcome.left_out.append(LeftOut(name, payload.name, str(error)))
+    _progress("")
+    if not outcome.results:
+        raise BenchError(f"there is nothing to measure: {'; '.join(map(str, outcome.left_out))}")
+
+
+def _progress(what: str) -> None:
+    """Say what is being measured, on a terminal."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\033[K{what}")
+        sys.stderr.flush()
+
+
+def _payload_name(text: str) -> str:
+    if text in PAYLOADS or ":" in text:
+        return text
+    raise argparse.ArgumentTypeError(f"expected {', '.join(PAYLOADS)} or MODULE:FUNCTION")
+
+
+def _cores(pinning: str) -> Cores:
+    if pinning == "none":
+        return Cores()
+    allowed = allowed_cores()
+    wanted = 1 if pinning == "one-core" else 2
+    if len(allowed) < wanted:
+        raise BenchError(f"--pin {pinning} needs {wanted} core(s); there are {len(allowed)}")
+    return Cores(client=[allowed[0]], server=[allowed[wanted - 1]])
+
+
+def _positive(text: str) -> float:
+    seconds = float(text)
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise argparse.ArgumentTypeError(f"expected seconds above 0, not {text}")
+    return seconds

@@ -1,0 +1,684 @@
+"""`rlwire bench` as a user runs it, and the parts of `rlwire.bench`."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rlwire import bench
+from rlwire.bench import (
+    BLOCK,
+    PROVIDERS,
+    RIVALS,
+    TURN,
+    BenchError,
+    Cores,
+    Mismatch,
+    Payload,
+    Relay,
+    ServerProcess,
+    Sizes,
+    Spread,
+    Step,
+    Unfit,
+    allowed_cores,
+    array_difference,
+    raw_exchange,
+)
+from rlwire.cli import main
+from rlwire.errors import MissingExtra
+
+RLWIRE = [sys.executable, "-m", "rlwire", "bench"]
+
+pytestmark = pytest.mark.usefixtures("gymnasium")
+
+
+@pytest.fixture(scope="module")
+def gymnasium():
+    pytest.importorskip("ale_py", reason="ale-py comes with the extra 'bench'")
+    return pytest.importorskip("gymnasium", reason="gymnasium comes with the extra 'bench'")
+
+
+def arguments(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    bench.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def payload(*shape: int, dtype: str = "float32", count: int = 3) -> Payload:
+    random = np.random.default_rng(7)
+    steps = [
+        Step((random.random(shape) * 100).astype(dtype), float(number), number == 1)
+        for number in range(count)
+    ]
+    return Payload("test", "Test", steps)
+
+
+class TestRows:
+    @pytest.mark.parametrize("name", PROVIDERS)
+    @pytest.mark.parametrize(
+        ("shape", "dtype"), [((4,), "float32"), ((3, 2, 2), "uint8"), ((2,), "bool")]
+    )
+    def test_what_arrives_is_what_was_recorded(self, name, shape, dtype) -> None:
+        row = PROVIDERS[name](name, payload(*shape, dtype=dtype), Cores())
+        if (name, dtype) == ("perlert", "bool"):
+            with pytest.raises(Unfit, match="booleans"):
+                row.sizes()
+            return
+        sizes = row.sizes()
+        # The side that carries the observation has more bytes.
+        carrying, other = max(sizes), min(sizes)
+        assert carrying == (sizes.request if name == "rllink" else sizes.reply)
+        assert carrying > np.prod(shape) * np.dtype(dtype).itemsize
+        assert 0 < other < 300
+        result = bench.measure(row, 0.01)
+        assert result.protocol == name
+        again = (result.request_bytes, result.reply_bytes)
+        assert again == pytest.approx(sizes, abs=4)  # numbers and times as text
+        assert result.overhead.count >= bench.TURNS
+        assert result.round_trip.count == result.echo.count == result.overhead.count * TURN
+        assert result.checked * BLOCK >= result.round_trip.count
+
+    @pytest.mark.parametrize("name", RIVALS)
+    def test_rivals(self, name) -> None:
+        if missing := RIVALS[name].missing():
+            pytest.skip(missing)
+        row = RIVALS[name](name, payload(5), Cores())
+        result = bench.measure(row, 0.01)
+        assert result.request_bytes > 0
+        assert result.reply_bytes > 20 or name == "AsyncVec"  # which leaves out the observation
+        assert result.overhead.p50 > 0
+
+    @pytest.mark.parametrize("name", ["dm_env_rpc", "rlx", "perlert", "rewarder", "AsyncVec"])
+    @pytest.mark.parametrize("wrong", ["byte", "reward"])
+    def test_a_difference_is_found(self, name, wrong, tmp_path, monkeypatch) -> None:
+        (tmp_path / "bench_test_liar.py").write_text(
+            "from rlwire.bench import replaying\n"
+            "def lying(wrong, steps):\n"
+            "    steps = list(steps)\n"
+            "    state, reward, terminal = steps[1]\n"
+            "    state = state + 1 if wrong == 'byte' else state\n"
+            "    reward = reward + 1 if wrong == 'reward' else reward\n"
+            "    steps[1] = type(steps[1])(state, reward, terminal)\n"
+            "    return replaying(steps)\n"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        import bench_test_liar
+
+        kind = {**PROVIDERS, **RIVALS}[name]
+        make = functools.partial(bench_test_liar.lying, wrong)
+        row = kind(name, payload(4), Cores(), make=make)
+        with pytest.raises(Mismatch, match=rf"{name}, test, step 1: {wrong}"):
+            bench.measure(row, 0.01)
+
+    def test_a_learner_that_changes_what_it_got(self, tmp_path, monkeypatch) -> None:
+        (tmp_path / "bench_test_learner.py").write_text(
+            "from rlwire.bench import KeepingLearner\n"
+            "class Liar(KeepingLearner):\n"
+            "    def learn(self, episodes):\n"
+            "        episodes[-1].observations = -episodes[-1].observations\n"
+            "        return super().learn(episodes)\n"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        import bench_test_learner
+
+        monkeypatch.setattr(PROVIDERS["rllink"], "learner", bench_test_learner.Liar)
+        with pytest.raises(Mismatch, match="rllink, test, step 0: byte"):
+            PROVIDERS["rllink"]("rllink", payload(4), Cores()).sizes()
+
+    @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no unix sockets")
+    @pytest.mark.parametrize("over", ["unix", "shm"])
+    @pytest.mark.parametrize("name", ["dm_env_rpc", "rlx", "rllink"])
+    def test_other_carriers(self, name, over) -> None:
+        result = bench.measure(PROVIDERS[name](name, payload(4), Cores(), over), 0.01)
+        assert result.protocol == f"{name}+{over}"
+
+    @pytest.mark.parametrize(
+        ("name", "shape", "over", "reason"),
+        [
+            ("perlert", (84, 84), "tcp", "84x84 float32 as text: .*datagram"),
+            ("perlert", (4,), "unix", "UDP"),
+            ("rllink", (), "tcp", "one step or more"),
+        ],
+    )
+    def test_what_a_protocol_cannot_carry(self, name, shape, over, reason) -> None:
+        with pytest.raises(Unfit, match=reason):
+            PROVIDERS[name](name, payload(*shape), Cores(), over).sizes()
+
+    @pytest.mark.parametrize("name", ["dm_env_rpc", "rlx", "pipe", "AsyncVec"])
+    def test_another_end_that_dies_is_named(self, name, tmp_path, monkeypatch) -> None:
+        (tmp_path / "bench_test_dying.py").write_text(
+            "import os\n"
+            "from rlwire.bench import replaying\n"
+            "def dying(steps):\n"
+            "    env = replaying(steps)\n"
+            "    env.step = lambda action: os._exit(5)\n"
+            "    return env\n"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        import bench_test_dying
+
+        if name == "pipe":
+            monkeypatch.setattr(bench, "_serve_pipe", _quit_at_once)
+        row = {**PROVIDERS, **RIVALS}[name](name, payload(4), Cores(), make=bench_test_dying.dying)
+        with pytest.raises((BenchError, Mismatch), match=r"ended|lost|byte"):
+            bench.measure(row, 0.01)
+
+    @pytest.mark.parametrize(
+        ("came", "difference"),
+        [
+            (np.array([1.0, -0.0, np.nan], np.float32), ""),
+            (np.array([1.0, 0.0, np.nan], np.float32), "byte 7 of the state differs, 1 in all"),
+            (np.array([1.0, -0.0, np.nan]), "float64"),
+            (np.zeros((3, 1), np.float32), r"\(3, 1\)"),
+            ([1.0], "list"),
+        ],
+    )
+    def test_array_difference(self, came, difference) -> None:
+        found = array_difference(np.array([1.0, -0.0, np.nan], np.float32), came)
+        assert re.search(difference, found) if difference else not found
+
+
+def _quit_at_once(report, pipe, steps) -> None:
+    report("a pipe")
+    os._exit(5)
+
+
+class TestRawExchange:
+    @pytest.mark.parametrize("datagrams", [False, True])
+    @pytest.mark.parametrize("sizes", [(1, 41), (60_000, 1), (3_000_000, 3_000_000)])
+    def test_exchanges(self, sizes, datagrams) -> None:
+        if datagrams and max(sizes) > 65_000:
+            return
+        with raw_exchange(Sizes(*sizes), datagrams=datagrams) as exchange:
+            for _ in range(5):
+                exchange()
+
+    @pytest.mark.parametrize("datagrams", [False, True])
+    def test_a_dead_server_is_named(self, datagrams, monkeypatch) -> None:
+        monkeypatch.setattr(bench, "ANSWER_SECONDS", 0.5)
+        servers = []
+        begin = ServerProcess.__enter__
+        monkeypatch.setattr(
+            ServerProcess, "__enter__", lambda self: servers.append(self) or begin(self)
+        )
+        with raw_exchange(Sizes(5, 1), datagrams=datagrams) as exchange:
+            exchange()
+            os.kill(servers[0].pid, signal.SIGTERM)
+            assert gone(servers[0].pid)
+            with pytest.raises(BenchError, match="raw echo server process has ended"):
+                exchange()
+
+    def test_a_relay_counts_both_ways(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            relay = Relay(*listener.getsockname())
+            with socket.create_connection(("127.0.0.1", relay.port)) as client:
+                server, _ = listener.accept()
+                with server:
+                    client.sendall(b"12345")
+                    assert server.recv(5, socket.MSG_WAITALL) == b"12345"
+                    server.sendall(b"123")
+                    assert client.recv(3, socket.MSG_WAITALL) == b"123"
+                    assert (relay.sent, relay.answered) == (5, 3)
+                assert client.recv(1) == b""  # the end goes through, too
+            relay.close()
+
+
+# ---- processes -----------------------------------------------------------------------------------
+
+SERVERS = """
+import os, threading, time
+
+def good(report, *words):
+    report(" ".join(words))
+    threading.Event().wait()
+
+def broken(report):
+    raise ValueError("no such agent")
+
+def unfit(report):
+    from rlwire.errors import EncodeError
+    raise EncodeError("no text has it")
+
+def quitting(report):
+    os._exit(3)
+
+def crashing(report):
+    report("here")
+    raise OSError("out of sockets")
+
+def cores(report):
+    report(sorted(os.sched_getaffinity(0)))
+    threading.Event().wait()
+"""
+
+
+@pytest.fixture
+def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A module that a spawned process can import too."""
+    (tmp_path / "bench_test_servers.py").write_text(SERVERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    import bench_test_servers
+
+    yield bench_test_servers
+    del sys.modules["bench_test_servers"]
+
+
+def gone(pid: int, seconds: float = 10.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        status = Path(f"/proc/{pid}/status")
+        if status.exists() and "\nState:\tZ" in status.read_text():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+class TestServerProcess:
+    def test_its_address_arrives_and_it_goes(self, servers) -> None:
+        with ServerProcess("test", servers.good, "127.0.0.1", "80") as server:
+            assert server.address == "127.0.0.1 80"
+            pid = server.pid
+            os.kill(pid, 0)
+            assert server.epitaph() is None
+        assert gone(pid)
+
+    @pytest.mark.parametrize(
+        ("name", "kind", "message"),
+        [
+            ("broken", BenchError, "test server did not start: ValueError: no such agent"),
+            ("unfit", Unfit, "EncodeError: no text has it"),
+            ("quitting", BenchError, "test server process has ended with exit code 3"),
+        ],
+    )
+    def test_one_that_does_not_start(self, servers, name, kind, message) -> None:
+        with pytest.raises(kind, match=message), ServerProcess("test", getattr(servers, name)):
+            pass
+
+    def test_epitaphs(self, servers) -> None:
+        with ServerProcess("test", servers.crashing) as server:
+            assert gone(server.pid)
+            assert server.epitaph() == (
+                "the test server process has ended with exit code 1: OSError: out of sockets"
+            )
+        with ServerProcess("test", servers.good) as server:
+            os.kill(server.pid, signal.SIGKILL)
+            assert gone(server.pid)
+            assert server.epitaph() == "the test server process has ended with signal 9"
+
+    @pytest.mark.skipif(not allowed_cores(), reason="no process can be pinned here")
+    def test_pinning(self, servers) -> None:
+        cores = allowed_cores()
+        with ServerProcess("test", servers.cores, cores=cores[-1:]) as server:
+            assert server.address == cores[-1:]
+        assert allowed_cores() == cores
+
+    @pytest.mark.skipif(os.name != "posix", reason="signals are sent by number")
+    def test_it_does_not_outlive_a_killed_parent(self, servers, tmp_path: Path) -> None:
+        program = tmp_path / "parent.py"
+        program.write_text(
+            textwrap.dedent(
+                """
+                import bench_test_servers, time
+                from rlwire.bench import ServerProcess
+                if __name__ == "__main__":
+                    with ServerProcess("test", bench_test_servers.good) as server:
+                        print(server.pid, flush=True)
+                        time.sleep(60)
+                """
+            )
+        )
+        parent = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True)
+        try:
+            assert parent.stdout is not None
+            pid = int(parent.stdout.readline())
+            os.kill(pid, 0)
+            parent.kill()
+            parent.wait(10)
+            assert gone(pid)
+        finally:
+            parent.kill()
+            parent.communicate()
+
+
+# ---- payloads ------------------------------------------------------------------------------------
+
+SHAPES = {
+    "cartpole": ((4,), np.float32),
+    "pong": ((210, 160, 3), np.uint8),
+    "pong-stack": ((84, 84, 4), np.float32),
+}
+
+OWN = """
+import numpy as np
+
+def frames():
+    return [np.full((3, 2), number, np.int16) for number in range(5)]
+
+def steps():
+    for number in range(4):
+        yield [float(number), 2.0], 0.5 * number, number == 3
+
+def nothing():
+    return []
+
+def texts():
+    return ["one", "two"]
+
+def uneven():
+    return [np.zeros(3), np.zeros(4)]
+
+def ragged():
+    return [[[1.0], [1.0, 2.0]]]
+
+def fails():
+    raise ValueError("no frames today")
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bench_test_own.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "bench_test_own", raising=False)
+
+
+class TestPayloads:
+    def test_every_payload_is_tested(self) -> None:
+        assert set(SHAPES) == set(bench.PAYLOADS)
+
+    @pytest.mark.parametrize("name", SHAPES)
+    def test_recordings_are_arrays_and_seeded(self, name: str) -> None:
+        shape, dtype = SHAPES[name]
+        steps, again = bench.record(name, 6).steps, bench.record(name, 6).steps
+        assert len(steps) == 6
+        for step, same in zip(steps, again, strict=True):
+            assert (step.state.shape, step.state.dtype) == (shape, dtype)
+            assert step.state.flags.c_contiguous
+            assert (type(step.reward), type(step.terminal)) == (float, bool)
+            assert np.array_equal(step.state, same.state)
+            assert step[1:] == same[1:]
+        assert not np.array_equal(steps[0].state, steps[-1].state)  # the environment moved
+        if name == "pong-stack":  # each observation is the last one, a frame further
+            assert 0.0 <= steps[0].state.min() < steps[0].state.max() <= 1.0
+            assert np.array_equal(steps[0].state[..., 1:], steps[1].state[..., :-1])
+
+    def test_cartpole_goes_through_episodes(self) -> None:
+        steps = bench.record("cartpole").steps
+        after = [steps[i + 1] for i, step in enumerate(steps[:-1]) if step.terminal]
+        assert after
+        assert all(step.reward == 0.0 and not step.terminal for step in after)
+
+    @pytest.mark.usefixtures("own")
+    def test_observations_of_ones_own(self) -> None:
+        mine = bench.made_by("bench_test_own:frames")
+        assert (mine.name, mine.array) == ("bench_test_own:frames", "3x2 int16")
+        assert [step.state[0, 0] for step in mine.steps] == [0, 1, 2, 3, 4]
+        assert {step[1:] for step in mine.steps} == {(0.0, False)}
+        steps = bench.made_by("bench_test_own:steps").steps
+        assert [step.state.tolist() for step in steps][2:] == [[2.0, 2.0], [3.0, 2.0]]
+        assert [step[1:] for step in steps][2:] == [(1.0, False), (1.5, True)]
+
+    @pytest.mark.usefixtures("own")
+    @pytest.mark.parametrize(
+        ("function", "message"),
+        [
+            ("bench_test_own:nothing", "no observations"),
+            ("bench_test_own:texts", "not str"),
+            ("bench_test_own:uneven", r"float64 \(3,\) and then float64 \(4,\)"),
+            ("bench_test_own:ragged", "no array"),
+            ("bench_test_own:fails", "no frames today"),
+            ("bench_test_own:missing", "no attribute 'missing'"),
+            ("bench_test_none:frames", "No module named 'bench_test_none'"),
+            ("bench_test_own:", "'module:function'"),
+        ],
+    )
+    def test_observations_that_cannot_be_sent(self, function: str, message: str) -> None:
+        with pytest.raises(BenchError, match=message):
+            bench.made_by(function)
+
+    def test_an_environment_of_ones_own(self) -> None:
+        steps = bench.played("gym:CartPole-v1", 40).steps
+        assert len(steps) == 40
+        assert any(step.terminal for step in steps)  # and goes on with the next episode
+
+    @pytest.mark.parametrize(
+        ("environment", "message"),
+        [
+            ("gym:CartPole-v99", "--env gym:CartPole-v99: "),
+            ("no_such_module:make", "No module named 'no_such_module'"),
+            ("CartPole-v1", "expected"),
+        ],
+    )
+    def test_environments_that_cannot_be_played(self, environment: str, message: str) -> None:
+        with pytest.raises(BenchError, match=message):
+            bench.played(environment)
+
+
+# ---- figures, and the picture --------------------------------------------------------------------
+
+
+def test_ratios_and_rates_are_of_each_turn() -> None:
+    # The machine slows down threefold between the first turn and the last; one spike.
+    references = [10, 10, 10, 20, 20, 20, 30, 30, 30]
+    values = [20, 900, 20, 40, 44, 48, 90, 90, 90]
+    found = bench.ratios(values, references, 3)
+    assert (found.p50, found.p25, found.p75, found.count) == (2.2, 2.1, 2.6, 3)
+    # Three turns of two: 1 ms, 2 ms and 4 ms each on average.
+    rate = bench.rates([500, 1500, 2000, 2000, 1000, 7000], 2)
+    assert (rate.p50, rate.p25, rate.p75, rate.count) == (500.0, 375.0, 750.0, 3)
+
+
+def test_the_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib comes with the extra 'bench'")
+    times, ratio = Spread(60.0, 58.0, 64.0, 90.0, 1000), Spread(1.2, 1.1, 1.3, 1.4, 30)
+    result = bench.Result(
+        "rlx", "pong", "Pong", "210x160x3 uint8", 100_900, 40, times, times, ratio, ratio, 1
+    )
+    machine = {"system": "Linux", "processor": "one", "cores": 2}
+    bench.save_plot(
+        bench.Run({"rlwire": "0"}, machine, "none", 1.0, [result], []), tmp_path / "x.png"
+    )
+    with Image.open(tmp_path / "x.png") as image:
+        assert image.format == "PNG"
+        assert image.width > 800
+        colours = image.convert("RGB").getcolors(maxcolors=1 << 24)
+    assert colours is not None
+    assert (31, 111, 178) in {colour for _count, colour in colours}  # a bar was drawn
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = bench.record
+    monkeypatch.setattr(bench, "record", lambda name: record(name, 2))
+
+
+def test_a_real_run(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib comes with the extra 'bench'")
+    done = subprocess.run(
+        [*RLWIRE, "--seconds", "0.05", "--json", "run.json", "--plot", "run.png"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    read = json.loads((tmp_path / "run.json").read_text())
+    left_out = [("perlert", "pong"), ("perlert", "pong-stack")]
+    assert [(row["protocol"], row["payload"]) for row in read["rows"]] == [
+        (protocol, payload)
+        for protocol in PROVIDERS
+        for payload in bench.PAYLOADS
+        if (protocol, payload) not in left_out
+    ]
+    assert [(each["protocol"], each["payload"]) for each in read["left_out"]] == left_out
+    cores = allowed_cores()
+    assert read["pin"] == ("one-core" if cores else "none")
+    assert read["machine"]["cores"] == (len(cores) or os.cpu_count())
+    lines = done.stdout.splitlines()
+    for row in read["rows"]:
+        overhead = row["overhead"]
+        assert 0 < overhead["p25"] <= overhead["p50"] <= overhead["p75"]
+        assert overhead["count"] * TURN == row["round_trip"]["count"] == row["echo"]["count"]
+        (line,) = [line for line in lines if line.split()[:2] == [row["protocol"], row["payload"]]]
+        assert f"{overhead['p50']:.2f}x" in line.split()[2]
+        assert f"{row['request_bytes']:,}" in line
+        assert f"{row['rate']['p50']:,.0f}" in line
+    (dashes,) = [line.split() for line in lines if line.startswith("perlert") and "pong " in line]
+    assert set(dashes[2:]) == {"-"}
+    first = read["rows"][0]
+    assert re.fullmatch(
+        f"dm_env_rpc, CartPole: {first['round_trip']['p50']:,.0f} us a step, "
+        f"{first['overhead']['p50']:.1f} times a raw socket exchange",
+        lines[-1],
+    )
+    assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("small")
+def test_json_to_standard_output_stands_there_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("--protocol", "rlx", "--env", "gym:CartPole-v1", "--seconds", "0.01", "--json", "-")
+    assert bench.run(arguments(*words)) == 0
+    out, err = capsys.readouterr()
+    (row,) = json.loads(out)["rows"]
+    assert (row["protocol"], row["payload"]) == ("rlx", "CartPole-v1")
+    assert f"{row['overhead']['p50']:.2f}x" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("small")
+def test_rivals_that_are_not_installed_are_left_out_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = ("zmq", "stable_baselines3", "rlmesh", "dm_env_rpc.v1")
+    for name in missing:
+        monkeypatch.setitem(sys.modules, name, None)
+    words = ("--protocol", "rlx", "--rivals", "--payload", "cartpole", "--seconds", "0.01")
+    assert bench.run(arguments(*words)) == 0
+    out, err = capsys.readouterr()
+    assert err.count(": pip install ") == err.count("\n") == len(missing)
+    for name in ("rlx", "pipe", "AsyncVec"):
+        assert re.search(f"^{name} +cartpole ", out, re.MULTILINE)
+
+
+@pytest.mark.usefixtures("small")
+def test_what_was_measured_before_a_failure_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = bench.measure
+
+    def failing(row, seconds):
+        if row.payload.name == "cartpole":
+            return measured(row, seconds)
+        raise BenchError("the server is gone")
+
+    cores = allowed_cores()
+    monkeypatch.setattr(bench, "measure", failing)
+    assert main(["bench", "--seconds", "0.01", "--protocol", "rlx"]) == 1
+    out, err = capsys.readouterr()
+    assert "the server is gone" in err
+    assert "CartPole" in out
+    assert allowed_cores() == cores
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are listed in /proc")
+def test_ctrl_c_leaves_no_server_behind(tmp_path: Path) -> None:
+    run = subprocess.Popen(
+        [*RLWIRE, "--payload", "cartpole", "--seconds", "60"],
+        cwd=tmp_path,  # not the checkout, whose modules may not be compiled
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 30
+        # The resource tracker of multiprocessing, and two servers.
+        while len(servers := children(run.pid)) < 3:
+            assert run.poll() is None, run.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(0.5)
+        os.killpg(run.pid, signal.SIGINT)
+        _out, err = run.communicate(timeout=20)
+    finally:
+        run.kill()
+        run.communicate()
+    assert (run.returncode, err) == (130, "rlwire: interrupted\n")
+    assert all(gone(pid) for pid in servers)
+
+
+def children(pid: int) -> set[int]:
+    found: set[int] = set()
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        found |= {int(child) for child in task.read_text().split()}
+    return found
+
+
+@pytest.mark.usefixtures("small")
+def test_a_selection_of_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--protocol", "perlert", "--payload", "pong"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "perlert cannot carry pong: " in err
+
+
+@pytest.mark.usefixtures("small")
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="there is no directory"):
+        bench.run(arguments("--json", str(tmp_path / "no" / "run.json")))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtra, match=r"rlwire\[bench\]"):
+        bench.run(arguments("--plot", str(tmp_path / "run.png")))
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    with pytest.raises(MissingExtra, match=r"ale-py is not installed.*rlwire\[bench\]"):
+        bench.run(arguments("--payload", "pong"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--seconds", "0"], ["--seconds", "nan"], ["--pin", "three"], ["--protocol", "http"],
+     ["--payload", "doom"]],
+)  # fmt: skip
+def test_wrong_arguments(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        arguments(*words)
+    assert ended.value.code == 2
+    assert words[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("offered", "pin"), [([], "none"), ([3], "one-core"), ([0, 1], "one-core")]
+)
+def test_pinning(offered: list[int], pin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "allowed_cores", lambda: offered)
+    assert arguments().pin == pin
+    cores = bench._cores(pin)
+    assert cores.client == cores.server == (offered[:1] or None)
+    if len(offered) < 2:
+        with pytest.raises(BenchError, match="needs 2 core"):
+            bench.run(arguments("--pin", "two-cores"))
