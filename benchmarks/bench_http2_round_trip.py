@@ -32,7 +32,7 @@ from rounds import (
 )
 
 from rlwire.adapters.grpc_answers import Answers
-from rlwire.bench.processes import allowed_cores, pin
+from rlwire.bench import allowed_cores, pin
 from rlwire.sessions.grpc import Client, Messages
 from rlwire.sessions.grpc.server import Server
 from rlwire.transports import tcp, tcp_asyncio

@@ -33,7 +33,7 @@ import pytest
 from pairs import TINY, print_head, print_table
 
 from rlwire.adapters.perlert import Outcome, PerlertServer
-from rlwire.bench.processes import ServerProcess, allowed_cores, pin
+from rlwire.bench import ServerProcess, allowed_cores, pin
 from rlwire.codecs import perlert
 from rlwire.sessions.perlert import lobby
 from rlwire.sessions.perlert.client import ClientSession, Started

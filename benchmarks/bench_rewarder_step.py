@@ -10,6 +10,7 @@ of a blocking exchange of as many bytes; figures are medians.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from statistics import median
@@ -20,12 +21,13 @@ import numpy as np
 import pytest
 from pairs import TINY, print_head, print_table
 
-from rlwire.adapters.rewarder import AsyncRewarderClient, ClientSettings, RewarderClient
-from rlwire.bench.floor import Floor
-from rlwire.bench.payloads import Payload, Step
-from rlwire.bench.processes import allowed_cores, pin
-from rlwire.bench.provider import Cores
-from rlwire.bench.providers.rewarder import RewarderRow
+from rlwire.adapters.rewarder import (
+    AsyncRewarderClient,
+    ClientSettings,
+    RewarderClient,
+    RewarderServer,
+)
+from rlwire.bench import Relay, ServerProcess, Sizes, allowed_cores, pin, raw_exchange
 
 QUESTION = "What does a rewarder's step cost on one core, against a raw exchange of as many bytes?"
 SECONDS = 0.2 if TINY else 6.0
@@ -33,24 +35,40 @@ BLOCK = 32
 LEAD_IN = 2  # of a block, untimed
 CORES = allowed_cores()[-1:]
 QUIET = {"attach": True, "session_settings": ClientSettings(ping_interval=None, first_pings=0)}
+ACTIONS = [[("Show", f"{number:06}")] for number in range(BLOCK)]
 
 Block = Callable[[], list[int]]
 
 
-def row() -> RewarderRow:
-    """A server of recorded observations, not yet started."""
+def serve(report: Callable[[str], None]) -> None:
+    """Push a recorded observation for each action, which is its number."""
     states = np.random.default_rng(1).normal(size=(BLOCK, 4)).astype(np.float32)
-    steps = [Step(state, 1.0, False) for state in states]
-    return RewarderRow(Payload("small", "4 float32", steps), Cores(CORES, CORES))
+
+    def act(message: Any) -> None:
+        ((_, number),) = message.action
+        server.observation(states[int(number)])
+
+    server = RewarderServer(
+        "bench", "127.0.0.1:0", on_action=act, ping_interval=None, backlog=1 << 26
+    )
+    server.start()
+    report(str(server.address))
+    threading.Event().wait()
 
 
-def blocking(served: RewarderRow, stack: ExitStack) -> Block:
+def served(stack: ExitStack) -> str:
+    """Start a server, and return its address."""
+    address: str = stack.enter_context(ServerProcess("rewarder", serve, cores=CORES)).address
+    return address
+
+
+def blocking(stack: ExitStack, address: str | None = None) -> Block:
     """Steps of `RewarderClient`."""
-    client = stack.enter_context(RewarderClient(served._server.address, **QUIET))
+    client = stack.enter_context(RewarderClient(address or served(stack), **QUIET))
 
     def block() -> list[int]:
         times = []
-        for action in served._actions:
+        for action in ACTIONS:
             begin = perf_counter_ns()
             client.act(action)
             step = client.step(10.0)
@@ -61,17 +79,17 @@ def blocking(served: RewarderRow, stack: ExitStack) -> Block:
     return block
 
 
-def on_a_loop(served: RewarderRow, stack: ExitStack) -> Block:
+def on_a_loop(stack: ExitStack) -> Block:
     """Steps of `AsyncRewarderClient`, a block in one run of its loop."""
     loop = asyncio.new_event_loop()
     stack.callback(loop.close)
-    client = AsyncRewarderClient(served._server.address, **QUIET)
+    client = AsyncRewarderClient(served(stack), **QUIET)
     loop.run_until_complete(client.connect())
     stack.callback(lambda: loop.run_until_complete(client.close()))
 
     async def steps() -> list[int]:
         times = []
-        for action in served._actions:
+        for action in ACTIONS:
             begin = perf_counter_ns()
             client.act(action)
             step = await client.step(10.0)
@@ -82,17 +100,29 @@ def on_a_loop(served: RewarderRow, stack: ExitStack) -> Block:
     return lambda: loop.run_until_complete(steps())
 
 
-def raw(served: RewarderRow, stack: ExitStack) -> Block:
-    """The floor's exchanges."""
-    floor = stack.enter_context(
-        Floor(served.requests, served.reply_bytes, cores=CORES, read_back=0)
-    )
+def counted() -> Sizes:
+    """Bytes of an action and of an observation, as a relay counts them."""
+    with ExitStack() as stack:
+        host, port = served(stack).rsplit(":", 1)
+        relay = Relay(host, int(port))
+        stack.callback(relay.close)
+        block = blocking(stack, f"127.0.0.1:{relay.port}")
+        block()
+        before = relay.sent, relay.answered
+        block()
+        now = relay.sent, relay.answered
+    return Sizes(*(round((late - early) / BLOCK) for late, early in zip(now, before, strict=True)))
+
+
+def raw(stack: ExitStack) -> Block:
+    """Raw exchanges of as many bytes."""
+    exchange = stack.enter_context(raw_exchange(counted(), CORES))
 
     def block() -> list[int]:
         times = []
-        for index in range(BLOCK):
+        for _ in range(BLOCK):
             begin = perf_counter_ns()
-            floor.exchange(index)
+            exchange()
             times.append(perf_counter_ns() - begin)
         return times
 
@@ -106,11 +136,7 @@ def measure(seconds: float = SECONDS) -> dict[str, float]:
     """Median microseconds of a step of each."""
     pin(CORES)
     with ExitStack() as stack:
-        blocks = {}
-        for name, make in RIVALS.items():
-            served = row()
-            stack.enter_context(served._server)
-            blocks[name] = make(served, stack)
+        blocks = {name: make(stack) for name, make in RIVALS.items()}
         taken: dict[str, list[int]] = {name: [] for name in blocks}
         until = perf_counter() + seconds
         while perf_counter() < until:
@@ -123,9 +149,7 @@ def measure(seconds: float = SECONDS) -> dict[str, float]:
 def test_step(benchmark: Any, name: str) -> None:
     """Blocks of steps."""
     with ExitStack() as stack:
-        served = row()
-        stack.enter_context(served._server)
-        benchmark.pedantic(RIVALS[name](served, stack), rounds=2 if TINY else 50)
+        benchmark.pedantic(RIVALS[name](stack), rounds=2 if TINY else 50)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ from pairs import TINY, print_head, print_table
 from rounds import take_turns
 
 from rlwire.adapters.rllink import Episode, RLlinkClient, RLlinkServer, SetConfig, SetState
-from rlwire.bench.processes import ServerProcess
+from rlwire.bench import ServerProcess
 from rlwire.sessions.rllink import Server
 from rlwire.transports.connection import Connection
 from rlwire.transports.server import ThreadServer

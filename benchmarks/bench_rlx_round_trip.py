@@ -28,21 +28,17 @@ import numpy as np
 import pytest
 from pairs import TINY, Line, print_head, print_lines, run_benchmark
 
-from rlwire.adapters.relaax import RLXServer
-from rlwire.bench.floor import Floor
-from rlwire.bench.floor import serve as serve_raw
-from rlwire.bench.payloads import Payload, Step
-from rlwire.bench.processes import ServerProcess, allowed_cores, pin
-from rlwire.bench.provider import Cores
-from rlwire.bench.providers.rlx import CountingAgent, RLXRow
+from rlwire.adapters.relaax import AgentProxy, RLXServer
+from rlwire.bench import ServerProcess, Sizes, allowed_cores, pin, raw_exchange, serve_raw
+from rlwire.codecs import rlx
 from rlwire.sessions.rlx import Client
 from rlwire.transports import tcp_asyncio
+from rlwire.transports.sockets import Timeouts
 
 SIDE = 8 if TINY else 84
 SECONDS = 0.05 if TINY else 6.0
 BLOCK = 20 if TINY else 400
 COUNT = 32  # different observations
-AGENT = f"{CountingAgent.__module__}:{CountingAgent.__name__}"
 # The server's core, the seconds of Timeouts.spin at both ends, the target.
 SETTINGS: dict[str, tuple[int, float | None, float]] = {
     "two cores": (1, None, 1.10),
@@ -51,48 +47,103 @@ SETTINGS: dict[str, tuple[int, float | None, float]] = {
 }
 
 
-def payloads() -> Iterator[Payload]:
-    """Four floats, and four Atari frames."""
-    random = np.random.default_rng(7)
-    small = [Step(random.random(4).tolist(), 1.0, False) for _ in range(COUNT)]
-    yield Payload("small", "small update", small)
-    stacks = [
-        Step(random.random((SIDE, SIDE, 4), dtype=np.float32), 1.0, False) for _ in range(COUNT)
-    ]
-    yield Payload("stack", f"{SIDE}x{SIDE}x4 float32", stacks)
+RANDOM = np.random.default_rng(7)
+STATES: dict[str, list[Any]] = {
+    "small update": [RANDOM.random(4).tolist() for _ in range(COUNT)],
+    f"{SIDE}x{SIDE}x4 float32": [
+        RANDOM.random((SIDE, SIDE, 4), dtype=np.float32) for _ in range(COUNT)
+    ],
+}
 
 
-PAYLOADS = {payload.name: payload for payload in payloads()}
+class CountingAgent:
+    """Counts its updates, and answers with the count; keeps nothing."""
+
+    def __init__(self, parameter_server: Any) -> None:
+        self._count = 0
+
+    def init(self, exploit: bool = False) -> bool:
+        """Nothing to get ready."""
+        return True
+
+    def reset(self) -> bool:
+        """Nothing to forget."""
+        return True
+
+    def update(self, reward: Any, state: Any, terminal: bool) -> Any:
+        """Return the count."""
+        self._count += 1
+        return self._count
 
 
-def row_of(payload: Payload, cores: Cores, spin: float | None = None) -> RLXRow:
-    """The row of the bench for a payload."""
-    return RLXRow(payload, cores, AGENT, spin=spin)
+def serve_rlx(report: Callable[[Any], None], workers: Any, spin: float | None = None) -> None:
+    """Run in a server's process."""
+    server = RLXServer(CountingAgent, "127.0.0.1:0", workers=workers, timeouts=Timeouts(spin=spin))
+    server.start()
+    report(tuple(str(server.address).rsplit(":", 1)))
+    server.serve_forever()
+
+
+def update_of(state: Any) -> dict[str, Any]:
+    """The message of an update."""
+    return {"command": "update", "reward": 1.0, "state": state, "terminal": False}
+
+
+def sizes_of(name: str) -> Sizes:
+    """Bytes of an update and of its reply, framing included."""
+    encode = rlx.Encoder(framed=True).encode
+    reply = {"response": "action", "data": 1}
+    return Sizes(*(len(encode(each)) for each in (update_of(STATES[name][0]), reply)))
+
+
+@contextlib.contextmanager
+def updating(
+    name: str, core: list[int] | None = None, spin: float | None = None
+) -> Iterator[Callable[[int], None]]:
+    """Serve an agent, and yield what makes an `AgentProxy.update`."""
+    states = STATES[name]
+    with ServerProcess("rlx", serve_rlx, "threads", spin, cores=core) as server:
+        host, port = server.address
+        timeouts = Timeouts(read=10.0, idle=10.0, spin=spin)
+        proxy = AgentProxy((host, int(port)), timeouts=timeouts)
+        proxy.connect(retry=1)
+        proxy.init()
+        update = proxy.update
+        count = 0
+
+        def exchange(index: int) -> None:
+            nonlocal count
+            count += 1
+            assert update(1.0, states[index % COUNT], False) == count
+
+        try:
+            yield exchange
+        finally:
+            proxy.disconnect()
 
 
 @pytest.mark.benchmark(group="round trip")
-@pytest.mark.parametrize("name", PAYLOADS)
+@pytest.mark.parametrize("name", STATES)
 def test_update(benchmark: Any, name: str) -> None:
     """`AgentProxy.update`."""
-    with row_of(PAYLOADS[name], Cores()) as row:
-        run_benchmark(benchmark, row.exchange, 0)
+    with updating(name) as exchange:
+        run_benchmark(benchmark, exchange, 0)
 
 
 @pytest.mark.benchmark(group="round trip")
-@pytest.mark.parametrize("name", PAYLOADS)
+@pytest.mark.parametrize("name", STATES)
 def test_raw_echo(benchmark: Any, name: str) -> None:
     """The floor."""
-    row = row_of(PAYLOADS[name], Cores())
-    with Floor(row.requests, row.reply_bytes, read_back=0) as floor:
-        run_benchmark(benchmark, floor.exchange, 0)
+    with raw_exchange(sizes_of(name)) as exchange:
+        run_benchmark(benchmark, exchange, 0)
 
 
-def times(row: RLXRow, floor: Floor) -> tuple[float, float]:
+def times(update: Callable[[int], None], raw: Callable[[int], None]) -> tuple[float, float]:
     """Median microseconds of an update and of a raw exchange, taken in turn."""
     taken: tuple[list[int], list[int]] = ([], [])
     deadline = perf_counter_ns() + SECONDS * 1e9
     while perf_counter_ns() < deadline:
-        for exchange, kept in ((row.exchange, taken[0]), (floor.exchange, taken[1])):
+        for exchange, kept in ((update, taken[0]), (raw, taken[1])):
             block = []
             for index in range(BLOCK):
                 begin = perf_counter_ns()
@@ -105,31 +156,21 @@ def times(row: RLXRow, floor: Floor) -> tuple[float, float]:
 def lines() -> Iterator[Line]:
     """The ratios of medians and their targets, for each payload and what the machine allows."""
     allowed = allowed_cores()
-    for payload, (where, (core, spin, target)) in itertools.product(
-        PAYLOADS.values(), SETTINGS.items()
-    ):
+    for name, (where, (core, spin, target)) in itertools.product(STATES, SETTINGS.items()):
         if core >= len(allowed):
             print(f"{where}: left out, this process may choose among {len(allowed)} cores")
             continue
-        cores = Cores(client=[allowed[0]], server=[allowed[core]])
-        pin(cores.client)
+        servers = [allowed[core]]
+        pin(allowed[:1])
         try:
             with (
-                row_of(payload, cores, spin) as row,
-                Floor(row.requests, row.reply_bytes, cores=cores.server, read_back=0) as floor,
+                updating(name, servers, spin) as update,
+                raw_exchange(sizes_of(name), servers) as raw,
             ):
-                ours, raw = times(row, floor)
+                ours, theirs = times(update, raw)
         finally:
             pin(allowed)
-        yield Line(f"{payload.title}, {where}", ours, "raw echo", raw, target)
-
-
-def serve_rlx(report: Callable[[Any], None], workers: Any) -> None:
-    """Run in a server's process."""
-    server = RLXServer(AGENT, "127.0.0.1:0", workers=workers)
-    server.start()
-    report(tuple(str(server.address).rsplit(":", 1)))
-    server.serve_forever()
+        yield Line(f"{name}, {where}", ours, "raw echo", theirs, target)
 
 
 def serve_bare(report: Callable[[Any], None], request: int, reply: int) -> None:
@@ -259,9 +300,10 @@ async def rlx_client(
     return block
 
 
-async def on_a_loop(addresses: dict[str, Any], row: RLXRow) -> dict[str, float]:
+async def on_a_loop(addresses: dict[str, Any]) -> dict[str, float]:
     """Median microseconds of each kind of client with its server, taken in turn."""
-    request, reply, update = row.requests[0], row.reply_bytes, row.messages[0]
+    sizes, update = sizes_of("small update"), update_of(STATES["small update"][0])
+    request, reply = bytes(sizes.request), sizes.reply
     async with contextlib.AsyncExitStack() as stack:
         blocks = {
             "bare, one end": await bare_client(stack, addresses["raw"], request, reply),
@@ -284,12 +326,11 @@ async def on_a_loop(addresses: dict[str, Any], row: RLXRow) -> dict[str, float]:
 def loop_lines() -> Iterator[Line]:
     """The same of asyncio's own loop, for a small message."""
     allowed = allowed_cores()
-    row = row_of(PAYLOADS["small"], Cores())
-    sizes = (len(row.requests[0]), row.reply_bytes)
+    sizes = sizes_of("small update")
     servers = {
-        "raw": ServerProcess("raw echo", serve_raw, *sizes, False, cores=allowed[:1]),
+        "raw": ServerProcess("raw echo", serve_raw, sizes, cores=allowed[:1]),
         # It serves one client after the other.
-        "raw too": ServerProcess("raw echo", serve_raw, *sizes, False, cores=allowed[:1]),
+        "raw too": ServerProcess("raw echo", serve_raw, sizes, cores=allowed[:1]),
         "bare": ServerProcess("bare echo", serve_bare, *sizes, cores=allowed[:1]),
         "threads": ServerProcess("rlx", serve_rlx, "threads", cores=allowed[:1]),
         "asyncio": ServerProcess("rlx", serve_rlx, "asyncio", cores=allowed[:1]),
@@ -300,7 +341,7 @@ def loop_lines() -> Iterator[Line]:
             addresses = {
                 name: stack.enter_context(server).address for name, server in servers.items()
             }
-            found = asyncio.run(on_a_loop(addresses, row))
+            found = asyncio.run(on_a_loop(addresses))
     finally:
         pin(allowed)
     for ends, target in (("one end", 1.15), ("both ends", 1.2)):

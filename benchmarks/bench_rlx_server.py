@@ -25,7 +25,7 @@ import pytest
 from pairs import TINY, print_head, print_table, run_benchmark
 
 from rlwire.adapters.relaax import RLXServer
-from rlwire.bench.processes import ServerProcess
+from rlwire.bench import ServerProcess
 from rlwire.codecs import rlx
 
 Workers = Literal["threads", "asyncio"] | int

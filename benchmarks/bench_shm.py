@@ -26,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from threading import Event
 from time import monotonic, process_time_ns, sleep
 from typing import Any
 
@@ -37,8 +38,7 @@ from rounds import take_turns
 import rlwire
 from rlwire.adapters.dm_env_rpc import Client, DmEnvRpcServer
 from rlwire.adapters.relaax import AgentProxy, RLXServer
-from rlwire.bench.processes import ServerProcess, allowed_cores, pin
-from rlwire.bench.provider import serve
+from rlwire.bench import ServerProcess, allowed_cores, pin
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
     EnvironmentStateType,
@@ -168,6 +168,13 @@ def raw_echo(report: Callable[[Any], None], size: int) -> None:
                         return
                     have += got
                 sock.sendall(room)
+
+
+def serve(report: Callable[[str], None], make: Any, *arguments: Any) -> None:
+    server = make(*arguments)
+    server.start()
+    report(str(server.address))
+    Event().wait()
 
 
 def make_echo(address: str, spin: float | None) -> Any:

@@ -39,7 +39,7 @@ from pairs import TINY, print_head, print_table
 from rlwire.adapters.dm_env_rpc import Client, DmEnvRpcServer, EnvironmentWorlds
 from rlwire.adapters.openpi import PolicyClient, PolicyServer
 from rlwire.adapters.relaax import AgentProxy, RLXServer
-from rlwire.bench.processes import ServerProcess
+from rlwire.bench import ServerProcess
 from rlwire.codecs import http2, msgpack
 from rlwire.codecs.dm_env_rpc import AnyMessage
 from rlwire.codecs.http2.headers import Headers

@@ -30,7 +30,7 @@ import websockets.sync.client
 import websockets.sync.server
 from pairs import TINY, print_head, print_table, run_benchmark
 
-from rlwire.bench.processes import allowed_cores, pin
+from rlwire.bench import allowed_cores, pin
 from rlwire.sessions import websocket
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.server import ThreadServer

@@ -17,8 +17,7 @@ from timeit import Timer
 from types import ModuleType
 from typing import Any
 
-from rlwire.bench.machine import machine, versions
-from rlwire.bench.report import plain_table
+from rlwire.bench import machine, plain_table, versions
 
 TINY = os.environ.get("RLWIRE_BENCH_TINY", "") not in ("", "0")
 """Sizes and counts so small that the numbers mean nothing and only the code is tried."""

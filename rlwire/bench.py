@@ -117,16 +117,14 @@ def deaf() -> Iterator[None]:
 def die_with_parent() -> None:
     """End this process when the one that started it is gone, however it went."""
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        _when_gone(parent.sentinel, lambda: os._exit(1))
+    if parent is None:
+        return
 
-
-def _when_gone(sentinel: int, then: Callable[[], object]) -> None:
-    def watch() -> None:
+    def watch(sentinel: int) -> None:
         wait([sentinel])
-        then()
+        os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=watch, args=(parent.sentinel,), daemon=True).start()
 
 
 def _main(
@@ -193,10 +191,6 @@ class ServerProcess:
         """The process number."""
         assert self._process.pid is not None, "enter the server first"
         return self._process.pid
-
-    def when_gone(self, then: Callable[[], object]) -> None:
-        """Call something in another thread when the process has ended."""
-        _when_gone(self._process.sentinel, then)
 
     def epitaph(self) -> str | None:
         """Return how the process ended, as a sentence, or None when it is running."""
@@ -432,8 +426,8 @@ class Sizes(NamedTuple):
     reply: int
 
 
-def _mean(sizes: Sequence[int]) -> int:
-    return round(sum(sizes) / len(sizes))
+def _mean(messages: Sequence[bytes | memoryview]) -> int:
+    return round(sum(map(len, messages)) / len(messages))
 
 
 def _fill(peer: socket.socket, view: memoryview) -> bool:
@@ -550,24 +544,21 @@ class Exchange(NamedTuple):
     seen: Callable[[Any], tuple[Any, Any]]
 
 
+@dataclass
 class Row(ABC):
     """One protocol with one payload; `make` makes the environment that replays its steps."""
 
+    name: str
+    payload: Payload
+    cores: Cores
+    over: str = "tcp"
+    make: Callable[[Sequence[Step]], Any] = replaying
     datagrams: ClassVar = False
 
-    def __init__(
-        self,
-        name: str,
-        payload: Payload,
-        cores: Cores,
-        over: str = "tcp",
-        make: Callable[[Sequence[Step]], Any] = replaying,
-    ) -> None:
-        self.name = name
-        self.payload = payload
-        self.cores = cores
-        self.over = over
-        self.make = functools.partial(make, payload.steps)
+    @property
+    def makes(self) -> Callable[[], Any]:
+        """What makes the environment, without arguments."""
+        return functools.partial(self.make, self.payload.steps)
 
     @abstractmethod
     def opened(self, relays: list[Relay] | None = None) -> AbstractContextManager[Exchange]:
@@ -608,7 +599,7 @@ class Row(ABC):
         with ServerProcess(self.name, serve, *arguments, cores=self.cores.server) as server:
             try:
                 yield server
-            except (Mismatch, EncodeError, LimitExceeded):
+            except (Mismatch, Unfit, EncodeError, LimitExceeded):
                 raise
             except (RlwireError, OSError, EOFError) as error:
                 raise BenchError(server.epitaph() or f"{self.name}: {error}") from error
@@ -655,51 +646,30 @@ def _serve(report: Callable[[str], None], make: Any, url: str, options: dict[str
         server.wait()
 
 
-def _call(report: Callable[[str], None], make: Any, url: str) -> None:
-    report(url)
-    rlwire.play(make, url)
-
-
 _numbers = itertools.count()
 _folder = functools.cache(lambda: tempfile.TemporaryDirectory(prefix="rlwire-bench-"))
 
 
 class _Door(Row):
-    """One payload through the front door: `rlwire.serve` and `rlwire.make`, or `rlwire.listen`."""
+    """One payload through the front door: `rlwire.serve` and `rlwire.make`."""
 
     scheme: ClassVar = ""
     options: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self._record = protocol(self.scheme or self.name.replace("_", "-"))
-        if self.over != "tcp" and self.over not in self._record.carriers:
-            raise Unfit("it goes over UDP")
-
     def _url(self, relays: list[Relay] | None) -> str:
         """Return where to listen: a new place for each."""
+        scheme = self.scheme or self.name.replace("_", "-")
         if self.over == "tcp" or relays is not None:
-            return f"{self._record.scheme}://127.0.0.1:{'+' if self._record.plus else ''}0"
-        return f"{self._record.scheme}+{self.over}://{_folder().name}/{next(_numbers)}"
+            return f"{scheme}://127.0.0.1:{'+' if protocol(scheme).plus else ''}0"
+        return f"{scheme}+{self.over}://{_folder().name}/{next(_numbers)}"
 
     @contextlib.contextmanager
     def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
-        if self._record.caller == "trainer":
-            with (
-                self._other(_serve, self.make, self._url(relays), self.options) as server,
-                closing(rlwire.make(_url_relayed(server.address, relays))) as env,
-            ):
-                yield _stepping(env)
-            return
-        with closing(rlwire.listen(self._url(relays), like=self.make())) as env:
-            url = _url_relayed(env.callers.url, relays)
-            with self._other(_call, self.make, url) as caller:
-                caller.when_gone(env.close)
-                yield _stepping(env)
-
-    def sizes(self) -> Sizes:
-        sizes = super().sizes()
-        return sizes if self._record.caller == "trainer" else Sizes(sizes.reply, sizes.request)
+        with (
+            self._other(_serve, self.makes, self._url(relays), self.options) as server,
+            closing(rlwire.make(_url_relayed(server.address, relays))) as env,
+        ):
+            yield _stepping(env)
 
 
 class _Rewarder(_Door):
@@ -720,29 +690,42 @@ class _Perlert(_Door):
     def sizes(self) -> Sizes:
         from rlwire.codecs import perlert
 
+        if self.over != "tcp":
+            raise Unfit("it goes over UDP")
         if self.payload.steps[0].state.dtype.kind == "b":
             raise Unfit("the bench has no text for booleans")
         now, writer = int(time() * 1000), perlert.StepWriter(_INSTANCE, 0)
-        replies, requests = [], []
         try:
-            for number, step in enumerate(self.payload.steps):
-                frame = writer.write(now, number, step.state, step.reward, False, "")
-                action = perlert.Action(_INSTANCE, 0, str(number))
-                replies.append(len(frame))
-                requests.append(len(perlert.encode(action)))
+            frames = [
+                writer.write(now, number, step.state, step.reward, False, "")
+                for number, step in enumerate(self.payload.steps)
+            ]
         except LimitExceeded as error:
             raise Unfit(f"{self.payload.array} as text: {error}") from error
-        return Sizes(_mean(requests), _mean(replies))
+        actions = [perlert.Action(_INSTANCE, 0, str(number)) for number in range(len(frames))]
+        return Sizes(_mean([perlert.encode(action) for action in actions]), _mean(frames))
 
     @contextlib.contextmanager
     def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+        from rlwire.codecs import perlert
+
+        state = self.payload.steps[0].state
         with (
-            self._other(_serve_perlert, self.make) as server,
-            closing(
-                rlwire.make(f"perlert://{server.address}/{_INSTANCE}", like=self.make())
-            ) as env,
+            self._other(_serve_perlert, self.makes) as server,
+            closing(rlwire.connect(f"perlert://{server.address}/{_INSTANCE}")) as client,
         ):
-            yield _stepping(env)
+            client.register(_AGENT, timeout=ANSWER_SECONDS)
+            client.ready()
+            client.wait_start(ANSWER_SECONDS)
+            client.frame(ANSWER_SECONDS)
+
+            def ask(number: int) -> tuple[Any, Any]:
+                client.act(str(number))
+                frame = client.frame(ANSWER_SECONDS)
+                text = frame.observation
+                return perlert.text_to_array(text, state.dtype, shape=state.shape), frame.reward
+
+            yield Exchange(ask, lambda seen: seen)
 
 
 _INSTANCE, _AGENT = "bench", "agent0"
@@ -798,75 +781,127 @@ async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
     await asyncio.Event().wait()
 
 
-class KeepingLearner:
-    """Answers an episode with weights without anything in them, and keeps its last step.
+class Keeper:
+    """An agent, a policy and a learner that keep what they got last, and return it when asked.
 
-    An episode called ``"back"`` is answered with what was kept.
+    A message without an observation asks; others are answered with nothing worth sending.
     """
 
-    def __init__(self) -> None:
-        self._kept: dict[str, Any] = {}
+    def __init__(self, _parameter_server: Any = None) -> None:
+        self.kept: Any = None
+
+    def init(self, exploit: bool = False) -> bool:
+        """Begin, as an agent of RLX."""
+        return True
+
+    def update(self, reward: Any, state: Any, terminal: bool) -> Any:
+        """Keep a step of RLX."""
+        if state is None:
+            return self.kept
+        self.kept = [state, reward]
+        return 0
+
+    def infer(self, observation: dict[str, Any]) -> dict[str, Any]:
+        """Keep an observation of openpi's."""
+        if not observation:
+            return {"kept": self.kept}
+        self.kept = [observation["state"], observation["reward"]]
+        return {"actions": 0}
 
     def get_state(self) -> Any:
-        """Return weights without anything in them."""
-        from rlwire.adapters.rllink import SetState
-
-        return SetState(0, {})
+        """Return weights of RLlink without anything in them."""
+        return _weights({})
 
     def learn(self, episodes: Sequence[Any]) -> Any:
-        """Keep an episode, or return what was kept."""
-        from rlwire.adapters.rllink import SetState
-
+        """Keep an episode of RLlink."""
         episode = episodes[-1]
         if episode.id == "back":
-            return SetState(0, self._kept)
-        self._kept = {"state": episode.observations, "reward": float(episode.rewards[-1])}
-        return SetState(0, {})
+            return _weights({"kept": self.kept})
+        self.kept = [episode.observations, float(episode.rewards[-1])]
+        return _weights({})
 
 
-class _RLlink(_Door):
+def _weights(state: dict[str, Any]) -> Any:
+    from rlwire.adapters.rllink import SetState
+
+    return SetState(0, state)
+
+
+class _Asking(_Door):
+    """A protocol where the environment asks: `rlwire.serve` and `rlwire.connect`."""
+
+    peer: ClassVar[type] = Keeper
+
+    @contextlib.contextmanager
+    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+        with self._other(_serve, self.peer, self._url(relays), self.options) as server:
+            client = rlwire.connect(_url_relayed(server.address, relays))
+            with contextlib.ExitStack() as stack:
+                stack.callback(client.disconnect if self.name == "rlx" else client.close)
+                yield self.exchange(client, self.payload.steps)
+
+    @abstractmethod
+    def exchange(self, client: Any, steps: Sequence[Step]) -> Exchange:
+        """Return the round trips of a client."""
+
+
+class _RLX(_Asking):
+    """RLX: an environment updates its agent."""
+
+    def exchange(self, client: Any, steps: Sequence[Step]) -> Exchange:
+        client.init()
+        update = client.update
+        return Exchange(
+            lambda number: update(
+                steps[number].reward, steps[number].state, steps[number].terminal
+            ),
+            lambda _reply: update(),
+        )
+
+
+class _Openpi(_Asking):
+    """openpi: a robot asks a policy, which answers in the connection's own thread."""
+
+    options: ClassVar = {"workers": "threads", "timing": False}
+
+    def exchange(self, client: Any, steps: Sequence[Step]) -> Exchange:
+        messages = [{"state": step.state, "reward": step.reward} for step in steps]
+        return Exchange(
+            lambda number: client.infer(messages[number]),
+            lambda _reply: client.infer({})["kept"],
+        )
+
+
+class _RLlink(_Asking):
     """RLlink: a simulator sends an episode, and waits for weights.
 
     The first axis of the observation is the steps', so that as many bytes go over as with other
     protocols, in one array.
     """
 
-    learner: ClassVar[type] = KeepingLearner
-
-    def sizes(self) -> Sizes:
-        return Row.sizes(self)
-
-    @contextlib.contextmanager
-    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+    def exchange(self, client: Any, steps: Sequence[Step]) -> Exchange:
         from rlwire.adapters.rllink import Episode
 
         episodes = []
-        for step in self.payload.steps:
-            if step.state.ndim == 0 or len(step.state) < 2:
-                raise Unfit(f"it carries episodes of one step or more, not {step.state.shape}")
-            steps = len(step.state) - 1
-            rewards = np.full(steps, step.reward)
-            episodes.append(Episode(step.state, np.zeros(steps, np.int64), rewards, step.terminal))
+        for state, reward, terminal in steps:
+            if state.ndim == 0 or len(state) < 2:
+                raise Unfit(f"it carries episodes of one step or more, not {state.shape}")
+            count = len(state) - 1
+            actions, rewards = np.zeros(count, np.int64), np.full(count, reward)
+            episodes.append(Episode(state, actions, rewards, terminal))
         back = Episode(np.zeros(2), np.zeros(1), np.zeros(1), id="back")
-
-        with (
-            self._other(_serve, self.learner, self._url(relays), {}) as server,
-            closing(rlwire.connect(_url_relayed(server.address, relays))) as client,
-        ):
-
-            def seen(_outcome: Any) -> tuple[Any, Any]:
-                kept = client.send([back], wait=True).state
-                return kept.get("state"), kept.get("reward", math.nan)
-
-            yield Exchange(lambda number: client.send([episodes[number]], wait=True), seen)
+        return Exchange(
+            lambda number: client.send([episodes[number]], wait=True),
+            lambda _reply: client.send([back], wait=True).state["kept"],
+        )
 
 
 PROVIDERS: dict[str, type[Row]] = {
     "dm_env_rpc": _Door,
-    "rlx": _Door,
+    "rlx": _RLX,
     "perlert": _Perlert,
     "rewarder": _Rewarder,
-    "openpi": _Door,
+    "openpi": _Openpi,
     "rllink": _RLlink,
 }
 """The protocols by name, in the order in which they are reported."""
@@ -902,7 +937,7 @@ class _Pickled(_Rival):
         return step.state, step.reward, step.terminal
 
     def sizes(self) -> Sizes:
-        replies = [len(ForkingPickler.dumps(self.reply(step))) for step in self.payload.steps]
+        replies = [ForkingPickler.dumps(self.reply(step)) for step in self.payload.steps]
         return Sizes(len(ForkingPickler.dumps(self.request)) + 4, _mean(replies) + 4)
 
 
@@ -938,7 +973,7 @@ class _Vector(_Pickled):
     @contextlib.contextmanager
     def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
         with deaf():
-            make = functools.partial(_pinned, self.make, self.cores.server)
+            make = functools.partial(_pinned, self.makes, self.cores.server)
             envs = resolve_name(self.kind)([make], **self.options)
         try:
             envs.reset()
@@ -1034,41 +1069,6 @@ class _ZeroMQ(_Rival):
             yield Exchange(ask, lambda reply: reply[:2])
 
 
-def _serve_rlmesh(report: Callable[[str], None], make: Callable[[], Any]) -> None:
-    import rlmesh
-
-    # Which edition of its conventions is meant has to be said, or it warns.
-    options = rlmesh.ServeOptions(workflow_edition=rlmesh.current_workflow_edition())
-    server = rlmesh.EnvServer(make(), "tcp://127.0.0.1:0", options=options)
-    server.start()
-    report(server.address)
-    server.wait()
-
-
-class _RLMesh(_Rival):
-    """RLMesh's `EnvServer` and its client for NumPy."""
-
-    needs: ClassVar = {"rlmesh": "rlmesh", "gymnasium": "gymnasium"}
-
-    @contextlib.contextmanager
-    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
-        import rlmesh.numpy
-
-        with self._other(_serve_rlmesh, self.make) as server:
-            host, _, port = server.address.removeprefix("tcp://").rpartition(":")
-            client = rlmesh.numpy.RemoteEnv(
-                "tcp://{}:{}".format(*_relayed(host, int(port), relays)),
-                connect_timeout_seconds=ANSWER_SECONDS,
-                request_timeout_seconds=ANSWER_SECONDS,
-                workflow_edition=rlmesh.current_workflow_edition(),
-            )
-            try:
-                with closing(client):
-                    yield _stepping(client)
-            except rlmesh.RLMeshException as error:
-                raise BenchError(server.epitaph() or str(error)) from error
-
-
 def _original_specs(step: Step) -> Any:
     from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
 
@@ -1149,7 +1149,6 @@ RIVALS: dict[str, type[_Rival]] = {
     "zeromq": _ZeroMQ,
     "AsyncVec": _AsyncVector,
     "SubprocVec": _SubprocVec,
-    "rlmesh": _RLMesh,
     "dm_env_rpc.v1": _Original,
 }
 """What else is used between an agent and an environment of another process."""

@@ -82,7 +82,8 @@ class TestRows:
         sizes = row.sizes()
         # The side that carries the observation has more bytes.
         carrying, other = max(sizes), min(sizes)
-        assert carrying == (sizes.request if name == "rllink" else sizes.reply)
+        asks = name in ("rlx", "openpi", "rllink")
+        assert carrying == (sizes.request if asks else sizes.reply)
         assert carrying > np.prod(shape) * np.dtype(dtype).itemsize
         assert 0 < other < 300
         result = bench.measure(row, 0.01)
@@ -103,7 +104,7 @@ class TestRows:
         assert result.reply_bytes > 20 or name == "AsyncVec"  # which leaves out the observation
         assert result.overhead.p50 > 0
 
-    @pytest.mark.parametrize("name", ["dm_env_rpc", "rlx", "perlert", "rewarder", "AsyncVec"])
+    @pytest.mark.parametrize("name", ["dm_env_rpc", "perlert", "rewarder", "AsyncVec"])
     @pytest.mark.parametrize("wrong", ["byte", "reward"])
     def test_a_difference_is_found(self, name, wrong, tmp_path, monkeypatch) -> None:
         (tmp_path / "bench_test_liar.py").write_text(
@@ -125,20 +126,22 @@ class TestRows:
         with pytest.raises(Mismatch, match=rf"{name}, test, step 1: {wrong}"):
             bench.measure(row, 0.01)
 
-    def test_a_learner_that_changes_what_it_got(self, tmp_path, monkeypatch) -> None:
-        (tmp_path / "bench_test_learner.py").write_text(
-            "from rlwire.bench import KeepingLearner\n"
-            "class Liar(KeepingLearner):\n"
-            "    def learn(self, episodes):\n"
-            "        episodes[-1].observations = -episodes[-1].observations\n"
-            "        return super().learn(episodes)\n"
+    @pytest.mark.parametrize("name", ["rlx", "openpi", "rllink"])
+    def test_a_peer_that_keeps_something_else(self, name, tmp_path, monkeypatch) -> None:
+        (tmp_path / "bench_test_peer.py").write_text(
+            "from rlwire.bench import Keeper\n"
+            "class Liar(Keeper):\n"
+            "    def __setattr__(self, name, value):\n"
+            "        if name == 'kept' and value is not None:\n"
+            "            value = [-value[0], value[1]]\n"
+            "        super().__setattr__(name, value)\n"
         )
         monkeypatch.syspath_prepend(tmp_path)
-        import bench_test_learner
+        import bench_test_peer
 
-        monkeypatch.setattr(PROVIDERS["rllink"], "learner", bench_test_learner.Liar)
-        with pytest.raises(Mismatch, match="rllink, test, step 0: byte"):
-            PROVIDERS["rllink"]("rllink", payload(4), Cores()).sizes()
+        monkeypatch.setattr(PROVIDERS[name], "peer", bench_test_peer.Liar)
+        with pytest.raises(Mismatch, match=f"{name}, test, step 0: byte"):
+            PROVIDERS[name](name, payload(4), Cores()).sizes()
 
     @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no unix sockets")
     @pytest.mark.parametrize("over", ["unix", "shm"])
@@ -159,7 +162,7 @@ class TestRows:
         with pytest.raises(Unfit, match=reason):
             PROVIDERS[name](name, payload(*shape), Cores(), over).sizes()
 
-    @pytest.mark.parametrize("name", ["dm_env_rpc", "rlx", "pipe", "AsyncVec"])
+    @pytest.mark.parametrize("name", ["dm_env_rpc", "rewarder", "pipe", "AsyncVec"])
     def test_another_end_that_dies_is_named(self, name, tmp_path, monkeypatch) -> None:
         (tmp_path / "bench_test_dying.py").write_text(
             "import os\n"
@@ -574,7 +577,7 @@ def test_json_to_standard_output_stands_there_alone(
 def test_rivals_that_are_not_installed_are_left_out_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    missing = ("zmq", "stable_baselines3", "rlmesh", "dm_env_rpc.v1")
+    missing = ("zmq", "stable_baselines3", "dm_env_rpc.v1")
     for name in missing:
         monkeypatch.setitem(sys.modules, name, None)
     words = ("--protocol", "rlx", "--rivals", "--payload", "cartpole", "--seconds", "0.01")

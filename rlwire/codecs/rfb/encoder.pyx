@@ -3,7 +3,7 @@
 The kernels are in include/rlwire/rfb_encode.h. An encoder has no memory: what it writes refers to
 nothing that went before, so that viewers who want the same, and have the same, get the same bytes.
 Of a connection's zlib stream only its first two bytes are the connection's own (`first`);
-Tight's streams begin anew with each rectangle. `benchmarks/bench_rfb_encode.py` has the bytes.
+Tight's streams begin anew with each rectangle.
 
 Not here: messages (`rlwire.codecs.rfb.messages`); who has which frame
 (`rlwire.sessions.rfb.server`).
