@@ -649,7 +649,6 @@ cdef extern from "rlwire/rfb_encode.h" nogil:
         void *self
         rlw_writer plain
         rlw_rfb_codes codes
-        int zlib_head
     rlw_status rlw_rfb_put_rect(rlw_rfb_encoder *e, rlw_writer *w, const uint8_t *frame,
                                 size_t frame_width, const rlw_rfb_rect *r, int32_t encoding,
                                 size_t *count) noexcept

@@ -276,8 +276,10 @@ def calls_rfb() -> Named:
         return one.x, one.y, one.width, one.height, one.encoding, one.payload
 
     for encoding in (0, 5, 7):
-        encoder = RectangleEncoder(form, encoding=encoding)
-        count, wire = encoder.encode(frame, areas, first=True)
+        if encoding == 5:
+            count, wire = 1, m.rfb_rectangles(form)[2]
+        else:
+            count, wire = RectangleEncoder(form, encoding=encoding).encode(frame, areas)
         wire = b"\x8f".join((m.rfb_head(0, 0, 1, 1, 7), b"\1\2\3" + wire))
         decoder = rfb.RectangleDecoder(framebuffer, form, inflater="zlib")
 

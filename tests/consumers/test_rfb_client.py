@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -35,32 +34,21 @@ def await_pixels(client: RfbClient, picture: xvnc.Picture) -> None:
         client.update(SOON)
 
 
-@pytest.mark.parametrize("version", [(3, 3), (3, 7), (3, 8)])
-def test_each_version(version: tuple[int, int]) -> None:
-    with (
-        xvnc.Desktop(*SIZE) as desktop,
-        RfbClient(f"unix:{desktop.path}", newest=version) as client,
-    ):
-        assert client.session.version == version
-        assert (client.width, client.height) == SIZE
-        desktop.show(xvnc.game(*SIZE, 1))
-        await_pixels(client, xvnc.game(*SIZE, 1))
-
-
-@pytest.mark.parametrize("version", [(3, 3), (3, 7), (3, 8)])
-def test_each_version_with_a_password(version: tuple[int, int], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("options", "version"), [((), (3, 8)), (("-Protocol3.3",), (3, 3))])
+def test_a_password(options: tuple[str, ...], version: tuple[int, int], tmp_path: Path) -> None:
     hidden = subprocess.run(["vncpasswd", "-f"], input=b"secret\n", capture_output=True, check=True)
     (tmp_path / "password").write_bytes(hidden.stdout)
     security = ("-SecurityTypes", "VncAuth", "-PasswordFile", str(tmp_path / "password"))
-    with xvnc.Desktop(*SIZE, security) as desktop:
+    with xvnc.Desktop(*SIZE, (*security, *options)) as desktop:
         address = f"unix:{desktop.path}"
-        with RfbClient(address, auth="secret", newest=version) as client:
+        with RfbClient(address, auth="secret") as client:
+            assert client.session.version == version
             desktop.show(xvnc.text(*SIZE, 2))
             await_pixels(client, xvnc.text(*SIZE, 2))
         with pytest.raises(PeerError, match=r"[Aa]uthentication|password"):
-            RfbClient(address, auth="wrong", newest=version).connect()
+            RfbClient(address, auth="wrong").connect()
         with pytest.raises(RemoteProtocolError, match="asks for a password"):
-            RfbClient(address, newest=version).connect()
+            RfbClient(address).connect()
 
 
 def test_no_security_type_in_common(tmp_path: Path) -> None:
@@ -144,48 +132,6 @@ def test_keys_and_the_pointer_arrive() -> None:
         assert xev.await_line("button 3")
         client.pointer(120, 60, 0)
         assert xev.await_line("button 3")
-
-
-def listen(client: RfbClient, there: Callable[[], bool]) -> None:
-    """Have the client take in what comes until something is there."""
-    until = time.monotonic() + SOON
-    while not there():
-        assert time.monotonic() < until, "it never came"
-        client.poll()
-        time.sleep(0.005)
-
-
-@pytest.mark.skipif(shutil.which("xclip") is None, reason="xclip is missing")
-def test_clipboards_in_any_language(tmp_path: Path) -> None:
-    kept = tmp_path / "text"
-    with xvnc.Desktop(*SIZE) as desktop, RfbClient(f"unix:{desktop.path}") as client:
-        xclip = ["xclip", "-display", f":{desktop.display}", "-selection", "clipboard"]
-        listen(client, lambda: client.session.resizable)  # it has said then what it understands
-        for text in ("日本\nà vous", "\U0001f600" * 20_000):
-            kept.write_text(text)
-            with subprocess.Popen(
-                [*xclip, "-quiet", "-i", str(kept)], stderr=subprocess.DEVNULL
-            ) as x:
-                try:
-                    listen(client, lambda: client.text == text)  # noqa: B023 - it is asked here
-                finally:
-                    x.terminate()
-            mine = text[::-1]
-            client.cut_text(mine)
-
-            # Xvnc fetches it when a program wants it, so the client listens meanwhile.
-            def seen(mine: str = mine) -> bool:
-                with (
-                    kept.open("wb") as file,
-                    subprocess.Popen(
-                        ["timeout", "5", *xclip, "-o", "-target", "UTF8_STRING"],
-                        stdout=file, stderr=subprocess.DEVNULL,
-                    ) as reader,
-                ):  # fmt: skip
-                    listen(client, lambda: reader.poll() is not None)
-                return kept.read_text() == mine
-
-            listen(client, seen)
 
 
 def test_another_size() -> None:

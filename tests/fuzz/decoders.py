@@ -504,7 +504,7 @@ def feed_rfb(data: bytes) -> None:
             return
         part = body[start : start + size]
         good, message = attempt(lambda part=part: decode(part, limits))
-        if good:
+        if good and message is not None:
             same(decode(rfb_messages.encode(message)), message)
         start += size
 

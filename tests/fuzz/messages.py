@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import json as standard_json
 import struct
+import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import conversations
@@ -25,14 +27,6 @@ from rlwire.codecs import (
 )
 from rlwire.codecs.http2 import headers as http2_headers
 from rlwire.codecs.rfb import messages as rfb_messages
-from rlwire.codecs.rfb.clipboard import (
-    CAPS,
-    PROVIDE,
-    REQUEST,
-    TEXT,
-    ClientClipboard,
-    ServerClipboard,
-)
 from rlwire.codecs.rfb.encoder import RectangleEncoder
 from rlwire.codecs.websocket import handshake as websocket_handshake
 
@@ -154,13 +148,11 @@ SIGHTS: dict[str, Any] = {
     "done": np.bool_(True),
 }
 
+# A cut text, and colours of a map.
+RFB_PASSED = b"\3\0\0\0\0\0\0\4w\xf6rd\1\0\0\1\0\1\0\1\0\2\0\3"
 RFB_SERVER: list[rfb_messages.ServerMessage] = [
     rfb_messages.FramebufferUpdate(3),
-    rfb_messages.SetColourMapEntries(1, ((1, 2, 3), (4, 5, 65535))),
     rfb_messages.Bell(),
-    rfb_messages.ServerCutText("w\xf6rd"),
-    ServerClipboard(CAPS | TEXT, (1000,)),
-    ServerClipboard(PROVIDE | TEXT, text="w\xf6rds"),
     rfb_messages.EndOfContinuousUpdates(),
     rfb_messages.Fence(rfb_messages.FENCE_REQUEST, b"abc"),
 ]
@@ -170,9 +162,6 @@ RFB_CLIENT: list[rfb_messages.ClientMessage] = [
     rfb_messages.FramebufferUpdateRequest(True, 1, 2, 3, 4),
     rfb_messages.KeyEvent(97, True),
     rfb_messages.PointerEvent(5, 6, 1),
-    rfb_messages.ClientCutText("words"),
-    ClientClipboard(REQUEST | TEXT),
-    ClientClipboard(PROVIDE | TEXT, text="words\n"),
     rfb_messages.EnableContinuousUpdates(True, 0, 0, 9, 9),
     rfb_messages.Fence(1, b""),
     rfb_messages.SetDesktopSize(8, 9, (rfb_messages.ScreenLayout(1, 0, 0, 8, 9),)),
@@ -190,19 +179,36 @@ def rfb_rectangles(form: rfb.PixelFormat) -> list[bytes]:
     frame[3:9, 4:30] = np.random.default_rng(1).integers(0, 256, (6, 26, 3))
     areas = [(0, 0, 40, 30), (2, 1, 9, 5), (30, 20, 3, 3)]
     made = []
-    for encoding in (0, 5, 7, 16):
-        encoder = RectangleEncoder(form, encoding=encoding)
-        made.append(encoder.encode(frame, areas, first=True)[1])
+    for encoding in (0, 7):
+        made.append(RectangleEncoder(form, encoding=encoding).encode(frame, areas)[1])
     pixel = form.bits_per_pixel // 8
     colour = bytes(range(1, pixel + 1))
+    tiles = b"\2" + colour + b"\x0c" + colour + b"\1\0\x33\x18\1" + colour + b"\x11\x22"
+    tiles += b"\0\1" + colour * 16 * 14 + b"\2" + colour
     return [
         *made,
+        rfb_head(0, 0, 40, 30, 5) + tiles,
+        b"".join(rfb_zrle(colour[:3])),
         rfb_head(3, 4, 20, 10, 1) + b"\0\1\0\2",
         rfb_head(3, 4, 20, 10, 2) + b"\0\0\0\1" + colour * 2 + struct.pack(">HHHH", 1, 2, 3, 4),
         rfb_head(1, 1, 9, 2, -239) + bytes(18 * pixel) + b"\xff\x80" * 2,
         rfb_head(0, 0, 50, 20, -223) + rfb_head(40, 0, 10, 20, 0) + colour * 200,
         rfb_head(0, 0, 60, 40, -308) + b"\1\0\0\0" + bytes(16) + rfb_head(0, 0, 0, 0, -224),
     ]
+
+
+def rfb_zrle(colour: bytes) -> Iterator[bytes]:
+    """A tile of each kind, on one stream."""
+    stream = zlib.compressobj()
+    for tile in (
+        b"\1" + colour,
+        b"\0" + colour * 27,
+        b"\2" + colour * 2 + bytes(6),
+        b"\x80" + colour + b"\x1a",
+        b"\x82" + colour * 2 + b"\x81\x19\0",
+    ):
+        data = stream.compress(tile) + stream.flush(zlib.Z_SYNC_FLUSH)
+        yield rfb_head(5, 6, 9, 3, 16) + struct.pack(">I", len(data)) + data
 
 
 TARGET = websocket_handshake.parse_url("ws://user:word@example.org:1500/a?b=c")
@@ -325,8 +331,11 @@ def seeds(decoder: str) -> list[bytes]:
                 for number, form in enumerate(forms)
                 for seed in with_options(range(3 * number, 24, 12), *rfb_rectangles(form))
             ],
-            *with_options(range(1, 2), b"".join(map(rfb_messages.encode, RFB_SERVER))),
-            *with_options(range(2, 3), b"".join(map(rfb_messages.encode, RFB_CLIENT))),
+            *with_options(range(1, 2), RFB_PASSED + b"".join(map(rfb_messages.encode, RFB_SERVER))),
+            *with_options(
+                range(2, 3),
+                b"\6" + RFB_PASSED[1:12] + b"".join(map(rfb_messages.encode, RFB_CLIENT)),
+            ),
         ]
     if decoder == "datagram_cipher":
         return [

@@ -1,5 +1,4 @@
-/* Mutates RFB's rectangles and has them measured and painted, and what moved looked for in the
- * screens that become of them; fuzz.h tells how it is run.
+/* Mutates RFB's rectangles and has them measured and painted; fuzz.h tells how it is run.
  *
  * A message is a byte that chooses the pixel format, and rectangles one after the other. What is
  * compressed on the wire stands as it inflates to: inflating is the caller's, and here does nothing.
@@ -51,44 +50,6 @@ static void check_outside(const rlw_rfb_rectangle *r) {
             MUST(memcmp(three + row + right, kept + row + right, WIDTH * 3 - right) == 0);
         }
     }
-}
-
-static uint64_t moved_count;
-
-/* Has a screen, with the message as its texture, move by some lines. */
-static void check_moves(const uint8_t *bytes, size_t size) {
-    enum { ALL = WIDTH * HEIGHT * 3 };
-    size_t by = 3 * (below(2) ? below(20) : WIDTH * below(20)), i, y, found, longest;
-    size_t x = below(WIDTH), top = below(HEIGHT);
-    size_t width = 1 + below(WIDTH - x), height = 1 + below(HEIGHT - top);
-    rlw_rfb_rect area = {(uint16_t)x, (uint16_t)top, (uint16_t)width, (uint16_t)height}, to;
-    rlw_rfb_rect screen = {0, 0, WIDTH, HEIGHT};
-    rlw_rfb_move move = {{0, 0, 0, 0}, 0, 0};
-    uint32_t *work;
-    if (below(2)) area = screen;
-    for (i = 0; i < ALL; i++) three[i] ^= bytes[i * 7 / 3 % size];
-    memcpy(kept, three, ALL);
-    if (below(2))
-        memcpy(kept, three + by, ALL - by);
-    else
-        memcpy(kept + by, three, ALL - by);
-    for (i = below(8); i; i--) kept[below(ALL)] ^= 1;
-    longest = area.width > area.height ? area.width : area.height;
-    work = (uint32_t *)memory(4 * sizeof *work * longest);
-    found = rlw_rfb_moved(three, kept, WIDTH, &area, work, &move);
-    free(work);
-    if (!found) return;
-    moved_count++;
-    to = move.to;
-    MUST(found == (size_t)to.width * to.height);
-    MUST((move.from_x == to.x) != (move.from_y == to.y));
-    MUST(to.x >= area.x && to.x + to.width <= area.x + area.width);
-    MUST(to.y >= area.y && to.y + to.height <= area.y + area.height);
-    MUST(move.from_x >= area.x && move.from_x + to.width <= area.x + area.width);
-    MUST(move.from_y >= area.y && move.from_y + to.height <= area.y + area.height);
-    for (y = 0; y < to.height; y++)
-        MUST(memcmp(kept + 3 * (WIDTH * (to.y + y) + to.x),
-                    three + 3 * (WIDTH * (move.from_y + y) + move.from_x), 3 * to.width) == 0);
 }
 
 static rlw_status feed(const uint8_t *bytes, size_t size) {
@@ -149,7 +110,6 @@ static rlw_status feed(const uint8_t *bytes, size_t size) {
         }
     }
     for (i = 0; i < WIDTH * HEIGHT; i++) MUST(memcmp(three + 3 * i, four + 4 * i, 3) == 0);
-    if (below(8) == 0) check_moves(bytes, size);
     return RLW_OK;
 }
 
@@ -214,7 +174,6 @@ int main(int argc, char **argv) {
     four = (uint8_t *)memory(WIDTH * HEIGHT * 4);
     kept = (uint8_t *)memory(WIDTH * HEIGHT * 3);
     result = fuzz_main(argc, argv, &driver);
-    if (result == 0) MUST(moved_count);
     free(three);
     free(four);
     free(kept);

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-RAW, COPY_RECT, HEXTILE, TIGHT, ZRLE = 0, 1, 5, 7, 16
+RAW, TIGHT = 0, 7
 CURSOR, DESKTOP_SIZE, EXTENDED_DESKTOP_SIZE = -239, -223, -308
 
 Read = Callable[[int], bytes]
@@ -48,21 +48,6 @@ class Pixels:
         parts = (2 * frame.astype(np.int64) * most + 255) // 510
         return ((2 * parts * 255 + most) // (2 * most)).astype(np.uint8)
 
-    def compact(self) -> tuple[int, int]:
-        """Return the size of a CPIXEL, and where in a PIXEL its bytes begin."""
-        used = sum(m << s for m, s in zip(self.most, self.shift, strict=False))
-        if self.bits == 32 and self.depth <= 24:
-            if used < 1 << 24:
-                return 3, int(self.big)
-            if not used & 0xFF:
-                return 3, int(not self.big)
-        return self.size, 0
-
-    def of_compact(self, data: bytes) -> tuple[int, ...]:
-        size, skip = self.compact()
-        rest = self.size - size - skip
-        return self.colour(bytes(skip) + data + bytes(rest))
-
     @property
     def tight(self) -> bool:
         """Whether a TPIXEL is the bytes R, G, B."""
@@ -79,7 +64,6 @@ class Viewer:
 
     def __post_init__(self) -> None:
         self.frame = np.zeros((self.height, self.width, 3), np.uint8)
-        self.zrle = zlib.decompressobj()
         self.tight = [zlib.decompressobj() for _ in range(4)]
         self.kinds: list[int] = []
         self.cursor: tuple[int, int, bytes, bytes] | None = None
@@ -121,14 +105,7 @@ class Viewer:
         assert y + height <= self.height
         assert width
         assert height
-        if kind == COPY_RECT:
-            from_x, from_y = struct.unpack(">HH", read(4))
-            assert from_x + width <= self.width
-            assert from_y + height <= self.height
-            part = self.frame[from_y : from_y + height, from_x : from_x + width].copy()
-            self.frame[y : y + height, x : x + width] = part
-            return
-        decode = {RAW: self._raw, HEXTILE: self._hextile, ZRLE: self._zrle, TIGHT: self._tight}
+        decode = {RAW: self._raw, TIGHT: self._tight}
         self.frame[y : y + height, x : x + width] = decode[kind](read, width, height)
 
     def resize(self, width: int, height: int) -> None:
@@ -156,94 +133,6 @@ class Viewer:
     def _raw(self, read: Read, width: int, height: int) -> Any:
         data = read(width * height * self.pixels.size)
         return self._pixels(data).reshape(height, width, 3)
-
-    def _hextile(self, read: Read, width: int, height: int) -> Any:
-        area = np.zeros((height, width, 3), np.uint8)
-        back = fore = None
-        for y in range(0, height, 16):
-            for x in range(0, width, 16):
-                tile = area[y : y + 16, x : x + 16]
-                flags = read(1)[0]
-                assert flags < 32
-                if flags & 1:
-                    assert flags == 1
-                    tile[:] = self._raw(read, tile.shape[1], tile.shape[0])
-                    back = fore = None
-                    continue
-                if flags & 2:
-                    back = self._pixels(read(self.pixels.size))[0]
-                assert back is not None, "a tile without a background"
-                tile[:] = back
-                if flags & 4:
-                    assert not flags & 16
-                    fore = self._pixels(read(self.pixels.size))[0]
-                if flags & 8:
-                    for _ in range(read(1)[0]):
-                        if flags & 16:
-                            colour = self._pixels(read(self.pixels.size))[0]
-                        else:
-                            assert fore is not None
-                            colour = fore
-                        place, size = read(2)
-                        left, top = place >> 4, place & 15
-                        right, bottom = left + (size >> 4) + 1, top + (size & 15) + 1
-                        assert right <= tile.shape[1]
-                        assert bottom <= tile.shape[0]
-                        tile[top:bottom, left:right] = colour
-                if flags & 16:
-                    fore = None
-        return area
-
-    def _zrle(self, read: Read, width: int, height: int) -> Any:
-        (length,) = struct.unpack(">I", read(4))
-        file = io.BytesIO(self.zrle.decompress(read(length)))
-        area = np.zeros((height, width, 3), np.uint8)
-        for y in range(0, height, 64):
-            for x in range(0, width, 64):
-                tile = area[y : y + 64, x : x + 64]
-                tile[:] = self._zrle_tile(file, tile.shape[1], tile.shape[0])
-        assert not file.read(1), "pixels after the last tile"
-        return area
-
-    def _zrle_tile(self, file: io.BytesIO, width: int, height: int) -> Any:
-        size, _ = self.pixels.compact()
-
-        def colours(count: int) -> Any:
-            return self._colours(file.read(count * size), size, self.pixels.of_compact)
-
-        def length() -> int:
-            total = 1
-            while (byte := file.read(1)[0]) == 255:
-                total += 255
-            return total + byte
-
-        kind = file.read(1)[0]
-        if kind == 0:
-            return colours(width * height).reshape(height, width, 3)
-        if kind == 1:
-            return np.broadcast_to(colours(1)[0], (height, width, 3))
-        if kind <= 16:
-            palette = colours(kind)
-            bits = 1 if kind == 2 else 2 if kind <= 4 else 4
-            rows = np.frombuffer(file.read((width * bits + 7) // 8 * height), np.uint8)
-            flat = np.unpackbits(rows.reshape(height, -1), axis=1)[:, : width * bits]
-            indices = np.zeros((height, width), int)
-            for bit in range(bits):
-                indices = indices * 2 + flat[:, bit::bits]
-            return palette[indices]
-        found: list[Any] = []
-        if kind == 128:
-            while len(found) < width * height:
-                colour = colours(1)[0]
-                found += [colour] * length()
-        else:
-            assert kind >= 130
-            palette = colours(kind - 128)
-            while len(found) < width * height:
-                index = file.read(1)[0]
-                found += [palette[index & 127]] * (length() if index & 128 else 1)
-        assert len(found) == width * height, "a run past the end of its tile"
-        return np.array(found, np.uint8).reshape(height, width, 3)
 
     def _tight(self, read: Read, width: int, height: int) -> Any:
         assert width <= 2048

@@ -22,13 +22,11 @@ from rlwire.codecs.rfb.messages import (
     FENCE_BLOCK_BEFORE,
     FENCE_REQUEST,
     Bell,
-    ClientCutText,
     ClientMessage,
     Fence,
     KeyEvent,
     PointerEvent,
     ScreenLayout,
-    ServerCutText,
     SetDesktopSize,
 )
 from rlwire.codecs.rfb.pixels import RGBX, PixelFormat
@@ -69,7 +67,6 @@ class ClientBase(Hearing):
         compression: 0 to 9, how hard the server is to try; None for its own choice.
         pixel_format: in which pixels are to come.
         continuous: whether updates are to come without requests, where the server knows how to.
-        newest: the highest version of the protocol to speak.
 
     Raises:
         ValueError: the address or an option makes no sense.
@@ -94,7 +91,6 @@ class ClientBase(Hearing):
         compression: int | None = None,
         pixel_format: PixelFormat = RGBX,
         continuous: bool = True,
-        newest: tuple[int, int] = (3, 8),
     ) -> None:
         self.address = parse(address)
         self._timeouts = timeouts or Timeouts(idle=None)
@@ -107,7 +103,6 @@ class ClientBase(Hearing):
             "compression": compression,
             "pixel_format": pixel_format,
             "continuous": continuous,
-            "newest": newest,
             "update_timeout": self._timeouts.read,
             "limits": limits,
         }
@@ -117,7 +112,6 @@ class ClientBase(Hearing):
         self._session = self._make_session()
         self._transmit: Callable[[Any], Any]  # what sends messages over it
         self._seen = 0  # updates that the user has had
-        self._text: str | None = None
         self._bells = 0
         self._cursor: CursorShape | None = None
         self._resized: Resized | ResizeRefused | None = None
@@ -174,8 +168,6 @@ class ClientBase(Hearing):
             return
         if kind is Fence:
             self._fence = event.payload
-        elif kind is ServerCutText:
-            self._text = event.text
         elif kind is Bell:
             self._bells += 1
         elif kind is CursorShape:
@@ -309,15 +301,6 @@ class ClientBase(Hearing):
         yield self.send(PointerEvent(x, y, buttons))
 
     @driven
-    def cut_text(self, text: str) -> Waits[None]:
-        """Tell the server what our clipboard has; only Latin-1 if it has no extended clipboard.
-
-        Raises:
-            What `send` raises.
-        """
-        yield self.send(ClientCutText(text))
-
-    @driven
     def resize(self, width: int, height: int, timeout: float | None = 10.0) -> Waits[None]:
         """Ask for another size of the screen, and wait for it.
 
@@ -353,11 +336,6 @@ class ClientBase(Hearing):
         return time.monotonic() - begun
 
     # -- what is known ---------------------------------------------------------------------------
-
-    @property
-    def text(self) -> str | None:
-        """What the server's clipboard had last; None if it did not say."""
-        return self._text
 
     @property
     def cursor(self) -> CursorShape | None:

@@ -209,11 +209,6 @@ class Screen:
         """The desktop's; empty before it is known."""
         return self._client.name
 
-    @property
-    def text(self) -> str | None:
-        """What the server's clipboard had last."""
-        return self._client.text
-
     def statistics(self) -> dict[str, int]:
         """Return what has come so far; see `RfbClient.statistics`."""
         return self._client.statistics()
@@ -289,7 +284,7 @@ class Screen:
         several = list(messages) if isinstance(messages, Sequence) else [messages]
         self._framebuffer()
         for message in several:
-            self._client.session.check(message)
+            self._client.session.encode(message)  # raises what it cannot be sent for
         with self._changed:
             first = not self._out
             self._out += several

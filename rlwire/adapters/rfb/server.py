@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rlwire.adapters.serving import Service, StreamOptions, StreamServer
-from rlwire.codecs.rfb.clipboard import plain_text
 from rlwire.limits import Limits, checked
 from rlwire.protocols import URL
 from rlwire.sessions.guesses import Guess
@@ -95,8 +94,8 @@ class Display:
     Args:
         width, height: of what is seen before the first frame, which is black.
         name: as viewers have it in their title.
-        on_input: called on the server's event loop with who did something and a `KeyEvent`, a
-            `PointerEvent` or a `ClientCutText`; it returns at once.
+        on_input: called on the server's event loop with who did something and a `KeyEvent` or a
+            `PointerEvent`; it returns at once.
         on_leave: called there with a viewer that is gone, so that what it held down is let go.
 
     Attributes:
@@ -169,25 +168,6 @@ class Display:
             watchers = self._watchers
         for one in watchers:
             one.wake()
-
-    def cut_text(self, text: str) -> None:
-        """Tell all viewers what is in the clipboard.
-
-        Those without the extended clipboard have ? for what is not of Latin-1.
-
-        Raises:
-            EncodeError: it has half a surrogate pair.
-        """
-        plain_text(text)
-        self._tell(lambda session: session.cut_text(text))
-
-    def bell(self) -> None:
-        """Ring at all viewers."""
-        self._tell(ServerSession.bell)
-
-    def _tell(self, what: Callable[[ServerSession], object]) -> None:
-        for one in self._watchers:
-            one.tell(what)
 
     def watch(self, viewers: _Viewers, watching: bool) -> None:
         """Take note that a server serves this display, or no longer."""
@@ -273,22 +253,10 @@ class _Viewers(Service):
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._wake)
 
-    def tell(self, what: Callable[[ServerSession], object]) -> None:
-        """Have each viewer's session do something, and say what it then has to say."""
-        with self._lock:
-            if self._loop is not None:
-                with contextlib.suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(self._tell, what)
-
     def _wake(self) -> None:
         self._woken = False
         for viewer in list(self.viewers.values()):
             viewer.connection.speak()
-
-    def _tell(self, what: Callable[[ServerSession], object]) -> None:
-        for session in list(self.viewers):
-            what(session)
-        self._wake()
 
 
 class RfbServer(StreamServer):
@@ -357,9 +325,8 @@ class RfbServer(StreamServer):
         """Return counts since the server was made, and of the ``viewers`` that there are.
 
         ``frames`` were shown; ``updates`` of so many ``bytes`` went out, and what they had was
-        ``encoded`` so often, of which viewers ``copied`` a part of what they had before;
-        ``inputs`` came, or were ``ignored`` since the viewer only looks on; ``refused`` had no
-        right password.
+        ``encoded`` so often; ``inputs`` came, or were ``ignored`` since the viewer only looks on;
+        ``refused`` had no right password.
         """
         viewers = self._viewers
         return {

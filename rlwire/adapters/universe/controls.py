@@ -81,14 +81,12 @@ class Controls:
             except (ValueError, TypeError, OverflowError) as error:
                 raise ValueError(f"the keys {'+'.join(sorted(held))!r}: {error}") from None
 
-    def take(self, viewer: Hashable, message: Any) -> None:
-        """Take in what a viewer did: a `KeyEvent` or `PointerEvent`; no other counts."""
+    def take(self, viewer: Hashable, message: KeyEvent | PointerEvent) -> None:
+        """Take in what a viewer did."""
         if isinstance(message, KeyEvent):
             changed = {_key(message.keysym): message.down}
-        elif isinstance(message, PointerEvent):
-            changed = {name: bool(message.buttons >> bit & 1) for bit, name in enumerate(BUTTONS)}
         else:
-            return
+            changed = {name: bool(message.buttons >> bit & 1) for bit, name in enumerate(BUTTONS)}
         with self._lock:
             if isinstance(message, PointerEvent):
                 self._pointer = message.x, message.y

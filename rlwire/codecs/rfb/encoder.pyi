@@ -8,17 +8,12 @@ from typing_extensions import disjoint_base
 from rlwire.codecs.rfb.encodings import Encoding
 from rlwire.codecs.rfb.pixels import PixelFormat
 
-__all__ = ["ENCODINGS", "RectangleEncoder", "changed", "moved"]
-
 _Frame: TypeAlias = npt.NDArray[np.uint8]
 _Area: TypeAlias = tuple[int, int, int, int]
 
 ENCODINGS: Final[frozenset[Encoding]]
 
 def changed(before: _Frame, after: _Frame, tile: int = 16) -> list[_Area]: ...
-def moved(
-    before: _Frame, after: _Frame, area: _Area
-) -> tuple[int, int, int, int, int, int] | None: ...
 
 @disjoint_base
 class RectangleEncoder:
@@ -34,6 +29,4 @@ class RectangleEncoder:
         quality: int | None = None,
         compression: int = 1,
     ) -> None: ...
-    def encode(
-        self, frame: _Frame, areas: Iterable[_Area], *, first: bool = False
-    ) -> tuple[int, bytes]: ...
+    def encode(self, frame: _Frame, areas: Iterable[_Area]) -> tuple[int, bytes]: ...

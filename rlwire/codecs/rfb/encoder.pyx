@@ -1,12 +1,7 @@
 """What a server of RFB shows: what changed of a frame, and rectangles of it as viewers want them.
 
-The kernels are in include/rlwire/rfb_encode.h. An encoder has no memory: what it writes refers to
-nothing that went before, so that viewers who want the same, and have the same, get the same bytes.
-Of a connection's zlib stream only its first two bytes are the connection's own (`first`);
-Tight's streams begin anew with each rectangle.
-
-Not here: messages (`rlwire.codecs.rfb.messages`); who has which frame
-(`rlwire.sessions.rfb.server`).
+The kernels are in include/rlwire/rfb_encode.h. An encoder has no memory: Tight's streams begin anew
+with each rectangle, so viewers who want the same, and have the same, get the same bytes.
 
 Source: RFC 6143, section 7.7; for Tight, the community's "The RFB Protocol" (rfbproto.rst).
 """
@@ -26,18 +21,8 @@ from rlwire.kernels cimport *
 from rlwire.codecs.rfb.deflating import compressor
 from rlwire.codecs.rfb.encodings import Encoding
 
-__all__ = ["ENCODINGS", "RectangleEncoder", "changed", "moved"]
-
-ENCODINGS = frozenset((Encoding.RAW, Encoding.HEXTILE, Encoding.ZRLE, Encoding.TIGHT))
+ENCODINGS = frozenset((Encoding.RAW, Encoding.TIGHT))
 """What can be written."""
-
-cdef extern from "rlwire/rfb_move.h" nogil:
-    ctypedef struct rlw_rfb_move:
-        rlw_rfb_rect to
-        uint16_t from_x, from_y
-
-    size_t rlw_rfb_moved(const uint8_t *before, const uint8_t *after, size_t width,
-                         const rlw_rfb_rect *area, uint32_t *work, rlw_rfb_move *move)
 
 cdef int _FLUSH = zlib.Z_FULL_FLUSH  # what follows refers to nothing before
 
@@ -58,34 +43,11 @@ cdef int _open_frame(object frame, Py_buffer *view) except -1:
     return 0
 
 
-cdef int _open_pair(object before, object after, Py_buffer *old, Py_buffer *new) except -1:
-    """Take the buffers of two frames of one size."""
-    _open_frame(before, old)
-    try:
-        _open_frame(after, new)
-    except BaseException:
-        PyBuffer_Release(old)
-        raise
-    if old.shape[0] != new.shape[0] or old.shape[1] != new.shape[1]:
-        PyBuffer_Release(old)
-        PyBuffer_Release(new)
-        raise ValueError("frames of different sizes cannot be compared")
-    return 0
-
-
 def changed(object before, object after, Py_ssize_t tile=16) -> list:
     """Return the areas that cover all in which two frames of one size differ.
 
-    Args:
-        before: ndarray (H, W, 3) uint8, C-contiguous.
-        after: the same.
-        tile: the side of the squares that are compared, in pixels.
-
-    Returns:
-        (x, y, width, height) of each area; none overlaps another.
-
-    Raises:
-        ValueError: they are no frames, or of different sizes.
+    Frames are (H, W, 3) uint8, C-contiguous; areas are (x, y, width, height), none overlaps another.
+    `tile` is the side of the squares that are compared, in pixels.
     """
     cdef Py_buffer old, new
     cdef uint8_t *marks = NULL
@@ -93,8 +55,15 @@ def changed(object before, object after, Py_ssize_t tile=16) -> list:
     cdef size_t width, height, tiles, found, size = tile
     if tile < 1:
         raise ValueError(f"tile must be at least 1, not {tile}")
-    _open_pair(before, after, &old, &new)
+    _open_frame(before, &old)
     try:
+        _open_frame(after, &new)
+    except BaseException:
+        PyBuffer_Release(&old)
+        raise
+    try:
+        if old.shape[0] != new.shape[0] or old.shape[1] != new.shape[1]:
+            raise ValueError("frames of different sizes cannot be compared")
         height, width = new.shape[0], new.shape[1]
         tiles = ((width + size - 1) // size) * ((height + size - 1) // size)
         marks = <uint8_t *> calloc(tiles, 1)
@@ -118,65 +87,11 @@ def changed(object before, object after, Py_ssize_t tile=16) -> list:
         PyBuffer_Release(&new)
 
 
-def moved(object before, object after, tuple area) -> tuple | None:
-    """Return a rectangle of a frame that stood in another place of an older one.
-
-    Args:
-        before: ndarray (H, W, 3) uint8, C-contiguous.
-        after: the same.
-        area: (x, y, width, height) in which it lies and lay.
-
-    Returns:
-        (x, y, width, height), and the x and y where it was: as high, or as far to the left. None:
-        nothing much of the area is seen to have moved.
-
-    Raises:
-        ValueError: they are no frames, of different sizes, or the area is not within them.
-    """
-    cdef Py_buffer old, new
-    cdef rlw_rfb_move move
-    cdef rlw_rfb_rect rect
-    cdef uint32_t *work = NULL
-    cdef Py_ssize_t x, y, width, height
-    cdef size_t found = 0, across
-    x, y, width, height = area
-    _open_pair(before, after, &old, &new)
-    try:
-        if (
-            x < 0 or y < 0 or width < 1 or height < 1
-            or x + width > new.shape[1] or y + height > new.shape[0]
-        ):
-            raise ValueError(f"the area {area} is not within the frames")
-        work = <uint32_t *> malloc(4 * sizeof(uint32_t) * <size_t> max(width, height))
-        if work == NULL:
-            raise MemoryError()
-        rect = rlw_rfb_rect(x, y, width, height)
-        across = new.shape[1]
-        with nogil:
-            found = rlw_rfb_moved(
-                <const uint8_t *> old.buf, <const uint8_t *> new.buf, across, &rect, work, &move
-            )
-        if found == 0:
-            return None
-        to = move.to
-        return (to.x, to.y, to.width, to.height, move.from_x, move.from_y)
-    finally:
-        free(work)
-        PyBuffer_Release(&old)
-        PyBuffer_Release(&new)
-
-
 cdef class RectangleEncoder:
     """Writes rectangles of frames, for one thread at a time.
 
-    Args:
-        pixel_format: how viewers want their pixels.
-        encoding: one of `ENCODINGS`.
-        quality: of JPEG, 1 to 100, where Tight may use it; None for exact pixels.
-        compression: 0 to 9; above 1 more time for fewer bytes.
-
-    Raises:
-        ValueError: an argument makes no sense.
+    `quality` is JPEG's, 1 to 100, where Tight may use it, or None for exact pixels; `compression` is
+    0 to 9.
     """
 
     cdef rlw_rfb_encoder *_encoder
@@ -234,17 +149,8 @@ cdef class RectangleEncoder:
             rlw_writer_free(&self._encoder.plain)
             free(self._encoder)
 
-    def encode(self, object frame, object areas, *, bint first=False) -> tuple:
-        """Return how many rectangles these areas of a frame become, and the bytes of them all.
-
-        Args:
-            frame: ndarray (H, W, 3) uint8, C-contiguous.
-            areas: (x, y, width, height) each, within the frame.
-            first: whether these are a connection's first of ZRLE, so that its zlib stream begins.
-
-        Raises:
-            ValueError: it is no frame, or an area is not within it.
-        """
+    def encode(self, object frame, object areas) -> tuple:
+        """Return how many rectangles these areas of a frame become, and the bytes of them all."""
         cdef Py_buffer view
         cdef rlw_writer out
         cdef rlw_rfb_rect rect
@@ -253,7 +159,6 @@ cdef class RectangleEncoder:
         cdef Py_ssize_t x, y, width, height
         cdef int encoding = self.encoding
         self._encoder.self = <void *> self
-        self._encoder.zlib_head = first
         rlw_writer_init(&out, NULL, 0)
         _open_frame(frame, &view)
         try:

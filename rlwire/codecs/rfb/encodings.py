@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["Encoding", "compress_level", "quality_level"]
-
 
 class Encoding(IntEnum):
     """What a rectangle has: pixels, or from -1 down something else (a pseudo-encoding)."""
@@ -46,7 +44,6 @@ class Encoding(IntEnum):
     EXTENDED_DESKTOP_SIZE = -308
     FENCE = -312
     CONTINUOUS_UPDATES = -313
-    EXTENDED_CLIPBOARD = 0xC0A1E5CE - (1 << 32)
 
 
 def quality_level(level: int) -> Encoding:

@@ -1,7 +1,6 @@
 """How an RFB connection begins: values to bytes and back, both ways.
 
-What the answer to a message is, and in which version which message comes, is the sessions'
-(`rlwire.sessions.rfb`); the answer to a challenge is `rlwire.codecs.rfb.auth`'s.
+What servers say is read in versions 3.3 and 3.7 as well, and written in 3.8.
 
 Source: RFC 6143, sections 7.1 to 7.3, and appendix A for versions 3.3 and 3.7.
 """
@@ -17,29 +16,6 @@ from typing import TypeAlias
 from rlwire.codecs.rfb.pixels import PixelFormat
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import DEFAULT, Limits
-
-__all__ = [
-    "CHALLENGE_SIZE",
-    "VERSION_SIZE",
-    "Security",
-    "ServerInit",
-    "Version",
-    "decode_reason",
-    "decode_result",
-    "decode_security",
-    "decode_server_init",
-    "decode_version",
-    "encode_client_init",
-    "encode_reason",
-    "encode_result",
-    "encode_security",
-    "encode_server_init",
-    "encode_version",
-    "reason_size",
-    "security_name",
-    "security_size",
-    "server_init_size",
-]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Version: TypeAlias = tuple[int, int]
@@ -90,11 +66,7 @@ def security_name(number: int) -> str:
 
 
 def decode_version(buffer: Buffer, offset: int = 0) -> Version:
-    """Return the version that 12 bytes tell.
-
-    Raises:
-        DecodeError: they are something else; the peer does not speak RFB.
-    """
+    """Return the version that 12 bytes tell."""
     data = bytes(buffer[offset : offset + VERSION_SIZE])
     match = _VERSION.fullmatch(data)
     if match is None:
@@ -113,11 +85,7 @@ def encode_version(version: Version) -> bytes:
 
 
 def reason_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFAULT) -> int:
-    """Return the bytes of a reason that begins at `start`, 0 if more bytes must tell.
-
-    Raises:
-        LimitExceeded: it is longer than `Limits.header`.
-    """
+    """Return the bytes of a reason that begins at `start`, 0 if more bytes must tell."""
     if end - start < 4:
         return 0
     (length,) = _number.unpack_from(buffer, start)
@@ -144,11 +112,7 @@ def encode_reason(text: str) -> bytes:
 def security_size(
     buffer: Buffer, start: int, end: int, version: Version, limits: Limits = DEFAULT
 ) -> int:
-    """Return the bytes of what a server offers, a reason for nothing included; 0: not yet known.
-
-    Raises:
-        LimitExceeded: the reason is longer than `Limits.header`.
-    """
+    """Return the bytes of what a server offers, a reason for nothing included; 0: not yet known."""
     head = 4 if version < (3, 7) else 1
     if end - start < head:
         return 0
@@ -166,18 +130,9 @@ def decode_security(buffer: Buffer, version: Version) -> list[int] | str:
     return list(buffer[1 : 1 + buffer[0]]) if buffer[0] else decode_reason(buffer, 1)
 
 
-def encode_security(offer: list[int] | str, version: Version) -> bytes:
-    """Return the bytes of what a server offers: types, or the reason for none.
-
-    Raises:
-        EncodeError: the version has room for one only, or for 255.
-    """
-    old = version < (3, 7)
-    if isinstance(offer, str):
-        return (bytes(4) if old else bytes(1)) + encode_reason(offer)
-    if not 1 <= len(offer) <= (1 if old else 255):
-        raise EncodeError(f"a server of version {version} cannot offer {len(offer)} security types")
-    return _number.pack(offer[0]) if old else bytes((len(offer), *offer))
+def encode_security(offer: list[int] | str) -> bytes:
+    """Return the bytes of what a server offers: types, or the reason for none."""
+    return b"\0" + encode_reason(offer) if isinstance(offer, str) else bytes((len(offer), *offer))
 
 
 # How it ended: 0, or something else and, since version 3.8, a reason.
@@ -189,11 +144,9 @@ def decode_result(buffer: Buffer, offset: int = 0) -> int:
     return int(result)
 
 
-def encode_result(version: Version, failure: str | None = None) -> bytes:
+def encode_result(failure: str | None = None) -> bytes:
     """Return the bytes of a security result, of a failure if there is a reason."""
-    if failure is None:
-        return _number.pack(0)
-    return _number.pack(1) + (encode_reason(failure) if version >= (3, 8) else b"")
+    return _number.pack(0) if failure is None else _number.pack(1) + encode_reason(failure)
 
 
 # What both begin with.
@@ -208,11 +161,7 @@ def encode_client_init(shared: bool) -> bytes:
 class ServerInit:
     """A server's last word of the handshake.
 
-    Attributes:
-        width, height: of the framebuffer, pixels.
-        pixel_format: in which it has them; None if that is no format of ours,
-            such as colours of a map: a viewer asks for its own.
-        name: the desktop's.
+    Without a `pixel_format` it has one that is none of ours, such as colours of a map.
     """
 
     width: int
@@ -222,11 +171,7 @@ class ServerInit:
 
 
 def server_init_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFAULT) -> int:
-    """Return the bytes of a ServerInit that begins at `start`, 0 if more bytes must tell.
-
-    Raises:
-        LimitExceeded: the name is longer than `Limits.header`.
-    """
+    """Return the bytes of a ServerInit that begins at `start`, 0 if more bytes must tell."""
     if end - start < 24:
         return 0
     size = reason_size(buffer, start + 20, end, limits)
@@ -234,11 +179,7 @@ def server_init_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFA
 
 
 def decode_server_init(buffer: Buffer) -> ServerInit:
-    """Return a whole ServerInit.
-
-    Raises:
-        DecodeError: it is cut short.
-    """
+    """Return a whole ServerInit."""
     width, height = _init.unpack_from(buffer)
     try:
         pixel_format = PixelFormat.unpack(buffer, 4)
@@ -248,11 +189,7 @@ def decode_server_init(buffer: Buffer) -> ServerInit:
 
 
 def encode_server_init(init: ServerInit) -> bytes:
-    """Return a ServerInit's bytes.
-
-    Raises:
-        EncodeError: the size does not fit, or there is no pixel format.
-    """
+    """Return a ServerInit's bytes."""
     if init.pixel_format is None:
         raise EncodeError("a server has to say its pixel format")
     try:

@@ -2,11 +2,10 @@
 
 Sizes first: `client_message_size` and `server_message_size` find where a message ends, and check
 its limits before all of it is there. Of a FramebufferUpdate only the head is a message; the
-rectangles that follow are not here, nor are the handshake (`rlwire.codecs.rfb.handshake`), and who
-may say what when.
+rectangles that follow are not here. Cut texts and colours of a map are read past.
 
 Source: RFC 6143, sections 7.5 and 7.6; for what it does not have (ContinuousUpdates, Fence,
-ExtendedDesktopSize, the extended clipboard), the community's "The RFB Protocol" (rfbproto.rst).
+ExtendedDesktopSize), the community's "The RFB Protocol" (rfbproto.rst).
 """
 
 from __future__ import annotations
@@ -15,48 +14,9 @@ import struct
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from rlwire.codecs.rfb.clipboard import (
-    ClientClipboard,
-    Clipboard,
-    ServerClipboard,
-    decode_clipboard,
-    encode_clipboard,
-)
 from rlwire.codecs.rfb.pixels import PixelFormat
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import DEFAULT, Limits
-
-__all__ = [
-    "FENCE_BLOCK_AFTER",
-    "FENCE_BLOCK_BEFORE",
-    "FENCE_REQUEST",
-    "FENCE_SYNC_NEXT",
-    "UNTIL_LAST",
-    "Bell",
-    "ClientCutText",
-    "ClientMessage",
-    "EnableContinuousUpdates",
-    "EndOfContinuousUpdates",
-    "Fence",
-    "FramebufferUpdate",
-    "FramebufferUpdateRequest",
-    "KeyEvent",
-    "PointerEvent",
-    "ScreenLayout",
-    "ServerCutText",
-    "ServerMessage",
-    "SetColourMapEntries",
-    "SetDesktopSize",
-    "SetEncodings",
-    "SetPixelFormat",
-    "client_message_size",
-    "decode_client_message",
-    "decode_screens",
-    "decode_server_message",
-    "encode",
-    "encode_screens",
-    "server_message_size",
-]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -78,7 +38,7 @@ _UPDATE, _COLOUR_MAP, _BELL, _SERVER_CUT_TEXT = 0, 1, 2, 3
 _request = struct.Struct(">BBHHHH")
 _key = struct.Struct(">BBxxI")
 _pointer = struct.Struct(">BBHH")
-_text = struct.Struct(">Bxxxi")  # the length is negative where an extended clipboard follows
+_text = struct.Struct(">BxxxI")
 _count = struct.Struct(">BxH")
 _fence = struct.Struct(">BxxxIB")
 _desktop = struct.Struct(">BxHHBx")
@@ -126,13 +86,6 @@ class PointerEvent:
     x: int
     y: int
     buttons: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ClientCutText:
-    """The client's clipboard; characters of Latin-1."""
-
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,23 +140,8 @@ class FramebufferUpdate:
 
 
 @dataclass(frozen=True, slots=True)
-class SetColourMapEntries:
-    """Colours, of 16 bits each, from an index on. Only for pixel formats without true colour."""
-
-    first: int
-    colours: tuple[tuple[int, int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Bell:
     """The server rings."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerCutText:
-    """The server's clipboard; characters of Latin-1."""
-
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,33 +155,18 @@ ClientMessage: TypeAlias = (
     | FramebufferUpdateRequest
     | KeyEvent
     | PointerEvent
-    | ClientCutText
-    | ClientClipboard
     | EnableContinuousUpdates
     | Fence
     | SetDesktopSize
 )
-ServerMessage: TypeAlias = (
-    FramebufferUpdate
-    | SetColourMapEntries
-    | Bell
-    | ServerCutText
-    | ServerClipboard
-    | EndOfContinuousUpdates
-    | Fence
-)
+ServerMessage: TypeAlias = FramebufferUpdate | Bell | EndOfContinuousUpdates | Fence
 
 
 # Sizes.
 
 
 def client_message_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFAULT) -> int:
-    """Return the size of the client's message at `start`, 0 if more bytes must tell.
-
-    Raises:
-        DecodeError: the protocol has no such message.
-        LimitExceeded: a cut text, a fence or a list of encodings is too long.
-    """
+    """Return the size of the client's message at `start`, 0 if more bytes must tell."""
     if start == end:
         return 0
     kind, have = buffer[start], end - start
@@ -270,12 +193,7 @@ def client_message_size(buffer: Buffer, start: int, end: int, limits: Limits = D
 
 
 def server_message_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFAULT) -> int:
-    """Return the size of the server's message at `start`, 0 if more bytes must tell.
-
-    Raises:
-        DecodeError: the protocol has no such message.
-        LimitExceeded: a cut text or a fence is too long.
-    """
+    """Return the size of the server's message at `start`, 0 if more bytes must tell."""
     if start == end:
         return 0
     kind, have = buffer[start], end - start
@@ -296,10 +214,7 @@ def _text_size(buffer: Buffer, start: int, have: int, limits: Limits) -> int:
     if have < 8:
         return 0
     length = cast(int, _text.unpack_from(buffer, start)[1])
-    most = limits.string
-    if length < 0:
-        length, most = -length, most + (most >> 8) + 64  # with what deflate may add
-    if length > most:
+    if length > limits.string:
         raise LimitExceeded("string", limits.string, length, offset=start + 4)
     return 8 + length
 
@@ -316,14 +231,8 @@ def _fence_size(buffer: Buffer, start: int, have: int) -> int:
 # Bytes to values.
 
 
-def decode_client_message(message: Buffer, limits: Limits = DEFAULT) -> ClientMessage:
-    """Return one whole message of a client's.
-
-    Raises:
-        DecodeError: it is none, or not whole, or more than one; or asks for pixels that are not
-            true colour.
-        LimitExceeded: a cut text is too long.
-    """
+def decode_client_message(message: Buffer, limits: Limits = DEFAULT) -> ClientMessage | None:
+    """Return one whole message of a client's; None for a cut text."""
     _check_whole(message, client_message_size(message, 0, len(message), limits))
     kind = message[0]
     if kind == _KEY:
@@ -343,22 +252,15 @@ def decode_client_message(message: Buffer, limits: Limits = DEFAULT) -> ClientMe
     if kind == _SET_ENCODINGS:
         return SetEncodings(struct.unpack_from(f">{(len(message) - 4) // 4}i", message, 4))
     if kind == _CUT_TEXT:
-        if _is_extended(message):
-            return decode_clipboard(ClientClipboard, message[8:], limits)
-        return ClientCutText(str(message[8:], "latin-1"))
+        return None
     if kind == _FENCE:
         return _decode_fence(message)
     _, width, height, count = _desktop.unpack_from(message)
     return SetDesktopSize(width, height, _decode_layouts(message, 8, count))
 
 
-def decode_server_message(message: Buffer, limits: Limits = DEFAULT) -> ServerMessage:
-    """Return one whole message of a server's; of an update, its head.
-
-    Raises:
-        DecodeError: it is none, or not whole, or more than one.
-        LimitExceeded: a cut text is too long.
-    """
+def decode_server_message(message: Buffer, limits: Limits = DEFAULT) -> ServerMessage | None:
+    """Return one whole message of a server's; of an update its head, None for what is read past."""
     _check_whole(message, server_message_size(message, 0, len(message), limits))
     kind = message[0]
     if kind == _UPDATE:
@@ -367,14 +269,7 @@ def decode_server_message(message: Buffer, limits: Limits = DEFAULT) -> ServerMe
         return Bell()
     if kind == _CONTINUOUS:
         return EndOfContinuousUpdates()
-    if kind == _SERVER_CUT_TEXT:
-        if _is_extended(message):
-            return decode_clipboard(ServerClipboard, message[8:], limits)
-        return ServerCutText(str(message[8:], "latin-1"))
-    if kind == _FENCE:
-        return _decode_fence(message)
-    _, first, _ = _colours.unpack_from(message)
-    return SetColourMapEntries(first, tuple(struct.iter_unpack(">HHH", message[6:])))
+    return _decode_fence(message) if kind == _FENCE else None
 
 
 def _check_whole(message: Buffer, size: int) -> None:
@@ -385,20 +280,12 @@ def _check_whole(message: Buffer, size: int) -> None:
         )
 
 
-def _is_extended(message: Buffer) -> bool:
-    return cast(int, _text.unpack_from(message)[1]) < 0
-
-
 def _decode_fence(message: Buffer) -> Fence:
     return Fence(_fence.unpack_from(message)[1], bytes(message[9:]))
 
 
 def decode_screens(payload: Buffer) -> tuple[ScreenLayout, ...]:
-    """Return the screens of an ExtendedDesktopSize, of what follows the rectangle's head.
-
-    Raises:
-        DecodeError: these are more or fewer bytes.
-    """
+    """Return the screens of an ExtendedDesktopSize, of what follows the rectangle's head."""
     if len(payload) < 4 or len(payload) != 4 + 16 * payload[0]:
         raise DecodeError(f"{len(payload)} bytes are no list of screens")
     return _decode_layouts(payload, 4, payload[0])
@@ -413,12 +300,7 @@ def _decode_layouts(buffer: Buffer, offset: int, count: int) -> tuple[ScreenLayo
 
 
 def encode(message: ClientMessage | ServerMessage) -> bytes:
-    """Return the bytes of a message.
-
-    Raises:
-        TypeError: it is none.
-        EncodeError: a field does not fit into its place.
-    """
+    """Return the bytes of a message."""
     encoder = _ENCODERS.get(type(message))
     if encoder is None:
         raise TypeError(f"{type(message).__qualname__} is no message of RFB")
@@ -428,24 +310,6 @@ def encode(message: ClientMessage | ServerMessage) -> bytes:
         raise EncodeError(f"{message!r}: {error}") from None
 
 
-def _encode_text(kind: int, text: str) -> bytes:
-    # Section 7.5.6: lines end in a line feed alone.
-    text = text.replace("\r\n", "\n")
-    try:
-        data = text.encode("latin-1")
-    except UnicodeEncodeError as error:
-        raise EncodeError(
-            f"RFB's cut text has characters of Latin-1 only, not {text[error.start]!r}",
-            path=f"$.text[{error.start}]",
-        ) from None
-    return _text.pack(kind, len(data)) + data
-
-
-def _encode_clipboard(kind: int, clipboard: Clipboard) -> bytes:
-    data = encode_clipboard(clipboard)
-    return _text.pack(kind, -len(data)) + data
-
-
 def _encode_fence(fence: Fence) -> bytes:
     if len(fence.payload) > _FENCE_MAX:
         raise EncodeError(f"a fence has {_FENCE_MAX} bytes at most, not {len(fence.payload)}")
@@ -453,11 +317,7 @@ def _encode_fence(fence: Fence) -> bytes:
 
 
 def encode_screens(screens: tuple[ScreenLayout, ...]) -> bytes:
-    """Return what follows the head of an ExtendedDesktopSize.
-
-    Raises:
-        EncodeError: there are more than 255, or a field does not fit into its place.
-    """
+    """Return what follows the head of an ExtendedDesktopSize."""
     try:
         return struct.pack(">Bxxx", len(screens)) + _encode_layouts(screens)
     except struct.error as error:
@@ -478,11 +338,6 @@ def _encode_desktop(message: SetDesktopSize) -> bytes:
     return head + _encode_layouts(message.screens)
 
 
-def _encode_colours(message: SetColourMapEntries) -> bytes:
-    head = _colours.pack(_COLOUR_MAP, message.first, len(message.colours))
-    return head + b"".join([struct.pack(">HHH", *colour) for colour in message.colours])
-
-
 _ENCODERS: dict[type, Any] = {
     KeyEvent: lambda m: _key.pack(_KEY, bool(m.down), m.keysym),
     PointerEvent: lambda m: _pointer.pack(_POINTER, m.buttons, m.x, m.y),
@@ -494,14 +349,9 @@ _ENCODERS: dict[type, Any] = {
     ),
     SetPixelFormat: lambda m: b"\0\0\0\0" + m.pixel_format.pack(),
     SetEncodings: _encode_encodings,
-    ClientCutText: lambda m: _encode_text(_CUT_TEXT, m.text),
-    ClientClipboard: lambda m: _encode_clipboard(_CUT_TEXT, m),
     Fence: _encode_fence,
     SetDesktopSize: _encode_desktop,
     FramebufferUpdate: lambda m: _count.pack(_UPDATE, m.count),
-    SetColourMapEntries: _encode_colours,
     Bell: lambda _: bytes((_BELL,)),
-    ServerCutText: lambda m: _encode_text(_SERVER_CUT_TEXT, m.text),
-    ServerClipboard: lambda m: _encode_clipboard(_SERVER_CUT_TEXT, m),
     EndOfContinuousUpdates: lambda _: bytes((_CONTINUOUS,)),
 }

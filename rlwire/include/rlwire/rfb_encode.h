@@ -1,5 +1,5 @@
 /* What a server of RFB writes (RFC 6143, section 7.7, and Tight of the community's rfbproto): which
- * tiles of a frame changed, and rectangles of it as Raw, Hextile, ZRLE and Tight.
+ * tiles of a frame changed, and rectangles of it as Raw and Tight.
  *
  * Frames are rows of R, G, B bytes, one after another. Deflating and JPEG are the caller's, by
  * pointer. What is written depends on nothing that was written before: each piece of deflated data
@@ -19,10 +19,8 @@
 /* How a viewer wants its pixels. A PIXEL is the bitwise or of its parts, stored from its lowest byte
  * on: who wants big-endian ones has them swapped here. */
 typedef struct rlw_rfb_pixels {
-    uint8_t size;    /* bytes of a PIXEL: 1, 2 or 4 */
-    uint8_t compact; /* bytes of a CPIXEL, ZRLE's */
-    uint8_t skip;    /* bytes of the PIXEL before those */
-    uint8_t rgb;     /* whether a TPIXEL, Tight's, is the bytes R, G, B */
+    uint8_t size; /* bytes of a PIXEL: 1, 2 or 4 */
+    uint8_t rgb;  /* whether a TPIXEL, Tight's, is the bytes R, G, B */
     uint32_t red[256], green[256], blue[256];
 } rlw_rfb_pixels;
 
@@ -42,24 +40,14 @@ static inline void rlw_rfb_scale(uint32_t *parts, unsigned size, int big_endian,
 static inline int rlw_rfb_pixels_init(rlw_rfb_pixels *p, unsigned bits, unsigned depth,
                                       int big_endian, const uint16_t max[3],
                                       const uint8_t shift[3]) {
-    uint32_t all = 0;
     unsigned i;
     if (bits != 8 && bits != 16 && bits != 32) return 0;
     p->size = (uint8_t)(bits / 8);
-    for (i = 0; i < 3; i++) {
+    for (i = 0; i < 3; i++)
         if (shift[i] >= bits || (uint64_t)max[i] << shift[i] >> bits) return 0;
-        all |= (uint32_t)max[i] << shift[i];
-    }
     rlw_rfb_scale(p->red, p->size, big_endian, max[0], shift[0]);
     rlw_rfb_scale(p->green, p->size, big_endian, max[1], shift[1]);
     rlw_rfb_scale(p->blue, p->size, big_endian, max[2], shift[2]);
-    p->compact = p->size;
-    p->skip = 0;
-    if (bits == 32 && depth <= 24 && (all <= 0xFFFFFF || !(all & 0xFF))) {
-        p->compact = 3;
-        /* Which of the four bytes is never used. */
-        p->skip = (uint8_t)((all <= 0xFFFFFF) == (big_endian != 0));
-    }
     p->rgb = bits == 32 && depth == 24 && max[0] == 255 && max[1] == 255 && max[2] == 255;
     return 1;
 }
@@ -79,17 +67,9 @@ static inline uint8_t *rlw_rfb_store(uint8_t *to, uint32_t pixel, unsigned size)
     return to + size;
 }
 
-static inline uint8_t *rlw_rfb_store_pixel(const rlw_rfb_pixels *p, uint8_t *to, uint32_t colour) {
-    return rlw_rfb_store(to, rlw_rfb_pixel(p, colour), p->size);
-}
-
-static inline uint8_t *rlw_rfb_store_compact(const rlw_rfb_pixels *p, uint8_t *to,
-                                             uint32_t colour) {
-    return rlw_rfb_store(to, rlw_rfb_pixel(p, colour) >> 8 * p->skip, p->compact);
-}
-
 static inline uint8_t *rlw_rfb_store_tight(const rlw_rfb_pixels *p, uint8_t *to, uint32_t colour) {
-    return p->rgb ? rlw_rfb_store(to, colour, 3) : rlw_rfb_store_pixel(p, to, colour);
+    return p->rgb ? rlw_rfb_store(to, colour, 3)
+                  : rlw_rfb_store(to, rlw_rfb_pixel(p, colour), p->size);
 }
 
 static inline uint8_t *rlw_rfb_store_row(const rlw_rfb_pixels *p, uint8_t *to, const uint8_t *rgb,
@@ -241,14 +221,13 @@ static inline int rlw_rfb_index(rlw_rfb_palette *p, const uint8_t *rgb, size_t s
     return 1;
 }
 
-/* Packs one row of indices with `bits` for each, the first one highest. */
-static inline uint8_t *rlw_rfb_pack(uint8_t *to, const uint8_t *indices, size_t width,
-                                    unsigned bits) {
+/* Packs one row of indices, a bit each, the first one highest. */
+static inline uint8_t *rlw_rfb_pack(uint8_t *to, const uint8_t *indices, size_t width) {
     unsigned filled = 0, byte = 0;
     size_t x;
     for (x = 0; x < width; x++) {
-        byte = byte << bits | indices[x];
-        if ((filled += bits) == 8) {
+        byte = byte << 1 | indices[x];
+        if (++filled == 8) {
             *to++ = (uint8_t)byte;
             byte = filled = 0;
         }
@@ -390,7 +369,6 @@ typedef struct rlw_rfb_encoder {
     rlw_rfb_codes codes;
     rlw_rfb_palette palette;
     uint8_t indices[RLW_RFB_TIGHT_AREA + 8];
-    int zlib_head; /* whether ZRLE's next rectangle begins the zlib stream */
 } rlw_rfb_encoder;
 
 static inline rlw_status rlw_rfb_put_head(rlw_writer *w, size_t x, size_t y, size_t width,
@@ -418,227 +396,6 @@ static inline rlw_status rlw_rfb_put_raw(rlw_rfb_encoder *e, rlw_writer *w, cons
     if (rlw_reserve(w, width * height * e->pixels.size) != RLW_OK) return RLW_NO_MEMORY;
     for (y = 0; y < height; y++, rgb += stride)
         w->at = rlw_rfb_store_row(&e->pixels, w->at, rgb, width);
-    return RLW_OK;
-}
-
-/* One tile of Hextile (RFC 6143, 7.7.4) of at most 16x16. `background` is the last tile's, or more
- * than a colour where there is none. There is room for a tile as raw. */
-static inline uint8_t *rlw_rfb_store_hextile(const rlw_rfb_pixels *p, uint8_t *to,
-                                             const uint8_t *rgb, size_t stride, unsigned width,
-                                             unsigned height, uint32_t *background) {
-    enum { RAW = 1, BACKGROUND = 2, FOREGROUND = 4, SUBRECTS = 8, COLOURED = 16 };
-    uint32_t tile[256], ground, other = 0;
-    uint8_t done[256];
-    uint8_t *begin = to, *end = to + 1 + (size_t)width * height * p->size, *count;
-    unsigned x, y, colours = 1, same = 0, n = width * height, i;
-    size_t one;
-    tile[0] = 0; /* compilers cannot tell that there is a pixel */
-    for (y = 0, i = 0; y < height; y++)
-        for (x = 0; x < width; x++, i++) tile[i] = rlw_rfb_colour(rgb + y * stride + 3 * x);
-    ground = tile[0];
-    for (i = 1; i < n; i++) {
-        if (tile[i] == ground) {
-            same++;
-        } else if (colours == 1) {
-            other = tile[i];
-            colours = 2;
-        } else if (tile[i] != other) {
-            colours = 3;
-            break;
-        }
-    }
-    if (colours == 2 && 2 * (same + 1) < n) { /* what there is more of need not be drawn */
-        uint32_t swap = ground;
-        ground = other;
-        other = swap;
-    }
-    *to++ = 0;
-    if (ground != *background) {
-        *begin |= BACKGROUND;
-        to = rlw_rfb_store_pixel(p, to, ground);
-    }
-    if (colours == 1) {
-        *background = ground;
-        return to;
-    }
-    *begin |= SUBRECTS;
-    if (colours == 2) {
-        *begin |= FOREGROUND;
-        to = rlw_rfb_store_pixel(p, to, other);
-    } else {
-        *begin |= COLOURED;
-    }
-    one = 2 + (colours == 2 ? 0 : p->size);
-    count = to++;
-    *count = 0;
-    memset(done, 0, sizeof done);
-    for (y = 0, i = 0; y < height; y++)
-        for (x = 0; x < width; x++, i++) {
-            uint32_t colour = tile[i];
-            unsigned right = x + 1, bottom = y + 1, j;
-            if (done[i] || colour == ground) continue;
-            while (right < width && tile[y * width + right] == colour && !done[y * width + right])
-                right++;
-            for (; bottom < height; bottom++) {
-                for (j = x; j < right && tile[bottom * width + j] == colour; j++) continue;
-                if (j < right) break;
-            }
-            if (to > end || (size_t)(end - to) < one || *count == 255) goto raw;
-            for (j = y; j < bottom; j++) memset(done + j * width + x, 1, right - x);
-            if (colours != 2) to = rlw_rfb_store_pixel(p, to, colour);
-            *to++ = (uint8_t)(x << 4 | y);
-            *to++ = (uint8_t)((right - x - 1) << 4 | (bottom - y - 1));
-            ++*count;
-        }
-    *background = ground;
-    return to;
-raw:
-    to = begin;
-    *to++ = RAW;
-    for (y = 0; y < height; y++) to = rlw_rfb_store_row(p, to, rgb + y * stride, width);
-    *background = UINT32_MAX; /* it is not carried over a raw tile */
-    return to;
-}
-
-/* Hextile; the arguments are those of Raw. */
-static inline rlw_status rlw_rfb_put_hextile(rlw_rfb_encoder *e, rlw_writer *w, const uint8_t *rgb,
-                                             size_t stride, size_t width, size_t height) {
-    uint32_t background = UINT32_MAX;
-    size_t x, y;
-    for (y = 0; y < height; y += 16)
-        for (x = 0; x < width; x += 16) {
-            unsigned wide = width - x < 16 ? (unsigned)(width - x) : 16;
-            unsigned high = height - y < 16 ? (unsigned)(height - y) : 16;
-            /* A background, a foreground and a count may stand before it is found to be too long. */
-            if (rlw_reserve(w, 1 + 256 * 4 + 16) != RLW_OK) return RLW_NO_MEMORY;
-            w->at = rlw_rfb_store_hextile(&e->pixels, w->at, rgb + y * stride + 3 * x, stride, wide,
-                                          high, &background);
-        }
-    return RLW_OK;
-}
-
-static inline uint8_t *rlw_rfb_store_run(uint8_t *to, size_t length) {
-    for (length--; length >= 255; length -= 255) *to++ = 255;
-    *to++ = (uint8_t)length;
-    return to;
-}
-
-/* Runs of a tile of ZRLE with a palette, no more bytes than up to `end`; NULL where they are more. */
-static inline uint8_t *rlw_rfb_store_indexed_runs(uint8_t *to, const uint8_t *end,
-                                                  const uint8_t *indices, size_t count) {
-    size_t i, from;
-    for (i = 0; i < count;) {
-        uint8_t place = indices[i];
-        uint64_t eight, all = place * 0x0101010101010101u;
-        for (from = i++; i + 8 <= count; i += 8) {
-            memcpy(&eight, indices + i, 8);
-            if (eight != all) break;
-        }
-        while (i < count && indices[i] == place) i++;
-        /* 4096 pixels are a run of 17 bytes at most. */
-        if ((size_t)(end - to) < 2 + (i - from) / 255) return NULL;
-        if (i - from == 1) {
-            *to++ = place;
-        } else {
-            *to++ = place | 128;
-            to = rlw_rfb_store_run(to, i - from);
-        }
-    }
-    return to;
-}
-
-/* The same without a palette. */
-static inline uint8_t *rlw_rfb_store_runs(const rlw_rfb_pixels *p, uint8_t *to, const uint8_t *end,
-                                          const uint8_t *rgb, size_t stride, size_t width,
-                                          size_t height) {
-    uint32_t last = rlw_rfb_colour(rgb);
-    size_t length = 0, x, y;
-    for (y = 0; y < height; y++, rgb += stride)
-        for (x = 0; x < width; x++) {
-            uint32_t colour = rlw_rfb_colour(rgb + 3 * x);
-            if (colour == last) {
-                length++;
-                continue;
-            }
-            if ((size_t)(end - to) < p->compact + 1 + length / 255) return NULL;
-            to = rlw_rfb_store_run(rlw_rfb_store_compact(p, to, last), length);
-            last = colour;
-            length = 1;
-        }
-    if ((size_t)(end - to) < p->compact + 1 + length / 255) return NULL;
-    return rlw_rfb_store_run(rlw_rfb_store_compact(p, to, last), length);
-}
-
-/* One tile of ZRLE (RFC 6143, 7.7.6) of at most 64x64; there is room for it as raw. */
-static inline uint8_t *rlw_rfb_store_zrle(rlw_rfb_encoder *e, uint8_t *to, const uint8_t *rgb,
-                                          size_t stride, size_t width, size_t height) {
-    const rlw_rfb_pixels *p = &e->pixels;
-    rlw_rfb_palette *palette = &e->palette;
-    size_t raw = width * height * p->compact, x, y;
-    uint8_t *begin = to++, *found;
-    unsigned i;
-    if (rlw_rfb_index(palette, rgb, stride, width, height, 127, e->indices)) {
-        unsigned count = palette->count, bits = count <= 2 ? 1 : count <= 4 ? 2 : 4;
-        size_t entries = (size_t)count * p->compact;
-        size_t packed = entries + (count <= 16 ? (width * bits + 7) / 8 * height : raw);
-        size_t most = packed < raw ? packed : raw;
-        if (count == 1) {
-            *begin = 1;
-            return rlw_rfb_store_compact(p, to, palette->colours[0]);
-        }
-        if (entries < most) {
-            for (i = 0; i < count; i++) to = rlw_rfb_store_compact(p, to, palette->colours[i]);
-            found = rlw_rfb_store_indexed_runs(to, begin + 1 + most, e->indices, width * height);
-            if (found) {
-                *begin = (uint8_t)(128 + count);
-                return found;
-            }
-            if (count <= 16 && packed < raw) {
-                *begin = (uint8_t)count;
-                for (y = 0; y < height; y++)
-                    to = rlw_rfb_pack(to, e->indices + y * width, width, bits);
-                return to;
-            }
-            to = begin + 1;
-        }
-    } else if ((found = rlw_rfb_store_runs(p, to, to + raw / 2, rgb, stride, width, height))) {
-        *begin = 128;
-        return found;
-    }
-    *begin = 0;
-    for (y = 0; y < height; y++, rgb += stride)
-        for (x = 0; x < width; x++)
-            to = rlw_rfb_store_compact(p, to, rlw_rfb_colour(rgb + 3 * x));
-    return to;
-}
-
-/* ZRLE; the arguments are those of Raw. All pixels are deflated as one piece. */
-static inline rlw_status rlw_rfb_put_zrle(rlw_rfb_encoder *e, rlw_writer *w, const uint8_t *rgb,
-                                          size_t stride, size_t width, size_t height) {
-    rlw_writer *plain = &e->plain;
-    size_t x, y, before, length;
-    plain->at = plain->start;
-    for (y = 0; y < height; y += 64)
-        for (x = 0; x < width; x += 64) {
-            size_t wide = width - x < 64 ? width - x : 64, high = height - y < 64 ? height - y : 64;
-            if (rlw_reserve(plain, 1 + wide * high * e->pixels.compact) != RLW_OK)
-                return RLW_NO_MEMORY;
-            plain->at =
-                rlw_rfb_store_zrle(e, plain->at, rgb + y * stride + 3 * x, stride, wide, high);
-        }
-    if (rlw_reserve(w, 6) != RLW_OK) return RLW_NO_MEMORY;
-    before = rlw_written(w);
-    w->at += 4;
-    if (e->zlib_head) {
-        rlw_store_u16be(w->at, 0x7801); /* RFC 1950: deflate, a window of 32 KiB, the fastest */
-        w->at += 2;
-        e->zlib_head = 0;
-    }
-    if (rlw_rfb_put_deflated(e, w, plain->start, rlw_written(plain)) != RLW_OK)
-        return RLW_NO_MEMORY;
-    length = rlw_written(w) - before - 4;
-    if (length > UINT32_MAX) return RLW_NO_MEMORY;
-    rlw_store_u32be(w->start + before, (uint32_t)length);
     return RLW_OK;
 }
 
@@ -698,7 +455,7 @@ static inline rlw_status rlw_rfb_put_tight(rlw_rfb_encoder *e, rlw_writer *w, co
             w->at = rlw_rfb_store_tight(p, w->at, palette->colours[i]);
         if (palette->count > 2) return rlw_rfb_put_tight_data(e, w, e->indices, area);
         for (y = 0; y < height; y++)
-            plain->at = rlw_rfb_pack(plain->at, e->indices + y * width, width, 1);
+            plain->at = rlw_rfb_pack(plain->at, e->indices + y * width, width);
     } else if (e->jpeg && p->rgb && area >= 256) {
         size_t at;
         *w->at++ = JPEG;
@@ -743,12 +500,8 @@ static inline rlw_status rlw_rfb_put_rect(rlw_rfb_encoder *e, rlw_writer *w, con
             ++*count;
             if (rlw_rfb_put_head(w, r->x + x, r->y + y, w1, h1, encoding) != RLW_OK)
                 return RLW_NO_MEMORY;
-            switch (encoding) {
-            case 5: status = rlw_rfb_put_hextile(e, w, rgb, stride, w1, h1); break;
-            case 7: status = rlw_rfb_put_tight(e, w, rgb, stride, w1, h1); break;
-            case 16: status = rlw_rfb_put_zrle(e, w, rgb, stride, w1, h1); break;
-            default: status = rlw_rfb_put_raw(e, w, rgb, stride, w1, h1); break;
-            }
+            status = encoding == 7 ? rlw_rfb_put_tight(e, w, rgb, stride, w1, h1)
+                                   : rlw_rfb_put_raw(e, w, rgb, stride, w1, h1);
         }
     return status;
 }

@@ -18,7 +18,6 @@
 #include "protobuf.h"
 #include "rfb.h"
 #include "rfb_encode.h"
-#include "rfb_move.h"
 #include "rfb_pixels.h"
 #include "rllink.h"
 #include "rlx.h"

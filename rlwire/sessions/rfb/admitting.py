@@ -1,7 +1,4 @@
-"""Whom a server of RFB lets in: versions, security types and passwords.
-
-`Admitting` is the part of `rlwire.sessions.rfb.server.ServerSession` that is over when a viewer has
-said its last word of the handshake. The viewer's side is `rlwire.sessions.rfb.opening`.
+"""Which viewers a server of RFB lets in: version 3.8, security types and passwords.
 
 Source: RFC 6143, section 7.1 to 7.3.
 """
@@ -28,11 +25,9 @@ from rlwire.codecs.rfb.handshake import (
 from rlwire.errors import RemoteProtocolError
 from rlwire.sessions.guesses import Guess
 
-__all__ = ["Admitting", "check_passwords"]
-
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-_VERSION: Final = (3, 8)
+_VERSION: Final[Version] = (3, 8)
 
 
 class _Stage(IntEnum):
@@ -48,14 +43,8 @@ class _Stage(IntEnum):
 class Admitting:
     """A server's handshake with one viewer.
 
-    Args:
-        counts: ``refused`` counts those who had no right password.
-        password: what a viewer must know; None lets all in.
-        view_password: what a viewer must know that only looks on.
-        guess: when a password is compared.
-
     Attributes:
-        view_only: whether it gave the password of those who only look on.
+        view_only: whether it gave the password that only lets it look on.
         outgoing: what is to be said now; whoever says it empties it.
     """
 
@@ -71,16 +60,12 @@ class Admitting:
         self._guess = guess
         self.view_only = False
         self._stage = _Stage.VERSION
-        self._version: Version = _VERSION
+        self._kind = Security.NONE if password is None else Security.VNC
         self._challenge = b""
         self.outgoing: list[Buffer] = [encode_version(_VERSION)]
 
     def frame_size(self, have: int) -> int:
-        """Return the size of what comes next; 0 while the password that it has is to wait.
-
-        Args:
-            have: bytes that have come.
-        """
+        """Return the size of what comes next; 0 while the password that has come is to wait."""
         if self._stage == _Stage.VERSION:
             return VERSION_SIZE
         if self._stage != _Stage.RESPONSE:
@@ -90,12 +75,7 @@ class Admitting:
         return CHALLENGE_SIZE
 
     def take(self, message: Buffer) -> bool:
-        """Take one message; return whether it was the last, and the viewer is in.
-
-        Raises:
-            DecodeError: it is no message.
-            RemoteProtocolError: it is not RFB that is spoken, or the password is wrong.
-        """
+        """Take one message; return whether it was the last, and the viewer is in."""
         if self._stage == _Stage.VERSION:
             self._on_version(decode_version(message))
         elif self._stage == _Stage.SECURITY:
@@ -109,36 +89,28 @@ class Admitting:
 
     def refuse(self, reason: str) -> list[Buffer]:
         """Return what tells the viewer why it does not get in."""
-        if self._stage == _Stage.VERSION:  # it is not known, but there is hardly another
+        if self._stage == _Stage.VERSION:
             said, self.outgoing = self.outgoing, []
-            return [*said, encode_security(reason, _VERSION)]
+            return [*said, encode_security(reason)]
         if self._stage in (_Stage.SECURITY, _Stage.RESPONSE):
-            return [encode_result(self._version, reason)]
+            return [encode_result(reason)]
         return []
 
     def _on_version(self, version: Version) -> None:
-        if version < (3, 3):
-            raise RemoteProtocolError(f"RFB {version[0]}.{version[1]} is older than 3.3")
-        # RFC 6143, 7.1.1: whatever else is said is 3.3.
-        self._version = min(version, _VERSION) if version >= (3, 7) else (3, 3)
-        kind = Security.NONE if self._password is None else Security.VNC
-        self.outgoing.append(encode_security([kind], self._version))
-        if self._version >= (3, 7):
-            self._stage = _Stage.SECURITY
-        else:
-            self._on_security(kind)
+        if version < _VERSION:
+            raise RemoteProtocolError(f"RFB {version[0]}.{version[1]} is older than 3.8")
+        self.outgoing.append(encode_security([self._kind]))
+        self._stage = _Stage.SECURITY
 
     def _on_security(self, chosen: int) -> None:
-        if chosen != (Security.NONE if self._password is None else Security.VNC):
+        if chosen != self._kind:
             self._fail(f"security type {chosen} was not offered")
         if chosen == Security.VNC:
             self._challenge = os.urandom(CHALLENGE_SIZE)
             self.outgoing.append(self._challenge)
             self._stage = _Stage.RESPONSE
-            return
-        if self._version >= (3, 8):
-            self.outgoing.append(encode_result(self._version))
-        self._stage = _Stage.INIT
+        else:
+            self._let_in()
 
     def _on_response(self, response: bytes) -> None:
         right = self._knows(response, self._password)
@@ -149,7 +121,10 @@ class Admitting:
             self._fail("the password is wrong")
         if self._guess is not None:
             self._guess.right()
-        self.outgoing.append(encode_result(self._version))
+        self._let_in()
+
+    def _let_in(self) -> None:
+        self.outgoing.append(encode_result())
         self._stage = _Stage.INIT
 
     def _knows(self, response: bytes, password: str | None) -> bool:
@@ -158,18 +133,12 @@ class Admitting:
         )
 
     def _fail(self, reason: str) -> None:
-        self.outgoing.append(encode_result(self._version, reason))
+        self.outgoing.append(encode_result(reason))
         raise RemoteProtocolError(reason)
 
 
 def check_passwords(password: str | None, view_password: str | None) -> None:
-    """See that passwords can be asked for.
-
-    Raises:
-        ValueError: there is one for looking on only, or both are the same.
-        EncodeError: one has characters that are not of Latin-1.
-        MissingExtra: the package cryptography is not installed.
-    """
+    """Check that passwords can be asked for."""
     for one in (password, view_password):
         if one is not None:
             respond(bytes(CHALLENGE_SIZE), one)

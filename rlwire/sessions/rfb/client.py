@@ -28,7 +28,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
 from rlwire.codecs.rfb import messages
-from rlwire.codecs.rfb.clipboard import ClientClipboard, ServerClipboard, plain_text
 from rlwire.codecs.rfb.decoder import Rectangle, RectangleDecoder
 from rlwire.codecs.rfb.encodings import Encoding, compress_level, quality_level
 from rlwire.codecs.rfb.framebuffer import Framebuffer
@@ -39,14 +38,12 @@ from rlwire.codecs.rfb.messages import (
     FENCE_SYNC_NEXT,
     UNTIL_LAST,
     Bell,
-    ClientCutText,
     ClientMessage,
     EnableContinuousUpdates,
     EndOfContinuousUpdates,
     Fence,
     FramebufferUpdateRequest,
     ScreenLayout,
-    ServerCutText,
     SetDesktopSize,
     SetEncodings,
     SetPixelFormat,
@@ -63,7 +60,6 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.rfb.clipboard import SharedClipboard
 from rlwire.sessions.rfb.events import CursorShape, Opened, Painted, Resized, ResizeRefused
 from rlwire.sessions.rfb.opening import Opening
 
@@ -110,9 +106,8 @@ class ClientSession:
         password: for VNC authentication; None for none.
         shared: whether other viewers may stay.
         encodings: what is asked for, the best first. What the session needs for itself is added:
-            DesktopSize, ExtendedDesktopSize, LastRect, Fence, ContinuousUpdates, the extended
-            clipboard. With Cursor the pointer is no longer in the pixels, but tells itself by
-            `CursorShape`.
+            DesktopSize, ExtendedDesktopSize, LastRect, Fence, ContinuousUpdates. With Cursor the
+            pointer is no longer in the pixels, but tells itself by `CursorShape`.
         quality: 0 to 9 allows JPEG in Tight; None for exact pixels.
         compression: 0 to 9, how hard the server is to try; None for its own choice.
         pixel_format: in which pixels are to come.
@@ -120,7 +115,6 @@ class ClientSession:
         framebuffer: called with width and height, makes it; by default a new one.
         continuous: whether ContinuousUpdates are used where the server has them.
         painting: is entered while pixels change, for whoever reads them in another thread.
-        newest: the highest version of the protocol to speak.
         update_timeout: seconds in which an update that has begun has to be whole; None for no
             limit.
         limits: `pixels` bounds the framebuffer, `received` an update, `string` a cut text. What an
@@ -153,14 +147,13 @@ class ClientSession:
         framebuffer: Callable[[int, int], Framebuffer] | None = None,
         continuous: bool = True,
         painting: AbstractContextManager[Any] | None = None,
-        newest: tuple[int, int] = (3, 8),
         update_timeout: float | None = 60.0,
         limits: Limits | None = None,
     ) -> None:
         if channels not in (3, 4):
             raise ValueError(f"a framebuffer has 3 or 4 channels, not {channels!r}")
         self._limits = limits or DEFAULT
-        self._opening = Opening(password, shared, newest, self._limits)
+        self._opening = Opening(password, shared, self._limits)
         self._encodings = _all_encodings(encodings, quality, compression, continuous)
         self._pixel_format = pixel_format
         self._make = framebuffer or (lambda w, h: Framebuffer(w, h, channels=channels))
@@ -170,7 +163,6 @@ class ClientSession:
         self._due: float | None = None  # when the update has to be whole
         self._open = False
         self._outgoing: list[Any] = []
-        self._clipboard = SharedClipboard(ClientClipboard, ClientCutText, self._limits.string)
         self._decoder: Any = None
         self._left = 0  # rectangles of the update that are still to come,
         self._run = (0, 0, False)  # bytes, rectangles and whether the last ends it, of `frame_size`
@@ -395,14 +387,10 @@ class ClientSession:
     def _take_message(self, message: Any) -> list[Any]:
         if isinstance(message, Fence):
             return self._take_fence(message)
-        if isinstance(message, ServerCutText | Bell):
+        if isinstance(message, Bell):
             return [message]
-        if isinstance(message, ServerClipboard):
-            text = self._clipboard.take(message)
-            return [] if text is None else [ServerCutText(text)]
         if isinstance(message, EndOfContinuousUpdates):
             self._take_end_of_continuous()
-        # Colours of a map mean nothing where pixels are true colour, which we asked for.
         return []
 
     def _take_fence(self, fence: Fence) -> list[Any]:
@@ -447,10 +435,9 @@ class ClientSession:
 
     def outgoing(self) -> Sequence[Buffer]:
         """Return what the session has to say by itself now."""
-        said = self._outgoing + self._clipboard.outgoing()
+        said, self._outgoing = self._outgoing, []
         if not said:
             return []
-        self._outgoing = []
         return [b"".join([one if isinstance(one, bytes) else encode(one) for one in said])]
 
     def send(self, event: ClientMessage | Sequence[ClientMessage]) -> Sequence[Buffer]:
@@ -462,43 +449,21 @@ class ClientSession:
             EncodeError: a field does not fit into its place.
         """
         several = event if isinstance(event, Sequence) else (event,)
-        said = []
-        for one in several:
-            self.check_allowed(one)
-            if isinstance(one, ClientCutText):
-                self._clipboard.tell(one.text)
-                said += self._clipboard.outgoing()
-            else:
-                said.append(encode(one))
-        return [b"".join(said)]
+        return [b"".join([self.encode(one) for one in several])]
 
-    def check_allowed(self, message: ClientMessage) -> None:
-        """See whether a message may be sent now.
-
-        Raises:
-            LocalProtocolError: it may not.
-        """
+    def encode(self, message: ClientMessage) -> bytes:
+        """Return the bytes of a message that may be sent now; errors as of `send`."""
         if not self._open:
             raise LocalProtocolError("the handshake is not over")
-        if isinstance(
-            message, SetPixelFormat | SetEncodings | EnableContinuousUpdates | ClientClipboard
-        ):
+        if isinstance(message, SetPixelFormat | SetEncodings | EnableContinuousUpdates):
             raise LocalProtocolError(
-                f"{type(message).__name__} is the session's own: an option of the client, "
-                "or what follows from its cut texts"
+                f"{type(message).__name__} is the session's own: an option of the client"
             )
         if isinstance(message, Fence) and not self.fences:
             raise LocalProtocolError("the server has not said that it knows Fence")
         if isinstance(message, SetDesktopSize) and not self.resizable:
             raise LocalProtocolError("the server has not said that it knows SetDesktopSize")
-
-    def check(self, message: ClientMessage) -> None:
-        """See whether a message may be sent now, and can be; errors as of `send`."""
-        self.check_allowed(message)
-        if isinstance(message, ClientCutText) and self._clipboard.extended:
-            plain_text(message.text)
-        else:
-            encode(message)
+        return encode(message)
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
         """Return nothing: a viewer has no words for it, and closes."""
@@ -575,7 +540,6 @@ def _all_encodings(
         int(Encoding.EXTENDED_DESKTOP_SIZE),
         int(Encoding.LAST_RECT),
         int(Encoding.FENCE),
-        int(Encoding.EXTENDED_CLIPBOARD),
     ]
     if continuous:
         numbers.append(int(Encoding.CONTINUOUS_UPDATES))

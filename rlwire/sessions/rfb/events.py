@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rlwire.codecs.rfb.decoder import Rectangle, RectangleDecoder
 from rlwire.codecs.rfb.encodings import Encoding
 from rlwire.codecs.rfb.framebuffer import Framebuffer
-from rlwire.codecs.rfb.messages import Bell, Fence, ScreenLayout, ServerCutText
+from rlwire.codecs.rfb.messages import Bell, Fence, ScreenLayout
 from rlwire.codecs.rfb.pixels import PixelFormat
 
 __all__ = [
@@ -111,7 +111,5 @@ class CursorShape:
         return cls(x, y, framebuffer.pixels)
 
 
-Event: TypeAlias = (
-    Opened | Painted | Resized | ResizeRefused | CursorShape | ServerCutText | Bell | Fence
-)
+Event: TypeAlias = Opened | Painted | Resized | ResizeRefused | CursorShape | Bell | Fence
 """What a `ClientSession` returns. A Fence is the answer to one that was sent."""

@@ -8,7 +8,7 @@ Source: RFC 6143, section 7.1 to 7.3 and appendix A.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from rlwire.codecs.rfb import handshake
 from rlwire.codecs.rfb.auth import check_password, respond
@@ -16,12 +16,9 @@ from rlwire.codecs.rfb.handshake import Security, ServerInit, Version, security_
 from rlwire.errors import DecodeError, PeerError, RemoteProtocolError
 from rlwire.limits import Limits
 
-__all__ = ["VERSIONS", "Opening", "Stage"]
-
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-VERSIONS: tuple[Version, ...] = ((3, 3), (3, 7), (3, 8))
-"""Those that are spoken; a server of any other gets the next lower one."""
+_VERSIONS: Final[tuple[Version, ...]] = ((3, 3), (3, 7), (3, 8))
 
 _BEGINNING = b"RFB "
 
@@ -41,12 +38,6 @@ class Stage(Enum):
 class Opening:
     """A viewer's handshake.
 
-    Args:
-        password: for VNC authentication; None for none.
-        shared: whether other viewers may stay.
-        newest: the highest version to speak.
-        limits: `header` bounds names and reasons.
-
     Attributes:
         stage: what is waited for.
         version: what is spoken, (0, 0) before it is known.
@@ -54,14 +45,11 @@ class Opening:
         outgoing: what is to be said now; whoever says it empties it.
     """
 
-    def __init__(self, password: str | None, shared: bool, newest: Version, limits: Limits) -> None:
-        if newest not in VERSIONS:
-            raise ValueError(f"version {newest} is none of {VERSIONS}")
+    def __init__(self, password: str | None, shared: bool, limits: Limits) -> None:
         if password is not None:
             check_password(password)
         self._password = password
         self._shared = shared
-        self._newest = newest
         self._limits = limits
         self.stage = Stage.VERSION
         self.version: Version = (0, 0)
@@ -69,12 +57,7 @@ class Opening:
         self.outgoing: list[bytes] = []
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return the size of what comes next, 0 if more bytes must tell.
-
-        Raises:
-            DecodeError: this is no RFB.
-            LimitExceeded: a text is too long.
-        """
+        """Return the size of what comes next, 0 if more bytes must tell."""
         stage = self.stage
         if stage is Stage.VERSION:
             # Told from the first bytes on: others' greetings may be shorter than ours.
@@ -92,14 +75,7 @@ class Opening:
         return handshake.server_init_size(buffer, start, end, self._limits)
 
     def receive(self, message: Buffer) -> ServerInit | None:
-        """Take the next message; returns the last one.
-
-        Raises:
-            DecodeError: it makes no sense.
-            RemoteProtocolError: there is no version or security type in common.
-            PeerError: the server does not let us in, in its own words.
-            MissingExtra: a password takes a package that is not installed.
-        """
+        """Take the next message; returns the last one."""
         stage = self.stage
         if stage is Stage.VERSION:
             self._agree_on_version(handshake.decode_version(message))
@@ -125,8 +101,7 @@ class Opening:
             raise RemoteProtocolError(
                 f"it speaks RFB {theirs[0]}.{theirs[1]}; rlwire begins at 3.3"
             )
-        usable = min(theirs, self._newest)
-        self.version = max(version for version in VERSIONS if version <= usable)
+        self.version = max(version for version in _VERSIONS if version <= theirs)
         self.outgoing.append(handshake.encode_version(self.version))
         self.stage = Stage.SECURITY
 

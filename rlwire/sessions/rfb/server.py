@@ -24,7 +24,6 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from rlwire.codecs.rfb.clipboard import NOTIFY, PROVIDE, ClientClipboard, ServerClipboard
 from rlwire.codecs.rfb.encoder import ENCODINGS
 from rlwire.codecs.rfb.encodings import Encoding
 from rlwire.codecs.rfb.handshake import (
@@ -36,8 +35,6 @@ from rlwire.codecs.rfb.messages import (
     FENCE_BLOCK_BEFORE,
     FENCE_REQUEST,
     FENCE_SYNC_NEXT,
-    Bell,
-    ClientCutText,
     EnableContinuousUpdates,
     EndOfContinuousUpdates,
     Fence,
@@ -46,7 +43,6 @@ from rlwire.codecs.rfb.messages import (
     KeyEvent,
     PointerEvent,
     ScreenLayout,
-    ServerCutText,
     SetDesktopSize,
     SetEncodings,
     SetPixelFormat,
@@ -59,13 +55,12 @@ from rlwire.codecs.rfb.pixels import RGB888
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer
 from rlwire.sessions.guesses import Guess
 from rlwire.sessions.rfb.admitting import Admitting
-from rlwire.sessions.rfb.clipboard import SharedClipboard
 from rlwire.sessions.rfb.screen import Area, Frame, Screen, Settings, Shown
 
 __all__ = ["QUEUED", "Input", "ServerSession"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-Input: TypeAlias = KeyEvent | PointerEvent | ClientCutText
+Input: TypeAlias = KeyEvent | PointerEvent
 Clock: TypeAlias = Callable[[], float]
 
 QUEUED: Final = 0.05
@@ -144,8 +139,6 @@ class ServerSession:
         self.closed = False
         self.updates = 0
         self._said: list[Buffer] = []
-        self._bell = False
-        self._clipboard = SharedClipboard(ServerClipboard, ServerCutText, screen.limits.string)
         # What the viewer asked for.
         self._settings = Settings(RGB888, Encoding.RAW, None, 1)
         self._known: frozenset[int] = frozenset()
@@ -156,7 +149,6 @@ class ServerSession:
         # What it has.
         self._size = (0, 0)
         self._last: Shown | None = None
-        self._zlib = False  # whether its stream of ZRLE has begun
         self._pointer = False
         self._layout: tuple[int, int] | None = None  # reason and status of a layout to be told
         # What is on its way.
@@ -208,15 +200,11 @@ class ServerSession:
         if not self.opened:
             said, self.admitting.outgoing = self.admitting.outgoing, []
         elif not self.closed:
-            if self._bell:
-                self._bell = False
-                said.append(encode(Bell()))
-            said += self._clipboard.outgoing()
             self._update(said)
         return said
 
     def send(self, event: Any) -> list[Buffer]:
-        """Raise LocalProtocolError: there are the screen, `bell` and `cut_text` instead."""
+        """Raise LocalProtocolError: a viewer is told what the screen shows, and nothing else."""
         raise LocalProtocolError(f"a viewer is not sent a {type(event).__name__}")
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
@@ -239,24 +227,6 @@ class ServerSession:
     def next_deadline(self) -> None:
         """Return None: nothing is due."""
 
-    # -- the server's ----------------------------------------------------------------------------
-
-    def bell(self) -> None:
-        """Ring, when there is something to be said next."""
-        self._bell = True
-
-    def cut_text(self, text: str) -> None:
-        """Tell the server's clipboard then; of several the newest.
-
-        A viewer without the extended clipboard has ? for what is not of Latin-1.
-
-        Raises:
-            EncodeError: it has half a surrogate pair, and the viewer that extension.
-        """
-        if not self._clipboard.extended:
-            text = text.encode("latin-1", "replace").decode("latin-1")
-        self._clipboard.tell(text)
-
     # -- what the viewer says --------------------------------------------------------------------
 
     def _take(self, message: Buffer) -> list[Input | None]:
@@ -272,14 +242,13 @@ class ServerSession:
                 return []  # it is set so
             self._wishes[kind] = message
         told = decode_client_message(message, self._screen.limits)
-        if isinstance(told, (KeyEvent, PointerEvent, ClientCutText)):
+        if isinstance(told, (KeyEvent, PointerEvent)):
             if self.view_only:
                 self._screen.counts["ignored"] += 1
                 return []
             return [told]
-        if isinstance(told, ClientClipboard):
-            return self._on_clipboard(told)
-        _TAKES[type(told)](self, told)
+        if told is not None:
+            _TAKES[type(told)](self, told)
         return []
 
     def _open(self) -> None:
@@ -309,8 +278,6 @@ class ServerSession:
             if len(self._fences) >= _FENCES:
                 raise RemoteProtocolError(f"{_FENCES} fences wait for their answers, the most")
             self._put_fence(self._said)  # by this the viewer knows that it may send some
-        if Encoding.EXTENDED_CLIPBOARD in self._known:
-            self._clipboard.introduce()
         continuous = fences and Encoding.CONTINUOUS_UPDATES in self._known
         if continuous and Encoding.CONTINUOUS_UPDATES not in before:
             self._said.append(encode(EndOfContinuousUpdates()))
@@ -350,15 +317,6 @@ class ServerSession:
             if answered == number:
                 took = self._clock() - since
                 self._way = took if self._way is None else min(self._way, took)
-
-    def _on_clipboard(self, message: ClientClipboard) -> list[Input | None]:
-        if Encoding.EXTENDED_CLIPBOARD not in self._known:
-            raise RemoteProtocolError("the extended clipboard was not agreed on")
-        if self.view_only and message.flags & (NOTIFY | PROVIDE):
-            self._screen.counts["ignored"] += 1
-            return []
-        text = self._clipboard.take(message)
-        return [] if text is None else [ClientCutText(text)]
 
     def _on_desktop_size(self, message: SetDesktopSize) -> None:
         if Encoding.EXTENDED_DESKTOP_SIZE in self._known:
@@ -403,7 +361,6 @@ class ServerSession:
     def _changes(self, area: Area, now: Shown) -> tuple[int, bytes]:
         """Return the rectangles of an area, and take note that the viewer has them."""
         screen, settings, anew = self._screen, self._settings, self._anew
-        first = settings.encoding == Encoding.ZRLE and not self._zlib
         since = self._last
         whole = (0, 0, *self._size)
         if anew == whole:
@@ -411,20 +368,14 @@ class ServerSession:
         if since is not None and since.number == now.number and anew is None:
             return 0, b""
         if now.number >= 0 and anew is None and area == whole:
-            # A first rectangle of ZRLE begins its stream, so there has to be one.
-            copies = Encoding.COPY_RECT in self._known and not first
-            found = screen.update(since, now, settings, first, copies)
             self._last = now
-        else:
-            areas = _cut(screen.areas(since, now) if since is not None else [whole], area)
-            if anew is not None:
-                areas.append(anew)
-            found = screen.encode(now, areas, settings, first)
-            if areas:
-                self._last = self._patched(since, now, areas)
-        if found[0] and first:
-            self._zlib = True
-        return found
+            return screen.update(since, now, settings)
+        areas = _cut(screen.areas(since, now) if since is not None else [whole], area)
+        if anew is not None:
+            areas.append(anew)
+        if areas:
+            self._last = self._patched(since, now, areas)
+        return screen.encode(now, areas, settings)
 
     def _patched(self, since: Shown | None, now: Shown, areas: list[Area]) -> Shown:
         """Return what the viewer has after parts of it were told; a frame of its own.

@@ -24,8 +24,8 @@ class Peer:
 
     def greet(self, width: int = 8, height: int = 4) -> None:
         """Go through version 3.8's handshake without a password, and take what is asked for."""
-        say = handshake.encode_version((3, 8)) + handshake.encode_security([1], (3, 8))
-        self.sock.sendall(say + handshake.encode_result((3, 8)))
+        say = handshake.encode_version((3, 8)) + handshake.encode_security([1])
+        self.sock.sendall(say + handshake.encode_result())
         self.take(handshake.VERSION_SIZE + 2)
         init = ServerInit(width, height, RGB888, "scripted")
         self.sock.sendall(handshake.encode_server_init(init))

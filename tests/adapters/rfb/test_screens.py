@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import queue
 import struct
 import threading
 import zlib
@@ -13,7 +12,6 @@ import pytest
 from rlwire.adapters.rfb import Display, RfbServer, Screen, Screens
 from rlwire.codecs.rfb.encodings import Encoding
 from rlwire.codecs.rfb.messages import (
-    ClientCutText,
     Fence,
     KeyEvent,
     PointerEvent,
@@ -219,22 +217,6 @@ def test_input_arrives_in_order() -> None:
     assert heard == said
 
 
-def test_clipboards_of_both_sides() -> None:
-    texts: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    display = Display(64, 48, on_input=lambda viewer, event: texts.put(event))
-    with RfbServer(display, "127.0.0.1:0") as server, Screens() as screens:
-        screen = screens.add(str(server.address))
-        assert screen.wait(SOON)  # it has said by then what it understands
-        with pytest.raises(EncodeError, match="UTF-8"):
-            screen.send(ClientCutText("\ud800"))
-        screen.send(ClientCutText("日本"))
-        assert texts.get(timeout=SOON) == ClientCutText("日本")
-        display.cut_text("à vous, 日本")
-        display.show(frame(1))  # comes after it
-        assert screen.wait(SOON, updates=2)
-        assert screen.text == "à vous, 日本"
-
-
 def test_only_whole_updates_are_read(scripted: Start) -> None:
     go_on = threading.Event()
 
@@ -328,9 +310,9 @@ def test_a_server_that_never_reads_is_given_up(scripted: Start) -> None:
     with Screens() as screens:
         screen = screens.add(scripted(script))
         assert screen.wait(SOON)
-        text = ClientCutText("x" * (1 << 20))
+        moves = [PointerEvent(1, 2)] * 100_000
         while screen.error is None:
-            screen.send(text)
+            screen.send(moves)
         assert isinstance(screen.error, LimitExceeded)
         stop.set()
 

@@ -8,7 +8,7 @@ import pytest
 
 from rlwire.adapters.universe.controls import Controls, keys_of
 from rlwire.codecs.rfb.keysyms import keysym
-from rlwire.codecs.rfb.messages import ClientCutText, KeyEvent, PointerEvent
+from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 
 
 def key(controls: Controls, name: str, down: bool, viewer: str = "anna") -> None:
@@ -70,7 +70,6 @@ def test_the_mouse():
     controls.take("anna", PointerEvent(3, 4, 4))
     key(controls, "Control_L", True)
     assert controls.action() == 2
-    controls.take("anna", ClientCutText("Button1"))
     controls.take("anna", PointerEvent(3, 4, 0))
     assert controls.action() is None
 

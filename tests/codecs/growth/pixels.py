@@ -62,8 +62,8 @@ def viewer(width: int, height: int) -> ClientSession:
     session = ClientSession(limits=LIMITS)
     greeting = [
         handshake.encode_version((3, 8)),
-        handshake.encode_security([1], (3, 8)),
-        handshake.encode_result((3, 8)),
+        handshake.encode_security([1]),
+        handshake.encode_result(),
         handshake.encode_server_init(ServerInit(width, height, RGBX, "")),
     ]
     for part in greeting:
