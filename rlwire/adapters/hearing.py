@@ -14,8 +14,6 @@ from rlwire.transports.connecting import hang_up
 from rlwire.transports.interface import NOTHING
 from rlwire.transports.waits import Counting, Waits, driven
 
-__all__ = ["Ear", "Hearing"]
-
 
 class Hearing(Counting):
     """The base of a client's base: one connection at a time, over which things come unasked."""
@@ -71,12 +69,7 @@ class Hearing(Counting):
             raise ConnectionClosed(f"{self} is not connected: call connect(), or use `with`")
 
     def _until(self, there: Callable[[], Any], timeout: float | None, what: str) -> Waits[None]:
-        """Wait until something is there.
-
-        Raises:
-            DeadlineExceeded: it did not come in time.
-            Exception: what ended the connection.
-        """
+        """Wait until something is there."""
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             heard = self._heard

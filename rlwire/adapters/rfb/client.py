@@ -41,8 +41,6 @@ from rlwire.transports.sockets import Backoff, Timeouts, ready
 from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 
-__all__ = ["AsyncRfbClient", "ClientBase", "RfbClient"]
-
 _Self = TypeVar("_Self", bound="ClientBase")
 
 _LOOKS = 1024  # reads, at most, for who does not wait: a flood is not to hold it
@@ -67,10 +65,6 @@ class ClientBase(Hearing):
         compression: 0 to 9, how hard the server is to try; None for its own choice.
         pixel_format: in which pixels are to come.
         continuous: whether updates are to come without requests, where the server knows how to.
-
-    Raises:
-        ValueError: the address or an option makes no sense.
-        EncodeError: the password cannot be sent.
     """
 
     _connect: Callable[..., Any]
@@ -136,10 +130,8 @@ class ClientBase(Hearing):
         Raises:
             PeerError: the server does not let us in, in its own words.
             RemoteProtocolError: it speaks another version, or has other security types.
-            MissingExtra: a password takes the package cryptography.
             DeadlineExceeded: it says nothing.
             OSError: it cannot be reached.
-            DecodeError, LimitExceeded: it does not speak RFB, or has too many pixels.
         """
         if self._connection is not None:
             raise LocalProtocolError(f"{self} is connected already")
@@ -179,11 +171,7 @@ class ClientBase(Hearing):
 
     @property
     def framebuffer(self) -> Framebuffer:
-        """The screen as it is: whole updates only. It is painted into as long as others come.
-
-        Raises:
-            ConnectionClosed: there has been no connection.
-        """
+        """The screen as it is: whole updates only. It is painted into as long as others come."""
         framebuffer = self._session.framebuffer
         if framebuffer is None:
             self._check()
@@ -214,15 +202,8 @@ class ClientBase(Hearing):
     def update(self, timeout: float | None = None) -> Waits[list[Rectangle]]:
         """Wait for a whole update that changes something; return what has changed.
 
-        That is all since the last call, of this method or `poll`.
-
-        Args:
-            timeout: seconds.
-
-        Raises:
-            DeadlineExceeded: none came in time; the connection stays.
-            ConnectionClosed: the connection is gone.
-            DecodeError, LimitExceeded: the server said what makes no sense; so it is gone.
+        That is all since the last call, of this method or `poll`. `DeadlineExceeded` after so many
+        seconds leaves the connection as it is.
         """
         session, updates = self._session, self._seen
         yield from self._until(lambda: session.updates != updates, timeout, "update")
@@ -230,11 +211,7 @@ class ClientBase(Hearing):
 
     @driven
     def poll(self) -> Waits[list[Rectangle]]:
-        """Take in what is there, without waiting; return what has changed since the last call.
-
-        Raises:
-            What `update` raises, but DeadlineExceeded.
-        """
+        """Take in what is there, without waiting; return what has changed since the last call."""
         self._check()
         yield self._look()
         changes = self._take_changes()
@@ -247,14 +224,7 @@ class ClientBase(Hearing):
         return self._session.take()
 
     def snapshot(self, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-        """Return a copy of the pixels: (height, width, channels), uint8.
-
-        Args:
-            out: is copied into and returned, if given.
-
-        Raises:
-            ValueError: `out` has another shape.
-        """
+        """Return a copy of the pixels, in `out` if given: (height, width, channels), uint8."""
         return self.framebuffer.snapshot(out)
 
     # -- input -----------------------------------------------------------------------------------
@@ -273,30 +243,15 @@ class ClientBase(Hearing):
 
     @driven
     def key(self, key: int | str, down: bool) -> Waits[None]:
-        """Press a key, or let it go.
-
-        Args:
-            key: X11's name of it, the character that it types, or its keysym.
-            down: whether it goes down.
-
-        Raises:
-            ValueError: there is no such key.
-            What `send` raises.
-        """
+        """Press a key, or let it go: X11's name, the character that it types, or a keysym."""
         yield self.send(KeyEvent(keysym(key), down))
 
     @driven
     def pointer(self, x: int, y: int, buttons: int = 0) -> Waits[None]:
         """Move the pointer, in pixels from the left and the top.
 
-        Args:
-            x: pixels from the left.
-            y: pixels from the top.
-            buttons: those that are down: 1 for the left, 2 for the middle, 4 for the right one, 8
-                and 16 for the wheel.
-
-        Raises:
-            What `send` raises.
+        `buttons` are those that are down: 1 for the left, 2 for the middle, 4 for the right one, 8
+        and 16 for the wheel.
         """
         yield self.send(PointerEvent(x, y, buttons))
 
@@ -307,7 +262,6 @@ class ClientBase(Hearing):
         Raises:
             LocalProtocolError: the server has said nothing of screens yet, or never will.
             PeerError: it keeps its size.
-            What `update` raises.
         """
         self._resized = None
         yield self.send(SetDesktopSize(width, height, (ScreenLayout(0, 0, 0, width, height),)))
@@ -326,7 +280,6 @@ class ClientBase(Hearing):
 
         Raises:
             LocalProtocolError: the server has not said that it knows Fence.
-            What `update` raises.
         """
         self._fences += 1
         payload = self._fences.to_bytes(8, "big")

@@ -25,8 +25,6 @@ from rlwire.errors import ConnectionClosed
 from rlwire.sessions.rfb.events import Painted
 from rlwire.transports.address import AddressLike
 
-__all__ = ["Screen", "Screens"]
-
 logger = logging.getLogger(__name__)
 
 
@@ -76,10 +74,6 @@ class Screens:
             on_change: called with the screen, in the thread, after each whole update and when it
                 has an `error`; it returns at once.
             options: as for `AsyncRfbClient`: `auth`, `encodings`, `quality`, `timeouts` and so on.
-
-        Raises:
-            ValueError: the address or an option makes no sense.
-            ConnectionClosed: the screens are closed.
         """
         screen = Screen(self, address, {**self._options, **options}, on_change)
         with self._lock:
@@ -192,16 +186,12 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """Pixels.
-
-        Raises:
-            ConnectionClosed: the screen has none yet; or its `error`.
-        """
+        """Pixels."""
         return self._framebuffer().width
 
     @property
     def height(self) -> int:
-        """Pixels; errors as for `width`."""
+        """Pixels."""
         return self._framebuffer().height
 
     @property
@@ -214,14 +204,9 @@ class Screen:
         return self._client.statistics()
 
     def wait(self, timeout: float | None = None, updates: int = 1) -> bool:
-        """Wait until so many updates are whole; return whether they are.
+        """Wait until so many updates are whole, counted from the first; return whether they are.
 
-        Args:
-            timeout: seconds; None for ever.
-            updates: counted from the first; by default until the screen is `ready`.
-
-        Raises:
-            BaseException: the screen's `error`.
+        Raises the screen's `error`, if it has one.
         """
         with self._changed:
             self._changed.wait_for(
@@ -234,12 +219,9 @@ class Screen:
     def read(self, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """Return a copy of the pixels, of whole updates only: (height, width, channels), uint8.
 
-        Args:
-            out: is copied into and returned, if given.
-
         Raises:
             ValueError: `out` has another shape, as the screen was resized.
-            ConnectionClosed: the screen has no pixels yet; or its `error`.
+            ConnectionClosed: the screen has no pixels yet.
         """
         with self._lock:
             return self._framebuffer().snapshot(out)
@@ -256,9 +238,6 @@ class Screen:
         """Bring `out` up to date, and return what has changed since the last call.
 
         Into the array of the last call only what has changed is copied, into another one all.
-
-        Raises:
-            What `read` raises.
         """
         with self._lock:
             framebuffer = self._framebuffer()
@@ -275,12 +254,7 @@ class Screen:
             return changes
 
     def send(self, messages: ClientMessage | Sequence[ClientMessage]) -> None:
-        """Send messages, soon and in order, without waiting.
-
-        Raises:
-            EncodeError, LocalProtocolError: one cannot be sent; none is.
-            ConnectionClosed: the screen is not connected yet; or its `error`.
-        """
+        """Send messages, soon and in order, without waiting; where one cannot be sent, none is."""
         several = list(messages) if isinstance(messages, Sequence) else [messages]
         self._framebuffer()
         for message in several:

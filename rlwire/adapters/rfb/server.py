@@ -35,8 +35,6 @@ from rlwire.transports.sockets import Timeouts
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["PORT", "TIMEOUTS", "Display", "OnInput", "RfbServer", "Viewer"]
-
 logger = logging.getLogger(__name__)
 
 PORT: Final = 5900
@@ -47,11 +45,7 @@ TIMEOUTS: Final = Timeouts(idle=None)
 
 
 class Viewer:
-    """Who does something at a display.
-
-    Attributes:
-        peer: its name, for logs.
-    """
+    """Who does something at a display; `peer` is its name, for logs."""
 
     __slots__ = ("_service", "connection", "peer", "session")
 
@@ -97,12 +91,6 @@ class Display:
         on_input: called on the server's event loop with who did something and a `KeyEvent` or a
             `PointerEvent`; it returns at once.
         on_leave: called there with a viewer that is gone, so that what it held down is let go.
-
-    Attributes:
-        on_input: may be replaced at any time.
-
-    Raises:
-        ValueError: a side is less than 1 or more than 65,535 pixels.
     """
 
     def __init__(
@@ -146,11 +134,7 @@ class Display:
     def show(self, frame: npt.NDArray[np.uint8]) -> None:
         """Show a frame, of which a copy is kept; viewers get what changed when they can take it.
 
-        Args:
-            frame: (H, W, 3) uint8; another size than before resizes the display.
-
-        Raises:
-            ValueError: it is no such frame.
+        It is (H, W, 3) uint8; another size than before resizes the display.
         """
         frame = np.asarray(frame)
         if (
@@ -281,10 +265,6 @@ class RfbServer(StreamServer):
         limits: maxima for what is read. ``string`` is for cut texts: by default 1 MiB.
         options: `rlwire.adapters.serving.StreamOptions`; of `timeouts`, `write` is for a viewer
             that takes nothing. By default nobody is too idle.
-
-    Raises:
-        ValueError: an argument makes no sense.
-        MissingExtra: a password needs the package cryptography.
     """
 
     scheme = "universe"

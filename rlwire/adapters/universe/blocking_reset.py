@@ -50,11 +50,7 @@ class BlockingReset:
         return f"<BlockingReset{self.env!r}>"
 
     def reset(self, *arguments: Any, **options: Any) -> list[Any]:
-        """Begin episodes, and return the first observation of each.
-
-        Raises:
-            DeadlineExceeded: an index does not run in time.
-        """
+        """Begin episodes, and return the first observation of each."""
         observation_n = self.env.reset(*arguments, **options)
         self._owed = None
         self._owed = self._until_all(self.env.step([[] for _ in observation_n]))

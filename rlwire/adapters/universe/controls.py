@@ -13,8 +13,6 @@ from typing import Any, Final, TypeAlias
 from rlwire.codecs.rfb.keysyms import keysym, name_of
 from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 
-__all__ = ["BUTTONS", "Controls", "Keys", "Play", "keys_of"]
-
 Keys: TypeAlias = Mapping[Any, Any]
 """Actions by what is held down for them: a key, or several as a tuple or with a plus between,
 such as ``{"Left": 2, "Left+space": 4, ("w", "Button1"): 5}``. Keys are X11's names, characters or
@@ -70,11 +68,7 @@ class Controls:
         return {"+".join(sorted(held)): action for held, action in self._actions.items() if held}
 
     def convert(self, action_of: Callable[[Any], Any]) -> None:
-        """Put in each action's place what the environment takes for it.
-
-        Raises:
-            ValueError: it takes no such action; the text says for which keys.
-        """
+        """Put in each action's place what the environment takes for it."""
         for held, action in self._actions.items():
             try:
                 self._actions[held] = action_of(action)

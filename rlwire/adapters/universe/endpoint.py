@@ -37,8 +37,6 @@ from rlwire.transports.pacing import Pacer
 with optional("gymnasium", "gym"):
     from gymnasium.spaces import Box
 
-__all__ = ["UniverseEndpoint"]
-
 logger = logging.getLogger(__name__)
 
 
@@ -243,11 +241,7 @@ class UniverseEndpoint(Endpoint):
 
 
 class _Group:
-    """Endpoints of one rate, asked together: what was begun ends with the first that is finished.
-
-    Args:
-        endpoints: that live in one hub.
-    """
+    """Endpoints of one rate, asked together: all that was begun ends with the first `finish`."""
 
     def __init__(self, endpoints: Sequence[UniverseEndpoint]) -> None:
         rate = endpoints[0]._rate

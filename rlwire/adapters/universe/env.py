@@ -33,8 +33,6 @@ from rlwire.errors import (
 if TYPE_CHECKING:
     from rlwire.adapters.rfb.screens import Screen
 
-__all__ = ["UniverseEnv", "turns_of"]
-
 _Parted: TypeAlias = tuple[list[Any], list[Sequence[Any]], bool]
 
 # Info's name of an age, and of the remote's time that it is the age of.
@@ -199,12 +197,7 @@ class UniverseEnv:
         return [link.up or link.trying for link in self._links]
 
     def wait_until_up(self) -> None:
-        """Wait until all remotes are there, for as long as `start_timeout`.
-
-        Raises:
-            RlwireError, OSError: one is not, and why.
-            ConnectionClosed: this was closed.
-        """
+        """Wait until all remotes are there, for as long as `start_timeout`."""
         while True:
             seen = self.news.seen()
             if self._closed:
@@ -350,11 +343,7 @@ class UniverseEnv:
 def turns_of(
     envs: Sequence[UniverseEnv], actions: Sequence[Sequence[Sequence[Any]]]
 ) -> list[list[Turn]]:
-    """Begin a step of vectors that live in one hub, with one question to it.
-
-    Returns:
-        For each vector what its `told` makes an outcome of; errors as of `UniverseEnv.step`.
-    """
+    """Begin a step of vectors that live in one hub, with one question to it."""
     given = [env._parted(action_n) for env, action_n in zip(envs, actions, strict=True)]
     if not envs:
         return []

@@ -13,8 +13,6 @@ from rlwire.codecs.rfb.keysyms import keysym
 from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 from rlwire.errors import EncodeError, quoted
 
-__all__ = ["PEEK", "key", "parted", "pointer"]
-
 PEEK: Final = ("PeekReward",)
 """An event that is sent nowhere: the step leaves the rewards for a later one."""
 
@@ -62,15 +60,7 @@ def _keysym(name: str | int) -> int:
 
 
 def parted(action: Sequence[Any]) -> tuple[list[Any], list[Sequence[Any]], bool]:
-    """Return an action's messages for the screen, its other events, and whether it only peeks.
-
-    Args:
-        action: events: those of `key` and `pointer`, ``("KeyEvent", name, down)``,
-            ``("PointerEvent", x, y, buttons)``, `PEEK`, and others, which go to the rewarder.
-
-    Raises:
-        EncodeError: one of them is no event.
-    """
+    """Return an action's messages for the screen, its other events, and whether it only peeks."""
     messages: list[Any] = []
     others: list[Sequence[Any]] = []
     peeks = False

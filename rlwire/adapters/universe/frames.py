@@ -12,8 +12,6 @@ import numpy as np
 
 from rlwire.environments.driver import Driven
 
-__all__ = ["Frame", "Source", "as_frame", "frames_of", "is_picture"]
-
 Frame: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 """Height x width x 3, uint8."""
 
@@ -32,11 +30,7 @@ def is_picture(space: Any) -> bool:
 
 
 def as_frame(picture: Any) -> Frame:
-    """Return a picture as a frame: grey on all three channels, without an alpha channel.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return a picture as a frame: grey on all three channels, without an alpha channel."""
     array = np.asarray(picture)
     if array.ndim == 2:
         array = array[:, :, None]
@@ -54,17 +48,7 @@ def as_frame(picture: Any) -> Frame:
 def frames_of(
     driven: Driven, source: Source | None = None
 ) -> tuple[Callable[[Any], Frame], Source]:
-    """Return what makes a frame of an observation, and where it takes that from.
-
-    Args:
-        driven: the environment.
-        source: where from; by default the observation if it is a picture in colour, else `render`
-            if the environment was made with ``render_mode="rgb_array"``, else an observation in
-            grey.
-
-    Raises:
-        TypeError: it looks like nothing.
-    """
+    """Return what makes a frame of an observation, and where it takes that from."""
     space, environment = driven.observation_space, driven.environment
     picture = is_picture(space)
     renders = getattr(environment, "render_mode", None) == "rgb_array"

@@ -20,18 +20,11 @@ from rlwire.transports.forking import not_ours, of_this_process
 if TYPE_CHECKING:
     from rlwire.adapters.rfb.screens import Screens
 
-__all__ = ["Hub", "shared_hub"]
-
 _Result = TypeVar("_Result")
 
 
 class Hub:
-    """An event loop in a thread of its own, and `Screens`.
-
-    Args:
-        screens: where pixels come from, closed with this; by default made when first asked for.
-
-    """
+    """An event loop in a thread of its own, and `Screens`."""
 
     def __init__(self, screens: Any = None) -> None:
         if screens is not None:
@@ -61,11 +54,7 @@ class Hub:
             self._loop.close()
 
     def ask(self, function: Callable[[], _Result]) -> _Result:
-        """Return what a function returns in the loop's thread, which it does not hold up.
-
-        Raises:
-            ConnectionClosed: the hub is closed.
-        """
+        """Return what a function returns in the loop's thread, which it does not hold up."""
         if threading.current_thread() is self._thread:
             return function()
         answer: Future[_Result] = Future()
@@ -99,12 +88,7 @@ class Hub:
     def begin(
         self, work: Coroutine[Any, Any, Any], *, to_its_end: bool = False
     ) -> asyncio.Task[Any]:
-        """Begin a task, in the loop's thread.
-
-        Args:
-            work: what it does.
-            to_its_end: whether `close` waits for it, and does not cancel it.
-        """
+        """Begin a task, in the loop's thread."""
         task = self._loop.create_task(work)
         tasks = self._last if to_its_end else self._tasks
         tasks.add(task)
@@ -112,11 +96,7 @@ class Hub:
         return task
 
     def wait(self, work: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
-        """Return what a task returns, when it has.
-
-        Raises:
-            What the task raises; ConnectionClosed if the hub is closed.
-        """
+        """Return what a task returns, when it has."""
         if self._ended is not None:
             raise self._ended
         return asyncio.run_coroutine_threadsafe(work(), self._loop).result()

@@ -29,8 +29,6 @@ from rlwire.transports.sockets import Backoff, Timeouts, is_permanent
 if TYPE_CHECKING:
     from rlwire.adapters.rfb.screens import Screen
 
-__all__ = ["Link", "LinkOptions", "Replace", "Turn"]
-
 logger = logging.getLogger(__name__)
 
 Replace = Callable[[Remote, Exception], "Remote | None"]
@@ -93,12 +91,6 @@ class _Client(AsyncRewarderClient):
 
 class Link:
     """One remote.
-
-    Args:
-        remote: where it is.
-        hub: in whose thread it lives.
-        options: the vector's.
-        news: takes note of what comes.
 
     Attributes:
         remote: where it is now.

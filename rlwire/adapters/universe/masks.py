@@ -6,8 +6,6 @@ Plain values in and out. Not here: where an episode's state comes from
 
 from __future__ import annotations
 
-__all__ = ["RUNNING", "Mask"]
-
 RUNNING = "running"
 """The state of an environment that can be seen and played."""
 
@@ -18,9 +16,6 @@ class Mask:
     So what is said of the end of an episode does not close it, and the first frame of the next is
     shown as soon as that runs; and actions for a resetting environment, which might hit a menu of
     it, go nowhere.
-
-    Args:
-        episodes: whether there are any; without a rewarder there are none, and it is always open.
 
     Attributes:
         open: whether the agent may see and act.

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import threading
 
-__all__ = ["News"]
-
 
 class News:
     """Counts what comes; for many threads, of which those that wait are woken.
@@ -45,13 +43,7 @@ class News:
     def wait(
         self, seen: tuple[int, int], timeout: float | None = None, *, turns: bool = False
     ) -> bool:
-        """Wait until more has come than what was seen; return whether it has.
-
-        Args:
-            seen: as `seen` returned it.
-            timeout: seconds; None for ever.
-            turns: whether only turns count.
-        """
+        """Wait until more has come than what was seen; return whether it has."""
         with self._condition:
             return self._condition.wait_for(
                 lambda: self._turns != seen[1] if turns else self._all != seen[0], timeout

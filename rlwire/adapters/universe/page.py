@@ -1,12 +1,13 @@
 """`PageServer`: a page on which a remote is watched and played in a browser, at one port.
 
-The page's files, noVNC's among them, its WebSockets to the pixels and to the rewarder: both are
-relayed to the remote, so it may be any. What the page does is in `rlwire/web/universe.js`; noVNC is
-not rlwire's, and is looked for where npm puts it.
+The page's two WebSockets, to the pixels and to the rewarder, are relayed to the remote, so it may
+be any. What the page does is in `rlwire/web/universe.js`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import ipaddress
 import json
 import logging
@@ -16,12 +17,11 @@ import ssl
 import tarfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from rlwire.adapters.doors import client_tls, websocket_url
 from rlwire.adapters.joined import Joined
-from rlwire.adapters.relay import TIMEOUTS, Relay, Route
-from rlwire.adapters.serving import BackgroundServer
+from rlwire.adapters.serving import BackgroundServer, Service, StreamServer
 from rlwire.adapters.websocket import connect_asyncio
 from rlwire.codecs.websocket.handshake import (
     Headers,
@@ -30,7 +30,7 @@ from rlwire.codecs.websocket.handshake import (
     basic_header,
     same_secret,
 )
-from rlwire.errors import ConnectionClosed
+from rlwire.errors import ConnectionClosed, EncodeError, RlwireError
 from rlwire.protocols import URL, parse_url
 from rlwire.sessions import websocket
 from rlwire.sessions.guesses import Guess
@@ -38,6 +38,7 @@ from rlwire.sessions.passing import Passing
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.interface import StreamSession
+from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp_asyncio import connect
 from rlwire.transports.tls import ClientSide
 from rlwire.web import folder
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     from rlwire.adapters.serving import StreamOptions
 
-__all__ = ["PORT", "PagePlace", "PageServer", "RemoteServers", "novnc_files"]
+logger = logging.getLogger(__name__)
 
 PORT: Final = 6080
 """Where pages of this kind are served by custom."""
@@ -55,6 +56,7 @@ PORT: Final = 6080
 PagePlace: TypeAlias = AddressLike | int | bool | None
 """Where the page is: a port of the remote's host, True for `PORT`, an address, or None."""
 
+_TIMEOUTS: Final = Timeouts(idle=None)  # how long it may be silent is for the two sides to say
 _PLACES: Final = ("node_modules/@novnc/novnc", "novnc.tgz")
 _KINDS: Final = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
 _PORT: Final = re.compile(r":\d*$")
@@ -73,13 +75,8 @@ _SAFE: Final = (
 def novnc_files(place: str | os.PathLike[str] | None = None) -> dict[str, bytes]:
     """Return noVNC's sources by their names within its package, such as ``core/rfb.js``.
 
-    Args:
-        place: the folder of the package, or the archive that ``npm pack @novnc/novnc`` makes; by
-            default ``node_modules/@novnc/novnc`` or ``novnc.tgz`` in the current folder.
-
-    Raises:
-        FileNotFoundError: it is not there.
-        ValueError: it is no noVNC of 1.7 or newer, whose sources a browser takes as they are.
+    `place` is the folder of the package, or the archive that ``npm pack @novnc/novnc`` makes; by
+    default ``node_modules/@novnc/novnc`` or ``novnc.tgz`` in the current folder.
     """
     places = _PLACES if place is None else (os.fspath(place),)
     found = next((each for each in places if os.path.exists(each)), None)
@@ -124,18 +121,17 @@ def _of_archive(place: str) -> Iterator[tuple[str, bytes]]:
         raise ValueError(f"{place} is no archive of npm's: {error}") from error
 
 
-class PageServer(Relay):
+class PageServer(StreamServer):
     """Serves the page, and relays its two WebSockets to a remote.
 
-    Who loads the page needs a password, if there is one, as the browser asks for it: in either
-    field. VNC's own is asked for by the page.
+    What is relayed is not stored up: a side that does not read holds up the other. A browser asks
+    for the page's password, which counts in either field; the page itself asks for VNC's.
 
     Args:
         remote: where it is; asked for each time, since its ports may be known late.
         place: where to listen; see `PagePlace`.
         host: the host of a place that is a port.
-        auth: the password of who plays; None lets all load the page.
-        view_auth: that of who watches.
+        auth: the password; None lets all load the page.
         rewarder_auth: what the rewarder is told.
         about: what the page tells of the environment, as JSON has it.
         novnc: where noVNC is; see `novnc_files`.
@@ -143,10 +139,10 @@ class PageServer(Relay):
         remote_tls: for a remote with TLS. By default what answers at this machine's own addresses
             is not asked for a certificate; others are, for one of the system's authorities.
         options: `rlwire.adapters.serving.StreamOptions`.
-
-    Raises:
-        FileNotFoundError, ValueError: what is wrong with noVNC.
     """
+
+    scheme = "universe"
+    handlers = "a relayed connection"
 
     def __init__(
         self,
@@ -155,7 +151,6 @@ class PageServer(Relay):
         *,
         host: str = "localhost",
         auth: str | None = None,
-        view_auth: str | None = None,
         rewarder_auth: str | None = "openai",
         about: Callable[[], Mapping[str, Any]] | None = None,
         novnc: str | os.PathLike[str] | None = None,
@@ -167,12 +162,10 @@ class PageServer(Relay):
             place = Address(host, PORT if place is True else place)
         elif place is None:
             place = Address(host, PORT)
-        route = _PageRoute(self, remote, about, novnc_files(novnc))
-        route.secrets = [secret for secret in (auth, view_auth) if secret is not None]
-        route.told = None if rewarder_auth is None else basic_header(rewarder_auth, "")
-        route.origins = origins
-        route.tls = remote_tls
-        super().__init__("universe", parse(place), route, **options)
+        told = None if rewarder_auth is None else basic_header(rewarder_auth, "")
+        service = _Page(self, remote, about, novnc_files(novnc), auth, told, origins, remote_tls)
+        options["timeouts"] = options.get("timeouts") or _TIMEOUTS
+        super().__init__(parse(place), service, **options)
         self._guarded = self._guarded or auth is not None
 
     @property
@@ -192,22 +185,20 @@ class PageServer(Relay):
         return "a page for browsers"
 
 
-class _PageRoute(Route):
-    secrets: list[str]
-    told: str | None
-    origins: Collection[str]
-    tls: ClientSide
-
+class _Page(Service):
     def __init__(
         self,
         server: PageServer,
         remote: Callable[[], URL],
         about: Callable[[], Mapping[str, Any]] | None,
         novnc: Mapping[str, bytes],
+        secret: str | None,
+        told: str | None,
+        origins: Collection[str],
+        tls: ClientSide,
     ) -> None:
-        self._server = server
-        self._remote = remote
-        self._about = about
+        self._server, self._remote, self._about = server, remote, about
+        self._secret, self._told, self._origins, self._tls = secret, told, origins, tls
         self._files = {f"/novnc/{name}": data for name, data in novnc.items()}
         for path, name in _FILES.items():
             self._files[path] = (folder() / name).read_bytes()
@@ -215,25 +206,46 @@ class _PageRoute(Route):
     def session(self) -> StreamSession:
         return websocket.Server(
             websocket.Messages(),
-            origins=[*self._own_origins(), *self.origins],
+            origins=[*self._own_origins(), *self._origins],
             pages=self._page,
             check=self._check,
-            guess=Guess() if self.secrets else None,
+            guess=None if self._secret is None else Guess(),
             ping_interval=20.0,
         )
 
-    async def reach(self, connection: AsyncConnection) -> AsyncConnection:
+    async def converse(self, connection: AsyncConnection) -> None:
+        try:
+            other = await self._reach(connection)
+        except (RlwireError, OSError) as error:
+            logger.warning("%s: nobody is reached for it: %s", connection.peer, error)
+            _leave(connection, 1013, "who this is for cannot be reached")
+            return
+        async with other:
+            ways = {
+                asyncio.create_task(_pass(connection, other)): other,
+                asyncio.create_task(_pass(other, connection)): connection,
+            }
+            try:
+                done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
+                await asyncio.gather(*ways, return_exceptions=True)
+            for way in done:
+                _tell(way.exception(), ways[way])
+
+    async def _reach(self, connection: AsyncConnection) -> AsyncConnection:
         path = connection.session.request.path  # type: ignore[attr-defined]
         remote = self._remote()
-        tls = self.tls
+        tls = self._tls
         if remote.tls and tls is None and remote.address.loopback:
             tls = _anybody()
         if path == "/pixels":
             return await _reach_pixels(remote, tls)
         if path == "/rewards" and not remote.only_pixels:
             headers = [("openai-observer", "true")]
-            if self.told is not None:
-                headers.append(("Authorization", self.told))
+            if self._told is not None:
+                headers.append(("Authorization", self._told))
             return await _reach_rewards(remote, tls, headers)
         raise ConnectionClosed(f"{remote} has nothing that answers to {path!r}")
 
@@ -254,15 +266,14 @@ class _PageRoute(Route):
 
         A script of such a name's page reads what answers by it. An address is none.
         """
-        origins = [*self._own_origins(), *self.origins]
+        origins = [*self._own_origins(), *self._origins]
         own = {_name(origin.rpartition("/")[2]) for origin in origins}
         return "*" in origins or _name(host) in {*own, "localhost"} or _is_address(_name(host))
 
     def _allowed(self, headers: Headers) -> bool:
         given = basic_credentials(headers.get("Authorization")) or ()
-        return not self.secrets or any(
-            [same_secret(word, secret) for word in given for secret in self.secrets]
-        )
+        secret = self._secret
+        return secret is None or any([same_secret(word, secret) for word in given])
 
     def _check(self, request: Request) -> websocket.Refusal | None:
         return None if self._allowed(request.headers) else websocket.Refusal(401, "no password")
@@ -289,18 +300,30 @@ class _PageRoute(Route):
         return websocket.Page(data, kind, headers=_SAFE)
 
 
+async def _pass(giver: AsyncConnection, taker: AsyncConnection) -> NoReturn:
+    while True:
+        await taker.send(await giver.receive())
+
+
+def _tell(error: BaseException | None, to: AsyncConnection) -> None:
+    """Have a WebSocket's close frame say why the other side is gone; the log has what failed."""
+    if isinstance(error, websocket.Closed):
+        _leave(to, error.code, error.reason)
+    elif isinstance(error, RlwireError):
+        logger.info("%s: the other side is gone: %s", to.peer, error)
+    elif error is not None:
+        logger.error("%s: its relay failed", to.peer, exc_info=error)
+
+
+def _leave(connection: AsyncConnection, code: int, reason: str) -> None:
+    session = connection.session
+    if isinstance(session, websocket.Client | websocket.Server):
+        with contextlib.suppress(EncodeError):  # such as 1005, which no close frame says
+            session.leave(code, reason)
+
+
 class RemoteServers(Joined[BackgroundServer]):
-    """The servers of one remote, its page among them, as one.
-
-    Args:
-        url: where they listen.
-        parts: those of ``"rewards"`` and ``"pixels"``.
-        page: where the page is; None for none.
-        options: the `PageServer`'s.
-
-    Attributes:
-        page: the page's server, None for none.
-    """
+    """The servers of one remote, its page among them, as one."""
 
     scheme = "universe"
 
@@ -359,7 +382,7 @@ async def _reach_pixels(remote: URL, tls: ClientSide) -> AsyncConnection:
     where = remote.pixels_address
     if where is None:
         raise ConnectionClosed(f"{remote} has no pixels")
-    return await connect(where, Passing(), timeouts=TIMEOUTS, tls=client_tls(remote, tls))
+    return await connect(where, Passing(), timeouts=_TIMEOUTS, tls=client_tls(remote, tls))
 
 
 async def _reach_rewards(
@@ -367,5 +390,5 @@ async def _reach_rewards(
 ) -> AsyncConnection:
     tls = client_tls(remote, tls)
     return await connect_asyncio(
-        websocket_url(remote, tls), timeouts=TIMEOUTS, tls=tls, headers=headers, kind="any"
+        websocket_url(remote, tls), timeouts=_TIMEOUTS, tls=tls, headers=headers, kind="any"
     )

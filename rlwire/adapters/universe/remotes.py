@@ -13,8 +13,6 @@ from typing import TypeAlias
 from rlwire.protocols import URL, parse_url
 from rlwire.transports.address import AddressLike, parse
 
-__all__ = ["PASSWORD", "Remote", "Remotes", "remotes_of"]
-
 PASSWORD = "openai"
 """The document's password, of both connections."""
 

@@ -1,7 +1,7 @@
 """`UniverseServer`: an environment as a remote of Universe: rewards, pixels, keyboard and mouse.
 
 Not here: the two connections (`rlwire.adapters.rewarder`, `rlwire.adapters.rfb`), what keys mean
-(`controls`), what the environment looks like (`frames`), the page (`page`), relays (`recording`).
+(`controls`), what the environment looks like (`frames`), the page (`page`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from rlwire.adapters.serving import StreamOptions
 
-__all__ = ["PIXELS", "UniverseServer"]
-
 logger = logging.getLogger(__name__)
 
 PIXELS = "rlwire.pixels"
@@ -54,8 +52,9 @@ class UniverseServer(RemoteServers):
             ``render_mode="rgb_array"`` from the front door.
         url: where to listen for both: ``universe://host:5900+15900``; ``host:5900`` is without a
             rewarder. The path is the environment's id.
-        auth: the password of both connections, of which VNC looks at the first 8 bytes; None lets
-            all in. By default the rewarder's is the document's, ``"openai"``, and VNC has none.
+        auth: the password of both connections and of the page, of which VNC looks at the first 8
+            bytes; None lets all in. By default the rewarder's is the document's, ``"openai"``, and
+            VNC and the page have none.
         view_auth: a second password of VNC, for people who shall only watch.
         keys: actions by keys and buttons, as `controls.Keys` has it; by default those that the
             environment has for people (Gymnasium's ``get_keys_to_action``).
@@ -128,7 +127,6 @@ class UniverseServer(RemoteServers):
             {"rewards": self._player, "pixels": self._pixels},
             page,
             auth=secret,
-            view_auth=view_auth,
             rewarder_auth=auth,
             about=self.about,
             novnc=novnc,
@@ -156,17 +154,7 @@ class UniverseServer(RemoteServers):
 
 
 class _Player(EnvironmentRewarder):
-    """Plays the environment for clients and viewers.
-
-    Args:
-        environment: what is played.
-        address: where rewards are told.
-        whole: what it is part of.
-        source: where frames come from.
-        controls: what viewers hold down; None for the environment's own keys.
-        listens: whether anybody is told of rewards.
-        options: the `EnvironmentRewarder`'s.
-    """
+    """Plays the environment for clients and viewers."""
 
     def __init__(
         self,

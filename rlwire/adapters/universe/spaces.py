@@ -15,8 +15,6 @@ from rlwire.errors import optional
 with optional("gymnasium", "gym"):
     from gymnasium import Space, spaces
 
-__all__ = ["Choices", "Events", "observations"]
-
 _BUTTONS = 256  # states of eight buttons
 
 
@@ -128,12 +126,7 @@ class _Words(spaces.Text):
 
 
 def observations(size: tuple[int, int] | None, channels: int = 3) -> Any:
-    """Return the space of what is seen at one index.
-
-    Args:
-        size: width and height; None while that is unknown, which is any up to 65,535.
-        channels: 3, or 4 with alpha.
-    """
+    """Return the space of what is seen at one index."""
     width, height = size or (65535, 65535)
     text = spaces.Sequence(_Words(65535, min_length=0))
     if size is None:

@@ -14,8 +14,6 @@ import numpy as np
 
 from rlwire.sessions.rewarder.steps import merged
 
-__all__ = ["Outcome", "add_info", "added", "seeds_of"]
-
 Outcome: TypeAlias = tuple[list[Any], list[float], list[bool], dict[str, Any]]
 """What a step of a vector returns: observations, rewards, whether done, and the info."""
 
@@ -46,11 +44,7 @@ def _seen(before: Any, after: Any) -> Any:
 
 
 def seeds_of(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:
-    """Return each index's seed: of a number, that and those that follow.
-
-    Raises:
-        ValueError: there are more or fewer.
-    """
+    """Return each index's seed: of a number, that and those that follow."""
     if seed is None or isinstance(seed, (int, np.integer)):
         return [None if seed is None else int(seed) + place for place in range(count)]
     seeds = list(seed)

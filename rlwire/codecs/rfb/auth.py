@@ -13,18 +13,12 @@ import warnings
 from rlwire.codecs.rfb.handshake import CHALLENGE_SIZE
 from rlwire.errors import EncodeError, optional
 
-__all__ = ["check_password", "respond"]
-
 _KEY = 8
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
 def check_password(password: str) -> bytes:
-    """Return the bytes of a password that count, which are the first eight.
-
-    Raises:
-        EncodeError: it has characters that are not of Latin-1.
-    """
+    """Return the bytes of a password that count, which are the first eight."""
     try:
         return password.encode("latin-1")[:_KEY]
     except UnicodeEncodeError:
@@ -32,16 +26,7 @@ def check_password(password: str) -> bytes:
 
 
 def respond(challenge: bytes, password: str) -> bytes:
-    """Return the 16 bytes that prove to know a password.
-
-    Args:
-        challenge: the server's 16 bytes.
-        password: of which VNC takes eight characters.
-
-    Raises:
-        EncodeError: the password cannot be sent.
-        MissingExtra: the package cryptography is not installed.
-    """
+    """Return the 16 bytes that prove to know a password."""
     if len(challenge) != CHALLENGE_SIZE:
         raise EncodeError(f"a challenge has {CHALLENGE_SIZE} bytes, not {len(challenge)}")
     key = check_password(password).ljust(_KEY, b"\0").translate(_REVERSED)

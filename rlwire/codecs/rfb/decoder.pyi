@@ -7,8 +7,6 @@ from rlwire.codecs.rfb.framebuffer import Framebuffer
 from rlwire.codecs.rfb.pixels import PixelFormat
 from rlwire.limits import Limits
 
-__all__ = ["Rectangle", "RectangleDecoder"]
-
 @disjoint_base
 class Rectangle:
     x: Final[int]

@@ -29,8 +29,6 @@ from rlwire.codecs.rfb.pixels import PixelFormat
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import checked
 
-__all__ = ["Rectangle", "RectangleDecoder"]
-
 cdef enum:
     ZRLE_STREAM = 4
     LARGE = 65536  # pixels

@@ -12,8 +12,6 @@ from __future__ import annotations
 import zlib
 from typing import Any, Protocol
 
-__all__ = ["Compressor", "compressor"]
-
 _isal: Any
 _zlib_ng: Any
 try:
@@ -37,12 +35,7 @@ class Compressor(Protocol):
 
 
 def compressor(level: int) -> Compressor:
-    """Return what makes a stream of raw deflate.
-
-    Args:
-        level: 0 to 9, as of zlib; ISA-L has none above 2 that is worth its time, so there zlib-ng
-            or zlib has its turn.
-    """
+    """Return what makes a stream of raw deflate."""
     made: Compressor
     if level <= 3 and _isal is not None:
         made = _isal.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)

@@ -6,8 +6,6 @@ from typing_extensions import disjoint_base
 
 from rlwire.limits import Limits
 
-__all__ = ["Framebuffer"]
-
 @disjoint_base
 class Framebuffer:
     pixels: Final[NDArray[np.uint8]]

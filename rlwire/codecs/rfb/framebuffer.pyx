@@ -11,8 +11,6 @@ import numpy as np
 from rlwire.errors import LimitExceeded
 from rlwire.limits import checked
 
-__all__ = ["Framebuffer"]
-
 
 cdef class Framebuffer:
     """Pixels of a screen, painted in place.

@@ -22,24 +22,13 @@ simplejpeg: Any = None
 with contextlib.suppress(ImportError):
     simplejpeg = importlib.import_module("simplejpeg")
 
-__all__ = ["INFLATERS", "choose", "decode_jpeg"]
-
 
 INFLATERS = {"zlib-ng": "zlib_ng.zlib_ng", "isal": "isal.isal_zlib", "zlib": "zlib"}
 """The modules that have what makes a stream, and what streams raise."""
 
 
 def choose(name: str | None = None, first: str = "zlib-ng") -> tuple[str, Any, type[Exception]]:
-    """Return the name, the maker of streams and the exception of an inflater.
-
-    Args:
-        name: one of `INFLATERS`; the first that is installed if None.
-        first: the one to begin with.
-
-    Raises:
-        ImportError: it is not installed.
-        ValueError: none has this name.
-    """
+    """Return the name, the maker of streams and the exception of an inflater."""
     for one in sorted(INFLATERS, key=lambda one: one != first):
         if name in (None, one):
             try:
@@ -56,15 +45,6 @@ def decode_jpeg(data: bytes, width: int, height: int, base: int) -> NDArray[np.u
 
     By the package ``simplejpeg`` where it is installed, in less than half of Pillow's time
     (``python benchmarks/bench_rfb_decode.py --jpeg``).
-
-    Args:
-        data: the file.
-        width: what it must have.
-        height: what it must have.
-        base: where the file begins in the message, for the error's offset.
-
-    Raises:
-        DecodeError: it is no JPEG file of this size, or one that costs more than its pixels.
     """
     shape = (height, width, 3)
     check_jpeg(data, width, height, base)

@@ -36,11 +36,7 @@ def _agree(what: str, found: int, declared: int, offset: int) -> None:
 
 
 def check_jpeg(data: bytes, width: int, height: int, base: int) -> None:
-    """Reject a JPEG file that is not RGB of this size, or that costs more than its pixels.
-
-    Raises:
-        DecodeError: with an offset counted from `base`.
-    """
+    """Reject a JPEG file that is not RGB of this size, or that costs more than its pixels."""
     if data[:2] != b"\xff\xd8":
         _bad("no JPEG file: it does not begin with SOI", base)
     spot, framed = 2, False

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-__all__ = ["KEYSYMS", "keysym", "name_of"]
-
 _UNICODE = 0x0100_0000
 
 # From a number on, one name after another; two of one number have a "|" between them, the first

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from rlwire.errors import DecodeError, EncodeError
 
-__all__ = ["BGR233", "RGB565", "RGB888", "RGBX", "PixelFormat"]
-
 _format = struct.Struct(">BBBBHHHBBBxxx")
 
 
@@ -69,11 +67,7 @@ class PixelFormat:
 
     @classmethod
     def unpack(cls, buffer: bytes | bytearray | memoryview, offset: int = 0) -> PixelFormat:
-        """Return what 16 bytes say.
-
-        Raises:
-            DecodeError: too few, they make no sense, or colours are looked up in a map.
-        """
+        """Return what 16 bytes say."""
         if len(buffer) - offset < _format.size:
             raise DecodeError("a pixel format has 16 bytes", offset=offset)
         bits, depth, big, true_colour, *rest = _format.unpack_from(buffer, offset)

@@ -14,16 +14,13 @@ What the session says by itself:
 - A request for everything after the framebuffer's size has changed, and only then: a server answers
   such a request with an ExtendedDesktopSize, so answering each of those by one would never end.
 
-Not here: the handshake (`rlwire.sessions.rfb.opening`), what is told
-(`rlwire.sessions.rfb.events`), pixels (`rlwire.codecs.rfb.decoder`).
-
 Source: RFC 6143, and "The RFB Protocol" (rfbproto.rst) for what it does not have.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
@@ -100,20 +97,9 @@ _STATUS = {1: "it is not allowed", 2: "it has no memory for it", 3: "the screens
 
 
 class ClientSession:
-    """A viewer's side of one connection.
+    """A viewer's side of one connection; options as `rlwire.adapters.rfb.RfbClient` has them.
 
     Args:
-        password: for VNC authentication; None for none.
-        shared: whether other viewers may stay.
-        encodings: what is asked for, the best first. What the session needs for itself is added:
-            DesktopSize, ExtendedDesktopSize, LastRect, Fence, ContinuousUpdates. With Cursor the
-            pointer is no longer in the pixels, but tells itself by `CursorShape`.
-        quality: 0 to 9 allows JPEG in Tight; None for exact pixels.
-        compression: 0 to 9, how hard the server is to try; None for its own choice.
-        pixel_format: in which pixels are to come.
-        channels: of the framebuffer: 3, or 4 with one that is always 255.
-        framebuffer: called with width and height, makes it; by default a new one.
-        continuous: whether ContinuousUpdates are used where the server has them.
         painting: is entered while pixels change, for whoever reads them in another thread.
         update_timeout: seconds in which an update that has begun has to be whole; None for no
             limit.
@@ -144,7 +130,6 @@ class ClientSession:
         compression: int | None = None,
         pixel_format: PixelFormat = RGBX,
         channels: int = 3,
-        framebuffer: Callable[[int, int], Framebuffer] | None = None,
         continuous: bool = True,
         painting: AbstractContextManager[Any] | None = None,
         update_timeout: float | None = 60.0,
@@ -156,7 +141,7 @@ class ClientSession:
         self._opening = Opening(password, shared, self._limits)
         self._encodings = _all_encodings(encodings, quality, compression, continuous)
         self._pixel_format = pixel_format
-        self._make = framebuffer or (lambda w, h: Framebuffer(w, h, channels=channels))
+        self._channels = channels
         self._wants_continuous = continuous
         self._painting = nullcontext() if painting is None else painting
         self._update_timeout = update_timeout
@@ -204,12 +189,7 @@ class ClientSession:
     # What comes.
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return the size of the message, or rectangle, at `start`; 0 if more bytes must tell.
-
-        Raises:
-            DecodeError: there is no such thing.
-            LimitExceeded: it is too large, or makes the update too large.
-        """
+        """Return the size of the message, or rectangle, at `start`; 0 if more bytes must tell."""
         try:
             if self._left:
                 return self._run_size(buffer, start, end, self._left)
@@ -247,12 +227,7 @@ class ClientSession:
         return None
 
     def receive(self, message: Buffer) -> list[Any]:
-        """Take a message, or some rectangles, and return what they mean: an `events.Event` each.
-
-        Raises:
-            DecodeError, LimitExceeded: it makes no sense.
-            RemoteProtocolError, PeerError: the handshake failed.
-        """
+        """Take a message, or some rectangles, and return what they mean: an `events.Event` each."""
         self.bytes += len(message)
         try:
             if self._left:
@@ -274,7 +249,7 @@ class ClientSession:
         if init is None:
             return []
         self._check_size(init.width, init.height)
-        framebuffer = self._make(init.width, init.height)
+        framebuffer = Framebuffer(init.width, init.height, channels=self._channels)
         self._decoder = RectangleDecoder(framebuffer, self._pixel_format, limits=self._limits)
         self.framebuffer, self.name = framebuffer, init.name
         self._open = True
@@ -441,13 +416,7 @@ class ClientSession:
         return [b"".join([one if isinstance(one, bytes) else encode(one) for one in said])]
 
     def send(self, event: ClientMessage | Sequence[ClientMessage]) -> Sequence[Buffer]:
-        """Return the bytes of a message, or of several.
-
-        Raises:
-            LocalProtocolError: the handshake is not over, or the server does not know such a
-                message.
-            EncodeError: a field does not fit into its place.
-        """
+        """Return the bytes of a message, or of several."""
         several = event if isinstance(event, Sequence) else (event,)
         return [b"".join([self.encode(one) for one in several])]
 
@@ -478,11 +447,7 @@ class ClientSession:
         return self._due if self._left else None
 
     def tick(self, now: float) -> None:
-        """Let time pass.
-
-        Raises:
-            DeadlineExceeded: an update has begun, and does not come to its end.
-        """
+        """Let time pass."""
         if not self._left or self._update_timeout is None:
             self._due = None
         elif self._due is None:

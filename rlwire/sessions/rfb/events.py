@@ -92,16 +92,7 @@ class CursorShape:
     def read(
         cls, x: int, y: int, width: int, height: int, data: bytes, pixel_format: PixelFormat
     ) -> CursorShape:
-        """Return what a rectangle of the encoding Cursor says.
-
-        Args:
-            x: of the point that points.
-            y: of it.
-            width: pixels.
-            height: pixels.
-            data: the pixels, then a bit for each that is seen, each row from a byte of its own on.
-            pixel_format: of the connection.
-        """
+        """Return what a rectangle of the encoding Cursor says."""
         framebuffer = Framebuffer(width, height, channels=4)
         colours = width * height * pixel_format.bits_per_pixel // 8
         head = struct.pack(">HHHHi", 0, 0, width, height, Encoding.RAW)

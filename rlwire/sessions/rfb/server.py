@@ -6,10 +6,6 @@ frames that were. So a slow viewer gets fewer frames and never an old one. Where
 no request (ContinuousUpdates), a fence behind each says when the viewer had it: no more is sent
 while what is on its way takes `QUEUED` longer than the way itself.
 
-No I/O and no clock: one is handed in. Not here: threads (`rlwire.adapters.rfb.server`), the
-handshake (`rlwire.sessions.rfb.admitting`), passwords at speed (`rlwire.sessions.guesses`), what
-viewers share (`rlwire.sessions.rfb.screen`).
-
 Source: RFC 6143; the community's "The RFB Protocol" (rfbproto.rst) for Fence, ContinuousUpdates and
 ExtendedDesktopSize.
 """
@@ -182,12 +178,7 @@ class ServerSession:
         return self.receive(bytes(memoryview(buffer)[:size]))
 
     def receive(self, message: Buffer) -> list[Input | None]:
-        """Take one message and return its events: what the viewer's user did.
-
-        Raises:
-            DecodeError, LimitExceeded: it is no message.
-            RemoteProtocolError: it is not RFB that is spoken, or the password is wrong.
-        """
+        """Take one message and return its events: what the viewer's user did."""
         try:
             return self._take(message)
         except RlwireError:

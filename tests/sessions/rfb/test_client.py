@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from rlwire.codecs.rfb import handshake
 from rlwire.codecs.rfb.auth import respond
 from rlwire.codecs.rfb.encodings import Encoding
-from rlwire.codecs.rfb.framebuffer import Framebuffer
 from rlwire.codecs.rfb.handshake import ServerInit, Version
 from rlwire.codecs.rfb.messages import (
     FENCE_BLOCK_BEFORE,
@@ -423,14 +422,6 @@ def test_many_changes_are_joined() -> None:
         talk.hear(update(*[rectangle(x, 1, 1, 2) for x in (1, 2, 3, 6)]))
     (changed,) = [one for one in talk.session.take() if one.width > 1]
     assert tuple(changed)[:4] == (1, 1, 6, 2)
-
-
-def test_the_framebuffer_can_be_the_users() -> None:
-    batch = np.zeros((2, HEIGHT, WIDTH, 4), np.uint8)
-    talk = opened(framebuffer=lambda w, h: Framebuffer(w, h, channels=4, out=batch[1]))
-    talk.hear(update(rectangle(colour=(3, 4, 5))))
-    assert batch[1, 0, 0].tolist() == [3, 4, 5, 255]
-    assert not batch[0].any()
 
 
 def test_an_update_ended_at_every_byte() -> None:
