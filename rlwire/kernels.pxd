@@ -148,14 +148,10 @@ cdef extern from "rlwire/rfb.h" nogil:
         const uint8_t *palette
         const uint8_t *data
         size_t size
-    bint rlw_rfb_is_format(const rlw_rfb_format *f) noexcept
     void rlw_rfb_prepare(rlw_rfb_layouts *p, const rlw_rfb_format *format) noexcept
-    void rlw_rfb_row(const rlw_rfb_layouts *p, const rlw_rfb_layout *l, unsigned channels,
-                     uint8_t *to, const uint8_t *from_, size_t count) noexcept
     void rlw_rfb_rows(const rlw_rfb_layouts *p, const rlw_rfb_layout *l, const rlw_rfb_screen *s,
                       uint32_t x, uint32_t y, const uint8_t *from_, size_t from_stride,
                       uint32_t width, uint32_t height) noexcept
-    uint8_t *rlw_rfb_spot(const rlw_rfb_screen *s, uint32_t x, uint32_t y) noexcept
     rlw_status rlw_rfb_read_head(rlw_cursor *c, rlw_rfb_rectangle *out) noexcept
     bint rlw_rfb_paints(int32_t encoding) noexcept
     rlw_status rlw_rfb_check_place(rlw_cursor *c, const uint8_t *head, const rlw_rfb_screen *s,
@@ -174,8 +170,6 @@ cdef extern from "rlwire/rfb.h" nogil:
                                  const rlw_rfb_rectangle *r) noexcept
     rlw_status rlw_rfb_paint_hextile(rlw_cursor *c, const rlw_rfb_layouts *p,
                                      const rlw_rfb_screen *s, const rlw_rfb_rectangle *r) noexcept
-    rlw_status rlw_rfb_paint_zrle(rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_screen *s,
-                                  const rlw_rfb_rectangle *r) noexcept
     rlw_status rlw_rfb_paint_zrle_tiles(rlw_cursor *c, const rlw_rfb_layouts *p,
                                         const rlw_rfb_screen *s,
                                         const rlw_rfb_rectangle *r) noexcept

@@ -271,8 +271,8 @@ UNIVERSE: Final = (
     Option("page_port", "the same, on another port", texts.natural, "PORT", "page"),
     Option(
         "novnc",
-        "the folder or archive of npm's @novnc/novnc, which the page needs (default: "
-        "node_modules/@novnc/novnc or novnc.tgz)",
+        "the folder of npm's @novnc/novnc, which the page needs (default: "
+        "node_modules/@novnc/novnc)",
         texts.text,
         "PATH",
     ),

@@ -1,7 +1,4 @@
-"""What clients share that are told things without asking: waiting for some, and why no more come.
-
-Not here: which things, and who reads them.
-"""
+"""What clients share that are told things unasked: waiting for some, and why no more come."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tarfile
 import tempfile
 import time
 import urllib.request
@@ -37,8 +38,8 @@ PATIENCE = 60.0
 
 @pytest.fixture(scope="module")
 def novnc() -> Path:
-    """Return npm's archive, kept in build/ from one run to the next."""
-    path = Path(__file__).parents[2] / "build" / f"novnc-novnc-{NOVNC}.tgz"
+    """Return npm's package, kept in build/ from one run to the next."""
+    path = Path(__file__).parents[2] / "build" / f"novnc-novnc-{NOVNC}"
     if not path.exists():
         npm = shutil.which("npm")
         if npm is None:
@@ -49,9 +50,10 @@ def novnc() -> Path:
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
             if done.returncode:
                 pytest.skip(f"noVNC cannot be had from npm: {done.stderr[-500:]}")
-            made = Path(folder, path.name)
-            novnc_files(made)
-            made.replace(path)
+            with tarfile.open(Path(folder, f"{path.name}.tgz")) as archive:
+                archive.extractall(folder, filter="data")
+            novnc_files(Path(folder, "package"))
+            Path(folder, "package").replace(path)
     return path
 
 

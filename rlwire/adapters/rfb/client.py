@@ -1,8 +1,4 @@
-"""`RfbClient` and `AsyncRfbClient`: a screen somewhere else, its pixels, its keyboard and pointer.
-
-Not here: what is said when (`rlwire.sessions.rfb.client`), many screens in one process
-(`rlwire.adapters.rfb.screens`).
-"""
+"""`RfbClient` and `AsyncRfbClient`: a screen somewhere else, its keyboard and pointer."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A display that any VNC viewer can watch and play on: `Display`, and `RfbServer`, which serves it.
 
 Frames come from any thread; viewers are told on the server's event loop, where what they do arrives
-as well. Not here: what a viewer is told when (`rlwire.sessions.rfb.server`), what is shown and what
-keys mean (`rlwire.adapters.universe`).
+as well.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 | many remotes, as the document has them | `UniverseEnv`, `Remote`, `PEEK`, `key`, `pointer` |
 | a vector that waits for observations | `BlockingReset` |
 | an environment as a remote | `rlwire.adapters.universe.served.UniverseServer` |
-
-Not here: either connection by itself (`rlwire.adapters.rewarder`, `rlwire.adapters.rfb`).
 """
 
 from __future__ import annotations

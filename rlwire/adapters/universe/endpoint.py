@@ -1,7 +1,6 @@
 """`UniverseEndpoint`: one remote with pixels as an `Endpoint`, for `rlwire.make` and `make_vec`.
 
-Needs Gymnasium (the extra ``gym``). Not here: many remotes as the document has them
-(`rlwire.adapters.universe.env`), remotes without pixels (`rlwire.adapters.rewarder.endpoint`).
+Needs Gymnasium (the extra ``gym``).
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from numpy.typing import NDArray
 
 from rlwire.adapters.rewarder.environments import ACTION, SPACES
 from rlwire.adapters.universe.env import UniverseEnv, turns_of
-from rlwire.adapters.universe.hub import shared_hub
-from rlwire.adapters.universe.news import News
+from rlwire.adapters.universe.hub import News, shared_hub
 from rlwire.adapters.universe.remotes import Remote
 from rlwire.adapters.universe.spaces import Choices, Events
 from rlwire.adapters.universe.sums import Outcome as Stepped

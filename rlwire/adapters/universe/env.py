@@ -1,9 +1,4 @@
-"""`UniverseEnv`: many remotes in real time, as one vector whose calls wait for none of them.
-
-Not here: how a remote is reached and what it said (`rlwire.adapters.universe.links`), what a
-program does that wants to wait (`rlwire.adapters.universe.wrappers`), Gymnasium's own interface
-(`rlwire.adapters.universe.endpoint`).
-"""
+"""`UniverseEnv`: many remotes in real time, as one vector whose calls wait for none of them."""
 
 from __future__ import annotations
 
@@ -17,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.adapters.universe.events import parted
-from rlwire.adapters.universe.hub import Hub
+from rlwire.adapters.universe.hub import Hub, News
 from rlwire.adapters.universe.links import Link, LinkOptions, Replace, Turn
-from rlwire.adapters.universe.news import News
 from rlwire.adapters.universe.remotes import Remotes, remotes_of
 from rlwire.adapters.universe.sums import Outcome, seeds_of
 from rlwire.errors import (
@@ -92,7 +86,6 @@ class UniverseEnv:
     Args:
         remotes: as `rlwire.adapters.universe.remotes_of` takes them.
         env_id: which environment resets ask for, where a remote does not say.
-        sample_env_ids: environments, of which each reset draws one, for all indices.
         fps: frames a second that resets ask for.
         start_timeout: seconds until a remote has to be there; by default 5 and 2 for each.
         observer: whether to look on only: nothing is reset, nothing done.
@@ -108,9 +101,6 @@ class UniverseEnv:
         fps: as given.
         labels: what the remotes are called.
         news: of what `wait` waits for.
-
-    Raises:
-        ValueError: the remotes are not clear, or an argument makes no sense.
     """
 
     def __init__(
@@ -118,7 +108,6 @@ class UniverseEnv:
         remotes: Remotes,
         *,
         env_id: str | None = None,
-        sample_env_ids: Sequence[str] | None = None,
         fps: float = 60.0,
         start_timeout: float | None = None,
         observer: bool = False,
@@ -132,14 +121,10 @@ class UniverseEnv:
             start_timeout = 5.0 + 2.0 * len(found)
         if not (start_timeout > 0 and fps > 0):
             raise ValueError(f"start_timeout={start_timeout} and fps={fps} must be positive")
-        if sample_env_ids is not None and (env_id is not None or not sample_env_ids):
-            raise ValueError("give an env_id, or some sample_env_ids")
         self.n = len(found)
         self.fps = fps
         self.labels = [remote.label for remote in found]
         self._env_id = env_id
-        self._sample = None if sample_env_ids is None else list(sample_env_ids)
-        self._random = np.random.default_rng()
         self._begun = observer
         self._closed = False
         self._pictures = [_Picture() for _ in found]
@@ -245,16 +230,11 @@ class UniverseEnv:
             ConnectionClosed: this was closed.
         """
         seeds = seeds_of(seed, self.n)
-        if seeds[0] is not None:
-            self._random = np.random.default_rng(seeds[0])
-        env_id = self._env_id
-        if self._sample is not None:
-            env_id = self._sample[int(self._random.integers(len(self._sample)))]
         self._begun = True
 
         def begin() -> None:
             for link, number in zip(self._links, seeds, strict=True):
-                link.reset(env_id, number)
+                link.reset(self._env_id, number)
 
         self.hub.ask(begin)
         return [None] * self.n

@@ -1,8 +1,4 @@
-"""What agents of Universe say: key and pointer events, and that a reward is only to be looked at.
-
-Not here: their bytes (`rlwire.codecs.rfb.messages`), which keys there are
-(`rlwire.codecs.rfb.keysyms`).
-"""
+"""What agents of Universe say: key and pointer events, and `PEEK`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """`Link`: the two connections of one remote, from the first attempt to the last crash.
 
-Its methods are called in the hub's thread, and none of them waits. Not here: many remotes at once,
-and pictures (`rlwire.adapters.universe.env`); what an episode's pushes add up to
-(`rlwire.sessions.rewarder.steps`).
+Its methods are called in the hub's thread, and none of them waits.
 """
 
 from __future__ import annotations
@@ -16,9 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlwire.adapters.rewarder.client_asyncio import AsyncRewarderClient
-from rlwire.adapters.universe.hub import Hub
-from rlwire.adapters.universe.masks import RUNNING, Mask
-from rlwire.adapters.universe.news import News
+from rlwire.adapters.universe.hub import Hub, News
 from rlwire.adapters.universe.remotes import Remote
 from rlwire.errors import DeadlineExceeded, PeerError, RlwireError, on_error
 from rlwire.sessions.rewarder.client import PUSHES
@@ -32,6 +28,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Replace = Callable[[Remote, Exception], "Remote | None"]
+
+RUNNING = "running"
+"""The state of an environment that can be seen and played."""
 
 _LONGEST = 5.0  # seconds before a remote that fails again and again is tried again
 _PATIENCE = 0.5  # seconds in which an attempt may end by itself when all is closed
@@ -87,6 +86,42 @@ class _Client(AsyncRewarderClient):
     def _end(self, error: Exception) -> None:
         super()._end(error)
         self._news.note(turn=True)
+
+
+class Mask:
+    """Opens when an episode runs, and closes when another one begins that does not run yet.
+
+    So what is said of the end of an episode does not close it, and the first frame of the next is
+    shown as soon as that runs; and actions for a resetting environment, which might hit a menu of
+    it, go nowhere.
+
+    Attributes:
+        open: whether the agent may see and act.
+        episode_id: the episode that it was last open or closed for.
+    """
+
+    __slots__ = ("_episodes", "episode_id", "open")
+
+    def __init__(self, episodes: bool) -> None:
+        self._episodes = episodes
+        self.close()
+
+    def close(self) -> None:
+        """Close until the next episode runs: a reset was asked for, or the remote was lost."""
+        self.open = not self._episodes
+        self.episode_id: str | None = None
+
+    def follow(self, episode_id: str | None, env_state: str | None) -> bool:
+        """Take note of the newest episode and its state; return whether it is open."""
+        if not self._episodes:
+            return True
+        if env_state == RUNNING and episode_id is not None:
+            self.open = True
+            self.episode_id = episode_id
+        elif self.open and episode_id != self.episode_id:
+            self.open = False
+            self.episode_id = episode_id
+        return self.open
 
 
 class Link:

@@ -14,8 +14,7 @@ import logging
 import os
 import re
 import ssl
-import tarfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
@@ -57,11 +56,10 @@ PagePlace: TypeAlias = AddressLike | int | bool | None
 """Where the page is: a port of the remote's host, True for `PORT`, an address, or None."""
 
 _TIMEOUTS: Final = Timeouts(idle=None)  # how long it may be silent is for the two sides to say
-_PLACES: Final = ("node_modules/@novnc/novnc", "novnc.tgz")
+_NOVNC: Final = "node_modules/@novnc/novnc"
 _KINDS: Final = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
 _PORT: Final = re.compile(r":\d*$")
 _SOURCES: Final = ("core", "vendor")
-_LARGEST: Final = 8 << 20  # bytes of all of noVNC's sources, of which there is one
 _FILES: Final = {"/": "universe.html", "/universe.js": "universe.js"}
 _SAFE: Final = (
     ("Content-Security-Policy", "default-src 'self'; img-src 'self' data: blob:; "
@@ -75,50 +73,24 @@ _SAFE: Final = (
 def novnc_files(place: str | os.PathLike[str] | None = None) -> dict[str, bytes]:
     """Return noVNC's sources by their names within its package, such as ``core/rfb.js``.
 
-    `place` is the folder of the package, or the archive that ``npm pack @novnc/novnc`` makes; by
-    default ``node_modules/@novnc/novnc`` or ``novnc.tgz`` in the current folder.
+    `place` is the package's folder, by default where npm puts it in the current folder.
     """
-    places = _PLACES if place is None else (os.fspath(place),)
-    found = next((each for each in places if os.path.exists(each)), None)
-    if found is None:
+    folder = Path(_NOVNC if place is None else place)
+    if not folder.is_dir():
         raise FileNotFoundError(
-            f"there is no noVNC at {' or '.join(places)}: get it by `npm install @novnc/novnc`, "
-            "and say where it is by novnc="
+            f"there is no noVNC at {folder}: get it by `npm install @novnc/novnc`, and say where "
+            "it is by novnc="
         )
     files = {}
-    size = 0
-    for name, data in _of_folder(found) if os.path.isdir(found) else _of_archive(found):
-        size += len(data)
-        if size > _LARGEST:
-            raise ValueError(f"{found} has more than {_LARGEST} bytes of sources: no noVNC")
-        files[name] = data
+    for source in _SOURCES:
+        for path in sorted((folder / source).rglob("*.js")):
+            files[path.relative_to(folder).as_posix()] = path.read_bytes()
     if b"export default class RFB" not in files.get("core/rfb.js", b""):
         raise ValueError(
-            f"{found} has no core/rfb.js that a browser takes as it is: noVNC 1.7 or newer is "
+            f"{folder} has no core/rfb.js that a browser takes as it is: noVNC 1.7 or newer is "
             "needed, of npm's @novnc/novnc"
         )
     return files
-
-
-def _of_folder(place: str) -> Iterator[tuple[str, bytes]]:
-    for source in _SOURCES:
-        for path in sorted(Path(place, source).rglob("*.js")):
-            yield path.relative_to(place).as_posix(), path.read_bytes()
-
-
-def _of_archive(place: str) -> Iterator[tuple[str, bytes]]:
-    try:
-        with tarfile.open(place) as archive:
-            for member in archive:
-                name = member.name.partition("/")[2]  # after "package"
-                if member.isfile() and name.endswith(".js") and name.startswith(_SOURCES):
-                    if member.size > _LARGEST:
-                        raise ValueError(f"{place} has more than noVNC has, in {name}")
-                    file = archive.extractfile(member)
-                    assert file is not None
-                    yield name, file.read()
-    except (tarfile.TarError, EOFError) as error:
-        raise ValueError(f"{place} is no archive of npm's: {error}") from error
 
 
 class PageServer(StreamServer):

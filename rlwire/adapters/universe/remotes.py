@@ -1,7 +1,4 @@
-"""`Remote`: where one environment is, and what texts and URLs name several of them.
-
-Not here: connections (`rlwire.adapters.universe.links`).
-"""
+"""`Remote`: where one environment is, and what texts and URLs name several of them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`UniverseServer`: an environment as a remote of Universe: rewards, pixels, keyboard and mouse.
-
-Not here: the two connections (`rlwire.adapters.rewarder`, `rlwire.adapters.rfb`), what keys mean
-(`controls`), what the environment looks like (`frames`), the page (`page`).
-"""
+"""`UniverseServer`: an environment as a remote of Universe: rewards, pixels, keyboard and mouse."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """RFB, the protocol of VNC: messages, pixels, keys, passwords.
 
-Source: RFC 6143 and what TigerVNC speaks beyond it. Not here: who may say what when
-(`rlwire.sessions.rfb`).
+Source: RFC 6143 and what TigerVNC speaks beyond it.
 """
 
 from rlwire.codecs.rfb.decoder import Rectangle, RectangleDecoder

@@ -18,42 +18,24 @@ class Encoding(IntEnum):
     TIGHT = 7
     ZRLE = 16
 
-    QUALITY_0 = -32
-    QUALITY_1 = -31
-    QUALITY_2 = -30
-    QUALITY_3 = -29
-    QUALITY_4 = -28
-    QUALITY_5 = -27
-    QUALITY_6 = -26
-    QUALITY_7 = -25
-    QUALITY_8 = -24
-    QUALITY_9 = -23
+    QUALITY_0 = -32  # and up to -23 for quality 9
     DESKTOP_SIZE = -223
     LAST_RECT = -224
     CURSOR = -239
-    COMPRESS_0 = -256
-    COMPRESS_1 = -255
-    COMPRESS_2 = -254
-    COMPRESS_3 = -253
-    COMPRESS_4 = -252
-    COMPRESS_5 = -251
-    COMPRESS_6 = -250
-    COMPRESS_7 = -249
-    COMPRESS_8 = -248
-    COMPRESS_9 = -247
+    COMPRESS_0 = -256  # and up to -247 for level 9
     EXTENDED_DESKTOP_SIZE = -308
     FENCE = -312
     CONTINUOUS_UPDATES = -313
 
 
-def quality_level(level: int) -> Encoding:
+def quality_level(level: int) -> int:
     """Return what asks for JPEG of this quality, 0 to 9."""
-    return Encoding(Encoding.QUALITY_0 + _checked("quality", level))
+    return Encoding.QUALITY_0 + _checked("quality", level)
 
 
-def compress_level(level: int) -> Encoding:
+def compress_level(level: int) -> int:
     """Return what asks for this much work on compression, 0 to 9."""
-    return Encoding(Encoding.COMPRESS_0 + _checked("compression", level))
+    return Encoding.COMPRESS_0 + _checked("compression", level)
 
 
 def _checked(name: str, level: int) -> int:

@@ -1,4 +1,4 @@
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +13,8 @@ class Framebuffer:
     height: Final[int]
     channels: Final[int]
     def __init__(
-        self,
-        width: int,
-        height: int,
-        *,
-        channels: int = 3,
-        out: NDArray[np.uint8] | None = None,
-        limits: Limits | None = None,
+        self, width: int, height: int, *, channels: int = 3, limits: Limits | None = None
     ) -> None: ...
-    def _made(self, width: int, height: int, out: Any) -> NDArray[np.uint8]: ...
-    def resize(self, width: int, height: int, out: NDArray[np.uint8] | None = None) -> None: ...
+    def _made(self, width: int, height: int) -> NDArray[np.uint8]: ...
+    def resize(self, width: int, height: int) -> None: ...
     def snapshot(self, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]: ...

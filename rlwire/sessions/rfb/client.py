@@ -497,9 +497,9 @@ def _all_encodings(
     if not any(number >= 0 for number in numbers):
         raise ValueError("encodings has none for pixels")
     if quality is not None:
-        numbers.append(int(quality_level(quality)))
+        numbers.append(quality_level(quality))
     if compression is not None:
-        numbers.append(int(compress_level(compression)))
+        numbers.append(compress_level(compression))
     numbers += [
         int(Encoding.DESKTOP_SIZE),
         int(Encoding.EXTENDED_DESKTOP_SIZE),

@@ -1,6 +1,6 @@
 """What a viewer's session tells: its handshake, whole updates, sizes, the pointer's shape.
 
-Not here: when it tells them (`rlwire.sessions.rfb.client`). Source: RFC 6143, section 7.8.
+Source: RFC 6143, section 7.8.
 """
 
 from __future__ import annotations

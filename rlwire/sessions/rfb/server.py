@@ -253,11 +253,11 @@ class ServerSession:
         self._settings = self._settings._replace(pixel_format=message.pixel_format)
 
     def _on_encodings(self, message: SetEncodings) -> None:
-        numbers = [number for number in message.encodings if number in _ENCODINGS]
-        before, self._known = self._known, frozenset(numbers)
+        numbers = message.encodings
+        before, self._known = self._known, _ENCODINGS.intersection(numbers)
         encoding = next((one for one in numbers if one in ENCODINGS), Encoding.RAW)
-        quality = _level(numbers, Encoding.QUALITY_0, Encoding.QUALITY_9)
-        compression = _level(numbers, Encoding.COMPRESS_0, Encoding.COMPRESS_9)
+        quality = _level(numbers, Encoding.QUALITY_0)
+        compression = _level(numbers, Encoding.COMPRESS_0)
         self._settings = Settings(
             self._settings.pixel_format,
             Encoding(encoding),
@@ -452,9 +452,9 @@ _TAKES: Final[dict[type, Callable[[ServerSession, Any], None]]] = {
 }
 
 
-def _level(numbers: Sequence[int], lowest: int, highest: int) -> int | None:
+def _level(numbers: Sequence[int], lowest: int) -> int | None:
     """Return the level that a viewer asks for with one of ten encodings, None if it does not."""
-    return next((one - lowest for one in numbers if lowest <= one <= highest), None)
+    return next((one - lowest for one in numbers if lowest <= one <= lowest + 9), None)
 
 
 def _around(one: Area | None, other: Area) -> Area:

@@ -10,7 +10,7 @@ import pytest
 
 from rlwire.adapters.universe.blocking_reset import BlockingReset
 from rlwire.adapters.universe.events import PEEK, key
-from rlwire.adapters.universe.news import News
+from rlwire.adapters.universe.hub import News
 from rlwire.errors import DeadlineExceeded
 
 Step = tuple[Any, float, bool, dict[str, Any]]

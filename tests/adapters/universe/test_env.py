@@ -295,26 +295,6 @@ def test_which_environment(rewarder: Serve, vector: Vector, wait_for: WaitFor) -
     assert asked(other, wait_for, requests).env_id == "own-v0"
 
 
-def test_environments_are_drawn(rewarder: Serve, vector: Vector, wait_for: WaitFor) -> None:
-    requests: list[list[Any]] = [[], []]
-    servers = [rewarder(on_reset=each.append) for each in requests]
-    ids = ["a-v0", "b-v0", "c-v0"]
-    play = vector(*servers, sample_env_ids=ids)
-    drawn = []
-    for number in range(12):
-        play.env.reset(seed=1 if number in (0, 6) else None)
-        both = {asked(s, wait_for, got).env_id for s, got in zip(servers, requests, strict=True)}
-        assert len(both) == 1  # one for all indices
-        drawn += both
-    assert set(drawn) <= set(ids)
-    assert len(set(drawn)) > 1
-    assert drawn[:6] == drawn[6:]
-    with pytest.raises(ValueError, match="sample_env_ids"):
-        UniverseEnv("vnc://h:1", env_id="a", sample_env_ids=ids)
-    with pytest.raises(ValueError, match="sample_env_ids"):
-        UniverseEnv("vnc://h:1", sample_env_ids=[])
-
-
 def test_an_observer_resets_and_does_nothing(
     rewarder: Serve, vector: Vector, screen_of: ScreenOf
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlwire.adapters.universe.masks import Mask
+from rlwire.adapters.universe.links import Mask
 
 
 def test_it_opens_when_an_episode_runs() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from rlwire.adapters.universe.news import News
+from rlwire.adapters.universe.hub import News
 
 
 def test_what_has_come_already_is_not_waited_for() -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import http.client
-import io
 import json
 import socket
-import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -214,12 +212,6 @@ class TestNoVNC:
     def test_a_folder(self, novnc: Path) -> None:
         assert sorted(novnc_files(novnc)) == sorted(set(SOURCES) - {"package.json"})
 
-    def test_an_archive(self, novnc: Path, tmp_path: Path) -> None:
-        path = tmp_path / "novnc.tgz"
-        with tarfile.open(path, "w:gz") as archive:
-            archive.add(novnc, "package")
-        assert novnc_files(path) == novnc_files(novnc)
-
     def test_where_npm_puts_it(
         self, novnc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -230,20 +222,7 @@ class TestNoVNC:
         novnc.rename(tmp_path / "node_modules" / "@novnc" / "novnc")
         assert len(novnc_files()) == 3
 
-    def test_what_is_none(self, novnc: Path, tmp_path: Path) -> None:
+    def test_what_is_none(self, novnc: Path) -> None:
         (novnc / "core" / "rfb.js").write_bytes(b"exports.default = RFB;")
         with pytest.raises(ValueError, match=r"1\.7 or newer"):
             novnc_files(novnc)
-        text = tmp_path / "text.tgz"
-        text.write_text("no archive")
-        with pytest.raises(ValueError, match="no archive of npm's"):
-            novnc_files(text)
-
-    def test_an_archive_that_is_too_large(self, tmp_path: Path) -> None:
-        path = tmp_path / "large.tgz"
-        with tarfile.open(path, "w:gz") as archive:
-            member = tarfile.TarInfo("package/core/rfb.js")
-            member.size = 9 << 20
-            archive.addfile(member, io.BytesIO(bytes(member.size)))
-        with pytest.raises(ValueError, match="more than noVNC has"):
-            novnc_files(path)

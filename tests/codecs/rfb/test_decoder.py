@@ -286,18 +286,6 @@ def test_asked_again_elsewhere_it_goes_on() -> None:
         assert decoder.size(again + data[:3000], 0, len(again) + 3000, 2) == len(again)
 
 
-def test_a_place_in_a_batch() -> None:
-    batch = np.full((4, 90, 150, 3), 9, np.uint8)
-    framebuffer = Framebuffer(150, 90, out=batch[2])
-    assert framebuffer.pixels.base is batch or np.shares_memory(framebuffer.pixels, batch)
-    writer = Writer(batch[2].copy(), RGB888, random.Random(4))
-    decoder = RectangleDecoder(framebuffer, RGB888)
-    for encoding in Writer.ALL:
-        decoder.decode(writer.write(encoding))
-    np.testing.assert_array_equal(batch[2], writer.screen)
-    assert (batch[[0, 1, 3]] == 9).all()
-
-
 def test_a_format_set_later() -> None:
     writer, decoder = both(RGB888, 2)
     decoder.decode(writer.write("zrle"))
