@@ -131,28 +131,6 @@ static void every_length_and_distance(void) {
         }
 }
 
-static void what_changed(void) {
-    uint8_t before[3 * 40 * 35] = {0}, after[sizeof before] = {0}, marks[9] = {0};
-    rlw_rfb_rect rects[9];
-    uint8_t *a, *b;
-    after[3 * (0 * 40 + 0)] = 1;
-    after[3 * (34 * 40 + 39) + 2] = 1; /* the last byte */
-    after[3 * (20 * 40 + 16) + 1] = 1;
-    after[3 * (20 * 40 + 39)] = 1;
-    a = exact(before, sizeof before);
-    b = exact(after, sizeof after);
-    EQUAL(rlw_rfb_changed(a, b, 40, 35, 16, marks), 4);
-    CHECK(memcmp(marks, "\1\0\0\0\1\1\0\0\1", 9) == 0);
-    EQUAL(rlw_rfb_gather(marks, 40, 35, 16, rects), 3);
-    CHECK(rects[1].x == 16 && rects[1].y == 16 && rects[1].width == 24 && rects[1].height == 16);
-    CHECK(rects[2].x == 32 && rects[2].y == 32 && rects[2].width == 8 && rects[2].height == 3);
-    memset(marks, 1, 9);
-    EQUAL(rlw_rfb_gather(marks, 40, 35, 16, rects), 1);
-    CHECK(rects[0].width == 40 && rects[0].height == 35);
-    release(a);
-    release(b);
-}
-
 /* Deflate without a library: stored blocks. */
 static rlw_status store(void *self, const uint8_t *data, size_t size, rlw_writer *out) {
     ++*(unsigned *)self;
@@ -232,21 +210,8 @@ static void rectangles_of_frames(void) {
     free(e);
 }
 
-static void formats_without_a_place_for_their_colours(void) {
-    static const uint16_t most[3] = {255, 255, 255};
-    static const uint8_t good[3] = {16, 8, 0}, far[3] = {25, 8, 0}, beyond[3] = {32, 8, 0};
-    rlw_rfb_pixels p;
-    CHECK(rlw_rfb_pixels_init(&p, 32, 24, 0, most, good));
-    CHECK(!rlw_rfb_pixels_init(&p, 32, 24, 0, most, far));
-    CHECK(!rlw_rfb_pixels_init(&p, 32, 24, 0, most, beyond));
-    CHECK(!rlw_rfb_pixels_init(&p, 16, 16, 0, most, good));
-    CHECK(!rlw_rfb_pixels_init(&p, 24, 24, 0, most, good));
-}
-
 void rfb_encode_suite(void) {
     RUN(short_deflate_comes_back);
     RUN(every_length_and_distance);
-    RUN(what_changed);
     RUN(rectangles_of_frames);
-    RUN(formats_without_a_place_for_their_colours);
 }

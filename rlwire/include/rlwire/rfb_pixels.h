@@ -45,23 +45,8 @@ static inline uint8_t rlw_rfb_to_255(uint32_t value, uint32_t max) {
     return (uint8_t)((value * 255u + max / 2) / max);
 }
 
-/* Whether the format is of true colour with 8, 16 or 32 bits, each colour within them. */
-static inline int rlw_rfb_is_format(const rlw_rfb_format *f) {
-    int i, k;
-    if (f->bits != 8 && f->bits != 16 && f->bits != 32) return 0;
-    for (i = 0; i < 3; i++) {
-        uint32_t max = f->max[i];
-        unsigned wide = 0;
-        if (max == 0 || (max & (max + 1))) return 0;
-        while (wide < 16 && max >> wide) wide++;
-        if (f->shift[i] + wide > f->bits) return 0;
-        for (k = 0; k < i; k++) /* two colours in the same bits */
-            if ((uint32_t)f->max[k] << f->shift[k] & max << f->shift[i]) return 0;
-    }
-    return 1;
-}
-
-/* `format` must be one, as above. */
+/* `format` is of true colour with 8, 16 or 32 bits: each colour's highest value is one less than a
+ * power of two, and within bits of its own. */
 static inline void rlw_rfb_prepare(rlw_rfb_layouts *p, const rlw_rfb_format *format) {
     const rlw_rfb_format *f = &p->format;
     uint32_t used = 0;

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 from rlwire.adapters.rfb import AsyncRfbClient, Display, RfbClient, RfbServer
-from rlwire.codecs.rfb.encodings import Encoding
 from rlwire.codecs.rfb.keysyms import keysym
 from rlwire.codecs.rfb.messages import (
     Bell,
@@ -25,12 +23,10 @@ from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
     DecodeError,
-    LimitExceeded,
     LocalProtocolError,
     PeerError,
     RemoteProtocolError,
 )
-from rlwire.limits import Limits
 from rlwire.transports.sockets import Timeouts
 
 SOON = 20.0  # seconds, for what comes at once unless the machine is busy
@@ -59,23 +55,22 @@ def await_picture(client: RfbClient, frame: np.ndarray) -> None:
 # Against a server of rlwire's.
 
 
-@pytest.mark.each("encodings", [(Encoding.RAW,), (Encoding.TIGHT, 0)])
 @pytest.mark.each("channels", [3, 4])
-def test_what_a_display_shows(encodings: tuple[int, ...], channels: int) -> None:
+def test_what_a_display_shows(channels: int) -> None:
     display = Display(64, 48, name="game")
-    with RfbServer(display, "127.0.0.1:0") as server:
-        address = str(server.address)
-        with RfbClient(address, encodings=encodings, channels=channels) as client:
-            assert (client.width, client.height, client.name) == (64, 48, "game")
-            for seed in (1, 2, 3):
-                display.show(picture(seed))
-                expected = picture(seed)
-                while not (client.framebuffer.pixels[..., :3] == expected).all():
-                    assert client.update(SOON)
-            assert client.framebuffer.pixels.shape == (48, 64, channels)
-            assert client.statistics()["updates"] >= 3
-            assert client.statistics()["rectangles"] >= 3
-            assert client.statistics()["bytes"] > 0
+    with (
+        RfbServer(display, "127.0.0.1:0") as server,
+        RfbClient(str(server.address), channels=channels) as client,
+    ):
+        assert (client.width, client.height, client.name) == (64, 48, "game")
+        for seed in (1, 2, 3):
+            display.show(picture(seed))
+            while not (client.framebuffer.pixels[..., :3] == picture(seed)).all():
+                assert client.update(SOON)
+        assert client.framebuffer.pixels.shape == (48, 64, channels)
+        assert client.statistics()["updates"] >= 3
+        assert client.statistics()["rectangles"] >= 3
+        assert client.statistics()["bytes"] > 0
 
 
 def test_over_a_unix_socket_with_a_password(tmp_path: Path) -> None:
@@ -273,32 +268,6 @@ def test_a_fence_measures_the_way(scripted: Start) -> None:
         assert client.round_trip(SOON) >= 0
 
 
-def test_a_size_that_is_refused(scripted: Start) -> None:
-    def screens(peer: Any, reason: int, status: int, width: int) -> bytes:
-        import struct
-
-        head = struct.pack(">HHHHi", reason, status, width, 4, -308)
-        return head + bytes((1, 0, 0, 0)) + struct.pack(">IHHHHI", 1, 0, 0, width, 4, 0)
-
-    def script(peer: Any) -> None:
-        peer.greet()
-        peer.update(screens(peer, 0, 0, 8))
-        peer.take_until(251)
-        peer.update(screens(peer, 1, 3, 8))
-        peer.take_until(251)
-        peer.update(screens(peer, 1, 0, 16))
-
-    with RfbClient(scripted(script)) as client:
-        with pytest.raises(LocalProtocolError):
-            client.resize(16, 4)
-        while not client.session.resizable:
-            client.poll()
-        with pytest.raises(PeerError, match="the screens do not fit"):
-            client.resize(16, 4, SOON)
-        client.resize(16, 4, SOON)
-        assert client.width == 16
-
-
 def test_a_bell_is_counted(scripted: Start) -> None:
     def script(peer: Any) -> None:
         peer.greet()
@@ -309,27 +278,18 @@ def test_a_bell_is_counted(scripted: Start) -> None:
             client.poll()
 
 
-@pytest.mark.each(
-    ("say", "kind"),
-    [
-        (b"\xff", DecodeError),
-        (b"\3\0\0\0\x7f\xff\xff\xff", LimitExceeded),
-        (b"\0\0\0\1\0\0\0\0\xff\xff\xff\xff\0\0\0\0", DecodeError),
-        (b"\0\0\0\1" + bytes(4) + b"\xff\xff\xff\xff\xff\xff\xff\x21", LimitExceeded),
-    ],
-)
-def test_a_server_that_makes_no_sense(say: bytes, kind: type[Exception], scripted: Start) -> None:
+def test_a_server_that_makes_no_sense(scripted: Start) -> None:
     def script(peer: Any) -> None:
         peer.greet()
-        peer.say(say)
+        peer.say(b"\xff")
 
     address = scripted(script)
-    with RfbClient(address) as client, pytest.raises(kind):
+    with RfbClient(address) as client, pytest.raises(DecodeError):
         client.update(SOON)
 
     async def run() -> None:
         async with AsyncRfbClient(address) as client:
-            with pytest.raises(kind):
+            with pytest.raises(DecodeError):
                 await client.update(SOON)
             assert client.ended
 
@@ -349,55 +309,7 @@ def test_a_server_that_stops_in_the_middle_of_a_rectangle(scripted: Start) -> No
         assert not client.snapshot().any()
 
 
-def test_a_server_that_leaves_in_the_middle_of_a_rectangle(scripted: Start) -> None:
-    left = threading.Event()
-
-    def script(peer: Any) -> None:
-        peer.greet(200, 200)
-        data = b"\0\0\0\2" + peer.rectangle(0, 0, 1, 1, 1) + peer.rectangle(0, 0, 200, 200, 1)
-        peer.say(data[:20_000])
-        left.wait(SOON)
-        peer.sock.shutdown(socket.SHUT_WR)
-
-    address = scripted(script)
-    with RfbClient(address) as client:
-        assert client.poll() == []
-        left.set()
-        with pytest.raises(ConnectionClosed, match="inside an update, one rectangle is missing"):
-            client.update(SOON)
-    left.clear()
-
-    async def run() -> None:
-        async with AsyncRfbClient(address) as client:
-            left.set()
-            with pytest.raises(ConnectionClosed, match="inside an update"):
-                await client.update(SOON)
-
-    asyncio.run(run())
-
-
 def test_a_server_that_says_nothing(scripted: Start) -> None:
     times = Timeouts(connect=0.05)
     with pytest.raises(DeadlineExceeded, match="no handshake within"):
         RfbClient(scripted(lambda peer: None), timeouts=times).connect()
-
-
-def test_a_server_that_hangs_up_in_the_handshake(scripted: Start) -> None:
-    def script(peer: Any) -> None:
-        peer.say(b"RFB 003.008\n")
-        peer.take(12)
-        peer.sock.close()
-
-    with pytest.raises(ConnectionClosed, match="which security types it has"):
-        RfbClient(scripted(script)).connect()
-
-
-def test_a_desktop_that_is_too_large(scripted: Start) -> None:
-    with pytest.raises(LimitExceeded, match="8x4"):
-        RfbClient(scripted(lambda peer: peer.greet()), limits=Limits(pixels=31)).connect()
-
-
-@pytest.mark.each("options", [{"encodings": ()}, {"quality": 10}, {"channels": 5}])
-def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"\w"):
-        RfbClient("127.0.0.1:5900", **options)

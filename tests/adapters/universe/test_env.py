@@ -497,18 +497,6 @@ def test_lags_are_told(rewarder: Serve, vector: Vector) -> None:
 # --- the rest
 
 
-def test_spaces(rewarder: Serve, vector: Vector, screen_of: ScreenOf) -> None:
-    server = rewarder()
-    play = vector(server)
-    play.env.reset()
-    play.until_seen()
-    screen_of(server).show(1)
-    observations, *_ = play.step()
-    seen = {**observations[0], "text": tuple(observations[0]["text"])}
-    assert seen in play.env.observation_space
-    play.step(play.env.action_space.sample())
-
-
 def test_after_the_end(rewarder: Serve, vector: Vector, screen_of: ScreenOf) -> None:
     server = rewarder()
     play = vector(server)

@@ -2,52 +2,36 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rlwire.adapters.universe.links import Mask
 
+RUNS = ("1", "running")
 
-def test_it_opens_when_an_episode_runs() -> None:
+
+@pytest.mark.parametrize(
+    ("before", "told", "opens"),
+    [
+        ([], (None, None), False),
+        ([], ("1", "resetting"), False),
+        ([("1", "resetting")], RUNS, True),
+        ([RUNS], ("1", "resetting"), True),  # its end is told before its successor
+        ([RUNS], ("2", "resetting"), False),
+        ([RUNS, ("2", "resetting")], ("2", "running"), True),
+        ([RUNS], ("2", "running"), True),
+        ([RUNS], (None, None), False),
+    ],
+)
+def test_an_index_is_open_while_its_episode_runs(
+    before: list[tuple[str, str]], told: tuple[str, str], opens: bool
+) -> None:
     mask = Mask(True)
     assert not mask.open
+    for each in before:
+        mask.follow(*each)
+    assert mask.follow(*told) is mask.open is opens
+    mask.close()  # for a reset
     assert not mask.follow(None, None)
-    assert not mask.follow("1", "resetting")
-    assert mask.follow("1", "running")
-    assert mask.episode_id == "1"
-
-
-def test_the_same_episode_keeps_it_open() -> None:
-    """What is said of its end comes before its successor is told of."""
-    mask = Mask(True)
-    mask.follow("1", "running")
-    assert mask.follow("1", "resetting")
-
-
-def test_a_successor_that_does_not_run_closes_it() -> None:
-    mask = Mask(True)
-    mask.follow("1", "running")
-    assert not mask.follow("2", "resetting")
-    assert mask.follow("2", "running")
-
-
-def test_a_successor_that_runs_does_not() -> None:
-    mask = Mask(True)
-    mask.follow("1", "running")
-    assert mask.follow("2", "running")
-    assert mask.episode_id == "2"
-
-
-def test_no_successor_yet_closes_it() -> None:
-    mask = Mask(True)
-    mask.follow("1", "running")
-    assert not mask.follow(None, None)
-
-
-def test_a_reset_closes_it() -> None:
-    mask = Mask(True)
-    mask.follow("1", "running")
-    mask.close()
-    assert not mask.open
-    assert not mask.follow(None, None)
-    assert mask.follow("2", "running")
 
 
 def test_without_a_rewarder_it_is_always_open() -> None:

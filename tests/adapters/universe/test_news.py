@@ -17,6 +17,11 @@ def test_what_has_come_already_is_not_waited_for() -> None:
     news.note(turn=True)
     assert news.wait(seen, turns=True)
     assert not news.wait(news.seen(), 0)
+    other = News()
+    news.pass_on(other)
+    seen = other.seen()
+    news.note(turn=True)
+    assert other.wait(seen, 0, turns=True)
 
 
 def test_who_waits_is_woken() -> None:
@@ -34,11 +39,3 @@ def test_who_waits_is_woken() -> None:
     news.note(turn=True)
     thread.join(20)
     assert woken == [True]
-
-
-def test_others_are_told() -> None:
-    news, other = News(), News()
-    news.pass_on(other)
-    seen = other.seen()
-    news.note(turn=True)
-    assert other.wait(seen, 0, turns=True)

@@ -27,14 +27,14 @@ from rlwire.protocols import URL
 class Game:
     """A remote: shows how far its episode is in each pixel, and is over when a test says so."""
 
-    def __init__(self, stack: ExitStack, *, pixels: str = "127.0.0.1:0", **options: Any) -> None:
+    def __init__(self, stack: ExitStack) -> None:
         self.seeds: list[Any] = []
         self.inputs: list[Any] = []
         self.display = Display(32, 24, on_input=lambda viewer, event: self.inputs.append(event))
         self.rewarder = stack.enter_context(
-            RewarderServer("a.Game-v0", "127.0.0.1:0", on_reset=self.reset, **options)
+            RewarderServer("a.Game-v0", "127.0.0.1:0", on_reset=self.reset)
         )
-        self.pixels = stack.enter_context(RfbServer(self.display, pixels))
+        self.pixels = stack.enter_context(RfbServer(self.display, "127.0.0.1:0"))
         self.show(0)
 
     def reset(self, request: Any) -> None:
@@ -67,7 +67,7 @@ class Game:
 @pytest.fixture
 def game() -> Iterator[Callable[..., Game]]:
     with ExitStack() as stack:
-        yield lambda **options: Game(stack, **options)
+        yield lambda: Game(stack)
 
 
 def value(observation: Any) -> int | None:
@@ -130,24 +130,6 @@ def test_a_remote_that_dies_comes_back_and_the_others_go_on(
             assert games[0].rewarder.episode_id == episodes[0]
             assert games[1].rewarder.episode_id != episodes[1]
             assert [len(each.seeds) for each in games] == [1, 2, 1]
-
-
-def test_a_remote_is_replaced(game: Callable[..., Game], wait_for: Any) -> None:
-    first, second = game(), game()
-    with UniverseEnv(first.remote, replace=lambda remote, error: second.remote) as env:
-        BlockingReset(env, 20).reset()
-        first.rewarder.stop()
-        until(env, lambda *step: step[2][0], wait_for)
-        second.show(5)
-        until(env, lambda *step: step[0][0] is not None, wait_for)
-        second.show(6)
-        until(env, lambda *step: value(step[0][0]) == 6, wait_for)
-
-
-def test_pixels_over_a_unix_socket(game: Callable[..., Game], tmp_path: Any) -> None:
-    one = game(pixels=f"unix:{tmp_path}/pixels")
-    with UniverseEnv(one.remote) as env:
-        assert BlockingReset(env, 20).reset()[0]["vision"].shape == (24, 32, 3)
 
 
 # --- Gymnasium's interface
@@ -259,18 +241,6 @@ def test_a_step_of_a_batch_is_one_question(
         games[2].show(70)
         with pytest.raises(DeadlineExceeded, match=r"1\.5 s"):
             envs.step(np.zeros(3, np.int64))
-
-
-def test_with_copies_what_was_given_stays(game: Callable[..., Game]) -> None:
-    games = [game() for _ in range(2)]
-    settings = {"actions": CHOICES, "rate": 200}
-    with rlwire.make_vec([each.url for each in games], settings=settings) as envs:
-        first, _ = envs.reset()
-        games[0].show(99)
-        later = first
-        while later[0, 0, 0, 0] != 99:
-            later = envs.step(np.zeros(2, np.int64))[0]
-        assert (first == 0).all()
 
 
 def test_single_environments_share_a_thread(game: Callable[..., Game]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from rlwire.codecs.rfb.auth import respond
 from rlwire.codecs.rfb.encodings import Encoding
-from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent, decode_client_message
+from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 from rlwire.errors import (
     ConnectionClosed,
     DecodeError,
@@ -549,29 +549,6 @@ def test_updates_come_unasked_after_a_new_size(desk: Desk) -> None:
 
 
 # ---- floods --------------------------------------------------------------------------------------
-
-
-def test_what_is_set_again_is_not_read_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = []
-
-    def decode(message: Any, *rest: Any) -> Any:
-        read.append(message[0])
-        return decode_client_message(message, *rest)
-
-    peer = Peer(desk).open()
-    monkeypatch.setattr("rlwire.sessions.rfb.server.decode_client_message", decode)
-    for _ in range(100):
-        peer.encodings(Encoding.RAW, Encoding.FENCE)
-        peer.say(b"\0\0\0\0" + FORMAT)
-    assert sorted(read) == [0, 2]
-    peer.encodings(Encoding.RAW)
-    peer.encodings(Encoding.TIGHT, Encoding.FENCE)
-    assert sorted(read) == [0, 2, 2, 2]
-    peer.request(0)
-    peer.messages()
-    assert len(peer.fences) == 2
-    assert peer.viewer.kinds == [Encoding.TIGHT]
-    assert peer.shows(desk.frame)
 
 
 def test_a_list_of_encodings_is_bounded(desk: Desk) -> None:
