@@ -403,6 +403,11 @@ BAD = {
     "tight-long": (tight(b"\0", bytes(97)), "got 97 bytes, expected 96", 14),
     "tight-bomb": (tight(b"\0", bytes(50_000)), "got 97 bytes, expected 96", 14),
     "tight-no-zlib": (head(0, 0, 8, 4, 7) + b"\0\5hello", "on stream 0: ", 14),
+    "tight-index-of-one": (
+        head(1, 2, 8, 4, 7) + b"\x40\1\0abc" + bytes(3) + b"\x80",
+        "got 1 of 1 colours",
+        21,
+    ),
     "tight-index": (tight(b"\x40\1\2abcdefghi", b"\0\1\2\3" * 8), "got 3 of 3 colours", 25),
     "zrle-lies": (head(0, 0, 8, 4, 16) + b"\0\0\0\x40abc", "64 bytes needed, 3 left", 16),
     "zrle-17": (zrle(b"\x11"), r"0x11 \(byte 0 of what is inflated here\)", 16),

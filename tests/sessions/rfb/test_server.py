@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 from rlwire.codecs.rfb.auth import respond
+from rlwire.codecs.rfb.decoder import RectangleDecoder
 from rlwire.codecs.rfb.encodings import Encoding
-from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
+from rlwire.codecs.rfb.framebuffer import Framebuffer
+from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent, ScreenLayout, decode_screens
+from rlwire.codecs.rfb.pixels import RGB565, RGB888
 from rlwire.errors import (
     ConnectionClosed,
     DecodeError,
@@ -28,7 +31,6 @@ from rlwire.sessions.rfb.admitting import check_passwords
 from rlwire.sessions.rfb.screen import Screen, Shown
 from rlwire.sessions.rfb.server import QUEUED, ServerSession
 from rlwire.streams import NOTHING, StreamCore
-from tests.reference.rfb import CURSOR, DESKTOP_SIZE, EXTENDED_DESKTOP_SIZE, Pixels, Viewer
 
 WIDTH, HEIGHT = 48, 40
 FORMAT = bytes.fromhex("20180001 00ff00ff00ff 100800 000000")
@@ -65,7 +67,12 @@ class Peer:
         self.core = StreamCore(self.session, "viewer", _Times())
         self.inbox = b""
         self.events: list[Any] = []
-        self.viewer = Viewer(WIDTH, HEIGHT)
+        self.framebuffer = Framebuffer(WIDTH, HEIGHT)
+        self.decoder = RectangleDecoder(self.framebuffer, RGB888)
+        self.kinds: list[int] = []  # of rectangles
+        self.cursor: tuple[int, int, bytes] | None = None
+        self.layout: tuple[int, int] | None = None
+        self.lossy = False
         self.fences: list[bytes] = []
         self.ends = 0  # of ContinuousUpdates
         self.core.begin(1.0, accepted=True)
@@ -128,7 +135,7 @@ class Peer:
                 (count,) = struct.unpack(">xH", self.read(3))
                 assert count
                 for _ in range(count):
-                    self.viewer.rectangle(self.read)
+                    self.rectangle()
                 updates += 1
             elif kind == 248:
                 flags, size = struct.unpack(">xxxIB", self.read(8))
@@ -139,8 +146,28 @@ class Peer:
                 self.ends += 1
         return updates
 
+    def rectangle(self) -> None:
+        data = self.read(self.decoder.size(self.inbox, 0, len(self.inbox)))
+        done = self.decoder.decode(data)
+        size = done.width, done.height
+        self.kinds.append(done.encoding)
+        self.lossy = done.encoding == Encoding.TIGHT and data[12] >> 4 == 9
+        if done.encoding == Encoding.DESKTOP_SIZE:
+            self.framebuffer.resize(*size)
+        elif done.encoding == Encoding.EXTENDED_DESKTOP_SIZE:
+            self.layout = done.x, done.y
+            assert decode_screens(done.payload or b"") == (ScreenLayout(1, 0, 0, *size),)
+            if done.y == 0:
+                self.framebuffer.resize(*size)
+        elif done.encoding == Encoding.CURSOR:
+            self.cursor = *size, done.payload or b""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.framebuffer.width, self.framebuffer.height
+
     def shows(self, frame: Any) -> bool:
-        return bool((self.viewer.frame == self.viewer.pixels.shown(frame)).all())
+        return np.array_equal(self.framebuffer.pixels, frame)
 
 
 class _Times:
@@ -277,7 +304,7 @@ def test_the_first_encoding_that_is_known_is_used(desk: Desk, encoding: Encoding
         desk.show(seed)
         peer.request(0)
         assert peer.messages() == 1
-        assert set(peer.viewer.kinds) == {encoding}
+        assert set(peer.kinds) == {encoding}
         assert peer.shows(desk.frame)
     desk.dot(7, 7)
     peer.request()
@@ -294,8 +321,8 @@ def test_jpeg_is_used_by_who_allows_it(desk: Desk) -> None:
         peer.encodings(Encoding.TIGHT, *([Encoding.QUALITY_0 + 8] if allowed else []))
         peer.request(0)
         assert peer.messages() == 1
-        assert peer.viewer.lossy is allowed
-        assert np.abs(peer.viewer.frame.astype(int) - desk.frame).mean() < 6
+        assert peer.lossy is allowed
+        assert np.abs(peer.framebuffer.pixels.astype(int) - desk.frame).mean() < 6
 
 
 def test_another_pixel_format(desk: Desk) -> None:
@@ -303,13 +330,12 @@ def test_another_pixel_format(desk: Desk) -> None:
     desk.show(1)
     peer.request(0)
     peer.messages()
-    form = Pixels(16, 16, True, (31, 63, 31), (11, 5, 0))
-    peer.say(bytes(4) + struct.pack(">4B3H3Bxxx", 16, 16, 1, 1, 31, 63, 31, 11, 5, 0))
-    peer.viewer.pixels = form
+    peer.say(bytes(4) + RGB565.pack())
+    peer.decoder.pixel_format = RGB565
     desk.show(2)
     peer.request()
     peer.messages()
-    assert peer.shows(desk.frame)
+    assert np.abs(peer.framebuffer.pixels.astype(int) - desk.frame).max() <= 4
     with pytest.raises(DecodeError, match="true colour"):
         peer.say(bytes(4) + struct.pack(">4B3H3Bxxx", 8, 8, 0, 0, 7, 7, 3, 0, 3, 6))
     assert peer.session.closed
@@ -320,13 +346,13 @@ def test_an_area_is_told_alone(desk: Desk) -> None:
     desk.show(1)
     peer.request(0)
     peer.messages()
-    before = peer.viewer.frame.copy()
+    before = peer.framebuffer.pixels.copy()
     desk.show(2)
     peer.request(1, (0, 0, 16, 16))
     assert peer.messages() == 1
     expected = before.copy()
     expected[:16, :16] = desk.frame[:16, :16]
-    assert (peer.viewer.frame == expected).all()
+    assert (peer.framebuffer.pixels == expected).all()
     peer.request(1, (0, 0, 16, 16))
     assert not peer.inbox
     peer.request()  # and later the rest
@@ -369,7 +395,7 @@ def test_viewers_change_their_minds_as_often_as_they_like(desk: Desk) -> None:
 # ---- sizes, cursors ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [DESKTOP_SIZE, EXTENDED_DESKTOP_SIZE])
+@pytest.mark.parametrize("kind", [Encoding.DESKTOP_SIZE, Encoding.EXTENDED_DESKTOP_SIZE])
 def test_a_new_size_is_told(desk: Desk, kind: int) -> None:
     peer = Peer(desk).open()
     peer.encodings(Encoding.TIGHT, kind)
@@ -380,8 +406,8 @@ def test_a_new_size_is_told(desk: Desk, kind: int) -> None:
         desk.show(2, size)
         peer.request()
         assert peer.messages() == 1
-        assert (peer.viewer.width, peer.viewer.height) == size
-        assert peer.viewer.kinds[-1] == kind
+        assert peer.size == size
+        assert peer.kinds[-1] == kind
         peer.request(1, (0, 0, *size))
         assert peer.messages() == 1
         assert peer.shows(desk.frame)
@@ -392,30 +418,30 @@ def test_who_knows_no_sizes_sees_what_fits(desk: Desk) -> None:
     desk.show(1, (60, 20))
     peer.request(0)
     peer.messages()
-    assert (peer.viewer.frame[:20] == desk.frame[:, :WIDTH]).all()
-    assert not peer.viewer.frame[20:].any()
+    assert (peer.framebuffer.pixels[:20] == desk.frame[:, :WIDTH]).all()
+    assert not peer.framebuffer.pixels[20:].any()
     desk.show(2)
     peer.request()
     peer.messages()
     assert peer.shows(desk.frame)
-    assert peer.viewer.width == WIDTH
+    assert peer.size[0] == WIDTH
 
 
 def test_a_layout_comes_with_what_is_asked_for_whole(desk: Desk) -> None:
     peer = Peer(desk).open()
-    peer.encodings(Encoding.RAW, EXTENDED_DESKTOP_SIZE)
+    peer.encodings(Encoding.RAW, Encoding.EXTENDED_DESKTOP_SIZE)
     peer.request(0)
     peer.messages()
-    assert peer.viewer.layout == (0, 0)
-    peer.viewer.layout = None
+    assert peer.layout == (0, 0)
+    peer.layout = None
     desk.show(1)
     peer.request()
     peer.messages()
-    assert peer.viewer.layout is None  # not again: who answers it with a request would never end
+    assert peer.layout is None  # not again: who answers it with a request would never end
     peer.say(struct.pack(">BxHHBxIHHHHI", 251, 10, 10, 1, 0, 0, 0, 10, 10, 0))
     peer.messages()
-    assert peer.viewer.layout == (1, 1)  # its wish, and not allowed
-    assert peer.viewer.width == WIDTH
+    assert peer.layout == (1, 1)  # its wish, and not allowed
+    assert peer.size[0] == WIDTH
 
 
 def test_a_pointer_for_who_draws_it(desk: Desk) -> None:
@@ -425,11 +451,10 @@ def test_a_pointer_for_who_draws_it(desk: Desk) -> None:
         desk.show(1)
         peer.request(0)
         peer.messages()
-    assert peer.viewer.kinds.count(CURSOR) == 1
-    assert peer.viewer.cursor is not None
-    width, height, colours, mask = peer.viewer.cursor
-    assert len(colours) == 4 * width * height
-    assert mask[0] == 0b11000000  # two of its first row are seen
+    assert peer.kinds.count(Encoding.CURSOR) == 1
+    assert peer.cursor is not None
+    width, height, data = peer.cursor
+    assert data[4 * width * height] == 0b11000000  # two of its first row are seen
 
 
 # ---- fences and updates that come by themselves --------------------------------------------------
@@ -535,7 +560,7 @@ def test_fences_without_answers_are_bounded(desk: Desk) -> None:
 
 def test_updates_come_unasked_after_a_new_size(desk: Desk) -> None:
     peer = Peer(desk).open()
-    peer.encodings(Encoding.RAW, Encoding.FENCE, Encoding.CONTINUOUS_UPDATES, DESKTOP_SIZE)
+    peer.encodings(Encoding.RAW, Encoding.FENCE, Encoding.CONTINUOUS_UPDATES, Encoding.DESKTOP_SIZE)
     peer.messages()
     peer.say(struct.pack(">BBHHHH", 150, 1, *FULL))
     desk.show(1, (70, 50))
@@ -544,7 +569,7 @@ def test_updates_come_unasked_after_a_new_size(desk: Desk) -> None:
         peer.fences.clear()
         peer.tell()
         peer.messages()
-    assert (peer.viewer.width, peer.viewer.height) == (70, 50)
+    assert peer.size == (70, 50)
     assert peer.shows(desk.frame)
 
 
@@ -556,7 +581,7 @@ def test_a_list_of_encodings_is_bounded(desk: Desk) -> None:
     peer.encodings(*range(100, 1123), Encoding.TIGHT)  # all of 1,024 count
     peer.request(0)
     peer.messages()
-    assert peer.viewer.kinds == [Encoding.TIGHT]
+    assert peer.kinds == [Encoding.TIGHT]
     with pytest.raises(LimitExceeded) as caught:
         peer.say(struct.pack(">BxH", 2, 1025))
     assert (caught.value.limit, caught.value.size) == ("encodings", 1025)
