@@ -16,24 +16,58 @@ static const rlw_rfb_format formats[] = {
     {32, 30, 0, {20, 10, 0}, {1023, 1023, 1023}},
 };
 
-static rlw_status as_it_is(void *context, unsigned stream, int reset, const uint8_t *data,
-                           size_t size, uint64_t most, const uint8_t **out, size_t *made) {
-    (void)context;
-    MUST(stream <= 4 && (!reset || size == 0));
-    if (size > most) return RLW_BAD_INFLATED;
-    *out = data;
-    *made = size;
-    inflated_count += !reset;
-    return RLW_OK;
+/* Tight, with what is inflated as it is on the wire. */
+static rlw_status paint_tight(rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_screen *s,
+                              const rlw_rfb_rectangle *r) {
+    rlw_rfb_tight t;
+    rlw_cursor inside;
+    rlw_status status = rlw_rfb_read_tight(c, p, r, &t);
+    if (status != RLW_OK) return status;
+    if (t.kind == RLW_RFB_JPEG) {
+        const rlw_rfb_layout rgb = {3, 1, {0, 1, 2}, 0};
+        touched += add_up(t.data, t.size);
+        if ((uint64_t)r->width * r->height * 3 > t.size)
+            return rlw_fail(c, RLW_BAD_JPEG, t.data, 0, 0);
+        rlw_rfb_rows(p, &rgb, s, r->x, r->y, t.data, (size_t)r->width * 3, r->width, r->height);
+        return RLW_OK;
+    }
+    if (t.packed && t.size > t.need) return rlw_fail(c, RLW_BAD_INFLATED, t.data, 0, 0);
+    inflated_count += t.packed;
+    rlw_cursor_init(&inside, t.data, t.size);
+    status = rlw_rfb_paint_tight(&inside, p, s, r, &t);
+    return status == RLW_OK ? RLW_OK
+                            : rlw_fail(c, status, t.data, inside.fault.got, inside.fault.allowed);
 }
 
-static rlw_status no_jpeg(void *context, const uint8_t *data, size_t size, uint32_t width,
-                          uint32_t height, const uint8_t **out) {
-    (void)context;
-    touched += add_up(data, size);
-    if ((uint64_t)width * height * 3 > size) return RLW_BAD_JPEG;
-    *out = data;
-    return RLW_OK;
+/* Paints the whole rectangle at c->at and moves behind it; of a pseudo-encoding nothing is painted,
+ * and c->at is where its payload begins. */
+static rlw_status paint(rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_screen *s,
+                        rlw_rfb_rectangle *r) {
+    const uint8_t *head = c->at, *data;
+    rlw_cursor inside;
+    uint32_t size;
+    rlw_status status = rlw_rfb_read_head(c, r);
+    if (status != RLW_OK || !rlw_rfb_paints(r->encoding)) return status;
+    if ((status = rlw_rfb_check_place(c, head, s, r)) != RLW_OK) return status;
+    switch (r->encoding) {
+    case RLW_RFB_RAW: return rlw_rfb_paint_raw(c, p, s, r);
+    case RLW_RFB_COPY_RECT: return rlw_rfb_paint_copy(c, s, r);
+    case RLW_RFB_RRE: return rlw_rfb_paint_rre(c, p, s, r);
+    case RLW_RFB_HEXTILE: return rlw_rfb_paint_hextile(c, p, s, r);
+    case RLW_RFB_TIGHT: return paint_tight(c, p, s, r);
+    default: break;
+    }
+    if ((status = rlw_take(c, 4, &data)) != RLW_OK) return status;
+    size = rlw_load_u32be(data);
+    if ((status = rlw_take(c, size, &data)) != RLW_OK) return status;
+    if (size > rlw_rfb_zrle_most(p, r->width, r->height))
+        return rlw_fail(c, RLW_BAD_INFLATED, data, 0, 0);
+    inflated_count++;
+    rlw_cursor_init(&inside, data, size);
+    status = rlw_rfb_paint_zrle_tiles(&inside, p, s, r);
+    if (status == RLW_OK && inside.at != inside.end) status = RLW_TRAILING;
+    return status == RLW_OK ? RLW_OK
+                            : rlw_fail(c, status, data, inside.fault.got, inside.fault.allowed);
 }
 
 static uint8_t *three, *four, *kept; /* screens that end where their blocks end */
@@ -53,7 +87,6 @@ static void check_outside(const rlw_rfb_rectangle *r) {
 }
 
 static rlw_status feed(const uint8_t *bytes, size_t size) {
-    static const rlw_rfb_helpers helpers = {NULL, as_it_is, no_jpeg};
     rlw_rfb_layouts p;
     rlw_rfb_screen s = {three, WIDTH * 3, WIDTH, HEIGHT, 3};
     rlw_rfb_screen other = {four, WIDTH * 4, WIDTH, HEIGHT, 4};
@@ -86,8 +119,8 @@ static rlw_status feed(const uint8_t *bytes, size_t size) {
         }
         memcpy(kept, three, WIDTH * HEIGHT * 3);
         again = c;
-        status = rlw_rfb_paint(&c, &p, &s, &helpers, &r);
-        MUST(rlw_rfb_paint(&again, &p, &other, &helpers, &same) == status && again.at == c.at);
+        status = paint(&c, &p, &s, &r);
+        MUST(paint(&again, &p, &other, &same) == status && again.at == c.at);
         if (start + RLW_RFB_HEAD <= c.end && rlw_rfb_paints(r.encoding) &&
             rlw_rfb_within(&s, r.x, r.y, r.width, r.height))
             check_outside(&r);

@@ -22,14 +22,12 @@ from rlwire.codecs.rfb.messages import (
     Fence,
     KeyEvent,
     PointerEvent,
-    ScreenLayout,
-    SetDesktopSize,
 )
 from rlwire.codecs.rfb.pixels import RGBX, PixelFormat
-from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, RlwireError
+from rlwire.errors import ConnectionClosed, LocalProtocolError, RlwireError
 from rlwire.limits import Limits
 from rlwire.sessions.rfb.client import LOSSLESS, ClientSession
-from rlwire.sessions.rfb.events import CursorShape, Painted, Resized, ResizeRefused
+from rlwire.sessions.rfb.events import CursorShape
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.connection import Connection
@@ -104,7 +102,6 @@ class ClientBase(Hearing):
         self._seen = 0  # updates that the user has had
         self._bells = 0
         self._cursor: CursorShape | None = None
-        self._resized: Resized | ResizeRefused | None = None
         self._fences = 0
         self._fence: bytes | None = None  # the payload of the answer that came last
 
@@ -152,16 +149,12 @@ class ClientBase(Hearing):
     def _take(self, event: Any) -> None:
         """Take one event of the session."""
         kind = type(event)
-        if kind is Painted:
-            return
         if kind is Fence:
             self._fence = event.payload
         elif kind is Bell:
             self._bells += 1
         elif kind is CursorShape:
             self._cursor = event
-        elif kind is Resized or kind is ResizeRefused:
-            self._resized = event
 
     # -- pixels ----------------------------------------------------------------------------------
 
@@ -250,25 +243,6 @@ class ClientBase(Hearing):
         and 16 for the wheel.
         """
         yield self.send(PointerEvent(x, y, buttons))
-
-    @driven
-    def resize(self, width: int, height: int, timeout: float | None = 10.0) -> Waits[None]:
-        """Ask for another size of the screen, and wait for it.
-
-        Raises:
-            LocalProtocolError: the server has said nothing of screens yet, or never will.
-            PeerError: it keeps its size.
-        """
-        self._resized = None
-        yield self.send(SetDesktopSize(width, height, (ScreenLayout(0, 0, 0, width, height),)))
-
-        def there() -> bool:
-            known = self._resized is not None
-            return known or (self.width, self.height) == (width, height)
-
-        yield from self._until(there, timeout, "answer to a resize")
-        if isinstance(self._resized, ResizeRefused):
-            raise PeerError(self._resized.reason)
 
     @driven
     def round_trip(self, timeout: float | None = 10.0) -> Waits[float]:

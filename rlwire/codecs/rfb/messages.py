@@ -35,6 +35,8 @@ _SET_PIXEL_FORMAT, _SET_ENCODINGS, _REQUEST, _KEY, _POINTER, _CUT_TEXT = 0, 2, 3
 _CONTINUOUS, _FENCE, _DESKTOP = 150, 248, 251
 _UPDATE, _COLOUR_MAP, _BELL, _SERVER_CUT_TEXT = 0, 1, 2, 3
 
+_CLIENT_SIZES = {_SET_PIXEL_FORMAT: 20, _REQUEST: 10, _KEY: 8, _POINTER: 6, _CONTINUOUS: 10}
+
 _request = struct.Struct(">BBHHHH")
 _key = struct.Struct(">BBxxI")
 _pointer = struct.Struct(">BBHH")
@@ -170,14 +172,8 @@ def client_message_size(buffer: Buffer, start: int, end: int, limits: Limits = D
     if start == end:
         return 0
     kind, have = buffer[start], end - start
-    if kind == _KEY:
-        return 8
-    if kind == _POINTER:
-        return 6
-    if kind in (_REQUEST, _CONTINUOUS):
-        return 10
-    if kind == _SET_PIXEL_FORMAT:
-        return 20
+    if kind in _CLIENT_SIZES:
+        return _CLIENT_SIZES[kind]
     if kind == _SET_ENCODINGS:
         count = 0 if have < 4 else _count.unpack_from(buffer, start)[1]
         if count > _MOST_ENCODINGS:

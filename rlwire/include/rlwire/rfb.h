@@ -3,8 +3,7 @@
  * Every pixel encoding of RFC 6143, section 7.7, but the obsolete ones, and Tight of the
  * community's description (rfbproto.rst). What is painted is red, green, blue in a byte each, and
  * 255 as a fourth where the screen has four channels. Nothing is inflated here and no JPEG is read:
- * rlw_rfb_paint() asks its caller's functions, and rlw_rfb_read_tight() with rlw_rfb_paint_tight()
- * and rlw_rfb_paint_zrle() are for who has the inflated bytes at hand. Nothing allocates.
+ * rlw_rfb_paint_tight() and rlw_rfb_paint_zrle_tiles() take inflated bytes. Nothing allocates.
  *
  * Every place is checked against the screen before it is painted, every byte before it is read.
  */
@@ -647,15 +646,6 @@ static inline rlw_status rlw_rfb_paint_zrle_tiles(rlw_cursor *c, const rlw_rfb_l
     return RLW_OK;
 }
 
-/* The same where the rectangle must use all of them. */
-static inline rlw_status rlw_rfb_paint_zrle(rlw_cursor *c, const rlw_rfb_layouts *p,
-                                            const rlw_rfb_screen *s, const rlw_rfb_rectangle *r) {
-    rlw_status status = rlw_rfb_paint_zrle_tiles(c, p, s, r);
-    if (status != RLW_OK) return status;
-    if (c->at != c->end) return rlw_fail(c, RLW_TRAILING, c->at, rlw_left(c), 0);
-    return RLW_OK;
-}
-
 /* Each colour is what the three pixels to the left and above let expect, plus what came. */
 static inline rlw_status rlw_rfb_paint_gradient(rlw_cursor *c, const rlw_rfb_layouts *p,
                                                 const rlw_rfb_screen *s,
@@ -712,90 +702,6 @@ static inline rlw_status rlw_rfb_paint_tight(rlw_cursor *c, const rlw_rfb_layout
         palette[i] = rlw_rfb_colour_at(p, l, t->palette + (size_t)i * l->size);
     return rlw_rfb_paint_indices(c, s, r->x, r->y, r->width, r->height, t->colours <= 2 ? 1 : 8,
                                  palette, t->colours);
-}
-
-/* ---- all of it, for a program in C ---- */
-
-/* What the caller has: four streams of Tight and, as number 4, one of ZRLE, and JPEG.
- *
- * inflate() begins the stream anew if `reset`, takes all of data[:size] and gives what it inflates
- * to, in memory that stays until the next call: *out and *made, which is at most `most`. With size
- * 0 it only resets. jpeg() gives width * height pixels of three bytes, or fails if the file's are
- * others.
- */
-typedef struct rlw_rfb_helpers {
-    void *context;
-    rlw_status (*inflate)(void *context, unsigned stream, int reset, const uint8_t *data,
-                          size_t size, uint64_t most, const uint8_t **out, size_t *made);
-    rlw_status (*jpeg)(void *context, const uint8_t *data, size_t size, uint32_t width,
-                       uint32_t height, const uint8_t **out);
-} rlw_rfb_helpers;
-
-static inline rlw_status rlw_rfb_paint_any_tight(rlw_cursor *c, const rlw_rfb_layouts *p,
-                                                 const rlw_rfb_screen *s,
-                                                 const rlw_rfb_rectangle *r,
-                                                 const rlw_rfb_helpers *h) {
-    rlw_rfb_tight t;
-    rlw_cursor inside;
-    const uint8_t *out = NULL;
-    size_t made = 0;
-    unsigned i;
-    rlw_status status = rlw_rfb_read_tight(c, p, r, &t);
-    if (status != RLW_OK) return status;
-    for (i = 0; i < 4 && status == RLW_OK; i++)
-        if (t.resets >> i & 1) status = h->inflate(h->context, i, 1, NULL, 0, 0, &out, &made);
-    if (status != RLW_OK) return rlw_fail(c, status, t.data, 0, 0);
-    if (t.kind == RLW_RFB_JPEG) {
-        const rlw_rfb_layout rgb = {3, 1, {0, 1, 2}, 0};
-        status = h->jpeg(h->context, t.data, t.size, r->width, r->height, &out);
-        if (status != RLW_OK) return rlw_fail(c, status, t.data, 0, 0);
-        rlw_rfb_rows(p, &rgb, s, r->x, r->y, out, (size_t)r->width * 3, r->width, r->height);
-        return RLW_OK;
-    }
-    rlw_cursor_init(&inside, t.data, t.size);
-    if (t.packed) {
-        status = h->inflate(h->context, t.stream, 0, t.data, t.size, t.need, &out, &made);
-        if (status != RLW_OK) return rlw_fail(c, status, t.data, 0, 0);
-        rlw_cursor_init(&inside, out, made);
-    }
-    status = rlw_rfb_paint_tight(&inside, p, s, r, &t);
-    return status == RLW_OK ? RLW_OK
-                            : rlw_fail(c, status, t.data, inside.fault.got, inside.fault.allowed);
-}
-
-/* Paints the whole rectangle at c->at and moves behind it; of a pseudo-encoding nothing is painted,
- * and c->at is where its payload begins. A fault in inflated bytes is at the compressed ones. */
-static inline rlw_status rlw_rfb_paint(rlw_cursor *c, const rlw_rfb_layouts *p,
-                                       const rlw_rfb_screen *s, const rlw_rfb_helpers *h,
-                                       rlw_rfb_rectangle *r) {
-    const uint8_t *head = c->at, *data, *out = NULL;
-    rlw_cursor inside;
-    size_t made = 0;
-    uint32_t size;
-    rlw_status status = rlw_rfb_read_head(c, r);
-    if (status != RLW_OK || !rlw_rfb_paints(r->encoding)) return status;
-    status = rlw_rfb_check_place(c, head, s, r);
-    if (status != RLW_OK) return status;
-    switch (r->encoding) {
-    case RLW_RFB_RAW: return rlw_rfb_paint_raw(c, p, s, r);
-    case RLW_RFB_COPY_RECT: return rlw_rfb_paint_copy(c, s, r);
-    case RLW_RFB_RRE: return rlw_rfb_paint_rre(c, p, s, r);
-    case RLW_RFB_HEXTILE: return rlw_rfb_paint_hextile(c, p, s, r);
-    case RLW_RFB_TIGHT: return rlw_rfb_paint_any_tight(c, p, s, r, h);
-    default: break;
-    }
-    status = rlw_take(c, 4, &data);
-    if (status != RLW_OK) return status;
-    size = rlw_load_u32be(data);
-    status = rlw_take(c, size, &data);
-    if (status != RLW_OK) return status;
-    status = h->inflate(h->context, 4, 0, data, size, rlw_rfb_zrle_most(p, r->width, r->height),
-                        &out, &made);
-    if (status != RLW_OK) return rlw_fail(c, status, data, 0, 0);
-    rlw_cursor_init(&inside, out, made);
-    status = rlw_rfb_paint_zrle(&inside, p, s, r);
-    return status == RLW_OK ? RLW_OK
-                            : rlw_fail(c, status, data, inside.fault.got, inside.fault.allowed);
 }
 
 #endif

@@ -57,7 +57,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.rfb.events import CursorShape, Opened, Painted, Resized, ResizeRefused
+from rlwire.sessions.rfb.events import CursorShape, Opened, Painted, Resized
 from rlwire.sessions.rfb.opening import Opening
 
 __all__ = ["LOSSLESS", "ClientSession"]
@@ -91,9 +91,7 @@ _DESKTOP_SIZE = int(Encoding.DESKTOP_SIZE)
 _EXTENDED_DESKTOP_SIZE = int(Encoding.EXTENDED_DESKTOP_SIZE)
 _CURSOR = int(Encoding.CURSOR)
 
-# ExtendedDesktopSize: who asked for it, and what became of it.
-_BY_US = 1
-_STATUS = {1: "it is not allowed", 2: "it has no memory for it", 3: "the screens do not fit"}
+_BY_US = 1  # why an ExtendedDesktopSize came: it was asked for
 
 
 class ClientSession:
@@ -322,10 +320,8 @@ class ClientSession:
             logger.debug("a rectangle of encoding %d was left out", sign.encoding)
             return []
         self.resizable = True
-        reason, status = sign.x, sign.y
-        if reason == _BY_US and status:
-            why = _STATUS.get(status, f"its reason is number {status}")
-            return [ResizeRefused(status, f"the server keeps its size: {why}")]
+        if sign.x == _BY_US and sign.y:  # and the server keeps its size
+            return []
         return self._resize(sign.width, sign.height, messages.decode_screens(payload))
 
     def _resize(self, width: int, height: int, screens: tuple[ScreenLayout, ...]) -> list[Any]:

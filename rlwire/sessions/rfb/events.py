@@ -23,7 +23,6 @@ __all__ = [
     "Event",
     "Opened",
     "Painted",
-    "ResizeRefused",
     "Resized",
 ]
 
@@ -62,19 +61,6 @@ class Resized:
     screens: tuple[ScreenLayout, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ResizeRefused:
-    """The server does not do what a SetDesktopSize asked for.
-
-    Attributes:
-        status: its number for the reason.
-        reason: in words.
-    """
-
-    status: int
-    reason: str
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class CursorShape:
     """How the pointer looks; only where the encoding Cursor is asked for.
@@ -102,5 +88,5 @@ class CursorShape:
         return cls(x, y, framebuffer.pixels)
 
 
-Event: TypeAlias = Opened | Painted | Resized | ResizeRefused | CursorShape | Bell | Fence
+Event: TypeAlias = Opened | Painted | Resized | CursorShape | Bell | Fence
 """What a `ClientSession` returns. A Fence is the answer to one that was sent."""
