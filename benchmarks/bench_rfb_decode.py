@@ -35,7 +35,8 @@ import numpy as np
 import pytest
 from pairs import TINY, Line, print_head, print_lines, print_table
 
-from rlwire.codecs.rfb import Encoding, Framebuffer, RectangleDecoder, inflating
+from rlwire.codecs.rfb import Encoding, Framebuffer, RectangleDecoder
+from rlwire.codecs.rfb import jpeg as jpeg_files
 from rlwire.codecs.rfb.encodings import quality_level
 from rlwire.codecs.rfb.inflating import INFLATERS, choose
 
@@ -343,13 +344,13 @@ def jpeg(anew: bool) -> None:
 
     def by(reader: Any) -> float:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(inflating, "simplejpeg", reader)
+            patch.setattr(jpeg_files, "simplejpeg", reader)
             began = process_time()
             for data, width, height in files:
-                inflating.decode_jpeg(data, width, height, 0)
+                jpeg_files.decode_jpeg(data, width, height, 0)
             return 1e6 * (process_time() - began) / len(read.updates)
 
-    readers = {"pillow": None, "simplejpeg": inflating.simplejpeg}
+    readers = {"pillow": None, "simplejpeg": jpeg_files.simplejpeg}
     players: dict[str, Callable[[], float]] = {
         name: functools.partial(by, reader)
         for name, reader in readers.items()

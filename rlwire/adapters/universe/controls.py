@@ -1,8 +1,4 @@
-"""`Controls`: what viewers hold down on keyboard and mouse, and the action that it means.
-
-No connections here, and no environment: who hands in input and asks for actions is
-`rlwire.adapters.universe.served`.
-"""
+"""`Controls`: what viewers hold down on keyboard and mouse, and the action that it means."""
 
 from __future__ import annotations
 

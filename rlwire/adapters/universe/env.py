@@ -351,11 +351,7 @@ def _diagnose(turn: Turn) -> None:
 
 
 class _Picture:
-    """The newest whole picture of one index.
-
-    Attributes:
-        into: where pictures are to be read to; None for an array of its own for each.
-    """
+    """The newest whole picture of one index, in `into` or an array of its own for each."""
 
     __slots__ = ("_pixels", "_screen", "_updates", "into")
 

@@ -1,7 +1,4 @@
-"""What an environment looks like: frames of its observations, or of `render`.
-
-Who shows them is `rlwire.adapters.universe.served`.
-"""
+"""What an environment looks like: frames of its observations, or of `render`."""
 
 from __future__ import annotations
 

@@ -51,17 +51,7 @@ class LinkOptions:
 
 @dataclass(slots=True)
 class Turn:
-    """What one step has of one remote.
-
-    Attributes:
-        reward: the sum since the last one.
-        done: whether an episode ended.
-        info: what goes into ``info["n"]``.
-        texts: those of the episode that is shown.
-        open: whether the agent may see and act.
-        screen: where its pixels are; None if it has none, or is lost.
-        clock: the remote's less ours, None if that is unknown.
-    """
+    """What one step has of one remote; `open` says whether the agent may see and act."""
 
     reward: float
     done: bool
@@ -94,10 +84,6 @@ class Mask:
     So what is said of the end of an episode does not close it, and the first frame of the next is
     shown as soon as that runs; and actions for a resetting environment, which might hit a menu of
     it, go nowhere.
-
-    Attributes:
-        open: whether the agent may see and act.
-        episode_id: the episode that it was last open or closed for.
     """
 
     __slots__ = ("_episodes", "episode_id", "open")
@@ -125,14 +111,7 @@ class Mask:
 
 
 class Link:
-    """One remote.
-
-    Attributes:
-        remote: where it is now.
-        client: the rewarder's; None while there is none.
-        screen: the pixels; None while there are none.
-        mask: whether the agent may see and act.
-    """
+    """One remote."""
 
     def __init__(self, remote: Remote, hub: Hub, options: LinkOptions, news: News) -> None:
         self.remote = remote

@@ -29,11 +29,6 @@ class Events(Space):
         buttons: states of the buttons, bit 0 for the left one; empty for no pointer at all.
         size: the screen's width and height; None for no pointer.
         seed: of samples.
-
-    Attributes:
-        keys: their keysyms.
-        buttons: as given.
-        size: as given.
     """
 
     def __init__(
@@ -97,12 +92,6 @@ class Choices(spaces.Discrete):
     Args:
         actions: what each number stands for.
         seed: of samples.
-
-    Attributes:
-        actions: as given.
-
-    Raises:
-        ValueError: there are none.
     """
 
     def __init__(self, actions: Sequence[Sequence[Any]], seed: int | None = None) -> None:

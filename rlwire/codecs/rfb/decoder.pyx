@@ -24,7 +24,8 @@ from rlwire.codecs._glue cimport raise_fault
 from rlwire.codecs.rfb.framebuffer cimport Framebuffer
 from rlwire.kernels cimport *
 
-from rlwire.codecs.rfb.inflating import choose, decode_jpeg
+from rlwire.codecs.rfb.inflating import choose
+from rlwire.codecs.rfb.jpeg import decode_jpeg
 from rlwire.codecs.rfb.pixels import PixelFormat
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import checked
@@ -41,13 +42,7 @@ cdef enum:
 @cython.freelist(64)
 @cython.no_gc
 cdef class Rectangle:
-    """A rectangle that was decoded.
-
-    Attributes:
-        x, y, width, height: in pixels; of a pseudo-encoding what it makes of them.
-        encoding: a number of `rlwire.codecs.rfb.encodings.Encoding`.
-        payload: of a pseudo-encoding, the bytes behind the head; else None.
-    """
+    """A rectangle that was decoded; `payload` is what a pseudo-encoding has behind its head."""
 
     def __init__(self, x, y, width, height, encoding, payload=None):
         self.x, self.y, self.width, self.height = x, y, width, height
@@ -135,16 +130,8 @@ cdef class RectangleDecoder:
         lies by then, it goes on where it was. The size may be known before all of it is there:
         then `counted` is 0.
 
-        Args:
-            buffer: what came.
-            start: where the rectangle begins.
-            end: where what came ends.
-            most: how many rectangles may follow one another. Where the first is whole, the size is of
-                as many as are, up to one that paints nothing; a LastRect may be the last of them.
-
-        Raises:
-            DecodeError: it cannot be painted, for what is known of it.
-            LimitExceeded: it is longer than the limit ``received``.
+        Up to `most` rectangles may follow one another. Where the first is whole, the size is of as many
+        as are, up to one that paints nothing; a LastRect may be the last of them.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
@@ -196,21 +183,9 @@ cdef class RectangleDecoder:
             PyBuffer_Release(&view)
 
     cpdef list paint(self, object buffer, Py_ssize_t offset, Py_ssize_t count, uint64_t painted=0):
-        """Paint rectangles that follow one another, all of which are in `buffer`.
+        """Paint `count` rectangles that follow one another in `buffer`, or fewer if a LastRect comes.
 
-        Args:
-            buffer: has them.
-            offset: where the first begins.
-            count: how many; fewer if a LastRect comes.
-            painted: pixels that the update they are of has painted before.
-
-        Returns:
-            The rectangles, without that.
-
-        Raises:
-            DecodeError: one is not what the protocol says, not whole, or paints nothing.
-            LimitExceeded: one inflates to more than the limit ``expanded``, or together they paint
-                more than `most`.
+        Their update has `painted` so many pixels before. Returns the rectangles, without a LastRect.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
@@ -240,12 +215,7 @@ cdef class RectangleDecoder:
             PyBuffer_Release(&view)
 
     cpdef Rectangle decode(self, object buffer, Py_ssize_t offset=0):
-        """Paint the rectangle at `offset`, all of which is in `buffer`, and return it.
-
-        Raises:
-            DecodeError: it is not what the protocol says, or not whole.
-            LimitExceeded: it inflates to more than the limit ``expanded``, or paints more than `most`.
-        """
+        """Paint the rectangle at `offset`, all of which is in `buffer`, and return it."""
         cdef Py_buffer view
         cdef rlw_cursor c
         cdef rlw_rfb_rectangle r

@@ -8,7 +8,7 @@ and 801, zlib 39 and 1,010.
 from __future__ import annotations
 
 import zlib
-from typing import Any, Protocol
+from typing import Any
 
 _isal: Any
 _zlib_ng: Any
@@ -22,24 +22,11 @@ except ImportError:
     _zlib_ng = None
 
 
-class Compressor(Protocol):
-    """One stream of deflate."""
-
-    def compress(self, data: memoryview, /) -> bytes:
-        """Take data; return what is there of its compressed form."""
-
-    def flush(self, mode: int, /) -> bytes:
-        """Return the rest of it."""
-
-
-def compressor(level: int) -> Compressor:
+def compressor(level: int) -> Any:
     """Return what makes a stream of raw deflate."""
-    made: Compressor
     if level <= 3 and _isal is not None:
-        made = _isal.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
-    elif _zlib_ng is not None:
+        return _isal.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
+    if _zlib_ng is not None:
         # Its level 1 leaves half more than any other.
-        made = _zlib_ng.compressobj(max(2, level), zlib.DEFLATED, -zlib.MAX_WBITS)
-    else:
-        made = zlib.compressobj(max(1, level), zlib.DEFLATED, -zlib.MAX_WBITS)
-    return made
+        return _zlib_ng.compressobj(max(2, level), zlib.DEFLATED, -zlib.MAX_WBITS)
+    return zlib.compressobj(max(1, level), zlib.DEFLATED, -zlib.MAX_WBITS)

@@ -41,12 +41,7 @@ class _Stage(IntEnum):
 
 
 class Admitting:
-    """A server's handshake with one viewer.
-
-    Attributes:
-        view_only: whether it gave the password that only lets it look on.
-        outgoing: what is to be said now; whoever says it empties it.
-    """
+    """A server's handshake with one viewer; whoever says what is `outgoing` empties it."""
 
     def __init__(
         self,

@@ -38,23 +38,14 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Painted:
-    """An update is whole and in the framebuffer.
-
-    Attributes:
-        rectangles: what it changed, in the order of painting; they may overlap, or be none.
-    """
+    """An update is whole and in the framebuffer: its rectangles, in the order of painting."""
 
     rectangles: list[Rectangle]
 
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """The framebuffer has another size; what fits of the old pixels is still there.
-
-    Attributes:
-        width, height: pixels.
-        screens: which the server shows in it; empty if it does not say.
-    """
+    """The framebuffer has another size; what fits of the old pixels is still there."""
 
     width: int
     height: int

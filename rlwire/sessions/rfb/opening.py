@@ -36,14 +36,7 @@ class Stage(Enum):
 
 
 class Opening:
-    """A viewer's handshake.
-
-    Attributes:
-        stage: what is waited for.
-        version: what is spoken, (0, 0) before it is known.
-        security: the security type, `Security.INVALID` before it is known.
-        outgoing: what is to be said now; whoever says it empties it.
-    """
+    """A viewer's handshake; whoever says what is `outgoing` empties it."""
 
     def __init__(self, password: str | None, shared: bool, limits: Limits) -> None:
         if password is not None:

@@ -75,26 +75,6 @@ _ASKED_BY_YOU: Final = 1  # and its reason
 _head = struct.Struct(">HHHHi")
 _number = struct.Struct(">Q")
 
-# The pointer of those that draw it themselves: . is its rim, # its inside. The hot spot is 0, 0.
-_POINTER: Final = (
-    "..         ",
-    ".#.        ",
-    ".##.       ",
-    ".###.      ",
-    ".####.     ",
-    ".#####.    ",
-    ".######.   ",
-    ".#######.  ",
-    ".########. ",
-    ".#####.....",
-    ".##.##.    ",
-    ".#. .##.   ",
-    "..  .##.   ",
-    "     .##.  ",
-    "     .##.  ",
-    "      ..   ",
-)
-
 
 class ServerSession:
     """One viewer's connection.
@@ -105,13 +85,6 @@ class ServerSession:
         password: what a viewer must know; None lets all in. Eight characters of it count.
         view_password: what a viewer must know that only looks on.
         guess: when a viewer's password is compared; None for at once.
-
-    Attributes:
-        admitting: the handshake.
-        guess: the same.
-        opened: whether that is done.
-        closed: whether nothing more is said or taken.
-        updates: how many it was told.
     """
 
     hangs_up = True
@@ -408,8 +381,9 @@ class ServerSession:
 
     def _cursor(self) -> bytes:
         """Return the rectangle with a pointer, for a viewer that draws it itself."""
-        rim = np.array([[one == "." for one in row] for row in _POINTER])
-        seen = np.array([[one != " " for one in row] for row in _POINTER])
+        # A triangle that points to its corner at 0, 0, white with a black rim.
+        row, column = np.mgrid[:15, :10]
+        seen, rim = 3 * column <= 2 * row, (column == 0) | (row == 14) | (3 * column + 2 >= 2 * row)
         frame = np.where(rim[..., None], np.uint8(0), np.uint8(255)).repeat(3, axis=2)
         height, width = seen.shape
         encoder = self._screen.encoder(Settings(self._settings.pixel_format, Encoding.RAW, None, 1))

@@ -19,6 +19,7 @@ from rlwire.codecs.rfb import (
     PixelFormat,
     RectangleDecoder,
     inflating,
+    jpeg,
 )
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
@@ -313,8 +314,8 @@ def test_tight_jpeg(reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from PIL import Image
 
     if reader == "pillow":
-        monkeypatch.setattr(inflating, "simplejpeg", None)
-    elif inflating.simplejpeg is None:
+        monkeypatch.setattr(jpeg, "simplejpeg", None)
+    elif jpeg.simplejpeg is None:
         pytest.skip("simplejpeg is not installed")
     rows, columns = np.mgrid[0:70, 0:90]
     picture = np.stack([rows * 3, columns * 2, rows + columns], -1).astype(np.uint8)

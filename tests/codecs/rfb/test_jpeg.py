@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from rlwire.codecs.rfb import inflating
-from rlwire.codecs.rfb.inflating import decode_jpeg
+from rlwire.codecs.rfb import jpeg
+from rlwire.codecs.rfb.jpeg import decode_jpeg
 from rlwire.errors import DecodeError
 
 FRAME = (np.arange(24 * 20 * 3) % 251).astype(np.uint8).reshape(24, 20, 3)
@@ -65,8 +65,8 @@ BAD: list[tuple[str, bytes, str, int]] = [
 @pytest.fixture(params=["simplejpeg", "pillow"])
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     if request.param == "pillow":
-        monkeypatch.setattr(inflating, "simplejpeg", None)
-    elif inflating.simplejpeg is None:
+        monkeypatch.setattr(jpeg, "simplejpeg", None)
+    elif jpeg.simplejpeg is None:
         pytest.skip("simplejpeg is not installed")
 
 

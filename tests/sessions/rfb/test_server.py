@@ -454,7 +454,7 @@ def test_a_pointer_for_who_draws_it(desk: Desk) -> None:
     assert peer.kinds.count(Encoding.CURSOR) == 1
     assert peer.cursor is not None
     width, height, data = peer.cursor
-    assert data[4 * width * height] == 0b11000000  # two of its first row are seen
+    assert data[4 * width * height] == 0b10000000  # one of its first row is seen
 
 
 # ---- fences and updates that come by themselves --------------------------------------------------
