@@ -231,7 +231,7 @@ def _protocol_of(arguments: list[str]) -> Protocol | None:
 def _serve(given: argparse.Namespace) -> None:
     """Make a server, see that what it serves can be made, and serve until a signal."""
     url, keywords = _begin(given, "server")
-    with _in_one_line():
+    with _in_one_line("exec_module"):
         server = url.protocol.part("server")(given.thing, url, **keywords)
         server.initializer = functools.partial(_set_up_log, given.log_level)
         server.check()
@@ -264,12 +264,11 @@ def _list_checkpoints(given: argparse.Namespace) -> int:
     if not found:
         print(f"rlwire: there is no whole checkpoint in {given.folder}", file=sys.stderr)
         return 1
-    rows = [("STEP", "SCORE", "WRITTEN", "BYTES", "ALGORITHM", "FILE")]
+    rows = [("STEP", "WRITTEN", "BYTES", "ALGORITHM", "FILE")]
     for each in found:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.time))
-        score = "-" if each.score is None else f"{each.score:g}"
         whose = shown(f"{each.algorithm} {each.version}")
-        rows.append((str(each.step), score, when, str(each.bytes), whose, each.name))
+        rows.append((str(each.step), when, str(each.bytes), whose, each.name))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print(

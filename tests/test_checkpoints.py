@@ -36,7 +36,7 @@ def test_what_was_saved_comes_back(tmp_path, same):
     checkpoints = Checkpoints(tmp_path / "deep" / "down")
     assert checkpoints.restore("pg") is None
     assert list(checkpoints.list()) == []
-    name = checkpoints.save(7, STATE, score=1.5, algorithm="pg", version=2)
+    name = checkpoints.save(7, STATE, algorithm="pg", version=2)
     checkpoints.save(12, {"step": 12}, algorithm="pg", version=2)
     os.remove(tmp_path / "deep" / "down" / "checkpoint-000000000012.safetensors")
     step, state = Checkpoints(tmp_path / "deep" / "down").restore("pg", 2)
@@ -44,25 +44,21 @@ def test_what_was_saved_comes_back(tmp_path, same):
     assert same(state, STATE)
     state["weights"][0][0, 0] = 3.0  # it is the caller's to write to
     (found,) = checkpoints.list()
-    assert (found.name, found.step, found.score) == (name, 7, 1.5)
-    assert (found.algorithm, found.version) == ("pg", 2)
+    assert (found.name, found.step, found.algorithm, found.version) == (name, 7, "pg", 2)
     assert found.bytes == (tmp_path / "deep" / "down" / name).stat().st_size
     assert os.listdir(tmp_path / "deep" / "down") == [name]
 
 
-def test_the_latest_and_the_best_are_kept(tmp_path):
-    checkpoints = Checkpoints(tmp_path, keep=2, keep_best=1)
-    for step, score in enumerate([1.0, 9.0, 3.0, None, 4.0, 2.0]):
-        checkpoints.save(step, {}, score=score, algorithm="pg")
-    assert steps(checkpoints) == [5, 4, 1]
-    none = Checkpoints(tmp_path, keep=1, keep_best=0)
-    none.save(6, {}, score=0.0, algorithm="pg")
-    assert steps(none) == [6]
+def test_the_latest_are_kept(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    for step in range(6):
+        checkpoints.save(step, {}, algorithm="pg")
+    assert steps(checkpoints) == [5, 4]
 
 
 def test_one_that_goes_back_is_kept(tmp_path):
     """A training that was restored from an older step, by hand, writes lower numbers again."""
-    checkpoints = Checkpoints(tmp_path, keep=1, keep_best=0)
+    checkpoints = Checkpoints(tmp_path, keep=1)
     checkpoints.save(100, {}, algorithm="pg")
     checkpoints.save(50, {}, algorithm="pg")
     assert steps(checkpoints) == [100, 50]
@@ -86,7 +82,7 @@ def test_when_one_is_due(tmp_path, monkeypatch):
 
 
 def test_wrong_numbers(tmp_path):
-    for options in ({"keep": 0}, {"keep_best": -1}, {"every_steps": 0}, {"every_seconds": -1.0}):
+    for options in ({"keep": 0}, {"every_steps": 0}, {"every_seconds": -1.0}):
         with pytest.raises(ValueError, match="must be"):
             Checkpoints(tmp_path, **options)
 
@@ -116,7 +112,7 @@ def test_one_that_is_cut_off_is_passed_over_at_every_length(tmp_path, caplog):
     assert Checkpoints(tmp_path).restore("pg")[0] == 2
 
 
-HEAD = {"algorithm": "pg", "version": 1, "step": 2, "score": None, "time": 1.0}
+HEAD = {"algorithm": "pg", "version": 1, "step": 2, "time": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -230,10 +226,10 @@ def test_tensors(tmp_path):
     }
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, {"n": 1}, algorithm="pg")
-    name = checkpoints.save(3, state, score=2.0, algorithm="pg")
+    name = checkpoints.save(3, state, algorithm="pg")
     assert name.endswith(".safetensors")
     (found, _) = checkpoints.list()
-    assert (found.step, found.score, found.algorithm) == (3, 2.0, "pg")
+    assert (found.step, found.algorithm) == (3, "pg")
     _, back = Checkpoints(tmp_path).restore("pg")
     other = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
     other.load_state_dict(back["model"])

@@ -14,7 +14,6 @@ from rlwire.applications.configuration import (
     EnvironmentSection,
     MetricsServerSection,
     ParameterServerSection,
-    ProxySection,
     RLXServerSection,
     read_application,
 )
@@ -28,7 +27,6 @@ __all__ = [
     "EnvironmentSection",
     "MetricsServerSection",
     "ParameterServerSection",
-    "ProxySection",
     "RLXServerSection",
     "configurations",
     "configure",

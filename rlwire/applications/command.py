@@ -10,8 +10,6 @@ from collections.abc import Callable
 from rlwire.applications import generating, running
 from rlwire.applications.configuration import ApplicationError, read_application
 
-__all__ = ["add_arguments"]
-
 
 def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
     """Add the arguments of one of these commands, and what runs it."""
@@ -28,8 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
             "components",
             nargs="*",
             metavar="|".join(running.COMPONENTS),
-            help="what is run; the parameter server and the metrics are in rlx-server "
-            "(default: all)",
+            help="what is run; the parameter server is in rlx-server (default: all)",
         )
         parser.add_argument(
             *("-n", "--n-environments"),
@@ -51,11 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
         metavar=environments,
         help="the environment (default: %(default)s)" if command == "new" else "the environment",
     )
-    algorithms = "|".join(generating.ALGORITHMS)
     parser.add_argument(
-        *("-a", "--algorithm"),
-        metavar=algorithms if command == "generate" else f"{algorithms}|rllib:PPO|...",
-        help="the algorithm",
+        *("-a", "--algorithm"), metavar="|".join(generating.ALGORITHMS), help="the algorithm"
     )
 
 

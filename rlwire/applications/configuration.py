@@ -1,8 +1,7 @@
 """``app.yaml``: what an application is made of, read and checked.
 
-Names are RELAAX's, in both spellings: ``relaax-rlx-server`` and ``relaax_rlx_server``. Whatever is
-wrong is said with the file and the line. Not here: what an environment reads of the same file, with
-settings of its own (`rlwire.adapters.relaax.options`).
+Names are RELAAX's, in both spellings: ``relaax-rlx-server`` and ``relaax_rlx_server``. Errors name
+the file and the line.
 """
 
 from __future__ import annotations
@@ -11,34 +10,18 @@ import dataclasses
 import difflib
 import logging
 import os
-import types
-import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from rlwire import options as texts
-from rlwire.adapters.relaax.config import read, setting_name, truth
+from rlwire.adapters.relaax.config import read, setting_name, typed
 from rlwire.errors import RlwireError, optional, quoted
-from rlwire.options import Option
-from rlwire.protocol_options import RLX, RLX_WS
+from rlwire.protocol_options import RLX
 from rlwire.transports.address import Address, parse
-
-__all__ = [
-    "AlgorithmSection",
-    "Application",
-    "ApplicationError",
-    "EnvironmentSection",
-    "MetricsServerSection",
-    "ParameterServerSection",
-    "ProxySection",
-    "RLXServerSection",
-    "read_application",
-]
 
 logger = logging.getLogger(__name__)
 
-_Level = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 _Section = TypeVar("_Section", bound="Section")
 
 
@@ -53,23 +36,13 @@ class Section:
     Attributes:
         place: the file and line where it begins, for errors.
         own: what else stands in it, by name, where anything may.
-        given: options of the protocol that is served, as they are written.
-        options: the same as keywords.
     """
 
-    passed_over: ClassVar[tuple[str, ...]] = ()
-    """What RELAAX has, and is of no effect here."""
-    refused: ClassVar[Mapping[str, str]] = {}
-    """What RELAAX has, and what to write instead."""
     open: ClassVar[bool] = False
     """Whether other names are somebody else's to understand."""
-    protocol: ClassVar[tuple[Option, ...]] = ()
-    """Options that may stand in it as well."""
 
     place: str = ""
     own: Mapping[str, Any] = field(default_factory=dict)
-    given: Sequence[tuple[str, str]] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -91,10 +64,6 @@ class EnvironmentSection(Section):
     infinite_run: bool = False
 
 
-def _except(protocol: Sequence[Option], *names: str) -> tuple[Option, ...]:
-    return tuple(o for o in protocol if o.of("server") and o.name not in names)
-
-
 @dataclass(frozen=True)
 class RLXServerSection(Section):
     """``relaax-rlx-server``; the options of a server of ``rlx://`` may stand in it.
@@ -105,17 +74,33 @@ class RLXServerSection(Section):
         log_level: of what is logged.
     """
 
-    passed_over = ("protocol", "timeout", "profile_dir", "metrics_server", "parameter_server")
-    protocol = _except(RLX, "parameter_server", "metrics", "config", "checkpoints")
+    open = True
 
     bind: str = "localhost:7001"
     bind_by_env_var: str | None = None
-    log_level: _Level = "INFO"
+    log_level: str = "INFO"
 
     @property
     def address(self) -> Address:
         """Where to listen."""
-        return _address(self, os.environ.get(self.bind_by_env_var or "") or self.bind)
+        try:
+            return parse(os.environ.get(self.bind_by_env_var or "") or self.bind)
+        except ValueError as error:
+            raise ApplicationError(f"{self.place}: bind: {error}") from None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The server's options, as keywords."""
+        known = [option for option in RLX if option.name not in _ELSEWHERE]
+        given = [
+            (setting_name(name), str(each).lower() if isinstance(each, bool) else str(each))
+            for name, value in self.own.items()
+            for each in (value if isinstance(value, list) else [value])
+        ]
+        try:
+            return texts.keywords(known, given, "server", "rlx")
+        except (ValueError, OSError) as error:
+            raise ApplicationError(f"{self.place}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -123,28 +108,16 @@ class ParameterServerSection(Section):
     """``relaax-parameter-server``.
 
     Attributes:
-        home: where it lives: in the RLX server's process, or on Ray.
-        deadline: seconds that an agent waits for it.
         checkpoint_dir: where checkpoints are kept, a folder; nowhere if not set.
         checkpoint_step_interval: after how many steps one is saved.
         checkpoint_time_interval: after how many seconds one is saved.
         checkpoints_to_keep: how many of the latest.
-        best_checkpoints_to_keep: how many of those with the best scores.
     """
 
-    passed_over = (
-        *("bind", "bind_by_env_var", "log_level", "metrics_dir", "metrics_server"),
-        *("profile_dir", "aws_access_key", "aws_secret_key", "aws_keys"),
-    )
-    refused = types.MappingProxyType({"checkpoint_aws_s3": "checkpoint-dir, a local folder"})
-
-    home: Literal["server", "ray"] = "server"
-    deadline: float = 60.0
     checkpoint_dir: str | None = None
     checkpoint_step_interval: int | None = None
     checkpoint_time_interval: float | None = None
     checkpoints_to_keep: int = 5
-    best_checkpoints_to_keep: int = 1
 
 
 @dataclass(frozen=True)
@@ -154,42 +127,10 @@ class MetricsServerSection(Section):
     Attributes:
         metrics_dir: where TensorBoard's files are written; none if not set.
         log_metrics_to_console: whether each measurement is logged.
-        enable_unknown_metrics: whether metrics are kept that `metrics` does not name.
-        metrics: which are kept, by name.
     """
-
-    passed_over = ("bind", "log_level", "log_metrics", "profile_dir", "bind_by_env_var")
 
     metrics_dir: str | None = None
     log_metrics_to_console: bool = False
-    enable_unknown_metrics: bool = False
-    metrics: Mapping[str, bool] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ProxySection(Section):
-    """``relaax-wsproxy``, for pages; the options of a server of ``rlx-ws://`` may stand in it.
-
-    Attributes:
-        bind: where to listen, ``host:port``.
-        log_level: of what is logged.
-    """
-
-    passed_over = ("rlx_server", "profile_dir")
-    protocol = _except(RLX_WS)
-
-    bind: str = "localhost:9000"
-    log_level: _Level = "INFO"
-
-    @property
-    def address(self) -> Address:
-        """Where to listen."""
-        return _address(self, self.bind)
-
-
-# RELAAX's algorithms: those whose settings pg understands, and what comes near to the others.
-_LIKE_PG = ("policy_gradient", "policy-gradient", "da3c")
-_NEAREST = {"trpo": "PPO", "dppo": "PPO", "dqn": "DQN", "ddpg": "SAC"}
 
 
 @dataclass(frozen=True)
@@ -197,7 +138,7 @@ class AlgorithmSection(Section):
     """``algorithm``; whatever else stands in it is the algorithm's own.
 
     Attributes:
-        name: of a shipped algorithm or a module's, or ``rllib:NAME`` of one of RLlib's.
+        name: of a shipped algorithm or a module's.
         path: of a folder that has it instead, from the application's folder on.
     """
 
@@ -205,31 +146,6 @@ class AlgorithmSection(Section):
 
     name: str | None = None
     path: str | None = None
-
-    @property
-    def thing(self) -> str:
-        """What is served: ``algorithm:...`` or ``rllib:...``.
-
-        RELAAX's own algorithms are not here: for two of them `pg` is taken, which the log says.
-
-        Raises:
-            ApplicationError: none is named, or another of RELAAX's.
-        """
-        if self.path is not None:
-            return f"algorithm:{self.path}"
-        if self.name is None:
-            raise ApplicationError(f"{self.place}: algorithm needs a name or a path")
-        name = self.name
-        if name in _LIKE_PG:
-            logger.warning("%s: %s is RELAAX's; what learns here is pg", self.place, name)
-            name = "pg"
-        if name in _NEAREST:
-            near = f"rllib:{_NEAREST[name]}"
-            raise ApplicationError(
-                f"{self.place}: {name} is RELAAX's; {near} comes near to it, with other settings: "
-                f"rlwire config -a {near}"
-            )
-        return name if name.startswith("rllib:") else f"algorithm:{name}"
 
 
 @dataclass(frozen=True)
@@ -242,7 +158,6 @@ class Application:
         rlx_server: what it calls.
         parameter_server: what learns.
         metrics_server: where metrics go.
-        wsproxy: what stands between pages and the RLX server.
         algorithm: what is learned with.
     """
 
@@ -251,7 +166,6 @@ class Application:
     rlx_server: RLXServerSection | None = None
     parameter_server: ParameterServerSection | None = None
     metrics_server: MetricsServerSection | None = None
-    wsproxy: ProxySection | None = None
     algorithm: AlgorithmSection | None = None
 
     @property
@@ -270,13 +184,21 @@ _SECTIONS: dict[str, tuple[str, type[Section]]] = {
     "relaax_rlx_server": ("rlx_server", RLXServerSection),
     "relaax_parameter_server": ("parameter_server", ParameterServerSection),
     "relaax_metrics_server": ("metrics_server", MetricsServerSection),
-    "relaax_wsproxy": ("wsproxy", ProxySection),
     "algorithm": ("algorithm", AlgorithmSection),
 }
+# Options of rlx:// that other sections say.
+_ELSEWHERE = ("parameter_server", "metrics", "config", "checkpoints")
 # What an environment reads, or RELAAX did.
 _BESIDE = (
     *("version", "log_level", "short_log_messages", "exploit", "show_ui", "rlx_server_address"),
-    *("enable_unknown_metrics", "metrics"),
+    *("enable_unknown_metrics", "metrics", "relaax_wsproxy"),
+)
+# What sections of RELAAX's servers have, and is of no effect here.
+_IGNORED = (
+    *("bind", "bind_by_env_var", "log_level", "log_metrics", "profile_dir", "metrics_dir"),
+    *("enable_unknown_metrics", "metrics", "metrics_server", "parameter_server"),
+    *("protocol", "timeout", "best_checkpoints_to_keep", "checkpoint_aws_s3"),
+    *("aws_access_key", "aws_secret_key", "aws_keys"),
 )
 
 
@@ -284,7 +206,7 @@ def read_application(path: str | os.PathLike[str] = "app.yaml") -> Application:
     """Read an application's file.
 
     Raises:
-        ApplicationError: it is not there, is not YAML, or something in it makes no sense.
+        ApplicationError: it is not there, is not YAML, or a setting in it is wrong.
         MissingExtra: ruamel.yaml is not installed.
     """
     path = os.fspath(path)
@@ -322,71 +244,26 @@ def _section(
     kind: type[_Section], section: str, values: Mapping[Any, Any], places: Any, line: str
 ) -> _Section:
     name = line.rpartition(":")[0]
-    hints = typing.get_type_hints(kind)
-    fields = {each.name for each in dataclasses.fields(kind)} - {"place", "own", "given", "options"}
-    options = {option.name: option for option in kind.protocol}
+    fields = {each.name: str(each.type) for each in dataclasses.fields(kind)}
+    del fields["place"], fields["own"]
     found: dict[str, Any] = {}
     own: dict[str, Any] = {}
-    given: list[tuple[str, str]] = []
-    seen = set()
     for key, value in values.items():
         where, known = f"{_line(name, places, key)}: {section}/{key}", setting_name(key)
-        if known in seen:
+        if known in found:
             raise ApplicationError(f"{where}: it is there twice, in two spellings")
-        seen.add(known)
-        try:
-            if known in fields:
-                found[known] = _value(hints[known], value)
-            elif known in options:
-                for each in value if isinstance(value, list) else [value]:
-                    options[known].read(_text(each))
-                    given.append((known, _text(each)))
-            elif known in kind.refused:
-                raise ValueError(f"write instead {kind.refused[known]}")
-            elif kind.open:
-                own[str(key)] = value
-            elif known not in kind.passed_over:
-                near = _near(known, [*fields, *options])
-                raise ValueError(f"there is no such setting{near}")
-        except (ValueError, OSError) as error:
-            raise ApplicationError(f"{where}: {error}") from None
-    if options:
-        scheme = "rlx" if kind is RLXServerSection else "rlx-ws"
-        found["options"] = texts.keywords(kind.protocol, given, "server", scheme)
-    return kind(line, own, given, **found)
-
-
-def _value(hint: Any, value: Any) -> Any:
-    """Return a value as a field's type says, or raise ValueError."""
-    kinds = [each for each in typing.get_args(hint) if each is not type(None)]
-    origin = typing.get_origin(hint)
-    if origin is Literal:
-        text = str(value)
-        for choice in typing.get_args(hint):
-            if choice.lower() == text.lower():
-                return choice
-        raise ValueError(f"expected {' or '.join(typing.get_args(hint))}, not {quoted(value)}")
-    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
-        if value is not None and not isinstance(value, Mapping):
-            raise ValueError(f"expected names, each true or false, not {quoted(value)}")
-        return {str(name): truth(each) for name, each in (value or {}).items()}
-    if kinds:  # or None
-        return None if value is None else _value(kinds[0], value)
-    if hint is bool:
-        return truth(value)
-    if hint is str:
-        if not isinstance(value, str) or not value:
-            raise ValueError(f"expected a text, not {quoted(value)}")
-        return value
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-        raise ValueError(f"expected a number above 0, not {quoted(value)}")
-    if hint is int and value != int(value):
-        raise ValueError(f"expected a whole number, not {quoted(value)}")
-    return hint(value)
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        if known in fields:
+            try:
+                found[known] = typed(fields[known], value)
+            except ValueError as error:
+                raise ApplicationError(f"{where}: {error}") from None
+        elif known in _IGNORED and section.startswith("relaax"):
+            logger.debug("%s is ignored", where)
+        elif kind.open:
+            own[str(key)] = value
+        else:
+            raise ApplicationError(f"{where}: there is no such setting{_near(known, [*fields])}")
+    return kind(line, own, **found)
 
 
 def _near(name: str, known: Sequence[str]) -> str:
@@ -396,10 +273,3 @@ def _near(name: str, known: Sequence[str]) -> str:
 
 def _line(name: str, places: Any, key: Any) -> str:
     return f"{name}:{places.lc.key(key)[0] + 1}"
-
-
-def _address(section: Section, bind: str) -> Address:
-    try:
-        return parse(bind)
-    except ValueError as error:
-        raise ApplicationError(f"{section.place}: bind: {error}") from None

@@ -17,8 +17,6 @@ from rlwire.sessions.rlx import Client
 from rlwire.transports import tcp
 from rlwire.transports.sockets import Backoff
 
-__all__ = ["play"]
-
 _PATIENCE = Backoff(attempts=10_000, deadline=300.0, first=0.05, longest=0.5)
 """For a server that imports Ray or PyTorch first."""
 

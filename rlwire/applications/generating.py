@@ -18,24 +18,13 @@ from typing import Any
 from rlwire.applications.configuration import ApplicationError, read_application
 from rlwire.errors import optional
 
-__all__ = ["ALGORITHMS", "ENVIRONMENTS", "configurations", "configure", "generate", "new"]
-
 logger = logging.getLogger(__name__)
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 
-ENVIRONMENTS = ("bandit", "gym", "ale", "javascript", "c")
+ENVIRONMENTS = ("bandit", "gym", "ale")
 ALGORITHMS = ("bandit", "pg")
-"""Shipped, so that they can be copied; an algorithm's name may also be ``rllib:`` and RLlib's."""
-
-# The package that each imports, and the extra that it comes with.
-_NEEDS = {
-    "gym": (("gymnasium", "gym"),),
-    "ale": (("gymnasium", "gym"), ("ale_py", "bench")),
-    "pg": (("torch", "torch"),),
-    "rllib": (("ray", "rllib"), ("torch", "rllib")),
-}
-_DEFAULTS = {**dict.fromkeys(ENVIRONMENTS, "bandit"), "gym": "pg", "ale": "pg"}
+_DEFAULTS = {"bandit": "bandit", "gym": "pg", "ale": "pg"}
 
 
 def new(
@@ -46,7 +35,7 @@ def new(
     Args:
         name: its folder, which must not exist.
         environment: a template, of `ENVIRONMENTS`.
-        algorithm: one of `ALGORITHMS` or ``rllib:NAME``; by default what is small and learns it.
+        algorithm: one of `ALGORITHMS`; by default what is small and learns it.
 
     Returns:
         the folder.
@@ -70,7 +59,6 @@ def new(
         raise ApplicationError(f"{folder} exists already; say another name") from None
     (folder / "app.yaml").write_text(text, "utf-8")
     _copy(template / "environment", folder / "environment")
-    _tell_needs(environment, algorithm)
     logger.info("made %s; to run it: cd %s && rlwire run all", folder, folder)
     return folder
 
@@ -101,8 +89,7 @@ def generate(
         spec = importlib.util.find_spec(f"rlwire.algorithms.{algorithm}")
         if algorithm not in ALGORITHMS or spec is None or spec.origin is None:
             raise ApplicationError(
-                f"there is no algorithm {algorithm} to copy; there are {', '.join(ALGORITHMS)}. "
-                "RLlib's are configured: rlwire config -a rllib:PPO"
+                f"there is no algorithm {algorithm} to copy; there are {', '.join(ALGORITHMS)}"
             )
         _replace(Path(spec.origin).parent, folder / "algorithm")
         application = read_application(config)
@@ -112,7 +99,6 @@ def generate(
         if section is not None and section.name == algorithm:
             found = None  # it is configured already
         _edit(config, {} if found is None else {"algorithm": found}, path="./algorithm")
-    _tell_needs(environment, algorithm)
 
 
 def configure(
@@ -123,7 +109,7 @@ def configure(
     """Replace the sections of an application's file that configure these.
 
     Args:
-        algorithm: of `ALGORITHMS`, or ``rllib:NAME``; for the environment that the file has.
+        algorithm: of `ALGORITHMS`; for the environment that the file has.
         environment: of `ENVIRONMENTS`.
         config: the application's file.
 
@@ -146,7 +132,6 @@ def configure(
             )
         sections |= _load(_configuration(algorithm, kind))
     _edit(config, sections)
-    _tell_needs(environment, algorithm)
 
 
 def configurations() -> dict[str, str]:
@@ -158,16 +143,6 @@ def configurations() -> dict[str, str]:
     return found
 
 
-def _tell_needs(*names: str | None) -> None:
-    """Say what is to be installed for environments and algorithms."""
-    needs = [each for name in names if name for each in _NEEDS.get(name.partition(":")[0], ())]
-    missing = dict.fromkeys(
-        extra for module, extra in needs if not importlib.util.find_spec(module)
-    )
-    if missing:
-        logger.warning("to be installed: pip install 'rlwire[%s]'", ",".join(missing))
-
-
 def _environment(name: str) -> Path:
     if name not in ENVIRONMENTS:
         raise ApplicationError(f"there is no environment {name}; say {', '.join(ENVIRONMENTS)}")
@@ -176,17 +151,14 @@ def _environment(name: str) -> Path:
 
 def _configuration(algorithm: str, kind: str) -> str:
     """Return the text of an algorithm's section for a kind of environment."""
-    rllib, _, name = algorithm.partition(":")
-    file = _TEMPLATES / "configs" / f"{'rllib' if name else algorithm}-{kind}.yaml"
-    if algorithm == kind:
-        file = file.with_name(f"{kind}.yaml")
-    if (name and rllib != "rllib") or not file.exists():
+    name = algorithm if algorithm == kind else f"{algorithm}-{kind}"
+    file = _TEMPLATES / "configs" / f"{name}.yaml"
+    if name not in configurations():
         raise ApplicationError(
             f"there is no configuration of {algorithm} for an environment of type {kind}; there "
-            f"are {', '.join(configurations())}. Write the section algorithm of one's own"
+            f"are {', '.join(configurations())}. Write the section algorithm yourself"
         )
-    text = file.read_text("utf-8")
-    return text.replace("rllib:PPO", algorithm) if name else text
+    return file.read_text("utf-8")
 
 
 def _copy(template: Path, folder: Path) -> None:

@@ -1,7 +1,6 @@
 """`run`: starts an application's processes, shows what they say, and ends them together.
 
-The processes are honcho's (the extra `apps`). Not here: what each does
-(`rlwire.applications.__main__`).
+The processes are honcho's (the extra `apps`).
 """
 
 from __future__ import annotations
@@ -13,15 +12,13 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any, Final
 
 from rlwire.applications.configuration import Application, ApplicationError, Section
 from rlwire.errors import optional
 from rlwire.transports.address import Address
 from rlwire.transports.sockets import listen
-
-__all__ = ["COMPONENTS", "commands", "run"]
 
 PYTHON: Final = (
     sys.executable,
@@ -31,7 +28,7 @@ PYTHON: Final = (
 )
 """As ``python -m`` but for the current folder, an application's: its `copy.py` is not Python's."""
 
-COMPONENTS = ("all", "environment", "servers", "rlx-server", "wsproxy")
+COMPONENTS = ("all", "environment", "servers", "rlx-server")
 
 # Seconds for a last checkpoint, after which honcho kills; its own are 5.
 _GRACE = 70
@@ -116,22 +113,20 @@ def commands(
     """Return the command of each process by its name; arguments and errors as of `run`."""
     found: dict[str, list[str]] = {}
     wanted = set(components)
+    server = application.rlx_server
     if serving := bool(wanted & {"all", "servers", "rlx-server"}):
-        _check(application, application.rlx_server, "relaax-rlx-server")
-        _check(application, application.algorithm, "algorithm")
-        kind = "apart" if _has_ray(application) else "server"
-        found["rlx-server"] = [*PYTHON, "rlwire.applications", kind, application.path]
-    proxy = application.wsproxy
-    if wanted & {"all", "servers", "wsproxy"} and (proxy is not None or "wsproxy" in wanted):
-        found["wsproxy"] = _proxy(application)
+        for section, name in ((server, "relaax-rlx-server"), (application.algorithm, "algorithm")):
+            if section is None:
+                raise ApplicationError(f"{application.name} has no section {name}")
+        found["rlx-server"] = [*PYTHON, "rlwire.applications", "server", application.path]
     if wanted & {"all", "environment"}:
         environment = application.environment
         if environment is None or environment.run is None:
             place = application.name if environment is None else environment.place
             raise ApplicationError(f"{place}: environment/run, the command, is missing")
         wait: list[str] = []
-        if serving and application.rlx_server is not None:
-            wait = ["--wait", str(application.rlx_server.address)]
+        if serving and server is not None:
+            wait = ["--wait", str(server.address)]
         for number in range(copies):
             first = number == 0
             command = (
@@ -143,52 +138,9 @@ def commands(
             if ends is not None:
                 found[name] += ["--ends", ends, "--copies", str(copies)]
             found[name] += [name, command]
-    for section, address in _listening(application, found):
-        _check_free(section, address)
+    if serving and server is not None:
+        _check_free(server, server.address)
     return found
-
-
-def _has_ray(application: Application) -> bool:
-    learns, algorithm = application.parameter_server, application.algorithm
-    assert algorithm is not None
-    return algorithm.thing.startswith("rllib:") or (learns is not None and learns.home == "ray")
-
-
-def _proxy(application: Application) -> list[str]:
-    proxy, server = application.wsproxy, application.rlx_server
-    _check(application, proxy, "relaax-wsproxy")
-    _check(application, server, "relaax-rlx-server")
-    assert proxy is not None
-    assert server is not None
-    command = [
-        *PYTHON,
-        "rlwire",
-        "serve",
-        _url("rlx", server.address),
-        _url("rlx-ws", proxy.address),
-    ]
-    for name, value in proxy.given:
-        command += [f"--{name.replace('_', '-')}", value]
-    return [*command, "--log-level", proxy.log_level]
-
-
-def _url(scheme: str, address: Address) -> str:
-    return f"{scheme}+unix://{address.path}" if address.path else f"{scheme}://{address}"
-
-
-def _check(application: Application, section: Section | None, name: str) -> None:
-    if section is None:
-        raise ApplicationError(f"{application.name} has no section {name}")
-
-
-def _listening(
-    application: Application, found: Collection[str]
-) -> Iterator[tuple[Section, Address]]:
-    """Yield where processes are going to listen."""
-    if "rlx-server" in found and application.rlx_server is not None:
-        yield application.rlx_server, application.rlx_server.address
-    if "wsproxy" in found and application.wsproxy is not None:
-        yield application.wsproxy, application.wsproxy.address
 
 
 def _check_free(section: Section, address: Address) -> None:

@@ -17,7 +17,6 @@ from rlwire.errors import shown
 __all__ = ["Log", "SeldomLog"]
 
 _ARGUMENT = 1000  # characters
-_FORMATS = 1000  # that are told apart; further ones count as one
 
 
 if TYPE_CHECKING:
@@ -64,16 +63,13 @@ class SeldomLog(_Adapter):
             level: as for `logging.log`; so are the rest.
             msg: the format, a constant.
             args: for the format.
-            kwargs: such as ``exc_info``; ``of`` is what has lines of this format of its own.
+            kwargs: such as ``exc_info``.
         """
-        of = kwargs.pop("of", "")
         if not self.logger.isEnabledFor(level):
             return
         now = self._clock()
         with self._lock:
-            key = f"{msg}{of}"
-            if key not in self._formats and len(self._formats) >= _FORMATS:
-                key = ""
+            key = str(msg)
             lines = self._formats.setdefault(key, [now, 0, 0])
             begun, count, left_out = lines
             if now - begun >= self._interval:

@@ -67,38 +67,27 @@ def test_an_original_file(read, spelling, tmp_path):
     assert application.environment.run == "environment/start"
     assert application.environment.own == {"steps": 3000}
     assert application.rlx_server.address == Address("0.0.0.0", 7001)
-    assert application.rlx_server.log_level == "DEBUG"
+    assert application.rlx_server.log_level == "debug"
     assert application.parameter_server.checkpoint_dir == "logs/checkpoints/"
     assert application.parameter_server.checkpoint_step_interval == 1000
-    assert application.parameter_server.home == "server"
-    assert application.metrics_server.metrics == {"episode_reward": True, "mu": False}
-    assert application.wsproxy.address.port == 9000
-    assert application.algorithm.thing == "algorithm:./algorithm"
+    assert application.metrics_server.metrics_dir == "logs/metrics"
+    assert application.algorithm.path == "./algorithm"
     assert application.algorithm.own == {"GAMMA": 0.97}
 
 
 def test_what_is_not_there(read):
     application = read("environment: {run: x}\nrelaax-rlx-server:\n")
-    assert application.wsproxy is application.algorithm is None
+    assert application.algorithm is None
     assert application.rlx_server.address == Address("localhost", 7001)
 
 
-def test_options_of_the_protocols(read):
-    application = read(
-        "relaax-rlx-server: {workers: 2, max-connections: 5, idle_timeout: 2.5}\n"
-        "relaax-wsproxy: {origin: ['http://a', 'http://b'], arrays: float32}\n"
-    )
+def test_options_of_the_protocol(read):
+    application = read("relaax-rlx-server: {workers: 2, max-connections: 5, idle_timeout: 2.5}")
     assert application.rlx_server.options == {
         "workers": 2,
         "max_connections": 5,
         "idle_timeout": 2.5,
     }
-    assert application.wsproxy.options == {"origins": ["http://a", "http://b"], "arrays": "float32"}
-    assert application.wsproxy.given == [
-        ("origin", "http://a"),
-        ("origin", "http://b"),
-        ("arrays", "float32"),
-    ]
 
 
 def test_a_variable_may_have_the_address(read, monkeypatch):
@@ -106,21 +95,6 @@ def test_a_variable_may_have_the_address(read, monkeypatch):
     assert server.address == Address("a", 1)
     monkeypatch.setenv("THE_BIND", "b:2")
     assert server.address == Address("b", 2)
-
-
-@pytest.mark.parametrize(
-    ("name", "thing"),
-    [
-        ("bandit", "algorithm:bandit"),
-        ("my.module", "algorithm:my.module"),
-        ("rllib:SAC", "rllib:SAC"),
-        ("policy_gradient", "algorithm:pg"),
-        ("da3c", "algorithm:pg"),
-    ],
-)
-def test_what_learns(read, name, thing, caplog):
-    assert read(f"algorithm: {{name: {name}}}").algorithm.thing == thing
-    assert ("is RELAAX's" in caplog.text) == (name in ("policy_gradient", "da3c"))
 
 
 @pytest.mark.parametrize(
@@ -135,22 +109,15 @@ def test_what_learns(read, name, thing, caplog):
             "app.yaml:2: relaax_rlx_server is there twice",
         ),
         (
-            "relaax-rlx-server:\n  bind: a:1\n  bnid: a:1",
-            "app.yaml:3: relaax-rlx-server/bnid: there is no such setting; did you mean bind?",
+            "relaax-metrics-server:\n  bind: a:1\n  metrics_dri: x",
+            "app.yaml:3: relaax-metrics-server/metrics_dri: .* did you mean metrics-dir",
         ),
+        ("relaax-parameter-server:\n  checkpoints-to-keep: 1.5", "expected int, not 1.5"),
         (
             "relaax-rlx-server:\n  log-level: INFO\n  log_level: INFO",
             "app.yaml:3: relaax-rlx-server/log_level: it is there twice",
         ),
-        ("relaax-rlx-server:\n  log-level: LOUD", "app.yaml:2: .*expected DEBUG or .*'LOUD'"),
-        ("relaax-rlx-server:\n  workers: many", "app.yaml:2: .*threads, asyncio or a number"),
-        ("relaax-rlx-server:\n  bind: 5", "app.yaml:2: .*expected a text, not 5"),
-        ("relaax-parameter-server:\n  home: moon", "app.yaml:2: .*expected server or ray"),
-        ("relaax-parameter-server:\n  deadline: 0", "app.yaml:2: .*a number above 0, not 0"),
-        ("relaax-parameter-server:\n  checkpoints-to-keep: 1.5", "a whole number, not 1.5"),
-        ("relaax-parameter-server:\n  checkpoint_aws_s3: {}", "write instead checkpoint-dir"),
-        ("relaax-metrics-server:\n  metrics: 5", "app.yaml:2: .*names, each true or false, not 5"),
-        ("relaax-metrics-server:\n  metrics: {a: 5}", "expected True or False, not 5"),
+        ("relaax-rlx-server:\n  bind: 5", "app.yaml:2: .*expected str, not 5"),
         ("environment: {infinite_run: maybe}", "app.yaml:1: environment/infinite_run: expected"),
         ("environment: {max_episodes: many}", "app.yaml:1: environment/max_episodes: expected"),
     ],
@@ -162,15 +129,12 @@ def test_what_is_wrong(read, text, says):
 
 
 def test_what_shows_later(read):
-    application = read("relaax-rlx-server:\n  bind: nowhere\nalgorithm: {}")
+    application = read("relaax-rlx-server:\n  bind: nowhere")
     with pytest.raises(ApplicationError, match=r"app.yaml:1: bind: .*nowhere"):
         _ = application.rlx_server.address
-    with pytest.raises(
-        ApplicationError, match=r"app.yaml:1: dqn is RELAAX's; rllib:DQN comes near"
-    ):
-        _ = read("algorithm: {name: dqn}").algorithm.thing
-    with pytest.raises(ApplicationError, match=r"app.yaml:3: algorithm needs a name or a path"):
-        _ = application.algorithm.thing
+    for options, says in (("workers: many", "workers.*many"), ("bnid: 5", "bnid")):
+        with pytest.raises(ApplicationError, match=rf"app.yaml:1: .*{says}"):
+            _ = read(f"relaax-rlx-server: {{{options}}}").rlx_server.options
 
 
 def test_no_file(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -30,13 +29,12 @@ def files(folder):
 def test_each_environment_makes_an_application(tmp_path, environment):
     folder = new(tmp_path / "deep" / "demo", environment)
     application = read_application(folder / "app.yaml")
-    assert application.algorithm.thing in ("algorithm:bandit", "algorithm:pg")
+    assert application.algorithm.name in ("bandit", "pg")
     assert application.metrics_server.metrics_dir == "logs/metrics"
     assert application.parameter_server.checkpoint_dir == "logs/checkpoints"
     python, script = application.environment.run.split()
     assert python == "python"
     assert (folder / script).is_file()
-    assert (application.wsproxy is not None) == (environment == "javascript")
     text = (folder / "app.yaml").read_text()
     assert text.count("\n\n\n") == 0
     assert max(map(len, text.splitlines())) <= 100
@@ -45,8 +43,8 @@ def test_each_environment_makes_an_application(tmp_path, environment):
 
 
 def test_with_another_algorithm(tmp_path):
-    folder = new(tmp_path / "a", "gym", "rllib:DQN")
-    assert read_application(folder / "app.yaml").algorithm.thing == "rllib:DQN"
+    folder = new(tmp_path / "a", "bandit", "pg")
+    assert read_application(folder / "app.yaml").algorithm.name == "pg"
     with pytest.raises(ApplicationError, match=r"no configuration of bandit for .* gym; there"):
         new(tmp_path / "b", "gym", "bandit")
     with pytest.raises(ApplicationError, match="no environment chess; say bandit, gym"):
@@ -68,9 +66,8 @@ def test_another_environment_and_what_was_there(tmp_path):
     assert application.environment.own["name"] == "CartPole-v1"
     assert application.algorithm.name == "bandit"
     assert "# where environments call" in config.read_text()  # comments stay
-    generate("javascript", config=config)
+    generate("ale", config=config)
     assert (folder / "environment.~2~").is_dir()
-    assert read_application(config).wsproxy.options["origins"] == ["http://localhost:8000"]
 
 
 def test_a_copy_of_an_algorithm_is_one(tmp_path):
@@ -79,7 +76,6 @@ def test_a_copy_of_an_algorithm_is_one(tmp_path):
     generate(algorithm="bandit", config=config)
     application = read_application(config)
     assert application.algorithm.path == "./algorithm"
-    assert application.algorithm.thing == "algorithm:./algorithm"
     assert application.algorithm.own["batch_size"] == 10
     assert files(folder / "algorithm") == {"__init__.py", "agent.py", "parameter_server.py"}
     algorithm = load_algorithm(folder / "algorithm", {"output": {"action_size": 2}})
@@ -87,18 +83,15 @@ def test_a_copy_of_an_algorithm_is_one(tmp_path):
     generate(algorithm="bandit", config=config)
     assert (folder / "algorithm.~1~").is_dir()
     assert config.read_text().count("path: ./algorithm") == 1
-    for name in ("rllib:PPO", "trpo"):
-        with pytest.raises(ApplicationError, match=f"no algorithm {name} to copy"):
-            generate(algorithm=name, config=config)
+    with pytest.raises(ApplicationError, match="no algorithm trpo to copy"):
+        generate(algorithm="trpo", config=config)
 
 
 def test_configurations(tmp_path):
     found = configurations()
-    assert {"bandit", "pg-bandit", "pg-gym", "pg-ale", "rllib-gym"} <= set(found)
+    assert set(found) == {"bandit", "pg-bandit", "pg-gym", "pg-ale"}
     assert all(len(text) > 20 for text in found.values())
     config = new(tmp_path / "demo", "gym") / "app.yaml"
-    configure("rllib:SAC", config=config)
-    assert read_application(config).algorithm.thing == "rllib:SAC"
     configure("bandit", "bandit", config=config)
     application = read_application(config)
     assert (application.algorithm.name, application.environment.type) == ("bandit", "bandit")
@@ -107,22 +100,6 @@ def test_configurations(tmp_path):
     config.write_text("environment: {run: x}")
     with pytest.raises(ApplicationError, match="environment/type is missing"):
         configure("pg", config=config)
-
-
-def test_what_is_to_be_installed_is_said(tmp_path, monkeypatch, caplog):
-    there = importlib.util.find_spec
-    gone = {"torch", "gymnasium", "ale_py"}
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name in gone else there(name)
-    )
-    new(tmp_path / "a")
-    assert "pip install" not in caplog.text
-    config = new(tmp_path / "b", "ale") / "app.yaml"
-    assert "pip install 'rlwire[gym,bench,torch]'" in caplog.text
-    configure("rllib:PPO", config=config)
-    assert "pip install 'rlwire[rllib]'" in caplog.text
-    generate("gym", config=config)
-    assert "pip install 'rlwire[gym]'" in caplog.text
 
 
 def test_the_commands(tmp_path, monkeypatch, capsys):

@@ -33,21 +33,21 @@ def environments(url: str, count: int) -> Iterator[list[subprocess.Popen[bytes]]
         yield started
 
 
-@pytest.mark.parametrize("combine", ["fifo", "average"], ids=["async", "sync"])
-def test_it_learns(combine: str, tmp_path: Path) -> None:
+def test_it_learns(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("safetensors")  # of which checkpoints of its tensors are
-    config = {**CONFIG, "combine_gradients": combine}
-    options: dict[str, Any] = {"checkpoints": tmp_path}
-    with rlwire.serve("algorithm:pg", "rlx://localhost:0", config=config, **options) as server:
+    options: dict[str, Any] = {"config": CONFIG, "checkpoints": tmp_path}
+    with rlwire.serve("algorithm:pg", "rlx://localhost:0", **options) as server:
         learned = server.parameter_server
         with environments(server.url, 4) as running:
-            while (learned.session.op_score() or 0) < 195:
+            returns = [0.0]
+            while sum(returns) / len(returns) < 195:
                 assert learned.n_step() < STEPS
                 assert [process.poll() for process in running] == [None] * 4
-                time.sleep(0.1)
+                time.sleep(1.0)
+                returns = rlwire.play("gym:CartPole-v1", server.url, episodes=10, exploit=True)
     # Another server begins with what was learned, and shows it without learning more.
-    with rlwire.serve("algorithm:pg", "rlx://localhost:0", config=config, **options) as server:
+    with rlwire.serve("algorithm:pg", "rlx://localhost:0", **options) as server:
         before = server.parameter_server.n_step()
         assert before > 0
         returns = rlwire.play("gym:CartPole-v1", server.url, episodes=20, seed=100, exploit=True)

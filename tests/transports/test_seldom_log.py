@@ -46,31 +46,6 @@ def test_a_flood_is_a_few_lines_and_a_count(caplog: pytest.LogCaptureFixture, cl
     assert texts(caplog)[-1] == "it was -2"
 
 
-def test_whose_lines_are_told_apart_has_lines_of_its_own(
-    caplog: pytest.LogCaptureFixture, clock: Clock
-) -> None:
-    log = SeldomLog(logging.getLogger("seldom"), 10.0, 1, clock)
-    for who in "aabab":
-        log.warning("by %s", who, of=who)
-    assert texts(caplog) == ["by a", "by b"]
-    clock.now += 10
-    log.warning("by %s", "a", of="a")
-    assert texts(caplog)[2:] == ["by a (and 2 times in the last 10 s)"]
-
-
-def test_too_many_to_tell_apart_count_as_one(
-    caplog: pytest.LogCaptureFixture, clock: Clock
-) -> None:
-    log = SeldomLog(logging.getLogger("seldom"), 10.0, 1, clock)
-    for number in range(5000):
-        log.warning("by %d", number, of=str(number))
-    assert len(texts(caplog)) == 1001
-    clock.now += 10
-    log.warning("by %d", 0, of="0")
-    log.warning("another")
-    assert texts(caplog)[1001:] == ["by 0", "another (and 3999 times in the last 10 s)"]
-
-
 def test_pickled(caplog: pytest.LogCaptureFixture) -> None:
     log = SeldomLog(logging.getLogger("seldom"), 10.0, 1, Clock())
     log.warning("refused")

@@ -22,20 +22,17 @@ from rlwire.adapters.relaax.config import options
 from rlwire.adapters.relaax.homes import open_parameter_server
 from rlwire.adapters.relaax.message import RLXMessage, RLXMessageImage
 from rlwire.adapters.relaax.metrics import (
-    EnabledMetrics,
     LoggingMetrics,
     Metrics,
     MultiMetrics,
     StepMetrics,
     TensorBoardMetrics,
-    enabled_names,
 )
 from rlwire.adapters.relaax.parameter_server import (
     Handle,
     ParameterServer,
     ParameterServerError,
     Session,
-    UpdatesLost,
 )
 from rlwire.adapters.relaax.proxy import ProxyStatistics, RLXProxy
 from rlwire.adapters.relaax.server import RLXServer
@@ -47,7 +44,6 @@ __all__ = [
     "Algorithm",
     "AlgorithmServer",
     "AsyncAgentProxy",
-    "EnabledMetrics",
     "Handle",
     "LoggingMetrics",
     "Metrics",
@@ -63,8 +59,6 @@ __all__ = [
     "StepMetrics",
     "TensorBoardMetrics",
     "TrainingBase",
-    "UpdatesLost",
-    "enabled_names",
     "load_algorithm",
     "open_parameter_server",
     "options",

@@ -5,14 +5,14 @@ be said when (`rlwire.sessions.rlx`), sockets and time limits (`rlwire.transport
 over episodes (`rlwire.adapters.relaax.training`).
 
 Differences from the original: a connection that stays silent fails after a while instead of
-hanging (see `Timeouts`), metrics are sent whatever their name unless a filter is given, and the
-text of an `AgentProxyException` goes on, after what the original would say, with who said it.
+hanging (see `Timeouts`), metrics are sent whatever their name, and the text of an
+`AgentProxyException` goes on, after what the original would say, with who said it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal, NoReturn, cast
 
 from rlwire.adapters.relaax.metrics import Metrics
@@ -25,8 +25,6 @@ from rlwire.transports.connecting import hang_up
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, drive_async, driven
-
-__all__ = ["AgentProxy", "AgentProxyException", "AsyncAgentProxy", "AsyncMetrics"]
 
 # A server that is started together with its environments needs some seconds to load an agent:
 # six attempts then last about ten seconds, a little less than RELAAX's.
@@ -57,8 +55,6 @@ class ProxyBase(waits.Counting):
         dialect: of RLX; "readme" for servers that follow the table in RELAAX's README.
         dtype: of the arrays that a server of the readme dialect sends, which do not tell it.
         images: what an image in an action becomes.
-        enabled_metrics: which metrics are sent, by name; the others are dropped on this side.
-        enable_unknown_metrics: whether a metric that `enabled_metrics` does not name is sent.
 
     Attributes:
         address: of the server; a new one counts from the next `connect` on.
@@ -80,8 +76,6 @@ class ProxyBase(waits.Counting):
         dialect: Literal["relaax", "readme"] = "relaax",
         dtype: Any = None,
         images: Literal["array", "float32", "pil"] = "float32",
-        enabled_metrics: Mapping[str, bool] | None = None,
-        enable_unknown_metrics: bool = True,
     ) -> None:
         self.address: AddressLike = rlx_server_url
         self.backoff = _BACKOFF if backoff is None else backoff
@@ -93,8 +87,6 @@ class ProxyBase(waits.Counting):
             "dtype": dtype,
             "images": images,
         }
-        self._names = dict(enabled_metrics or {})
-        self._sends_others = enable_unknown_metrics
         self._attach(None)
         self._begin()
 
@@ -162,11 +154,9 @@ class ProxyBase(waits.Counting):
 
     @driven
     def _report(self, method: str, name: str, y: Any, x: Any) -> Waits[None]:
-        if self._names.get(name, self._sends_others):
-            # A list with one entry, as RELAAX's program sends it; its README shows an older, flat
-            # form.
-            metrics = [{"method": method, "name": name, "y": y, "x": x}]
-            yield from self._exchange({"command": "update_metrics", "data": metrics})
+        # A list with one entry, as RELAAX's program sends it; its README shows an older, flat form.
+        metrics = [{"method": method, "name": name, "y": y, "x": x}]
+        yield from self._exchange({"command": "update_metrics", "data": metrics})
 
     def _exchange(self, message: dict[str, Any]) -> Waits[Any]:
         connection = self._connection
@@ -284,7 +274,7 @@ class AsyncAgentProxy(Asyncio, ProxyBase):
 
 
 class AsyncMetrics:
-    """`AsyncAgentProxy.metrics`: sends measurements whose names are enabled."""
+    """`AsyncAgentProxy.metrics`: sends measurements."""
 
     def __init__(self, report: Callable[..., Awaitable[None]]) -> None:
         self._report = report

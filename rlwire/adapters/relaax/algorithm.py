@@ -2,7 +2,7 @@
 
 By RELAAX's convention a folder has them in ``agent.py`` and ``parameter_server.py``; a single
 module may have both. `AlgorithmServer` gives each environment that calls over RLX an agent, and all
-of them one parameter server. Not here: where that lives (`rlwire.adapters.relaax.homes`).
+of them one parameter server.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ import inspect
 import os
 import re
 import sys
-import traceback
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +26,11 @@ from rlwire.adapters.relaax.parameter_server import Handle
 from rlwire.adapters.relaax.server import RLXServer
 from rlwire.adapters.serving import Running
 from rlwire.checkpoints import Checkpoints
-from rlwire.errors import MissingExtra, describe, on_error
+from rlwire.errors import on_error
 from rlwire.transports.address import AddressLike
 
 if TYPE_CHECKING:
     from rlwire.protocols import URL
-
-__all__ = ["Algorithm", "AlgorithmServer", "load_algorithm", "server"]
 
 _SHIPPED = "rlwire.algorithms"
 
@@ -77,9 +73,8 @@ def load_algorithm(
             what a path has, which is otherwise the file's.
 
     Raises:
-        ImportError: there is none, or it fails to import; the text has the file and line.
+        ImportError: there is none. What the algorithm raises while it is imported is not caught.
         AttributeError: it lacks one of the two.
-        MissingExtra: it needs a package that is not installed.
     """
     if isinstance(where, ModuleType):
         where = where.__name__
@@ -122,14 +117,14 @@ def _module(where: str) -> tuple[ModuleType, str]:
     if "." not in where:
         shipped = f"{_SHIPPED}.{where}"
         if _exists(shipped):
-            return _import(where, shipped), name
+            return importlib.import_module(shipped), name
         if not _exists(where):
             raise ImportError(
                 f"there is no algorithm {where}: it is neither shipped with rlwire nor a module, "
                 f"and no folder {os.path.abspath(where)} is there",
                 name=where,
             )
-    return _import(where, where), name
+    return importlib.import_module(where), name
 
 
 def _is_path(where: str) -> bool:
@@ -152,36 +147,20 @@ def _of_path(where: str, path: str, name: str) -> ModuleType:
     unique = f"_algorithm_{zlib.crc32(path.encode()):08x}_{re.sub(r'[^0-9A-Za-z_]', '_', name)}"
     if unique in sys.modules:
         return sys.modules[unique]
-    spec: ModuleSpec | None
-    if os.path.isdir(path):
-        start = os.path.join(path, "__init__.py")
-        if os.path.exists(start):
-            spec = importlib.util.spec_from_file_location(
-                unique, start, submodule_search_locations=[path]
-            )
-        else:
-            spec = ModuleSpec(unique, None, is_package=True)
-            spec.submodule_search_locations = [path]
-    else:
-        spec = importlib.util.spec_from_file_location(unique, path)
-    if spec is None:
+    places = [path] if os.path.isdir(path) else None
+    file = os.path.join(path, "__init__.py") if places else path
+    spec = importlib.util.spec_from_file_location(unique, file, submodule_search_locations=places)
+    if spec is None or spec.loader is None:
         raise ImportError(f"algorithm {where}: {path} is no file of Python's", path=path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[unique] = module
     try:
-        if spec.loader is not None:
+        if os.path.exists(file):  # a folder needs no __init__.py
             spec.loader.exec_module(module)
-    except BaseException as error:
+    except BaseException:
         del sys.modules[unique]
-        raise _import_error(where, error) from error
+        raise
     return module
-
-
-def _import(where: str, name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except BaseException as error:
-        raise _import_error(where, error) from error
 
 
 def _find(where: str, module: ModuleType, attribute: str) -> Any:
@@ -189,32 +168,13 @@ def _find(where: str, module: ModuleType, attribute: str) -> Any:
     if found is None and hasattr(module, "__path__"):
         name = f"{module.__name__}.{_FILES[attribute]}"
         if _exists(name):
-            found = getattr(_import(where, name), attribute, None)
+            found = getattr(importlib.import_module(name), attribute, None)
     if not callable(found):
         raise AttributeError(
             f"algorithm {where} has no {attribute}: its folder needs a file "
             f"{_FILES[attribute]}.py that defines it, or its module does"
         )
     return found
-
-
-def _import_error(where: str, error: BaseException) -> BaseException:
-    """Return an error that says where in the algorithm's files it arose."""
-    if isinstance(error, MissingExtra) or not isinstance(error, Exception):
-        return error
-    if isinstance(error, SyntaxError):
-        place = f"{error.filename}:{error.lineno}"
-    else:
-        frames = traceback.extract_tb(error.__traceback__)
-        theirs = [f for f in frames if not f.filename.startswith("<frozen") and f.filename != _HERE]
-        theirs = [f for f in theirs if os.path.dirname(f.filename) != _IMPORTLIB]
-        place = f"{theirs[-1].filename}:{theirs[-1].lineno}" if theirs else "?"
-    text = " ".join(describe(error).split())
-    return ImportError(f"algorithm {where} cannot be imported: {place}: {text}")
-
-
-_HERE = __file__
-_IMPORTLIB = os.path.dirname(importlib.__file__)
 
 
 class AlgorithmServer(RLXServer):
@@ -232,14 +192,10 @@ class AlgorithmServer(RLXServer):
     Args:
         algorithm: whose agents and parameter server.
         address: where to listen.
-        parameter_server: its home, as of `open_parameter_server`.
-        checkpoints: as of `open_parameter_server`.
-        deadline: as of `open_parameter_server`.
-        metrics: of environments, agents and the parameter server, as of `RLXServer`.
+        parameter_server: its home, as `open_parameter_server` takes it.
+        checkpoints: as `open_parameter_server` takes them.
+        metrics: of environments, agents and the parameter server.
         options: `RLXServer`'s.
-
-    Raises:
-        TypeError, ValueError: an argument makes no sense.
     """
 
     def __init__(
@@ -249,7 +205,6 @@ class AlgorithmServer(RLXServer):
         *,
         parameter_server: str = "server",
         checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
-        deadline: float = 60.0,
         metrics: Metrics | None = None,
         **options: Any,
     ) -> None:
@@ -261,20 +216,13 @@ class AlgorithmServer(RLXServer):
             )
         super().__init__(_AgentOf(algorithm), address, metrics=metrics, **options)
         self.algorithm = algorithm
-        self._home: dict[str, Any] = {
-            "home": parameter_server,
-            "checkpoints": checkpoints,
-            "deadline": deadline,
-        }
+        self._home = parameter_server
+        self._checkpoints = checkpoints
         self._handle: Handle | None = None
 
     @property
     def parameter_server(self) -> Handle:
-        """The parameter server, while the server runs.
-
-        Raises:
-            RuntimeError: it does not run.
-        """
+        """The parameter server, while the server runs."""
         if self._handle is None:
             raise RuntimeError("the parameter server is there while the server runs")
         return self._handle
@@ -289,8 +237,9 @@ class AlgorithmServer(RLXServer):
         if self._handle is None:
             self._handle = open_parameter_server(
                 self.algorithm,
+                home=self._home,
+                checkpoints=self._checkpoints,
                 metrics=self._agents.metrics,
-                **self._home,
             )
             self._agents.parameter_server = self._handle
 
@@ -319,15 +268,8 @@ def server(
 ) -> AlgorithmServer:
     """Return a server of an algorithm's agents, ``"algorithm:NAME"``; not started.
 
-    Args:
-        name: as of `load_algorithm`.
-        url: where to listen.
-        config: its settings, or ``"FILE"`` or ``"FILE:SECTION"`` of YAML that has them; the section
-            is ``algorithm`` by default.
-        options: `AlgorithmServer`'s.
-
-    Raises:
-        TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
+    `config` has its settings, or is ``"FILE"`` or ``"FILE:SECTION"`` of YAML that has them; the
+    section is ``algorithm`` by default.
     """
     settings = section(config) if isinstance(config, str) else config
     return AlgorithmServer(load_algorithm(name, settings), url.address, **options)

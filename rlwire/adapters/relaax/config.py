@@ -23,12 +23,10 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rlwire.errors import optional, quoted
-
-__all__ = ["EnvironmentOptions", "Options", "options", "read", "section", "setting_name", "truth"]
 
 logger = logging.getLogger(__name__)
 
@@ -138,16 +136,16 @@ def _settings(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
     if not isinstance(environment, Options):
         raise ValueError(f"{path}: environment must be a section, not {environment!r:.60}")
     inside = environment._values
-    for name, check in (("max_episodes", _count), ("infinite_run", truth)):
+    for name, kind in (("max_episodes", "int"), ("infinite_run", "bool")):
         if name in given:
             inside[name] = given.pop(name)
         elif name in inside:
-            inside[name] = _checked(path, f"environment/{name}", check, inside[name])
+            inside[name] = _checked(path, f"environment/{name}", kind, inside[name])
     if inside:
         found["environment"] = environment
     for name in ("exploit", "show_ui", "short_log_messages"):
         if name in found:
-            found[name] = _checked(path, name, truth, found[name])
+            found[name] = _checked(path, name, "bool", found[name])
     defaults = {
         "config": None,
         "exploit": False,
@@ -296,16 +294,28 @@ def truth(value: Any) -> bool:
     raise ValueError(f"expected True or False, not {value!r:.60}")
 
 
-def _count(value: Any) -> int:
-    # 1e6 is a float.
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value):
-        raise ValueError(f"expected a whole number, not {value!r:.60}")
-    return int(value)
+def typed(kind: str, value: Any) -> Any:
+    """Return a value as the text of a type says, such as ``"int | None"``, or raise ValueError."""
+    kind, _, nothing = kind.partition(" | ")
+    if nothing and (value is None or value is False):
+        return None
+    if kind == "bool":
+        return truth(value)
+    if kind == "str" and isinstance(value, str) and value:
+        return value
+    if kind == "tuple[int, ...]" and isinstance(value, list):
+        return tuple(typed("int", each) for each in value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if kind == "float":
+            return float(value)
+        if kind == "int" and float(value).is_integer():  # 1e6 is a float
+            return int(value)
+    raise ValueError(f"expected {kind}, not {value!r:.60}")
 
 
-def _checked(path: str | None, name: str, check: Callable[[Any], Any], value: Any) -> Any:
+def _checked(path: str | None, name: str, kind: str, value: Any) -> Any:
     try:
-        return check(value)
+        return typed(kind, value)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{path}: {name}: {error}") from None
 

@@ -1,25 +1,21 @@
 """A parameter server as an actor of Ray's, for agents on any node of its cluster (extra `ray`).
 
-Ray carries arrays in its object store, and starts an actor that died again. Not here: what runs the
+Ray carries arrays in its object store, and restarts an actor that died. Not here: what runs the
 parameter server there (`rlwire.adapters.relaax.homes`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
 import uuid
-from collections import deque
 from collections.abc import Sequence
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from rlwire.adapters.relaax.config import Options
-from rlwire.adapters.relaax.homes import Host, failed, path_of
+from rlwire.adapters.relaax.homes import Host, path_of
 from rlwire.adapters.relaax.metrics import Metrics
-from rlwire.adapters.relaax.parameter_server import Handle, ParameterServerError, UpdatesLost
+from rlwire.adapters.relaax.parameter_server import Handle, ParameterServerError
 from rlwire.adapters.stopping import keep_signals
 from rlwire.checkpoints import Checkpoints
 from rlwire.errors import (
@@ -27,6 +23,7 @@ from rlwire.errors import (
     DeadlineExceeded,
     EncodeError,
     LocalProtocolError,
+    describe,
     optional,
 )
 
@@ -34,84 +31,39 @@ if TYPE_CHECKING:
     from rlwire.adapters.relaax.algorithm import Algorithm
 
 _NAMESPACE = "rlwire"
+_DEADLINE = 60.0  # seconds for a call, a restart of the actor included
 _GRACE = 60.0  # seconds for the last op and checkpoint
-_THREADS = 64  # of the actor, for ops that wait for others
-_MEASUREMENTS = 10_000  # that wait for a reply to go with
-
-
-class _Reply(NamedTuple):
-    """What the actor says to a call.
-
-    Attributes:
-        run: which of the actor's lives it is.
-        kind: ``"value"``, ``"error"`` or ``"lost"``.
-        value: what the op returned; an error's text and traceback; the step of the checkpoint.
-        measurements: since the last reply, as `(method, name, y, x)`.
-    """
-
-    run: str
-    kind: str
-    value: Any
-    measurements: list[Any]
-
-
-class _Measurements(Metrics):
-    """Keeps measurements until a reply takes them; of too many the oldest are dropped."""
-
-    def __init__(self) -> None:
-        self._entries: deque[tuple[Any, ...]] = deque(maxlen=_MEASUREMENTS)
-
-    def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        self._keep("scalar", name, y, x)
-
-    def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        self._keep("histogram", name, y, x)
-
-    def _keep(self, method: str, name: str, y: Any, x: Any) -> None:
-        # A tensor could need its package at the other end.
-        y = y if isinstance(y, (int, float, str)) else np.array(y)
-        self._entries.append((method, name, y, None if x is None else int(x)))
-
-    def pop_all(self) -> list[Any]:
-        entries = self._entries
-        return [entries.popleft() for _ in range(len(entries))]
 
 
 class _Actor:
     """What lives on Ray."""
 
-    def __init__(self, algorithm: Algorithm, checkpoints: Checkpoints | None, maker: str) -> None:
+    def __init__(
+        self, algorithm: Algorithm, checkpoints: Checkpoints | None, metrics: Metrics, maker: str
+    ) -> None:
         self._maker = maker
-        self._run = uuid.uuid4().hex
-        self._measurements = _Measurements()
+        self._metrics = metrics
         self._host: Host | None = None
         try:
-            self._host = Host(algorithm, checkpoints, self._measurements)
-        except Exception as error:  # the reply to all calls; raised here, Ray would try again
-            self._failure = failed("the parameter server", error)
+            self._host = Host(algorithm, checkpoints, metrics)
+        except Exception as error:  # raised by each call: raised here, Ray would try again
+            self._failure = f"the parameter server: {describe(error)}"
 
     def maker(self) -> str:
         return self._maker
 
-    def call(
-        self, seen: str | None, names: Sequence[str], args: Any, kwargs: Any, deadline: float
-    ) -> _Reply:
-        """Call an op, unless the agent has `seen` another of this actor's lives."""
+    def call(self, names: Sequence[str], args: Any, kwargs: Any) -> Any:
         if self._host is None:
-            text = (self._failure.text, self._failure.traceback)
-            return _Reply(self._run, "error", text, [])
-        if seen is not None and seen != self._run:
-            return _Reply(self._run, "lost", self._host.restored, [])
+            raise ParameterServerError(self._failure)
         try:
-            kind, value = "value", self._host.run(names, args, kwargs, deadline)
-        except BaseException as error:  # SystemExit included: an op must not end the actor
-            raised = failed(path_of(names), error)
-            kind, value = "error", (raised.text, raised.traceback)
-        return _Reply(self._run, kind, value, self._measurements.pop_all())
+            return self._host.run(names, args, kwargs)
+        except SystemExit as error:  # Ray would take it for the actor's end
+            raise RuntimeError("the op raised SystemExit") from error
 
     def close(self) -> None:
         if self._host is not None:
             self._host.close()
+        self._metrics.close()
 
 
 class OnRay(Handle):
@@ -119,8 +71,7 @@ class OnRay(Handle):
 
     Args:
         config: the algorithm's settings.
-        metrics: where the parameter server's measurements go.
-        deadline: seconds that a call may take.
+        metrics: the sink that the actor has a copy of.
         address: of the cluster.
         name: of the actor.
         actor: the actor, where it is known.
@@ -132,7 +83,6 @@ class OnRay(Handle):
         self,
         config: Options,
         metrics: Metrics,
-        deadline: float,
         address: str,
         name: str,
         *,
@@ -141,16 +91,14 @@ class OnRay(Handle):
         began: bool = False,
     ) -> None:
         super().__init__(config, metrics)
-        self._deadline = deadline
         self._where = address, name
         self._owner = owner
         self._began = began
         self._actor = actor
-        self._seen = threading.local()  # each agent has a thread, and each learns of a loss
         self._closed = False
 
     def __reduce__(self) -> Any:
-        return OnRay, (self.config, self.metrics, self._deadline, *self._where)
+        return OnRay, (self.config, self.metrics, *self._where)
 
     def close(self) -> None:
         """Leave the actor; its owner ends it, after a last checkpoint."""
@@ -168,52 +116,22 @@ class OnRay(Handle):
             ray.shutdown()
 
     def _call(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Return what an op returns; a call that died with the actor is made again."""
         if self._closed:
             raise LocalProtocolError(f"{path_of(names)}: this parameter server has been closed")
-        if names and getattr(self._seen, "run", None) is None:
-            # Learn which life it is before the first op, which a later one must not repeat.
-            with contextlib.suppress(ParameterServerError):
-                self._call((), (), {})
-        seen = getattr(self._seen, "run", None)
-        # n_step changes nothing, so nothing of it can be lost.
-        reply = self._ask(seen if names else None, names, args, kwargs)
-        for method, name, y, x in reply.measurements:
-            getattr(self.metrics, method)(name, y, x)
-        if seen is None or reply.kind == "lost":
-            self._seen.run = reply.run
-        if reply.kind == "value":
-            return reply.value
-        if reply.kind == "lost":
-            step = reply.value
-            back = "began anew" if step is None else f"came back from its checkpoint of step {step}"
-            raise UpdatesLost(
-                f"{path_of(names)}: the parameter server died and {back}; what came after that is "
-                "lost, and this call with it if it is not in there"
-            )
-        raise ParameterServerError(*reply.value)
-
-    def _ask(self, seen: str | None, names: Sequence[str], args: Any, kwargs: Any) -> _Reply:
-        """Return the actor's reply; a call that died with the actor is asked again.
-
-        The new life knows by `seen` that it has not had the agent's updates, and does not call the
-        op.
-        """
         ray = _ray()
-        until = monotonic() + self._deadline
+        until = monotonic() + _DEADLINE
         while True:
             try:
-                asked = self._found().call.remote(
-                    seen, list(names), list(args), kwargs, self._deadline
-                )
+                asked = self._found().call.remote(list(names), list(args), kwargs)
             except TypeError as error:  # Ray's word for what it cannot serialize
                 raise EncodeError(f"an argument cannot be sent to Ray: {error}") from error
             try:
-                reply: _Reply = ray.get(asked, timeout=max(until - monotonic(), 0.001))
-                return reply
+                return ray.get(asked, timeout=max(until - monotonic(), 0.001))
             except ray.exceptions.GetTimeoutError as error:
                 raise DeadlineExceeded(
-                    f"{path_of(names)}: no answer from the parameter server within "
-                    f"deadline={self._deadline} s; whether it was called is not known"
+                    f"{path_of(names)}: no answer from the parameter server within {_DEADLINE} s; "
+                    "whether it was called is not known"
                 ) from error
             except ray.exceptions.RayActorError as error:
                 if monotonic() >= until:
@@ -222,13 +140,9 @@ class OnRay(Handle):
                     ) from error
                 sleep(0.1)
             except ray.exceptions.RayTaskError as error:
-                # The actor replies to whatever an op raises; what is left is a value that Ray
-                # cannot send.
-                raise ParameterServerError(
-                    f"{path_of(names)}: it was called, and what it returned cannot be sent: "
-                    f"{error.cause}",
-                    str(error),
-                ) from None
+                cause = error.cause
+                text = str(cause) if isinstance(cause, ParameterServerError) else describe(cause)
+                raise ParameterServerError(f"{path_of(names)}: {text}") from error
 
     def _found(self) -> Any:
         if self._actor is None:
@@ -242,24 +156,16 @@ class OnRay(Handle):
 
 
 def open_actor(
-    algorithm: Algorithm,
-    checkpoints: Checkpoints | None,
-    metrics: Metrics,
-    deadline: float,
-    name: str = "",
+    algorithm: Algorithm, checkpoints: Checkpoints | None, metrics: Metrics, name: str = ""
 ) -> OnRay:
     """Start the actor, and Ray on this machine if this program is connected to no cluster.
 
     Args:
         algorithm: whose parameter server; every node finds it under the same name or path.
         checkpoints: in a folder that every node reaches.
-        metrics: where its measurements go.
-        deadline: seconds that a call may take.
+        metrics: where its measurements go; the actor gets a copy.
         name: by which other programs find it, and join one that is there already; by default a new
             actor is made, which no other program finds.
-
-    Raises:
-        MissingExtra: Ray is not installed.
     """
     ray = _ray()
     began = not ray.is_initialized()
@@ -269,20 +175,11 @@ def open_actor(
     maker = uuid.uuid4().hex
     name = f"parameter-server-{name or maker}"
     options = {"name": name, "namespace": _NAMESPACE, "max_restarts": -1, "num_cpus": 0}
-    options["max_concurrency"] = _THREADS
     kind = ray.remote(_Actor).options(get_if_exists=True, **options)
-    actor = kind.remote(algorithm, checkpoints, maker)
-    owner = ray.get(actor.maker.remote(), timeout=deadline) == maker
-    return OnRay(
-        algorithm.config,
-        metrics,
-        deadline,
-        ray.get_runtime_context().gcs_address,
-        name,
-        actor=actor,
-        owner=owner,
-        began=began,
-    )
+    actor = kind.remote(algorithm, checkpoints, metrics, maker)
+    owner = ray.get(actor.maker.remote(), timeout=_DEADLINE) == maker
+    address = ray.get_runtime_context().gcs_address
+    return OnRay(algorithm.config, metrics, address, name, actor=actor, owner=owner, began=began)
 
 
 def _ray() -> Any:

@@ -12,8 +12,7 @@ Differences from the original, all on purpose:
   `TrainingBase.retries` attempts in a row; the original repeats it for ever.
 - Settings may come from arguments, too, instead of the command line and the file that it names
   (`rlwire.adapters.relaax.config`).
-- Metrics are filtered as the file says if it has a section ``relaax-metrics-server``, which may
-  change while the training runs; the original sends none if there is no such section.
+- Metrics are sent whatever their name; the original sends those that the file enables.
 """
 
 from __future__ import annotations
@@ -25,10 +24,7 @@ from typing import Any, ClassVar
 
 from rlwire.adapters.relaax.agent_proxy import AgentProxy, AgentProxyException
 from rlwire.adapters.relaax.config import options as settings
-from rlwire.adapters.relaax.metrics import enabled_names
 from rlwire.errors import DecodeError, PeerError, RemoteProtocolError
-
-__all__ = ["TrainingBase"]
 
 logger = logging.getLogger(__name__)
 
@@ -80,9 +76,6 @@ class TrainingBase:
             if infinite_run is None:
                 infinite_run = settings.get("environment/infinite_run")
             exploit = settings.exploit if exploit is None else exploit
-            if settings.config is not None:
-                names, others = enabled_names(settings.config)
-                options = {"enabled_metrics": names, "enable_unknown_metrics": others, **options}
         self.addresses: list[Any] = list(address) if isinstance(address, list) else [address]
         if not self.addresses:
             raise ValueError("expected at least one address of an RLX server, got an empty list")

@@ -6,18 +6,13 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Agent"]
-
 
 class Agent:
     """One environment's agent.
 
     Settings: ``output/action_size``, how many arms there are (4); ``batch_size``, after how many
-    rewards it learns (10).
-
-    Args:
-        parameter_server: that has the preferences.
-        metrics: gets ``paying_arm``, the arm it likes best, and ``action``, what it did.
+    rewards it learns (10). Metrics: ``paying_arm``, the arm it likes best, and ``action``, what it
+    did.
     """
 
     def __init__(self, parameter_server: Any, metrics: Any) -> None:

@@ -9,11 +9,9 @@ import numpy as np
 
 from rlwire.adapters.relaax import parameter_server
 
-__all__ = ["ParameterServer", "Preferences"]
-
 
 class ParameterServer(parameter_server.ParameterServer):
-    """One for all agents; its score is the mean reward of the last hundred batches or so."""
+    """One for all agents."""
 
     def init_session(self) -> None:
         """Make the model."""
@@ -21,18 +19,9 @@ class ParameterServer(parameter_server.ParameterServer):
         rate = float(self.config.get("initial_learning_rate", 0.5))
         self.session = parameter_server.Session(Preferences(arms, rate))
 
-    def score(self) -> float | None:
-        """Return how good it is."""
-        return float(self.session.model.baseline)
-
 
 class Preferences:
-    """How much each arm is liked.
-
-    Args:
-        arms: how many there are.
-        rate: how far one batch moves a preference (``initial_learning_rate``, 0.5).
-    """
+    """How much each arm is liked; `rate` is how far one batch moves a preference."""
 
     def __init__(self, arms: int, rate: float) -> None:
         self.preferences = np.zeros(arms)
@@ -51,13 +40,7 @@ class Preferences:
     def op_learn(
         self, gradient: np.ndarray[Any, Any], rewards: float, count: int
     ) -> tuple[np.ndarray[Any, Any], float]:
-        """Learn from a batch of pulls; return what `op_get_preferences` does.
-
-        Args:
-            gradient: of the mean reward, by preference.
-            rewards: their sum.
-            count: how many they are.
-        """
+        """Learn from the gradient and rewards of `count` pulls; return the new preferences."""
         # A new array: agents may still hold the old one.
         self.preferences = self.preferences + self.rate * np.asarray(gradient)
         self.n_step += count
@@ -70,11 +53,7 @@ class Preferences:
         return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Bring back what a checkpoint kept.
-
-        Raises:
-            ValueError: it is of another number of arms.
-        """
+        """Bring back what a checkpoint kept."""
         preferences = np.array(state["preferences"])
         if preferences.shape != self.preferences.shape:
             raise ValueError(

@@ -17,19 +17,13 @@ with optional("PyTorch", "torch", "torch"):
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Agent"]
-
 
 class Agent:
     """One environment's agent.
 
     An update without a reward begins an episode; a step before it, whose reward nobody told, is
     left out. With ``exploit`` an agent takes the likeliest action, with weights that are as new as
-    the episode, and learns nothing.
-
-    Args:
-        parameter_server: that has the weights.
-        metrics: where losses and entropy go.
+    the episode, and learns nothing. Metrics: the losses and the entropy of each batch.
     """
 
     def __init__(self, parameter_server: Any, metrics: Any) -> None:
@@ -45,7 +39,6 @@ class Agent:
 
     def reset(self) -> bool:
         """Forget the episode, and the steps since the last gradient."""
-        self.total = 0.0  # of the episode's rewards
         self.last: tuple[NDArray[np.float32], Any] | None = None  # a state, and what was done
         self.begin_batch()
         return True
@@ -53,21 +46,14 @@ class Agent:
     def update(self, reward: Any, state: Any, terminal: bool) -> Any:
         """Take what the last action led to, and return the next one: an int, or a list of floats.
 
-        Args:
-            reward: a number, or several that count as their sum; None: an episode begins.
-            state: of the settings' shape; may be None after an episode's last step.
-            terminal: whether the episode has ended; then nothing is done, and None returned.
-
-        Raises:
-            ValueError: the state has another shape.
+        Several rewards count as their sum; None begins an episode. The state may be None after an
+        episode's last step.
         """
         seen = self.seen(state) if state is not None or not terminal else None
         if reward is None:
             self.end_episode()
-        elif self.last is not None:
-            self.total += float(np.sum(reward))
-            if not self.exploit:
-                self.learn(float(np.sum(reward)), seen, terminal)
+        elif self.last is not None and not self.exploit:
+            self.learn(float(np.sum(reward)), seen, terminal)
         if terminal or seen is None:
             self.end_episode()
             return None
@@ -94,24 +80,16 @@ class Agent:
 
     def sent(self, action: NDArray[Any]) -> int | list[float]:
         """Return an action as the environment takes it."""
-        if not self.settings.continuous:
-            return int(action)
-        if self.settings.action_low:
-            action = np.maximum(action, self.settings.action_low)
-        if self.settings.action_high:
-            action = np.minimum(action, self.settings.action_high)
-        return action.tolist()  # type: ignore[no-any-return]
+        return action.tolist() if self.settings.continuous else int(action)
 
     def end_episode(self) -> None:
-        """Report the episode, if there was one."""
+        """End the episode, if there was one."""
         if self.last is not None:
             if self.exploit:
                 self.load()
-            else:
-                self.session.op_add_score(self.total)
-                if self.ends:
-                    self.ends[-1] = True
-        self.total, self.last = 0.0, None
+            elif self.ends:
+                self.ends[-1] = True
+        self.last = None
 
     def begin_batch(self) -> None:
         """Collect steps from here on, all with the weights that are the newest now."""
@@ -123,7 +101,7 @@ class Agent:
 
     def load(self) -> None:
         """Take over the newest weights."""
-        weights, self.n_step = self.session.op_get_weights_signed()
+        weights, _ = self.session.op_get_weights_signed()
         self.network.load(weights)
 
     def learn(self, reward: float, seen: NDArray[np.float32] | None, terminal: bool) -> None:
@@ -144,9 +122,7 @@ class Agent:
             np.asarray(self.rewards, np.float32),
             np.asarray(self.ends),
         )
-        self.session.op_submit_gradients(
-            gradients=found, step_inc=len(self.states), agent_step=self.n_step
-        )
+        self.session.op_submit_gradients(gradients=found, step_inc=len(self.states))
         for name, value in losses.items():
             self.metrics.scalar(name, value)
         self.begin_batch()

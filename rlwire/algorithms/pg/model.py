@@ -1,8 +1,4 @@
-"""The network of a policy and its critic, and what it learns from a batch of an agent's steps.
-
-Not here: whose steps these are (`rlwire.algorithms.pg.agent`), and who adds gradients up
-(`rlwire.algorithms.pg.parameter_server`).
-"""
+"""The network of a policy and its critic, and what it learns from a batch of an agent's steps."""
 
 from __future__ import annotations
 
@@ -24,15 +20,9 @@ with optional("PyTorch", "torch", "torch"):
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ActorCritic", "advantages", "gradients"]
-
 
 class ActorCritic(nn.Module):
-    """A policy and a critic, each with layers of its own.
-
-    Args:
-        settings: of the layers.
-    """
+    """A policy and a critic, each with layers of its own."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -58,11 +48,7 @@ class ActorCritic(nn.Module):
         return {name: value.detach().numpy().copy() for name, value in self.named_parameters()}
 
     def load(self, weights: Mapping[str, Any]) -> None:
-        """Take over weights.
-
-        Raises:
-            RuntimeError: they are those of another network.
-        """
+        """Take over weights."""
         self.load_state_dict({name: torch.tensor(value) for name, value in weights.items()})
 
 
@@ -70,7 +56,7 @@ def _layers(settings: Settings, outputs: int, gain: float) -> Iterator[nn.Module
     sizes = [settings.state_size, *settings.hidden_sizes]
     for before, after in itertools.pairwise(sizes):
         yield _linear(before, after, 2**0.5)
-        yield nn.Tanh() if settings.activation == "tanh" else nn.ReLU()
+        yield nn.Tanh()
     yield _linear(sizes[-1], outputs, gain)
 
 
@@ -130,8 +116,7 @@ def gradients(
     known = values.detach().numpy()
     better = advantages(rewards, known, ends, settings.rewards_gamma, settings.gae_lambda)
     returns = torch.from_numpy(better + known[:-1])
-    if settings.normalize_advantage:
-        better = (better - better.mean()) / (better.std() + 1e-8)
+    better = (better - better.mean()) / (better.std() + 1e-8)
     policy = network.policy(seen[:-1])
     policy_loss = -(policy.log_prob(torch.from_numpy(actions)) * torch.from_numpy(better)).mean()
     critic_loss = ((returns - values[:-1]) ** 2).mean()

@@ -8,8 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +17,7 @@ from rlwire.adapters.relaax import (
     AlgorithmServer,
     Metrics,
     ParameterServerError,
-    UpdatesLost,
+    homes_ray,
     load_algorithm,
     open_parameter_server,
 )
@@ -95,12 +93,15 @@ ALGORITHM = """
 """
 
 
-class Recorder(Metrics):
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
+class Written(Metrics):
+    """A sink that is found where it was written, by another process too."""
+
+    def __init__(self, path) -> None:
+        self.path = path
 
     def scalar(self, name, y, x=None):
-        self.calls.append((name, y, x))
+        with open(self.path, "a") as file:
+            print(name, y, x, file=file)
 
 
 @pytest.fixture(scope="module")
@@ -111,21 +112,19 @@ def algorithm(tmp_path_factory, cluster):
 
 
 def test_as_at_any_home(algorithm, tmp_path):
-    metrics = Recorder()
-    checkpoints = Checkpoints(tmp_path, every_steps=2)
-    handle = open_parameter_server(
-        algorithm, home="ray", checkpoints=checkpoints, metrics=metrics, deadline=60.0
-    )
+    metrics = Written(tmp_path / "metrics")
+    checkpoints = Checkpoints(tmp_path / "kept", every_steps=2)
+    handle = open_parameter_server(algorithm, home="ray", checkpoints=checkpoints, metrics=metrics)
     session = handle.session
     assert [session.op_add(np.ones(200_000, np.float32)) for _ in range(3)] == [1, 2, 3]
     weights = session.op_get()
     assert weights.dtype == np.float32
     assert (weights == 3.0).all()
     session.op_measure()
-    assert metrics.calls == [("loss", 0.5, 3)]
+    assert metrics.path.read_text() == "loss 0.5 3\n"
     with pytest.raises(ParameterServerError, match=r"op_raise: ValueError: no") as caught:
         session.op_raise()
-    assert "adding.py" in caught.value.traceback
+    assert "adding.py" in str(caught.value.__cause__)
     with pytest.raises(ParameterServerError, match="has no op_nothing"):
         session.op_nothing()
     with pytest.raises(ParameterServerError, match="lock"):
@@ -135,15 +134,10 @@ def test_as_at_any_home(algorithm, tmp_path):
     there = pickle.loads(pickle.dumps(handle))
     assert there.session.op_add(np.float32(0)) == 4
     there.close()
-    until = time.monotonic() + 60.0
-    while [each.step for each in checkpoints.list()] != [4, 2]:  # it is written aside
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    assert [each.step for each in checkpoints.list()] == [4, 2]
     # Ray starts it again, and it begins with its checkpoint.
     session.op_add(np.float32(0))
     os.kill(session.op_pid(), signal.SIGKILL)
-    with pytest.raises(UpdatesLost, match="came back from its checkpoint of step 4"):
-        session.op_add(np.float32(0))
     assert session.op_add(np.float32(0)) == 5
     handle.close()
     assert checkpoints.list()[0].step == 5
@@ -151,15 +145,16 @@ def test_as_at_any_home(algorithm, tmp_path):
         session.op_get()
 
 
-def test_one_that_is_slow_and_one_that_cannot_be_made(algorithm):
-    handle = open_parameter_server(algorithm, home="ray", metrics=Recorder(), deadline=60.0)
-    handle._deadline = 0.5
+def test_one_that_is_slow_and_one_that_cannot_be_made(algorithm, monkeypatch):
+    handle = open_parameter_server(algorithm, home="ray")
+    monkeypatch.setattr(homes_ray, "_DEADLINE", 0.5)
     with pytest.raises(DeadlineExceeded, match="op_sleep: no answer"):
         handle.session.op_sleep(2.0)
+    monkeypatch.undo()
     handle.close()
     broken = load_algorithm(algorithm._source[0], {"fail": True})
     with pytest.raises(ParameterServerError, match="no model today"):
-        open_parameter_server(broken, home="ray", metrics=Recorder())
+        open_parameter_server(broken, home="ray")
 
 
 ELSEWHERE = """

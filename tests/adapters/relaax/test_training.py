@@ -78,22 +78,6 @@ def test_episodes(server, sink):
         training.agent.update()
 
 
-def test_defaults_and_the_name_of_the_reward(server, sink):
-    class Named(Training):
-        reward_metric = "game_score"
-
-    training = Named(server.address)
-    training.during = lambda number: 4.0
-    training.run()
-    assert training.numbers == [0]
-    assert sink.scalars == [("game_score", 4.0, None)]
-
-
-def test_exploit(server):
-    Training(server.address, exploit=True).run()
-    assert INITS == [True]
-
-
 class Enough(Exception):
     pass
 
@@ -112,11 +96,6 @@ def test_an_infinite_run_ends_with_the_users_exception(server, caplog):
     assert "that will do" in caplog.text
     with pytest.raises(AgentProxyException, match="no connection"):
         training.agent.update()
-
-
-def test_episode_has_to_be_defined(server):
-    with pytest.raises(NotImplementedError, match="episode"):
-        TrainingBase(server.address).run()
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio"])
@@ -157,15 +136,6 @@ def test_the_first_server_is_tried_again_when_it_is_back(server):
     finally:
         restarted[0].stop()
     assert training.numbers == [0, 0, 1]
-
-
-def test_a_server_that_is_not_there_is_passed_over(server):
-    dead = RLXServer(Agent, "127.0.0.1:0").start()
-    address = dead.address
-    dead.stop()
-    training = Training([address, server.address])
-    training.run()
-    assert training.numbers == [0]
 
 
 def test_no_server_is_left(server, caplog):
@@ -244,22 +214,6 @@ class TestCommandLine:
             monkeypatch, "--max", "3", "level.txt", "--infinite-run", "--exploit", "False"
         )
         assert (training.exploit, training.max_episodes, training.infinite_run) == (False, 1, True)
-
-    def test_arguments_of_the_constructor_count_more(self, monkeypatch):
-        training = self.made(monkeypatch, "--max-episodes", "7", max_episodes=3)
-        assert training.max_episodes == 3
-
-    def test_with_an_address_the_command_line_is_not_read(self, monkeypatch):
-        training = self.made(
-            monkeypatch, "--max-episodes", "x", "--exploit", "maybe", address="a:1"
-        )
-        assert training.max_episodes == 1
-
-    def test_nonsense(self, monkeypatch, capsys):
-        with pytest.raises(SystemExit) as caught:
-            self.made(monkeypatch, "--exploit", "maybe")
-        assert caught.value.code == 2
-        assert "expected True or False, not 'maybe'" in capsys.readouterr().err
 
 
 def test_interrupting_ends_the_run(server, caplog):

@@ -1,9 +1,7 @@
-"""Steps, one at a time or of several gradients at once, and what a checkpoint brings back."""
+"""Steps, and what a checkpoint brings back."""
 
 from __future__ import annotations
 
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +31,8 @@ def gradient(handle: Handle, value: float) -> dict[str, Any]:
     return {name: np.full_like(each, value) for name, each in weights(handle).items()}
 
 
-def submit(handle: Handle, value: float, step: int, steps: int = 10) -> int:
-    found: int = handle.session.op_submit_gradients(
-        gradients=gradient(handle, value), step_inc=steps, agent_step=step
-    )
+def submit(handle: Handle, value: float) -> int:
+    found: int = handle.session.op_submit_gradients(gradients=gradient(handle, value), step_inc=10)
     return found
 
 
@@ -44,56 +40,11 @@ def test_each_gradient_is_a_step() -> None:
     handle = open_parameter_server(algorithm())
     before = weights(handle)
     kept = {name: each.copy() for name, each in before.items()}
-    assert submit(handle, 1.0, 0) == 10
-    assert submit(handle, 1.0, 0) == 20  # of weights that are old: asynchronous
+    assert submit(handle, 1.0) == 10
+    assert submit(handle, 1.0) == 20
     for name, each in weights(handle).items():
         np.testing.assert_allclose(each, kept[name] - 2 * 2e-3, rtol=1e-3, atol=1e-6)
         np.testing.assert_array_equal(before[name], kept[name])  # agents may hold them
-    handle.close()
-
-
-def test_a_step_is_the_mean_of_gradients_of_the_newest_weights() -> None:
-    several = {"combine_gradients": "average", "num_gradients": 3}
-    handle = open_parameter_server(algorithm(patience=0.01, **several))
-    alone = open_parameter_server(algorithm())
-    assert [submit(handle, value, 0) for value in (1.0, 2.0)] == [0, 0]
-    assert submit(handle, -1.5, 0, steps=5) == 25
-    assert submit(alone, 0.5, 0) == 10
-    for name, each in weights(handle).items():
-        np.testing.assert_allclose(each, weights(alone)[name])
-    assert submit(handle, 9.0, 0) == 25  # too late: left out
-    assert [submit(handle, 1.0, 25) for _ in range(3)] == [25, 25, 55]
-    handle.close()
-    alone.close()
-
-
-def test_agents_of_one_step_go_on_together() -> None:
-    several = {"combine_gradients": "average", "num_gradients": 3}
-    handle = open_parameter_server(algorithm(patience=50.0, **several), deadline=60.0)
-    made: list[int] = []
-    threads = [
-        threading.Thread(target=lambda: made.append(submit(handle, 1.0, 0))) for _ in range(3)
-    ]
-    begun = time.monotonic()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(40)
-    assert made == [30, 30, 30]
-    assert time.monotonic() - begun < 40
-    handle.close()
-
-
-def test_the_learning_rate_goes_to_0() -> None:
-    handle = open_parameter_server(algorithm(use_linear_schedule=True, max_global_step=20))
-    first = weights(handle)["actor.4.bias"][0]
-    submit(handle, 1.0, 0)
-    second = weights(handle)["actor.4.bias"][0]
-    submit(handle, 1.0, 10)
-    third = weights(handle)["actor.4.bias"][0]
-    assert (second - third) / (first - second) == pytest.approx(0.5, rel=1e-3)
-    submit(handle, 1.0, 20)
-    assert weights(handle)["actor.4.bias"][0] == third
     handle.close()
 
 
@@ -101,15 +52,13 @@ def test_a_checkpoint_brings_all_back(tmp_path: Path) -> None:
     straight = open_parameter_server(algorithm())
     first = open_parameter_server(algorithm(), checkpoints=tmp_path)
     for handle in (straight, first):
-        submit(handle, 1.0, 0)
-        handle.session.op_add_score(3.0)
+        submit(handle, 1.0)
     first.close()
     assert [file.suffix for file in tmp_path.iterdir()] == [".safetensors"]
     second = open_parameter_server(algorithm(seed=7), checkpoints=tmp_path)
     assert second.n_step() == 10
-    assert second.session.op_score() == 3.0
     for handle in (straight, second):  # the optimizer remembers as well
-        assert submit(handle, 0.1, 10) == 20
+        assert submit(handle, 0.1) == 20
     for name, each in weights(second).items():
         np.testing.assert_array_equal(each, weights(straight)[name])
     second.close()

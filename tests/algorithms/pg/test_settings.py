@@ -21,7 +21,7 @@ def test_a_file_of_relaax_s_is_read(caplog: pytest.LogCaptureFixture) -> None:
     # policy-gradient's, of a bandit: all that RELAAX 1.1.0 writes into it.
     found = of(
         name="policy_gradient",
-        input={"shape": [0], "use_convolutions": False, "history": 1},
+        input={"shape": [0]},
         output={"continuous": False, "action_size": 4},
         hidden_sizes=[10],
         batch_size=10,
@@ -36,12 +36,10 @@ def test_a_file_of_relaax_s_is_read(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_numbers_are_taken_as_files_write_them() -> None:
-    found = of(max_global_step=1e6, gradients_norm_clipping=False, batch_size=64.0, patience=1)
-    assert (found.max_global_step, found.gradients_norm_clipping) == (1e6, None)
+    found = of(gradients_norm_clipping=False, batch_size=64.0, rewards_gamma=1)
+    assert found.gradients_norm_clipping is None
     assert type(found.batch_size) is int
-    assert type(found.patience) is float
-    box = of(output={"action_size": 2, "continuous": True, "action_low": [-1, 0]})
-    assert box.action_low == (-1.0, 0.0)
+    assert type(found.rewards_gamma) is float
 
 
 @pytest.mark.parametrize(
@@ -49,26 +47,14 @@ def test_numbers_are_taken_as_files_write_them() -> None:
     [
         ({"input": {}}, r"algorithm/input/shape must be set"),
         ({"output": {}}, r"algorithm/output/action_size must be set"),
-        ({"input": {"shape": 4}}, r"algorithm/input/shape must be tuple\[int, \.\.\.\], not 4"),
-        ({"batch_size": 1.5}, r"algorithm/batch_size must be int, not 1\.5"),
-        ({"batch_size": "many"}, r"algorithm/batch_size must be int, not 'many'"),
+        ({"input": {"shape": 4}}, r"algorithm/input/shape: expected tuple\[int, \.\.\.\], not 4"),
+        ({"batch_size": 1.5}, r"algorithm/batch_size: expected int, not 1\.5"),
+        ({"batch_size": "many"}, r"algorithm/batch_size: expected int, not 'many'"),
         ({"batch_size": 0}, r"algorithm/batch_size must be above 0, not 0"),
-        ({"rewards_gamma": True}, r"algorithm/rewards_gamma must be float, not True"),
-        ({"normalize_advantage": "yes"}, r"algorithm/normalize_advantage must be bool, not 'yes'"),
+        ({"rewards_gamma": True}, r"algorithm/rewards_gamma: expected float, not True"),
         (
-            {"activation": "elu"},
-            r"algorithm/activation must be one of \('tanh', 'relu'\), not 'elu'",
-        ),
-        ({"combine_gradients": "dc"}, r"combine_gradients must be one of .*, not 'dc'"),
-        ({"use_lstm": True}, r"algorithm/use_lstm: pg can do with False only, not True"),
-        ({"use_linear_schedule": True}, r"use_linear_schedule needs max_global_step"),
-        (
-            {"input": {"shape": [4], "history": 4}},
-            r"algorithm/input/history: pg can do with 1 only, not 4",
-        ),
-        (
-            {"output": {"action_size": 2, "action_high": [1]}},
-            r"algorithm/output/action_high must have a number for each of 2",
+            {"output": {"action_size": 2, "continuous": "maybe"}},
+            r"algorithm/output/continuous: expected True or False, not 'maybe'",
         ),
     ],
 )
@@ -80,12 +66,6 @@ def test_a_wrong_value_is_told(wrong: dict[str, Any], text: str) -> None:
 def test_what_is_not_known_is_passed_over_in_words(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert of(batchsize=3, GAMMA=0.5) == of()
-    first, second = (record.getMessage() for record in caplog.records)
-    assert "algorithm/batchsize is no setting of pg" in first
-    assert first.endswith("did you mean batch_size?")
-    assert "algorithm/GAMMA" in second
-
-
-def test_a_setting_in_the_wrong_section_is_not_taken(caplog: pytest.LogCaptureFixture) -> None:
-    assert of(continuous=True).continuous is False
-    assert "did you mean output/continuous?" in caplog.text
+        assert of(continuous=True).continuous is False  # it belongs to output
+    texts = [record.getMessage() for record in caplog.records]
+    assert ["batchsize" in texts[0], "GAMMA" in texts[1], "continuous" in texts[2]] == [True] * 3
