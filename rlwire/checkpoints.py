@@ -26,6 +26,8 @@ from rlwire.codecs import msgpack
 from rlwire.errors import EncodeError, RlwireError, optional
 from rlwire.limits import Limits
 
+__all__ = ["Checkpoint", "CheckpointDamaged", "CheckpointMismatch", "Checkpoints"]
+
 logger = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"checkpoint-\d{12,}\.safetensors")

@@ -362,9 +362,9 @@ RLLINK: Final = (
     ),
     Option(
         "compression",
-        "of messages, where the trainer can it too (default: none)",
-        texts.choice("zstd", "lz4"),
-        "zstd|lz4",
+        "compress messages, if the trainer supports it (default: none)",
+        texts.choice("zstd"),
+        "zstd",
         sides=("client",),
     ),
     *_PLAYED,

@@ -194,33 +194,6 @@ class _Parallel(Driven):
         return steps
 
 
-class _InTurns(_Parallel):
-    """Drives a `pettingzoo.AECEnv`: who observes, and is not over, acts next."""
-
-    def reset(
-        self, seed: int | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[Any, Any]:
-        """Begin an episode; return the observation and info of the first one."""
-        given = {} if options is None else {"options": dict(options)}
-        self.environment.reset(seed=seed, **given)
-        observation, _, _, _, info = self.environment.last()
-        name = self.environment.agent_selection
-        return {name: observation}, {name: info}
-
-    def step(self, action: Any) -> dict[Any, Step]:
-        """Let the one whose turn it is act; return the `Step` of the next, after those now over."""
-        environment = self.environment
-        environment.step(action[environment.agent_selection])
-        steps: dict[Any, Step] = {}
-        while environment.agents:
-            step = environment.last()
-            steps[environment.agent_selection] = step
-            if not (step[2] or step[3]):
-                break
-            environment.step(None)  # as PettingZoo wants it: then it is gone
-        return steps
-
-
 # ---- what a user hands in -----------------------------------------------------------------------
 
 
@@ -283,14 +256,12 @@ def maker(
     return None, functools.partial(thing, **settings) if settings else thing
 
 
-def drive(thing: Any, settings: Mapping[str, Any] | None = None, *, turns: bool = False) -> Driven:
+def drive(thing: Any, settings: Mapping[str, Any] | None = None) -> Driven:
     """Return a driver of an environment.
 
     Args:
         thing: as `maker` takes it.
         settings: keyword arguments for the class or function.
-        turns: whether it may be one of PettingZoo's whose agents act in turns: then those act that
-            `reset` and `step` return, unless they are over.
 
     Raises:
         TypeError: it is no environment, or many in one.
@@ -298,22 +269,20 @@ def drive(thing: Any, settings: Mapping[str, Any] | None = None, *, turns: bool 
     """
     environment, make = maker(thing, settings)
     if make is None:
-        return driver_of(environment, turns)
+        return driver_of(environment)
     environment = make()
     with on_error(getattr(environment, "close", bool)):
-        driven = driver_of(environment, turns)
+        driven = driver_of(environment)
     driven.owned = True
     return driven
 
 
-def driver_of(environment: Any, turns: bool = False) -> Driven:
+def driver_of(environment: Any) -> Driven:
     """Return a driver of an environment that is made, or raise TypeError: it is none."""
     if isinstance(environment, Driven):
         return environment
     kind = type(environment).__name__
     if _has(environment, "possible_agents", "agent_iter"):
-        if turns:
-            return _InTurns(environment, _name_of(environment))
         raise TypeError(
             f"{kind} lets its agents act in turns; here they act at once: serve a parallel_env, or "
             f"pettingzoo.utils.aec_to_parallel(...) of it"

@@ -4,8 +4,8 @@
 asked before the answer has come: after `EpisodesAndGetState` that is the wait for new weights.
 
 Both forms of the body are read; a server answers in the form of the first one that it read, a
-client speaks the one it was told. What goes beyond RLlink (a token, compression, a `Failure` in
-words) is agreed on in the first `Ping` and `Pong`, so that peers that do not know it see nothing.
+client speaks the one it was told. What goes beyond RLlink (a token, compression) is agreed on in
+the first `Ping` and `Pong`, so that peers that do not know it see nothing.
 
 Not here: bytes (`rlwire.codecs.rllink`), what is done with episodes (`rlwire.adapters.rllink`).
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-from collections.abc import Callable, Collection
 from typing import Any, Final, NoReturn, TypeAlias
 
 from rlwire.codecs.rllink import (
@@ -22,12 +21,10 @@ from rlwire.codecs.rllink import (
     Episode,
     Episodes,
     EpisodesAndGetState,
-    Failure,
     Form,
     GetConfig,
     GetState,
     Message,
-    MultiAgentEpisode,
     Ping,
     Pong,
     SetConfig,
@@ -39,11 +36,9 @@ from rlwire.codecs.rllink.messages import HEAD
 from rlwire.codecs.websocket.handshake import same_secret
 from rlwire.errors import (
     DecodeError,
-    EncodeError,
     LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
-    for_peer,
 )
 from rlwire.limits import DEFAULT, Limits
 
@@ -64,8 +59,6 @@ _FIRST: Final = 4096 - HEAD
 """Bytes of a body before the token has come: enough for a `Ping`, and little to decode."""
 
 _NO_TOKEN: Final = "a token is needed, and none was sent"
-
-_PACKAGES: Final[dict[Compression, str]] = {"zstd": "zstandard", "lz4": "lz4"}
 
 
 class _Session:
@@ -118,6 +111,11 @@ class _Session:
             return None
         return self.receive(bytes(buffer[:size]))
 
+    def refuse(self, error: RlwireError) -> list[Any]:
+        """Close the session; RLlink has no words for what was wrong."""
+        self.closed = True
+        return []
+
     def _allow(self, kind: type) -> None:
         raise NotImplementedError
 
@@ -132,19 +130,13 @@ class Client(_Session):
     """The simulator's side: sends requests, receives what answers them.
 
     Its first request is a `Ping`, without arguments: what this client brings and can read is added.
-    Episodes are `rlwire.codecs.rllink.Episode` or `MultiAgentEpisode`, or maps in the form of its
-    bodies.
+    Episodes are `rlwire.codecs.rllink.Episode`, or maps in the form of its bodies.
 
     Args:
         form: of its bodies; ``"json"`` for servers of Ray before 2.44.
         token: what lets it in at a server of rlwire's that asks for one.
         compression: asked for; used if the server agrees.
-        extensions: whether its `Ping` says that it is rlwire's, which servers of Ray pass over;
-            without it the bytes are those of Ray's client.
         limits: maxima for both directions.
-
-    Raises:
-        ValueError: a token or a compression without extensions.
     """
 
     def __init__(
@@ -153,16 +145,13 @@ class Client(_Session):
         form: Form = "msgpack",
         token: str | None = None,
         compression: Compression | None = None,
-        extensions: bool = True,
         limits: Limits | None = None,
     ) -> None:
         super().__init__(form, limits)
-        if not extensions and not (token is None and compression is None):
-            raise ValueError("a token and a compression are extensions of RLlink")
         if compression is not None and compression not in COMPRESSIONS:
             raise ValueError(f"compression must be one of {COMPRESSIONS}, not {compression!r}")
         offered = () if compression is None else (compression,)
-        self._ping = Ping(True, offered, token) if extensions else Ping()
+        self._ping = Ping(True, offered, token)
         self._asked: type | None = None
         self._own = False  # whether the server is rlwire's, and wants no empty infos
 
@@ -193,11 +182,7 @@ class Client(_Session):
         json = self.form == "json"
         episodes: list[Any] = []
         for episode in event.episodes:
-            if isinstance(episode, MultiAgentEpisode):
-                if json:
-                    raise EncodeError("RLlink in JSON has no episodes of several agents")
-                episodes.append(episode.to_state(empty_infos=not self._own))
-            elif isinstance(episode, Episode):
+            if isinstance(episode, Episode):
                 episodes.append(
                     episode.to_document() if json else episode.to_state(empty_infos=not self._own)
                 )
@@ -216,61 +201,44 @@ class Client(_Session):
 
     def _allow(self, kind: type) -> None:
         asked = self._asked
-        if kind is not Failure and (asked is None or REPLIES[asked] is not kind):
+        if asked is None or REPLIES[asked] is not kind:
             wanted = "nothing was asked" if asked is None else f"{asked.__name__} was asked"
             raise RemoteProtocolError(f"the server sent {kind.__name__}; {wanted}")
 
     def _take(self, message: Message, form: Form) -> list[Any]:
         self._asked = None
-        if type(message) is Failure:
-            self.closed = True
-        elif type(message) is Pong:
+        if type(message) is Pong:
             self.compression, self._own = message.compression, message.own
         return [message]
-
-    def refuse(self, error: RlwireError) -> list[Any]:
-        """Close the session; RLlink has no words for a client that refuses."""
-        self.closed = True
-        return []
 
 
 class Server(_Session):
     """The trainer's side: receives requests, sends what answers them.
 
-    A `Ping` is to be answered by `pong`. Episodes come as `rlwire.codecs.rllink.Episode`, with
-    `several` as `MultiAgentEpisode`. What is wrong ends the conversation, since RLlink has no
-    words for it; clients of rlwire's are told by a `Failure`.
+    A `Ping` is to be answered by `pong`. Episodes come as `rlwire.codecs.rllink.Episode`. What is
+    wrong ends the conversation, since RLlink has no words for it.
 
     Args:
-        several: whether episodes are those of several agents, and not of one.
         token: what clients must bring in a first `Ping`; None lets all in.
-        compressions: that clients may ask for; by default those that are installed.
         limits: maxima for both directions.
     """
 
     def __init__(
         self,
         *,
-        several: bool = False,
         token: str | None = None,
-        compressions: Collection[str] | None = None,
         limits: Limits | None = None,
     ) -> None:
         super().__init__("msgpack", limits)
-        self._several = several
         self._token = token
         self._known_bound = self._bound
         if token is not None:
             if len(self._copies.encode(Ping(True, COMPRESSIONS, token), "json")) > HEAD + _FIRST:
                 raise ValueError(f"a token of {len(token)} characters does not fit a first message")
             self._bound = min(self._bound, (_FIRST, "a first message, with a token"))
-        if compressions is None:
-            compressions = [
-                kind for kind, package in _PACKAGES.items() if importlib.util.find_spec(package)
-            ]
-        self._allowed = frozenset(compressions)
+        installed = importlib.util.find_spec("zstandard") is not None
+        self._allowed = COMPRESSIONS if installed else ()
         self._told = False  # whether the first message has come, and is allowed
-        self._own = False  # whether the client knows `Failure`
         self._pending: type | None = None
 
     @property
@@ -302,17 +270,10 @@ class Server(_Session):
 
     def _read(self, message: Episodes) -> Episodes:
         """Return the message with its episodes read; all of them, or none is handed on."""
-        read: Callable[[Any, str], Any]
-        if self._several:
-            read = MultiAgentEpisode.from_state
-        else:
-            read = Episode.from_document if self.form == "json" else Episode.from_state
-        episodes = []
-        for index, episode in enumerate(message.episodes):
-            if ("agent_episodes" in episode) is not self._several:
-                is_, wanted = ("one", "several") if self._several else ("several", "one")
-                raise RemoteProtocolError(f"an episode of {is_}, the trainer wants {wanted} agents")
-            episodes.append(read(episode, f"$.episodes[{index}]"))
+        read = Episode.from_document if self.form == "json" else Episode.from_state
+        episodes = [
+            read(episode, f"$.episodes[{index}]") for index, episode in enumerate(message.episodes)
+        ]
         steps = sum(map(len, episodes))
         if message.timesteps is not None and message.timesteps != steps:
             raise DecodeError(
@@ -324,7 +285,6 @@ class Server(_Session):
     def _first(self, message: Message, form: Form) -> None:
         self.form = form
         ping = message if type(message) is Ping else Ping()
-        self._own = ping.own
         # Always compared, so that the time does not tell whether there was one.
         if self._token is not None and not same_secret(ping.token or "", self._token):
             raise RemoteProtocolError("a wrong token" if ping.token else _NO_TOKEN)
@@ -352,10 +312,3 @@ class Server(_Session):
         if type(event) is Pong:
             self.compression = event.compression
         return buffers
-
-    def refuse(self, error: RlwireError) -> list[Any]:
-        """Return the `Failure` that tells what was wrong, if the client knows it; be closed."""
-        if self.closed:
-            return []
-        self.closed = True
-        return self._encode(Failure(for_peer(error, "the server"))) if self._own else []

@@ -13,8 +13,10 @@ import base64
 import contextlib
 import json as standard_json
 import math
+import tempfile
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -553,31 +555,15 @@ def feed_cipher(data: bytes) -> None:
 
 def feed_rllink(data: bytes) -> None:
     """A body, as the codec reads it and as a session does, with the episodes in it."""
-    (kind, several), body, limits = take_options(data, 3, 2)
+    (zstd,), body, limits = take_options(data, 2)
     attempt(lambda: rllink.frame_size(body, 0, len(body), limits.received))
-    frame, compression = b"%08d" % len(body) + body, (None, "zstd", "lz4")[kind]
+    frame, compression = b"%08d" % len(body) + body, "zstd" if zstd else None
     agree(lambda copy, b: rllink.Codec(limits=limits, copy=copy).decode(b, compression), frame)
     for token in (None, "secret"):
-        server = RLlinkServer(several=bool(several), token=token, limits=limits)
+        server = RLlinkServer(token=token, limits=limits)
         server.compression = compression
         with contextlib.suppress(RemoteProtocolError):
             attempt(lambda server=server: server.receive(frame))
-
-
-class Files:
-    """One file, as `checkpoints` sees a folder."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def names(self) -> list[str]:
-        return ["checkpoint-000000000001.safetensors"]
-
-    def size(self, name: str) -> int:
-        return len(self._data)
-
-    def read(self, name: str, end: int = -1) -> bytes:
-        return self._data if end < 0 else self._data[:end]
 
 
 def feed_checkpoints(data: bytes) -> None:
@@ -585,27 +571,26 @@ def feed_checkpoints(data: bytes) -> None:
     (kind,), body, _ = take_options(data, 3)
     if kind:
         table: dict[str, Any] = {"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}
-        head = standard_json.dumps(
-            {"step": 1, "score": None, "algorithm": "pg", "version": 1, "time": 0.0}
-        )
+        head = standard_json.dumps({"step": 1, "algorithm": "pg", "version": 1, "time": 0.0})
         state = base64.b64encode(body).decode()
         text = body.decode("latin-1") if kind == 1 else head
         table["__metadata__"] = {"rlwire": text, "state": state}
         written = standard_json.dumps(table).encode()
         body = len(written).to_bytes(8, "little") + written + b"\1"
-    kept = checkpoints.Checkpoints("fuzz")
-    kept._files = Files(body)  # type: ignore[assignment]
     checkpoints.logger.disabled = True  # it warns of each that is not whole
-    listed = kept.list()
-    try:
-        found = kept.restore("pg")
-    except checkpoints.CheckpointMismatch:
-        assert listed
-        return
-    except checkpoints.CheckpointDamaged:
-        return
-    finally:
-        checkpoints.logger.disabled = False
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "checkpoint-000000000001.safetensors").write_bytes(body)
+        kept = checkpoints.Checkpoints(folder)
+        listed = kept.list()
+        try:
+            found = kept.restore("pg")
+        except checkpoints.CheckpointMismatch:
+            assert listed
+            return
+        except checkpoints.CheckpointDamaged:
+            return
+        finally:
+            checkpoints.logger.disabled = False
     assert found is not None
     assert found[0] == listed[0].step
     assert str(listed[0])

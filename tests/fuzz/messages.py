@@ -345,7 +345,7 @@ def seeds(decoder: str) -> list[bytes]:
         ]
     if decoder == "checkpoints":
         state = {"weights": [FRAME, np.float32(0.5)], 1: {"step": 7, "none": None, "two": b"2"}}
-        head = {"step": 7, "score": 1.5, "algorithm": "pg", "version": 1, "time": 0.0}
+        head = {"step": 7, "algorithm": "pg", "version": 1, "time": 0.0}
         named = msgpack.encode({"a": msgpack.ExtType(2, b"a"), 1: {"two": b"2"}})
         return [
             b"\0" + checkpoints._written(state, head),
@@ -354,8 +354,7 @@ def seeds(decoder: str) -> list[bytes]:
         ]
     if decoder == "rllink":
         columns = np.zeros((3, 2), np.float32), np.zeros(2, int), np.ones(2)
-        one, many = rllink.Episode(*columns), {"a": rllink.Episode(*columns, agent_id="a")}
-        both = rllink.MultiAgentEpisode(many, {"a": np.arange(3)}, 2, id="x")
+        one = rllink.Episode(*columns)
         codec = rllink.Codec()
         files = rllink.SetState(2, None, b"onnx" * 9, b"mlir")
         plain = [
@@ -369,7 +368,6 @@ def seeds(decoder: str) -> list[bytes]:
         return [
             *with_options(range(1), *[frame[8:] for frame in plain]),
             *with_options(range(1, 2), codec.encode(files, compression="zstd")[8:]),
-            *with_options(range(3, 4), codec.encode(rllink.Episodes([both.to_state()]))[8:]),
         ]
     if decoder == "streams":
         return conversations.seeds()

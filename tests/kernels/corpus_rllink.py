@@ -45,7 +45,6 @@ def bodies() -> Iterator[dict[Any, Any]]:
     for shape in ([2**62, 0], [2**61, 0, 2], [2**31, 0, 2**31], [2**40, 2**20, 0]):
         yield {"type": "SET_STATE", "state": {"m": {"none": nd("|i1", shape, b"", b"N")}}}
     yield {"type": "SET_STATE", "weights_seq_no": 3, "onnx_file": "H4sIAAAA"}
-    yield {"type": "RLWIRE_FAILURE", "message": "a wrong token"}
     column = {"data": nd("<f4", [4, 2], floats), "lookback": 0, "finalized": True, "space": None}
     yield {
         "type": "EPISODES_AND_GET_STATE", "timesteps": 3, "weights_seq_no": 7,

@@ -50,7 +50,7 @@ static rlw_status feed_body(const uint8_t *body, size_t size, const rlw_msgpack_
     /* A message is one whole value; and what is no whole value is no message. */
     if (status == RLW_OK || status == RLW_BAD_WORD) MUST(scanned == RLW_OK);
     if (status == RLW_OK) {
-        MUST(whole.c.at == alone + size && m.kind <= RLW_RLLINK_FAILURE);
+        MUST(whole.c.at == alone + size && m.kind <= RLW_RLLINK_SET_STATE);
         if (m.config.kind != RLW_MSGPACK_NIL)
             touched += add_up(m.config.data, (size_t)m.config.size);
         MUST(m.steps.kind == RLW_MSGPACK_NIL || m.steps.integer > 0);

@@ -15,16 +15,12 @@ import subprocess
 import sys
 import threading
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import rlwire
-from rlwire.adapters.rllink import Episode, MultiAgentCollector
-from rlwire.codecs.rllink import Codec, Episodes, MultiAgentEpisode
-from rlwire.errors import PeerError
 from rlwire.transports.sockets import Backoff
 
 ray: Any = pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
@@ -35,7 +31,6 @@ from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig  # 
 from ray.rllib.env.external.env_runner_server_for_external_inference import (  # noqa: E402
     EnvRunnerServerForExternalInference,
 )
-from ray.rllib.env.multi_agent_episode import MultiAgentEpisode as RaysEpisode  # noqa: E402
 
 from rlwire.adapters.rllib import rllink  # noqa: E402
 from rlwire.adapters.rllib.directory import runners  # noqa: E402
@@ -239,111 +234,6 @@ def test_a_runner_that_is_killed_comes_back() -> None:
         assert after > before
     finally:
         algorithm.stop()
-
-
-@pytest.mark.parametrize("kind", ["parallel_env", "env"])
-def test_two_agents_of_two_policies_learn(kind: str) -> None:
-    mpe = pytest.importorskip("mpe2.simple_spread_v3")
-    environment, port = getattr(mpe, kind)(N=2, max_cycles=25), free_port()
-    turns = 2 if kind == "env" else 1  # steps of the environment, for one of each agent
-    spaces = [
-        gymnasium.spaces.Dict({agent: space(agent) for agent in environment.possible_agents})
-        for space in (environment.observation_space, environment.action_space)
-    ]
-    several = (
-        config(RLlinkEnvRunner, port, steps=500)
-        .environment(observation_space=spaces[0], action_space=spaces[1])
-        .multi_agent(
-            policies={"first", "second"},
-            policy_mapping_fn=lambda agent, episode, **_: (
-                "first" if agent == "agent_0" else "second"
-            ),
-        )
-    )
-    algorithm = several.build_algo()
-    before = algorithm.env_runner.module.get_state()
-
-    def play() -> None:
-        with contextlib.suppress(Exception):
-            rlwire.play(
-                environment, f"rllink://localhost:{port}", episodes=10**6, backoff=BACKOFF,
-                policy=ModulePolicy(several, seed=1),
-            )  # fmt: skip
-
-    threading.Thread(target=play, daemon=True).start()
-    try:
-        # One of another kind leaves this one's learning alone.
-        with rlwire.connect(f"rllink://localhost:{port}") as client:
-            client.send(
-                [Episode(np.zeros((3, 4), np.float32), np.zeros(2, int), np.ones(2))], wait=False
-            )
-            with pytest.raises(PeerError, match="wants several agents"):
-                client.get_state()
-        for _ in range(2):
-            results = algorithm.train()
-        sampled = results["env_runners"]
-        assert sampled["num_env_steps_sampled_lifetime"] == 1000
-        assert sampled["episode_len_mean"] == 25 * turns
-        each = 1000 // turns
-        assert sampled["num_agent_steps_sampled_lifetime"] == {"agent_0": each, "agent_1": each}
-        assert set(sampled["module_episode_returns_mean"]) == {"first", "second"}
-        after = algorithm.env_runner.module.get_state()
-        for module in ("first", "second"):
-            assert results["learners"][module]["num_module_steps_trained_lifetime"] > 0
-            for name, weights in after[module].items():
-                if name.endswith(".weight"):
-                    assert not np.array_equal(weights, before[module][name])
-    finally:
-        algorithm.stop()
-
-
-def test_agents_in_turns_are_as_ray_has_them() -> None:
-    """The same steps in Ray's own episode, and in ours as the runner hands it to RLlib."""
-    ours, chance = MultiAgentCollector(100), np.random.default_rng(1)
-    config = SimpleNamespace(policy_mapping_fn=lambda agent, episode, **_: f"of {agent}")
-    theirs = RaysEpisode(agent_to_module_mapping_fn=config.policy_mapping_fn)
-    seen = {agent: chance.random(3, np.float32) for agent in "ab"}
-    ours.reset(seen)
-    theirs.add_env_reset(observations=seen)
-    waits = {"a": False, "b": False, "c": True}  # for an observation
-    for step in range(60):
-        last = step == 59
-        actions = {
-            agent: step
-            for agent, waiting in waits.items() if not waiting and (last or chance.random() < 0.6)
-        }  # fmt: skip
-        waits |= dict.fromkeys(actions, True)
-        seen = {
-            agent: chance.random(3, np.float32)
-            for agent, waiting in waits.items() if waiting and (last or chance.random() < 0.5)
-        }  # fmt: skip
-        waits |= dict.fromkeys(seen, False)
-        rewards = {agent: float(chance.integers(9)) for agent in {**actions, **seen}}
-        over = dict.fromkeys("abc", last)
-        outputs = {agent: {"action_logp": np.float32(-step)} for agent in actions}
-        ours.step(actions, seen, rewards, over, outputs=outputs)
-        theirs.add_env_step(
-            seen, actions, rewards, terminateds={**over, "__all__": last},
-            extra_model_outputs=outputs,
-        )  # fmt: skip
-    [episode] = ours.take()
-    codec = Codec()
-    sent = codec.encode(Episodes([episode.to_state()]))
-    came = MultiAgentEpisode.from_state(codec.decode(sent).episodes[0])
-    found = RLlinkEnvRunner._taken(SimpleNamespace(config=config), came)
-    found.validate()
-    assert found.is_terminated
-    assert len(found) == len(theirs) == 60
-    for agent, one in theirs.to_numpy().agent_episodes.items():
-        other = found.agent_episodes[agent]
-        assert (other.module_id, len(other), other.is_done) == (one.module_id, len(one), True)
-        np.testing.assert_array_equal(other.get_observations(), one.get_observations())
-        np.testing.assert_array_equal(other.get_actions(), one.get_actions())
-        np.testing.assert_array_equal(other.get_rewards(), one.get_rewards())
-        logs = [each.get_extra_model_outputs("action_logp") for each in (other, one)]
-        np.testing.assert_array_equal(*logs)
-        when = [list(each.env_t_to_agent_t[agent].data) for each in (found, theirs)]
-        assert when[0] == when[1]
 
 
 def exchanged(send: Any, message: dict[str, Any]) -> bytes:

@@ -41,7 +41,7 @@ from ray.rllib.utils import force_list
 from ray.rllib.utils import metrics as names
 from ray.rllib.utils.spaces.space_utils import batch, unbatch
 
-__all__ = ["CallersEnvRunner", "Player", "Players"]
+__all__ = ["CallersEnvRunner"]
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from rlwire.errors import optional
 with optional("ray", "rllib"):
     import ray
 
-__all__ = ["register", "runners"]
+__all__ = ["runners"]
 
 _NAME = "rlwire.runners"
 

@@ -17,7 +17,7 @@ import numpy as np
 from rlwire.adapters.rllib.runners import Runner, spaces_of
 from rlwire.adapters.rllink.client import PORT
 from rlwire.adapters.rllink.server import RLlinkServer
-from rlwire.codecs.rllink import Episode, MultiAgentEpisode, SetConfig, SetState
+from rlwire.codecs.rllink import SetConfig, SetState
 from rlwire.errors import optional
 
 with optional("ray", "rllib"):
@@ -26,9 +26,7 @@ with optional("torch", "rllib"):
     import torch
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.columns import Columns
-from ray.rllib.env.multi_agent_episode import MultiAgentEpisode as RaysMultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
-from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
 __all__ = ["ModulePolicy", "RLlinkEnvRunner"]
 
@@ -78,7 +76,6 @@ class RLlinkEnvRunner(Runner):
                     bool(told.get("on_policy", True)),
                     cloudpickle.dumps(self.config),  # functions in it too
                 ),
-                several=self.several,
                 **told.get("server", {}),
             )
             self._publish()
@@ -96,7 +93,7 @@ class RLlinkEnvRunner(Runner):
         episodes = []
         for episode in self._wait():
             try:
-                episodes.append(self._taken(episode))
+                episodes.append(SingleAgentEpisode.from_state(episode.to_state()).to_numpy())
             except Exception as error:  # a simulator's: others go on
                 logger.warning("an episode of %d steps is of no use: %s", len(episode), error)
         return self.sampled(episodes)
@@ -121,22 +118,6 @@ class RLlinkEnvRunner(Runner):
             if found or now >= end or now < until:  # before its time: the server has stopped
                 return found
 
-    def _taken(self, episode: Episode | MultiAgentEpisode) -> Any:
-        """Return RLlib's episode that one of ours is.
-
-        Raises:
-            Exception: it is not what RLlib can use; whichever Ray or the config's function raise.
-        """
-        if isinstance(episode, Episode):
-            return SingleAgentEpisode.from_state(episode.to_state()).to_numpy()
-        for agent, one in episode.agents.items():
-            one.module_id = one.module_id or self.config.policy_mapping_fn(agent, None)
-        state = episode.to_state()
-        state["agent_to_module_mapping_fn"] = self.config.policy_mapping_fn
-        for name, steps in state["env_t_to_agent_t"].items():
-            state["env_t_to_agent_t"][name] = InfiniteLookbackBuffer.from_state(steps)
-        return RaysMultiAgentEpisode.from_state(state).to_numpy()
-
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take new weights, and give them to the simulators."""
         super().set_state(state)
@@ -151,8 +132,7 @@ class RLlinkEnvRunner(Runner):
 class ModulePolicy:
     """A policy that runs RLlib's module here, with the weights that the trainer sends.
 
-    For Discrete spaces; see `rlwire.adapters.rllink.policies`. Where the config has policies of
-    several agents, it is called with their observations, and returns actions and outputs, by agent.
+    For Discrete spaces; see `rlwire.adapters.rllink.policies`.
 
     Args:
         config: the algorithm's, made by the program itself. What the trainer sends is a pickle,
@@ -164,32 +144,19 @@ class ModulePolicy:
     def __init__(
         self, config: AlgorithmConfig, *, explore: bool = True, seed: int | None = None
     ) -> None:
-        self._config = config
-        self._several: bool = config.is_multi_agent
-        spec_of = config.get_multi_rl_module_spec if self._several else config.get_rl_module_spec
-        self._module = spec_of(spaces=spaces_of(config), inference_only=True).build()
+        spec = config.get_rl_module_spec(spaces=spaces_of(config), inference_only=True)
+        self._module = spec.build()
         self._explore = explore
         self._random = np.random.default_rng(seed)
         self._of: SetState | None = None
 
-    def __call__(self, observation: Any, weights: SetState) -> tuple[Any, dict[Any, Any]]:
+    def __call__(self, observation: Any, weights: SetState) -> tuple[int, dict[str, Any]]:
         """Return an action, its distribution's inputs and its probability's logarithm."""
         if weights is not self._of:
             assert weights.state is not None
             self._module.set_state(weights.state[_MODULE])
             self._of = weights
-        if not self._several:
-            return self._act(self._module, observation)
-        acted = {
-            agent: self._act(self._module[self._config.policy_mapping_fn(agent, None)], one)
-            for agent, one in observation.items()
-        }
-        return (
-            {agent: action for agent, (action, _) in acted.items()},
-            {agent: outputs for agent, (_, outputs) in acted.items()},
-        )
-
-    def _act(self, module: Any, observation: Any) -> tuple[int, dict[str, Any]]:
+        module = self._module
         forward = module.forward_exploration if self._explore else module.forward_inference
         with torch.no_grad():
             batch = {Columns.OBS: torch.as_tensor(np.asarray(observation, np.float32)[None])}

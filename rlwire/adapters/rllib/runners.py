@@ -9,9 +9,8 @@ state, its weights and what it tells of episodes. Not here: how it comes by them
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rlwire.adapters.rllib.directory import register
@@ -28,7 +27,7 @@ from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils import metrics as names
 from ray.rllib.utils.checkpoints import Checkpointable
 
-__all__ = ["Runner", "spaces_of"]
+__all__ = ["Runner"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,31 +36,11 @@ _ANY = ("", "0.0.0.0", "::")  # hosts that stand for all of a machine's
 
 
 def spaces_of(config: AlgorithmConfig) -> dict[str, Any]:
-    """Return the spaces that a config names: of what is sampled, and of each module.
-
-    Raises:
-        ValueError: it names none for one of its policies.
-    """
+    """Return the spaces that a config names: of what is sampled, and of its module."""
+    if config.is_multi_agent:
+        raise ValueError("the config has policies for several agents: environments here have one")
     whole = (config.observation_space, config.action_space)
-    found: dict[str, Any] = {INPUT_ENV_SPACES: whole}
-    if not config.is_multi_agent:
-        return {**found, DEFAULT_MODULE_ID: whole}
-    by_agent = [getattr(space, "spaces", {}) for space in whole]
-    acts = {config.policy_mapping_fn(agent, None): agent for agent in by_agent[0]}
-    for module in config.policies:
-        spec = config.policies[module] if isinstance(config.policies, Mapping) else None
-        own = (getattr(spec, "observation_space", None), getattr(spec, "action_space", None))
-        pair = tuple(
-            space or spaces.get(acts.get(module))
-            for space, spaces in zip(own, by_agent, strict=True)
-        )
-        if None in pair:
-            raise ValueError(
-                f"no spaces for the policy {module!r}: give them in its PolicySpec, or as "
-                "gymnasium.spaces.Dict by agent in the config's environment()"
-            )
-        found[module] = pair
-    return found
+    return {INPUT_ENV_SPACES: whole, DEFAULT_MODULE_ID: whole}
 
 
 class Runner(EnvRunner, Checkpointable):
@@ -71,9 +50,6 @@ class Runner(EnvRunner, Checkpointable):
     algorithms share a cluster, each has a ``name`` in its `env_config`, by which its runners are
     found.
 
-    With policies in the config (`multi_agent`), there are several agents, and the spaces are those
-    of the config's policies, or `gymnasium.spaces.Dict` by agent.
-
     Args:
         config: the algorithm's.
         options: RLlib's own, such as `worker_index`.
@@ -81,14 +57,12 @@ class Runner(EnvRunner, Checkpointable):
     Attributes:
         server: what listens; None where nothing does.
         module: RLlib's, with the newest weights.
-        several: whether there are several agents.
     """
 
     def __init__(self, *, config: AlgorithmConfig, **options: Any) -> None:
         super().__init__(config=config, **options)
         self.worker_index = options.get("worker_index") or 0
         self.server: Any = None
-        self.several: bool = self.config.is_multi_agent
         self._number = 0
         self._forget: Callable[[], None] = lambda: None
         self._begun: dict[str, _Total] = {}
@@ -132,10 +106,8 @@ class Runner(EnvRunner, Checkpointable):
 
     def make_module(self) -> None:
         """Make RLlib's module, as the config has it."""
-        spec_of = (
-            self.config.get_multi_rl_module_spec if self.several else self.config.get_rl_module_spec
-        )
-        self.module = spec_of(spaces=self.get_spaces(), inference_only=True).build()
+        spec = self.config.get_rl_module_spec(spaces=self.get_spaces(), inference_only=True)
+        self.module = spec.build()
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return what makes another one like it."""
@@ -174,7 +146,7 @@ class Runner(EnvRunner, Checkpointable):
                 weights = state[COMPONENT_RL_MODULE]
                 if isinstance(weights, ray.ObjectRef):
                     weights = ray.get(weights)
-                if not self.several and DEFAULT_MODULE_ID in weights:
+                if DEFAULT_MODULE_ID in weights:
                     weights = weights[DEFAULT_MODULE_ID]
                 self.module.set_state(weights)
             self._number = max(self._number, number)
@@ -191,24 +163,12 @@ class Runner(EnvRunner, Checkpointable):
         One that has ended without a further step counts, and is not returned.
         """
         steps = done = 0
-        by_agent: dict[str, int] = defaultdict(int)
-        by_module: dict[str, int] = defaultdict(int)
         for episode in episodes:
             total = self._begun.pop(episode.id_, None) or _Total()
             steps += len(episode)
             total.steps += len(episode)
             total.seconds += episode.get_duration_s()
-            for agent, module, one in (
-                [(str(name), one.module_id, one) for name, one in episode.agent_episodes.items()]
-                if self.several
-                else [(DEFAULT_AGENT_ID, DEFAULT_MODULE_ID, episode)]
-            ):
-                by_agent[agent] += len(one)
-                by_module[module] += len(one)
-                reward = one.get_return()
-                total.reward += reward
-                total.agents[agent] += reward
-                total.modules[module] += reward
+            total.reward += episode.get_return()
             if episode.is_done:
                 done += 1
                 self._done.append(total)
@@ -216,7 +176,7 @@ class Runner(EnvRunner, Checkpointable):
                 self._begun[episode.id_] = total
         while len(self._begun) > _MOST_BEGUN:  # whose simulators are gone
             del self._begun[next(iter(self._begun))]
-        self._count(steps, done, by_agent, by_module)
+        self._count(steps, done)
         return [episode for episode in episodes if len(episode)]
 
     def get_metrics(self) -> Any:
@@ -227,14 +187,11 @@ class Runner(EnvRunner, Checkpointable):
                 (names.EPISODE_LEN_MEAN, total.steps),
                 (names.EPISODE_RETURN_MEAN, total.reward),
                 (names.EPISODE_DURATION_SEC_MEAN, total.seconds),
+                ((names.EPISODE_AGENT_RETURN_MEAN, DEFAULT_AGENT_ID), total.reward),
+                ((names.EPISODE_MODULE_RETURN_MEAN, DEFAULT_MODULE_ID), total.reward),
             ]
-            for name, by in (
-                (names.EPISODE_AGENT_RETURN_MEAN, total.agents),
-                (names.EPISODE_MODULE_RETURN_MEAN, total.modules),
-            ):
-                values += [((name, one), reward) for one, reward in by.items()]
-            for name, value in values:
-                self.metrics.log_value(name, value, window=window)
+            for key, value in values:
+                self.metrics.log_value(key, value, window=window)
             for name, value, reduce in (
                 (names.EPISODE_LEN_MIN, total.steps, "min"),
                 (names.EPISODE_LEN_MAX, total.steps, "max"),
@@ -245,9 +202,7 @@ class Runner(EnvRunner, Checkpointable):
         self._done.clear()
         return self.metrics.reduce()
 
-    def _count(
-        self, steps: int, done: int, by_agent: Mapping[str, int], by_module: Mapping[str, int]
-    ) -> None:
+    def _count(self, steps: int, done: int) -> None:
         self.num_env_steps_sampled_lifetime += steps
         if steps:
             self._log_env_steps(self._metrics_num_env_steps_sampled, steps)
@@ -261,13 +216,11 @@ class Runner(EnvRunner, Checkpointable):
             reduce="lifetime_sum",
             with_throughput=True,
         )
-        for now, lifetime, by in (
-            (names.NUM_AGENT_STEPS_SAMPLED, names.NUM_AGENT_STEPS_SAMPLED_LIFETIME, by_agent),
-            (names.NUM_MODULE_STEPS_SAMPLED, names.NUM_MODULE_STEPS_SAMPLED_LIFETIME, by_module),
-        ):
-            for one, count in by.items():
-                log((now, one), count, reduce="sum")
-                log((lifetime, one), count, reduce="lifetime_sum")
+        agent, module = DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
+        log((names.NUM_AGENT_STEPS_SAMPLED, agent), steps, reduce="sum")
+        log((names.NUM_AGENT_STEPS_SAMPLED_LIFETIME, agent), steps, reduce="lifetime_sum")
+        log((names.NUM_MODULE_STEPS_SAMPLED, module), steps, reduce="sum")
+        log((names.NUM_MODULE_STEPS_SAMPLED_LIFETIME, module), steps, reduce="lifetime_sum")
 
 
 @dataclass
@@ -277,8 +230,6 @@ class _Total:
     steps: int = 0
     reward: float = 0.0
     seconds: float = 0.0
-    agents: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    modules: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
 
 def _listed(components: Any) -> Collection[str]:

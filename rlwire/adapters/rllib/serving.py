@@ -37,7 +37,7 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
 from rlwire.adapters.rllib.calling import CallersEnvRunner
 
-__all__ = ["ALGORITHMS", "RLlibServer", "RLlibStatistics", "algorithm_config", "server"]
+__all__ = ["RLlibServer", "RLlibStatistics"]
 
 logger = logging.getLogger(__name__)
 
@@ -75,13 +75,7 @@ def server(name: str, url: URL, **options: Any) -> RLlibServer:
 
 
 def algorithm_config(name: str) -> AlgorithmConfig:
-    """Return a config by name: ``"PPO"``, or ``"module:factory"`` of one's own.
-
-    Raises:
-        ValueError: RLlib has no such algorithm.
-        TypeError: the factory gives no config.
-        ImportError, AttributeError: there is no such factory.
-    """
+    """Return a config by name: ``"PPO"``, or ``"module:factory"`` of your own."""
     if ":" in name:
         found = load(name, "'PPO' or 'module:config'")
         config = found() if callable(found) and not isinstance(found, AlgorithmConfig) else found
@@ -150,10 +144,6 @@ class RLlibServer(BackgroundServer):
         options: of the protocol's ``listen``, such as `tls`, `timeouts` and `limits`. They go to
             the runners' processes, so they are picklable.
 
-    Raises:
-        ValueError, TypeError, ImportError, AttributeError: as `algorithm_config`; there are no
-            spaces, or another argument makes no sense.
-        OSError: `config` names a file that cannot be read.
     """
 
     scheme = "rlx"

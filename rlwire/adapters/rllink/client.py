@@ -14,18 +14,16 @@ from rlwire.codecs.rllink import (
     Episode,
     Episodes,
     EpisodesAndGetState,
-    Failure,
     Form,
     GetConfig,
     GetState,
     Message,
-    MultiAgentEpisode,
     Ping,
     SetConfig,
     SetState,
 )
 from rlwire.codecs.rllink.compression import Compression
-from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, RemoteProtocolError
+from rlwire.errors import ConnectionClosed, LocalProtocolError, RemoteProtocolError
 from rlwire.limits import Limits
 from rlwire.sessions.rllink import Client
 from rlwire.transports import tcp, tcp_asyncio, waits
@@ -34,8 +32,6 @@ from rlwire.transports.connecting import hang_up
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
-
-__all__ = ["PORT", "AsyncRLlinkClient", "RLlinkClient"]
 
 PORT = 5555
 """Where Ray's server listens, plus the runner's number."""
@@ -52,8 +48,7 @@ class ClientBase(waits.Counting):
         backoff: how often and when to try to reach the server; by default once.
         limits: maxima for messages.
         form: of the messages that are sent; ``"json"`` for servers of Ray before 2.44.
-        compression: of messages, if the server can it too; needs the extra ``compression``.
-        extensions: as of `rlwire.sessions.rllink.Client`.
+        compression: ``"zstd"`` if the server supports it; needs the extra ``compression``.
 
     Attributes:
         config: what the server wants, once `get_config` has asked for it.
@@ -73,14 +68,12 @@ class ClientBase(waits.Counting):
         limits: Limits | None = None,
         form: Form = "msgpack",
         compression: Compression | None = None,
-        extensions: bool = True,
     ) -> None:
         self.address: AddressLike = address
         self._session_options: dict[str, Any] = {
             "form": form,
             "token": auth,
             "compression": compression,
-            "extensions": extensions,
             "limits": limits,
         }
         Client(**self._session_options)  # what makes no sense raises here
@@ -103,7 +96,7 @@ class ClientBase(waits.Counting):
         Raises:
             ValueError: there is no such address.
             OSError: the server cannot be reached.
-            PeerError: it says why it does not want us, such as for a wrong token.
+            ConnectionClosed: it does not want us, such as for a wrong token; its log says why.
             RlwireError: it says something else than a server of RLlink does.
         """
         yield self.close()
@@ -119,32 +112,24 @@ class ClientBase(waits.Counting):
 
     @driven
     def get_config(self) -> Waits[SetConfig]:
-        """Return what the server wants, such as how many steps at once.
-
-        Raises:
-            As `send`.
-        """
+        """Return what the server wants, such as how many steps at once; errors as of `send`."""
         config: SetConfig = yield from self._ask(GetConfig())
         self.config = config
         return config
 
     @driven
     def get_state(self) -> Waits[SetState]:
-        """Return the server's weights.
-
-        Raises:
-            As `send`.
-        """
+        """Return the server's weights; errors as of `send`."""
         return (yield from self._weights(GetState()))
 
     @driven
     def send(
-        self, episodes: Sequence[Episode | MultiAgentEpisode], *, wait: bool | None = None
+        self, episodes: Sequence[Episode], *, wait: bool | None = None
     ) -> Waits[SetState | None]:
         """Send episodes; return new weights where these are waited for.
 
         Args:
-            episodes: as the collectors' `take` returns them.
+            episodes: as `EpisodeCollector.take` returns them.
             wait: whether to wait until the trainer has learnt from them; by default as the
                 server's config has it (``force_on_policy``), and if it does not say, yes.
 
@@ -153,7 +138,6 @@ class ClientBase(waits.Counting):
             EncodeError, LimitExceeded: they cannot be sent; nothing was.
             RemoteProtocolError: the server sends something else, or older weights than it has
                 sent before; the connection is closed.
-            PeerError: the server says what was wrong; the connection is closed.
             DeadlineExceeded: no answer came in time; the connection is closed.
             ConnectionClosed, OSError: the connection is lost, and with it what was not answered.
         """
@@ -201,9 +185,6 @@ class ClientBase(waits.Counting):
                 # The answer may still come, and would be taken for the next one's.
                 connection.close()
             raise
-        if type(reply) is Failure:
-            yield from hang_up(connection)
-            raise PeerError(reply.text)
         return reply
 
 

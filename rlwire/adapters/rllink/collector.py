@@ -1,12 +1,8 @@
 """`EpisodeCollector`: steps of an environment become episodes, cut as RLlib cuts them.
 
-`MultiAgentCollector` is the same for several agents.
-
 A batch has exactly so many steps; an episode that is under way at its end is sent as a piece, and
 goes on in the next batch under the same id, with its last observation as the first one. Steps are
 written into one array a column as they come.
-
-Not here: who steps (`rlwire.adapters.rllink.playing`), how a batch is sent (`client`).
 """
 
 from __future__ import annotations
@@ -18,41 +14,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlwire.codecs.rllink import Episode, MultiAgentEpisode
-
-__all__ = ["EpisodeCollector", "MultiAgentCollector"]
+from rlwire.codecs.rllink import Episode
 
 
-class _Collector:
-    """What is counted of a batch, and of the piece of an episode that is under way."""
-
-    def __init__(self, steps: int, infos: bool) -> None:
-        if steps < 1:
-            raise ValueError(f"a batch has at least one step, not {steps}")
-        self._steps = steps
-        self._keeps_infos = infos
-        self._taken = 0  # steps in the batch
-        self._id = ""
-        self._started = 0
-        self._count = 0  # steps of the piece
-        self._begun = 0.0
-        self._open = False
-
-    def __len__(self) -> int:
-        return self._taken + self._count
-
-    @property
-    def full(self) -> bool:
-        """Whether there are as many steps as a batch has."""
-        return len(self) >= self._steps
-
-    @property
-    def needs_reset(self) -> bool:
-        """Whether `reset` comes next: the episode is over for all, or none has begun."""
-        return not self._open
-
-
-class EpisodeCollector(_Collector):
+class EpisodeCollector:
     """Collects the steps of one environment.
 
     ::
@@ -78,11 +43,33 @@ class EpisodeCollector(_Collector):
     """
 
     def __init__(self, steps: int, *, infos: bool = False) -> None:
-        super().__init__(steps, infos)
+        if steps < 1:
+            raise ValueError(f"a batch has at least one step, not {steps}")
+        self._steps = steps
+        self._keeps_infos = infos
+        self._taken = 0  # steps in the batch
+        self._id = ""
+        self._started = 0
+        self._count = 0  # steps of the piece
+        self._begun = 0.0
+        self._open = False
         self._batch: list[Episode] = []
         self._observations: Any = None
         self._columns: dict[str, Any] | None = None
         self._infos: list[dict[str, Any]] = []
+
+    def __len__(self) -> int:
+        return self._taken + self._count
+
+    @property
+    def full(self) -> bool:
+        """Whether there are as many steps as a batch has."""
+        return len(self) >= self._steps
+
+    @property
+    def needs_reset(self) -> bool:
+        """Whether `reset` comes next: the episode is over, or none has begun."""
+        return not self._open
 
     def reset(self, observation: Any, info: Mapping[str, Any] | None = None) -> None:
         """Begin an episode; one that is under way ends as truncated.
@@ -174,171 +161,6 @@ class EpisodeCollector(_Collector):
                 self._id,
                 self._started,
                 duration=time.perf_counter() - self._begun,
-            )
-        )
-        self._taken += count
-
-
-class MultiAgentCollector(_Collector):
-    """Collects the steps of one environment of several agents, who act at once or in turns.
-
-    ::
-
-        collector = MultiAgentCollector(config.env_steps_per_sample)
-        collector.reset(observations)                   # by agent, as all that follows
-        while not collector.full:
-            actions, outputs = policy(observations)
-            observations, rewards, terminated, truncated, infos = env.step(actions)
-            collector.step(actions, observations, rewards, terminated, truncated, infos, outputs)
-            ...                                         # reset, once nobody plays any more
-        weights = client.send(collector.take())
-
-    An agent may come later and end earlier than others; who has ended does not come back in the
-    same episode. An agent's own step is from one of its observations to the next: it need not
-    observe at each of the environment's, and its rewards meanwhile are added up. If a batch is full
-    before it observes again, its next piece begins with its last observation, at step 0, and has
-    the action. Of an agent, values are as `EpisodeCollector` takes them.
-
-    Args:
-        steps: of the environment, in a batch.
-        infos: whether to keep the infos.
-
-    Raises:
-        ValueError: there are no steps in a batch.
-    """
-
-    def __init__(self, steps: int, *, infos: bool = False) -> None:
-        super().__init__(steps, infos)
-        self._agents: dict[str, EpisodeCollector] = {}
-        self._batch: list[MultiAgentEpisode] = []
-        self._playing: list[str] = []
-        self._seen: dict[str, list[int]] = {}  # the piece's steps at which somebody observed
-        self._acted: dict[str, tuple[Any, Any]] = {}  # actions and outputs, until what came of them
-        self._owed: dict[str, float] = {}  # rewards, until then
-
-    @property
-    def full(self) -> bool:
-        """Whether there are as many steps as a batch has, and somebody's own among them."""
-        return super().full and (self._taken > 0 or any(map(len, self._agents.values())))
-
-    def reset(
-        self,
-        observations: Mapping[str, Any],
-        infos: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> None:
-        """Begin an episode; one that is under way ends as truncated.
-
-        Raises:
-            ValueError: an observation does not fit those of its agent before.
-        """
-        if self._open:
-            self._end(False, True)
-        self._id, self._started, self._open = uuid.uuid4().hex, 0, True
-        self._playing, self._acted, self._owed = [], {}, {}
-        self._begin()
-        for agent, observation in observations.items():
-            self._enter(agent, observation, (infos or {}).get(agent))
-
-    def step(
-        self,
-        actions: Mapping[str, Any],
-        observations: Mapping[str, Any],
-        rewards: Mapping[str, float],
-        terminated: Mapping[str, bool],
-        truncated: Mapping[str, bool] | None = None,
-        infos: Mapping[str, Mapping[str, Any]] | None = None,
-        outputs: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> None:
-        """Take a step of those who act; who observes and did not play comes in.
-
-        Raises:
-            RuntimeError: there is no episode, or the batch is full.
-            ValueError: somebody acts again without having observed, observes again without having
-                acted, or ends without a last observation; or something does not fit.
-        """
-        if not self._open or self.full:
-            why = "the batch is full: take() it" if self._open else "reset() comes first"
-            raise RuntimeError(f"no step can be taken, {why}")
-        cut, told, said = truncated or {}, infos or {}, outputs or {}
-        acted = self._acted.keys() | actions.keys()
-        for agent in actions:
-            if agent in self._acted or agent not in self._playing:
-                raise ValueError(f"{agent!r} acts, and has not observed")
-        for agent in self._playing:
-            if agent in observations and agent not in acted:
-                raise ValueError(f"no action of {agent!r}, and another observation")
-            if (terminated.get(agent) or cut.get(agent)) and agent in acted - observations.keys():
-                raise ValueError(f"no last observation of {agent!r}")
-        self._count += 1
-        for agent, action in actions.items():
-            self._acted[agent] = action, said.get(agent)
-        for agent in self._playing:  # none is for what was before the first observation
-            self._owed[agent] = self._owed.get(agent, 0.0) + float(rewards.get(agent, 0.0))
-        for agent in list(self._playing):
-            over = bool(terminated.get(agent)), bool(cut.get(agent))
-            if agent in observations:
-                action, output = self._acted.pop(agent)
-                self._agents[agent].step(
-                    action,
-                    observations[agent],
-                    self._owed.pop(agent, 0.0),
-                    *over,
-                    told.get(agent),
-                    output,
-                )
-                self._seen[agent].append(self._count)
-            elif any(over):  # before it acted once more
-                self._agents[agent]._end(*over)
-            if any(over):
-                self._playing.remove(agent)
-        for agent, observation in observations.items():
-            if agent not in self._seen and not (terminated.get(agent) or cut.get(agent)):
-                self._enter(agent, observation, told.get(agent))
-        if not self._playing:
-            over_for_good = any(terminated.values())
-            self._end(over_for_good, not over_for_good)
-
-    def take(self) -> list[MultiAgentEpisode]:
-        """Return all that was collected, and go on with the episode that is under way."""
-        if self._open and self._count:
-            started = self._started + self._count
-            self._end(False, False)
-            self._started, self._open = started, True
-            self._begin()
-        batch, self._batch, self._taken = self._batch, [], 0
-        return batch
-
-    def _begin(self) -> None:
-        self._seen = {agent: [0] for agent in self._playing}
-        self._count, self._begun = 0, time.perf_counter()
-
-    def _enter(self, agent: str, observation: Any, info: Mapping[str, Any] | None) -> None:
-        if agent not in self._agents:
-            self._agents[agent] = EpisodeCollector(self._steps, infos=self._keeps_infos)
-        self._agents[agent].reset(observation, info)
-        self._playing.append(agent)
-        self._seen[agent] = [self._count]
-
-    def _end(self, terminated: bool, truncated: bool) -> None:
-        """Put the piece that is under way into the batch."""
-        self._open = False
-        count, self._count = self._count, 0
-        if not count:
-            return
-        agents, seen = {}, {}
-        for agent, steps in self._seen.items():
-            for episode in self._agents[agent].take():
-                if agent in self._playing:
-                    episode.terminated, episode.truncated = terminated, truncated
-                episode.agent_id, episode.multi_agent_episode_id = agent, self._id
-                agents[agent] = episode
-                seen[agent] = np.array(steps)
-        if not agents:
-            return  # it was cut off before anybody observed again
-        duration = time.perf_counter() - self._begun
-        self._batch.append(
-            MultiAgentEpisode(
-                agents, seen, count, terminated, truncated, self._id, self._started, duration
             )
         )
         self._taken += count

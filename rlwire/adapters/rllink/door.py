@@ -11,8 +11,6 @@ from rlwire.adapters.rllink.learning import LearnerServer
 from rlwire.environments.loading import load
 from rlwire.protocols import URL
 
-__all__ = ["async_client", "client", "play", "server"]
-
 
 def server(learner: Any, url: URL, **options: Any) -> LearnerServer:
     """Return a server of a learner; not started.

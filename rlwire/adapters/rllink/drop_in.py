@@ -19,8 +19,6 @@ from rlwire.codecs import msgpack
 from rlwire.codecs.rllink.messages import FRAME_MAXIMUM, HEAD, frame_size
 from rlwire.errors import RlwireError
 
-__all__ = ["install", "uninstall"]
-
 logger = logging.getLogger(__name__)
 
 _NAMES = ("send_rllink_message", "get_rllink_message")

@@ -16,8 +16,6 @@ from rlwire.adapters.serving import Running
 from rlwire.codecs.rllink import SetConfig, SetState
 from rlwire.transports.address import AddressLike
 
-__all__ = ["Learner", "LearnerServer"]
-
 logger = logging.getLogger(__name__)
 
 

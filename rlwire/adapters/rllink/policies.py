@@ -16,17 +16,11 @@ import numpy as np
 from rlwire.codecs.rllink import SetState
 from rlwire.errors import RemoteProtocolError, optional
 
-__all__ = ["OnnxPolicy", "Policy", "acted", "resolve_policy"]
-
 Policy: TypeAlias = Callable[[Any, SetState], Any]
 
 
 def resolve_policy(policy: Any) -> Policy:
-    """Return a policy: as it is, made of its class, or one for files of ONNX if there is none.
-
-    Raises:
-        TypeError: it cannot be called.
-    """
+    """Return a policy: as it is, made of its class, or one for files of ONNX if there is none."""
     if policy is None:
         return OnnxPolicy()
     if inspect.isclass(policy):
@@ -67,11 +61,7 @@ class OnnxPolicy:
         self._of: SetState | None = None
 
     def __call__(self, observation: Any, weights: SetState) -> tuple[int, dict[str, Any]]:
-        """Return an action that was drawn, its distribution and its probability's logarithm.
-
-        Raises:
-            RemoteProtocolError: the trainer sends no ONNX, or a model that is not as above.
-        """
+        """Return an action that was drawn, its distribution and its probability's logarithm."""
         if weights is not self._of:
             if weights.onnx is None:
                 raise RemoteProtocolError(

@@ -1,8 +1,7 @@
 """`RLlinkServer`: takes episodes from any number of simulators, and gives them weights.
 
 It has no algorithm: a trainer takes what has come with `sample` and gives new weights with
-`set_state`. RLlib's is `rlwire.adapters.rllib.rllink`. Not here: who may say what
-(`rlwire.sessions.rllink`), connections (`rlwire.adapters.serving`).
+`set_state`. RLlib's is `rlwire.adapters.rllib.rllink`.
 
 Ray's own server takes one client, looks every 10 ms whether it may go on, and does not hear its
 client meanwhile. Here who waits for weights is answered when they come, and who waits for episodes
@@ -11,13 +10,11 @@ is woken up by them. A connection's thread that waits sees within a second that 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import logging
 import threading
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from rlwire.adapters.rllink.client import PORT
 from rlwire.adapters.serving import Service, StreamOptions, StreamServer
@@ -41,8 +38,6 @@ from rlwire.transports.sockets import hung_up
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-__all__ = ["RLlinkServer", "RLlinkStatistics"]
 
 _LOOKS: Final = 1.0  # seconds after which a thread that waits looks whether its client has gone
 
@@ -91,16 +86,12 @@ class RLlinkServer(StreamServer):
     Args:
         address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
             0 the system chooses one.
-        workers: ``"threads"``, one a client, or ``"asyncio"`` for thousands of clients.
         auth: a token that clients of rlwire's must bring; Ray's client has none, and is not let in
             then. None lets all in.
         limits: maxima for messages.
         config: what clients are told.
-        several: whether episodes are those of several agents, `MultiAgentEpisode`; those of one are
-            refused then, and else the other way round.
         backlog: steps that may wait for `sample`; a client that sends more is not answered, and
-            not heard, until some are taken. None for no maximum.
-        compressions: that clients may ask for; by default those that are installed.
+            not heard, until some are taken.
         options: `rlwire.adapters.serving.StreamOptions`.
 
     Raises:
@@ -115,28 +106,20 @@ class RLlinkServer(StreamServer):
         self,
         address: AddressLike = f"localhost:{PORT}",
         *,
-        workers: Literal["threads", "asyncio"] = "threads",
         auth: str | None = None,
         limits: Limits = DEFAULT,
         config: SetConfig | None = None,
-        several: bool = False,
-        backlog: int | None = 1_000_000,
-        compressions: Collection[str] | None = None,
+        backlog: int = 1_000_000,
         **options: Unpack[StreamOptions],
     ) -> None:
         if auth == "":
             raise ValueError("an empty token would let in everyone who sends none")
-        if workers not in ("threads", "asyncio"):
-            raise ValueError(f"workers must be 'threads' or 'asyncio', not {workers!r}")
-        if backlog is not None and backlog < 1:
+        if backlog < 1:
             raise ValueError(f"backlog must be at least one step, not {backlog}")
         self._exchange = _Exchange(
-            {"several": several, "token": auth, "compressions": compressions, "limits": limits},
-            SetConfig() if config is None else config,
-            backlog,
-            workers == "asyncio",
+            {"token": auth, "limits": limits}, SetConfig() if config is None else config, backlog
         )
-        super().__init__(address, self._exchange, workers=workers, **options)
+        super().__init__(address, self._exchange, workers="threads", **options)
         self._guarded = self._guarded or auth is not None
 
     def sample(self, timeout: float | None = None) -> list[Any]:
@@ -146,8 +129,8 @@ class RLlinkServer(StreamServer):
             timeout: seconds to wait; None for as long as the server runs.
 
         Returns:
-            The pieces, `Episode` or `MultiAgentEpisode`, in the order in which they came; none
-            after the timeout or `stop`.
+            The pieces, each an `Episode`, in the order in which they came; none after the timeout
+            or `stop`.
         """
         return self._exchange.sample(timeout)
 
@@ -178,24 +161,19 @@ class RLlinkServer(StreamServer):
 
 
 class _Later:
-    """What a connection waits for; its own thread does, or a task that awaits `future`."""
+    """What a connection's thread waits for."""
 
-    def __init__(self, on_loop: bool) -> None:
+    def __init__(self, taken: bool = False) -> None:
+        self.taken = taken  # whether `sample` has the episodes that weights are owed for
         self.gone = False  # nobody waits any more
         self._value: Any = None
         self._lock = threading.Lock()
         self._lock.acquire()
-        self._loop = asyncio.get_running_loop() if on_loop else None
-        self.future = None if self._loop is None else self._loop.create_future()
 
     def settle(self, value: Any) -> None:
         """Give what is waited for; once, from any thread."""
         self._value = value
-        if self._loop is None or self.future is None:
-            self._lock.release()
-            return
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(_set, self.future, value)
+        self._lock.release()
 
     def wait(self, file: int) -> Any:
         """Return it; raise ConnectionClosed if the peer hangs up."""
@@ -206,24 +184,6 @@ class _Later:
         return self._value
 
 
-def _set(future: asyncio.Future[Any], value: Any) -> None:
-    if not future.done():  # else its client has gone
-        future.set_result(value)
-
-
-class _Waiting:
-    """A client that is owed weights."""
-
-    def __init__(self, taken: bool, reply: _Later) -> None:
-        self.reply = reply
-        self.taken = taken  # whether `sample` has its episodes
-
-    @property
-    def gone(self) -> bool:
-        future = self.reply.future
-        return self.reply.gone or (future is not None and future.cancelled())
-
-
 class _Exchange(Service):
     """Where clients' episodes and the trainer's weights meet; from any thread."""
 
@@ -231,19 +191,17 @@ class _Exchange(Service):
         self,
         session_options: dict[str, Any],
         config: SetConfig,
-        backlog: int | None,
-        on_loop: bool,
+        backlog: int,
     ) -> None:
         self.config = config
         self.log = SeldomLog(logger)
-        self._on_loop = on_loop
         self._session_options = session_options
         self._backlog = backlog
         self._changed = threading.Condition()
         self._running = False
         self._state: SetState | None = None
-        self._queue: list[tuple[list[Any], _Waiting | None]] = []
-        self._waiting: list[_Waiting] = []
+        self._queue: list[tuple[list[Any], _Later | None]] = []
+        self._waiting: list[_Later] = []
         self._held: list[_Later] = []  # of clients that wait for room
         self._clients = self._episodes = self._steps = self._queued = 0
         Server(**session_options)  # what makes no sense raises here
@@ -265,7 +223,7 @@ class _Exchange(Service):
             self._changed.notify_all()
             waiting, self._waiting = self._waiting, []
             held, self._held = self._held, []
-        for later in [*(one.reply for one in waiting), *held]:
+        for later in [*waiting, *held]:
             later.settle(NOTHING)
         self.log.flush()
 
@@ -304,12 +262,12 @@ class _Exchange(Service):
             answered = [one for one in self._waiting if one.taken]
             self._waiting = [one for one in self._waiting if not one.taken]
         for one in answered:
-            one.reply.settle(state)
+            one.settle(state)
 
     def state(self) -> SetState | _Later:
         """Return the newest weights, or where the first ones will be."""
         with self._changed:
-            return self._state if self._state is not None else self._wait(True).reply
+            return self._state if self._state is not None else self._wait(True)
 
     def take(self, message: Episodes) -> _Later | None:
         """Take episodes; return what their client waits for, if for anything."""
@@ -322,20 +280,20 @@ class _Exchange(Service):
             self._queued += steps
             self._changed.notify_all()
             if waiting is not None:
-                return waiting.reply
-            if self._backlog is None or self._queued <= self._backlog or not self._running:
+                return waiting
+            if self._queued <= self._backlog or not self._running:
                 return None
-            room = _Later(self._on_loop)
+            room = _Later()
             self._held.append(room)
             return room
 
-    def _wait(self, taken: bool) -> _Waiting:
-        waiting = _Waiting(taken, _Later(self._on_loop))
+    def _wait(self, taken: bool) -> _Later:
+        waiting = _Later(taken)
         self._waiting = [one for one in self._waiting if not one.gone]
         if self._running:
             self._waiting.append(waiting)
         else:
-            waiting.reply.settle(NOTHING)
+            waiting.settle(NOTHING)
         return waiting
 
 
@@ -348,7 +306,7 @@ class _Conversation:
         exchange.log.info("%s: a client has connected", connection.peer)
 
     def answer(self, message: Message) -> Any:
-        """Return what answers a message; a future where that is weights to come."""
+        """Return what answers a message; waits where that is weights to come."""
         exchange = self._exchange
         answer: Any
         if isinstance(message, Ping):
@@ -362,7 +320,7 @@ class _Conversation:
             answer = exchange.take(message)
         if not isinstance(answer, _Later):
             return NOTHING if answer is None else answer
-        return answer.future or answer.wait(self._connection.fileno())
+        return answer.wait(self._connection.fileno())
 
     def failure(self, message: Message, error: Exception) -> Any:
         """Hang up: there are no words for weights that cannot be sent."""

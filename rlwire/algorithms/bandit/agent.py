@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+__all__ = ["Agent"]
+
 
 class Agent:
     """One environment's agent.

@@ -9,6 +9,8 @@ import numpy as np
 
 from rlwire.adapters.relaax import parameter_server
 
+__all__ = ["ParameterServer"]
+
 
 class ParameterServer(parameter_server.ParameterServer):
     """One for all agents."""

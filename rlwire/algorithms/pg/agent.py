@@ -17,6 +17,8 @@ with optional("PyTorch", "torch", "torch"):
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+__all__ = ["Agent"]
+
 
 class Agent:
     """One environment's agent.

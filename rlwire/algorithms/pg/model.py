@@ -20,6 +20,8 @@ with optional("PyTorch", "torch", "torch"):
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+__all__ = ["ActorCritic"]
+
 
 class ActorCritic(nn.Module):
     """A policy and a critic, each with layers of its own."""

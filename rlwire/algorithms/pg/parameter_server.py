@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+__all__ = ["ParameterServer"]
+
 
 class ParameterServer(parameter_server.ParameterServer):
     """One for all agents."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from rlwire.adapters.relaax.config import Options, typed
 
+__all__ = ["Settings"]
+
 logger = logging.getLogger(__name__)
 
 # What a section says besides: whose settings they are.

@@ -8,13 +8,12 @@ msgspec's for JSON (the extra `rllink`).
 Source: RLlib's page on external environments, and Ray 2.60.0's ``rllib/env/external/rllink.py``.
 """
 
-from rlwire.codecs.rllink.episodes import Episode, MultiAgentEpisode
+from rlwire.codecs.rllink.episodes import Episode
 from rlwire.codecs.rllink.messages import (
     FRAME_MAXIMUM,
     Codec,
     Episodes,
     EpisodesAndGetState,
-    Failure,
     Form,
     GetConfig,
     GetState,
@@ -32,12 +31,10 @@ __all__ = [
     "Episode",
     "Episodes",
     "EpisodesAndGetState",
-    "Failure",
     "Form",
     "GetConfig",
     "GetState",
     "Message",
-    "MultiAgentEpisode",
     "Ping",
     "Pong",
     "SetConfig",

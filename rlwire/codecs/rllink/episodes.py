@@ -20,11 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlwire.errors import DecodeError, EncodeError, quoted
-
-__all__ = ["Column", "Episode", "MultiAgentEpisode"]
 
 Column: TypeAlias = Any
 """An array whose first axis is the step, or a dict or tuple of columns; or a list of what cannot be
@@ -229,163 +226,6 @@ class Episode:
         return self
 
 
-@dataclass(eq=False)
-class MultiAgentEpisode:
-    """A piece of an episode of several agents: `len` of it is the environment's steps, T.
-
-    Attributes:
-        agents: each agent's own piece; those that took no step in it are left out.
-        seen: at which of the environment's steps, 0 to T, an agent observed: one number for each
-            of its observations, rising, the first from before its first action.
-        steps: T.
-        terminated: whether the environment ended for all of them after the last step.
-        truncated: whether it was cut there for all.
-        id: the same in all pieces of an episode.
-        started: steps of the episode before the piece's first.
-        duration: seconds that it took, for RLlib's metrics.
-        custom_data: anything that can be sent.
-    """
-
-    agents: dict[str, Episode]
-    seen: dict[str, NDArray[np.int64]]
-    steps: int
-    terminated: bool = False
-    truncated: bool = False
-    id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    started: int = 0
-    duration: float = 0.0
-    custom_data: dict[str, Any] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return self.steps
-
-    @property
-    def done(self) -> bool:
-        """Whether the environment has to be reset after it."""
-        return self.terminated or self.truncated
-
-    def check(self) -> None:
-        """See whether its agents' pieces fit into it.
-
-        Raises:
-            ValueError: one does not, or its columns disagree in length; with the agent.
-        """
-        if self.steps < 0 or self.started < 0:
-            raise ValueError(f"{self.steps} steps from {self.started} on")
-        if self.steps and not self.agents:
-            raise ValueError(f"{self.steps} steps of nobody")
-        if self.seen.keys() != self.agents.keys():
-            raise ValueError(
-                f"agents {quoted(list(self.agents), 300)}, and steps of {quoted(list(self.seen))}"
-            )
-        for agent, episode in self.agents.items():
-            try:
-                episode.check()
-            except ValueError as error:
-                raise ValueError(f"agent {agent!r}: {error}") from None
-            seen = self.seen[agent]
-            if len(seen) != len(episode) + 1:
-                raise ValueError(
-                    f"agent {agent!r}: {len(episode) + 1} observations, of {len(seen)} steps"
-                )
-            if seen[0] < 0 or seen[-1] > self.steps or (np.diff(seen) < 1).any():
-                raise ValueError(f"agent {agent!r}: no rising numbers from 0 to {self.steps}")
-
-    def to_state(self, *, empty_infos: bool = True) -> dict[str, Any]:
-        """Return the map that is the state of Ray's `MultiAgentEpisode`, without its functions.
-
-        Ray's own `from_state` wants a function in ``agent_to_module_mapping_fn``, and buffers in
-        ``env_t_to_agent_t``, of which there are the states here: neither can be sent.
-
-        Args:
-            empty_infos: as of `Episode.to_state`.
-
-        Raises:
-            EncodeError: something does not fit.
-        """
-        try:
-            self.check()
-        except ValueError as error:
-            raise EncodeError(str(error)) from None
-        when = {}
-        for agent, episode in self.agents.items():
-            steps: list[int | str] = [_SKIPPED] * (self.steps + 1)
-            for number, step in enumerate(self.seen[agent].tolist()):
-                steps[step] = episode.started + number
-            when[agent] = {"data": steps, "lookback": 0, "finalized": False, "space": None}
-        return {
-            "id_": self.id,
-            "agent_to_module_mapping_fn": None,
-            "_agent_to_module_mapping": {
-                agent: episode.module_id for agent, episode in self.agents.items()
-            },
-            "observation_space": {},
-            "action_space": {},
-            "env_t_started": self.started,
-            "env_t": self.started + self.steps,
-            "agent_t_started": {agent: one.started for agent, one in self.agents.items()},
-            "env_t_to_agent_t": when,
-            "_hanging_actions_end": {},
-            "_hanging_extra_model_outputs_end": {},
-            "_hanging_rewards_end": {},
-            "_hanging_rewards_begin": {},
-            "is_terminated": self.terminated,
-            "is_truncated": self.truncated,
-            "agent_episodes": [
-                [agent, episode.to_state(empty_infos=empty_infos)]
-                for agent, episode in self.agents.items()
-            ],
-            "_start_time": 0.0,
-            "_last_step_time": self.duration,
-            "custom_data": self.custom_data,
-        }
-
-    @classmethod
-    def from_state(cls, state: Any, path: str = "$.episodes[]") -> MultiAgentEpisode:
-        """Return the episode in such a map; what hangs over its ends is left out.
-
-        Raises:
-            DecodeError: it is none, or something does not fit; with the path.
-        """
-        taken = _Fields(state, path)
-        started = taken.count("env_t_started")
-        steps = taken.count("env_t") - started
-        when = _Fields(taken.need("env_t_to_agent_t"), f"{path}.env_t_to_agent_t")
-        agents: dict[str, Episode] = {}
-        seen = {}
-        given = taken.need("agent_episodes")
-        for number, pair in enumerate(given if isinstance(given, (list, tuple)) else [given]):
-            place = f"{path}.agent_episodes[{number}]"
-            if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-                raise DecodeError("not an agent and its episode", path=place)
-            agent = pair[0]
-            if not isinstance(agent, str) or agent in agents:
-                raise DecodeError(f"an agent called {quoted(agent)}, or twice", path=place)
-            episode = Episode.from_state(pair[1], f"{place}[1]")
-            if not len(episode):
-                continue
-            agents[agent] = episode
-            seen[agent] = when.steps(agent, steps)
-        whole = cls(
-            agents,
-            seen,
-            steps,
-            taken.flag("is_terminated"),
-            taken.flag("is_truncated"),
-            taken.text("id_"),
-            started,
-            taken.seconds(),
-            taken.get("custom_data") or {},
-        )
-        try:
-            whole.check()
-        except ValueError as error:
-            raise DecodeError(str(error), path=path) from None
-        return whole
-
-
-_SKIPPED = "S"  # Ray's, for a step at which an agent observed nothing
-
 _DOCUMENT = ("obs", "actions", "rewards", "is_terminated", "is_truncated")
 
 
@@ -437,18 +277,6 @@ class _Fields:
             return _column(value, whole)
         except (ValueError, TypeError, OverflowError) as error:
             raise DecodeError(str(error), path=f"{self._path}.{name}") from None
-
-    def steps(self, agent: str, count: int) -> NDArray[np.int64]:
-        """Return at which of an environment's steps an agent observed."""
-        given = _Fields(self.need(agent), f"{self._path}.{agent}")
-        data, lookback = given.need("data"), given.count("lookback")
-        if isinstance(data, np.ndarray):
-            data = data.tolist()
-        if not isinstance(data, (list, tuple)) or lookback < 0 or len(data) != lookback + count + 1:
-            raise given._wrong("data", f"a list of {count + 1} steps, and those that look back")
-        return np.array(
-            [number for number, step in enumerate(data[lookback:]) if step != _SKIPPED], np.int64
-        )
 
     def buffer(self, name: str, raw: bool = False) -> tuple[Column, int]:
         """Return what is in one of Ray's buffers, and how many entries of it look back."""

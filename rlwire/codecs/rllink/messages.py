@@ -2,10 +2,9 @@
 
 Which form a body has is seen from its first byte: a JSON object's brace is no map in msgpack.
 
-Three things are rlwire's own, and a peer that does not know them never sees them: a `Ping` may say
-which compressions its sender reads and bring a token, the `Pong` to it says what is used from then
-on, and a `Failure` tells in words why a server ends the conversation. Compressed bodies begin with
-their format's magic number, which neither form begins with.
+Two things are rlwire's own, and a peer that does not know them never sees them: a `Ping` may say
+which compressions its sender reads and bring a token, and the `Pong` to it says what is used from
+then on. Compressed bodies begin with zstd's magic number, which neither form begins with.
 
 Not here: who may say what when (`rlwire.sessions.rllink`), what is in an episode
 (`rlwire.codecs.rllink.episodes`). The pickle in Ray's `SetConfig` stays the bytes that it is.
@@ -25,7 +24,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 
 from rlwire.codecs import msgpack
-from rlwire.codecs.rllink.compression import COMPRESSIONS, compress, expand, kind_of
+from rlwire.codecs.rllink.compression import COMPRESSIONS, compress, expand, is_compressed
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, optional, quoted
 from rlwire.limits import Limits, checked
 
@@ -35,7 +34,6 @@ __all__ = [
     "Codec",
     "Episodes",
     "EpisodesAndGetState",
-    "Failure",
     "Form",
     "GetConfig",
     "GetState",
@@ -109,7 +107,7 @@ class Pong:
     """Answers a `Ping`.
 
     Attributes:
-        own: whether the server is rlwire's, and so may send a `Failure`.
+        own: whether the server is rlwire's, and so needs no empty infos.
         compression: of the bodies from now on, in both directions; None for none.
     """
 
@@ -153,27 +151,8 @@ class SetState:
     others: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Failure:
-    """What went wrong, in words; rlwire's own, for clients that know it. The last message.
-
-    Attributes:
-        text: what went wrong.
-    """
-
-    text: str
-
-
 Message: TypeAlias = (
-    Ping
-    | GetConfig
-    | GetState
-    | Episodes
-    | EpisodesAndGetState
-    | Pong
-    | SetConfig
-    | SetState
-    | Failure
+    Ping | GetConfig | GetState | Episodes | EpisodesAndGetState | Pong | SetConfig | SetState
 )
 
 
@@ -236,7 +215,7 @@ class Codec:
             TypeError: it is no message, or the form is none.
             EncodeError: something in it cannot be sent.
             LimitExceeded: the frame would be longer than eight digits or the limits allow.
-            MissingExtra: what compresses is not installed.
+            MissingExtra: zstandard is not installed.
         """
         fields = _WRITERS.get(type(message))
         if fields is None:
@@ -250,7 +229,9 @@ class Codec:
         else:
             raise TypeError(f"form must be 'msgpack' or 'json', not {form!r}")
         if compression is not None:
-            parts = [compress(b"".join(parts), compression)]
+            if compression not in COMPRESSIONS:
+                raise ValueError(f"compression must be 'zstd' or None, not {compression!r}")
+            parts = [compress(b"".join(parts))]
         size = sum(map(len, parts))
         if HEAD + size > FRAME_MAXIMUM:
             raise LimitExceeded(
@@ -291,14 +272,13 @@ class Codec:
         Raises:
             DecodeError: the bytes are no message of RLlink; with the offset or the path.
             LimitExceeded: it is over one of the limits.
-            MissingExtra: what it is compressed with is not installed.
+            MissingExtra: it is compressed, and zstandard is not installed.
         """
         view = memoryview(frame)[HEAD:]
-        kind = kind_of(view)
-        if kind is not None:
-            if kind != compression:
-                raise DecodeError(f"a body in {kind}, which was not agreed on", offset=HEAD)
-            view = memoryview(expand(view, kind, self.limits, HEAD))
+        if is_compressed(view):
+            if compression is None:
+                raise DecodeError("a body in zstd, which was not agreed on", offset=HEAD)
+            view = memoryview(expand(view, self.limits, HEAD))
         fields = self._fields(view)
         if type(fields) is not dict:
             raise DecodeError(f"a body is a map, not a {type(fields).__name__}", offset=HEAD)
@@ -403,7 +383,6 @@ _WRITERS: Final[dict[type, Callable[[Any, Form], dict[str, Any]]]] = {
     EpisodesAndGetState: _episodes,
     SetConfig: _set_config,
     SetState: _set_state,
-    Failure: lambda message, form: {"message": message.text},
 }
 
 _NAMES: Final = {
@@ -415,7 +394,6 @@ _NAMES: Final = {
     EpisodesAndGetState: "EPISODES_AND_GET_STATE",
     SetConfig: "SET_CONFIG",
     SetState: "SET_STATE",
-    Failure: "RLWIRE_FAILURE",
 }
 _CLASSES: Final = {name: kind for kind, name in _NAMES.items()}
 _SMALL: Final = frozenset({Ping, Pong, GetConfig, GetState, SetConfig})
@@ -501,10 +479,6 @@ def _read_state(fields: dict[str, Any], limits: Limits) -> SetState:
     return SetState(number, state, onnx, _file(fields, "mlir_file", limits), fields)
 
 
-def _read_failure(fields: dict[str, Any], limits: Limits) -> Failure:
-    return Failure(str(fields.get("message", "unknown error")))
-
-
 _READERS: Final[dict[type, Callable[[dict[str, Any], Limits], Message]]] = {
     Ping: _read_ping,
     Pong: _read_pong,
@@ -514,7 +488,6 @@ _READERS: Final[dict[type, Callable[[dict[str, Any], Limits], Message]]] = {
     EpisodesAndGetState: _reads_episodes(EpisodesAndGetState),
     SetConfig: _read_config,
     SetState: _read_state,
-    Failure: _read_failure,
 }
 
 

@@ -30,8 +30,7 @@ typedef enum rlw_rllink_kind {
     RLW_RLLINK_EPISODES_AND_GET_STATE,
     RLW_RLLINK_PONG,
     RLW_RLLINK_SET_CONFIG,
-    RLW_RLLINK_SET_STATE,
-    RLW_RLLINK_FAILURE /* rlwire's own: why its server ends the conversation */
+    RLW_RLLINK_SET_STATE
 } rlw_rllink_kind;
 
 /* Maxima for a body: arrays and maps inside each other, items over all of them, bytes of a text. */
@@ -49,7 +48,6 @@ static inline const char *rlw_rllink_name(rlw_rllink_kind kind) {
     case RLW_RLLINK_PONG: return "PONG";
     case RLW_RLLINK_SET_CONFIG: return "SET_CONFIG";
     case RLW_RLLINK_SET_STATE: return "SET_STATE";
-    case RLW_RLLINK_FAILURE: return "RLWIRE_FAILURE";
     }
     return "";
 }
@@ -88,7 +86,6 @@ typedef struct rlw_rllink_message {
     rlw_msgpack_value state;     /* SET_STATE: a map; `rlw_rllink_tensors_init` takes it */
     uint64_t state_size;         /* bytes of it, from `state.at` on; 0 where there is none */
     int64_t number;              /* SET_STATE: of the weights; 0 where nobody counts */
-    rlw_msgpack_value words;     /* FAILURE: a string */
 } rlw_rllink_message;
 
 static inline int rlw_rllink_is(const rlw_msgpack_value *v, const char *word) {
@@ -160,8 +157,6 @@ static inline rlw_status rlw_rllink_entry(rlw_msgpack_reader *r, const rlw_msgpa
         return rlw_rllink_field(r, &v, RLW_MSGPACK_BOOLEAN, &m->on_policy);
     if (rlw_rllink_is(key, "config"))
         return rlw_rllink_field(r, &v, RLW_MSGPACK_BINARY, &m->config);
-    if (rlw_rllink_is(key, "message"))
-        return rlw_rllink_field(r, &v, RLW_MSGPACK_STRING, &m->words);
     if (rlw_rllink_is(key, "weights_seq_no")) return rlw_rllink_number(r, &v, 0, &m->number);
     if (rlw_rllink_is(key, "state")) {
         v.data = r->c.at;
@@ -205,9 +200,9 @@ static inline rlw_status rlw_rllink_read(rlw_cursor *c, const uint8_t *body, siz
     if (status == RLW_OK && rlw_left(&r.c))
         status = rlw_fail(&r.c, RLW_TRAILING, r.c.at, rlw_left(&r.c), 0);
     if (status == RLW_OK) {
-        for (kind = 0; kind <= RLW_RLLINK_FAILURE; kind++)
+        for (kind = 0; kind <= RLW_RLLINK_SET_STATE; kind++)
             if (rlw_rllink_is(&type, rlw_rllink_name((rlw_rllink_kind)kind))) break;
-        if (kind > RLW_RLLINK_FAILURE)
+        if (kind > RLW_RLLINK_SET_STATE)
             status = rlw_fail(&r.c, RLW_BAD_WORD, type.at, 0, 0);
         else
             m->kind = (rlw_rllink_kind)kind;
@@ -359,8 +354,7 @@ static inline rlw_status rlw_rllink_put_request(rlw_writer *w, rlw_rllink_kind k
     return rlw_rllink_put_head(w, kind, 0);
 }
 
-/* A PING that says to a server of rlwire's that it may send a FAILURE, and brings a token, or NULL.
- * Ray's server passes over what it does not know. */
+/* A PING that brings a token, or NULL, to a server of rlwire's; Ray's server ignores it. */
 static inline rlw_status rlw_rllink_put_ping(rlw_writer *w, const char *token) {
     rlw_status status;
     if ((status = rlw_rllink_put_head(w, RLW_RLLINK_PING, 1)) != RLW_OK) return status;

@@ -18,8 +18,6 @@ import rlwire
 from rlwire.adapters.rllink import (
     AsyncRLlinkClient,
     Episode,
-    EpisodeCollector,
-    MultiAgentEpisode,
     RLlinkClient,
     RLlinkServer,
     SetConfig,
@@ -30,7 +28,6 @@ from rlwire.errors import (
     ConnectionClosed,
     DecodeError,
     LimitExceeded,
-    PeerError,
     RemoteProtocolError,
 )
 from rlwire.transports.sockets import Backoff, Timeouts
@@ -45,9 +42,9 @@ def episode(steps: int = 5, started: int = 0) -> Episode:
     )
 
 
-@pytest.fixture(params=["threads", "asyncio"])
-def server(request: pytest.FixtureRequest) -> Iterator[RLlinkServer]:
-    with RLlinkServer("127.0.0.1:0", config=SetConfig(10, True), workers=request.param) as server:
+@pytest.fixture
+def server() -> Iterator[RLlinkServer]:
+    with RLlinkServer("127.0.0.1:0", config=SetConfig(10, True)) as server:
         server.set_state(SetState(1, WEIGHTS))
         yield server
 
@@ -212,87 +209,6 @@ def test_play_sends_batches_of_exactly_so_many_steps() -> None:
     assert all(piece.outputs["action_logp"].shape == (len(piece),) for piece in pieces)
 
 
-@pytest.mark.parametrize("on_policy", [True, False])
-def test_play_of_several_agents(on_policy: bool) -> None:
-    mpe = pytest.importorskip("mpe2.simple_spread_v3")
-    learner, used = Counting(), []
-
-    def policy(observations: Any, weights: SetState) -> Any:
-        used.append(weights.weights_seq_no)
-        outputs = {agent: {"action_logp": np.float32(-0.5)} for agent in observations}
-        return dict.fromkeys(observations, 1), outputs
-
-    with rlwire.serve(
-        learner, "rllink://127.0.0.1:0", steps=16, on_policy=on_policy, several=True
-    ) as server:
-        environment = mpe.parallel_env(N=2, max_cycles=10)
-        totals = rlwire.play(environment, server.url, episodes=5, policy=policy, seed=1)
-        eventually(lambda: learner.steps == 50)
-    assert len(totals) == 5
-    pieces = [piece for batch in learner.batches for piece in batch]
-    assert [len(piece) for piece in pieces] == [10, 6, 4, 10, 2, 8, 8, 2]
-    assert sum(piece.truncated for piece in pieces) == 5
-    assert used == sorted(used)
-    # Also who does not wait for new weights has them sooner or later.
-    assert used[-1] > 1 or not on_policy
-    for piece in pieces:
-        assert list(piece.agents) == ["agent_0", "agent_1"]
-        for one in piece.agents.values():
-            assert one.observations.shape == (len(piece) + 1, 12)
-            assert one.outputs["action_logp"].shape == (len(piece),)
-    reward = sum(one.rewards.sum() for piece in pieces for one in piece.agents.values())
-    assert sum(totals) == pytest.approx(reward)
-
-
-def test_play_of_agents_in_turns() -> None:
-    """Each agent's steps are those that it takes where all act at once."""
-    mpe = pytest.importorskip("mpe2.simple_spread_v3")
-    played = []
-    for make, count in ((mpe.env, 60), (mpe.parallel_env, 30)):
-        learner = Counting()
-
-        def policy(observations: Any, weights: SetState) -> Any:
-            outputs = {agent: {"action_logp": np.float32(-0.5)} for agent in observations}
-            # By what each sees, so that it matters whose action is whose.
-            return {agent: int(9 * abs(x[2])) % 5 for agent, x in observations.items()}, outputs
-
-        with rlwire.serve(learner, "rllink://127.0.0.1:0", steps=9, several=True) as server:
-            environment = make(N=2, max_cycles=10)
-            totals = rlwire.play(environment, server.url, episodes=3, policy=policy, seed=1)
-            eventually(lambda learner=learner, count=count: learner.steps == count)  # type: ignore[misc]
-        pieces = [piece for batch in learner.batches for piece in batch]
-        assert sum(piece.truncated for piece in pieces) == 3
-        columns = {}
-        for agent in environment.possible_agents:
-            parts = [piece.agents[agent] for piece in pieces if agent in piece.agents]
-            assert sum(part.truncated for part in parts) == 3
-            for name in ("actions", "rewards"):
-                columns[agent, name] = np.concatenate([getattr(part, name) for part in parts])
-            columns[agent, "seen"] = np.concatenate([part.observations[1:] for part in parts])
-        played.append((totals, columns))
-    (totals, columns), (others, at_once) = played
-    assert totals == pytest.approx(others)
-    assert len(set(columns["agent_0", "actions"])) > 1
-    for name, column in columns.items():
-        np.testing.assert_allclose(column, at_once[name], rtol=1e-5, err_msg=str(name))
-
-
-def test_episodes_of_another_kind_are_refused() -> None:
-    for several, words in (
-        (True, "an episode of one, the trainer wants several"),
-        (False, "of several"),
-    ):
-        with RLlinkServer("127.0.0.1:0", several=several) as server, client_of(server) as client:
-            one = episode()
-            both = MultiAgentEpisode({"a": one}, {"a": np.arange(6)}, 5)
-            client.send([both if several else one], wait=False)
-            assert len(server.sample(30)) == 1
-            client.send([one if several else both], wait=False)
-            with pytest.raises(PeerError, match=words):
-                client.get_config()
-            assert server.statistics().episodes == 1
-
-
 def test_play_without_new_weights_to_wait_for() -> None:
     pytest.importorskip("gymnasium")
     used: list[int] = []
@@ -358,16 +274,15 @@ def test_a_learner_that_fails_stops_its_server(caplog: Any) -> None:
     assert "no gradient" in caplog.text
 
 
-def test_tokens_and_words_over_sockets() -> None:
+def test_tokens_over_sockets(caplog: pytest.LogCaptureFixture) -> None:
     with RLlinkServer("127.0.0.1:0", auth="secret") as server:
         server.set_state(SetState(1, WEIGHTS))
         with client_of(server, auth="secret") as client:
             assert client.get_state().weights_seq_no == 1
         for token, words in (("guess", "a wrong token"), (None, "a token is needed")):
-            with pytest.raises(PeerError, match=words):
+            with pytest.raises(ConnectionClosed):
                 client_of(server, auth=token).connect()
-        with pytest.raises(ConnectionClosed):
-            client_of(server, extensions=False).connect()
+            eventually(lambda words=words: words in caplog.text)  # type: ignore[misc]
     with pytest.raises(ValueError, match="empty token"):
         RLlinkServer(auth="")
 
@@ -425,9 +340,8 @@ def test_one_bad_client_disturbs_no_other(
         assert [len(piece) for piece in server.sample(30)] == [3]
 
 
-@pytest.mark.parametrize("workers", ["threads", "asyncio"])
-def test_a_client_that_stops_in_a_message(workers: Any, caplog: pytest.LogCaptureFixture) -> None:
-    with RLlinkServer("127.0.0.1:0", workers=workers, timeouts=Timeouts(read=0.2)) as server:
+def test_a_client_that_stops_in_a_message(caplog: pytest.LogCaptureFixture) -> None:
+    with RLlinkServer("127.0.0.1:0", timeouts=Timeouts(read=0.2)) as server:
         server.set_state(SetState(1, WEIGHTS))
         where = (server.address.host, server.address.port)
         with client_of(server) as good, socket.create_connection(where) as bad:
@@ -497,9 +411,8 @@ def test_a_client_that_leaves_while_it_waits(server: RLlinkServer) -> None:
         assert client.get_state().weights_seq_no == 2
 
 
-@pytest.mark.parametrize("workers", ["threads", "asyncio"])
-def test_stop_ends_who_waits(workers: Any) -> None:
-    server = RLlinkServer("127.0.0.1:0", workers=workers, backlog=1).start()
+def test_stop_ends_who_waits() -> None:
+    server = RLlinkServer("127.0.0.1:0", backlog=1).start()
     with Apart(server) as waiting, Apart(server) as held:
         state = waiting.do("get_state")
         eventually(lambda: server.statistics().waiting == 1)
@@ -512,12 +425,8 @@ def test_stop_ends_who_waits(workers: Any) -> None:
         assert time.monotonic() - begun < 20
 
 
-@pytest.mark.parametrize("workers", ["threads", "asyncio"])
-def test_a_backlog_holds_clients_back(workers: Any) -> None:
-    with (
-        RLlinkServer("127.0.0.1:0", backlog=10, workers=workers) as server,
-        Apart(server) as client,
-    ):
+def test_a_backlog_holds_clients_back() -> None:
+    with RLlinkServer("127.0.0.1:0", backlog=10) as server, Apart(server) as client:
         server.set_state(SetState(1, WEIGHTS))
         client.do("send", [episode(11)], wait=False)
         asking = client.do("get_state")
@@ -539,28 +448,6 @@ def test_older_weights_are_not_used(server: RLlinkServer) -> None:
         assert client.closed
         with pytest.raises(ConnectionClosed):
             client.get_state()
-
-
-def test_a_client_that_is_not_connected() -> None:
-    client = RLlinkClient("127.0.0.1:1")
-    with pytest.raises(ConnectionClosed, match="not connected"):
-        client.get_config()
-    client.close()
-
-
-def test_a_collector_s_batches_arrive_whole(server: RLlinkServer) -> None:
-    collector = EpisodeCollector(10)
-    with client_of(server) as client:
-        for _ in range(4):
-            collector.reset(np.zeros(3, np.float32))
-            for number in range(7):
-                collector.step(number, np.zeros(3, np.float32), 1.0, number == 6)
-                if collector.full:
-                    client.send(collector.take(), wait=False)
-        pieces: list[Episode] = []
-        while sum(map(len, pieces)) < 20:
-            pieces += server.sample(30)
-    assert [len(piece) for piece in pieces] == [7, 3, 4, 6]
 
 
 def test_a_failing_encode_is_the_caller_s(server: RLlinkServer) -> None:

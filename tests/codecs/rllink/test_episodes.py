@@ -12,7 +12,7 @@ import pytest
 
 from rlwire.codecs import _json
 from rlwire.codecs import msgpack as ours
-from rlwire.codecs.rllink import Episode, MultiAgentEpisode
+from rlwire.codecs.rllink import Episode
 from rlwire.errors import DecodeError, EncodeError
 from rlwire.limits import DEFAULT
 
@@ -174,85 +174,3 @@ def test_columns_that_cannot_be_sent() -> None:
         Episode(
             np.zeros((1, 4)), np.zeros(0), np.zeros(0), outputs={"obs": np.zeros(0)}
         ).to_document()
-
-
-# --- several agents
-
-
-def together(**others: Any) -> MultiAgentEpisode:
-    """Ann plays all 4 steps, Bob the first 2, Cem comes after the first."""
-    agents = {
-        "ann": episode(4, started=10, agent_id="ann", module_id="p0"),
-        "bob": episode(2, started=10, terminated=True, agent_id="bob"),
-        "cem": episode(3, agent_id="cem"),
-    }
-    seen = {"ann": np.arange(5), "bob": np.arange(3), "cem": np.arange(1, 5)}
-    return MultiAgentEpisode(agents, seen, 4, id="x", started=10, **others)
-
-
-def test_state_of_several_agents() -> None:
-    state = together(duration=0.5).to_state()
-    wire = ours.encode(state, arrays="msgpack_numpy")
-    back = MultiAgentEpisode.from_state(ours.decode(wire, arrays="bytes"))
-    assert (len(back), back.started, back.id, back.duration, back.done) == (4, 10, "x", 0.5, False)
-    assert list(back.agents) == ["ann", "bob", "cem"]
-    assert [one.agent_id for one in back.agents.values()] == ["ann", "bob", "cem"]
-    assert back.agents["bob"].terminated
-    assert {agent: list(steps) for agent, steps in back.seen.items()} == {
-        "ann": [0, 1, 2, 3, 4], "bob": [0, 1, 2], "cem": [1, 2, 3, 4]
-    }  # fmt: skip
-    for agent, one in together().agents.items():
-        np.testing.assert_array_equal(back.agents[agent].observations, one.observations)
-    # What Ray's own has, as Ray 2.60 gave it for such an episode.
-    when = {agent: buffer["data"] for agent, buffer in state["env_t_to_agent_t"].items()}
-    assert when == {
-        "ann": [10, 11, 12, 13, 14], "bob": [10, 11, 12, "S", "S"], "cem": ["S", 0, 1, 2, 3]
-    }  # fmt: skip
-    assert (state["env_t_started"], state["env_t"]) == (10, 14)
-    assert state["agent_t_started"] == {"ann": 10, "bob": 10, "cem": 0}
-
-
-def test_an_agent_that_took_no_step_is_left_out() -> None:
-    state = together().to_state()
-    state["agent_episodes"].append(["dan", episode(0).to_state()])
-    assert list(MultiAgentEpisode.from_state(state).agents) == ["ann", "bob", "cem"]
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda state: state.pop("env_t"), "without 'env_t'"),
-        (lambda state: state.update(env_t=10**15), "a list of"),
-        (lambda state: state.update(env_t=3), "-7 steps|a list of"),
-        (lambda state: state.update(agent_episodes=[], env_t=10**15), "steps of nobody"),
-        (lambda state: state.update(agent_episodes={}), "not an agent and its episode"),
-        (lambda state: state["agent_episodes"].append(["ann", {}]), "or twice"),
-        (lambda state: state["agent_episodes"].append([7, {}]), "an agent called"),
-        (lambda state: state["env_t_to_agent_t"].pop("bob"), "without 'bob'"),
-        (lambda state: state["env_t_to_agent_t"]["bob"]["data"].append("S"), "a list of 5"),
-        (lambda state: state["env_t_to_agent_t"]["bob"].update(data=["S"] * 5), "of 0 steps"),
-        (lambda state: state["agent_episodes"][1][1].update(t_started=-1), "below 0"),
-        (
-            lambda state: state["agent_episodes"][0][1]["actions"].update(data=np.zeros(9)),
-            "9 actions for 4 rewards",
-        ),
-    ],
-)
-def test_states_of_several_agents_that_are_wrong(change: Any, words: str) -> None:
-    state = copy.deepcopy(together().to_state())
-    change(state)
-    with pytest.raises(DecodeError, match=words) as caught:
-        MultiAgentEpisode.from_state(state, "$.episodes[3]")
-    assert caught.value.path.startswith("$.episodes[3]")
-
-
-def test_several_agents_that_do_not_fit() -> None:
-    for seen in (np.array([0, 2, 2]), np.array([0, 1, 5]), np.array([-1, 0, 1]), np.arange(2)):
-        wrong = together()
-        wrong.seen["bob"] = seen
-        with pytest.raises(EncodeError, match="agent 'bob'"):
-            wrong.to_state()
-    wrong = together()
-    del wrong.seen["bob"]
-    with pytest.raises(EncodeError, match="agents"):
-        wrong.to_state()
