@@ -64,12 +64,6 @@ def test_those_that_wait_are_asked_together() -> None:
     assert sorted(batches[1]) == [1, 2, 3, 4]
 
 
-def test_every_answer_is_its_question_s() -> None:
-    together = Together(lambda asked: [number + 1 for number in asked])
-    for _ in range(50):
-        assert ask_all(together, list(range(8))) == list(range(1, 9))
-
-
 def test_an_error_is_told_everyone_and_ends_nothing() -> None:
     def call(asked: list[int]) -> list[int]:
         if 3 in asked:
@@ -80,11 +74,6 @@ def test_an_error_is_told_everyone_and_ends_nothing() -> None:
     with pytest.raises(ValueError, match="three"):
         together.ask(3)
     assert together.ask(4) == 4
-
-
-def test_as_many_answers_as_questions() -> None:
-    with pytest.raises(ValueError, match="1 were asked, and 2 answers came"):
-        Together(lambda asked: [*asked, 1]).ask(0)
 
 
 class Policy:

@@ -549,17 +549,6 @@ def test_a_state_of_no_space_is_refused_in_words(scheme):
     assert came == ["asked again"]
 
 
-def test_a_peer_that_speaks_another_protocol_is_not_a_caller():
-    with contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env:
-        host, port = address_of(env).rsplit(":", 1)
-        with socket.create_connection((host, int(port)), 20) as stranger, aside(env.reset) as came:
-            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            said = stranger.recv(65536)
-            assert b"error" in said
-            rlwire.play(once(env), env.callers.url)
-        assert came[0][0].tolist() == [-1, 0]
-
-
 def test_the_log_says_who_speaks_another_protocol(caplog):
     with contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env:
         host, port = address_of(env).rsplit(":", 1)

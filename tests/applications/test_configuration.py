@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from rlwire.applications import ApplicationError, read_application
-from rlwire.errors import MissingExtra
 from rlwire.transports.address import Address
 
 pytest.importorskip("ruamel.yaml")
@@ -142,9 +141,3 @@ def test_no_file(tmp_path):
         read_application(tmp_path / "nothing.yaml")
     with pytest.raises(ApplicationError, match="directory"):
         read_application(tmp_path)
-
-
-def test_missing_extra(read, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "ruamel.yaml", None)
-    with pytest.raises(MissingExtra, match=r"rlwire\[apps\]"):
-        read("environment: {}")

@@ -17,7 +17,6 @@ from rlwire import cli
 from rlwire.applications import ApplicationError, new, read_application
 from rlwire.applications.running import commands
 from rlwire.checkpoints import Checkpoints
-from rlwire.errors import MissingExtra
 from tests.reference.events import read_events
 
 pytest.importorskip("ruamel.yaml")
@@ -201,11 +200,3 @@ def test_what_cannot_be_run(tmp_path, monkeypatch, capsys, arguments, says):
     (tmp_path / "app.yaml").write_text("environment: {}")
     assert cli.main(arguments) == 1
     assert says in capsys.readouterr().err
-
-
-def test_missing_extra(app, monkeypatch):
-    monkeypatch.setitem(sys.modules, "honcho", None)
-    from rlwire.applications import run
-
-    with pytest.raises(MissingExtra, match=r"rlwire\[apps\]"):
-        run(read_application(app))

@@ -14,7 +14,7 @@ import pytest
 
 import rlwire
 from rlwire import cli
-from rlwire.applications import configure, new
+from rlwire.applications import new
 from rlwire.checkpoints import Checkpoints
 from tests.applications.test_running import running
 from tests.reference.events import read_events
@@ -101,16 +101,6 @@ def test_ale(make):
     play_at_random(folder, 6)
     assert "game 1:" in run(folder)
     assert len(rewards(folder)) == 2
-
-
-def test_another_environment_in_an_application_that_is_there(make):
-    pytest.importorskip("gymnasium")
-    folder = make("bandit")
-    configure(environment="gym", config=folder / "app.yaml")
-    assert cli.main(["generate", "-e", "gym", "-c", str(folder / "app.yaml")]) == 0
-    change(folder, ("max_episodes: 1000", "max_episodes: 2"))
-    play_at_random(folder, 2)
-    assert "episode 1:" in run(folder)
 
 
 def test_the_howto(tmp_path):

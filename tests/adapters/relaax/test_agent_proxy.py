@@ -108,17 +108,6 @@ def test_a_conversation(server):
     agent.disconnect()
 
 
-def test_addresses(server, tmp_path):
-    port = server.address.port
-    for address in (f"127.0.0.1:{port}", ("127.0.0.1", port), f"localhost:{port}"):
-        with AgentProxy(address) as agent:
-            assert agent.init() == "ready"
-    if hasattr(socket, "AF_UNIX"):
-        where = f"unix:{tmp_path}/rlx"
-        with RLXServer(Agent, where), AgentProxy(where) as agent:
-            assert agent.init() == "ready"
-
-
 def test_what_goes_over_the_wire():
     replies = [READY, {"response": "action", "data": 1}, {"response": "done"}]
     with (
@@ -138,15 +127,6 @@ def test_what_goes_over_the_wire():
             "data": [{"method": "histogram", "name": "weights", "y": [1.0], "x": 3}],
         },
     ]
-
-
-def test_a_reply_without_data_gives_its_response():
-    with (
-        Script(READY, {"response": "action"}) as script,
-        AgentProxy(script.address) as agent,
-    ):
-        agent.init()
-        assert agent.update() == "action"
 
 
 class TestErrors:
@@ -179,19 +159,6 @@ class TestErrors:
             AgentProxy(address, backoff=QUICK).connect(retry=3)
         assert isinstance(caught.value.__cause__, OSError)
         assert 0.05 < time.monotonic() - begun < 10
-
-    def test_a_server_that_comes_later(self):
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
-        server = RLXServer(Agent, ("127.0.0.1", port))
-        timer = threading.Timer(0.1, server.start)
-        timer.start()
-        try:
-            with AgentProxy(("127.0.0.1", port), backoff=QUICK) as agent:
-                assert agent.init() == "ready"
-        finally:
-            timer.join()
-            server.stop()
 
     def test_an_error_reply(self):
         refusal = {"response": "error", "message": "can't update state"}
@@ -266,23 +233,6 @@ class TestErrors:
             with pytest.raises(AgentProxyException, match="no connection"):
                 agent.update()
 
-    def test_another_thread(self, server):
-        caught = []
-
-        def use():
-            try:
-                agent.update()
-            except AgentProxyException as error:
-                caught.append(error)
-
-        with AgentProxy(server.address) as agent:
-            agent.init()
-            thread = threading.Thread(target=use)
-            thread.start()
-            thread.join()
-            assert isinstance(caught[0].__cause__, LocalProtocolError)
-            assert agent.update(state=[1])[1] == [1]
-
 
 class TestConnecting:
     """connect, disconnect, and again."""
@@ -308,16 +258,6 @@ class TestConnecting:
             with pytest.raises(KeyboardInterrupt):
                 command()
 
-    def test_another_address_counts_from_the_next_connect(self, server):
-        with RLXServer(Agent, "127.0.0.1:0") as other:
-            agent = AgentProxy(server.address)
-            agent.connect()
-            agent.address = other.address
-            server.stop()
-            agent.connect()
-            assert agent.init() == "ready"
-            agent.disconnect()
-
 
 class TestAsync:
     """The same for asyncio."""
@@ -332,17 +272,6 @@ class TestAsync:
                 assert await agent.reset() == "done"
 
         asyncio.run(talk())
-
-    def test_many_at_once(self, server):
-        async def one(number):
-            async with AsyncAgentProxy(server.address) as agent:
-                await agent.init()
-                return [(await agent.update(float(number)))[0] for _ in range(5)]
-
-        async def talk():
-            return await asyncio.gather(*[one(number) for number in range(20)])
-
-        assert asyncio.run(talk()) == [[float(number)] * 5 for number in range(20)]
 
     def test_metrics(self):
         async def talk(address):

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
 import textwrap
 
 import pytest
 
-from rlwire.adapters.relaax import RLXServer, TrainingBase
+from rlwire.adapters.relaax import TrainingBase
 from rlwire.adapters.relaax.config import EnvironmentOptions, Options, options
 from rlwire.errors import MissingExtra
-from tests import agents
 
 # In the manner of RELAAX's own files: hyphens, dashes in front, numbers of YAML 1.2.
 APP = """
@@ -70,6 +68,11 @@ def loaded(*arguments):
 class TestOptions:
     """What `options` is to an environment."""
 
+    def test_defaults(self):
+        found = loaded()
+        assert (found.exploit, found.show_ui, found.config) == (False, False, None)
+        assert found.rlx_server_address == "localhost:7001"
+
     def test_paths(self, write):
         found = loaded("--config", write())
         assert found.get("environment/name", "Pong") == "CartPole-v0"
@@ -91,13 +94,6 @@ class TestOptions:
         with pytest.raises(AttributeError, match="no setting 'beta'"):
             _ = found.algorithm.beta
         assert list(found.algorithm) == ["output", "initial_learning_rate"]
-
-    def test_defaults(self):
-        found = loaded()
-        assert (found.exploit, found.show_ui, found.config) == (False, False, None)
-        assert found.rlx_server_address == "localhost:7001"
-        assert found.get("environment/max_episodes", 1) == 1
-        assert found.get("environment", "none") == "none"
 
     def test_names(self):
         found = Options({"--a-b": 1, "2nd": 2, 3: 3, "c d": {"e/f": 4}})
@@ -134,11 +130,6 @@ class TestTraining:
         assert training.addresses == ["a:1", "b:2"]
         assert (training.max_episodes, training.infinite_run) == (9, True)
         assert options.get("environment/max_episodes") == 9
-
-    def test_arguments_count_more_than_flags(self, start, write):
-        start("--config", write(), "--max-episodes", "9", "--exploit", "True")
-        training = TrainingBase(max_episodes=2, exploit=False)
-        assert (training.exploit, training.max_episodes) == (False, 2)
 
     def test_the_address_may_come_from_the_environment(self, start, write, monkeypatch):
         text = """
@@ -196,15 +187,6 @@ class TestWhatIsSaid:
             loaded("--config", write(text))
         assert words in str(caught.value)
 
-    def test_an_empty_section(self, write):
-        assert loaded("--config", write("environment:")).get("environment/steps", 7) == 7
-
-    @pytest.mark.parametrize("count", ["1e3", "1000.0", "1_000"])
-    def test_numbers_of_episodes(self, write, count):
-        found = loaded("--config", write(f"environment: {{max_episodes: {count}}}"))
-        assert found.get("environment/max_episodes") == 1000
-        assert type(found.get("environment/max_episodes")) is int
-
     def test_no_file(self, tmp_path):
         pytest.importorskip("ruamel.yaml")
         with pytest.raises(FileNotFoundError):
@@ -219,48 +201,3 @@ class TestWhatIsSaid:
         with pytest.raises(SystemExit):
             loaded("--show-ui", "maybe")
         assert "expected True or False, not 'maybe'" in capsys.readouterr().err
-
-
-class Agent(agents.Agent):
-    def update(self, reward, state, terminal):
-        return [self.exploit, state]
-
-
-PROGRAM = """
-    import logging
-    from rlwire.adapters.relaax import TrainingBase, options
-
-    log = logging.getLogger(__name__)
-
-    class Training(TrainingBase):
-        def __init__(self):
-            super().__init__()
-            self.steps = options.get("environment/steps", 1000)
-
-        def episode(self, number):
-            for step in range(self.steps):
-                action = self.agent.update(reward=None, state=[step])
-                log.info("episode %s, step %s: %s", number, step, action)
-
-    if __name__ == "__main__":
-        Training().run()
-"""
-
-
-def test_a_program_as_relaax_starts_it(write, tmp_path):
-    (tmp_path / "training.py").write_text(textwrap.dedent(PROGRAM))
-    with RLXServer(Agent, "127.0.0.1:0") as server:
-        path = write(f"""
-            environment: {{steps: 2, max_episodes: 2, infinite_run: false}}
-            relaax-rlx-server: {{bind: "{server.address}"}}
-            log-level: INFO
-        """)
-        done = subprocess.run(
-            [sys.executable, "training.py", "--config", path, "--exploit", "True", "--show-ui",
-             "False"],
-            cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True,
-        )  # fmt: skip
-    assert done.stdout.splitlines() == [
-        f"episode {number}, step {step}: [True, [{step}]]" for number in (0, 1) for step in (0, 1)
-    ]
-    assert done.stderr == ""

@@ -99,15 +99,6 @@ class TestMaking:
         assert self.made(Optional, metrics=sink).metrics is sink
         assert self.made(Optional, metrics=sink).rate == 0.1
 
-    def test_metrics_by_position(self):
-        def factory(ps, sink):
-            agent = Agent(ps)
-            agent.sink = sink
-            return agent
-
-        sink = Recorder()
-        assert self.made(factory, metrics=sink).sink is sink
-
     def test_what_cannot_be_called_so(self):
         class NoArguments(Agent):
             def __init__(self):
@@ -134,11 +125,6 @@ class TestMaking:
         with pytest.raises(TypeError, match=r"Half has no method update$"):
             AgentFactory(Half, None, Recorder())
 
-    def test_a_factory_whose_result_lacks_methods(self):
-        reply = host_of(lambda ps: object()).answer(INIT)
-        assert reply["response"] == "error"
-        assert "object has no method init, update" in reply["message"]
-
 
 class TestAnswers:
     """One reply to each command."""
@@ -152,20 +138,6 @@ class TestAnswers:
         }
         assert host.answer({"command": "update"})["data"] == [None, None, False]
         assert host.answer({"command": "reset"}) == {"response": "done"}
-
-    def test_the_agent_is_made_by_the_first_command_and_once(self):
-        made = []
-
-        def factory(ps):
-            made.append(Agent(ps))
-            return made[-1]
-
-        host = host_of(factory)
-        assert made == []
-        for _ in range(2):
-            host.answer(INIT)
-            host.answer(UPDATE)
-        assert len(made) == 1
 
     @pytest.mark.parametrize(
         ("command", "text"),
@@ -313,14 +285,6 @@ class TestText:
 
 class TestMetrics:
     """update_metrics and the average of rewards."""
-
-    def test_to_the_servers_sink(self):
-        sink = Recorder()
-        reply = host_of(Agent, metrics=sink).answer(
-            metrics_command(entry("a"), entry("b", [1.0], None, "histogram"))
-        )
-        assert reply == {"response": "done"}
-        assert sink.calls == [("scalar", "a", 0.5, 1), ("histogram", "b", [1.0], None)]
 
     def test_to_the_agents_own(self):
         own, sink = Recorder(), Recorder()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import threading
 import time
-import types
 
 import numpy as np
 import pytest
@@ -25,7 +23,6 @@ from rlwire.codecs import rlx
 from rlwire.errors import PeerError
 from rlwire.limits import Limits
 from rlwire.testing.rlx import RawClient
-from rlwire.transports.sockets import Timeouts
 from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
@@ -133,15 +130,6 @@ def test_a_conversation(serve, connect):
     assert agent.update() == [1, None, None, False]
 
 
-def test_a_large_state_arrives_as_it_is(serve, connect):
-    state = np.random.default_rng(1).random((84, 84, 4), np.float32)
-    agent = connect(serve())
-    for _ in range(3):
-        answer = agent.update(1.0, state)[2]
-        assert answer.dtype == np.float32
-        assert np.array_equal(answer, state)
-
-
 def test_the_states_an_agent_keeps_stay_as_they_are(serve, connect):
     kept = []
 
@@ -211,22 +199,6 @@ class TestFailingAgents:
         with pytest.raises(AgentProxyException, match=r"closed|lost|no connection"):
             agent.init()
 
-    def test_the_close_hook_runs_at_the_end_of_a_connection(self, serve, connect):
-        seen = []
-
-        class Closing(Agent):
-            def close(self):
-                seen.append(self.updates)
-
-        server = serve(Closing)
-        first, second = connect(server), connect(server)
-        first.update()
-        first.disconnect()
-        eventually(lambda: seen == [1])
-        server.stop()
-        eventually(lambda: seen == [1, 0])
-        second.disconnect()
-
 
 class TestMetrics:
     """update_metrics, average_reward, and who gets them."""
@@ -248,26 +220,6 @@ class TestMetrics:
             ("scalar", "c", 2.5, 4),
         ]
 
-    def test_agents_get_the_parameter_server_and_the_sink(self, serve, connect):
-        class Reporting(Agent):
-            def __init__(self, parameter_server, metrics):
-                super().__init__(parameter_server)
-                self.metrics = metrics
-                self.parameter_server = parameter_server
-
-            def update(self, reward, state, terminal):
-                self.metrics.scalar("mine", 1.0)
-                return self.parameter_server.weights
-
-        sink = Recorder()
-        server = serve(
-            Reporting,
-            metrics=sink,
-            parameter_server=types.SimpleNamespace(weights=[0.5], n_step=lambda: 9),
-        )
-        assert connect(server).update() == [0.5]
-        assert sink.calls == [("scalar", "mine", 1.0, 9)]
-
     def test_the_sink_is_closed_with_the_server(self, serve):
         sink = Recorder()
         server = serve(metrics=sink)
@@ -278,26 +230,6 @@ class TestMetrics:
 
 class TestLimits:
     """Connections that ask for too much are closed, each with a reason in the log."""
-
-    def test_idle(self, serve, connect, caplog):
-        server = serve(idle_timeout=1.2)
-        idle, busy = connect(server), connect(server)
-        until = time.monotonic() + 30
-        while "idle=1.2" not in caplog.text:
-            assert time.monotonic() < until
-            busy.update()
-            time.sleep(0.02)
-        with pytest.raises(AgentProxyException):
-            idle.update()
-        busy.update()
-
-    def test_a_message_that_does_not_end(self, serve, connect, caplog):
-        server = serve(timeouts=Timeouts(read=0.15))
-        with RawClient(server.address) as client:
-            client.send_bytes(b"1000:half of it")
-            assert len(client.rest()) <= 1
-        assert connect(server).update()[0] == 1
-        eventually(lambda: "read=0.15" in caplog.text)
 
     def test_too_many_connections(self, serve, connect, caplog):
         server = serve(max_connections=1)
@@ -357,24 +289,6 @@ class TestUnreadable:
             assert client.receive()["data"][0] == 3
         assert "got 'object'" in caplog.text
 
-    def test_a_limit_inside_a_message(self, serve):
-        with RawClient(serve(limits=Limits(depth=3)).address) as client:
-            assert client.ask({"command": "init"}) == {"response": "ready"}
-            reply = client.ask(self.update(state=[[[[1]]]]))
-            assert reply["message"].startswith(
-                "the message cannot be read: 4 is over the limit depth=3 of the server"
-            )
-            assert client.ask(self.update())["data"][0] == 1
-
-    def test_a_netstring_that_is_none_ends_the_connection(self, serve):
-        frame = rlx.encode(self.update(), framed=True)
-        for data in (b"x" + frame, frame[:-1] + b";"):
-            with RawClient(serve().address) as client:
-                assert client.ask({"command": "init"}) == {"response": "ready"}
-                client.send_bytes(data)
-                [reply] = client.rest()
-                assert reply["response"] == "error"
-
 
 class TestRunning:
     """Starting, stopping, where it listens."""
@@ -397,48 +311,6 @@ class TestRunning:
         results.append(agent.update())
         stopper.join()
         assert results == ["finished"]
-
-    @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no unix sockets here")
-    def test_unix_socket(self, serve, connect, tmp_path):
-        server = serve(address=f"unix:{tmp_path}/rlx")
-        assert connect(server).update()[0] == 1
-        server.stop()
-        assert not (tmp_path / "rlx").exists()
-
-    def test_tls(self, serve, tmp_path):
-        trustme = pytest.importorskip("trustme")
-        from rlwire.transports import tls
-
-        authority = trustme.CA()
-        authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-        for name in ("localhost", "client"):
-            issued = authority.issue_cert(name)
-            issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / f"{name}.pem")
-        files = {name: str(tmp_path / f"{name}.pem") for name in ("ca", "localhost", "client")}
-        server = serve(
-            address="localhost:0",
-            tls=tls.ServerTLS(files["localhost"], client_ca=files["ca"])(),
-        )
-        where = f"localhost:{server.address.port}"
-        state = np.arange(50_000, dtype=np.float64)
-        with AgentProxy(where, tls=tls.ClientTLS(files["ca"], files["client"])()) as agent:
-            agent.init()
-            assert np.array_equal(agent.update(state=state)[2], state)
-        # TLS 1.3 tells a client without a certificate only after its side of the handshake.
-        stranger = AgentProxy(where, tls=tls.ClientTLS(files["ca"])())
-        plain = AgentProxy(where, timeouts=Timeouts(idle=2.0))
-        for refused in (stranger, plain):
-            with pytest.raises(AgentProxyException), refused:
-                refused.init()
-
-
-def test_uvloop(connect):
-    uvloop = pytest.importorskip("uvloop")
-    with RLXServer(
-        Agent, LOOPBACK, workers="asyncio", loop_factory=uvloop.new_event_loop
-    ) as server:
-        state = np.zeros((84, 84, 4), np.float32)
-        assert np.array_equal(connect(server).update(state=state)[2], state)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 
 import pytest
 
@@ -119,25 +118,6 @@ def test_the_next_server_takes_over_the_same_episode(server, workers, caplog):
     assert "episode 1 lost its agent" in caplog.text
 
 
-def test_the_first_server_is_tried_again_when_it_is_back(server):
-    address = str(server.address)
-    training = Training(address, max_episodes=2)
-    restarted = []
-
-    def during(number):
-        if number == 0 and not restarted:
-            server.stop()
-            restarted.append(RLXServer(Agent, address).start())
-            training.agent.update()
-
-    training.during = during
-    try:
-        training.run()
-    finally:
-        restarted[0].stop()
-    assert training.numbers == [0, 0, 1]
-
-
 def test_no_server_is_left(server, caplog):
     training = Training(server.address, max_episodes=2)
 
@@ -185,35 +165,6 @@ def test_an_episode_that_always_fails_is_given_up():
 def test_an_empty_list_of_servers():
     with pytest.raises(ValueError, match="at least one address"):
         TrainingBase([])
-
-
-class TestCommandLine:
-    """Without an address, the settings come from the command line, as RELAAX's do."""
-
-    def made(self, monkeypatch, *argv, **options):
-        monkeypatch.setattr(sys, "argv", ["training.py", *argv])
-        return TrainingBase(**options)
-
-    def test_defaults(self, monkeypatch):
-        training = self.made(monkeypatch)
-        assert training.addresses == ["localhost:7001"]
-        assert training.agent.address == "localhost:7001"
-        assert (training.exploit, training.max_episodes, training.infinite_run) == (False, 1, False)
-
-    @pytest.mark.parametrize("word", ["True", "yes", "t", "1"])
-    def test_all_of_them(self, monkeypatch, word):
-        training = self.made(
-            monkeypatch, "--rlx-server-address", "a:1,b:2", "--exploit", word,
-            "--max-episodes", "7", "--infinite-run", word,
-        )  # fmt: skip
-        assert training.addresses == ["a:1", "b:2"]
-        assert (training.exploit, training.max_episodes, training.infinite_run) == (True, 7, True)
-
-    def test_other_arguments_are_the_programs(self, monkeypatch):
-        training = self.made(
-            monkeypatch, "--max", "3", "level.txt", "--infinite-run", "--exploit", "False"
-        )
-        assert (training.exploit, training.max_episodes, training.infinite_run) == (False, 1, True)
 
 
 def test_interrupting_ends_the_run(server, caplog):

@@ -267,14 +267,6 @@ def test_algorithms_that_take_no_empty_samples_wait_for_callers(runner: Any) -> 
     assert metrics["num_env_steps_sampled"].peek() == steps
 
 
-def test_metrics_of_callers_are_in_rllib_s_results(runner: Any) -> None:
-    one = runner()
-    with connected(one.url, exploit=True) as agent:
-        agent.metrics.scalar("laps", 3.0)
-        agent.update(None, state(0), False)  # metrics are sent before it
-    assert one.get_metrics()["reported"]["laps"].peek() == 3.0
-
-
 def test_a_runner_that_is_stopped_lets_callers_go(runner: Any) -> None:
     one = runner()
     client = Client(one.url, [10**6])
