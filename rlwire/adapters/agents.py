@@ -1,7 +1,4 @@
-"""What is served by a name with a prefix, such as ``rllib:PPO``: whole algorithms, with servers.
-
-Not here: agents and policies by ``module:name`` (`rlwire.environments.loading`).
-"""
+"""Things that are served by a name with a prefix, such as ``rllib:PPO``: whole algorithms."""
 
 from __future__ import annotations
 
@@ -31,12 +28,7 @@ _OWN: Final = (*RLLIB, "checkpoints", "config")
 
 
 def served(thing: Any, url: URL, options: Mapping[str, Any]) -> BackgroundServer | None:
-    """Return the server of a thing with a prefix, not started; None if it has none.
-
-    Raises:
-        TypeError: it is an environment; or has none, and an option that only such things have.
-        Exception: whatever making it raises.
-    """
+    """Return the server of a thing with a prefix, not started; None if it has none."""
     prefix, colon, name = thing.partition(":") if isinstance(thing, str) else ("", "", "")
     if not colon or prefix not in SERVED:
         check_no_environment(thing, url)

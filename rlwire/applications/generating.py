@@ -1,7 +1,6 @@
 """`new`, `generate` and `configure`: write applications, and change what is theirs to change.
 
-Whatever is replaced is kept beside: ``app.yaml.~1~``, ``environment.~1~``. Not here: the templates,
-which are the folder ``templates``.
+Whatever is replaced is kept beside: ``app.yaml.~1~``, ``environment.~1~``.
 """
 
 from __future__ import annotations
@@ -39,11 +38,6 @@ def new(
 
     Returns:
         the folder.
-
-    Raises:
-        ApplicationError: the folder exists, or there is no such environment, or no configuration of
-            the algorithm for it.
-        OSError: it cannot be written.
     """
     folder = Path(name)
     template = _environment(environment)
@@ -74,10 +68,6 @@ def generate(
         environment: of `ENVIRONMENTS`; its section of the file is replaced as well.
         algorithm: of `ALGORITHMS`; the folder ``algorithm`` gets its source, and the file names it.
         config: the application's file.
-
-    Raises:
-        ApplicationError: as of `new`, or the file makes no sense.
-        OSError: something cannot be written.
     """
     folder = Path(config).resolve().parent
     if environment is not None:
@@ -112,10 +102,6 @@ def configure(
         algorithm: of `ALGORITHMS`; for the environment that the file has.
         environment: of `ENVIRONMENTS`.
         config: the application's file.
-
-    Raises:
-        ApplicationError: as of `new`, or the file makes no sense.
-        OSError: the file cannot be written.
     """
     application = read_application(config)
     sections: dict[str, Any] = {}

@@ -52,11 +52,12 @@ FORMER = {"token", "password", "api_key", "cipher"}
 ORDER = ["workers", "auth", "view_auth", "tls", "timeouts", "idle_timeout", "backoff", "limits"]
 ORDER += ["max_sent", "max_connections", "max_connections_per_address", "loop_factory"]
 # What a protocol does not have: PERLERT goes over UDP, the rewarder's and RFB's servers
-# have one event loop.
+# have one event loop, RLlink's a thread for each client.
 LACKS = {
     perlert.PerlertServer: STREAMS - {"limits", "loop_factory"},
     rewarder.RewarderServer: {"workers"},
     rfb.RfbServer: {"workers"},
+    rllink.RLlinkServer: {"workers"},
 }
 DROP_INS = {relaax.AgentProxy, relaax.AsyncAgentProxy}  # with the original's names
 NO_SECRET = {relaax.RLXServer, relaax.AgentProxy, relaax.AsyncAgentProxy}

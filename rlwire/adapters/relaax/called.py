@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from rlwire.adapters.serving import StreamOptions
 
-__all__ = ["listen", "play"]
-
 logger = logging.getLogger(__name__)
 
 
@@ -59,22 +57,9 @@ def listen(
 ) -> Callers:
     """Listen for environments that speak RLX; returns at once if the spaces are given.
 
-    Args:
-        address: where to listen.
-        num_envs: how many places there are for callers.
-        observation_space: of the states; by default what the first caller's first state tells.
-        action_space: of the actions; by default what the first caller names, if it does.
-        kind: what becomes of callers; by default each has a place.
-        metrics: where callers' metrics go, as of `RLXServer`.
-        limits: maxima for messages.
-        dialect: as of `RLXServer`.
-        dtype: as of `RLXServer`.
-        images: what an image in a state becomes.
-        options: `StreamOptions`.
-
-    Raises:
-        OSError: the address cannot be listened on.
-        ValueError: the first message does not tell the spaces.
+    By default the observation space is what the first caller's first state tells, and the action
+    space what the first caller names. `kind` is what becomes of callers: by default each has one of
+    `num_envs` places. The rest is `RLXServer`'s.
     """
     sink = LoggingMetrics() if metrics is None else metrics
     session = partial(rlx.Server, limits=limits, dialect=dialect, dtype=dtype, images=images)
@@ -184,18 +169,7 @@ def play(
 
     When the connection is lost the episode begins again over another one, as `TrainingBase` has it.
 
-    Args:
-        environment: an environment, what makes one, its name, or a URL of one that is elsewhere.
-        address: of the server.
-        episodes: how many to play.
-        seed: of the first episode.
-        exploit: asks the agent not to explore or learn.
-        options: of `AgentProxy`.
-
-    Raises:
-        AgentProxyException: no server takes it, or one episode failed again and again.
-        RemoteProtocolError: an action is none of the environment's.
-        EncodeError: an observation cannot be sent.
+    `options` are those of `AgentProxy`.
     """
     with opened(environment, seed, "RLX") as game:
         playing = _Playing(game, address, max_episodes=episodes, exploit=exploit, **options)

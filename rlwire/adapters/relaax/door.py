@@ -16,8 +16,6 @@ from rlwire.protocols import URL
 if TYPE_CHECKING:
     from rlwire.environments.called import Callers
 
-__all__ = ["async_client", "client", "listen", "play", "server"]
-
 
 def server(
     agent: Any,
@@ -28,14 +26,8 @@ def server(
 ) -> BackgroundServer:
     """Return a server of agents, one for each connection; not started.
 
-    Args:
-        agent: as `RLXServer` takes it; or a name with a prefix of `rlwire.adapters.agents.SERVED`.
-        url: where to listen.
-        metrics: a sink, or several: ``("logging", "")`` and ``("tensorboard", directory)``.
-        options: `RLXServer`'s, or those of what has the prefix.
-
-    Raises:
-        TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
+    `agent` may be a name with a prefix of `rlwire.adapters.agents.SERVED`; `metrics` a sink, or
+    several: ``("logging", "")`` and ``("tensorboard", directory)``.
     """
     options = {"metrics": _sink(metrics), **options}
     return served(agent, url, options) or RLXServer(agent, url.address, **options)

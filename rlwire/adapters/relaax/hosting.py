@@ -1,8 +1,6 @@
 """Runs one user's agent for one connection: makes it, calls it, turns what it does into replies.
 
-An `AgentFactory` is made once a server (and process), an `AgentHost` once a connection. Nothing
-here touches a socket or knows whether threads, an event loop or processes carry the connections;
-`rlwire.adapters.relaax.server` does.
+An `AgentFactory` is made once a server (and process), an `AgentHost` once a connection.
 """
 
 from __future__ import annotations
@@ -22,8 +20,6 @@ from rlwire.errors import describe, quoted
 from rlwire.transports.answers_asyncio import LateAnswer
 from rlwire.transports.seldom_log import SeldomLog
 
-__all__ = ["AgentFactory", "AgentHost", "Later", "RewardAverage", "resolve_agent"]
-
 logger = logging.getLogger(__name__)
 
 # The README of RELAAX names these; what went wrong follows after a colon.
@@ -36,12 +32,7 @@ FAILURES = {
 
 
 def resolve_agent(agent: Any) -> Callable[..., Any]:
-    """Return the class or callable that `agent` is or, as ``"module:name"``, names.
-
-    Raises:
-        TypeError: it cannot be called as an agent is, or is a class without init or update.
-        ValueError, ImportError, AttributeError: as `load`.
-    """
+    """Return the class or callable that `agent` is or, as ``"module:name"``, names."""
     found: Callable[..., Any] = load(agent) if isinstance(agent, str) else agent
     if not callable(found):
         raise TypeError(
@@ -73,16 +64,9 @@ class Later(LateAnswer):
 class AgentFactory:
     """Makes agents, from a class, a callable or ``"module:name"``.
 
-    Args:
-        agent: called as ``agent(parameter_server)``, or ``agent(parameter_server, metrics)`` if it
-            has a parameter called `metrics` or needs a second one.
-        parameter_server: given to every agent; ``"module:factory"`` is imported and called once.
-            Agents of all connections of a process share it.
-        metrics: the sink for agents and environments. When the parameter server has a method
-            `n_step`, it is asked for the `x` of each measurement that has none, as RELAAX does.
-
-    Raises:
-        TypeError, ValueError, ImportError, AttributeError: as `resolve_agent`.
+    It is called as ``agent(parameter_server)``, or ``agent(parameter_server, metrics)`` if it has a
+    parameter called `metrics` or needs a second one. When the parameter server has a method
+    `n_step`, it is asked for the `x` of each measurement that has none, as RELAAX does.
     """
 
     def __init__(self, agent: Any, parameter_server: Any, metrics: Metrics) -> None:
@@ -101,12 +85,7 @@ class AgentFactory:
         self._spare.append(self._make())
 
     def make(self) -> Any:
-        """Make one agent, or return the one that was made before.
-
-        Raises:
-            TypeError: it lacks init or update. Without reset it is served, as RELAAX serves it
-                (three of RELAAX's own agents have none).
-        """
+        """Make one agent, or return the one that was made before."""
         with contextlib.suppress(IndexError):
             return self._spare.pop()
         return self._make()
@@ -139,12 +118,8 @@ class AgentHost:
     """One connection's agent and the replies it gives; a `Responder` of the transports.
 
     The agent is made when the first command comes, so a connection that says nothing costs none.
-
-    Args:
-        factory: makes the agent.
-        peer: who is at the other end, for the log.
-        hang_up: called when the agent could not be made: the connection is to be closed after the
-            reply that says so.
+    `hang_up` is called when the agent could not be made: the connection is to be closed after the
+    reply that says so.
     """
 
     __slots__ = ("_agent", "_average", "_factory", "_handlers", "_hang_up", "_peer", "_told")

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from rlwire.transports.interface import Buffer
 
-__all__ = ["RLXMessage", "RLXMessageImage"]
-
 _encoder = rlx.Encoder()
 # "float32": what RELAAX makes of an image, 0.0 to 1.0 for the modes it scales.
 _decoder = rlx.Decoder(copy=True, images="float32")

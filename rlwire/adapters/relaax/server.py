@@ -1,8 +1,5 @@
 """`RLXServer`: listens for environments and gives each connection an agent of its own.
 
-Not here: what is done with an agent and what it is told (`rlwire.adapters.relaax.hosting`), who
-may say what (`rlwire.sessions.rlx`), threads, loops and processes (`rlwire.adapters.serving`).
-
 RELAAX forks a process for each connection. Here the choice is the user's, by `workers`: a thread
 for each connection, one event loop for all of them, or a number of processes with threads.
 """
@@ -26,8 +23,6 @@ from rlwire.transports.connection_asyncio import AsyncConnection
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-__all__ = ["RLXServer"]
 
 
 class RLXServer(StreamServer):
@@ -66,10 +61,6 @@ class RLXServer(StreamServer):
         dtype: of the arrays that clients of the readme dialect send, which do not tell it.
         images: what an image in a state becomes; RELAAX's agents expect "float32".
         options: `rlwire.adapters.serving.StreamOptions`.
-
-    Raises:
-        TypeError, ValueError, ImportError, AttributeError: the agent cannot be found or is none,
-            or another argument makes no sense.
     """
 
     scheme = "rlx"

@@ -13,16 +13,7 @@ from rlwire.protocols import URL
 
 
 def server(learner: Any, url: URL, **options: Any) -> LearnerServer:
-    """Return a server of a learner; not started.
-
-    Args:
-        learner: as `LearnerServer` takes it; a class of learners, or ``"module:learner"``.
-        url: where to listen.
-        options: `LearnerServer`'s; ``auth`` is a token.
-
-    Raises:
-        TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
-    """
+    """Return a server of a learner, a class of learners, or ``"module:learner"``; not started."""
     check_no_environment(learner, url)
     if isinstance(learner, str):
         learner = load(learner, "'module:learner'")
