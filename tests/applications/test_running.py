@@ -145,23 +145,6 @@ def test_components(app):
     assert "--wait" in commands(read_application(app), ["all"])["environment-0"]
 
 
-def test_modules_of_python_s_names_stand_for_nothing(tmp_path):
-    folder = new(tmp_path / "demo")
-    for name in ("copy", "queue", "random", "numpy"):
-        (folder / f"{name}.py").write_text("raise SystemExit('the folder came first')")
-    config = folder / "app.yaml"
-    text = config.read_text().replace("localhost:7001", f"unix:{tmp_path}/rlx")
-    config.write_text(text.replace("max_episodes: 30", "max_episodes: 2"))
-    program = shutil.which("rlwire", path=os.path.dirname(sys.executable))
-    if program is None:  # Python itself looks into the folder first, for `python -m`
-        pytest.skip("the command is not installed beside this Python")
-    with running(folder, "all", program=[program]) as process:
-        said, _ = process.communicate(timeout=100)
-    assert process.returncode == 0, said
-    assert "the folder came first" not in said
-    assert "episode 1:" in said
-
-
 @pytest.mark.parametrize(
     ("section", "components", "says"),
     [
