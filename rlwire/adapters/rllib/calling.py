@@ -51,28 +51,18 @@ _SERIES = 100  # of callers' metrics
 
 
 class Player:
-    """A caller, and the episode that it is in.
-
-    Attributes:
-        turn: what it said last.
-        exploit: whether it wants the best actions, and no training.
-        episode: RLlib's; None before the first.
-        parts: of it, that were returned before.
-        action: what the module did last, as it is learnt from.
-        extra: what else the module gave with that.
-        actions: what the caller is to do, for its own thread.
-    """
+    """A caller, and the episode that it is in."""
 
     __slots__ = ("action", "actions", "episode", "exploit", "extra", "parts", "turn")
 
     def __init__(self, exploit: bool = False) -> None:
-        self.turn: Turn | None = None
-        self.exploit = exploit
-        self.episode: Any = None
-        self.parts: list[Any] = []
-        self.action: Any = None
-        self.extra: dict[str, Any] = {}
-        self.actions: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.turn: Turn | None = None  # what it said last
+        self.exploit = exploit  # it wants the best actions, and no training
+        self.episode: Any = None  # RLlib's
+        self.parts: list[Any] = []  # of it, that were returned before
+        self.action: Any = None  # the module's last, as it is learnt from
+        self.extra: dict[str, Any] = {}  # what else the module gave with that
+        self.actions: queue.SimpleQueue[Any] = queue.SimpleQueue()  # for the caller's own thread
 
 
 _OVER: Any = object()  # instead of an action
@@ -81,11 +71,7 @@ _OVER: Any = object()  # instead of an action
 class Players(Callers):
     """Callers without places: each of them plays, in its own thread.
 
-    Args:
-        greedy: acts for those that want the best actions; called in their threads.
-        count: has no meaning here.
-        observation_space: of all callers.
-        action_space: of all callers.
+    `greedy` acts for those that want the best actions, in their threads; `count` is ignored.
     """
 
     def __init__(
@@ -103,11 +89,7 @@ class Players(Callers):
         self._steps = self._episodes = self._lost = 0
 
     def attend(self, caller: Caller) -> None:
-        """Play with a caller; for the connection's own thread.
-
-        Raises:
-            RlwireError: why it is over.
-        """
+        """Play with a caller until an error ends it; for the connection's own thread."""
         player = Player()
         with self._changed:
             if self._closed:
@@ -130,9 +112,7 @@ class Players(Callers):
     def gather(self, until: float, linger: float) -> list[Player]:
         """Return those that wait for an action; none if `until` nobody does.
 
-        Args:
-            until: of `time.monotonic`.
-            linger: seconds that others who play are waited for once there is one.
+        Once there is one, others who play are waited for for `linger` seconds.
         """
         with self._changed:
             while not self._asking:
@@ -334,16 +314,6 @@ class CallersEnvRunner(Runner):
         As many steps as RLlib's own runner makes, by the config, or fewer if they do not come
         within 2 seconds: RLlib then asks again, for the rest. Where episodes are wanted, or the
         config's `batch_mode` is ``"complete_episodes"``, only those that have ended are returned.
-
-        Args:
-            num_timesteps: how many steps.
-            num_episodes: how many episodes.
-            explore: whether actions are drawn; by default as the config says.
-            random_actions: whether they are drawn from the action space.
-            options: are passed over.
-
-        Raises:
-            ConnectionClosed: it has no callers of its own, and all runners were stopped.
         """
         if self.server is None:
             if self._ended:  # RLlib has no other left: its iteration is to end

@@ -1,9 +1,8 @@
 """`Runner`: what RLlib's runners over rlwire share.
 
 What is distributed is Ray's: it places runners, starts them again, and learns. Here is one runner's
-state, its weights and what it tells of episodes. Not here: how it comes by them
-(`rlwire.adapters.rllib.rllink`), who knows where it listens (`directory`). Source:
-`ray.rllib.env.env_runner.EnvRunner` and RLlib's own runners of Ray 2.60.
+state, its weights and what it tells of episodes. Source: `ray.rllib.env.env_runner.EnvRunner` and
+RLlib's own runners of Ray 2.60.
 """
 
 from __future__ import annotations
