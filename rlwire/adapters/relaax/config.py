@@ -303,8 +303,9 @@ def typed(kind: str, value: Any) -> Any:
         return truth(value)
     if kind == "str" and isinstance(value, str) and value:
         return value
-    if kind == "tuple[int, ...]" and isinstance(value, list):
-        return tuple(typed("int", each) for each in value)
+    if kind.startswith("tuple[") and isinstance(value, list):
+        inner = kind[len("tuple[") : kind.index(",")]
+        return tuple(typed(inner, each) for each in value)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if kind == "float":
             return float(value)

@@ -82,7 +82,13 @@ class Agent:
 
     def sent(self, action: NDArray[Any]) -> int | list[float]:
         """Return an action as the environment takes it."""
-        return action.tolist() if self.settings.continuous else int(action)
+        if not self.settings.continuous:
+            return int(action)
+        if self.settings.action_low:
+            action = np.maximum(action, self.settings.action_low)
+        if self.settings.action_high:
+            action = np.minimum(action, self.settings.action_high)
+        return action.tolist()  # type: ignore[no-any-return]
 
     def end_episode(self) -> None:
         """End the episode, if there was one."""

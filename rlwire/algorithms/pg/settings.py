@@ -22,13 +22,15 @@ _WHOSE = ("name", "path", "subtype")
 class Settings:
     """What agents and their parameter server agree on.
 
-    In a file, `shape` stands in the section ``input``, and `continuous` and `action_size` in
-    ``output``. ``false`` is None where that is a value.
+    In a file, `shape` stands in the section ``input``, and `continuous` and what begins with
+    ``action`` in ``output``. ``false`` is None where that is a value.
 
     Attributes:
         shape: of a state; ``[0]`` if the environment has none, as a bandit.
         action_size: how many actions there are, or numbers in one if they are continuous.
         continuous: whether an action is numbers, and not one of a few.
+        action_low: of what each number is clipped to; empty: it is not.
+        action_high: as `action_low`.
         hidden_sizes: of the layers of the policy, and of those of the critic.
         batch_size: steps of an agent that make one gradient.
         initial_learning_rate: of Adam.
@@ -43,6 +45,8 @@ class Settings:
     shape: tuple[int, ...]
     action_size: int
     continuous: bool = False
+    action_low: tuple[float, ...] = ()
+    action_high: tuple[float, ...] = ()
     hidden_sizes: tuple[int, ...] = (64, 64)
     batch_size: int = 128
     initial_learning_rate: float = 2e-3
@@ -58,6 +62,11 @@ class Settings:
             if not getattr(self, name) > 0:
                 raise ValueError(
                     f"algorithm/{_path(name)} must be above 0, not {getattr(self, name)!r}"
+                )
+        for name in ("action_low", "action_high"):
+            if getattr(self, name) and len(getattr(self, name)) != self.action_size:
+                raise ValueError(
+                    f"algorithm/{_path(name)} must have a number for each of {self.action_size}"
                 )
 
     @property
@@ -88,7 +97,7 @@ class Settings:
 def _path(name: str) -> str:
     if name == "shape":
         return "input/shape"
-    return f"output/{name}" if name in ("continuous", "action_size") else name
+    return f"output/{name}" if name == "continuous" or name.startswith("action_") else name
 
 
 def _paths(config: Options) -> Iterator[str]:

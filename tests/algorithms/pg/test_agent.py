@@ -108,6 +108,19 @@ def test_a_state_of_another_shape_is_refused() -> None:
         assert agent.update(None, STATE, False) is not None
 
 
+def test_numbers_are_clipped_when_they_are_sent() -> None:
+    box = {"action_size": 2, "continuous": True, "action_low": [-0.1, 0], "action_high": [0.1, 9]}
+    with opened(output=box) as (_, make):
+        agent = make()
+        agent.init()
+        agent.update(None, STATE, False)
+        sent = [agent.update(0.0, STATE, False) for _ in range(50)]
+        assert all(type(each) is list and type(each[0]) is float for each in sent)
+        assert all(-0.1 <= first <= 0.1 and 0 <= second <= 9 for first, second in sent)
+        assert len({first for first, _ in sent}) > 2
+        assert np.abs(np.stack(agent.actions)).max() > 0.5  # as they were drawn
+
+
 def test_it_finds_the_arm_that_pays() -> None:
     with opened(input={"shape": [0]}, output={"action_size": 4}, batch_size=20) as (_, make):
         agent = make()

@@ -40,6 +40,8 @@ def test_numbers_are_taken_as_files_write_them() -> None:
     assert found.gradients_norm_clipping is None
     assert type(found.batch_size) is int
     assert type(found.rewards_gamma) is float
+    box = of(output={"action_size": 2, "continuous": True, "action_low": [-1, 0]})
+    assert box.action_low == (-1.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +57,10 @@ def test_numbers_are_taken_as_files_write_them() -> None:
         (
             {"output": {"action_size": 2, "continuous": "maybe"}},
             r"algorithm/output/continuous: expected True or False, not 'maybe'",
+        ),
+        (
+            {"output": {"action_size": 2, "action_high": [1]}},
+            r"algorithm/output/action_high must have a number for each of 2",
         ),
     ],
 )
