@@ -12,7 +12,6 @@ Switches (environment variables):
 
 import os
 import re
-import sys
 from pathlib import Path
 
 import numpy
@@ -82,7 +81,6 @@ MODULES = [
     "rlwire.streams",
     "rlwire.transports.shm_calls",
     "rlwire.transports.socket_calls",
-    "rlwire.transports.timerfd",
     "rlwire.transports.udp_calls",
 ]
 
@@ -117,20 +115,16 @@ HEADERS = "rlwire/include"
 NUMBERS = f"{HEADERS}/rlwire/numbers.cpp"
 
 link_args = []
-if sys.platform == "win32":
-    c_standard, cxx_standard = ["/std:c11"], ["/std:c++17", "/EHsc"]
-    compile_args = ["/Od" if OPTIMIZE == "0" else "/O2"]
-else:
-    c_standard, cxx_standard = ["-std=c11"], ["-std=c++17"]
-    compile_args = [f"-O{OPTIMIZE}", "-Wall", "-Wno-unused-function"]
-    compile_args += ["-g", "-UNDEBUG"] if DEBUG else ["-g0"]
-    if SANITIZE:
-        compile_args += ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g"]
-        link_args += ["-fsanitize=address,undefined"]
-    if FUZZ:  # linked to no runtime: it is preloaded
-        compile_args += ["-gline-tables-only", "-fno-omit-frame-pointer"]
-        compile_args += ["-fsanitize=fuzzer-no-link,address,undefined"]
-        compile_args += ["-fsanitize-trap=undefined", "-Wno-unneeded-internal-declaration"]
+c_standard, cxx_standard = ["-std=c11"], ["-std=c++17"]
+compile_args = [f"-O{OPTIMIZE}", "-Wall", "-Wno-unused-function"]
+compile_args += ["-g", "-UNDEBUG"] if DEBUG else ["-g0"]
+if SANITIZE:
+    compile_args += ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g"]
+    link_args += ["-fsanitize=address,undefined"]
+if FUZZ:  # linked to no runtime: it is preloaded
+    compile_args += ["-gline-tables-only", "-fno-omit-frame-pointer"]
+    compile_args += ["-fsanitize=fuzzer-no-link,address,undefined"]
+    compile_args += ["-fsanitize-trap=undefined", "-Wno-unneeded-internal-declaration"]
 
 macros = [("NPY_NO_DEPRECATED_API", "NPY_1_23_API_VERSION")]
 if DEBUG:

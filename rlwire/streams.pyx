@@ -44,7 +44,7 @@ cdef double _LAST_WORDS = LAST_WORDS
 cdef Py_ssize_t _ALIGNMENT = 64  # a cache line, and the widest vector register
 # A block that waits for a message that may never come is no larger.
 cdef Py_ssize_t _LIKELY_MAX = 1024 * 1024
-cdef Py_ssize_t _IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
+cdef Py_ssize_t _IOV_MAX = os.sysconf("SC_IOV_MAX")
 cdef bint _HAS_NOTES = sys.version_info >= (3, 11)
 
 

@@ -20,8 +20,7 @@ class Stopping:
     """A wait that a signal or another thread ends.
 
     Sockets and not `threading.Event`: a signal handler that sets an event can hang, because it
-    may run while the waiting thread holds the event's lock; and on Windows no handler runs while
-    the main thread waits for a lock.
+    may run while the waiting thread holds the event's lock.
     """
 
     def __init__(self) -> None:

@@ -83,8 +83,6 @@ class Address:
         if self.path and datagram:
             raise ValueError(f"{self}: datagrams go over UDP only, use host:port")
         if self.path:
-            if not hasattr(socket, "AF_UNIX"):
-                raise OSError(f"{self}: this system has no unix sockets, use host:port")
             return [(socket.AF_UNIX, self.path)]
         found = socket.getaddrinfo(
             self.host,

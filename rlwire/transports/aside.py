@@ -55,13 +55,10 @@ class Aside:
         if self._given:
             seconds = 0.0
         files = [file, self._wake.fileno()]
-        if hasattr(select, "poll"):
-            poll = select.poll()
-            for each in files:
-                poll.register(each, select.POLLIN)
-            ready = [found for found, _ in poll.poll(None if seconds is None else 1e3 * seconds)]
-        else:
-            ready = list(select.select(files, [], [], seconds)[0])
+        poll = select.poll()
+        for each in files:
+            poll.register(each, select.POLLIN)
+        ready = [found for found, _ in poll.poll(None if seconds is None else 1e3 * seconds)]
         if files[1] in ready:
             with contextlib.suppress(BlockingIOError):
                 self._wake.recv(4096)

@@ -19,8 +19,8 @@ from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
 from rlwire.streams import NOTHING, Phase, StreamCore
 from rlwire.transports.aside import Aside
 from rlwire.transports.shm import ShmSocket, default_spin
-from rlwire.transports.socket_calls import AVAILABLE, PlainCalls, SocketCalls
-from rlwire.transports.sockets import WAITED, Timeouts, ready, set_kernel_timeout
+from rlwire.transports.socket_calls import PlainCalls, SocketCalls
+from rlwire.transports.sockets import Timeouts, ready, set_kernel_timeout
 from rlwire.transports.tls import TLSSocket
 
 __all__ = ["Driver"]
@@ -28,8 +28,6 @@ __all__ = ["Driver"]
 logger = logging.getLogger(__name__)
 
 _READING, _WRITING = socket.SO_RCVTIMEO, socket.SO_SNDTIMEO
-_AT_ONCE = getattr(socket, "MSG_DONTWAIT", 0)  # without it: who asks knows that bytes are there
-_WHOLE = getattr(socket, "MSG_WAITALL", 0)
 _SOON = 0.001  # seconds; a kernel timeout of 0 would be none at all
 
 
@@ -56,13 +54,11 @@ class Driver:
         self.calls: SocketCalls
         if self._tls is not None:
             self.calls = PlainCalls(core, self._tls)
-        elif AVAILABLE:
+        else:
             rings, spin = None, timeouts.spin or 0.0
             if self._shm is not None:
                 rings, spin = self._shm.rings, timeouts.spin or default_spin()
             self.calls = SocketCalls(core, sock.fileno(), spin=spin, rings=rings)
-        else:
-            self.calls = PlainCalls(core, sock)
         waits = [timeouts.idle, timeouts.read and timeouts.read / 2]
         self._tick = min((wait for wait in waits if wait is not None), default=None)
         self._write = timeouts.write and timeouts.write / 2
@@ -151,16 +147,16 @@ class Driver:
         try:
             if self._shm is not None:
                 try:
-                    return self._shm.recv_into(room, 0, _AT_ONCE)
+                    return self._shm.recv_into(room, 0, socket.MSG_DONTWAIT)
                 finally:
                     self._shm.rings.poll_in()  # what comes next makes the socket readable
             if self._tls is not None:
                 self._limit(_READING, _SOON)  # what is there may be of TLS alone
                 return self._tls.recv_into(room)
             if not wait:
-                return self._sock.recv_into(room, 0, _AT_ONCE)
-            return self._sock.recv_into(room, 0, _WHOLE if self._core.direct else 0)
-        except WAITED:
+                return self._sock.recv_into(room, 0, socket.MSG_DONTWAIT)
+            return self._sock.recv_into(room, 0, socket.MSG_WAITALL if self._core.direct else 0)
+        except BlockingIOError:
             return None
         except OSError as error:
             return error
@@ -211,7 +207,7 @@ class Driver:
             self._limit(_READING, _SOON)  # what is there may be of TLS alone, or no byte at all
         try:
             return self.calls.read()
-        except WAITED:
+        except BlockingIOError:
             self.calls.doing = ""
             return core.next()
 
@@ -236,7 +232,7 @@ class Driver:
         self._wait_until(core.next_deadline(now), now)
         try:
             return self.calls.read()
-        except WAITED:
+        except BlockingIOError:
             self.calls.doing = ""
             return core.next()
 
@@ -261,7 +257,7 @@ class Driver:
             while core.sending:
                 due = core.next_deadline(now)
                 self._limit(_WRITING, None if due is None else max(due - now, _SOON))
-                with contextlib.suppress(WAITED):
+                with contextlib.suppress(BlockingIOError):
                     calls.write()
                 calls.doing = ""
                 now = monotonic()
@@ -285,7 +281,7 @@ class Driver:
         doing, calls.doing = calls.doing, ""
         if isinstance(error, RlwireError):
             doing = ""
-        if doing and isinstance(error, WAITED):
+        if doing and isinstance(error, BlockingIOError):
             if doing == "writing":
                 return 0.0
             return (self._limits[_READING] or 0.0) if calls.lasted is None else calls.lasted
@@ -324,7 +320,7 @@ class Driver:
         try:
             while core.sending or core.phase is not Phase.CLOSED:
                 left = max((core.next_deadline(now) or now) - now, _SOON)
-                with contextlib.suppress(WAITED):
+                with contextlib.suppress(BlockingIOError):
                     if core.sending:
                         self._limit(_WRITING, left)
                         calls.write()

@@ -21,7 +21,7 @@ from rlwire.transports.answers_asyncio import Answers, LateAnswer
 from rlwire.transports.forking import not_ours, of_this_process
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.seldom_log import Log
-from rlwire.transports.socket_asyncio import Stream
+from rlwire.transports.socket_asyncio import SocketStream
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.turn import PlainTurn, Turn, best_turn
 
@@ -68,7 +68,7 @@ class LoopDriver:
         self.core = StreamCore(session, peer, timeouts, accepted)
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._stream: Stream | None = None
+        self._stream: SocketStream | None = None
         self._calls: Any = None  # what reads and writes for it
         self._answers: Answers | None = None
         self._turn: Turn = PlainTurn(self._loop)  # of the task that receives
@@ -85,7 +85,7 @@ class LoopDriver:
 
     # What the stream calls.
 
-    def on_stream(self, stream: Stream) -> None:
+    def on_stream(self, stream: SocketStream) -> None:
         """Take the stream, which has just begun."""
         self._stream = stream
         self._calls = stream.calls
@@ -150,7 +150,7 @@ class LoopDriver:
             self.on_readable()
             self.listen()
 
-    def _read_on(self, stream: Stream) -> None:
+    def _read_on(self, stream: SocketStream) -> None:
         """Receive where it was not one message and nothing else."""
         core, turn, answers = self.core, self._turn, self._answers
         if not (turn.waiting or answers is not None or core.closed):
@@ -174,7 +174,7 @@ class LoopDriver:
             stream.listen(False)
             self._loop.call_at(guess.due, self._look_again, stream)
 
-    def _look_again(self, stream: Stream) -> None:
+    def _look_again(self, stream: SocketStream) -> None:
         """Go on with a password that had to wait."""
         if self._stream is None or not self._turn.waiting:
             return

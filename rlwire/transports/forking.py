@@ -57,5 +57,4 @@ def _disown_all() -> None:
     _all.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disown_all)
+os.register_at_fork(after_in_child=_disown_all)

@@ -96,7 +96,7 @@ class LoopServer(Reception[AsyncConnection]):
         if acceptor is not None:
             # Were it cancelled with somebody at the door, asyncio would lose the socket.
             self._full = True
-            with contextlib.suppress(NotImplementedError, ValueError):  # a proactor; it is closed
+            with contextlib.suppress(ValueError):  # it is closed
                 asyncio.get_running_loop().remove_reader(self._listener)
             await asyncio.sleep(0)
             acceptor.cancel()

@@ -32,17 +32,17 @@ class ShmStream(SocketStream):
         return SocketCalls(core, self._file, blocking=False, rings=self._rings)
 
     def listen(self, wanted: bool) -> None:
-        """See `Stream.listen`."""
+        """See `SocketStream.listen`."""
         if wanted != self.listening and not self._closing:
             self.listening = wanted
             self._watch()
 
     def shutdown(self) -> None:
-        """See `Stream.shutdown`."""
+        """See `SocketStream.shutdown`."""
         self._rings.end()
 
     def disown(self) -> None:
-        """See `Stream.disown`."""
+        """See `SocketStream.disown`."""
         self._rings.forget()
         super().disown()
 
@@ -56,9 +56,9 @@ class ShmStream(SocketStream):
         if wanted != self._watched:
             self._watched = wanted
             if wanted:
-                self._readers.add(self._loop, self._file, self._look)
+                self._loop.add_reader(self._file, self._look)
             else:
-                self._readers.remove(self._loop, self._file)
+                self._loop.remove_reader(self._file)
         if wanted:
             self._poll()
 

@@ -1,9 +1,7 @@
-"""The bytes below an asyncio connection: what it asks of them, and a socket that has them.
+"""The socket below an asyncio connection.
 
 A `SocketStream` asks the loop only when its socket can be read or written, and calls the socket
-itself: asyncio's transports put five Python calls between the loop and what they feed. Not here:
-encryption (`rlwire.transports.tls_asyncio`), loops without readers
-(`rlwire.transports.stream_asyncio`).
+itself: asyncio's transports put five Python calls between the loop and what they feed.
 """
 
 from __future__ import annotations
@@ -15,10 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rlwire.streams import StreamCore
-from rlwire.transports.readers import Readers
-from rlwire.transports.socket_calls import AVAILABLE, PlainCalls, SocketCalls
-
-__all__ = ["SocketStream", "Stream", "StreamOwner"]
+from rlwire.transports.socket_calls import SocketCalls
 
 
 class StreamOwner(Protocol):
@@ -30,21 +25,21 @@ class StreamOwner(Protocol):
 
     core: StreamCore
 
-    def on_stream(self, stream: Stream) -> None:
+    def on_stream(self, stream: SocketStream) -> None:
         """Take the stream, which has just begun, and does not listen yet."""
 
     def on_readable(self) -> None:
-        """Have `Stream.calls` read: there are bytes, or the end, or nothing after all."""
+        """Have `SocketStream.calls` read: there are bytes, or the end, or nothing after all."""
 
     def on_writable(self) -> None:
-        """Have `Stream.calls` write, which may get further now."""
+        """Have `SocketStream.calls` write, which may get further now."""
 
     def on_lost(self, error: Exception | None) -> None:
         """Take note that the stream is gone; None if it was closed on this side or by the peer."""
 
 
-class Stream:
-    """What a connection asks of the bytes below it.
+class SocketStream:
+    """A non-blocking socket and the loop's readers and writers.
 
     Attributes:
         half_closes: whether the peer may still be written to when it sends no more.
@@ -53,51 +48,11 @@ class Stream:
     """
 
     half_closes = True
-    listening = False
-    calls: SocketCalls
-
-    def __init__(self, owner: StreamOwner) -> None:
-        self._owner = owner
-
-    def listen(self, wanted: bool) -> None:
-        """Have `on_readable` called when there is something, or no longer."""
-        raise NotImplementedError
-
-    def await_writable(self, wanted: bool) -> None:
-        """Have `on_writable` called when more can be written, or no longer."""
-        raise NotImplementedError
-
-    def shutdown(self) -> None:
-        """Tell the peer that nothing more comes, if it `half_closes`."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Close, all that was sent having been taken by the system; `on_lost` follows, later."""
-        raise NotImplementedError
-
-    def abort(self) -> None:
-        """Close at once; `on_lost` follows, later."""
-        raise NotImplementedError
-
-    def disown(self) -> None:
-        """Close the socket's number of this process only, and tell neither the loop nor the owner.
-
-        The loop, down to what it polls with, is the parent process's too.
-        """
-        raise NotImplementedError
-
-
-class SocketStream(Stream):
-    """A non-blocking socket and the loop's readers and writers.
-
-    Raises:
-        NotImplementedError: the loop has none.
-    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, sock: socket.socket, owner: StreamOwner
     ) -> None:
-        super().__init__(owner)
+        self._owner = owner
         self._loop = loop
         self._sock = sock
         # Given the socket, asyncio makes a text of it, in two system calls, for an exception that
@@ -105,46 +60,45 @@ class SocketStream(Stream):
         # `_stop`; then it may be another's.
         self._file = sock.fileno()
         self.listening = self._has_writer = self._closing = self._gone = False
-        loop.remove_reader(self._file)  # is there such a thing?
-        self._readers = Readers.of(loop)
         self.calls = self._make_calls(owner.core)
         owner.on_stream(self)
 
     def _make_calls(self, core: StreamCore) -> SocketCalls:
-        if AVAILABLE:
-            return SocketCalls(core, self._file, blocking=False)
-        return PlainCalls(core, self._sock, blocking=False)
+        return SocketCalls(core, self._file, blocking=False)
 
     def listen(self, wanted: bool) -> None:
-        """See `Stream.listen`."""
+        """Have `on_readable` called when there is something, or no longer."""
         if wanted == self.listening or self._closing:
             return
         self.listening = wanted
         if wanted:
-            self._readers.add(self._loop, self._file, self._owner.on_readable)
+            self._loop.add_reader(self._file, self._owner.on_readable)
         else:
-            self._readers.remove(self._loop, self._file)
+            self._loop.remove_reader(self._file)
 
     def await_writable(self, wanted: bool) -> None:
-        """See `Stream.await_writable`."""
+        """Have `on_writable` called when more can be written, or no longer."""
         if wanted != self._has_writer and not self._gone:
             self._call_when_writable(self._owner.on_writable if wanted else None)
 
     def shutdown(self) -> None:
-        """See `Stream.shutdown`."""
+        """Tell the peer that nothing more comes, if it `half_closes`."""
         with contextlib.suppress(OSError):  # the peer was faster
             self._sock.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """See `Stream.close`."""
+        """Close, all that was sent having been taken by the system; `on_lost` follows, later."""
         self._stop()
 
     def abort(self) -> None:
-        """See `Stream.abort`."""
+        """Close at once; `on_lost` follows, later."""
         self._stop()
 
     def disown(self) -> None:
-        """See `Stream.disown`."""
+        """Close the socket's number of this process only, and tell neither the loop nor the owner.
+
+        The loop, down to what it polls with, is the parent process's too.
+        """
         if not self._gone:
             self.calls.forget()
         self._closing = self._gone = True

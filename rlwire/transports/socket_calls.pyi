@@ -1,14 +1,12 @@
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from typing_extensions import disjoint_base
 
 from rlwire.streams import StreamCore
 from rlwire.transports.shm_calls import Rings
 
-__all__ = ["AVAILABLE", "PlainCalls", "SocketCalls"]
-
-AVAILABLE: Final[bool]
+def open_timer(seconds: float) -> int: ...
 
 @disjoint_base
 class SocketCalls:

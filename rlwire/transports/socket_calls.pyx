@@ -3,15 +3,13 @@
 Beside a socket there may be two rings in shared memory, which then have the bytes instead.
 
 After a process switch the interpreter runs cold, and each call less shows: here a whole step, read,
-decoded, answered and written, is one call. `PlainCalls` does the same with Python's sockets, for TLS
-and for systems without these calls. Not here: times, ends and errors; what raises one of these calls
-has `doing` say which.
+decoded, answered and written, is one call. `PlainCalls` does the same for TLS, with Python's calls.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.exc cimport PyErr_CheckSignals
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from libc.errno cimport EAGAIN, EINTR
 
 from rlwire.streams cimport OPEN, PARTING, StreamCore
@@ -19,22 +17,21 @@ from rlwire.transports.shm_calls cimport Rings
 
 from rlwire.streams import INBOX, NOTHING, TURN
 
-__all__ = ["AVAILABLE", "PlainCalls", "SocketCalls"]
-
 cdef extern from *:
     """
     #include <errno.h>
     #include <stddef.h>
     #define RLW_PARTS 32
     #define RLW_AT_ONCE 4096 /* bytes that are sent without giving the lock up */
-    #ifndef _WIN32
     #include <sched.h>
     #include <string.h>
     #include <sys/socket.h>
     #include <sys/types.h>
     #include <sys/uio.h>
     #include <time.h>
-    #define RLW_HAS_CALLS 1
+    #if defined(__linux__)
+    #include <sys/timerfd.h>
+    #endif
     #ifndef MSG_NOSIGNAL
     #define MSG_NOSIGNAL 0
     #endif
@@ -87,22 +84,23 @@ cdef extern from *:
         sent = sendmsg(file, &message, MSG_NOSIGNAL);
         return sent >= 0 ? sent : errno == EWOULDBLOCK ? -EAGAIN : -errno;
     }
+
+    /* A descriptor that can be read every so many seconds, 8 bytes; or -1. */
+    static int rlw_open_timer(double seconds) {
+    #if defined(__linux__)
+        struct itimerspec every;
+        int file = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+        every.it_interval.tv_sec = (time_t)seconds;
+        every.it_interval.tv_nsec = (long)((seconds - (double)every.it_interval.tv_sec) * 1e9);
+        every.it_value = every.it_interval;
+        if (file != -1) timerfd_settime(file, 0, &every, NULL);
+        return file;
     #else
-    #define RLW_HAS_CALLS 0
-    static double rlw_seconds(void) { return 0; }
-    static Py_ssize_t rlw_recv(int file, char *data, Py_ssize_t size, int all, double spin) {
-        (void)file, (void)data, (void)size, (void)all, (void)spin;
-        return -ENOSYS;
-    }
-    static Py_ssize_t rlw_send(int file, const char *data, Py_ssize_t size, int at_once) {
-        (void)file, (void)data, (void)size, (void)at_once;
-        return -ENOSYS;
-    }
-    static Py_ssize_t rlw_send_parts(int file, Py_buffer *parts, int count, Py_ssize_t offset) {
-        (void)file, (void)parts, (void)count, (void)offset;
-        return -ENOSYS;
-    }
+        (void)seconds;
+        errno = ENOSYS;
+        return -1;
     #endif
+    }
 
     static int rlw_raise(int error) {
         errno = error;
@@ -110,7 +108,6 @@ cdef extern from *:
         return -1;
     }
     """
-    int RLW_HAS_CALLS
     enum:
         RLW_PARTS
         RLW_AT_ONCE
@@ -124,10 +121,8 @@ cdef extern from *:
     Py_ssize_t rlw_send_parts(
         int file, Py_buffer *parts, int count, Py_ssize_t offset
     ) noexcept nogil
+    int rlw_open_timer(double seconds) noexcept nogil
     int rlw_raise(int error) except -1
-
-AVAILABLE = bool(RLW_HAS_CALLS)
-"""Whether this system has these calls."""
 
 cdef enum:
     READS = 32  # at most, one after another, of a connection on a loop,
@@ -137,6 +132,14 @@ cdef unsigned long long _TURN = TURN
 cdef object _NOTHING = NOTHING
 cdef list _spare = []  # an inbox that no call has at the moment, if there is one
 cdef tuple _NONE_LEFT = (NOTHING, NOTHING, None)
+
+
+def open_timer(double seconds) -> int:
+    """Return a descriptor of Linux's that can be read every so many seconds."""
+    cdef int file = rlw_open_timer(seconds)
+    if file == -1:
+        PyErr_SetFromErrno(OSError)
+    return file
 
 
 cdef class SocketCalls:
@@ -443,25 +446,16 @@ cdef class SocketCalls:
 
 
 cdef class PlainCalls(SocketCalls):
-    """The same with the calls of a Python socket, or of what has them.
-
-    Args:
-        core: as for `SocketCalls`.
-        io: has `recv_into`, and `sendmsg` or `send`; whatever comes to nothing raises, and what is
-            not `blocking` BlockingIOError.
-        blocking: as for `SocketCalls`.
-    """
+    """The same with the `recv_into` and `sendmsg` of a Python object, which raise BlockingIOError."""
 
     cdef public object _recv_into
-    cdef public object _send
     cdef public object _sendmsg
 
     def __init__(self, StreamCore core, io, *, bint blocking=True):
         self._core = core
         self._blocking = blocking
         self._recv_into = io.recv_into
-        self._sendmsg = getattr(io, "sendmsg", None)  # Windows has none
-        self._send = getattr(io, "send", None)
+        self._sendmsg = io.sendmsg
         self.doing = ""
         self._left = _NONE_LEFT
 
@@ -502,7 +496,7 @@ cdef class PlainCalls(SocketCalls):
             parts = core.output()
             self.doing = "writing"
             try:
-                sent = self._send(parts[0]) if self._sendmsg is None else self._sendmsg(parts)
+                sent = self._sendmsg(parts)
             except BlockingIOError:
                 if self._blocking:
                     raise

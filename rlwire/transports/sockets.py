@@ -15,7 +15,6 @@ import socket
 import ssl
 import stat
 import struct
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
@@ -26,7 +25,6 @@ from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.shm import check_available
 
 __all__ = [
-    "WAITED",
     "Backoff",
     "Timeouts",
     "accept_delay",
@@ -49,12 +47,6 @@ logger = logging.getLogger(__name__)
 
 
 _credentials = struct.Struct("iII")  # pid, uid, gid
-
-WAITED = TimeoutError if sys.platform == "win32" else BlockingIOError
-"""What a call raises when a kernel timeout comes.
-
-Elsewhere than on Windows TimeoutError is ETIMEDOUT: the network gave up, the connection is lost.
-"""
 
 
 @dataclass(frozen=True)
@@ -147,13 +139,9 @@ def set_kernel_timeout(sock: socket.socket, option: int, seconds: float | None) 
     A Python-level timeout (`socket.settimeout`) would put the socket in non-blocking mode and
     cost a poll() for each call; the kernel's own timeouts cost nothing.
     """
-    if sys.platform == "win32":
-        # A DWORD of milliseconds; 0 means for ever.
-        value = struct.pack("@L", 0 if seconds is None else max(1, round(seconds * 1e3)))
-    else:
-        # A struct timeval; all zero means for ever.
-        micros = 0 if seconds is None else max(1, round(seconds * 1e6))
-        value = struct.pack("@ll", *divmod(micros, 1_000_000))
+    # A struct timeval; all zero means for ever.
+    micros = 0 if seconds is None else max(1, round(seconds * 1e6))
+    value = struct.pack("@ll", *divmod(micros, 1_000_000))
     sock.setsockopt(socket.SOL_SOCKET, option, value)
 
 
@@ -210,12 +198,9 @@ def listen(address: AddressLike, *, backlog: int = 1024) -> socket.socket:
             if where.shm:
                 check_available()
                 os.fchmod(sock.fileno(), 0o600)  # before its file is there, which has it too
-        elif sys.platform == "win32":
-            # There SO_REUSEADDR would let another program take over the port.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
         else:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == getattr(socket, "AF_INET6", None):
+        if family == socket.AF_INET6:
             # "::" then means all interfaces of both families, whatever the system's default.
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -254,7 +239,7 @@ def local_address(sock: socket.socket) -> Address:
 
 def unlink(sock: socket.socket) -> None:
     """Remove the file of a listening unix socket; nothing happens for other sockets."""
-    if sock.family == getattr(socket, "AF_UNIX", None):
+    if sock.family == socket.AF_UNIX:
         with contextlib.suppress(OSError):
             os.unlink(sock.getsockname())
 
@@ -292,11 +277,7 @@ def adopt(listener: AddressLike | socket.socket, backlog: int) -> tuple[socket.s
     return sock, not given
 
 
-_OUT_OF_RESOURCES = {
-    getattr(errno, name)
-    for name in ("EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "WSAEMFILE", "WSAENOBUFS")
-    if hasattr(errno, name)
-}
+_OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _CLOSED_LISTENER = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
 
 
@@ -312,9 +293,6 @@ def ready(
         write: whether to wait until it can be written.
     """
     try:
-        if not hasattr(select, "poll"):
-            found, room, _ = select.select([sock] * read, [sock] * write, [], seconds)
-            return bool(found), bool(room)
         poll = select.poll()  # select takes no descriptor above 1023
         poll.register(sock, select.POLLIN * read | select.POLLOUT * write)
         mask = sum(bits for _, bits in poll.poll(ceil(1e3 * seconds)))
@@ -325,8 +303,6 @@ def ready(
 
 def hung_up(file: int) -> bool:
     """Return whether the peer has ended its side; nothing is taken from what it sent before."""
-    if not hasattr(select, "poll"):
-        return False
     poll = select.poll()
     poll.register(file, getattr(select, "POLLRDHUP", 0))  # POLLHUP and POLLERR come by themselves
     return bool(poll.poll(0))

@@ -14,10 +14,8 @@ from typing import Protocol
 from weakref import WeakKeyDictionary, ref
 
 from rlwire.transports.interface import StreamSession
+from rlwire.transports.socket_calls import open_timer
 from rlwire.transports.sockets import Timeouts
-from rlwire.transports.timerfd import open_timer
-
-__all__ = ["Sweeper", "Swept"]
 
 _FINEST, _COARSEST = 0.01, 1.0  # seconds between two sweeps
 _NEVER = float("inf")
@@ -94,14 +92,10 @@ class Sweeper:
         self._file, self._handle = -1, None
         if tick == _NEVER:
             return
-        file = -1
         try:
-            file = open_timer(tick)
-            loop.add_reader(file, self._sweep)
-            self._file = file
-        except (OSError, NotImplementedError):
-            if file != -1:
-                os.close(file)
+            self._file = open_timer(tick)
+            loop.add_reader(self._file, self._sweep)
+        except OSError:
             self._handle = ref(loop.call_later(tick, self._sweep))
 
     def _sweep(self) -> None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from rlwire.transports.interface import Buffer
-from rlwire.transports.sockets import WAITED
 
 __all__ = ["ClientSide", "ClientTLS", "ServerTLS", "TLSSocket", "context_of"]
 
@@ -155,7 +154,7 @@ class TLSSocket:
         try:
             return self._sock.recv_into(space, len(space))
         except TimeoutError as error:
-            raise WAITED from error
+            raise BlockingIOError from error
 
     @property
     def pending(self) -> bool:
@@ -168,7 +167,7 @@ class TLSSocket:
         try:
             return self._sock.send(data)
         except TimeoutError as error:
-            raise WAITED from error
+            raise BlockingIOError from error
 
     def sendmsg(self, parts: Sequence[Buffer]) -> int:
         """Send and return how much was taken, of all parts together."""

@@ -28,6 +28,8 @@ class TLSPipe:
     """TLS between two buffers, for a socket that others read and write."""
 
     def __init__(self, context: ssl.SSLContext, server_hostname: str | None) -> None:
+        if server_hostname == "" and context.check_hostname:  # of a unix socket; `wrap_bio` is mute
+            raise ValueError("check_hostname requires server_hostname")
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = context.wrap_bio(
             self.incoming,
@@ -82,7 +84,7 @@ class TLSStream(SocketStream):
         super().__init__(loop, sock, owner)
 
     def listen(self, wanted: bool) -> None:
-        """See `Stream.listen`."""
+        """See `SocketStream.listen`."""
         super().listen(wanted)
         self._ring_again()
 
@@ -102,7 +104,7 @@ class TLSStream(SocketStream):
         """Do nothing: in TLS there is only a goodbye."""
 
     def close(self) -> None:
-        """See `Stream.close`: with TLS's goodbye, and a moment for the peer's.
+        """See `SocketStream.close`: with TLS's goodbye, and a moment for the peer's.
 
         Closing over bytes that were not read would reset the connection, last words and all.
         """
@@ -116,7 +118,7 @@ class TLSStream(SocketStream):
         self._part()
 
     def abort(self) -> None:
-        """See `Stream.abort`; if it was TLS that failed, the peer is told."""
+        """See `SocketStream.abort`; if it was TLS that failed, the peer is told."""
         if not self._closing:
             with contextlib.suppress(OSError):
                 self._send_ciphered()

@@ -269,8 +269,7 @@ def _work(control: Pipe, listener: socket.socket, target: Target, args: tuple[An
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, on_sigterm)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=until_asked, name="rlwire control", daemon=True).start()
     logger.debug("worker process %d begins", os.getpid())
     try:
@@ -286,9 +285,6 @@ def _sigint_blocked() -> Iterator[None]:
     Before it can ignore the signal it has to start Python, and a Ctrl-C meanwhile would end in a
     traceback.
     """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from rlwire.transports import stream_asyncio, tcp
+from rlwire.transports import tcp
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from tests import waiting
+from tests.transports.drivers import LOOPS, new_loop
 
 
 @pytest.fixture
@@ -84,20 +85,10 @@ def serve(blobs: Any, echo: Any) -> Iterator[Callable[..., ThreadServer]]:
         server.stop(grace=2)
 
 
-@pytest.fixture(params=["asyncio", "uvloop", "no readers"])
-def run(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], Any]]:
-    """Run a coroutine on a new loop of each kind; proactors have no readers."""
-    if request.param == "no readers":
-
-        def fail(*_: Any) -> Any:
-            raise NotImplementedError
-
-        monkeypatch.setattr(stream_asyncio, "SocketStream", fail)
-        monkeypatch.setattr(stream_asyncio, "TLSPipe", fail)
-    if request.param == "uvloop":
-        loop = pytest.importorskip("uvloop").new_event_loop()
-    else:
-        loop = asyncio.new_event_loop()
+@pytest.fixture(params=LOOPS)
+def run(request: Any) -> Iterator[Callable[[Any], Any]]:
+    """Run a coroutine on a new loop of each kind."""
+    loop = new_loop(request.param)
     failures: list[Any] = []
     loop.set_exception_handler(lambda _, context: failures.append(context))
     yield lambda main: loop.run_until_complete(asyncio.wait_for(main, 20))

@@ -13,26 +13,13 @@ from rlwire.codecs import websocket as frames
 from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded, LocalProtocolError
 from rlwire.limits import Limits
 from rlwire.sessions.websocket import Client, Messages, Server
-from rlwire.transports import sockets, stream_asyncio, tcp_asyncio
+from rlwire.transports import sockets, tcp_asyncio
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp_asyncio import AsyncConnection
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 BIG = 2**18
-
-
-@pytest.fixture(params=["asyncio", "uvloop", "no readers"])
-def run(request: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
-    if request.param == "uvloop":
-        return pytest.importorskip("uvloop").run
-    if request.param == "no readers":
-
-        def fail(*_: Any) -> Any:
-            raise NotImplementedError
-
-        monkeypatch.setattr(stream_asyncio, "SocketStream", fail)
-    return asyncio.run
 
 
 async def with_peer(

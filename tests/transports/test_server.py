@@ -1,23 +1,34 @@
-"""What servers do whatever carries their connections: why they ended, and at which pace they come.
+"""What servers do, whatever carries their connections, against plain sockets.
 
-Of what each kind does by itself are `test_tcp.py`, `test_tcp_asyncio.py` and `test_crowds.py`.
+How many are let in, and how long silence lasts, is in `test_crowds.py`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import errno
+import functools
 import logging
+import os
 import socket
 import struct
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from rlwire.adapters.serving import LoopThread
+from rlwire.errors import ConnectionClosed
+from rlwire.transports import tcp
+from rlwire.transports.address import parse
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, listen, local_address
+from tests.transports.drivers import SERVERS, new_loop, serving
 
 LOOPBACK = "127.0.0.1:0"
 
@@ -34,31 +45,39 @@ async def handle_on_a_loop(connection: Any) -> None:
         await connection.send(body if body != b"fail" else 1 // 0)
 
 
-@pytest.fixture(params=["threads", "loop"])
-def start(request: Any, blobs: Any) -> Iterator[Callable[..., Any]]:
+@pytest.fixture(params=SERVERS)
+def where(request: Any) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def start(where: str, blobs: Any) -> Iterator[Callable[..., Any]]:
     """Start a server that answers by a handler, or as the options say."""
-    stops = []
+    with contextlib.ExitStack() as stack:
 
-    def make(make_session: Any = blobs, listener: Any = LOOPBACK, **options: Any) -> Any:
-        if request.param == "threads":
-            options = options or {"handler": handle}
-            server: Any = ThreadServer(listener, make_session, **options).start()
-            stops.append(server.stop)
-        else:
-            options = options or {"handler": handle_on_a_loop}
-            server = LoopServer(listener, make_session, **options)
-            thread = LoopThread(lambda: server, None, "an echo")
-            stops.append(lambda: thread.stop(2.0))
-        return server
+        def make(make_session: Any = blobs, listener: Any = LOOPBACK, **options: Any) -> Any:
+            if not options.keys() & {"handler", "make_responder"}:
+                options["handler"] = handle if where == "threads" else handle_on_a_loop
+            return stack.enter_context(serving(where, listener, make_session, **options))
 
-    yield make
-    for stop in stops:
-        stop()
+        yield make
 
 
 @pytest.fixture(params=["handler", "responder"])
-def server(request: Any, start: Any, responder: Any) -> Any:
-    return start() if request.param == "handler" else start(make_responder=responder)
+def kind(request: Any, responder: Any) -> dict[str, Any]:
+    """How it answers: arguments."""
+    return {} if request.param == "handler" else {"make_responder": responder}
+
+
+@pytest.fixture
+def server(start: Any, kind: Any) -> Any:
+    return start(**kind)
+
+
+@pytest.fixture
+def dial(blobs: Any) -> Iterator[Callable[..., tcp.Connection]]:
+    with contextlib.ExitStack() as stack:
+        yield lambda server: stack.enter_context(tcp.connect(server.address, blobs()))
 
 
 def reset(sock: socket.socket) -> None:
@@ -109,14 +128,6 @@ def test_one_that_is_too_slow(
     server = start(make_responder=responder, timeouts=Timeouts(first=0.1))
     assert b"first=0.1" in read_frame(raw(server.address))
     eventually(lambda: server.statistics().ended == {"late": 1})
-
-
-def test_refused_ones_are_counted(start: Any, responder: Any, raw: Any, read_frame: Any) -> None:
-    server = start(make_responder=responder, max_connections=1)
-    raw(server.address)
-    for count in (1, 2):
-        assert b"max_connections=1" in read_frame(raw(server.address))
-        assert server.statistics().refused == count
 
 
 def test_a_reset_of_who_never_spoke_is_no_warning(
@@ -213,3 +224,330 @@ def test_whoever_hung_up_before_it_is_refused(
         good.sendall(blobs.frame(b"x"))
         assert read_frame(good) == b"x"
         assert "a session failed" not in log.text
+
+
+# --- peers do not disturb each other ---
+
+
+def test_a_malformed_frame_ends_its_own_connection_only(
+    server: Any, dial: Any, raw: Any, read_frame: Any, log: Any
+) -> None:
+    good, bad = dial(server), raw(server.address)
+    assert good.exchange(b"one") == b"one"
+    bad.sendall(b"\xff garbage" * 100)
+    assert read_frame(bad) == b"refused: no frame begins with ff - at byte 0"
+    assert read_frame(bad) == b""
+    assert good.exchange(b"two") == b"two"
+    (record,) = [r for r in log.records if r.levelno > logging.INFO]
+    assert record.levelno == logging.WARNING
+    assert str(parse(bad.getsockname())) in record.message
+    assert "no frame begins with ff" in record.message
+
+
+def test_what_is_wrong_is_told_to_the_peer(
+    server: Any, raw: Any, blobs: Any, read_frame: Any, kind: Any
+) -> None:
+    bad = raw(server.address)
+    bad.sendall(blobs.frame(b"turn"))
+    assert b"not now" in read_frame(bad)
+    if kind:  # a responder goes on, where a handler lets it out
+        bad.sendall(b"\x7f" + bytes(10))
+        assert b"over the limit received=" in read_frame(bad)
+    assert read_frame(bad) == b""
+
+
+def test_a_refused_peer_that_still_writes_sees_why(
+    server: Any, raw: Any, blobs: Any, read_frame: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(blobs, "limit", 10_000)
+    bad = raw(server.address)
+    bad.sendall(blobs.frame(bytes(5_000_000)))
+    assert b"over the limit received=10000" in read_frame(bad)
+
+
+def test_a_malformed_frame_and_a_reset_are_no_failure_of_ours(
+    server: Any, raw: Any, log: Any, eventually: Any
+) -> None:
+    for _ in range(5):
+        peer = raw(server.address)
+        eventually(lambda: server.connections == 1)
+        peer.send(b"\xff")
+        reset(peer)
+        eventually(lambda: server.connections == 0)
+    assert "Traceback" not in log.text
+
+
+def test_a_half_closed_peer_gets_its_answers(
+    server: Any, raw: Any, blobs: Any, read_frame: Any, eventually: Any
+) -> None:
+    peer, large = raw(server.address), os.urandom(3_000_000)
+    peer.sendall(blobs.frame(large) + blobs.frame(b"two"))
+    peer.shutdown(socket.SHUT_WR)
+    assert [read_frame(peer) for _ in range(3)] == [large, b"two", b""]
+    eventually(lambda: server.connections == 0)
+
+
+def test_a_session_with_a_defect_ends_its_own_connection_only(
+    start: Any, kind: Any, dial: Any, blobs: Any
+) -> None:
+    class Broken(blobs):
+        def frame_size(self, buffer: Any, start: int, end: int) -> int:
+            if b"defect" in bytes(buffer[start:end]):
+                raise ZeroDivisionError("a defect")
+            return int(super().frame_size(buffer, start, end))
+
+    server = start(Broken, **kind)
+    other, bad = dial(server), dial(server)
+    with pytest.raises(ConnectionClosed):
+        bad.exchange(b"defect")
+    assert other.exchange(b"well") == b"well"
+
+
+def test_a_peer_that_does_not_read_holds_up_only_itself(
+    start: Any, responder: Any, raw: Any, dial: Any, blobs: Any, eventually: Any, log: Any
+) -> None:
+    class Flood(responder):  # type: ignore[misc]
+        def answer(self, event: Any) -> Any:
+            return bytes(20_000_000) if bytes(event) == b"flood" else bytes(event)
+
+    server = start(make_responder=Flood, timeouts=Timeouts(write=0.2))
+    good, bad = dial(server), raw(server.address)
+    bad.send(blobs.frame(b"flood") * 3)
+    eventually(lambda: server.connections == 2)
+    while server.connections == 2:
+        assert good.exchange(b"x") == b"x"
+        time.sleep(0.01)
+    assert "did not take a message within write=0.2 s" in log.text
+
+
+def test_one_that_dribbles_is_closed(
+    start: Any, kind: Any, raw: Any, dial: Any, blobs: Any, eventually: Any, log: Any
+) -> None:
+    server = start(timeouts=Timeouts(read=0.2), **kind)
+    slow, good = raw(server.address), dial(server)
+    for byte in blobs.frame(bytes(100))[:8]:
+        slow.sendall(bytes([byte]))
+        assert good.exchange(b"x") == b"x"
+    eventually(lambda: server.connections == 1)
+    assert "8 of 120 bytes of a message came within read=0.2 s" in log.text
+
+
+def test_one_that_is_idle_is_told(
+    start: Any, kind: Any, raw: Any, dial: Any, read_frame: Any, log: Any
+) -> None:
+    server = start(timeouts=Timeouts(idle=1.2), **kind)
+    good, peer = dial(server), raw(server.address)
+    for _ in range(3):  # idle counts from the last message
+        time.sleep(0.5)
+        assert good.exchange(b"x") == b"x"
+    assert b"no message began within idle=1.2 s" in read_frame(peer)
+    assert read_frame(peer) == b""
+    assert "closed, too slow" in log.text
+
+
+# --- accepting ---
+
+
+def test_connections_over_the_limit_are_refused(
+    start: Any, kind: Any, raw: Any, dial: Any, read_frame: Any, log: Any, eventually: Any
+) -> None:
+    server = start(max_connections=2, **kind)
+    first, second = dial(server), dial(server)
+    assert [each.exchange(b"x") for each in (first, second)] == [b"x", b"x"]
+    for count in (1, 2):
+        third = raw(server.address)
+        assert b"3 is over the limit max_connections=2" in read_frame(third)
+        assert read_frame(third) == b""
+        assert server.statistics().refused == count
+    assert "refused, 3 is over the limit" in log.text
+    first.close()
+    eventually(lambda: server.connections == 1)
+    assert dial(server).exchange(b"x") == b"x"
+
+
+@pytest.mark.parametrize("make", [ThreadServer, LoopServer])
+def test_what_cannot_be_served(make: Any, blobs: Any, responder: Any) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        make(LOOPBACK, blobs, handle, max_connections=0)
+    for arguments in ({}, {"handler": handle, "make_responder": responder}):
+        with pytest.raises(TypeError, match="either handler or make_responder"):
+            make(LOOPBACK, blobs, **arguments)
+
+
+class Failing:
+    """What fails some times with EMFILE and ECONNABORTED first, then does as the other does."""
+
+    def __init__(self, other: Any, name: str) -> None:
+        self._other, self._name = other, name
+        self._errors = [errno.EMFILE, errno.ECONNABORTED, errno.EMFILE]
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._name and self._errors:
+            raise OSError(self._errors.pop(), "as the test wants it")
+        return getattr(self._other, name)
+
+
+def test_accept_errors_are_survived(
+    where: str, start: Any, dial: Any, log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if where == "threads":
+        adopt = ThreadServer._accept
+
+        def accept(server: Any) -> None:
+            server._listener = Failing(server._listener, "accept")
+            adopt(server)
+
+        monkeypatch.setattr(ThreadServer, "_accept", accept)
+    else:
+        run = LoopServer._accept
+        monkeypatch.setattr(
+            LoopServer, "_accept", lambda self, loop: run(self, Failing(loop, "sock_accept"))
+        )
+    assert dial(start()).exchange(b"x") == b"x"
+    assert log.text.count("cannot accept a connection") == 3
+
+
+@pytest.mark.parametrize("where", ["threads"], indirect=True)
+def test_without_threads_a_connection_is_closed(
+    server: Any, dial: Any, log: Any, monkeypatch: Any
+) -> None:
+    def begin(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", begin)
+        connection = dial(server)
+        with pytest.raises(ConnectionClosed):
+            connection.receive()
+    assert "no thread for it" in log.text
+    assert dial(server).exchange(b"x") == b"x"
+
+
+@pytest.mark.parametrize("where", ["asyncio", "uvloop"], indirect=True)
+def test_many_connections_take_no_threads(
+    server: Any, raw: Any, blobs: Any, read_frame: Any
+) -> None:
+    before = threading.active_count()
+    peers = [raw(server.address) for _ in range(50)]
+    for peer in peers:
+        peer.send(blobs.frame(b"x"))
+    assert [read_frame(peer) for peer in peers] == [b"x"] * 50
+    assert server.connections == 50
+    assert threading.active_count() == before
+
+
+def test_servers_may_share_a_listener(start: Any, dial: Any) -> None:
+    with listen(LOOPBACK) as listener:
+        one, two = start(listener=listener), start(listener=listener)
+        assert one.address == two.address
+        connections = [dial(one) for _ in range(20)]
+        assert [each.exchange(b"x") for each in connections] == [b"x"] * 20
+        assert one.connections + two.connections == 20
+
+
+# --- stopping ---
+
+
+@pytest.fixture
+def stoppable(where: str, blobs: Any) -> Iterator[Callable[..., Any]]:
+    """Start a server; return it and what stops it, after some seconds of grace."""
+    with contextlib.ExitStack() as stack:
+
+        def make(**options: Any) -> Any:
+            if where == "threads":
+                threads = stack.enter_context(ThreadServer(LOOPBACK, blobs, **options))
+                return threads, threads.stop
+            server = LoopServer(LOOPBACK, blobs, **options)
+            thread = LoopThread(lambda: server, functools.partial(new_loop, where), "an echo")
+            stack.callback(thread.stop, 2.0)
+            return server, thread.stop
+
+        yield make
+
+
+def test_stop_while_clients_are_connected(stoppable: Any, where: str, kind: Any, dial: Any) -> None:
+    server, stop = stoppable(
+        **(kind or {"handler": handle if where == "threads" else handle_on_a_loop})
+    )
+    connections = [dial(server) for _ in range(5)]
+    assert [each.exchange(b"x") for each in connections] == [b"x"] * 5
+    begun = time.monotonic()
+    stop(10)
+    assert time.monotonic() - begun < 5
+    assert server.connections == 0
+    for connection in connections:
+        with pytest.raises(ConnectionClosed):
+            connection.exchange(b"")
+
+
+def test_stop_lets_a_handler_send_its_answer(stoppable: Any, where: str, dial: Any) -> None:
+    working = threading.Event()
+
+    def slow(connection: Any) -> None:
+        while True:
+            event = bytes(connection.receive())
+            working.set()
+            time.sleep(0.2)
+            connection.send(event)
+
+    async def slow_on_a_loop(connection: Any) -> None:
+        while True:
+            event = bytes(await connection.receive())
+            working.set()
+            await asyncio.sleep(0.2)
+            await connection.send(event)
+
+    server, stop = stoppable(handler=slow if where == "threads" else slow_on_a_loop)
+    connection = dial(server)
+    connection.send(b"work")
+    assert working.wait(5)
+    stopper = threading.Thread(target=stop, args=(5.0,))
+    stopper.start()
+    assert connection.receive() == b"work"
+    with pytest.raises(ConnectionClosed):
+        connection.receive()
+    stopper.join()
+
+
+def test_stop_does_not_wait_for_a_stuck_handler(
+    stoppable: Any, where: str, dial: Any, log: Any
+) -> None:
+    release, stuck, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def handler(connection: Any) -> None:
+        stuck.set()
+        release.wait(10)
+
+    async def handler_on_a_loop(connection: Any) -> None:
+        stuck.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    server, stop = stoppable(handler=handler if where == "threads" else handler_on_a_loop)
+    dial(server)
+    assert stuck.wait(5)
+    begun = time.monotonic()
+    stop(0.4)
+    assert time.monotonic() - begun < 5
+    assert ended.is_set() or "did not end within 0.4 s and is left behind" in log.text
+    release.set()
+
+
+@pytest.mark.parametrize("where", ["threads"], indirect=True)
+def test_a_handler_may_stop_the_server(start: Any, dial: Any) -> None:
+    def handler(connection: Any) -> None:
+        connection.receive()
+        server.stop(grace=1)
+        connection.send(b"stopped")
+
+    server = start(handler=handler)
+    dial(server).send(b"please")
+    assert server.wait(5)
+    with pytest.raises(RuntimeError, match="starts once"):
+        server.start()
+
+
+def test_a_server_that_never_started_can_be_stopped(blobs: Any, echo: Any) -> None:
+    ThreadServer(LOOPBACK, blobs, echo).stop()

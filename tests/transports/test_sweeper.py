@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.transports import sweeper, timerfd
+from rlwire.transports import sweeper
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.sweeper import Sweeper
 from tests.waiting import eventually_async
@@ -92,32 +92,6 @@ def test_a_connection_may_go_when_it_is_looked_at(run: Any) -> None:
 
     mine: Any = None
     assert len(run(main())) == 1
-
-
-def test_a_loop_without_readers(kind: str) -> None:
-    class Proactor(asyncio.SelectorEventLoop):
-        def add_reader(self, file: Any, call: Any, *args: Any) -> Any:
-            if not isinstance(file, int):  # its own
-                return super().add_reader(file, call, *args)
-            raise NotImplementedError
-
-    async def main() -> None:
-        mine, watched = Sweeper(loop), Watched()
-        mine.add(watched, times(0.01))
-        await eventually_async(lambda: len(watched.looks) > 1)
-        mine.discard(watched)
-
-    loop = Proactor()
-    try:
-        loop.run_until_complete(main())
-    finally:
-        loop.close()
-
-
-@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf"), 1e-9])
-def test_what_is_no_time(seconds: float) -> None:
-    with pytest.raises(ValueError, match="a timer of"):
-        timerfd.open_timer(seconds)
 
 
 def test_one_sweeper_a_loop_as_fine_as_its_finest(run: Any) -> None:

@@ -1,90 +1,98 @@
+"""TLS: certificates, versions, goodbyes and handshakes, against Python's own TLS sockets.
+
+Messages over it are in `test_connection.py` and `test_conversations.py`.
+"""
+
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
+import logging
 import os
 import socket
 import ssl
-import threading
+import struct
 import time
+import tracemalloc
 import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
-from rlwire.transports import tcp, tcp_asyncio
-from rlwire.transports.server import ThreadServer
+from rlwire.errors import ConnectionClosed, RlwireError
+from rlwire.transports import tcp_asyncio
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.tcp_asyncio import AsyncConnection
 from rlwire.transports.tls import ClientTLS, ServerTLS
+from tests.transports.drivers import LOOPS, SERVERS, drivers, serving
+from tests.waiting import eventually, eventually_async
 
-BODIES = [b"small", os.urandom(5_000), os.urandom(2_000_000), b"", b"small again"]
-
-
-def test_there_and_back(files: Any, serve: Any, blobs: Any) -> None:
-    server = serve(tls=ServerTLS(files.server)())
-    context = ClientTLS(files.ca)()
-    with tcp.connect(server.address, blobs(), tls=context) as connection:
-        for body in BODIES:
-            connection.send([body[:3], memoryview(body)[3:]])
-            assert connection.receive() == body
-        assert connection._sock.version() in ("TLSv1.2", "TLSv1.3")
+Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
 
 
-def without_certificate(server: ThreadServer, session: Any, files: Any) -> None:
-    # With TLS 1.3 a client learns in its first read that its certificate was missed.
-    with tcp.connect(server.address, session, tls=ClientTLS(files.ca)()) as connection:
-        connection.receive()
+@pytest.fixture(params=["blocking", *LOOPS])
+def connect(request: Any) -> Iterator[Any]:
+    with drivers(request.param) as driver:
+        yield driver.connect
 
 
-def test_mutual(files: Any, serve: Any, blobs: Any, log: Any, eventually: Any) -> None:
-    server = serve(tls=ServerTLS(files.server, client_ca=files.ca)())
+@pytest.fixture(params=SERVERS)
+def start(request: Any, blobs: Any, responder: Any) -> Iterator[Callable[..., Any]]:
+    """Start a server that echoes."""
+    with contextlib.ExitStack() as stack:
+        yield lambda tls, address="127.0.0.1:0", **options: stack.enter_context(
+            serving(request.param, address, blobs, tls=tls, make_responder=responder, **options)
+        )
+
+
+def test_mutual(files: Any, start: Any, connect: Any, blobs: Any, log: Any) -> None:
+    server = start(ServerTLS(files.server, client_ca=files.ca)())
     context = ClientTLS(files.ca, files.client)()
-    with tcp.connect(server.address, blobs(), tls=context) as connection:
-        connection.send(b"it is me")
-        assert connection.receive() == b"it is me"
-    with pytest.raises((ConnectionClosed, ssl.SSLError)):
-        without_certificate(server, blobs(), files)
-    eventually(lambda: "lost: " in log.text)
+    assert connect(server.address, blobs(), tls=context).exchange(b"me") == b"me"
+    with pytest.raises((RlwireError, OSError)):
+        # With TLS 1.3 a client learns in its first read that its certificate was missed.
+        connect(server.address, blobs(), tls=ClientTLS(files.ca)()).receive()
+    eventually(lambda: "lost: " in log.text or "gone before it was served" in log.text)
 
 
-def test_an_unknown_authority_is_refused_at_once(files: Any, serve: Any, blobs: Any) -> None:
-    server = serve(tls=ServerTLS(files.server)())
+def test_an_unknown_authority_is_refused_at_once(
+    files: Any, start: Any, connect: Any, blobs: Any
+) -> None:
+    server = start(ServerTLS(files.server)())
     begun = time.monotonic()
     with pytest.raises(ssl.SSLCertVerificationError, match=r"1 attempt .*certificate verify"):
-        tcp.connect(
-            server.address, blobs(), tls=ClientTLS()(), backoff=Backoff(attempts=5, first=30)
-        )
+        connect(server.address, blobs(), tls=ClientTLS()(), backoff=Backoff(attempts=5, first=30))
     assert time.monotonic() - begun < 15
 
 
-def test_another_hosts_certificate_is_refused(files: Any, serve: Any, blobs: Any) -> None:
-    server = serve(tls=ServerTLS(files.server)())
+def test_another_hosts_certificate_is_refused(
+    files: Any, start: Any, connect: Any, blobs: Any
+) -> None:
+    server = start(ServerTLS(files.server)())
     context = ClientTLS(files.ca)()
     with pytest.raises(ssl.SSLCertVerificationError, match="example"):
-        tcp.connect(server.address, blobs(), tls=context, server_hostname="agents.example")
-    with tcp.connect(
-        server.address, blobs(), tls=context, server_hostname="localhost"
-    ) as connection:
-        connection.send(b"x")
-        assert connection.receive() == b"x"
+        connect(server.address, blobs(), tls=context, server_hostname="agents.example")
+    connection = connect(server.address, blobs(), tls=context, server_hostname="localhost")
+    assert connection.exchange(b"x") == b"x"
 
 
-def test_a_unix_socket_needs_the_name(files: Any, blobs: Any, echo: Any, tmp_path: Path) -> None:
-    context = ServerTLS(files.server)()
-    with ThreadServer(f"unix:{tmp_path / 's'}", blobs, echo, tls=context) as server:
-        with pytest.raises(ValueError, match="server_hostname"):
-            tcp.connect(server.address, blobs(), tls=ClientTLS(files.ca)())
-        with tcp.connect(
-            server.address, blobs(), tls=ClientTLS(files.ca)(), server_hostname="localhost"
-        ) as connection:
-            connection.send(b"x")
-            assert connection.receive() == b"x"
+def test_a_unix_socket_needs_the_name(
+    files: Any, start: Any, connect: Any, blobs: Any, tmp_path: Path
+) -> None:
+    server = start(ServerTLS(files.server)(), f"unix:{tmp_path / 's'}")
+    context = ClientTLS(files.ca)()
+    connection = connect(server.address, blobs(), tls=context, server_hostname="localhost")
+    assert connection.exchange(b"x") == b"x"
+    with pytest.raises(ValueError, match="server_hostname"):
+        connect(server.address, blobs(), tls=context)
 
 
-def test_old_versions_are_refused(files: Any, serve: Any, blobs: Any) -> None:
-    server = serve(tls=ServerTLS(files.server)())
+def test_old_versions_are_refused(files: Any, start: Any, connect: Any, blobs: Any) -> None:
+    server = start(ServerTLS(files.server)())
     old = ClientTLS(files.ca)()
     old.set_ciphers("DEFAULT@SECLEVEL=0")
     with warnings.catch_warnings():
@@ -92,100 +100,7 @@ def test_old_versions_are_refused(files: Any, serve: Any, blobs: Any) -> None:
         old.minimum_version = ssl.TLSVersion.TLSv1
         old.maximum_version = ssl.TLSVersion.TLSv1_1
     with pytest.raises(OSError, match="cannot connect"):
-        tcp.connect(server.address, blobs(), tls=old)
-
-
-def test_a_client_that_speaks_no_tls_disturbs_nobody(
-    files: Any, serve: Any, blobs: Any, raw: Any, log: Any, eventually: Any
-) -> None:
-    server = serve(tls=ServerTLS(files.server)(), timeouts=Timeouts(connect=1.5))
-    plain, silent = raw(server.address), raw(server.address)
-    plain.sendall(blobs.frame(b"hello"))
-    with tcp.connect(server.address, blobs(), tls=ClientTLS(files.ca)()) as connection:
-        connection.send(b"x")
-        assert connection.receive() == b"x"
-        eventually(lambda: server.connections == 1)
-    assert silent.recv(10) == b""
-    assert "no TLS handshake within connect=1.5 s" in log.text
-
-
-def test_times_hold(files: Any, serve: Any, blobs: Any) -> None:
-    server = serve(tls=ServerTLS(files.server)())
-    times = Timeouts(read=0.3, write=0.3, idle=1.5)
-    context = ClientTLS(files.ca)()
-    with tcp.connect(server.address, blobs(), tls=context, timeouts=times) as connection:
-        with pytest.raises(DeadlineExceeded, match="idle"):
-            connection.receive()
-        connection.send(b"x")
-        assert connection.receive() == b"x"
-
-
-def test_a_peer_that_does_not_read_is_closed(files: Any, blobs: Any) -> None:
-    release = threading.Event()
-
-    def handler(connection: tcp.Connection) -> None:
-        release.wait(10)
-
-    context = ServerTLS(files.server)()
-    with ThreadServer("127.0.0.1:0", blobs, handler, tls=context) as server:
-        connection = tcp.connect(
-            server.address, blobs(), tls=ClientTLS(files.ca)(), timeouts=Timeouts(write=0.3)
-        )
-        with pytest.raises(DeadlineExceeded, match="did not take"):
-            connection.send(bytes(50_000_000))
-        assert connection.closed
-        release.set()
-
-
-def test_stop_wakes_a_tls_handler(files: Any, serve: Any, blobs: Any) -> None:
-    server = serve(tls=ServerTLS(files.server)())
-    with tcp.connect(server.address, blobs(), tls=ClientTLS(files.ca)()) as connection:
-        connection.send(b"x")
-        assert connection.receive() == b"x"
-        begun = time.monotonic()
-        server.stop(grace=5)
-        assert time.monotonic() - begun < 4
-        with pytest.raises(ConnectionClosed):
-            connection.receive()
-
-
-def test_a_malformed_frame_is_answered(files: Any, serve: Any, blobs: Any) -> None:
-    server = serve(tls=ServerTLS(files.server)())
-    with tcp.connect(server.address, blobs(), tls=ClientTLS(files.ca)()) as connection:
-        connection._sock.sendall(b"\xff" * 50)
-        assert connection.receive() == b"refused: no frame begins with ff - at byte 0"
-        with pytest.raises(ConnectionClosed):
-            connection.receive()
-
-
-async def without_certificate_asyncio(server: LoopServer, session: Any, files: Any) -> None:
-    connection = await tcp_asyncio.connect(server.address, session, tls=ClientTLS(files.ca)())
-    async with connection:
-        await connection.receive()
-
-
-def test_asyncio(files: Any, blobs: Any) -> None:
-    async def handler(connection: tcp_asyncio.AsyncConnection) -> None:
-        while True:
-            await connection.send(bytes(await connection.receive()))
-
-    async def main() -> None:
-        context = ServerTLS(files.server, client_ca=files.ca)()
-        server = await LoopServer("127.0.0.1:0", blobs, handler, tls=context).start()
-        async with server:
-            connection = await tcp_asyncio.connect(
-                server.address, blobs(), tls=ClientTLS(files.ca, files.client)()
-            )
-            async with connection:
-                for body in BODIES:
-                    await connection.send([body[:3], memoryview(body)[3:]])
-                    assert await connection.receive() == body
-                with pytest.raises(OSError, match="verify"):
-                    await tcp_asyncio.connect(server.address, blobs(), tls=ClientTLS()())
-                with pytest.raises((RlwireError, OSError)):
-                    await without_certificate_asyncio(server, blobs(), files)
-
-    asyncio.run(main())
+        connect(server.address, blobs(), tls=old)
 
 
 @pytest.mark.parametrize("side", ["client", "server"])
@@ -201,37 +116,211 @@ def test_files_that_are_missing_or_wrong_are_named(files: Any, tmp_path: Path, s
         kind(cert=files.server, key=tmp_path / "missing.pem")()
     with pytest.raises(ssl.SSLError, match=r"ca\.pem"):
         kind(cert=files.ca)()
+    if side == "client":
+        with pytest.raises(ValueError, match="without cert"):
+            ClientTLS(files.ca, key=files.client)()
 
 
-def test_a_key_alone_is_a_mistake(files: Any) -> None:
-    with pytest.raises(ValueError, match="without cert"):
-        ClientTLS(files.ca, key=files.client)()
+def test_files_instead_of_contexts(start: Any, connect: Any, blobs: Any, files: Any) -> None:
+    """One end each makes its context of files, and the name to be checked is among them."""
+    server = start(ServerTLS(files.server))
+    where = f"127.0.0.1:{server.address.port}"
+    named = ClientTLS(files.ca, server_hostname="localhost")
+    assert connect(where, blobs(), tls=named).exchange(b"here") == b"here"
+    with pytest.raises(OSError, match="none"):
+        connect(where, blobs(), tls=ClientTLS(files.ca.parent / "none"))
+
+
+# --- peers by hand ---
+
+
+def shake(server: Any, contexts: Contexts) -> ssl.SSLSocket:
+    where = (server.address.host, server.address.port)
+    sock = socket.create_connection(where, timeout=10)
+    return contexts[1].wrap_socket(sock, server_hostname="127.0.0.1")
+
+
+@pytest.fixture
+def dial(contexts: Contexts) -> Iterator[Callable[[Any], ssl.SSLSocket]]:
+    with contextlib.ExitStack() as stack:
+        yield lambda server: stack.enter_context(shake(server, contexts))
+
+
+def gone(server: Any) -> None:
+    eventually(lambda: server.connections == 0)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_however_the_stream_is_cut(
+    start: Any, dial: Any, blobs: Any, contexts: Contexts, read_frame: Any,
+    version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    bodies = [b"one", b"", bytes(5_000), b"four", os.urandom(300_000), *[b"small"] * 200]
+    stream = b"".join(map(blobs.frame, bodies))
+    server = start(contexts[0])
+    monkeypatch.setattr(contexts[1], "maximum_version", version)
+    sock = dial(server)
+    assert sock.version() == version.name.replace("_", ".")
+    for byte in blobs.frame(b"slowly"):
+        sock.sendall(bytes([byte]))  # a record each
+    assert read_frame(sock) == b"slowly"
+    for step in (len(stream), 16_383):
+        for cut in range(0, len(stream), step):
+            sock.sendall(stream[cut : cut + step])
+        assert [read_frame(sock) for _ in bodies] == bodies
+
+
+def test_a_goodbye_is_answered(
+    start: Any, dial: Any, blobs: Any, contexts: Contexts, read_frame: Any
+) -> None:
+    server = start(contexts[0])
+    sock = dial(server)
+    sock.sendall(blobs.frame(b"last"))
+    assert read_frame(sock) == b"last"
+    sock.unwrap().close()  # raises unless the server says goodbye too
+    gone(server)
+
+
+@pytest.mark.parametrize("how", ["closes", "resets", "says what is no TLS"])
+def test_a_peer_that_leaves_without_a_goodbye(
+    start: Any, dial: Any, blobs: Any, contexts: Contexts, read_frame: Any, how: str, log: Any
+) -> None:
+    server = start(contexts[0])
+    sock = dial(server)
+    sock.sendall(blobs.frame(b"x"))
+    assert read_frame(sock) == b"x"
+    if how == "resets":
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    elif how != "closes":
+        socket.socket.send(sock, b"no record of TLS's begins like this")
+        with contextlib.suppress(OSError):
+            while sock.recv(100):
+                pass
+    sock.close()
+    gone(server)
+    assert "Traceback" not in log.text
+
+
+def test_a_refused_peer_that_still_writes_sees_why(
+    start: Any, dial: Any, contexts: Contexts, read_frame: Any
+) -> None:
+    server = start(contexts[0])
+    sock = dial(server)
+    sock.sendall(b"\xff" * 100)
+    with contextlib.suppress(OSError):
+        sock.sendall(bytes(100_000))
+    assert read_frame(sock) == b"refused: no frame begins with ff - at byte 0"
+    sock.close()
+    gone(server)
+
+
+def test_a_client_that_speaks_no_tls_disturbs_nobody(
+    start: Any, connect: Any, blobs: Any, raw: Any, contexts: Contexts, log: Any
+) -> None:
+    server = start(contexts[0], timeouts=Timeouts(connect=1.0))
+    plain, silent = raw(server.address), raw(server.address)
+    plain.sendall(blobs.frame(b"hello"))
+    good = connect(server.address, blobs(), tls=contexts[1])
+    eventually(lambda: server.connections == 1)
+    assert good.exchange(b"x") == b"x"
+    with contextlib.suppress(ConnectionResetError):
+        assert silent.recv(10) == b""
+    assert "no TLS handshake within connect=1.0 s" in log.text
 
 
 def test_over_the_limit_a_tls_peer_is_just_closed(
-    files: Any, serve: Any, blobs: Any, raw: Any, log: Any
+    start: Any, dial: Any, contexts: Contexts, raw: Any, log: Any
 ) -> None:
-    server = serve(tls=ServerTLS(files.server)(), max_connections=1)
-    with tcp.connect(server.address, blobs(), tls=ClientTLS(files.ca)()) as connection:
-        connection.send(b"x")
-        assert connection.receive() == b"x"
-        second: socket.socket = raw(server.address)
-        assert second.recv(100) == b""
+    server = start(contexts[0], max_connections=1)
+    dial(server)
+    assert raw(server.address).recv(100) == b""
     assert "max_connections=1" in log.text
 
 
-def test_files_instead_of_contexts(serve: Any, blobs: Any, files: Any) -> None:
-    """One end each makes its context of files, and the name to be checked is among them."""
-    server = serve(tls=ServerTLS(files.server))
-    where = f"127.0.0.1:{server.address.port}"
-    named = ClientTLS(files.ca, server_hostname="localhost")
-    with tcp.connect(where, blobs(), tls=named) as connection:
-        assert bytes(connection.exchange(b"here")) == b"here"
+# --- on a loop ---
 
-    async def talk() -> None:
-        async with await tcp_asyncio.connect(where, blobs(), tls=named) as connection:
-            assert bytes(await connection.exchange(b"there")) == b"there"
 
-    asyncio.run(talk())
-    with pytest.raises(OSError, match="none"):
-        tcp.connect(where, blobs(), tls=ClientTLS(files.ca.parent / "none"))
+def test_large_messages_both_ways_at_once(run: Any, blobs: Any, contexts: Contexts) -> None:
+    theirs, ours = contexts
+    body = os.urandom(3_000_000)
+
+    async def both(connection: AsyncConnection) -> None:
+        async def send() -> None:
+            for _ in range(5):
+                await connection.send([b"head", memoryview(body)])
+
+        sending = asyncio.create_task(send())
+        for _ in range(5):
+            assert await connection.receive() == b"head" + body
+        await sending
+
+    async def handler(connection: AsyncConnection) -> None:
+        await both(connection)
+        with pytest.raises(ConnectionClosed):
+            await connection.receive()
+
+    async def main() -> None:
+        async with (
+            LoopServer("127.0.0.1:0", blobs, handler, tls=theirs) as server,
+            await tcp_asyncio.connect(server.address, blobs(), tls=ours) as connection,
+        ):
+            await both(connection)
+
+    run(main())
+
+
+def client_hello() -> bytes:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1").do_handshake()
+    return outgoing.read()
+
+
+@pytest.mark.parametrize("said", ["nothing", "half a word", "hello", "all"])
+def test_handshakes_take_little_and_leave_nothing(
+    run: Any, blobs: Any, kind: Any, contexts: Contexts, said: str, caplog: Any
+) -> None:
+    """What Python allocates is counted; asyncio's own TLS takes 256 KiB for each."""
+    caplog.set_level(logging.CRITICAL, logger="rlwire")  # pytest keeps records, with their errors
+    count = 30
+    hello = client_hello()
+    words = {"nothing": b"", "half a word": hello[:40], "hello": hello}.get(said)
+    sizes: list[int] = []
+
+    async def main() -> None:
+        async with LoopServer("127.0.0.1:0", blobs, tls=contexts[0], **kind) as server:
+
+            async def half(sizes: list[int]) -> None:
+                with contextlib.ExitStack() as stack:
+                    for _ in range(count):
+                        if words is None:
+                            tls = stack.enter_context(
+                                await asyncio.to_thread(shake, server, contexts)
+                            )
+                            tls.sendall(blobs.frame(b"x"))
+                            continue
+                        where = (server.address.host, server.address.port)
+                        sock = stack.enter_context(socket.create_connection(where, timeout=10))
+                        sock.sendall(words)
+                    await eventually_async(lambda: server.connections == count)
+                    await asyncio.sleep(0.02)
+                    sizes.append(tracemalloc.get_traced_memory()[0])
+                await eventually_async(lambda: server.connections == 0)
+                sizes.append(tracemalloc.get_traced_memory()[0])
+
+            await half([])  # what is made once
+            sizes.append(tracemalloc.get_traced_memory()[0])
+            await half(sizes)
+
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        run(main())
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    before, meanwhile, after = sizes
+    assert after - before < count * 2_000, "no buffer waits for the garbage collector"
+    assert meanwhile - before < count * 40_000

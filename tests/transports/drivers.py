@@ -1,0 +1,138 @@
+"""All that drives a connection, under the names of a blocking one; and all that serves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rlwire.adapters.serving import LoopThread
+from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports.connection import Connection
+from rlwire.transports.server import ThreadServer
+from rlwire.transports.server_asyncio import LoopServer
+from rlwire.transports.sockets import Timeouts
+from rlwire.transports.stream_asyncio import open_stream
+from rlwire.transports.sweeper import Sweeper
+
+LOOPS = ("asyncio", "uvloop")
+
+
+def new_loop(kind: str) -> asyncio.AbstractEventLoop:
+    if kind == "uvloop":
+        loop: asyncio.AbstractEventLoop = pytest.importorskip("uvloop").new_event_loop()
+        return loop
+    return asyncio.new_event_loop()
+
+
+class OnALoop:
+    """An asyncio connection; each call runs the loop until it is done."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, connection: Any) -> None:
+        self.loop, self.connection = loop, connection
+
+    def __enter__(self) -> OnALoop:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return repr(self.connection)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.connection, name)
+        return functools.partial(self._call, found) if callable(found) else found
+
+    def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        async def call() -> Any:
+            result = method(*arguments)
+            return await result if inspect.isawaitable(result) else result
+
+        return self.loop.run_until_complete(asyncio.wait_for(call(), 20))
+
+    def close(self) -> None:
+        self.connection.close()
+        self._call(self.connection.wait_closed)
+
+
+class Drivers:
+    """Makes connections of one kind, ``"blocking"`` or a loop's, and ends them."""
+
+    def __init__(self, kind: str, stack: contextlib.ExitStack) -> None:
+        self.kind, self._stack = kind, stack
+        self.loop: Any = None
+        self.failures: list[Any] = []
+        if kind != "blocking":
+            self.loop = new_loop(kind)
+            self.loop.set_exception_handler(lambda _, context: self.failures.append(context))
+            stack.callback(self._end_loop)
+
+    def _end_loop(self) -> None:
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        self.loop.close()
+        assert not self.failures
+
+    def connect(self, *arguments: Any, **options: Any) -> Any:
+        """Connect to a server."""
+        if self.loop is None:
+            made: Any = tcp.connect(*arguments, **options)
+        else:
+            connecting = tcp_asyncio.connect(*arguments, **options)
+            made = OnALoop(self.loop, self.loop.run_until_complete(connecting))
+        self._stack.callback(made.close)
+        return made
+
+    def adopt(
+        self, sock: Any, session: Any, timeouts: Timeouts | None, tls: Any = None, name: Any = None
+    ) -> Any:
+        """Make a connection of a socket."""
+        timeouts = timeouts or Timeouts()
+        if self.loop is None:
+            if tls is not None:
+                sock = tls.wrap_socket(sock, server_hostname=name)
+            made: Any = Connection(sock, session, "the peer", timeouts)
+        else:
+
+            async def make() -> Any:
+                sock.setblocking(False)
+                sweeper = Sweeper.of(self.loop)
+                connection = tcp_asyncio.AsyncConnection(
+                    session, "the peer", timeouts, on_end=sweeper.discard
+                )
+                await open_stream(connection, sock, tls=tls, server_hostname=name)
+                sweeper.add(connection, timeouts)
+                return connection
+
+            made = OnALoop(self.loop, self.loop.run_until_complete(make()))
+        self._stack.callback(made.close)
+        return made
+
+
+@contextlib.contextmanager
+def drivers(kind: str) -> Iterator[Drivers]:
+    with contextlib.ExitStack() as stack:
+        yield Drivers(kind, stack)
+
+
+SERVERS = ("threads", *LOOPS)
+
+
+@contextlib.contextmanager
+def serving(kind: str, address: Any, make_session: Any, **options: Any) -> Iterator[Any]:
+    """Run a server of one kind, ``"threads"`` or a loop's in a thread of its own."""
+    if kind == "threads":
+        with ThreadServer(address, make_session, **options) as threads:
+            yield threads
+        return
+    server = LoopServer(address, make_session, **options)
+    thread = LoopThread(lambda: server, lambda: new_loop(kind), "an echo")
+    try:
+        yield server
+    finally:
+        thread.stop(2.0)

@@ -1,0 +1,193 @@
+"""One table of conversations, over everything that drives, serves and carries connections."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlwire.sessions.websocket import Client, Messages, Server
+from rlwire.testing.memory import pair
+from rlwire.transports import shm
+from tests.transports.drivers import LOOPS, SERVERS, drivers, serving
+
+SIZES = [0, 1, 64, 4076, 4077, 9_000, 9_000, 5, 100_000, 3 << 20, 3 << 20, 7, 60_000]
+BODIES = [random.Random(size).randbytes(size) for size in SIZES]
+CARRIERS = ["127.0.0.1:0", "[::1]:0", "localhost:0", "unix", "TLS"]
+if shm.AVAILABLE:
+    CARRIERS += ["shm", "small shm"]
+
+
+def exchanges(peer: Any) -> None:
+    for body in BODIES:
+        assert peer.exchange(body) == body
+        peer.send(body)
+        assert peer.receive() == body
+
+
+def parts(peer: Any) -> None:
+    for body in BODIES:
+        assert peer.exchange([body[:3], memoryview(body)[3:]]) == body
+
+
+def many_before_an_answer(peer: Any) -> None:
+    for number in range(200):
+        peer.send(b"%d" % number)
+    assert [int(bytes(peer.receive())) for _ in range(200)] == list(range(200))
+
+
+def what_the_session_says_of_one(peer: Any) -> None:
+    assert peer.exchange(b"twice") == b"one"
+    assert peer.receive() == b"two"
+    peer.send(b"nothing")
+    assert peer.exchange(b"next") == b"next"
+
+
+shm_ask = shm.ask
+TABLE: dict[str, Callable[[Any], None]] = {
+    each.__name__: each
+    for each in (exchanges, parts, many_before_an_answer, what_the_session_says_of_one)
+}
+
+
+class Responder:
+    """Answers with what came."""
+
+    def answer(self, event: Any) -> Any:
+        return bytes(event)
+
+    def failure(self, event: Any, error: Exception) -> Any:
+        raise error
+
+    def close(self) -> None:
+        pass
+
+
+def handler(peer: Any) -> None:
+    while True:
+        peer.send(bytes(peer.receive()))
+
+
+async def async_handler(peer: Any) -> None:
+    while True:
+        await peer.send(bytes(await peer.receive()))
+
+
+def answers(kind: str, how: str) -> dict[str, Any]:
+    if how == "responder":
+        return {"make_responder": lambda peer: Responder()}
+    return {"handler": handler if kind == "threads" else async_handler}
+
+
+@contextlib.contextmanager
+def ends(
+    client: str, server: str, how: str, carrier: str, blobs: Any, folder: Path, request: Any
+) -> Iterator[tuple[Any, Any]]:
+    """A connected client, and the server."""
+    options, asked, where = answers(server, how), {}, carrier
+    if carrier == "TLS":
+        theirs, ours = request.getfixturevalue("contexts")
+        options["tls"], asked, where = theirs, {"tls": ours}, "127.0.0.1:0"
+    elif carrier in ("unix", "shm", "small shm"):
+        where = f"{carrier.rpartition(' ')[2]}:{folder / 's'}"
+    with serving(server, where, blobs, **options) as running, drivers(client) as driver:
+        assert "'" not in str(running.address)
+        peer = driver.connect(running.address, blobs(), **asked)
+        assert peer.peer == str(running.address)
+        yield peer, running
+
+
+@pytest.mark.parametrize("client", ["blocking", *LOOPS])
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_each(
+    client: str, server: str, carrier: str, blobs: Any, tmp_path: Path, request: Any,
+    monkeypatch: pytest.MonkeyPatch, eventually: Any,
+) -> None:  # fmt: skip
+    if carrier == "small shm":
+        monkeypatch.setattr(shm, "ask", lambda file: shm_ask(file, 4096))
+    for how in ("handler", "responder"):
+        with ends(client, server, how, carrier, blobs, tmp_path, request) as (peer, running):
+            for name, talk in TABLE.items():
+                talk(peer)
+                assert not peer.closed, name
+            peer.close()
+            assert peer.closed
+            eventually(lambda: running.statistics().ended == {"left": 1})
+        assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("feed", ["whole", "bytes"])
+def test_each_in_memory(blobs: Any, feed: Any) -> None:
+    class Peer:
+        """An end whose other one answers at once."""
+
+        def __init__(self, one: Any, two: Any) -> None:
+            self.one, self.two = one, two
+
+        def send(self, event: Any) -> None:
+            self.one.send(event)
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    self.two.send(bytes(self.two.receive()))
+
+        def receive(self) -> Any:
+            return self.one.receive()
+
+        def exchange(self, event: Any) -> Any:
+            self.send(event)
+            return self.receive()
+
+    for talk in TABLE.values():
+        if feed == "whole" or (talk is not exchanges and talk is not parts):
+            talk(Peer(*pair(blobs(), blobs(), feed=feed)))
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_clients_at_the_same_time(server: str, blobs: Any, tmp_path: Path, request: Any) -> None:
+    def talk(kind: str) -> None:
+        with drivers(kind) as driver:
+            peer = driver.connect(running.address, blobs())
+            for number in range(50):
+                assert peer.exchange(b"%d" % number) == b"%d" % number
+
+    with (
+        ends("blocking", server, "responder", "unix", blobs, tmp_path, request) as (peer, running),
+        ThreadPoolExecutor() as pool,
+    ):
+        list(pool.map(talk, ["blocking", "blocking", *LOOPS]))
+        assert peer.exchange(b"still") == b"still"
+
+
+@pytest.mark.parametrize("client", ["blocking", *LOOPS])
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("carrier", ["127.0.0.1:0", "TLS"])
+def test_a_session_that_speaks_by_itself(
+    client: str, server: str, carrier: str, request: Any
+) -> None:
+    bodies: list[Any] = ["text", b"", b"x" * 125, b"y" * 5000, b"z" * 200_000, "ü" * 40_000, "end"]
+    options: dict[str, Any] = {"make_responder": lambda peer: Plain()}
+    asked: dict[str, Any] = {}
+    if carrier == "TLS":
+        options["tls"], asked["tls"] = request.getfixturevalue("contexts")
+    with (
+        serving(server, "127.0.0.1:0", lambda: Server(Messages()), **options) as running,
+        drivers(client) as driver,
+    ):
+        peer = driver.connect(running.address, Client(Messages(), "ws://localhost/"), **asked)
+        for body in bodies * 2:
+            assert peer.exchange(body) == body
+            peer.send(body)
+            assert peer.receive() == body
+
+
+class Plain(Responder):
+    """Texts stay texts."""
+
+    def answer(self, event: Any) -> Any:
+        return event

@@ -1,0 +1,74 @@
+"""Connecting to servers that are not there, come late or say nothing, whatever drives it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlwire.errors import DeadlineExceeded
+from rlwire.transports.address import Address, parse
+from rlwire.transports.sockets import Backoff, Timeouts
+from tests.transports.drivers import LOOPS, drivers
+
+
+@pytest.fixture(params=["blocking", *LOOPS])
+def connect(request: Any) -> Iterator[Any]:
+    with drivers(request.param) as driver:
+        yield driver.connect
+
+
+@pytest.fixture
+def deaf() -> Iterator[Address]:
+    """An address that nobody listens on, nor can, since its port is taken."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        yield parse(sock.getsockname())
+
+
+def test_nobody_listens(connect: Any, blobs: Any, deaf: Address, log: Any) -> None:
+    with pytest.raises(ConnectionRefusedError, match=rf"cannot connect to {deaf} \(1 attempt"):
+        connect(deaf, blobs())
+    with pytest.raises(ConnectionRefusedError, match="3 attempts"):
+        connect(deaf, blobs(), backoff=Backoff(attempts=3, first=0.02))
+    assert "attempt 2 of 3 failed" in log.text
+    # On a slow machine the last attempt has no time left.
+    begun = time.monotonic()
+    with pytest.raises((ConnectionRefusedError, DeadlineExceeded)):
+        connect(deaf, blobs(), backoff=Backoff(attempts=100, first=0.05, deadline=0.3))
+    assert time.monotonic() - begun < 10
+
+
+def test_a_server_that_starts_late_is_found(
+    connect: Any, serve: Any, blobs: Any, tmp_path: Path
+) -> None:
+    address = parse(f"unix:{tmp_path / 's'}")
+    timer = threading.Timer(0.1, lambda: serve(address=address))
+    timer.start()
+    connection = connect(address, blobs(), backoff=Backoff(attempts=50, longest=0.1))
+    assert connection.exchange(b"here") == b"here"
+    timer.join()
+
+
+def test_an_attempt_has_its_own_time(connect: Any, blobs: Any) -> None:
+    # A listener whose queue is full does not answer.
+    with socket.socket() as listener, socket.socket() as one, socket.socket() as two:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for filler in (one, two):
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        begun = time.monotonic()
+        with pytest.raises(DeadlineExceeded, match="cannot connect to"):
+            connect(listener.getsockname(), blobs(), timeouts=Timeouts(connect=0.2))
+        assert 0.1 < time.monotonic() - begun < 5
+
+
+def test_an_address_that_makes_no_sense(connect: Any, blobs: Any) -> None:
+    with pytest.raises(ValueError, match="not an address"):
+        connect("nowhere", blobs())

@@ -1,0 +1,548 @@
+"""What only tasks can do: wait in turns, be cancelled, be answered later, share a loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import socket
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar
+
+import pytest
+
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    LocalProtocolError,
+)
+from rlwire.streams import TURN
+from rlwire.transports import sockets, tcp_asyncio, turn
+from rlwire.transports.address import Address
+from rlwire.transports.answers_asyncio import LateAnswer
+from rlwire.transports.server_asyncio import LoopServer
+from rlwire.transports.sockets import Timeouts
+from rlwire.transports.stream_asyncio import open_stream
+from rlwire.transports.tcp_asyncio import AsyncConnection
+from rlwire.transports.turn import PlainTurn, Turn
+from tests.transports.conftest import Echo
+from tests.waiting import eventually_async
+
+HEADER = 20
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+async def echo(connection: AsyncConnection) -> None:
+    while True:
+        await connection.send(bytes(await connection.receive()))
+
+
+@contextlib.asynccontextmanager
+async def plain(address: Any) -> Any:
+    """Connect a plain socket; its methods are coroutines (send, frame, eof)."""
+    family, sockaddr = address.resolve()[0]
+    loop = asyncio.get_running_loop()
+    with socket.socket(family, socket.SOCK_STREAM) as sock:
+        sock.setblocking(False)
+        await loop.sock_connect(sock, sockaddr)
+        yield sock
+
+
+async def read_frame(sock: socket.socket) -> bytes:
+    loop = asyncio.get_running_loop()
+    data = b""
+    while len(data) < HEADER or len(data) < int.from_bytes(data[:4], "big"):
+        want = int.from_bytes(data[:4], "big") if len(data) >= HEADER else HEADER
+        more = await loop.sock_recv(sock, want - len(data))
+        if not more:
+            return b""
+        data += more
+    return data[HEADER:]
+
+
+def test_a_connection_is_freed_when_it_is_gone(run: Run, blobs: Any) -> None:
+    """With its buffers, and without waiting for the garbage collector."""
+    kept: list[weakref.ref[Any]] = []
+
+    async def main() -> None:
+        def make_session() -> Any:
+            session = blobs()
+            kept.append(weakref.ref(session))
+            return session
+
+        async with LoopServer("127.0.0.1:0", make_session, make_responder=Echo) as server:
+            for _ in range(3):
+                connection = await tcp_asyncio.connect(server.address, make_session())
+                assert await connection.exchange(b"x") == b"x"
+                kept.append(weakref.ref(connection))
+                connection.close()
+                await connection.wait_closed()
+            del connection
+            await eventually_async(lambda: server.connections == 0)
+            await eventually_async(lambda: not any(ref() for ref in kept))
+
+    gc.collect()
+    gc.disable()
+    try:
+        run(main())
+    finally:
+        gc.enable()
+    assert len(kept) == 9
+
+
+@pytest.mark.parametrize("turns", ["hold", "do not hold"])
+def test_a_task_that_waits_takes_its_turn_or_a_future(
+    run: Run, blobs: Any, turns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first connection on a kind of loop on."""
+    holds = type(turn._holds)()
+    monkeypatch.setattr(turn, "_holds", holds)
+
+    async def main() -> None:
+        if turns == "do not hold":
+            holds[type(asyncio.get_running_loop())] = False
+        async with (
+            LoopServer("127.0.0.1:0", blobs, echo) as server,
+            await tcp_asyncio.connect(server.address, blobs()) as connection,
+        ):
+            assert type(connection._turn) is (Turn if turns == "hold" else PlainTurn)
+            for body in (b"one", bytes(1_000_000), b"three"):
+                assert await connection.exchange(body) == body
+            for _ in range(2):
+                receiving = asyncio.create_task(connection.receive())
+                await asyncio.sleep(0)
+                receiving.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await receiving
+            assert await connection.exchange(b"four") == b"four"
+
+    run(main())
+
+
+# --- connecting ---
+
+
+def test_a_resolver_that_hangs_has_the_attempt_s_time(
+    run: Run, blobs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+
+    def resolve(self: Address, **options: Any) -> list[Any]:
+        go_on.wait(30)
+        return []
+
+    async def main() -> None:
+        monkeypatch.setattr(Address, "resolve", resolve)
+        try:
+            with pytest.raises(DeadlineExceeded, match=r"cannot connect to .*timed out"):
+                await tcp_asyncio.connect("h.example:7", blobs(), timeouts=Timeouts(connect=0.1))
+        finally:
+            go_on.set()
+
+    run(main())
+
+
+# --- peers ---
+
+
+def test_an_exchange_with_a_server_that_left_meanwhile(run: Run, blobs: Any, kind: Any) -> None:
+    """Its end came while nobody was asking; what is sent then is answered by nobody."""
+
+    async def main() -> None:
+        server = await LoopServer("127.0.0.1:0", blobs, **kind).start()
+        async with await tcp_asyncio.connect(server.address, blobs()) as connection:
+            assert await connection.exchange(b"one") == b"one"
+            await server.stop()
+            await asyncio.sleep(0.05)
+            with pytest.raises(ConnectionClosed):
+                await asyncio.wait_for(connection.exchange(b""), 5)
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["handler", "responder"])
+@pytest.mark.parametrize("word", [b"", b"nothing"])
+def test_a_flood_leaves_turns_to_the_others(run: Run, blobs: Any, kind: str, word: bytes) -> None:
+    heard: list[bytes] = []
+
+    class Session(blobs):  # type: ignore[misc]
+        def receive(self, message: Any) -> list[Any]:
+            heard.append(bytes(message)[HEADER:])
+            return list(super().receive(message))
+
+    served: Any = {"handler": echo} if kind == "handler" else {"make_responder": Echo}
+
+    async def main() -> None:
+        async with (
+            LoopServer("127.0.0.1:0", Session, **served) as server,
+            plain(server.address) as flood,
+            plain(server.address) as good,
+        ):
+            await eventually_async(lambda: server.connections == 2)
+            await asyncio.sleep(0)
+            flood.send(blobs.frame(word) * 2000)
+            good.send(blobs.frame(b"good"))
+            assert await read_frame(good) == b"good"
+            assert heard.index(b"good") <= 4 * TURN
+            await eventually_async(lambda: len(heard) == 2001)
+
+    run(main())
+
+
+def test_what_nobody_waits_for_any_more_keeps_no_loop_busy(run: Run, blobs: Any) -> None:
+    async def main() -> None:
+        async with LoopServer("127.0.0.1:0", blobs, handler=echo) as server:
+            connection = await tcp_asyncio.connect(server.address, blobs())
+            async with connection:
+                for _ in range(3 * TURN):
+                    await connection.send(b"word")
+                for _ in range(TURN):
+                    assert await connection.receive() == b"word"
+                waits = asyncio.ensure_future(connection.receive())
+                await asyncio.sleep(0)
+                waits.cancel()  # while others have their turns
+                loop, calls = asyncio.get_running_loop(), []
+                plainly = loop.call_soon
+
+                def call_soon(call: Any, *words: Any, **options: Any) -> Any:
+                    calls.append(call)
+                    return plainly(call, *words, **options)
+
+                loop.call_soon = call_soon  # type: ignore[method-assign]
+                await asyncio.sleep(0.05)
+                del loop.call_soon  # type: ignore[method-assign]
+                assert len(calls) < 50, len(calls)
+                with contextlib.suppress(asyncio.CancelledError):
+                    await waits
+                left = [await connection.receive() for _ in range(2 * TURN - 1)]
+                assert left == [b"word"] * (2 * TURN - 1)
+
+    run(main())
+
+
+class Later(Echo):
+    """Answers with what comes later; `made` has it."""
+
+    made: list[Any]
+    kind: Any = staticmethod(lambda: asyncio.get_running_loop().create_future())
+
+    def answer(self, event: Any) -> Any:
+        self.made.append(self.kind())
+        return self.made[-1]
+
+
+@pytest.fixture(params=[Later.kind, LateAnswer], ids=["future", "late answer"])
+def later(request: Any) -> type[Later]:
+    class Kind(Later):
+        made: ClassVar[list[Any]] = []
+        kind = staticmethod(request.param)
+
+    return Kind
+
+
+def test_answers_that_come_later_come_in_order(run: Run, blobs: Any, later: Any) -> None:
+    async def main() -> None:
+        async with (
+            LoopServer("127.0.0.1:0", blobs, make_responder=later) as server,
+            await tcp_asyncio.connect(server.address, blobs()) as connection,
+        ):
+            for word in (b"one", b"two" * 100_000, b"three"):
+                await connection.send(word)
+            for number in range(3):
+                await eventually_async(lambda n=number: len(later.made) == n + 1)
+                await asyncio.sleep(0)
+                assert len(later.made) == number + 1
+                later.made[number].set_result(b"%d" % number * 100_000)
+                assert await connection.receive() == b"%d" % number * 100_000
+
+    run(main())
+
+
+def test_an_answer_that_comes_later_may_fail(run: Run, blobs: Any, later: Any, log: Any) -> None:
+    async def main() -> None:
+        async with (
+            LoopServer("127.0.0.1:0", blobs, make_responder=later) as server,
+            await tcp_asyncio.connect(server.address, blobs()) as connection,
+        ):
+            await connection.send(b"number")
+            await eventually_async(lambda: later.made)
+            later.made[0].set_result(5)
+            assert await connection.receive() == b"number: TypeError"
+            await connection.send(b"x")
+            await eventually_async(lambda: len(later.made) == 2)
+            later.made[1].set_exception(ZeroDivisionError("one of those days"))
+            with pytest.raises(ConnectionClosed):
+                await connection.receive()
+
+    run(main())
+    assert "one of those days" in log.text
+
+
+def test_a_defect_behind_an_answer_is_its_connection_s(
+    run: Run, blobs: Any, later: Any, log: Any
+) -> None:
+    class Broken(blobs):
+        def frame_size(self, buffer: Any, start: int, end: int) -> int:
+            if bytes(buffer[start:end]) == blobs.frame(b"defect"):
+                raise ZeroDivisionError("a defect")
+            size: int = super().frame_size(buffer, start, end)
+            return size
+
+    async def main() -> None:
+        async with (
+            LoopServer("127.0.0.1:0", Broken, make_responder=later) as server,
+            plain(server.address) as bad,
+        ):
+            bad.send(blobs.frame(b"x") + blobs.frame(b"y") + blobs.frame(b"defect"))
+            await eventually_async(lambda: later.made)
+            later.made[0].set_result(b"done")
+            await eventually_async(lambda: server.connections == 0)
+
+    run(main())
+    assert "closed, its session failed" in log.text
+
+
+def test_who_leaves_cancels_its_answer(run: Run, blobs: Any, later: Any) -> None:
+    async def main() -> None:
+        async with LoopServer("127.0.0.1:0", blobs, make_responder=later) as server:
+            async with plain(server.address) as peer:
+                peer.send(blobs.frame(b"x"))
+                await eventually_async(lambda: later.made)
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await eventually_async(lambda: server.connections == 0)
+            if isinstance(later.made[0], LateAnswer):
+                later.made[0].set_result(b"for nobody")
+            else:
+                assert later.made[0].cancelled()
+
+    run(main())
+
+
+def test_a_server_that_stops_lets_an_answer_come(run: Run, blobs: Any, later: Any) -> None:
+    async def main() -> None:
+        server = await LoopServer("127.0.0.1:0", blobs, make_responder=later).start()
+        async with await tcp_asyncio.connect(server.address, blobs()) as connection:
+            await connection.send(b"x")
+            await eventually_async(lambda: later.made)
+            stopping = asyncio.ensure_future(server.stop(10))
+            await asyncio.sleep(0)
+            later.made[0].set_result(b"done")
+            assert await connection.receive() == b"done"
+            with pytest.raises(ConnectionClosed):
+                await connection.receive()
+        await stopping
+
+    run(main())
+
+
+# --- times ---
+
+
+# --- tasks ---
+
+
+def test_one_task_receives_and_one_sends(run: Run, blobs: Any) -> None:
+    async def main() -> None:
+        with sockets.listen("127.0.0.1:0") as listener:
+            connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
+            receiving = asyncio.create_task(connection.receive())
+            sending = asyncio.create_task(connection.send(bytes(50_000_000)))
+            await asyncio.sleep(0.05)
+            with pytest.raises(LocalProtocolError, match="another task is receiving"):
+                await connection.receive()
+            with pytest.raises(LocalProtocolError, match="another task is sending"):
+                await connection.send(b"x")
+            connection.close()
+            for task in (receiving, sending):
+                with pytest.raises(ConnectionClosed, match="closed on this side"):
+                    await task
+            await connection.wait_closed()
+
+    run(main())
+
+
+def test_a_cancelled_receive_loses_nothing(run: Run, blobs: Any) -> None:
+    async def main() -> None:
+        with sockets.listen("127.0.0.1:0") as listener:
+            connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
+            peer, _ = listener.accept()
+            with peer:
+                receiving = asyncio.create_task(connection.receive())
+                await asyncio.sleep(0.01)
+                receiving.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await receiving
+                receiving = asyncio.create_task(connection.receive())
+                await asyncio.sleep(0.01)
+                # The message comes and the task is cancelled before it can go on.
+                peer.sendall(blobs.frame(b"precious"))
+                connection.on_readable()
+                receiving.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await receiving
+                peer.sendall(blobs.frame(b"next"))
+                assert await connection.receive() == b"precious"
+                assert await connection.receive() == b"next"
+            connection.close()
+            await connection.wait_closed()
+
+    run(main())
+
+
+@pytest.mark.parametrize("sent", [b"small", [b"in", b"parts"]])
+def test_an_exchange_that_is_cancelled_leaves_its_answer_to_nobody(
+    run: Run, blobs: Any, sent: Any
+) -> None:
+    async def main() -> None:
+        with sockets.listen("127.0.0.1:0") as listener:
+            connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
+            peer, _ = listener.accept()
+            with peer:
+                # The answer has come, and the task is cancelled before it can go on.
+                peer.settimeout(10)
+                for _ in range(2):
+                    exchange = asyncio.create_task(connection.exchange(sent))
+                    await asyncio.sleep(0)
+                    assert peer.recv(1000)
+                    peer.sendall(blobs.frame(b"previous"))
+                    connection.on_readable()
+                    exchange.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await exchange
+                    exchange = asyncio.create_task(connection.exchange(sent))
+                    await asyncio.sleep(0)
+                    assert peer.recv(1000)
+                    peer.sendall(blobs.frame(b"own"))
+                    assert await exchange == b"own"
+                # It has not come; nobody could tell it from the next one.
+                exchange = asyncio.create_task(connection.exchange(sent))
+                await asyncio.sleep(0)
+                exchange.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await exchange
+                with contextlib.suppress(OSError):
+                    peer.sendall(blobs.frame(b"previous"))
+                assert connection.closed
+                for call in (connection.exchange(sent), connection.receive()):
+                    with pytest.raises(ConnectionClosed, match="an exchange was cancelled"):
+                        await call
+            await connection.wait_closed()
+
+    run(main())
+
+
+def test_a_cancelled_send_closes(run: Run, blobs: Any) -> None:
+    async def main() -> None:
+        with sockets.listen("127.0.0.1:0") as listener:
+            connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
+            sending = asyncio.create_task(connection.send(bytes(50_000_000)))
+            await asyncio.sleep(0.05)
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+            with pytest.raises(ConnectionClosed, match="inside a message"):
+                await connection.receive()
+            await connection.wait_closed()
+
+    run(main())
+
+
+# --- the server ---
+
+
+@pytest.mark.parametrize("admitted", [True, False])
+def test_a_storm_of_connections_leaves_room_between(
+    run: Run, blobs: Any, kind: Any, admitted: bool
+) -> None:
+    """What is counted is how many of the storm are taken in between two answers to a client."""
+    came: list[int] = [0]
+
+    def make_session() -> Any:
+        came[0] += 1
+        return blobs()
+
+    async def main() -> None:
+        storm = 200
+        options = {"max_connections": 2 * storm if admitted else 1}
+        async with (
+            LoopServer("127.0.0.1:0", make_session, **options, **kind) as server,
+            await tcp_asyncio.connect(server.address, blobs()) as good,
+        ):
+            assert await good.exchange(b"x") == b"x"
+            with contextlib.ExitStack() as stack:
+                # The loop does not run meanwhile: all wait in the listener's queue.
+                for _ in range(storm):
+                    where = (server.address.host, server.address.port)
+                    sock = stack.enter_context(socket.create_connection(where, timeout=10))
+                    sock.sendall(b"\xff garbage")
+                between = []
+                until = time.monotonic() + 60
+                while came[0] <= storm and time.monotonic() < until:
+                    before = came[0]
+                    assert await good.exchange(b"x") == b"x"
+                    between.append(came[0] - before)
+                assert sum(between) >= storm, "the storm is over"
+                assert max(between) <= 8, between
+
+    run(main())
+
+
+def test_a_closed_connection_reads_nothing_of_who_has_its_number(run: Run, blobs: Any) -> None:
+    mine, peers = socket.socketpair()
+    numbers = []
+
+    class Reused(socket.socket):
+        """Once it is closed another has its number, as one that another thread accepts may."""
+
+        def close(self) -> None:
+            number = self.fileno()
+            super().close()
+            if number != -1:
+                numbers.append(number)
+                os.dup2(mine.fileno(), number)
+
+    async def main() -> None:
+        near, far = socket.socketpair()
+        sock = Reused(fileno=near.detach())
+        sock.setblocking(False)
+        connection = AsyncConnection(blobs(), "the peer", Timeouts(), accepted=True)
+        await open_stream(connection, sock)
+        connection.serve(Echo(connection))
+        far.setblocking(False)
+        await asyncio.get_running_loop().sock_sendall(far, blobs.frame(b"hello"))
+        assert await read_frame(far) == b"hello"
+        far.close()
+        await connection.wait_closed()
+
+    with mine, peers:
+        mine.setblocking(False)
+        peers.sendall(b"for another")
+        run(main())
+        assert len(numbers) == 1
+        os.close(numbers[0])
+        assert mine.recv(100) == b"for another"
+
+
+def test_a_loop_without_readers_is_refused(blobs: Any) -> None:
+    """Such as Windows' proactors."""
+
+    class Proactor(asyncio.SelectorEventLoop):
+        def remove_reader(self, file: Any) -> bool:
+            raise NotImplementedError
+
+    async def main() -> None:
+        near, far = socket.socketpair()
+        with near, far:
+            connection = AsyncConnection(blobs(), "the peer", Timeouts())
+            with pytest.raises(NotImplementedError, match="Proactor has no add_reader"):
+                await open_stream(connection, near)
+
+    loop = Proactor()
+    loop.run_until_complete(main())
+    with contextlib.suppress(NotImplementedError):
+        loop.close()
