@@ -42,9 +42,6 @@ cdef class Block:
     """Owned, writable memory that starts on a 64-byte boundary; its bytes are not initialised.
 
     It has the buffer protocol. Memoryviews and arrays made from it keep it alive.
-
-    Args:
-        size: bytes; at least 0.
     """
 
     def __cinit__(self, Py_ssize_t size):
@@ -80,9 +77,6 @@ cdef class Arena:
 
     A connection owns one arena: as long as its user drops each array before the next message, all
     messages land in the same, already mapped memory.
-
-    Args:
-        keep: the largest block, in bytes, that is kept for the next message.
     """
 
     def __cinit__(self, Py_ssize_t keep=4 * 1024 * 1024):

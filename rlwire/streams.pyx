@@ -111,10 +111,6 @@ cdef class FrameReader:
     Write received bytes into `room()`, report their number to `advance`, then call `frame`
     until it returns None.
 
-    Args:
-        session: asked where frames end (`frame_size`) and where their data lies (`data_offset`).
-        arena: where large frames live; by default one of its own.
-
     Attributes:
         inbox: where small frames arrive; always the same object, or None: see `lean`.
         expecting: whether the next frame is expected to be as large as the last one.
@@ -189,12 +185,7 @@ cdef class FrameReader:
             self._end += count
 
     cpdef object frame(self):
-        """Return the next whole frame, which is then the caller's; None if bytes are missing.
-
-        Raises:
-            DecodeError, LimitExceeded: what the session says about the bytes. They stay, so the
-                stream has no further frames.
-        """
+        """Return the next whole frame, which is then the caller's; None if bytes are missing."""
         cdef Py_ssize_t start, end, size
         if self._block is not None and (self.direct or self._is_as_expected()):
             return None if self._have < self._want else self._take_block()
@@ -322,13 +313,6 @@ cdef class StreamCore(FrameReader):
     What it cannot do at once it leaves to be seen: `sending`, for what is to be written, and
     `phase`. After `take`, `next` and `check`, whether they returned or raised, look at both.
 
-    Args:
-        session: a new session. One with `outgoing` also speaks by itself (a `TalkingSession`).
-        peer: the other end's name.
-        timeouts: has the seconds `read`, `write`, `idle` and `first_message`, each maybe None.
-        accepted: whether a server has it: the peer's first message may have a time of its own,
-            unless there is a handshake.
-
     Attributes:
         session: the session.
         moved: how many events were put in line to be sent, and were given by `take` and `next`.
@@ -413,13 +397,7 @@ cdef class StreamCore(FrameReader):
         return self._talker is not None
 
     def begin(self, object seconds=None, *, bint accepted=False) -> None:
-        """Begin, now that there is a stream: have a talking session say its first words.
-
-        Args:
-            seconds: for its handshake.
-            accepted: whether a server has it: the peer's first message may have a time of its own,
-                unless there is a handshake.
-        """
+        """Begin, now that there is a stream: have a talking session say its first words."""
         self._patience = seconds
         if self._talker is not None:
             self._talk()
@@ -440,14 +418,7 @@ cdef class StreamCore(FrameReader):
         return FrameReader._space(self, size)
 
     cpdef object take(self, Py_ssize_t have):
-        """Take note of `have` bytes in `room()`, 0 for the end of the stream; return an event.
-
-        Returns:
-            The next event, or `NOTHING` if it takes more bytes.
-
-        Raises:
-            What `next` raises.
-        """
+        """Take note of `have` bytes in `room()`, 0 for the end of the stream; return an event."""
         return self.take_from(self._store, have)
 
     cdef object take_from(self, bytearray buffer, Py_ssize_t have):
@@ -488,10 +459,8 @@ cdef class StreamCore(FrameReader):
     cpdef object next(self):
         """Return the next event, or `NOTHING` if it takes more bytes.
 
-        Raises:
-            DecodeError, LimitExceeded, RemoteProtocolError: what the session raised. Unless it is
-                of the last kind and left the session open, nothing more can be received.
-            ConnectionClosed: nothing more can be received; or the peer said farewell.
+        After an error of the session's nothing more can be received, unless it is a
+        RemoteProtocolError that left the session open.
         """
         cdef int phase
         self.more = False
@@ -601,15 +570,7 @@ cdef class StreamCore(FrameReader):
     # Sending.
 
     cpdef object put(self, object event):
-        """Put one event in line to be sent.
-
-        Returns:
-            The buffer to write, if there is one and nothing else waits; None: see `output`.
-
-        Raises:
-            LocalProtocolError, EncodeError, LimitExceeded: nothing was put in line.
-            ConnectionClosed: the connection is closed.
-        """
+        """Put one event in line to be sent; return the buffer if nothing else waits, or None."""
         if self._phase >= PARTING:
             raise self.end()
         if self._out is None:
@@ -649,11 +610,7 @@ cdef class StreamCore(FrameReader):
         return buffers
 
     cpdef bint wrote(self, Py_ssize_t count) except -1:
-        """Take note that the first `count` bytes of `output` were written.
-
-        Returns:
-            Whether nothing more is to be written.
-        """
+        """Take note that `count` bytes of `output` were written; return whether that was all."""
         cdef Py_ssize_t size
         if self._out is None:  # another thread has closed it meanwhile
             raise self.end()
@@ -786,12 +743,7 @@ cdef class StreamCore(FrameReader):
             self._abandon()
 
     def abort(self, str reason="closed on this side", object instead=None) -> None:
-        """Close without a further word.
-
-        Args:
-            reason: what `end` is to say, unless it has ended already.
-            instead: what `end` is to return in any case.
-        """
+        """Close without a further word."""
         self.ended = self.ended or reason
         if instead is not None:
             self._instead = instead
@@ -882,13 +834,6 @@ cdef class StreamCore(FrameReader):
 
         A wait begins with the first check that sees it. Last words that take too long are given
         up without an error.
-
-        Args:
-            now: seconds, of one clock that only goes forward.
-            waiting: whether anybody wants to receive.
-
-        Raises:
-            DeadlineExceeded: as `late` says. All but the session's leave the connection as it is.
         """
         cdef unsigned long long serial
         cdef int wait
@@ -915,12 +860,7 @@ cdef class StreamCore(FrameReader):
         raise DeadlineExceeded(self._too_late(wait, limit))
 
     def next_deadline(self, double now, bint waiting=True):
-        """Return when `check` should be called again, at the latest; None for never.
-
-        Args:
-            now: the time, as for `check`.
-            waiting: whether anybody wants to receive.
-        """
+        """Return when `check` should be called again, at the latest; None for never."""
         cdef unsigned long long serial
         cdef int wait
         wait, limit = self._waits_for(waiting)

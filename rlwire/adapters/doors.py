@@ -17,10 +17,6 @@ from rlwire.protocols import URL
 from rlwire.transports.tls import ClientSide, ClientTLS
 from rlwire.transports.waits import Waits, drive, drive_async
 
-__all__ = ["Arguments", "by_address", "by_websocket", "calling", "client_tls"]
-__all__ += ["check_no_environment", "clients", "websocket_url", "with_pictures"]
-__all__ += ["with_settings"]
-
 Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """A client's, by place and by name."""
 
@@ -52,14 +48,7 @@ def clients(
     means: Callable[[URL, dict[str, Any]], Arguments] = by_address,
     then: Callable[[Any, URL], Waits[None]] | None = None,
 ) -> tuple[Callable[..., Any], Callable[..., Awaitable[Any]]]:
-    """Return a door's ``client`` and ``async_client``, which return clients that are connected.
-
-    Args:
-        blocking: the class of the one.
-        looped: of the other.
-        means: what makes their arguments.
-        then: what else is done with one that is connected; if it fails, that is closed.
-    """
+    """Return a door's ``client`` and ``async_client``, which return clients that are connected."""
 
     def begin(kind: type, url: URL, options: dict[str, Any]) -> Waits[Any]:
         where, named = means(url, options)
@@ -88,11 +77,7 @@ def websocket_url(url: URL, tls: ClientSide) -> str:
 
 
 def with_settings(thing: Any, settings: Mapping[str, Any] | None) -> Any:
-    """Return what makes environments with these settings, or an environment as it is.
-
-    Raises:
-        ValueError: settings for what is made already.
-    """
+    """Return what makes environments with these settings, or an environment as it is."""
     if not settings:
         return thing
     made, make = maker(thing, settings)
@@ -100,11 +85,7 @@ def with_settings(thing: Any, settings: Mapping[str, Any] | None) -> Any:
 
 
 def with_pictures(thing: Any, settings: Mapping[str, Any] | None) -> Any:
-    """Return what `with_settings` does, made to render if its class says that it can.
-
-    Raises:
-        ValueError: settings for what is made already.
-    """
+    """Return what `with_settings` does, made to render if its class says that it can."""
     modes = (getattr(thing, "metadata", None) or {}).get("render_modes") or ()
     made = is_environment(thing) and not isinstance(thing, type)
     if "rgb_array" in modes and not made and "render_mode" in inspect.signature(thing).parameters:
@@ -113,11 +94,7 @@ def with_pictures(thing: Any, settings: Mapping[str, Any] | None) -> Any:
 
 
 def check_no_environment(thing: Any, url: URL) -> None:
-    """Refuse to serve an environment by a protocol in which environments call.
-
-    Raises:
-        TypeError: the thing is an environment, a class of them, or the name of one.
-    """
+    """Refuse to serve an environment by a protocol in which environments call."""
     name, found = getattr(thing, "__name__", type(thing).__name__), thing
     if isinstance(thing, str):
         name, found = thing, None

@@ -25,8 +25,6 @@ from rlwire.sessions.grpc.calls import too_long
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, Last, ServedCall, Server
 from rlwire.transports.interface import NOTHING
 
-__all__ = ["MESSAGES_WAITING", "Admit", "Answers", "RefusedCall"]
-
 logger = logging.getLogger(__name__)
 
 MESSAGES_WAITING = 16_384
@@ -96,13 +94,7 @@ class _Task:
 
 
 class Answers:
-    """Answers the calls of one connection.
-
-    Args:
-        connection: the transport's.
-        admit: see `Admit`.
-        log: where errors are written.
-    """
+    """Answers the calls of one connection."""
 
     def __init__(self, connection: Connected, admit: Admit, log: Any = logger) -> None:
         self._later = connection.later

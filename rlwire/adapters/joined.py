@@ -10,18 +10,11 @@ from typing import Any, Generic, TypeVar
 from rlwire.adapters.serving import BackgroundServer
 from rlwire.transports.address import Address
 
-__all__ = ["Joined"]
-
 _S = TypeVar("_S", bound=BackgroundServer)
 
 
 class Joined(BackgroundServer, Generic[_S]):
-    """Several servers as one.
-
-    Args:
-        servers: in the order in which they start; the last stops first. The first one's address
-            is that of all.
-    """
+    """Several servers as one."""
 
     def __init__(self, servers: Sequence[_S]) -> None:
         self.servers = tuple(servers)

@@ -11,8 +11,6 @@ import socket
 import threading
 from collections.abc import Iterator
 
-__all__ = ["Stopping", "interrupting", "keep_signals", "stop_signals"]
-
 _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -26,7 +26,8 @@ from rlwire.environments.batch import Arguments, Batch, Infos, Shared
 from rlwire.environments.infos import sendable
 from rlwire.errors import ConnectionClosed, PeerError, on_error
 from rlwire.transports.forking import of_this_process
-from rlwire.transports.shm import AVAILABLE, ShmSocket
+from rlwire.transports.shm import ShmSocket
+from rlwire.transports.shm_calls import AVAILABLE
 
 __all__ = ["Make", "Memory", "WorkerPart"]
 

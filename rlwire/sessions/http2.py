@@ -146,11 +146,7 @@ class Session(frames.Endpoint):
     # What comes.
 
     def frame_size(self, buffer: Any, start: int, end: int) -> int:
-        """Return the size of the frame, or of the preface, that begins at `start`; 0 if unknown.
-
-        Raises:
-            Http2Error: none may begin so; `outgoing` tells the peer.
-        """
+        """Return the size of the frame, or of the preface, that begins at `start`; 0 if unknown."""
         try:
             size: int = super().frame_size(buffer, start, end)
         except Http2Error as error:
@@ -166,13 +162,7 @@ class Session(frames.Endpoint):
         return size
 
     def receive(self, frame: Any) -> list[Any]:
-        """Take one frame, or the preface, and return the events of the messages that it ends.
-
-        Raises:
-            Http2Error: the connection is at fault; `outgoing` tells the peer, and it is closed.
-            LimitExceeded: the same, of a header block that is too long.
-            What a subclass raises.
-        """
+        """Take one frame, or the preface, and return the events of the messages that it ends."""
         if self.closed:
             return []
         try:
@@ -382,11 +372,7 @@ class Session(frames.Endpoint):
             del self._reset_by_us[next(iter(self._reset_by_us))]
 
     def _spend(self) -> None:
-        """Pay for a stream that was ended at once.
-
-        Raises:
-            Http2Error: the peer has done it too often.
-        """
+        """Pay for a stream that was ended at once."""
         self._patience -= 1
         if self._patience < 0:
             raise Http2Error(
@@ -397,14 +383,7 @@ class Session(frames.Endpoint):
     # Times.
 
     def tick(self, now: float) -> None:
-        """Let time pass: a ping may fall due, or a peer be too late.
-
-        Args:
-            now: seconds, of one clock that only goes forward.
-
-        Raises:
-            DeadlineExceeded: no answer to a ping in time; the session is closed.
-        """
+        """Let time pass: a ping may fall due, or a peer be too late."""
         if self._now is not None:
             more = (now - self._now) * _PATIENCE_PER_SECOND
             self._patience = min(self._patience + more, PATIENCE)
@@ -521,11 +500,7 @@ class Session(frames.Endpoint):
         return said
 
     def farewell(self, ending: bool = False) -> Sequence[Buffer]:
-        """Return the last words: GOAWAY, once.
-
-        Args:
-            ending: whether the whole program ends.
-        """
+        """Return the last words: GOAWAY, once."""
         self._close(frames.NO_ERROR, "this side ends" if ending else "")
         said: list[Buffer] = self.outgoing()
         return said

@@ -12,8 +12,6 @@ from typing import Any
 
 from rlwire.errors import LimitExceeded
 
-__all__ = ["MAX_CONNECTIONS", "MAX_CONNECTIONS_PER_ADDRESS", "Admission", "capacity", "network_of"]
-
 MAX_CONNECTIONS = 1000
 """Every server's default. A thread each, which some servers take, is still bearable."""
 
@@ -23,11 +21,7 @@ that one machine that opens connections and says nothing leaves room for the oth
 
 
 def capacity(max_connections: int, max_connections_per_address: int) -> dict[str, Any]:
-    """Return both by name, for the arguments of a transport's server.
-
-    Raises:
-        ValueError: one of them is no positive number.
-    """
+    """Return both by name, for the arguments of a transport's server."""
     given = {
         "max_connections": max_connections,
         "max_connections_per_address": max_connections_per_address,
@@ -43,13 +37,6 @@ class Admission:
 
     An IPv6 address counts as its network of 64 bits, since that is what one host is given. Over
     unix sockets each user counts as an address, but for the process's own, who has all of them.
-
-    Args:
-        max_connections: in all.
-        max_connections_per_address: from one address.
-
-    Raises:
-        ValueError: one of them is no positive number.
     """
 
     def __init__(self, max_connections: int, max_connections_per_address: int) -> None:
@@ -66,14 +53,7 @@ class Admission:
         return self._count
 
     def enter(self, host: str) -> None:
-        """Let one in; `leave` is then owed.
-
-        Args:
-            host: as `rlwire.transports.sockets.peer_host` gives it; of an empty one only all count.
-
-        Raises:
-            LimitExceeded: there are too many already.
-        """
+        """Let one in; `leave` is then owed."""
         network = network_of(host)
         with self._lock:
             if self._count >= self._in_all:

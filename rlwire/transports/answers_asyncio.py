@@ -18,8 +18,6 @@ from rlwire.transports.interface import Responder
 if TYPE_CHECKING:
     from rlwire.transports.driver_asyncio import LoopDriver
 
-__all__ = ["Answers", "LateAnswer"]
-
 
 class LateAnswer:
     """An answer that is not there yet: a future in short, for one loop's thread.

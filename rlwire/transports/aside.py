@@ -17,8 +17,6 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-__all__ = ["Aside", "Watch", "Watched"]
-
 logger = logging.getLogger(__name__)
 
 _LONG = 0.05  # seconds that a thread may be at one piece of work before somebody looks what waits
@@ -116,9 +114,6 @@ class Watch:
 
     It looks every so often, and rests while nobody is at work when it does.
 
-    Args:
-        name: of its thread, which begins with the first work.
-
     Attributes:
         resting: whether somebody who begins to work is to `wake` it.
     """
@@ -132,12 +127,7 @@ class Watch:
         self._thread: threading.Thread | None = None
 
     def add(self, waits: Callable[[], bool], take_over: Callable[[], object]) -> Watched:
-        """Watch one more connection, until `discard`.
-
-        Args:
-            waits: whether something has come that nobody looks at; called by the watch's thread.
-            take_over: called there, once for a piece of work that takes long while something waits.
-        """
+        """Watch one more connection, until `discard`."""
         watched = Watched(self, waits, take_over)
         with self._lock:
             self._watched.add(watched)

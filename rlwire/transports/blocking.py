@@ -23,8 +23,6 @@ from rlwire.transports.socket_calls import PlainCalls, SocketCalls
 from rlwire.transports.sockets import Timeouts, ready, set_kernel_timeout
 from rlwire.transports.tls import TLSSocket
 
-__all__ = ["Driver"]
-
 logger = logging.getLogger(__name__)
 
 _READING, _WRITING = socket.SO_RCVTIMEO, socket.SO_SNDTIMEO
@@ -33,11 +31,6 @@ _SOON = 0.001  # seconds; a kernel timeout of 0 would be none at all
 
 class Driver:
     """Drives one core over one socket.
-
-    Args:
-        core: the core.
-        sock: the socket, in blocking mode.
-        timeouts: how long to wait.
 
     Attributes:
         calls: the system calls of small messages.
@@ -66,12 +59,7 @@ class Driver:
         self._limit(_WRITING, self._write)
 
     def shake_hands(self, seconds: float | None) -> float | None:
-        """Run a server's handshake of TLS or shared memory, if any; return the time that is left.
-
-        Raises:
-            DeadlineExceeded: it took more than `seconds`; the connection is closed.
-            ConnectionClosed: it failed; the connection is closed.
-        """
+        """Run a server's handshake of TLS or shared memory; return the time that is left."""
         until = None if seconds is None else monotonic() + seconds
         below = self._tls or self._shm
         if below is not None:
@@ -139,9 +127,6 @@ class Driver:
         """Read once where the next bytes belong, and return how many came; None: none in time.
 
         The core is not told; without TLS it may even be used meanwhile, for anything but reading.
-
-        Args:
-            wait: whether to wait, as long as the kernel's timeout, or only see what is there.
         """
         room = self._core.room()
         try:
@@ -269,14 +254,7 @@ class Driver:
     # Errors and ends.
 
     def failed(self, error: BaseException) -> float:
-        """Go on after `error`, which the core, a system call or the user's own code raised.
-
-        Returns:
-            Seconds that a system call waited in vain, if that is all that it was.
-
-        Raises:
-            What the user is to see.
-        """
+        """Go on after `error`, which the core, a system call or the user's own code raised."""
         core, calls = self._core, self.calls
         doing, calls.doing = calls.doing, ""
         if isinstance(error, RlwireError):

@@ -25,8 +25,6 @@ from rlwire.transports.sockets import (
 )
 from rlwire.transports.waits import Waits
 
-__all__ = ["attempts", "connect", "dial", "hang_up", "retry", "time_left"]
-
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
@@ -45,15 +43,8 @@ def retry(
 ) -> Waits[_T]:
     """Return what `attempt` returns, after as many attempts and waits as `backoff` has.
 
-    Args:
-        attempt: called with when all of it must be over, by `time.monotonic`.
-        backoff: how often and when to try.
-        sleep: `time.sleep` or `asyncio.sleep`.
-        what: is tried, for the log.
-        errors: of which some may be over soon.
-        passing: whether this one may; others are raised at once.
-        failed: makes what to raise of the last error, the number of attempts and their seconds;
-            without it that is the last error itself.
+    An error that is not `passing` is raised at once. `failed` makes what to raise of the last
+    error, the number of attempts and their seconds.
     """
     begun = monotonic()
     until = inf if backoff.deadline is None else begun + backoff.deadline
@@ -82,13 +73,7 @@ def attempts(
     seconds: float | None,
     backoff: Backoff | None,
 ) -> Waits[_T]:
-    """Return a connection that `attempt` makes, as `retry`; one attempt has so many seconds.
-
-    Raises:
-        DeadlineExceeded: the last attempt took too long, or the backoff's deadline came.
-        OSError: the last attempt failed; the system's own error, with the address and the number
-            of attempts in its text.
-    """
+    """Return a connection that `attempt` makes, as `retry`; one attempt has so many seconds."""
     return retry(
         lambda until: attempt(until if seconds is None else min(until, monotonic() + seconds)),
         backoff or Backoff(),
@@ -103,17 +88,8 @@ def attempts(
 def connect(where: Address, dialer: Any, timeouts: Timeouts, backoff: Backoff | None) -> Waits[Any]:
     """Return a connection whose session has opened the conversation; errors as for `attempts`.
 
-    Args:
-        where: to connect to.
-        dialer: has ``sleep(seconds)``; ``resolve(where, until)``, which returns `Address.resolve`'s
-            pairs; ``connect(sock, sockaddr, until)``; and ``finish(sock, until)``, which returns a
-            connection, after TLS's handshake if there is to be one. Each returns its value or
-            something to await for it, and raises an OSError if it takes longer than ``until``.
-        timeouts: `connect` counts for an attempt, and for opening the conversation.
-        backoff: as for `attempts`.
-
-    Raises:
-        RlwireError: the session and its peer found nothing to talk about; not tried again.
+    The dialer's `sleep`, `resolve`, `connect` and `finish` return a value, or something to await
+    for it, and raise an OSError after `until`, by `time.monotonic`.
     """
 
     def attempt(until: float) -> Waits[Any]:
@@ -131,11 +107,7 @@ def connect(where: Address, dialer: Any, timeouts: Timeouts, backoff: Backoff | 
 
 
 def dial(where: Address, dialer: Any, until: float) -> Waits[Any]:
-    """Return a connection to the first of the addresses of `where` that answers.
-
-    Raises:
-        OSError: none does; it is the last one's error.
-    """
+    """Return a connection to the first of the addresses of `where` that answers."""
     failure: OSError | None = OSError(f"{where} has no address")
     for family, sockaddr in (yield dialer.resolve(where, until)):
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -164,11 +136,7 @@ def hang_up(connection: Any) -> Waits[None]:
 
 
 def time_left(until: float) -> float | None:
-    """Return the seconds until then, None for ever.
-
-    Raises:
-        TimeoutError: there are none left.
-    """
+    """Return the seconds until then, None for ever."""
     if until == inf:
         return None
     left = until - monotonic()

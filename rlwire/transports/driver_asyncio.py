@@ -25,8 +25,6 @@ from rlwire.transports.socket_asyncio import SocketStream
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.turn import PlainTurn, Turn, best_turn
 
-__all__ = ["LoopDriver"]
-
 logger = logging.getLogger(__name__)
 
 
@@ -51,16 +49,7 @@ class LoopDriver:
         on_end: Callable[[Any], None] | None = None,
         accepted: bool = False,
     ) -> None:
-        """Make the connection; it is none before it is given its stream.
-
-        Args:
-            session: a new session.
-            peer: the other end's name.
-            timeouts: as for a blocking connection.
-            on_end: called once, when the connection is gone.
-            accepted: whether it is a server's: the peer then has `Timeouts.first` for its first
-                message, unless the session's handshake was one.
-        """
+        """Make the connection; it is none before it is given its stream."""
         self.session = session
         self.peer = peer
         self.log: Log = logger

@@ -14,8 +14,6 @@ from weakref import WeakSet
 
 from rlwire.errors import LocalProtocolError
 
-__all__ = ["PARENTS", "Forked", "not_ours", "of_this_process"]
-
 PARENTS = -1
 """Instead of a thread's ident: the owner of what belongs to the process that this one came from."""
 

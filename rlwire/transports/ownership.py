@@ -9,8 +9,6 @@ from weakref import ref
 from rlwire.errors import LocalProtocolError
 from rlwire.transports.forking import PARENTS, not_ours
 
-__all__ = ["Owned"]
-
 
 class Owned:
     """A connection for one thread.

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from rlwire.errors import shown
 
-__all__ = ["Log", "SeldomLog"]
-
 _ARGUMENT = 1000  # characters
 
 
@@ -30,12 +28,6 @@ class SeldomLog(_Adapter):
 
     The first line after them says how many were left out, and so does `flush`. From any thread.
     It can be pickled, without its counts.
-
-    Args:
-        log: where to.
-        interval: seconds.
-        lines: of one format, in these seconds.
-        clock: tells the time in seconds.
     """
 
     def __init__(
@@ -57,14 +49,7 @@ class SeldomLog(_Adapter):
         return type(self), (self.logger, self._interval, self._lines, self._clock)
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """Log a line, or count it.
-
-        Args:
-            level: as for `logging.log`; so are the rest.
-            msg: the format, a constant.
-            args: for the format.
-            kwargs: such as ``exc_info``.
-        """
+        """Log a line, or count it."""
         if not self.logger.isEnabledFor(level):
             return
         now = self._clock()

@@ -67,9 +67,6 @@ class ThreadServer(Reception[Connection]):
 
         Peers are told where the protocol has words for that: those that say nothing meanwhile hear
         of it by `stop`. Other connections end when they are between two messages.
-
-        Args:
-            seconds: the longest time for that.
         """
         until = monotonic() + seconds
         self.stop_accepting(seconds)
@@ -84,9 +81,6 @@ class ThreadServer(Reception[Connection]):
 
         A handler at work may still send its answer; half of the grace time later it cannot. A
         thread that the grace time does not end is logged and left behind.
-
-        Args:
-            grace: seconds for all of it.
         """
         with self._lock:
             first = not self._stopping.is_set()

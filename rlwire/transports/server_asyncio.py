@@ -54,9 +54,6 @@ class LoopServer(Reception[AsyncConnection]):
 
         Peers are told where the protocol has words for that; other connections end when they are
         between two messages.
-
-        Args:
-            seconds: the longest time for that.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
@@ -70,9 +67,6 @@ class LoopServer(Reception[AsyncConnection]):
         """Stop accepting, end all connections and wait for their handlers.
 
         A handler at work may still send its answer; half of the grace time later it is cancelled.
-
-        Args:
-            grace: seconds for all of it.
         """
         await self._stop_accepting()
         for task, connection in list(self._open.items()):

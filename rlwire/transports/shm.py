@@ -20,9 +20,6 @@ from rlwire.transports.address import Address
 from rlwire.transports.interface import Buffer
 from rlwire.transports.shm_calls import AVAILABLE, WORDS, Rings, ask
 
-__all__ = ["AVAILABLE", "SPIN", "ShmSocket", "check_available", "check_carrier", "default_spin"]
-__all__ += ["refused"]
-
 SPIN = 50e-6
 """Seconds that a blocking connection asks before it sleeps, unless `Timeouts.spin` says else."""
 
@@ -30,11 +27,7 @@ _NOT_TRUSTED = {errno.EACCES, errno.EPERM, errno.EPROTO}
 
 
 def check_available() -> None:
-    """See that this system has shared memory of this kind.
-
-    Raises:
-        OSError: it is not Linux.
-    """
+    """See that this system has shared memory of this kind."""
     if not AVAILABLE:
         raise OSError(
             errno.ENOTSUP, "connections over shared memory need Linux; use a unix socket (+unix)"
@@ -47,11 +40,7 @@ def default_spin() -> float:
 
 
 def check_carrier(where: Address, tls: object) -> None:
-    """See that nobody wants to encrypt what no network carries.
-
-    Raises:
-        ValueError: somebody does.
-    """
+    """See that nobody wants to encrypt what no network carries."""
     if where.shm and tls is not None:
         raise ValueError(f"{where}: shared memory has no TLS; what is in it is this user's alone")
 
@@ -63,10 +52,6 @@ def refused(error: BaseException | None) -> bool:
 
 class ShmSocket(socket.socket):
     """A connected unix socket, and beside it two rings for its bytes.
-
-    Args:
-        sock: the socket, which is of no use afterwards.
-        server_side: which end it is.
 
     Attributes:
         rings: what has the bytes, after the handshake.
@@ -81,12 +66,7 @@ class ShmSocket(socket.socket):
         self._server_side = server_side
 
     def handshake(self, seconds: float | None) -> None:
-        """Meet the other end, and leave the socket in blocking mode.
-
-        Raises:
-            TimeoutError: it took more than `seconds`.
-            OSError: the other end is gone, or not trusted: see `refused`.
-        """
+        """Meet the other end, and leave the socket in blocking mode."""
         until = None if seconds is None else monotonic() + seconds
         self.setblocking(False)
         if not self._server_side:
@@ -102,11 +82,7 @@ class ShmSocket(socket.socket):
         self.setblocking(True)
 
     async def handshake_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """`handshake`, which leaves the socket in non-blocking mode; whoever waits limits it.
-
-        Raises:
-            OSError: the other end is gone, or not trusted: see `refused`.
-        """
+        """`handshake`, which leaves the socket in non-blocking mode; whoever waits limits it."""
         self.setblocking(False)
         if not self._server_side:
             ask(self.fileno())
@@ -151,12 +127,7 @@ class ShmSocket(socket.socket):
     def recv_into(  # type: ignore[override]
         self, buffer: memoryview | bytearray, nbytes: int = 0, flags: int = 0
     ) -> int:
-        """Receive from the ring, as a socket would; of the flags, these two are known.
-
-        Raises:
-            BlockingIOError: nothing came within `Rings.reading`, or is there (MSG_DONTWAIT).
-            OSError: the other end is gone, or has spoilt the memory.
-        """
+        """Receive from the ring, as a socket would; of the flags, these two are known."""
         return self.rings.recv_into(
             memoryview(buffer)[: nbytes or None],
             whole=bool(flags & socket.MSG_WAITALL),
@@ -165,11 +136,7 @@ class ShmSocket(socket.socket):
         )
 
     def sendall(self, data: Buffer, flags: int = 0) -> None:  # type: ignore[override]
-        """Send all of it through the ring, as a socket would; no flag is known.
-
-        Raises:
-            OSError: the other end is gone, or has spoilt the memory.
-        """
+        """Send all of it through the ring, as a socket would; no flag is known."""
         view = memoryview(data).cast("B")
         while view.nbytes:
             view = view[self.rings.send_from(view) :]

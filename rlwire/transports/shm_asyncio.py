@@ -15,8 +15,6 @@ from rlwire.transports.shm import ShmSocket
 from rlwire.transports.socket_asyncio import SocketStream, StreamOwner
 from rlwire.transports.socket_calls import SocketCalls
 
-__all__ = ["ShmStream"]
-
 
 class ShmStream(SocketStream):
     """Two rings, and a socket that wakes the loop up; their handshake is over."""

@@ -14,8 +14,6 @@ from libc.stdint cimport int64_t, uint32_t
 import errno
 import os
 
-__all__ = ["AVAILABLE", "RING", "WORDS", "Rings", "ask"]
-
 cdef extern from *:
     """
     #include <errno.h>
@@ -99,11 +97,7 @@ cdef dict _REASONS = {
 
 
 def ask(int file, uint32_t ring=0) -> None:
-    """Ask the server at a unix socket for two rings, of so many bytes each; 0: of `RING`.
-
-    Raises:
-        OSError: it is another user's (EACCES), or the socket has failed.
-    """
+    """Ask the server at a unix socket for two rings, of so many bytes each; 0: of `RING`."""
     cdef int error = rlw_shm_ask(file, ring)
     if error:
         _fail(error)
@@ -158,24 +152,11 @@ cdef class Rings:
     # Meeting.
 
     def meet(self, int file) -> None:
-        """Take the client's end, of what the server answers at a unix socket.
-
-        Raises:
-            BlockingIOError: it has not answered yet.
-            OSError: it refuses, or what it gives cannot be trusted.
-        """
+        """Take the client's end, of what the server answers at a unix socket."""
         self._take(rlw_shm_meet(self._shm, file))
 
     def answer(self, int file, bytes asked, uint32_t most=0) -> None:
         """Take the server's end, and tell the client, at a unix socket, what it needs for its own.
-
-        Args:
-            file: the socket; it must stay open as long as this end.
-            asked: what the client said, of `WORDS` bytes.
-            most: bytes of a ring, at most, a power of two; 0: `RING`.
-
-        Raises:
-            OSError: it asked for what makes no sense, is another user's, or there is no memory.
         """
         if len(asked) != sizeof(rlw_shm_words):
             _fail(-errno.EPROTO)
@@ -235,18 +216,7 @@ cdef class Rings:
     def recv_into(
         self, object buffer, *, bint whole=False, bint wait=True, double spin=0.0
     ) -> int:
-        """Receive, as a socket does; 0 when nothing more comes.
-
-        Args:
-            buffer: of at least one byte.
-            whole: whether all of it is to be filled, unless that takes too long.
-            wait: whether to wait for something, for `reading` seconds.
-            spin: seconds of asking before the thread sleeps.
-
-        Raises:
-            BlockingIOError: nothing came in time.
-            OSError: the other side is gone, or has spoilt the memory.
-        """
+        """Receive, as a socket does; 0 when nothing more comes."""
         cdef Py_buffer view
         cdef Py_ssize_t got = -EINTR
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
@@ -261,12 +231,7 @@ cdef class Rings:
         return got
 
     def send_from(self, object buffer) -> int:
-        """Send, as a socket does, for `writing` seconds; how many bytes went.
-
-        Raises:
-            BlockingIOError: there was no room in time.
-            OSError: the other side is gone, or has spoilt the memory.
-        """
+        """Send, as a socket does, for `writing` seconds; how many bytes went."""
         cdef Py_buffer view
         cdef Py_ssize_t sent = -EINTR
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
@@ -287,11 +252,7 @@ cdef class Rings:
         return self._over or not self._mapped or bool(rlw_shm_readable(self._shm))
 
     def poll_in(self) -> bool:
-        """Have the socket be readable once this is; what made it readable so far is taken.
-
-        Returns:
-            Whether this can be read already, so that the socket need not be waited for.
-        """
+        """Have the socket be readable once this is; what made it readable so far is taken."""
         return self._over or not self._mapped or bool(rlw_shm_poll_in(self._shm))
 
     def poll_out(self) -> bool:

@@ -143,15 +143,10 @@ def open_timer(double seconds) -> int:
 
 
 cdef class SocketCalls:
-    """Moves bytes between a core and a socket.
+    """Moves bytes between a core and a socket, or its rings.
 
-    Args:
-        core: what the bytes are for.
-        file: the socket's number; it must stay open until nothing here is called any more.
-        blocking: whether calls may wait, as long as the socket's kernel timeouts. Then what comes
-            to nothing in that time raises BlockingIOError; otherwise it just comes to nothing.
-        spin: seconds to ask for bytes before the thread sleeps.
-        rings: where the bytes go instead; their times are in the place of the socket's.
+    Calls that are `blocking` raise BlockingIOError when a kernel timeout comes; others come to nothing.
+    What raises an OSError has not told the core, and `doing` says which call it was.
 
     Attributes:
         doing: ``"reading"`` or ``"writing"`` while the system is called, and after it failed;
@@ -184,12 +179,7 @@ cdef class SocketCalls:
         return rlw_raise(<int> -error) if self._rings is None else self._rings.fail(error)
 
     cpdef object read(self):
-        """Read once; return what `StreamCore.take` returns.
-
-        Raises:
-            OSError: the system's; the core was not told.
-            What `StreamCore.take` raises.
-        """
+        """Read once; return what `StreamCore.take` returns."""
         cdef StreamCore core = self._core
         cdef Py_ssize_t size = 0
         cdef Py_ssize_t got = 0
@@ -254,11 +244,7 @@ cdef class SocketCalls:
         return event
 
     cpdef bint write(self) except -1:
-        """Write once; return whether nothing more is to be written.
-
-        Raises:
-            OSError: the system's; the core was not told.
-        """
+        """Write once; return whether nothing more is to be written."""
         cdef StreamCore core = self._core
         cdef Py_buffer parts[RLW_PARTS]
         cdef Py_ssize_t sent = 0
@@ -322,11 +308,7 @@ cdef class SocketCalls:
             PyErr_CheckSignals()
 
     cpdef object receive(self):
-        """Return the next event, or `NOTHING` where the driver has to go on.
-
-        Raises:
-            What `read` and `StreamCore.next` raise.
-        """
+        """Return the next event, or `NOTHING` where the driver has to go on."""
         cdef StreamCore core = self._core
         cdef int reads
         cdef Py_ssize_t left = AT_ONCE
@@ -355,34 +337,17 @@ cdef class SocketCalls:
         return event
 
     def send(self, object event) -> bool:
-        """Put an event in line and write once; return whether all is written.
-
-        Raises:
-            What `StreamCore.put` and `write` raise.
-        """
+        """Put an event in line and write once; return whether all is written."""
         self._core.put(event)
         return self.write()
 
     def exchange(self, object event):
-        """`send`, and `receive` if all is written; `NOTHING` where the driver has to go on.
-
-        Raises:
-            What `send` and `receive` raise.
-        """
+        """`send`, and `receive` if all is written; `NOTHING` where the driver has to go on."""
         self._core.put(event)
         return self.receive() if self.write() else _NOTHING
 
     def serve(self, object answer, object failure=None) -> None:
-        """Answer one event after another, until the driver has to go on.
-
-        Args:
-            answer: called with an event, returns the reply; after `NOTHING` the driver goes on.
-            failure: called with the event and the error when the reply cannot be put in line;
-                returns what is put there instead.
-
-        Raises:
-            What `receive`, `answer` and `send` raise.
-        """
+        """Answer one event after another, until the driver has to go on."""
         cdef StreamCore core = self._core
         while True:
             event = self.receive()
@@ -407,9 +372,6 @@ cdef class SocketCalls:
 
         What `answer` or putting its reply in line raises is not raised here, and a reply of the
         kinds that come later is not put in line: see `unanswered`. `NOTHING` is no reply.
-
-        Raises:
-            What `receive` and `write` raise.
         """
         cdef StreamCore core = self._core
         event = self.receive()

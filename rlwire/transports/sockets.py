@@ -184,9 +184,6 @@ def listen(address: AddressLike, *, backlog: int = 1024) -> socket.socket:
 
     A unix socket's file that nobody listens on any more, left by a program that died, is
     replaced.
-
-    Raises:
-        OSError: the address cannot be listened on; the text names it.
     """
     where = parse(address)
     sock: socket.socket | None = None
@@ -284,14 +281,7 @@ _CLOSED_LISTENER = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
 def ready(
     sock: socket.socket | int, seconds: float, *, read: bool = True, write: bool = False
 ) -> tuple[bool, bool]:
-    """Wait until a socket can be read or written, be it to find the end or an error; say which.
-
-    Args:
-        sock: the socket, or its descriptor.
-        seconds: to wait at most.
-        read: whether to wait until it can be read.
-        write: whether to wait until it can be written.
-    """
+    """Wait until a socket can be read or written, be it to find the end or an error; say which."""
     try:
         poll = select.poll()  # select takes no descriptor above 1023
         poll.register(sock, select.POLLIN * read | select.POLLOUT * write)
@@ -323,12 +313,7 @@ def accept_delay(error: OSError, failures: int) -> float | None:
 
 
 def warn_if_exposed(where: Address, guards: str) -> None:
-    """Warn of a server that has neither TLS nor a secret, if other machines can reach it.
-
-    Args:
-        where: it listens.
-        guards: what can be given to it, such as ``"TLS or a token"``.
-    """
+    """Warn of a server that has neither TLS nor a secret, if other machines can reach it."""
     if not where.loopback:
         logger.warning(
             "%s can be reached from other machines, with neither encryption nor a secret: anyone "

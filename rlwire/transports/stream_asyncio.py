@@ -42,17 +42,7 @@ async def open_stream(
 ) -> None:
     """Make the stream of a connected, non-blocking socket, and give it to its owner.
 
-    Args:
-        owner: whom it feeds.
-        sock: belongs to the stream from now on, unless an error is raised.
-        tls: what to encrypt with; None for no encryption.
-        server_hostname: the name to find in the server's certificate; None on a server.
-        shm: whether the socket is only where the two meet who share memory.
-        handshake_timeout: seconds for a handshake of TLS or shared memory, None for no limit.
-
-    Raises:
-        NotImplementedError: the loop has no readers, as Windows' proactors have none.
-        OSError: TLS failed, of which `ssl.SSLError` is one, or memory cannot be shared.
+    The socket stays the caller's if this raises. `server_hostname` is None on a server.
     """
     loop = asyncio.get_running_loop()
     try:

@@ -17,8 +17,6 @@ from rlwire.transports.interface import Buffer
 from rlwire.transports.socket_asyncio import SocketStream, StreamOwner
 from rlwire.transports.socket_calls import PlainCalls, SocketCalls
 
-__all__ = ["TLSPipe", "TLSStream"]
-
 _RECORD = 16384  # bytes, the longest record of TLS
 _AT_ONCE = 4 * _RECORD  # bytes that are encrypted or received before the other is done
 _GOODBYE = 1.0  # seconds for the peer to say goodbye too
@@ -39,11 +37,7 @@ class TLSPipe:
         )
 
     async def shake_hands(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
-        """Run TLS's handshake.
-
-        Raises:
-            OSError: it failed; `ssl.SSLError` is one.
-        """
+        """Run TLS's handshake."""
         while True:
             try:
                 self.tls.do_handshake()

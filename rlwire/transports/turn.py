@@ -20,8 +20,6 @@ from contextvars import Context
 from typing import Any
 from weakref import WeakKeyDictionary
 
-__all__ = ["PlainTurn", "Turn", "best_turn", "try_turns"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -19,8 +19,6 @@ from rlwire.limits import DEFAULT, Limits
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["TABLE", "Fields", "Headers", "malformed"]
-
 _hpack = logging.getLogger("hpack")
 if _hpack.level == logging.NOTSET:  # it logs each field at DEBUG
     _hpack.setLevel(logging.INFO)
@@ -42,15 +40,7 @@ _CONNECTION = frozenset(
 
 
 class Headers:
-    """The header fields of one connection, both ways: what is sent must be compressed in order.
-
-    Args:
-        limits: `header` bounds a list that is received, each field counted as its name, its value
-            and 32 bytes (RFC 9113, section 6.5.2).
-
-    Raises:
-        MissingExtra: `hpack` is not installed.
-    """
+    """The header fields of one connection, both ways: what is sent must be compressed in order."""
 
     __slots__ = ("_decoder", "_encoder", "_most", "_never")
 
@@ -71,9 +61,6 @@ class Headers:
         """Return a header block; what it takes for granted is only known to who has had all before.
 
         Secrets, and what no second call has, are never put into a table (RFC 7541, section 7.1.3).
-
-        Raises:
-            EncodeError: a name or a value that no field may have.
         """
         given = []
         for name, value in fields:
@@ -92,12 +79,7 @@ class Headers:
         return bytes(self._encoder.encode(given))
 
     def decode(self, block: Buffer) -> list[tuple[str, str]]:
-        """Return the fields of a whole header block.
-
-        Raises:
-            Http2Error: COMPRESSION_ERROR, no block can be so; no other can be read after it.
-            LimitExceeded: the list is over the limit ``header``; nor after that.
-        """
+        """Return the fields of a whole header block."""
         import hpack
 
         try:
@@ -113,11 +95,7 @@ class Headers:
 def malformed(fields: Fields, pseudo: Iterable[str] = ()) -> str:
     """Return what is wrong with a list of fields by RFC 9113, sections 8.2 and 8.3; or nothing.
 
-    Args:
-        fields: names and values.
-        pseudo: the pseudo-header fields that must be there, each once, and no others: for a request
-            ``(":method", ":scheme", ":path", ":authority")``, of which the last may be missing;
-            none for trailers.
+    The pseudo-header fields `pseudo` must be there once, ``:authority`` at most, and no others.
     """
     wanted = set(pseudo)
     regular = False

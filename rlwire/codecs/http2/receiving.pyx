@@ -131,11 +131,7 @@ cdef str _foreign(const uint8_t *p, size_t size):
 
 
 def frame_head(object buffer, Py_ssize_t start=0):
-    """Return size of the payload, type, flags and stream of a frame's head; nothing is checked.
-
-    Raises:
-        DecodeError: there are less than nine bytes.
-    """
+    """Return size of the payload, type, flags and stream of a frame's head; nothing is checked."""
     cdef Py_buffer view
     cdef const uint8_t *p
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
@@ -161,13 +157,6 @@ cdef class Endpoint(Sender):
     - ``_stray(kind, number, end)``: DATA or WINDOW_UPDATE for a stream that is not in `streams`.
     - ``_stream_failed(number, error)``: a stream is at fault, and the connection is not.
     - ``_inner_failed(stream, error)``: a stream's `read` raised a `RlwireError`.
-
-    Args:
-        client: whether this is the client's end.
-        limits: `received` bounds a message that comes, `message` one that is sent, `header` a block
-            of header fields.
-        window: bytes that a stream's peer may send before it is told to go on; 65,535 at least.
-        connection_window: the same for all streams together.
 
     Attributes:
         client: as given.
@@ -204,11 +193,7 @@ cdef class Endpoint(Sender):
         self._opening = FIRST if client else MAGIC
 
     def first_words(self, others=None):
-        """Return what this side begins with: the preface of a client, settings, its window.
-
-        Args:
-            others: a dictionary of settings beside those that are known here.
-        """
+        """Return what this side begins with: the preface of a client, settings, its window."""
         values = {} if not self.client else {ENABLE_PUSH: 0}
         values[INITIAL_WINDOW_SIZE] = self.window
         values[MAX_FRAME_SIZE] = self.frame_limit
@@ -293,9 +278,6 @@ cdef class Endpoint(Sender):
         """Return the size of the frame, or of a client's preface, at `start`; 0 if unknown.
 
         A frame of a type that is not known is its head, and then pieces as they come.
-
-        Raises:
-            Http2Error: no such frame may come, or not now.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
@@ -346,9 +328,6 @@ cdef class Endpoint(Sender):
         """Take the one message in the one DATA frame that fills `buffer[:size]`.
 
         None, and nothing has happened, if that is not what is there, or if it needs a second look.
-
-        Raises:
-            What the stream's `read` raises.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
@@ -394,11 +373,6 @@ cdef class Endpoint(Sender):
         """Take one frame, or the preface, and return the events of the messages that it ends.
 
         None among them says that `outgoing` has something. The buffer is ours to keep.
-
-        Raises:
-            Http2Error: the connection is at fault.
-            LimitExceeded: a header block is longer than the limit ``header``.
-            What the hooks and a stream's `read` raise.
         """
         cdef Py_buffer view
         self.unread, self._rest = False, None  # events that nobody asked for
@@ -409,11 +383,7 @@ cdef class Endpoint(Sender):
             PyBuffer_Release(&view)
 
     def receive_rest(self):
-        """Return events of further messages of the frame that was received last, while `unread`.
-
-        Raises:
-            What `receive` raises.
-        """
+        """Return events of further messages of the frame that was received last, while `unread`."""
         cdef Py_buffer view
         frame, self._rest = self._rest, None
         self.unread = False

@@ -96,11 +96,7 @@ cdef enum:
 
 
 def frame(unsigned kind, unsigned flags, uint32_t stream, object payload=b""):
-    """Return one frame of any kind.
-
-    Raises:
-        EncodeError: no frame can be so large, or has such a stream.
-    """
+    """Return one frame of any kind."""
     cdef Py_buffer view
     cdef bytes data
     cdef uint8_t *to
@@ -152,13 +148,6 @@ def goaway(last, code=NO_ERROR, reason=""):
 
 cdef class Stream:
     """One stream, as far as messages and windows are concerned.
-
-    Args:
-        number: its identifier.
-        read: called with each message, returns its events; None: messages are events. It is bytes
-            or a view of memory that nobody else uses.
-        find_data: ``find_data(buffer, start, end)`` returns where, from `start`, the first large
-            array of a message lies, 0 while more bytes must tell; None: at its begin.
 
     Attributes:
         receiving: whether the peer may still send messages.
@@ -219,13 +208,7 @@ cdef class Sender:
         self._ready = []
 
     def headers(self, uint32_t stream, bytes block, bint end=False):
-        """Return the frames of a header block: HEADERS, and CONTINUATION if it is long.
-
-        Args:
-            stream: its number.
-            block: fields that HPACK has compressed; what is compressed next is sent next.
-            end: whether nothing follows on the stream.
-        """
+        """Return the frames of a header block: HEADERS, and CONTINUATION if it is long."""
         cdef Py_ssize_t most = self.peer_frame
         cdef Py_ssize_t at = most
         cdef unsigned flags = RLW_H2_END_STREAM if end else 0
@@ -239,25 +222,11 @@ cdef class Sender:
         return b"".join(out)
 
     def message(self, Stream stream, parts):
-        """Return the buffers of one message; none if `outgoing` has them, as windows allow.
-
-        Args:
-            stream: which was added.
-            parts: a buffer, or a list of buffers one behind the other. Large ones are not copied.
-
-        Raises:
-            LocalProtocolError: nothing may be sent any more on this stream.
-            LimitExceeded: it is longer than `max_sent`.
-        """
+        """Return the buffers of one message; none if `outgoing` has them, as windows allow."""
         return self._message(stream, parts)
 
     def send(self, object event):
-        """Return the buffers of one message on the attached stream; none if `outgoing` has them.
-
-        Raises:
-            LocalProtocolError: not now, as `mute` says; or what the inner session does not allow.
-            EncodeError, LimitExceeded: it cannot be written.
-        """
+        """Return the buffers of one message on the attached stream; none if `outgoing` has them."""
         if self.mute is not None:
             raise LocalProtocolError(self.mute)
         if self.unsent > self.max_unsent:
@@ -268,11 +237,7 @@ cdef class Sender:
         return buffers
 
     def check_unsent(self):
-        """Refuse to keep more for the peer's windows.
-
-        Raises:
-            LimitExceeded: more than `max_unsent` waits already.
-        """
+        """Refuse to keep more for the peer's windows."""
         if self.unsent > self.max_unsent:
             raise LimitExceeded(
                 "unsent", self.max_unsent, self.unsent,
@@ -354,11 +319,7 @@ cdef class Sender:
         return []
 
     cpdef uint64_t check(self, object parts) except? 0:
-        """Return how many bytes a message's buffers have, which is not more than may be sent.
-
-        Raises:
-            LimitExceeded: it is longer than `max_sent`.
-        """
+        """Return how many bytes a message's buffers have, which is not more than may be sent."""
         cdef uint64_t total = 0
         cdef Py_ssize_t count
         for part in parts:

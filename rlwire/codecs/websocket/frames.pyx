@@ -52,13 +52,9 @@ class NotText(DecodeError):
 cdef class Framer:
     """Reads the frames of one side and writes those of the other.
 
-    It remembers no frame, but draws its masks from a pool: one connection, one framer.
-
-    Args:
-        client: whether this is the client's end, whose frames are masked (section 5.3).
-        kind: what messages are: ``"text"`` and ``"binary"`` are handed out as bytes; with
-            ``"any"`` a text is a str.
-        limits: `received` bounds a frame, `message` what is sent, `expanded` a str.
+    It remembers no frame, but draws its masks from a pool: one connection, one framer. A client's
+    frames are masked (section 5.3). Messages of the kinds ``"text"`` and ``"binary"`` are handed out as
+    bytes; with ``"any"`` a text is a str.
     """
 
     def __init__(self, bint client, str kind="any", limits=None):
@@ -76,18 +72,7 @@ cdef class Framer:
 
     cpdef Py_ssize_t frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end,
                                 object room=None) except -1:
-        """Return the size of the frame that begins at `start`, header and payload; 0 if unknown.
-
-        Args:
-            buffer: any buffer.
-            start: where the frame begins.
-            end: where the bytes that have arrived end.
-            room: the most bytes that its payload may have, if that is less than the limit.
-
-        Raises:
-            DecodeError: it breaks a rule of section 5.2.
-            LimitExceeded: its payload is too long; the text names the limit ``received``.
-        """
+        """Return the size of the frame that begins at `start`, header and payload; 0 if unknown."""
         cdef Py_buffer view
         cdef rlw_cursor c
         cdef rlw_ws_header header
@@ -129,13 +114,8 @@ cdef class Framer:
         """Return the message that is the one frame in ``buffer[:size]``; None if there is no such.
 
         None is also for what needs a second look: control frames, fragments, anything wrong or too
-        large.
-
-        Args:
-            buffer: any buffer.
-            size: the bytes of it that count.
-            own: whether the buffer is the caller's to give away: a large message is then a view of
-                it, which is unmasked where it is if it can be written to. Else it is a copy.
+        large. If the buffer is the caller's `own` to give away, a large message is a view of it,
+        unmasked where it is; else it is a copy.
         """
         return self._whole(buffer, size, own)
 
@@ -198,11 +178,7 @@ cdef class Framer:
         return memoryview(buffer).cast("B")[begin:size]
 
     cpdef str text(self, object payload):
-        """Return the str of a text that has been checked.
-
-        Raises:
-            LimitExceeded: its characters take more than the limit ``expanded``.
-        """
+        """Return the str of a text that has been checked."""
         cdef Py_buffer view
         cdef Budget budget
         begin_budget(&budget, self._expanded)
@@ -221,10 +197,6 @@ cdef class Framer:
 
         The payload is bytes, or a view of `frame`, which is unmasked where it is if it can be
         written to. Texts are not checked.
-
-        Raises:
-            DecodeError: it breaks a rule of section 5.2, or is more or less than one frame.
-            LimitExceeded: its payload is longer than the limit ``received``.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
@@ -260,17 +232,7 @@ cdef class Framer:
         return header.opcode, bool(header.fin), memoryview(frame).cast("B")[begin:]
 
     def message(self, object message):
-        """Return the buffers of one whole message in one frame.
-
-        Args:
-            message: a str is a text; a buffer, or a list of buffers one behind the other, is what
-                `kind` says, binary where that is ``"any"``. Large ones of a server's are not
-                copied.
-
-        Raises:
-            EncodeError: a str where messages are binary, or one with lone surrogates.
-            LimitExceeded: it is longer than the limit ``message``.
-        """
+        """Return the buffers of one whole message in one frame."""
         return self._framed(message)
 
     cdef list _framed(self, object message):
@@ -302,12 +264,7 @@ cdef class Framer:
         return self._frame(opcode, 1, parts)
 
     cpdef bytes frame(self, unsigned opcode, object payload=b"", bint fin=True):
-        """Return one frame of any kind: of control, or a fragment of a message.
-
-        Raises:
-            EncodeError: not an opcode, or a control frame in fragments or of over 125 bytes.
-            LimitExceeded: it is longer than the limit ``message``.
-        """
+        """Return one frame of any kind: of control, or a fragment of a message."""
         cdef list buffers
         if opcode > 10 or opcode & 7 > 2:
             raise EncodeError(f"{opcode} is not an opcode")
@@ -402,13 +359,7 @@ cdef class Endpoint(Framer):
         self.mute = "there is nothing yet that could be said"
 
     def send(self, object event):
-        """Return the buffers of one message; none if `outgoing` has them, as the last ones.
-
-        Raises:
-            LocalProtocolError: before the handshake is over, after a close frame, or what the
-                inner session does not allow.
-            EncodeError, LimitExceeded: it cannot be written.
-        """
+        """Return the buffers of one message; none if `outgoing` has them, as the last ones."""
         cdef list buffers
         if self.mute is not None:
             raise LocalProtocolError(self.mute)
@@ -420,11 +371,7 @@ cdef class Endpoint(Framer):
         return buffers
 
     def receive_whole(self, object buffer, Py_ssize_t size):
-        """Take the one message that fills `buffer[:size]`; None if that is not what is there.
-
-        Raises:
-            What the inner session raises.
-        """
+        """Take the one message that fills `buffer[:size]`; None if that is not what is there."""
         cdef object message
         if not self.listening:
             return None
@@ -435,13 +382,6 @@ cdef class Endpoint(Framer):
         """Take one frame, or the HTTP head, and return the events of the message that it ends.
 
         The buffer is the session's to keep, and to change.
-
-        Raises:
-            DecodeError, LimitExceeded, RemoteProtocolError: the peer broke a rule; a close frame
-                or an HTTP refusal is in `outgoing`, and the session is closed.
-            Closed: the peer closed.
-            Refused: the server does not want us.
-            What the inner session raises.
         """
         cdef object message = None
         if self.listening:
@@ -474,11 +414,7 @@ cdef class Text:
     """Checks a text that comes in pieces (section 8.1): a character may be cut in two."""
 
     cpdef object feed(self, object piece):
-        """Check the next piece.
-
-        Raises:
-            NotText: no text can go on like this; `offset` is the byte in this piece.
-        """
+        """Check the next piece."""
         cdef Py_buffer view
         cdef size_t good, size
         PyObject_GetBuffer(piece, &view, PyBUF_SIMPLE)
@@ -489,11 +425,7 @@ cdef class Text:
             raise NotText("a text is not UTF-8", offset=good)
 
     cpdef object end(self):
-        """Say that the text ends here, and begin another.
-
-        Raises:
-            NotText: it ends inside a character.
-        """
+        """Say that the text ends here, and begin another."""
         cdef uint8_t more = self._state.more
         self._state.more = 0
         if more:
@@ -501,11 +433,7 @@ cdef class Text:
 
 
 def encode_close(code, reason=""):
-    """Return the payload of a close frame (section 5.5.1); a long reason is cut.
-
-    Raises:
-        EncodeError: the code is none that may be sent.
-    """
+    """Return the payload of a close frame (section 5.5.1); a long reason is cut."""
     if not isinstance(code, int) or code < 0 or not rlw_ws_is_close_code(min(code, 65535)):
         raise EncodeError(f"{code!r} is not a close code that may be sent")
     text = reason.encode("utf-8", "backslashreplace")[:RLW_WS_CONTROL_MOST - 2]
@@ -514,12 +442,7 @@ def encode_close(code, reason=""):
 
 
 def decode_close(payload):
-    """Return the code and the reason in a close frame; 1005 if it has none.
-
-    Raises:
-        DecodeError: one byte, or a code that may not be sent.
-        NotText: the reason is not UTF-8.
-    """
+    """Return the code and the reason in a close frame; 1005 if it has none."""
     payload = bytes(payload)
     if not payload:
         return 1005, ""
@@ -536,13 +459,7 @@ def decode_close(payload):
 
 
 def mask(data, key, Py_ssize_t phase=0):
-    """Return `data` masked, or unmasked, with the four bytes of `key` (section 5.3).
-
-    Args:
-        data: any buffer.
-        key: four bytes.
-        phase: how many bytes of the payload came before `data`.
-    """
+    """Return `data` masked, or unmasked, with the four bytes of `key` (section 5.3)."""
     cdef Py_buffer view
     cdef bytes out, four = bytes(key)
     if len(four) != 4:

@@ -103,11 +103,7 @@ class Headers:
         return [value for known, value in self._lines if known.lower() == name]
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """Return the value of the one line with this name, or `default`.
-
-        Raises:
-            DecodeError: there are several.
-        """
+        """Return the value of the one line with this name, or `default`."""
         found = self.all(name)
         if len(found) > 1:
             raise DecodeError(f"{len(found)} headers {name!r}")
@@ -195,9 +191,6 @@ def parse_url(url: str) -> Target:
 
     Of a unix socket it is ``"ws+unix:///path/of/socket:/a?b=c"``, ``wss+unix`` or, where memory is
     shared there, ``ws+shm``; what is after the socket's path may be left out.
-
-    Raises:
-        ValueError: it is no WebSocket URL, or has a fragment (section 3).
     """
     # urlsplit would take tabs and line ends out without a word.
     if not url.isascii() or not url.isprintable() or " " in url:
@@ -244,18 +237,8 @@ def head_size(
 ) -> int:
     """Return the size of the HTTP head that begins at `start`, with its empty line; 0 if unknown.
 
-    Args:
-        buffer: where the bytes are.
-        start: where the head begins.
-        end: where the bytes that have arrived end.
-        limit: the longest head, in bytes.
-        begins: what every such head begins with; anything else is refused at its first byte.
-        known: bytes of it that were looked at before, so that a head that comes byte by byte is
-            not read anew with each.
-
-    Raises:
-        DecodeError: it begins otherwise.
-        LimitExceeded: it is longer than the limit ``header``.
+    One that does not begin with `begins` is refused at its first byte; `known` bytes were looked at
+    before, so that a head that comes byte by byte is not read anew with each.
     """
     have = end - start
     view = memoryview(buffer)[start : min(end, start + limit)]
@@ -272,13 +255,7 @@ def head_size(
 
 
 def read_request(head: Buffer) -> Request:
-    """Return the request in a whole head.
-
-    Raises:
-        DecodeError: it is no request for a WebSocket, or has a body.
-        WrongVersion: it is for another version than 13.
-        LimitExceeded: it has more than `LINES` lines.
-    """
+    """Return the request in a whole head."""
     first, headers = _read_head(head)
     method, _, rest = first.partition(" ")
     resource, _, version = rest.partition(" ")
@@ -311,9 +288,6 @@ def read_get(head: Buffer) -> tuple[str, Headers] | None:
     """Return the path, percent-decoded, and the headers of a GET, whatever else it asks for.
 
     None for another method or protocol.
-
-    Raises:
-        DecodeError, LimitExceeded: as `read_request`, for its lines.
     """
     first = bytes(head).partition(b"\r\n")[0].decode("latin-1")
     method, _, rest = first.partition(" ")
@@ -324,12 +298,7 @@ def read_get(head: Buffer) -> tuple[str, Headers] | None:
 
 
 def read_response(head: Buffer) -> Response:
-    """Return the response in a whole head, whatever its status.
-
-    Raises:
-        DecodeError: it is no HTTP response; or it is a 101 that upgrades to something else.
-        LimitExceeded: it has more than `LINES` lines.
-    """
+    """Return the response in a whole head, whatever its status."""
     first, headers = _read_head(head)
     match = _STATUS_LINE.fullmatch(first)
     if match is None:
@@ -350,11 +319,7 @@ def write_request(
     origin: str | None = None,
     headers: Pairs = (),
 ) -> bytes:
-    """Return the request for a WebSocket; `headers` are further lines.
-
-    Raises:
-        EncodeError: a header that HTTP cannot carry, or one that this function writes.
-    """
+    """Return the request for a WebSocket; `headers` are further lines."""
     lines = [
         ("Host", target.authority),
         ("Upgrade", "websocket"),
@@ -396,9 +361,6 @@ def write_response(
 
     A text that fits is the first line's reason as well, since that is what clients look at. A
     `page` is a body of its own, of this `kind`.
-
-    Raises:
-        EncodeError: a header that HTTP cannot carry, or one that this function writes.
     """
     if status == 101:
         lines = [
@@ -425,11 +387,7 @@ def write_response(
 
 
 def basic_header(user: str, password: str) -> str:
-    """Return the value of an Authorization header with Basic credentials.
-
-    Raises:
-        EncodeError: the user name has a colon, which would begin the password.
-    """
+    """Return the value of an Authorization header with Basic credentials."""
     if ":" in user:
         raise EncodeError("a user name for Basic credentials has no colon")
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()

@@ -6,7 +6,8 @@ share. Not spoken: compression (a message that is compressed all the same is ref
 retries.
 """
 
-from rlwire.sessions.grpc.calls import OK, CallEnded, Messages, Metadata, Status, check_method
+from rlwire.codecs.grpc import Metadata
+from rlwire.sessions.grpc.calls import OK, CallEnded, Messages, Status, check_method
 from rlwire.sessions.grpc.client import Client, ClientCall
 from rlwire.sessions.grpc.server import Server
 

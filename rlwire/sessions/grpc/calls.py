@@ -28,8 +28,6 @@ from rlwire.sessions.http2 import Buffer, Fields, Session, Stream
 if TYPE_CHECKING:
     pass
 
-__all__ = ["OK", "CallEnded", "Messages", "Metadata", "Status", "check_method"]
-
 CONTENT_TYPE: Final = "application/grpc"
 # Fields that are gRPC's or HTTP's, and no metadata.
 _OURS = frozenset(
@@ -59,11 +57,7 @@ class Status:
         return f"{self.code}: {self.details}" if self.details else self.code
 
     def fields(self) -> Fields:
-        """Return it as trailers.
-
-        Raises:
-            EncodeError: there is no such code, or the metadata cannot be sent.
-        """
+        """Return it as trailers."""
         fields: Fields = [("grpc-status", str(values.status_code(self.code)))]
         if self.details:
             fields.append(("grpc-message", values.encode_message(self.details)))
@@ -91,20 +85,12 @@ class CallEnded(ConnectionClosed):
 
 
 def metadata_of(fields: Fields) -> Metadata:
-    """Return what metadata is among fields.
-
-    Raises:
-        DecodeError: a ``-bin`` field that is not base64.
-    """
+    """Return what metadata is among fields."""
     return values.decode_metadata([field for field in fields if field[0] not in _OURS])
 
 
 def check_method(method: str) -> str:
-    """Return a method's name as it travels, ``/package.Service/Method``.
-
-    Raises:
-        ValueError: it has another form.
-    """
+    """Return a method's name as it travels, ``/package.Service/Method``."""
     parts = method.split("/")
     good = len(parts) == 3 and not parts[0] and parts[1] and parts[2]
     if not good or not all("!" <= letter <= "~" for letter in method):
@@ -150,11 +136,7 @@ class Calls(Session):
     """What the sessions of both sides share: deadlines, and what is no message."""
 
     def tick(self, now: float) -> None:
-        """Let time pass; see `rlwire.sessions.http2.Session.tick`.
-
-        Raises:
-            DeadlineExceeded: no answer to a ping in time; or a client's own call took too long.
-        """
+        """Let time pass; see `rlwire.sessions.http2.Session.tick`."""
         super().tick(now)
         if self.closed:
             return
@@ -203,11 +185,7 @@ class Messages:
         return [message]
 
     def send(self, event: Any) -> list[Buffer]:
-        """Return the message's buffers: the event is one, or a list of them.
-
-        Raises:
-            EncodeError: it is neither.
-        """
+        """Return the message's buffers: the event is one, or a list of them."""
         parts = event if type(event) is list else [event]
         if not all(isinstance(part, (bytes, bytearray, memoryview)) for part in parts):
             raise EncodeError(

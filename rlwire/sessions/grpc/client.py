@@ -41,8 +41,6 @@ from rlwire.sessions.http2 import Buffer, Fields, Options
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Client", "ClientCall"]
-
 
 class ClientCall(Call):
     """A call of a client's.
@@ -140,12 +138,7 @@ class Client(Calls):
         metadata: Iterable[tuple[str, str | bytes]] = (),
         timeout: float | None = None,
     ) -> ClientCall:
-        """Begin a call beside the session's own; `outgoing` says it.
-
-        Raises:
-            LocalProtocolError: none can begin now.
-            ValueError, EncodeError: an argument makes no sense.
-        """
+        """Begin a call beside the session's own; `outgoing` says it."""
         if self.closed or self._going or not self.opened:
             raise LocalProtocolError("no call can begin: the connection is not open, or ends")
         if len(self.streams) >= self._their_streams or self._next > 2**31 - 1:
@@ -252,11 +245,7 @@ class Client(Calls):
         return self._over(call, status, error)
 
     def _over(self, call: ClientCall, status: Status, error: Any = None) -> list[Any]:
-        """Note how a call ended.
-
-        Raises:
-            CallEnded, or `error`: it was the session's own call, so the connection is over.
-        """
+        """Note how a call ended."""
         if call.status is None:
             call.status, call.error = status, error or CallEnded(status)
         if call is self.main and not self.closed:
@@ -272,17 +261,7 @@ class Client(Calls):
         return self.unsent > self.max_unsent
 
     def send_in(self, call: ClientCall, event: Any, *, last: bool = False) -> None:
-        """Put an event of another call in line; `outgoing` says it.
-
-        Args:
-            call: from `call`.
-            event: for its inner session.
-            last: whether nothing more is sent in it.
-
-        Raises:
-            LocalProtocolError, EncodeError, LimitExceeded: nothing was sent.
-            CallEnded, or whatever ended it: the call is over.
-        """
+        """Put an event of another call in line; `outgoing` says it."""
         if call.error is not None:
             raise call.error
         self.check_unsent()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rlwire.codecs import grpc as values
 from rlwire.codecs import http2 as frames
+from rlwire.codecs.grpc import Metadata
 from rlwire.codecs.http2.headers import malformed
 from rlwire.errors import DecodeError, LimitExceeded, RlwireError, for_peer, quoted
 from rlwire.sessions.grpc.calls import (
@@ -21,7 +22,6 @@ from rlwire.sessions.grpc.calls import (
     OK,
     Call,
     Calls,
-    Metadata,
     Status,
     metadata_of,
     too_long,
@@ -30,8 +30,6 @@ from rlwire.sessions.http2 import Buffer, Fields, Options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-__all__ = ["BEGUN", "CANCELLED", "ENDED", "Last", "ServedCall", "Server"]
 
 
 _REQUEST = (":method", ":scheme", ":path", ":authority")
@@ -99,11 +97,7 @@ class ServedCall(Call):
 
 
 class Server(Calls):
-    """The side that is called.
-
-    Args:
-        options: see `rlwire.sessions.http2.Options`.
-    """
+    """The side that is called."""
 
     def __init__(self, **options: Unpack[Options]) -> None:
         super().__init__(False, options)
@@ -183,16 +177,7 @@ class Server(Calls):
     # What goes.
 
     def send(self, event: Any) -> list[Buffer]:
-        """Return the buffers of what is said in a call; none if `outgoing` has them.
-
-        Args:
-            event: a call with the buffers of a message (a list), or with a `Last`; None says
-                nothing, but what `said` has. What comes for a call that is over is dropped.
-
-        Raises:
-            LimitExceeded: the message is longer than may be sent; nothing was sent.
-            EncodeError: trailers that cannot be sent.
-        """
+        """Return the buffers of what is said in a call; none if `outgoing` has them."""
         if event is None:
             return []
         if self.parting:
@@ -273,9 +258,6 @@ class Server(Calls):
         """Return the last words: what is under way ends with the status UNAVAILABLE.
 
         After `drain`, which had given it time, a call that no answer is owed in ends in order.
-
-        Args:
-            ending: whether the whole program ends.
         """
         if not self.closed:
             for call in list(self.streams.values()):

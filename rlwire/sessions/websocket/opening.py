@@ -34,20 +34,6 @@ from rlwire.sessions.websocket.session import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = [
-    "HEALTH",
-    "Answered",
-    "Check",
-    "Client",
-    "Page",
-    "Pages",
-    "Refusal",
-    "Refused",
-    "Server",
-    "basic_authorization",
-    "health",
-]
-
 HEALTH = "/healthz"
 """Where `health` answers a GET, with a WebSocket's headers or without."""
 

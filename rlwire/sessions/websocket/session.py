@@ -28,8 +28,6 @@ from rlwire.limits import DEFAULT, Limits
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["FRAGMENTS", "Closed", "Kind", "Messages", "Options", "Session", "State"]
-
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Buffers: TypeAlias = list[Buffer]
 Kind: TypeAlias = Literal["any", "binary", "text"]
@@ -181,13 +179,7 @@ class Session(Endpoint):
     # What comes.
 
     def frame_size(self, buffer: Any, start: int, end: int, room: int | None = None) -> int:
-        """Return the size of the frame, or the HTTP head, that begins at `start`; 0 if unknown.
-
-        Raises:
-            DecodeError: it breaks a rule of framing.
-            LimitExceeded: it is longer than the limits ``received`` or ``header``, with the
-                fragments before it.
-        """
+        """Return the size of the frame, or the HTTP head, that begins at `start`; 0 if unknown."""
         try:
             if self._state is _CONNECTING:
                 known, self._known = self._known, end - start
@@ -295,16 +287,7 @@ class Session(Endpoint):
         return out
 
     def tick(self, now: float) -> None:
-        """Let time pass: a ping may fall due, or a peer be too late.
-
-        Args:
-            now: seconds, of one clock that only goes forward.
-
-        Raises:
-            DeadlineExceeded: no answer to a ping in time, or a message in fragments takes too
-                long; a close frame is in `outgoing` and the session is closed.
-            What the inner session's `tick` raises.
-        """
+        """Let time pass: a ping may fall due, or a peer be too late."""
         if self.heard or self._heard_at is None:
             self.heard = False
             self._heard_at, self._pinged_at = now, None
@@ -355,20 +338,12 @@ class Session(Endpoint):
         return [*said, *self.outgoing()]
 
     def leave(self, code: int = 1000, reason: str = "") -> None:
-        """Choose what the close frame will say when the connection is closed.
-
-        Raises:
-            EncodeError: the code is none that may be sent.
-        """
+        """Choose what the close frame will say when the connection is closed."""
         frames.encode_close(code, reason)
         self._code, self._leave = code, reason
 
     def farewell(self, ending: bool = False) -> Buffers:
-        """Return the close frame, if one is to be sent; then only the peer's is awaited.
-
-        Args:
-            ending: whether the whole program ends, which code 1001 tells.
-        """
+        """Return the close frame, if one is to be sent; then only the peer's is awaited."""
         if self._state is _CONNECTING:
             self._stand(_CLOSED)
         if self._state is not _OPEN:
@@ -428,11 +403,7 @@ class Session(Endpoint):
         return [*events, None] if self._listen() and len(events) == 1 else events
 
     def _listen(self) -> bool:
-        """Take over what the inner session has to say by itself, or that it is over.
-
-        Returns:
-            Whether the transport has to know.
-        """
+        """Take over what the inner session has to say by itself, or that it is over."""
         if self._inner_outgoing is None:
             return False
         said = [part for message in self._inner_outgoing() for part in self.message(message)]
