@@ -4,6 +4,8 @@ from typing_extensions import disjoint_base
 
 from rlwire.transports.interface import Buffer
 
+__all__ = ["AVAILABLE", "RING", "WORDS", "Rings", "ask"]
+
 AVAILABLE: Final[bool]
 WORDS: Final[int]
 RING: Final[int]

@@ -14,6 +14,8 @@ from libc.stdint cimport int64_t, uint32_t
 import errno
 import os
 
+__all__ = ["AVAILABLE", "RING", "WORDS", "Rings", "ask"]
+
 cdef extern from *:
     """
     #include <errno.h>

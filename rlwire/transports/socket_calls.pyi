@@ -6,6 +6,8 @@ from typing_extensions import disjoint_base
 from rlwire.streams import StreamCore
 from rlwire.transports.shm_calls import Rings
 
+__all__ = ["PlainCalls", "SocketCalls", "open_timer"]
+
 def open_timer(seconds: float) -> int: ...
 
 @disjoint_base

@@ -17,6 +17,8 @@ from rlwire.transports.shm_calls cimport Rings
 
 from rlwire.streams import INBOX, NOTHING, TURN
 
+__all__ = ["PlainCalls", "SocketCalls", "open_timer"]
+
 cdef extern from *:
     """
     #include <errno.h>
