@@ -58,13 +58,6 @@ def test_a_frame_arrives_however_it_is_cut(blobs: Any, size: int, chunk: int) ->
     assert reader.partial == (0, 0)
 
 
-@pytest.mark.parametrize("chunk", [2**30, 1, 7])
-def test_glued_frames_come_apart(blobs: Any, chunk: int) -> None:
-    reader = FrameReader(blobs())
-    sent = [blobs.frame(body(size)) for size in SIZES]
-    assert [bytes(frame) for frame in feed(reader, b"".join(sent), chunk)] == sent
-
-
 class Plain:
     """Asks for frames of a 4-byte size and a body, and has no other side."""
 
@@ -114,50 +107,6 @@ def test_a_large_frame_lies_in_a_block_with_its_data_aligned(blobs: Any, chunk: 
     assert isinstance(frame.obj, Block)
     assert np.frombuffer(frame, np.uint8)[HEADER:].ctypes.data % 64 == 0
     assert not frame.readonly
-
-
-def test_a_small_frame_is_owned(blobs: Any) -> None:
-    reader = FrameReader(blobs())
-    (one,) = feed(reader, blobs.frame(b"one"))
-    (two,) = feed(reader, blobs.frame(b"two"))
-    assert bytes(one) == blobs.frame(b"one")
-    assert bytes(two) == blobs.frame(b"two")
-
-
-def test_the_rest_of_a_large_frame_is_received_into_its_block(blobs: Any) -> None:
-    reader = FrameReader(blobs())
-    sent = blobs.frame(body(50_000))
-    assert not feed(reader, sent[:INBOX])
-    assert reader.direct
-    space = reader.room()
-    assert len(space) == len(sent) - INBOX, "the next frame must not fit in"
-    space[:] = sent[INBOX:]
-    reader.advance(len(space))
-    assert not reader.partial[1] - reader.partial[0]
-    frame = reader.frame()
-    assert isinstance(frame, memoryview)
-    assert frame.obj is space.obj
-    assert bytes(frame) == sent
-
-
-def test_a_block_is_used_again_only_when_nobody_holds_a_view(blobs: Any) -> None:
-    reader = FrameReader(blobs())
-    sent = blobs.frame(body(20_000))
-
-    def arrive() -> memoryview:
-        (frame,) = feed(reader, sent)
-        assert isinstance(frame, memoryview)
-        return frame
-
-    where = id(arrive().obj)
-    assert id(arrive().obj) == where
-    held = arrive()
-    part = held[100:200]
-    del held
-    other = arrive()
-    assert other.obj is not part.obj
-    other[100:200] = bytes(100)
-    assert part == sent[100:200]
 
 
 def test_after_a_large_frame_the_next_one_goes_to_a_block_at_once(blobs: Any) -> None:
@@ -211,23 +160,6 @@ def test_a_block_that_was_not_fetched_does_not_stop_the_stream(blobs: Any) -> No
     assert got == [large, small, large]
 
 
-def test_nothing_very_large_is_expected(blobs: Any) -> None:
-    reader = FrameReader(blobs())
-    feed(reader, blobs.frame(bytes(2_000_000)))
-    assert not reader.expecting
-    assert len(reader.room()) == INBOX
-
-
-def test_readers_may_share_an_arena(blobs: Any) -> None:
-    arena = Arena()
-    one, two = FrameReader(blobs(), arena), FrameReader(blobs(), arena)
-    sent = blobs.frame(body(20_000))
-    feed(one, sent[:10_000])
-    (second,) = feed(two, sent)
-    (first,) = feed(one, sent[10_000:])
-    assert bytes(first) == bytes(second) == sent
-
-
 def test_partial_says_what_is_there_and_what_is_missing(blobs: Any) -> None:
     reader = FrameReader(blobs())
     sent = blobs.frame(body(10_000))
@@ -257,24 +189,6 @@ def test_nothing_is_allocated_for_a_frame_over_the_limit(blobs: Any) -> None:
     with pytest.raises(LimitExceeded) as caught:
         feed(reader, b"\x7f" + bytes(10))
     assert caught.value.limit == "received"
-
-
-def test_a_full_inbox_does_not_stop_the_stream(blobs: Any) -> None:
-    reader = FrameReader(blobs())
-    sent = [blobs.frame(body(size)) for size in (1000, 2000, 1500, 3000)]
-    data = b"".join(sent)
-    while data:
-        space = reader.room()  # held on to, as asyncio's TLS does
-        count = min(len(space), len(data))
-        space[:count] = data[:count]
-        reader.advance(count)
-        data = data[count:]
-    got = []
-    while (frame := reader.frame()) is not None:
-        got.append(bytes(frame))
-    assert got == sent
-    assert len(reader.room()) == INBOX
-    assert reader.room().obj is reader.inbox
 
 
 # The core around the frames: conversations of every session.
@@ -435,16 +349,6 @@ def test_a_conversation_however_it_is_cut(talk: str, chunk: int) -> None:
         assert core.waiting == 0
 
 
-@pytest.mark.parametrize("chunk", [2**30, 1, 7], ids=["whole", "bytes", "sevens"])
-def test_messages_glued_to_each_other(chunk: int) -> None:
-    one, two, steps = websocket_talk()
-    wire = Wire(one, two, chunk)
-    for side, event, _ in steps:
-        wire.send(side, event)
-    wire.move()
-    assert wire.heard == expected(websocket_talk)
-
-
 @pytest.mark.parametrize("side", [0, 1], ids=["client", "server"])
 @pytest.mark.parametrize("talk", TALKS)
 def test_ended_at_every_byte(talk: str, side: int) -> None:
@@ -482,19 +386,6 @@ def give(core: StreamCore, data: bytes) -> Any:
     space[:count] = data[:count]
     event = core.take(count)
     return event if count == len(data) else give(core, data[count:])
-
-
-def test_a_small_message_stays_in_the_inbox(blobs: Any) -> None:
-    core = core_of(blobs())
-    assert core.fresh
-    assert core.room().obj is core.inbox
-    assert bytes(give(core, blobs.frame(b"hello"))) == b"hello"
-    assert core.fresh
-    assert core.count == 1
-    assert core.next() is NOTHING
-    assert not NOTHING
-    assert repr(NOTHING) == "NOTHING"
-    assert repr(core) == "<StreamCore to the peer, OPEN>"
 
 
 def rest_of_a_turn(core: StreamCore) -> list[Any]:
@@ -612,14 +503,6 @@ def test_what_waits_grows_in_a_list_of_the_core_s_own(blobs: Any) -> None:
     assert Same.given == [b"abc"]
 
 
-def test_one_buffer_is_handed_out_as_it_is(blobs: Any) -> None:
-    core = core_of(blobs())
-    data = core.put(b"")
-    assert data == blobs.frame(b"")
-    assert core.output() == [data]
-    assert core.wrote(len(data))
-
-
 def test_nothing_is_put_in_line_by_an_event_that_cannot_be_written() -> None:
     core = core_of(rlx.Client())
     with pytest.raises(LocalProtocolError):
@@ -645,16 +528,6 @@ def test_half_closed_peers_are_heard_out_and_answered(blobs: Any) -> None:
     assert not core.sending
     with pytest.raises(ConnectionClosed):
         core.put(b"later")
-
-
-def test_stopping_leaves_the_answer(blobs: Any) -> None:
-    core = core_of(blobs())
-    give(core, blobs.frame(b"ask") + blobs.frame(b"again"))
-    core.stop()
-    with pytest.raises(ConnectionClosed, match="closed on this side"):
-        core.next()
-    core.put(b"answer")
-    assert core.sending
 
 
 def test_what_is_lost_is_broken_unless_it_was_closed(blobs: Any) -> None:
@@ -699,14 +572,6 @@ def test_wrong_bytes_end_receiving_and_can_be_refused(blobs: Any) -> None:
     assert core.phase is Phase.CLOSED
 
 
-def test_out_of_turn_leaves_it_open(blobs: Any) -> None:
-    core = core_of(blobs())
-    with pytest.raises(RemoteProtocolError):
-        give(core, blobs.frame(b"turn"))
-    assert core.phase is Phase.OPEN
-    assert bytes(give(core, blobs.frame(b"fine"))) == b"fine"
-
-
 class Clock:
     """Calls `check` at times, and says what came of it."""
 
@@ -746,13 +611,6 @@ def test_waits_begin_when_they_are_seen_and_end_in_time(blobs: Any) -> None:
     assert "write: the peer did not take a message within write=3.0 s" in at(1007.0)
     core.await_from(1005.0)
     assert core.next_deadline(1007.0) == 1008.0
-
-
-def test_no_times_at_all(blobs: Any) -> None:
-    core = core_of(blobs(), Times(None, None, None, None))
-    for now in (1.0, 1e9):
-        core.check(now)
-    assert core.next_deadline(1e9) is None
 
 
 def test_a_new_peer_has_less_time(blobs: Any) -> None:

@@ -74,19 +74,6 @@ def test_it_is_tried_again(clock: Clock, caplog: pytest.LogCaptureFixture) -> No
     assert "attempt 2 of 4 failed" in caplog.text
 
 
-@pytest.mark.parametrize("backoff", [None, Backoff()])
-def test_by_default_it_is_tried_once(clock: Clock, backoff: Backoff | None) -> None:
-    attempts = Attempts(clock, refused())
-    with pytest.raises(
-        ConnectionRefusedError,
-        match=r"cannot connect to host.example:7 \(1 attempt in 1.0 s\): Connection refused",
-    ) as raised:
-        drive(connecting.attempts(WHERE, attempts, clock.sleep, None, backoff))
-    assert raised.value.errno == 111
-    assert isinstance(raised.value.__cause__, ConnectionRefusedError)
-    assert clock.slept == [1.0]
-
-
 def test_the_last_error_counts(clock: Clock) -> None:
     attempts = Attempts(clock, refused(), TimeoutError("timed out"))
     backoff = Backoff(attempts=2, first=1.0)
@@ -213,10 +200,3 @@ def test_a_handshake_that_fails_is_the_address_s_failure() -> None:
     with pytest.raises(ConnectionResetError, match="no TLS"):
         dial(dialer)
     assert [sock.fileno() for sock in dialer.socks] == [-1, -1]
-
-
-def test_time_left(clock: Clock) -> None:
-    assert connecting.time_left(inf) is None
-    assert connecting.time_left(clock.now + 2) == 2.0
-    with pytest.raises(TimeoutError, match="timed out"):
-        connecting.time_left(clock.now)

@@ -171,18 +171,3 @@ def test_those_who_are_turned_away_by_tls_are_logged(
             assert sock.recv(100) == b""
     assert is_served(blobs, server.address, tls=trusting)
     assert log.text.count("max_connections_per_address=2") == 3
-
-
-def test_unix_sockets_have_the_maximum_of_all_only(
-    blobs: Any, echo: Any, raw: Any, read_frame: Any, tmp_path: Path
-) -> None:
-    if not hasattr(socket, "AF_UNIX"):
-        pytest.skip("no unix sockets here")
-    where = f"unix:{tmp_path / 's'}"
-    options = {"max_connections": 3, "max_connections_per_address": 1}
-    with ThreadServer(where, blobs, echo, **options) as server:
-        for _ in range(3):
-            sock = raw(server.address)
-            sock.sendall(blobs.frame(b"x"))
-            assert read_frame(sock) == b"x"
-        assert b"max_connections=3" in read_frame(raw(server.address))

@@ -49,15 +49,6 @@ async def exactly(peer: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def test_it_is_sent_before_the_call_returns(run: Run, blobs: Any) -> None:
-    async def use(connection: AsyncConnection, peer: socket.socket) -> None:
-        for word in (b"one", b"two"):
-            connection.post(word)
-        assert await exactly(peer, 46) == blobs.frame(b"one") + blobs.frame(b"two")
-
-    run(with_peer(blobs, use))
-
-
 def test_what_is_not_taken_at_once_waits_in_order(run: Run, blobs: Any) -> None:
     async def use(connection: AsyncConnection, peer: socket.socket) -> None:
         want = b""
@@ -145,16 +136,6 @@ def test_a_peer_that_never_reads_is_cut(
         assert "within write=0.2 s" in log.text
 
     run(with_peer(blobs, use, Timeouts(write=0.2)))
-
-
-def test_after_the_end(run: Run, blobs: Any) -> None:
-    async def use(connection: AsyncConnection, peer: socket.socket) -> None:
-        connection.close()
-        with pytest.raises(ConnectionClosed, match="this side"):
-            connection.post(b"late")
-        assert await asyncio.get_running_loop().sock_recv(peer, 1) == b""
-
-    run(with_peer(blobs, use))
 
 
 def test_a_peer_that_is_gone(run: Run, blobs: Any) -> None:

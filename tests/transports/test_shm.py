@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError
+from rlwire.errors import ConnectionClosed, DeadlineExceeded
 from rlwire.transports import shm, shm_calls, tcp, tcp_asyncio
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
@@ -80,59 +80,6 @@ CONNECT: dict[str, Callable[..., Any]] = {
     "asyncio": lambda *words, **options: asyncio.run(tcp_asyncio.connect(*words, **options)),
 }
 SIZES = (0, 1, 64, 4000, 4096, 100_000, 3 << 20, 7)
-
-
-@pytest.mark.parametrize("rings", ["large", "small"])
-def test_threads(served: Any, blobs: Any, rings: str, request: Any) -> None:
-    if rings == "small":
-        request.getfixturevalue("small")
-    server = served()
-    assert str(server.address).startswith("shm:/")
-    with tcp.connect(server.address, blobs()) as connection:
-        for size in SIZES:
-            data = random.Random(size).randbytes(size)
-            assert bytes(connection.exchange(data)) == data
-    eventually(lambda: server.statistics().ended.get("left") == 1)
-
-
-@pytest.mark.parametrize("rings", ["large", "small"])
-def test_event_loops(run: Any, path: str, blobs: Any, kind: Any, rings: str, request: Any) -> None:
-    if rings == "small":
-        request.getfixturevalue("small")
-
-    async def main() -> None:
-        async with LoopServer(path, blobs, **kind) as server:
-            connections = [await tcp_asyncio.connect(path, blobs()) for _ in range(20)]
-
-            async def talk(connection: Any) -> None:
-                for size in SIZES:
-                    data = random.Random(size).randbytes(size)
-                    assert bytes(await connection.exchange(data)) == data
-
-            await asyncio.gather(*map(talk, connections[:3]))
-            for connection in connections:
-                assert bytes(await connection.exchange(b"each")) == b"each"
-            for connection in connections:
-                connection.close()
-                await connection.wait_closed()
-            while server.connections:
-                await asyncio.sleep(0)
-            assert server.statistics().ended == {"left": 20}
-
-    run(main())
-
-
-def test_a_loop_and_a_thread(served: Any, blobs: Any) -> None:
-    server = served()
-
-    async def main() -> None:
-        connection = await tcp_asyncio.connect(server.address, blobs())
-        for size in SIZES:
-            assert len(await connection.exchange(bytes(size))) == size
-        connection.close()
-        await connection.wait_closed()
-
-    asyncio.run(main())
 
 
 @pytest.mark.parametrize("pieces", [1, 3])
@@ -620,24 +567,6 @@ def test_nothing_is_left_behind(path: str, blobs: Any, echo: Any) -> None:
     eventually(lambda: left()[:2] == before[:2])
     assert left()[2] == before[2]
     assert not os.path.exists(path[4:])
-
-
-def test_a_child_process_lets_go(served: Any, blobs: Any) -> None:
-    server = served()
-    with tcp.connect(server.address, blobs()) as connection:
-        assert connection.exchange(b"1") == b"1"
-        child = os.fork()
-        if not child:
-            code = 1
-            with contextlib.suppress(BaseException):
-                try:
-                    connection.exchange(b"child")
-                except LocalProtocolError:
-                    with open("/proc/self/maps") as maps:
-                        code = "rlwire ring" in maps.read()
-            os._exit(code)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert connection.exchange(b"2") == b"2"
 
 
 def test_too_many(path: str, blobs: Any, echo: Any) -> None:

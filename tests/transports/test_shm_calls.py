@@ -99,12 +99,6 @@ def test_stop_wakes_who_waits(ends: Ends) -> None:
         assert waiting.result(20) == 0
 
 
-def test_the_other_closes_its_socket(ends: Ends) -> None:
-    client, server = ends
-    server.close()
-    assert client.recv_into(bytearray(5)) == 0
-
-
 def test_bytes_of_ones_own_go_and_come(ends: Ends) -> None:
     client, server = ends
     assert client.send_from(b"hello") == 5

@@ -123,37 +123,6 @@ def test_one_sweeper_a_loop_as_fine_as_its_finest(run: Any) -> None:
     run(main())
 
 
-def test_the_tick_grows_again_when_the_finest_has_gone() -> None:
-    async def main() -> None:
-        mine = Sweeper(asyncio.get_running_loop())
-        coarse, middle, fine, untimed = Watched(), Watched(), Watched(), Watched()
-        for watched, seconds in ((coarse, 60), (middle, 4), (fine, 0.01), (untimed, None)):
-            mine.add(watched, times(seconds))
-        assert mine._tick == 0.01
-        mine._sweep()
-        assert mine._tick == 0.01
-        mine.discard(fine)
-        mine._sweep()
-        assert mine._tick == 0.5
-        mine.add(fine, times(0.01))
-        assert mine._tick == 0.01
-        mine.discard(fine)
-        mine.discard(middle)
-        mine._sweep()
-        assert mine._tick == 1.0
-        mine.discard(coarse)
-        mine._sweep()
-        assert mine._tick == float("inf"), "nobody has a time"
-        mine.add(fine, times(0.01))
-        assert mine._tick == 0.01
-        del fine, watched
-        gc.collect()
-        mine._sweep()
-        assert mine._tick == float("inf"), "it went without a word"
-
-    asyncio.run(main())
-
-
 def test_a_session_s_own_times_count(run: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()

@@ -359,56 +359,12 @@ def test_a_flood_of_headers_is_cut(serve: Serve) -> None:
         assert peer.exchange("a") == "a"
 
 
-def test_a_handshake_that_dribbles_is_cut(serve: Serve) -> None:
-    address = serve(timeouts=Timeouts(connect=0.4, read=30))
-    begun = time.monotonic()
-    with Raw(address, shake=False) as raw, Raw(address, shake=False) as silent:
-        raw.sock.settimeout(0.05)
-        answer = b""
-        for byte in REQUEST:
-            try:
-                raw.sock.sendall(bytes([byte]))
-                answer += raw.sock.recv(65536)
-                break
-            except TimeoutError:
-                continue
-        assert answer.startswith(b"HTTP/1.1 408 ")
-        assert 0.3 < time.monotonic() - begun < 3
-        assert silent.head().startswith(b"HTTP/1.1 408 ")
-
-
 def test_a_client_s_handshake_has_a_deadline(connect: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         begun = time.monotonic()
         with pytest.raises(DeadlineExceeded, match=r"no handshake within connect=0\.2"):
             connect(listener.getsockname(), client(), timeouts=Timeouts(connect=0.2))
         assert time.monotonic() - begun < 5
-
-
-def test_fragments_and_pings_between(serve: Serve) -> None:
-    address = serve()
-    with Raw(address) as raw:
-        frame = raw.framer.frame
-        pieces = [
-            frame(frames.TEXT, b"one ", False),
-            frame(frames.PING, b"?"),
-            frame(frames.CONTINUATION, b"two ", False),
-            frame(frames.CONTINUATION, b"three"),
-            *raw.framer.message("next"),
-            frame(frames.PING, b"!"),
-        ]
-        raw.sock.sendall(b"".join(pieces))
-        expected = {
-            (frames.PONG, b"?"),
-            (frames.TEXT, b"one two three"),
-            (frames.TEXT, b"next"),
-            (frames.PONG, b"!"),
-        }
-        assert {raw.frame() for _ in range(4)} == expected
-        for piece in pieces:
-            raw.sock.sendall(piece)
-            time.sleep(0.01)
-        assert {raw.frame() for _ in range(4)} == expected
 
 
 def test_the_first_messages_may_come_with_the_request(serve: Serve) -> None:
@@ -462,16 +418,6 @@ def test_a_client_whose_inner_session_ends(serve: Serve, connect: Any) -> None:
     with pytest.raises(ConnectionClosed, match="its session has ended"):
         peer.receive()
     assert peer.closed
-
-
-def test_errors_of_an_inner_session_are_told(serve: Serve) -> None:
-    address = serve(lambda: Server(lambda request: Inner()))
-    with Raw(address) as raw:
-        raw.sock.sendall(raw.framer.message("bad")[0])
-        frame = raw.frame()
-        assert frame is not None
-        assert frame[1].startswith(b"refused: no word")
-        assert raw.code() == 1007
 
 
 def test_keep_alive_finds_who_is_gone(serve: Serve) -> None:
@@ -553,24 +499,6 @@ def test_a_flood_of_pings_from_a_peer_that_never_reads(serve: Serve) -> None:
     with tcp.connect(address, client()) as other, Raw(address) as raw:
         flood(raw, raw.framer.frame(frames.PING, bytes(125)) * 1000)
         assert other.exchange("a") == "a"
-
-
-def test_a_message_in_fragments_has_its_time(serve: Serve) -> None:
-    address = serve(
-        lambda: Server(Messages(), message_timeout=0.4), timeouts=Timeouts(read=0.3, idle=30)
-    )
-    with Raw(address) as raw:
-        raw.sock.sendall(raw.framer.frame(frames.TEXT, b"a", False))
-        code = None
-        raw.sock.settimeout(0.1)
-        for _ in range(40):
-            try:
-                raw.sock.sendall(raw.framer.frame(frames.CONTINUATION, b"a", False))
-                code = raw.code()
-                break
-            except TimeoutError:
-                continue
-        assert code == 1011
 
 
 def test_a_peer_that_vanishes(serve: Serve, log: pytest.LogCaptureFixture) -> None:

@@ -67,32 +67,6 @@ def test_from_inside_another_task_the_loop_resumes(run: Any, make: Any, way: str
     assert run(main()) == ["after", "a"]
 
 
-def test_exceptions(run: Any, make: Any) -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        turn = make(loop)
-        loop.call_soon(turn.set_exception, KeyError("x"))
-        with pytest.raises(KeyError):
-            await turn.begin()
-        loop.call_soon(turn.resume, "used again")
-        assert await turn.begin() == "used again"
-
-    run(main())
-
-
-def test_a_result_before_the_wait(run: Any, make: Any) -> None:
-    async def main() -> None:
-        turn = make(asyncio.get_running_loop())
-        turn.begin()
-        turn.resume("early")
-        assert await turn == "early"
-        turn.begin()
-        turn.set_result("early again")
-        assert await turn == "early again"
-
-    run(main())
-
-
 def test_cancelling(run: Any, make: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -122,24 +96,6 @@ def test_cancelling(run: Any, make: Any) -> None:
     run(main())
 
 
-def test_what_the_task_raises_stays_in_it(run: Any, make: Any) -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        turn = make(loop)
-
-        async def wait() -> None:
-            await turn.begin()
-            raise RuntimeError("the user's own")
-
-        task = asyncio.ensure_future(wait())
-        await asyncio.sleep(0)
-        loop.call_soon(turn.resume, None)
-        with pytest.raises(RuntimeError, match="own"):
-            await task
-
-    run(main())
-
-
 def test_an_error_too_late_is_not_the_next_wait_s(run: Any, make: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -158,23 +114,6 @@ def test_an_error_too_late_is_not_the_next_wait_s(run: Any, make: Any) -> None:
         assert await wait() == "next"
 
     run(main())
-
-
-def test_a_plain_turn_resumes_in_the_next_round(run: Any) -> None:
-    async def main() -> list[Any]:
-        loop = asyncio.get_running_loop()
-        turn, seen = PlainTurn(loop), []
-
-        async def wait() -> None:
-            seen.append(await turn.begin())
-
-        task = asyncio.ensure_future(wait())
-        await asyncio.sleep(0)
-        loop.call_soon(lambda: (turn.resume("a"), seen.append("after")))
-        await task
-        return seen
-
-    assert run(main()) == ["after", "a"]
 
 
 class Deaf(Turn):

@@ -7,7 +7,7 @@ import gc
 import inspect
 import traceback
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -77,20 +77,6 @@ def test_a_generator_gets_what_it_waits_for(both: Any) -> None:
     assert echo.log == [1, None, "x", "closed"]
 
 
-def test_a_generator_may_wait_for_nothing(both: Any) -> None:
-    def nothing() -> Waits[int]:
-        yield None
-        return 7
-
-    def none_at_all() -> Waits[int]:
-        if both is None:
-            yield
-        return 8
-
-    assert both[1](nothing()) == 7
-    assert both[1](none_at_all()) == 8
-
-
 def test_an_error_is_raised_where_the_generator_waits(both: Any) -> None:
     echo, run = both
 
@@ -119,20 +105,6 @@ def test_errors_come_out_as_they_are(both: Any, kind: type[BaseException]) -> No
     # Who called, where the generator waited, and what failed.
     assert names.index("talk") < len(names) - 1 - names[::-1].index("exchange")
     assert names[-1] == "exchange"
-
-
-def test_causes_are_kept(both: Any) -> None:
-    echo, run = both
-
-    def wrapping() -> Waits[None]:
-        try:
-            yield echo.exchange(OSError("below"))
-        except OSError as error:
-            raise RuntimeError("above") from error
-
-    with pytest.raises(RuntimeError, match="above") as raised:
-        run(wrapping())
-    assert isinstance(raised.value.__cause__, OSError)
 
 
 class Thing:
@@ -382,31 +354,7 @@ def test_a_subclass_may_override_them() -> None:
     assert asyncio.run(OwnTasks(AsyncEcho()).ask_twice(1))[0] == "mine"
 
 
-def test_one_that_is_defined_anew_may_call_the_base_s() -> None:
-    class Direct(Blocking, Base):
-        def ask(self, event: Any, *, times: int = 1) -> list[Any]:
-            return ["direct", *super().ask(event, times=times)]
-
-    class DirectTasks(Asyncio, Base):
-        async def ask(self, event: Any, *, times: int = 1) -> list[Any]:
-            return ["direct", *(await super().ask(event, times=times))]
-
-    assert Direct(Echo()).ask(1) == ["direct", ["reply", 1]]
-    assert Direct(Echo()).ask_twice(1)[0] == "direct"
-    assert asyncio.run(DirectTasks(AsyncEcho()).ask(1)) == ["direct", ["reply", 1]]
-
-
 def test_a_class_of_neither_kind_says_so() -> None:
     assert isinstance(Base.ask, driven)
     with pytest.raises(TypeError, match=r"Base\.ask: it is for its subclasses"):
         Base(Echo()).ask(1)
-
-
-def test_sleeping_is_of_the_class_kind() -> None:
-    assert Plain(Echo())._sleep(0) is None
-
-    async def main() -> None:
-        pause: Coroutine[Any, Any, None] = Tasks(AsyncEcho())._sleep(0)
-        assert await pause is None
-
-    asyncio.run(main())

@@ -170,13 +170,6 @@ def test_a_worker_that_does_not_stop_is_killed(
     assert "did not stop in time and is killed" in log.text
 
 
-def test_what_cannot_be_pickled_is_refused(listener: socket.socket) -> None:
-    workers = Workers(lambda listener, stop: None, 1, listener)
-    with pytest.raises(Exception, match=r"[Pp]ickle|local object"):
-        workers.start()
-    assert not workers.pids
-
-
 def test_there_is_at_least_one(targets: Any, listener: socket.socket) -> None:
     with pytest.raises(ValueError, match="at least 1, not 0"):
         Workers(targets.pid, 0, listener)

@@ -175,22 +175,6 @@ def test_what_comes_while_closing_is_let_be() -> None:
     assert server.outgoing() == []
 
 
-@pytest.mark.parametrize("feed", ["whole", "bytes"])
-def test_a_message_that_crosses_the_peers_close(feed: Any) -> None:
-    near, far, one, two = both(feed)
-    far.close()  # its close frame is under way
-    (data,) = one.send("crossing")
-    assert two.receive(data) == []
-    with pytest.raises(Closed):
-        one.receive(b"\x88\x02\x03\xe8")
-    with pytest.raises(LocalProtocolError, match="closed"):
-        one.send("too late")
-    with pytest.raises(Closed):
-        two.receive(one.outgoing()[0])
-    assert two.closed
-    assert near.session is one
-
-
 def test_whole_messages_only_while_it_is_open() -> None:
     """The compiled way, with an inner session and without one."""
     for inner in (None, Words()):
@@ -332,20 +316,6 @@ def test_a_check_sees_the_request_and_words_its_refusal() -> None:
         Refusal(200)
 
 
-def test_an_inner_session_made_for_the_request() -> None:
-    made = []
-
-    def make(request: Request) -> Messages:
-        made.append(request.resource)
-        return Messages()
-
-    server = Server(make)
-    assert server.inner is None
-    answer(server)
-    assert made == ["/path?query"]
-    assert isinstance(server.inner, Messages)
-
-
 @pytest.mark.parametrize(
     ("data", "status"),
     [
@@ -435,16 +405,6 @@ def test_the_other_kind_is_refused(kind: Any, wrong: Any) -> None:
     assert server.closed
 
 
-def test_texts_as_bytes() -> None:
-    server, client = opened(kind="text")
-    (wire,) = client.send("é")
-    assert server.receive_whole(wire, len(wire)) == ["é".encode()]
-    assert server.receive(wire) == ["é".encode()]
-    long = b"".join(client.send("é" * 5000))
-    (got,) = server.receive(bytearray(long))
-    assert got == "é".encode() * 5000
-
-
 def test_a_message_limit_counts_all_fragments() -> None:
     server, _ = opened(limits=Limits(received=100))
     framer = frames.Framer(True)
@@ -468,15 +428,6 @@ def test_fragments_without_end() -> None:
     with pytest.raises(LimitExceeded, match="fragments"):
         server.receive(empty)
     assert server.outgoing()[0][2:4] == (1009).to_bytes(2, "big")
-
-
-def test_a_whole_message_between_fragments_is_not_overlooked() -> None:
-    server, client = opened()
-    server.receive(frames.Framer(True).frame(frames.TEXT, b"a", False))
-    (wire,) = client.send("b")
-    assert server.receive_whole(wire, len(wire)) is None
-    with pytest.raises(RemoteProtocolError, match="inside another"):
-        server.receive(wire)
 
 
 def test_only_the_last_of_many_pings_is_answered() -> None:
@@ -544,14 +495,6 @@ def test_the_end_of_the_stream() -> None:
     with pytest.raises(Closed):
         server.receive(frames.Framer(True).frame(frames.CLOSE))
     assert server.lost() == ""
-
-
-def test_a_farewell_before_the_handshake_says_nothing() -> None:
-    client, server = Client(Messages(), URL), Server(Messages())
-    client.outgoing()
-    assert client.farewell() == server.farewell() == []
-    assert client.closed
-    assert server.closed
 
 
 # An inner session.
@@ -628,15 +571,6 @@ def test_errors_of_an_inner_session() -> None:
     (words,) = server.refuse(caught.value)
     assert client.receive(words) == ["ERROR not now"]
     assert whole(server, client, "GO ON") == ["GO", "ON"]
-
-
-def test_a_handler_that_does_not_refuse_still_leaves_with_the_code() -> None:
-    server, client, _ = shouting()
-    with pytest.raises(DecodeError):
-        whole(server, client, "BAD")
-    with pytest.raises(Closed) as closed:
-        client.receive(server.farewell()[0])
-    assert closed.value.code == 1007
 
 
 def test_a_client_closes_when_its_inner_session_fails() -> None:
@@ -780,15 +714,6 @@ def test_times_are_positive(name: str, value: float) -> None:
         Server(Messages(), **options)
     with pytest.raises(ValueError, match=name):
         Client(Messages(), URL, **options)
-
-
-def test_messages_adds_nothing() -> None:
-    inner = Messages()
-    assert inner.receive("a") == ["a"]
-    assert inner.send(b"b") == b"b"
-    assert list(inner.refuse(DecodeError("x"))) == []
-    assert inner.next_deadline() is None
-    assert not inner.closed
 
 
 def test_refused_travels() -> None:
