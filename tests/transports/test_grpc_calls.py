@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent import futures
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -18,11 +19,10 @@ from rlwire.adapters.grpc_answers import Answers, RefusedCall
 from rlwire.errors import ConnectionClosed, DeadlineExceeded
 from rlwire.sessions.grpc import CallEnded, Client, Messages, Status
 from rlwire.sessions.grpc.server import Server
-from rlwire.transports import tcp, tcp_asyncio
-from rlwire.transports.server import ThreadServer
-from rlwire.transports.server_asyncio import LoopServer
+from rlwire.transports import tcp
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
+from tests.transports.drivers import drivers, serving
 from tests.waiting import eventually
 
 METHOD = "/rlwire.test.Echo/Talk"
@@ -94,42 +94,20 @@ class Responder:
 def served(kind: str, room: Room, **options: Any) -> Iterator[str]:
     """Our server."""
     session = options.pop("session", {})
+    where = options.pop("where", "127.0.0.1:0")
 
-    def respond(loop: Any) -> Callable[[Any], Answers]:
+    def respond(connection: Any) -> Answers:
+        loop = None if kind == "threads" else asyncio.get_running_loop()
+
         def admit(call: Any) -> tuple[Any, Any]:
             if call.method != METHOD:
                 raise RefusedCall(Status("UNIMPLEMENTED", f"no method {call.method}"))
             return Messages(), Responder(room, loop)
 
-        return lambda connection: Answers(connection, admit)
+        return Answers(connection, admit)
 
-    def make_session() -> Server:
-        return Server(**session)
-
-    if kind == "threads":
-        with ThreadServer(
-            "127.0.0.1:0", make_session, make_responder=respond(None), **options
-        ) as server:
-            yield str(server.address)
-        return
-    ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    async def main() -> None:
-        stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        async with LoopServer(
-            "127.0.0.1:0", make_session, make_responder=respond(loop), **options
-        ) as server:
-            ready.put((str(server.address), loop, stop))
-            await stop.wait()
-
-    thread = threading.Thread(target=lambda: asyncio.run(main()))
-    thread.start()
-    address, loop, stop = ready.get(timeout=20)
-    try:
-        yield address
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
+    with serving(kind, where, lambda: Server(**session), make_responder=respond, **options) as it:
+        yield str(it.address)
 
 
 @pytest.fixture(params=WORKERS)
@@ -174,32 +152,20 @@ class Stream:
 # Ours at both ends.
 
 
-def test_ours_with_ours(workers: str, room: Room) -> None:
-    with served(workers, room) as address:
-        with connected(address) as connection:
+@pytest.mark.parametrize("client", ["blocking", "asyncio"])
+def test_ours_with_ours(workers: str, client: str, room: Room) -> None:
+    with served(workers, room) as address, drivers(client) as driver:
+        with driver.connect(address, Client(Messages(), METHOD)) as connection:
             for size in (0, 1, 4096, 100_000, 5_000_000, 64 * 2**20):
                 assert len(connection.exchange(bytes(size))) == size
             assert connection.exchange(b"cannot") == b"failure: EncodeError"
         assert room.closed(1)
         with (
-            connected(address) as connection,
+            driver.connect(address, Client(Messages(), METHOD)) as connection,
             pytest.raises(CallEnded, match="INTERNAL: the server failed to answer"),
         ):
             connection.exchange(b"boom")
         assert room.closed(2)
-
-
-def test_ours_on_a_loop(workers: str, room: Room) -> None:
-    async def talk(address: str) -> None:
-        connection = await tcp_asyncio.connect(address, Client(Messages(), METHOD))
-        for size in (0, 1, 4096, 100_000, 5_000_000):
-            assert len(await connection.exchange(bytes(size))) == size
-        connection.close()
-        await connection.wait_closed()
-
-    with served(workers, room) as address:
-        asyncio.run(talk(address))
-        assert room.closed(1)
 
 
 def test_a_call_that_nobody_answers_is_over_in_time(workers: str, room: Room) -> None:
@@ -350,14 +316,10 @@ def test_tls_and_alpn_with_grpcio(workers: str, room: Room, files: Any) -> None:
 
 
 def test_a_unix_socket(room: Room, tmp_path: Any) -> None:
-    with ThreadServer(
-        f"unix:{tmp_path}/socket",
-        Server,
-        make_responder=lambda peer: Answers(peer, lambda call: (Messages(), Responder(room, None))),
-    ) as server:
-        with connected(str(server.address)) as connection:
+    with served("threads", room, where=f"unix:{tmp_path}/socket") as address:
+        with connected(address) as connection:
             assert connection.exchange(b"x") == b"x"
-        with grpc.insecure_channel(str(server.address), options=BIG) as channel:
+        with grpc.insecure_channel(address, options=BIG) as channel:
             assert Stream(channel).exchange(b"y") == b"y"
 
 
@@ -470,24 +432,18 @@ def test_grpcio_serves_us() -> None:
 
 
 def test_grpcio_serves_us_on_a_loop() -> None:
-    async def talk(address: str) -> None:
-        connection = await tcp_asyncio.connect(address, Client(Messages(), METHOD))
-        for size in (0, 1, 4096, 100_000, 5_000_000, 64 * 2**20):
-            assert len(await connection.exchange(bytes(size))) == size
+    with grpcio_server() as address, drivers("asyncio") as driver:
+        connection = driver.connect(address, Client(Messages(), METHOD))
+        for size in (0, 1, 4096, 100_000, 5_000_000):
+            assert len(connection.exchange(bytes(size))) == size
         connection.close()
-        await connection.wait_closed()
         assert connection.session.main.status.code == "OK"
-
-    with grpcio_server() as address:
-        asyncio.run(talk(address))
 
 
 # Times and ends.
 
 
 def test_a_server_of_another_protocol_is_named(room: Room) -> None:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
@@ -503,8 +459,6 @@ def test_a_server_of_another_protocol_is_named(room: Room) -> None:
 
 
 def test_who_does_not_speak_is_let_go(workers: str, room: Room) -> None:
-    import socket
-
     with served(workers, room, timeouts=Timeouts(first=0.1)) as address:
         host, _, port = address.rpartition(":")
         with socket.create_connection((host, int(port))) as sock:

@@ -30,6 +30,7 @@ from rlwire.transports import shm, shm_calls, tcp, tcp_asyncio
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
+from tests.transports.drivers import drivers, serving
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.skipif(not shm.AVAILABLE, reason="shared memory needs Linux")
@@ -73,6 +74,13 @@ def peers() -> Iterator[list[Any]]:
     yield made
     for each in made:
         each.close()
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def against(request: Any, path: str, blobs: Any, responder: Any) -> Iterator[Any]:
+    """A server that echoes, of either kind."""
+    with serving(request.param, path, blobs, make_responder=responder) as server:
+        yield server
 
 
 CONNECT: dict[str, Callable[..., Any]] = {
@@ -166,14 +174,11 @@ def test_a_server_that_stops_wakes_who_waits(path: str, blobs: Any, echo: Any) -
 
 
 @pytest.mark.parametrize("where", ["between", "inside"])
-@pytest.mark.parametrize("kind_of_server", ["threads", "loop"])
-def test_a_peer_is_killed(
-    path: str, blobs: Any, echo: Any, async_echo: Any, kind_of_server: str, where: str
-) -> None:
+def test_a_peer_is_killed(path: str, blobs: Any, against: Any, where: str) -> None:
     whole = blobs.frame(b"message")
     half = whole if where == "between" else whole[:15]
-
-    def die(server: Any) -> None:
+    with tcp.connect(path, blobs()) as other:
+        assert other.exchange(b"before") == b"before"
         program = subprocess.Popen(
             [sys.executable, str(HERE / "shm_peer.py"), path[4:], half.hex()],
             stdin=subprocess.PIPE,
@@ -181,33 +186,12 @@ def test_a_peer_is_killed(
         )
         assert program.stdout is not None
         assert program.stdout.readline() == b"sent\n"
-        eventually(lambda: server.connections == 2)
+        eventually(lambda: against.connections == 2)
         program.send_signal(signal.SIGKILL)
         program.communicate()
-
-    def check(server: Any) -> None:
-        eventually(lambda: server.connections == 1)
-        assert server.statistics().ended == {"lost": 1}
-
-    if kind_of_server == "threads":
-        with ThreadServer(path, blobs, echo) as server, tcp.connect(path, blobs()) as other:
-            assert other.exchange(b"before") == b"before"
-            die(server)
-            check(server)
-            assert other.exchange(b"after") == b"after"
-        return
-
-    async def main() -> None:
-        async with LoopServer(path, blobs, async_echo) as server:
-            other = await tcp_asyncio.connect(path, blobs())
-            assert await other.exchange(b"before") == b"before"
-            await asyncio.to_thread(die, server)
-            await asyncio.to_thread(check, server)
-            assert await other.exchange(b"after") == b"after"
-            other.close()
-            await other.wait_closed()
-
-    asyncio.run(main())
+        eventually(lambda: against.connections == 1)
+        assert against.statistics().ended == {"lost": 1}
+        assert other.exchange(b"after") == b"after"
 
 
 def test_the_server_dies(tmp_path: Path, blobs: Any, peers: Any) -> None:
@@ -230,7 +214,7 @@ def test_the_server_dies(tmp_path: Path, blobs: Any, peers: Any) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("client", CONNECT)
+@pytest.mark.parametrize("client", ["blocking", "asyncio"])
 def test_a_server_that_spoils_the_words(
     tmp_path: Path, blobs: Any, peers: Any, client: str
 ) -> None:
@@ -243,29 +227,16 @@ def test_a_server_that_spoils_the_words(
         peer.put(peer.outward, shm_peer.WRITER, 1 << 30)
         peer.ring()
 
-    def blocking() -> None:
-        with tcp.connect(path, blobs()) as connection:
-            assert connection.receive() == b"before"
-            with pytest.raises(ConnectionClosed, match=NONSENSE):
-                connection.receive()
-
-    async def on_a_loop() -> None:
-        connection = await tcp_asyncio.connect(path, blobs())
-        assert await connection.receive() == b"before"
-        with pytest.raises(ConnectionClosed, match=NONSENSE):
-            await connection.receive()
-        await connection.wait_closed()
-
     path = f"shm:{tmp_path}/s"
-    with socket.socket(socket.AF_UNIX) as listener:
+    with socket.socket(socket.AF_UNIX) as listener, drivers(client) as driver:
         listener.bind(path[4:])
         listener.listen()
         thread = threading.Thread(target=serve, args=(listener,))
         thread.start()
-        if client == "blocking":
-            blocking()
-        else:
-            asyncio.run(on_a_loop())
+        connection = driver.connect(path, blobs())
+        assert connection.receive() == b"before"
+        with pytest.raises(ConnectionClosed, match=NONSENSE):
+            connection.receive()
         thread.join()
 
 
@@ -307,37 +278,21 @@ def test_memory_that_a_peer_takes_away(
         ("inward", shm_peer.READER, 0xFFFFFFF0),
     ],
 )
-@pytest.mark.parametrize("kind_of_server", ["threads", "loop"])
 def test_spoilt_words(
-    path: str, blobs: Any, echo: Any, async_echo: Any, peers: Any, caplog: Any, ring: str,
-    word: int, value: int, kind_of_server: str,
-) -> None:  # fmt: skip
-    async def talk(server: Any) -> None:
-        other = await tcp_asyncio.connect(path, blobs())
-        assert await other.exchange(b"before") == b"before"
-        peer = await asyncio.to_thread(shm_peer.Peer.connect, path[4:])
+    path: str, blobs: Any, peers: Any, caplog: Any, against: Any, ring: str, word: int, value: int
+) -> None:
+    caplog.set_level("DEBUG", "rlwire")
+    with tcp.connect(path, blobs()) as other:
+        assert other.exchange(b"before") == b"before"
+        peer = shm_peer.Peer.connect(path[4:])
         peers.append(peer)
         peer.put(getattr(peer, ring), word, value)
         if ring == "inward":
-            await asyncio.to_thread(peer.write, blobs.frame(b"to be answered"))
+            peer.write(blobs.frame(b"to be answered"))
         peer.ring()
-        while server.connections > 1:
-            await asyncio.sleep(0.001)
+        eventually(lambda: against.connections == 1)
         assert NONSENSE in caplog.text
-        assert await other.exchange(b"after") == b"after"
-        other.close()
-        await other.wait_closed()
-
-    async def main() -> None:
-        async with LoopServer(path, blobs, async_echo) as server:
-            await talk(server)
-
-    caplog.set_level("DEBUG", "rlwire")
-    if kind_of_server == "loop":
-        asyncio.run(main())
-    else:
-        with ThreadServer(path, blobs, echo) as server:
-            asyncio.run(talk(server))
+        assert other.exchange(b"after") == b"after"
 
 
 def test_random_words_and_bytes_disturb_nobody(served: Any, blobs: Any, path: str) -> None:
@@ -404,47 +359,24 @@ def test_memory_that_cannot_be_trusted(
         eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
-@pytest.fixture(params=["threads", "loop"])
-def against(
-    request: Any, path: str, blobs: Any, echo: Any, async_echo: Any
-) -> Callable[[Callable[[Any], None]], None]:
-    """Has a function talk with a server that echoes, of either kind."""
-
-    async def on_a_loop(talk: Callable[[Any], None]) -> None:
-        async with LoopServer(path, blobs, async_echo) as server:
-            await asyncio.to_thread(talk, server)
-
-    def run(talk: Callable[[Any], None]) -> None:
-        if request.param == "loop":
-            asyncio.run(on_a_loop(talk))
-        else:
-            with ThreadServer(path, blobs, echo) as server:
-                talk(server)
-
-    return run
-
-
 @pytest.mark.parametrize("words", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", bytes(32)])
 def test_who_does_not_share(path: str, blobs: Any, against: Any, words: bytes, caplog: Any) -> None:
-    def talk(server: Any) -> None:
-        with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(20)
-            sock.connect(path[4:])
-            if words:
-                sock.sendall(words)
-                answer, files, _, _ = socket.recv_fds(sock, 32, 2)
-                assert shm_peer.WORDS.unpack(answer)[4] == errno.EPROTO
-                assert not files
-                with contextlib.suppress(ConnectionResetError):  # it did not read all
-                    assert sock.recv(1) == b""
-        eventually(lambda: server.connections == 0 and sum(server.statistics().ended.values()) == 1)
-        assert server.statistics().ended.get("lost") == 1 or not words
-        assert (NONSENSE in caplog.text) == bool(words)
-        with tcp.connect(path, blobs()) as connection:
-            assert connection.exchange(b"still there") == b"still there"
-
     caplog.set_level("INFO", "rlwire")
-    against(talk)
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(20)
+        sock.connect(path[4:])
+        if words:
+            sock.sendall(words)
+            answer, files, _, _ = socket.recv_fds(sock, 32, 2)
+            assert shm_peer.WORDS.unpack(answer)[4] == errno.EPROTO
+            assert not files
+            with contextlib.suppress(ConnectionResetError):  # it did not read all
+                assert sock.recv(1) == b""
+    eventually(lambda: against.connections == 0 and against.statistics().ended)
+    assert against.statistics().ended.get("lost") == 1 or not words
+    assert (NONSENSE in caplog.text) == bool(words)
+    with tcp.connect(path, blobs()) as connection:
+        assert connection.exchange(b"still there") == b"still there"
 
 
 GOOD = shm_peer.WORDS.pack(shm_peer.MAGIC, shm_peer.VERSION, 4096, 4096, 0)
@@ -486,15 +418,12 @@ def test_a_storm_of_those_who_never_share(path: str, blobs: Any, against: Any, c
             eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)
             assert other.exchange(b"after") == b"after"
 
-    def attack(server: Any) -> None:
-        with contextlib.ExitStack() as stack:
-            files = [*os.pipe(), os.open("/", os.O_RDONLY), shm_peer.memory(4096)]
-            for file in files:
-                stack.callback(os.close, file)
-            storm(server, files)
-
     caplog.set_level("INFO", "rlwire")
-    against(attack)
+    with contextlib.ExitStack() as stack:
+        files = [*os.pipe(), os.open("/", os.O_RDONLY), shm_peer.memory(4096)]
+        for file in files:
+            stack.callback(os.close, file)
+        storm(against, files)
     assert NONSENSE in caplog.text
     assert len(caplog.records) < 100  # of 140 connections, each of which could be told of twice
 
