@@ -128,21 +128,6 @@ def test_openpi(serve: Any) -> None:
             policy.infer({})
 
 
-def test_openpi_asyncio(serve: Any) -> None:
-    from rlwire.adapters.openpi import AsyncPolicyClient
-
-    server = serve("openpi://127.0.0.1:0", "Policy")
-
-    async def talk() -> None:
-        async with AsyncPolicyClient(server.address, timeouts=FOREVER) as policy:
-            await policy.infer({})
-            await asyncio.to_thread(server.kill)
-            with pytest.raises(ConnectionError):
-                await policy.infer({})
-
-    asyncio.run(talk())
-
-
 def test_rewarder(serve: Any) -> None:
     from rlwire.adapters.rewarder import RewarderClient
 
@@ -153,22 +138,6 @@ def test_rewarder(serve: Any) -> None:
         with pytest.raises(ConnectionError):  # noqa: PT012
             while True:
                 client.step(LONG)
-
-
-def test_rewarder_asyncio(serve: Any) -> None:
-    from rlwire.adapters.rewarder import AsyncRewarderClient
-
-    server = serve("universe://127.0.0.1:+0", "Room", "--lockstep")
-
-    async def talk() -> None:
-        async with AsyncRewarderClient(server.address) as client:
-            await client.reset()
-            await asyncio.to_thread(server.kill)
-            with pytest.raises(ConnectionError):  # noqa: PT012
-                while True:
-                    await client.step(LONG)
-
-    asyncio.run(talk())
 
 
 def test_dm_env_rpc(serve: Any) -> None:
@@ -182,23 +151,6 @@ def test_dm_env_rpc(serve: Any) -> None:
         server.kill()
         with pytest.raises(ConnectionError):
             client.step({"action": 0})
-
-
-def test_dm_env_rpc_asyncio(serve: Any) -> None:
-    pytest.importorskip("hpack")
-    from rlwire.adapters.dm_env_rpc import AsyncClient
-
-    server = serve("dm-env-rpc://127.0.0.1:0", "Room")
-
-    async def talk() -> None:
-        async with AsyncClient(server.address, timeouts=FOREVER) as client:
-            await client.join_world(await client.create_world())
-            await client.step()
-            await asyncio.to_thread(server.kill)
-            with pytest.raises(ConnectionError):
-                await client.step({"action": 0})
-
-    asyncio.run(talk())
 
 
 linux = pytest.mark.skipif(

@@ -8,7 +8,6 @@ import json
 import ssl
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,9 @@ import pytest
 import trustme
 
 from rlwire.adapters.websocket import connect, connect_asyncio
-from rlwire.errors import DeadlineExceeded
 from rlwire.sessions.websocket import Closed, Messages, Refused, Server, basic_authorization
-from rlwire.transports import tcp
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
-from rlwire.transports.sockets import Timeouts
 
 PEERS = Path(__file__).with_name("websocket_peers.py")
 MESSAGES: list[Any] = ["text", "ünï 𝄞", b"", b"x" * 126, b"y" * 70_000, "z" * 300_000]
@@ -172,41 +168,3 @@ def test_urls_that_are_none() -> None:
     for url in ("http://a/", "ws://a/#b", "a:80"):
         with pytest.raises(ValueError):  # noqa: PT011
             connect(url)
-
-
-def test_a_server_that_is_not_there_is_tried_again() -> None:
-    with pytest.raises(OSError, match="2 attempts"):
-        connect("ws://127.0.0.1:1/", backoff=tcp.Backoff(attempts=2, first=0.01))
-
-
-def test_many_clients_of_one_loop() -> None:
-    """Each hears its own echo, whatever the others do."""
-
-    async def main() -> None:
-        async with LoopServer("127.0.0.1:0", make_session, async_handler) as server:
-            url = f"ws://{server.address}/"
-
-            async def one(number: int) -> None:
-                async with await connect_asyncio(url) as peer:
-                    for turn in range(20):
-                        message = f"{number}/{turn}"
-                        assert await peer.exchange(message) == message
-
-            await asyncio.gather(*(one(number) for number in range(100)))
-
-    asyncio.run(main())
-
-
-def test_a_blocking_client_with_a_deadline() -> None:
-    hold = threading.Event()
-
-    def wait(peer: Any) -> None:
-        hold.wait(10)
-
-    with (
-        ThreadServer("127.0.0.1:0", make_session, wait) as server,
-        connect(f"ws://{server.address}/", timeouts=Timeouts(idle=0.2)) as peer,
-    ):
-        with pytest.raises(DeadlineExceeded, match="idle"):
-            peer.receive()
-        hold.set()

@@ -103,116 +103,6 @@ static void sizes(void) {
           RLW_BAD_FRAME_SIZE);
 }
 
-/* The payload of one frame, from memory of exactly its size; -1 and the fault if it is wrong. */
-static int payload_of(unsigned type, unsigned flags, const void *data, size_t size,
-                      const char **found, rlw_fault *fault) {
-    static char copy[64];
-    uint8_t *input = exact(data, size);
-    const uint8_t *payload = NULL;
-    size_t count = 0;
-    rlw_h2_head head;
-    rlw_cursor c;
-    rlw_status status;
-    head.size = (uint32_t)size;
-    head.stream = 1;
-    head.type = (uint8_t)type;
-    head.flags = (uint8_t)flags;
-    rlw_cursor_init(&c, input, size);
-    status = rlw_h2_take_payload(&c, &head, &payload, &count);
-    *fault = c.fault;
-    if (status == RLW_OK) {
-        CHECK(c.at == c.end && payload >= input && payload + count <= c.end);
-        memcpy(copy, payload, count);
-        *found = copy;
-    } else {
-        EQUAL(status, RLW_BAD_PADDING);
-        CHECK(c.at == input);
-    }
-    release(input);
-    return status == RLW_OK ? (int)count : -1;
-}
-
-static void padding(void) {
-    const char *found = NULL;
-    rlw_fault fault;
-    EQUAL(payload_of(RLW_H2_DATA, 0, "\x09" "abc", 4, &found, &fault), 4);
-    EQUAL(payload_of(RLW_H2_DATA, RLW_H2_PADDED, "\0abc", 4, &found, &fault), 3);
-    CHECK(memcmp(found, "abc", 3) == 0);
-    EQUAL(payload_of(RLW_H2_DATA, RLW_H2_PADDED, "\x02" "abc", 4, &found, &fault), 1);
-    EQUAL(payload_of(RLW_H2_DATA, RLW_H2_PADDED, "\x03" "abc", 4, &found, &fault), 0);
-    CHECK(payload_of(RLW_H2_DATA, RLW_H2_PADDED, "\x04" "abc", 4, &found, &fault) < 0);
-    CHECK(fault.got == 4 && fault.allowed == 3);
-    EQUAL(payload_of(RLW_H2_DATA, RLW_H2_PADDED, "\0", 1, &found, &fault), 0);
-    EQUAL(payload_of(RLW_H2_HEADERS, RLW_H2_PADDED | RLW_H2_PRIORITIZED, "\x01PPPPPabZ", 9, &found,
-                     &fault), 2);
-    CHECK(memcmp(found, "ab", 2) == 0);
-    CHECK(payload_of(RLW_H2_HEADERS, RLW_H2_PADDED | RLW_H2_PRIORITIZED, "\x01PPPPP", 6, &found,
-                     &fault) < 0);
-    EQUAL(payload_of(RLW_H2_GOAWAY, RLW_H2_PADDED, "\x09xxxxxxxx", 9, &found, &fault), 9);
-}
-
-static rlw_status setting(unsigned id, uint32_t value, rlw_fault *fault) {
-    uint8_t bytes[6], *input;
-    unsigned read_id = 0;
-    uint32_t read_value = 0;
-    rlw_cursor c;
-    rlw_status status;
-    rlw_store_u16be(bytes, (uint16_t)id);
-    rlw_store_u32be(bytes + 2, value);
-    input = exact(bytes, sizeof bytes);
-    rlw_cursor_init(&c, input, sizeof bytes);
-    status = rlw_h2_read_setting(&c, &read_id, &read_value);
-    CHECK(read_id == id && read_value == value && (c.at == c.end) == (status == RLW_OK));
-    *fault = c.fault;
-    release(input);
-    return status;
-}
-
-static void settings(void) { /* section 6.5.2 */
-    rlw_fault fault;
-    unsigned id;
-    for (id = 0; id < 0x10000; id++) {
-        EQUAL(setting(id, UINT32_MAX, &fault), id == RLW_H2_INITIAL_WINDOW_SIZE ? RLW_BAD_WINDOW
-                                               : id == RLW_H2_ENABLE_PUSH ||
-                                                       id == RLW_H2_MAX_FRAME_SIZE ? RLW_BAD_SETTING
-                                                                                   : RLW_OK);
-    }
-    EQUAL(setting(RLW_H2_ENABLE_PUSH, 0, &fault), RLW_OK);
-    EQUAL(setting(RLW_H2_ENABLE_PUSH, 1, &fault), RLW_OK);
-    EQUAL(setting(RLW_H2_ENABLE_PUSH, 2, &fault), RLW_BAD_SETTING);
-    EQUAL(setting(RLW_H2_INITIAL_WINDOW_SIZE, RLW_H2_WINDOW_MOST, &fault), RLW_OK);
-    EQUAL(setting(RLW_H2_INITIAL_WINDOW_SIZE, 0x80000000u, &fault), RLW_BAD_WINDOW);
-    EQUAL(setting(RLW_H2_MAX_FRAME_SIZE, 16383, &fault), RLW_BAD_SETTING);
-    CHECK(fault.got == 16383 && fault.allowed == 16384);
-    EQUAL(setting(RLW_H2_MAX_FRAME_SIZE, 16384, &fault), RLW_OK);
-    EQUAL(setting(RLW_H2_MAX_FRAME_SIZE, RLW_H2_FRAME_MOST, &fault), RLW_OK);
-    EQUAL(setting(RLW_H2_MAX_FRAME_SIZE, RLW_H2_FRAME_MOST + 1, &fault), RLW_BAD_SETTING);
-    CHECK(fault.allowed == RLW_H2_FRAME_MOST);
-}
-
-static rlw_status open_window(const char *bytes, int64_t *window) {
-    uint8_t *input = exact(bytes, 4);
-    rlw_cursor c;
-    rlw_status status;
-    rlw_cursor_init(&c, input, 4);
-    status = rlw_h2_open_window(&c, window);
-    release(input);
-    return status;
-}
-
-static void windows(void) { /* section 6.9.1 */
-    int64_t window = -5;
-    EQUAL(open_window("\0\0\0\0", &window), RLW_BAD_INCREMENT);
-    EQUAL(open_window("\x80\0\0\0", &window), RLW_BAD_INCREMENT);
-    EQUAL(open_window("\x80\0\0\x07", &window), RLW_OK);
-    CHECK(window == 2);
-    EQUAL(open_window("\x7f\xff\xff\xfe", &window), RLW_BAD_WINDOW);
-    CHECK(window == 2);
-    EQUAL(open_window("\x7f\xff\xff\xfd", &window), RLW_OK);
-    CHECK(window == RLW_H2_WINDOW_MOST);
-    EQUAL(open_window("\0\0\0\x01", &window), RLW_BAD_WINDOW);
-}
-
 static void faults_and_codes(void) { /* sections 5.4 and 7 */
     rlw_h2_head head = {5, 1, RLW_H2_WINDOW_UPDATE, 0};
     unsigned code;
@@ -268,9 +158,6 @@ void http2_suite(void) {
     RUN(what_is_written_is_read);
     RUN(every_type_has_its_stream);
     RUN(sizes);
-    RUN(padding);
-    RUN(settings);
-    RUN(windows);
     RUN(faults_and_codes);
     RUN(prefixes);
 }

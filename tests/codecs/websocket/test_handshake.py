@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from rlwire.codecs.websocket import handshake
 from rlwire.codecs.websocket.handshake import (
     Headers,
     Target,
@@ -15,7 +14,6 @@ from rlwire.codecs.websocket.handshake import (
     basic_credentials,
     basic_header,
     head_size,
-    new_key,
     parse_url,
     read_request,
     read_response,
@@ -317,12 +315,6 @@ def test_secrets() -> None:
     assert not same_secret("\ud800", "password")
 
 
-def test_keys_are_new() -> None:
-    keys = {new_key() for _ in range(100)}
-    assert len(keys) == 100
-    assert all(len(base64.b64decode(key)) == 16 for key in keys)
-
-
 def test_headers() -> None:
     headers = Headers([("A", "1, 2"), ("b", ""), ("a", "3")])
     assert headers.tokens("A") == ["1", "2", "3"]
@@ -330,7 +322,3 @@ def test_headers() -> None:
     assert headers.get("B") == ""
     with pytest.raises(DecodeError, match="2 headers"):
         headers.get("a")
-
-
-def test_everything_is_listed() -> None:
-    assert all(hasattr(handshake, name) for name in handshake.__all__)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import mmap
 import pickle
 import struct
@@ -60,23 +59,6 @@ def test_the_rfcs_own_examples() -> None:  # section 5.7
     assert server.message("Hello") == [b"\x81\x05Hello"]
     assert server.message(b"\0" * 256)[0][:4] == b"\x82\x7e\x01\x00"
     assert server.message(b"\0" * 65536)[0] == b"\x82\x7f" + (65536).to_bytes(8, "big")
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("client", [True, False])
-def test_what_one_side_writes_the_other_reads(size: int, client: bool) -> None:
-    here, there = Framer(client, "binary"), Framer(not client, "binary")
-    payload = np.random.default_rng(size).bytes(size)
-    wire = b"".join(here.message(payload))
-    assert there.frame_size(wire, 0, len(wire)) == len(wire)
-    assert there.whole(wire, len(wire)) == payload
-    opcode, fin, taken = there.take(bytearray(wire))
-    assert (opcode, fin, bytes(taken)) == (BINARY, True, payload)
-    if client:
-        key = wire[-size - 4 : len(wire) - size] if size else wire[-4:]
-        assert wire == slow_frame(BINARY, payload, key=key)
-    else:
-        assert wire == slow_frame(BINARY, payload)
 
 
 @given(
@@ -279,18 +261,6 @@ def test_where_the_payload_begins() -> None:
     assert framer.data_offset(b"\xff\xff", 0, 2) == 0
 
 
-@given(st.text(max_size=60), st.lists(st.integers(0, 240), max_size=5))
-def test_texts_cut_anywhere(text: str, cuts: list[int]) -> None:
-    data = text.encode()
-    borders = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
-    checker = Text()
-    for start, end in itertools.pairwise(borders):
-        checker.feed(data[start:end])
-    checker.end()
-    checker.feed(b"again")
-    checker.end()
-
-
 @settings(max_examples=3 * settings().max_examples)
 @given(st.binary(max_size=12), st.integers(0, 12))
 def test_texts_agree_with_python(data: bytes, cut: int) -> None:
@@ -350,17 +320,6 @@ def test_masking(data: bytes, key: bytes, phase: int) -> None:
     assert mask(masked, key, phase) == data
 
 
-def test_masks_have_four_bytes() -> None:
-    with pytest.raises(ValueError, match="four bytes"):
-        mask(b"abc", b"123")
-    with pytest.raises(ValueError, match="negative"):
-        mask(b"abc", b"1234", -1)
-
-
-def test_everything_is_listed() -> None:
-    assert all(hasattr(websocket, name) for name in websocket.__all__)
-
-
 @pytest.mark.each("client", [True, False])
 @pytest.mark.each("kind", ["any", "binary", "text"])
 @pytest.mark.each("size", [0, 1, 125, 126, 65_535, 65_536, 16_384, 16_385])
@@ -378,16 +337,6 @@ def test_bytes_are_written_as_any_buffer(client: bool, kind: Any, size: int) -> 
         data = b"".join(near.message(body.decode()))
         opcode, final, payload = far.take(bytearray(data))
         assert (opcode, final, bytes(payload)) == (websocket.TEXT, True, body)
-
-
-def test_limits_of_small_messages() -> None:
-    framer = websocket.Framer(False, limits=Limits(message=10))
-    for message in (b"x" * 11, "x" * 11):
-        with pytest.raises(LimitExceeded) as caught:
-            framer.message(message)
-        assert caught.value.limit == "message"
-    assert framer.message(b"x" * 10) == [b"\x82\x0a" + b"x" * 10]
-    assert framer.message("x" * 10) == [b"\x81\x0a" + b"x" * 10]
 
 
 def test_an_endpoint_is_switched_on_and_off() -> None:
