@@ -1,7 +1,7 @@
 """Owned memory for what comes in, and views of other objects' memory for what goes out.
 
-A `Block` is received into; arrays decoded from it are views that keep it alive. An `Arena` hands
-out blocks and takes one back once nobody looks at it any more. Not here: what the bytes mean.
+A `Block` is received into, and arrays decoded from it keep it alive. An `Arena` hands out blocks and
+reuses one that nobody holds any more.
 """
 
 cimport cython

@@ -1,15 +1,11 @@
 """The stream core: what one end of a byte stream knows, and a driver need not.
 
-Where the next bytes go, which of them are a whole message, which events wait, what is still to be
-sent, where the connection stands (`Phase`), what it waits for and since when. A driver owns the
-socket, the thread or loop, and the clock: it moves bytes, says how many, and tells the time. Not
-here: system calls, and anything that a protocol says.
+A driver owns the socket, the thread or loop, and the clock: it moves bytes, says how many, and tells
+the time. The core makes no system calls and knows no protocol.
 
-Small messages pass through a small inbox. When the session says that a message is larger than
-that, a block of its size is taken from an arena and the rest of the message is received straight
-into it, so a large array is never copied after the kernel's own copy. The message after a large
-one is expected to be like it and is received into a block from its first byte on. What is sent
-is never copied either: the session's buffers are kept, and how far they have gone.
+Small messages pass through a small inbox. A larger one is received into a block of its size, so a
+large array is never copied after the kernel's own copy. The message after a large one is expected to
+be like it and is received into a block from its first byte on. What is sent is never copied either.
 """
 
 import logging

@@ -1,12 +1,10 @@
 """What answers the calls of one connection: an inner session and a responder for each of them.
 
-`Answers` is what a server of gRPC gives its transport as a responder
-(`rlwire.transports.interface.Responder`). No call waits for another: while one is alone on its
+No call waits for another: while one is alone on its
 connection it is answered where its messages come in, which costs no change of threads; beside
 others it is answered `aside`, where the transport has such a thing; and if it takes long while
 others come, another thread goes on with the connection. Within a call, one message
-after the other is answered. Not here: frames, and which calls may begin at all
-(`rlwire.sessions.grpc.server`), threads.
+after the other is answered.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What servers of all protocols do to start, to run in the background and to stop.
 
 Those of stream protocols derive from `StreamServer`, and have no accepting, threads or loops of
-their own: they are a `Service` and options. Not here: what they serve; connections
-(`rlwire.transports.reception`); waiting for signals (`rlwire.adapters.stopping`).
+their own: they are a `Service` and options.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""SIGINT and SIGTERM: what a server's `serve_forever` waits for, or another thread's word.
-
-Not here: what stopping means, which each server knows.
-"""
+"""SIGINT and SIGTERM: what a server's `serve_forever` waits for, or another thread's word."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""HTTP/2's connection: settings, streams, pings, times, farewells, and whom we have patience with.
+"""HTTP/2's connection: settings, streams, pings, times, farewells, and limits on abuse.
 
-`Session` is a stream session that speaks by itself (`rlwire.transports.interface.TalkingSession`).
-Frames, whole messages and both ways of flow control stand compiled in `rlwire.codecs.http2`, whose
-hooks are filled in here; what streams carry is a subclass's (`rlwire.sessions.grpc`), which has
-those that begin with ``_on_``. Not spoken: server push, priorities, upgrades from HTTP/1.1.
+A subclass says what streams carry, in the hooks that begin with ``_on_``. Not spoken: server push,
+priorities, upgrades from HTTP/1.1.
 
 Frames that bring nothing are counted by the codec (`CHAFF`). Streams that are ended at once are
 counted here (`PATIENCE`), whoever made us do it: each costs as much as a call.

@@ -1,7 +1,4 @@
-"""A responder's part in an asyncio connection: each event is answered, in order, now or later.
-
-Not here: how events come and answers go (`rlwire.transports.driver_asyncio`).
-"""
+"""A responder's side of an asyncio connection: each event is answered, in order, now or later."""
 
 from __future__ import annotations
 

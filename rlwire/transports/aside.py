@@ -1,8 +1,7 @@
 """What comes to a blocking connection from other threads: answers made aside, and who stands in.
 
-Answers are made by `Aside`'s threads. Where one is made in the connection's own thread, and takes
-long, a `Watch` has another thread take the connection over. Not here: the connection
-(`rlwire.transports.connection`), and which answers those are.
+Where an answer is made in the connection's own thread and takes long, a `Watch` has another thread
+take the connection over.
 """
 
 from __future__ import annotations

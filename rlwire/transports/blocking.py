@@ -1,9 +1,7 @@
 """The blocking driver of a stream core: waits, writes what is left, and ends in order.
 
-It is what a blocking connection does off the path of a small message, which `SocketCalls` or
-`PlainCalls` go alone. One wait in the kernel lasts at most half of the time for a whole message, so
-the clock is read only when that was not enough. Not here: whose thread it is, and what users call
-(`rlwire.transports.connection`).
+`SocketCalls` or `PlainCalls` send and receive small messages without it. One wait in the kernel
+lasts at most half of the time for a whole message: the clock is read only when that was too short.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Connecting, and trying again: once for all transports and clients, blocking and asyncio.
-
-What is said over the connection is the session's affair. The drivers of these generators are in
-`rlwire.transports.waits`, what they call in `rlwire.transports.tcp` and `tcp_asyncio`.
-"""
+"""Connecting, and trying again: once for all transports and clients, blocking and asyncio."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """One end of a blocking connection: sends and receives whole messages, in time or not at all.
 
-The socket stays in blocking mode without a Python-level timeout, and the kernel's own timeouts
-(SO_RCVTIMEO, SO_SNDTIMEO) bound each call, so that a small message costs one system call each
-way and no clock is read. What the bytes are is the stream core's (`rlwire.streams`), waiting and
-ends are in `rlwire.transports.blocking`. Making connections is in `rlwire.transports.tcp`.
+The socket stays in blocking mode without a Python-level timeout. The kernel's own timeouts
+(SO_RCVTIMEO, SO_SNDTIMEO) bound each call, so a small message costs one system call each way and no
+clock is read.
 """
 
 from __future__ import annotations
@@ -107,12 +106,7 @@ class Connection(Owned):
         return self._driver.pending
 
     def may_write(self, seconds: float, *, reading: bool) -> tuple[bool, bool]:
-        """Wait until something can be read, or written, so many seconds at most; say which.
-
-        Args:
-            seconds: to wait.
-            reading: whether to wait for what can be read.
-        """
+        """Wait until something can be read, or written, so many seconds at most; say which."""
         return self._driver.may_write(seconds, reading)
 
     def handshake(self, seconds: float | None) -> None:
@@ -120,24 +114,12 @@ class Connection(Owned):
 
         They are TLS's, and the session's if it has one. If not, the first message has to begin in
         the time that `Timeouts.first` gives.
-
-        Raises:
-            DeadlineExceeded: it took more than `seconds`; after TLS's the connection is closed.
-            ConnectionClosed: it failed; the connection is closed.
-            DecodeError, LimitExceeded, RemoteProtocolError: the session refused the peer.
         """
         self._claim()
         self._driver.open(self._driver.shake_hands(seconds), accepted=True)
 
     def open(self, seconds: float | None) -> None:
-        """Let a session that speaks by itself open the conversation; nothing to do for others.
-
-        Raises:
-            DeadlineExceeded: it took more than `seconds`; the peer can still be told.
-            ConnectionClosed: the peer went away.
-            DecodeError, LimitExceeded, RemoteProtocolError, PeerError: one side refused the other;
-                the connection is closed.
-        """
+        """Let a session that speaks by itself open the conversation; nothing to do for others."""
         self._driver.open(seconds)
 
     def send(self, event: Any) -> None:
@@ -158,12 +140,7 @@ class Connection(Owned):
         self._driver.flush(tried=True)
 
     def speak(self) -> None:
-        """Send what the session says by itself, after its user has had it do so.
-
-        Raises:
-            DeadlineExceeded: the peer does not read; the connection is closed.
-            ConnectionClosed: the connection is gone.
-        """
+        """Send what the session says by itself, after its user has had it do so."""
         if get_ident() != self._owner:
             self._claim()
         self._core.speak()
@@ -192,28 +169,11 @@ class Connection(Owned):
         return self._driver.receive(waited)
 
     def share(self, seconds: float) -> tuple[Callable[[bool], int | OSError | None], bool]:
-        """Prepare for several threads that read in turns; see `release`.
-
-        Args:
-            seconds: how long reading lasts that waits.
-
-        Returns:
-            What reads once, for `listen`: called with whether to wait. One thread at a time may; if
-            it waits, others may call `send`, and `listen` without anything, meanwhile. And whether
-            it can be told to wait at all.
-        """
+        """Prepare for several threads that read in turns; see `release`."""
         return self._driver.fetch, self._driver.bound(seconds)
 
     def listen(self, take: Callable[[Any], object], have: int | OSError | None = None) -> None:
-        """Hand over the events that can be had without waiting.
-
-        Args:
-            take: called with each event.
-            have: what was read; with None only time passes.
-
-        Raises:
-            What `receive` raises; after `take` had what came before.
-        """
+        """Hand over the events that can be had without waiting."""
         if get_ident() != self._owner:
             self._claim()
         core, driver = self._core, self._driver
@@ -236,14 +196,7 @@ class Connection(Owned):
             driver.flush()
 
     def look(self, take: Callable[[Any], object]) -> None:
-        """Take in what has come, without waiting: pings are answered, and events handed over.
-
-        Args:
-            take: called with each event.
-
-        Raises:
-            What `receive` raises; after `take` had what came before.
-        """
+        """Take in what has come, without waiting: pings are answered, and events handed over."""
         if get_ident() != self._owner:
             self._claim()
         self.listen(take, self._driver.fetch(False))
@@ -276,14 +229,6 @@ class Connection(Owned):
 
         An error in `answer` or in writing its reply leaves the connection as it is: the reply is
         still owed. It can be sent, and `serve` called again.
-
-        Args:
-            answer: called with an event, returns the reply; `NOTHING` sends none now.
-            failure: called with the event and the error when the reply cannot be written; returns
-                what is sent instead.
-
-        Raises:
-            What `receive`, `answer` and `send` raise.
         """
         if get_ident() != self._owner:
             self._claim()
@@ -356,12 +301,7 @@ class Connection(Owned):
         self._watch, self._stand_in = watch, stand_in
 
     def watched(self, prepare: Callable[[], object]) -> Watched | None:
-        """Return what is told when the thread that serves is at work; None if nobody looks.
-
-        Args:
-            prepare: called, by another thread, when a third one is about to take the connection
-                over. What the first one does then comes by itself (`later`).
-        """
+        """Return what is told when the thread that serves is at work; None if nobody looks."""
         if self._watch is None:
             return None
         return self._watch.add(self._waits, functools.partial(self._hand_over, prepare))

@@ -1,9 +1,4 @@
-"""One end of an asyncio connection: whole messages for tasks, or for an object that answers them.
-
-This is what users call, and which task waits; how bytes get there and back is its driver's affair
-(`rlwire.transports.driver_asyncio`), what a connection knows is its core's (`rlwire.streams`).
-Making connections is in `rlwire.transports.tcp_asyncio`.
-"""
+"""One end of an asyncio connection: whole messages for tasks or for a responder."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""The asyncio driver of a stream core: between the core, a stream, and who waits for what.
-
-The core says what is a message and what is to be sent, a stream moves bytes when the loop says that
-it can (`rlwire.transports.socket_asyncio` and beside it), and what comes goes to the task that
-waits or to a responder. Times are told by a `Sweeper` for many connections, so that a message costs
-no timer. Not here: what users call (`rlwire.transports.connection_asyncio`).
-"""
+"""The asyncio driver of a stream core: between the core, a stream, and who waits for what."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What all servers of streams do alike: who is let in, why connections ended, what the log says.
-
-Not here: threads (`rlwire.transports.server`) and event loops (`rlwire.transports.server_asyncio`),
-what a connection does (`connection`), how many are let in (`admission`).
-"""
+"""What all servers of streams do alike: who is let in, why connections ended, what the log says."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`SeldomLog`: a logger for what peers can cause as often as they like.
-
-Each server has one, so that its lines about peers, of which every refusal is one, come at a
-bounded rate, and what a peer wrote stands in them as one short line.
-"""
+"""A logger for what peers can cause as often as they like: few lines, each short."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""The server of all stream protocols, with a thread a connection: fastest while clients are few.
-
-What servers do whatever carries their connections is in `rlwire.transports.reception`; all on one
-event loop are served by `rlwire.transports.server_asyncio`, and worker processes, each with a
-server, are in `workers`. Not here: what a connection does (`connection`), signals
-(`rlwire.adapters.serving`).
-"""
+"""The server of all stream protocols, with a thread a connection: fastest while clients are few."""
 
 from __future__ import annotations
 

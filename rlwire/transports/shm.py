@@ -1,9 +1,8 @@
 """Unix sockets whose bytes go through shared memory instead, and how the two ends meet there.
 
-A client says at the socket what it would like, the server answers with the descriptors of two rings
-without names, and then the socket only wakes up who polls it, and tells of the other's death. What
-is said is in `rlwire/include/rlwire/shm.h`, for programs in C too. Not here: moving bytes
-(`rlwire.transports.shm_calls`), and event loops' streams (`rlwire.transports.shm_asyncio`).
+A client says at the socket what it would like, the server replies with the descriptors of two rings
+without names, and then the socket only wakes up who polls it, and tells of the other's death. The
+words are in `rlwire/include/rlwire/shm.h`.
 """
 
 from __future__ import annotations

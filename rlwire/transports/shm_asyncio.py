@@ -1,8 +1,7 @@
 """The stream below an asyncio connection whose bytes go through shared memory.
 
 The loop sees the unix socket only, which the other end makes readable once this one has said that
-it polls: for bytes that came, and for room. Not here: how the two ends meet
-(`rlwire.transports.shm`).
+it polls: for bytes that came, and for room.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """One end of two rings in shared memory, one each way: how bytes get in and out of them.
 
-Who waits sleeps or polls as `rlwire/include/rlwire/shm.h` does it. What a large message is received
-into, and when, is the stream core's business, and the calls of a whole step are
-`rlwire.transports.socket_calls`'; meeting the other side is in `rlwire.transports.shm`.
+Who waits sleeps or polls as `rlwire/include/rlwire/shm.h` does it.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer

@@ -1,8 +1,4 @@
-"""Blocking TCP, TLS, unix sockets and shared memory: `connect` for a client.
-
-What a connection does is in `rlwire.transports.connection`, the event loop's counterpart in
-`rlwire.transports.tcp_asyncio`, servers in `rlwire.transports.server`.
-"""
+"""Blocking TCP, TLS, unix sockets and shared memory: `connect` for a client."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""TCP, TLS, unix sockets and shared memory over asyncio or uvloop: `connect` for a client.
-
-What a connection does is in `rlwire.transports.connection_asyncio`, the blocking counterpart in
-`rlwire.transports.tcp`, servers in `rlwire.transports.server_asyncio`.
-"""
+"""TCP, TLS, unix sockets and shared memory over asyncio or uvloop: `connect` for a client."""
 
 from __future__ import annotations
 

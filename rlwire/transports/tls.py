@@ -1,8 +1,4 @@
-"""TLS for stream sockets: contexts with the settings that both ends should have, and a wrapper.
-
-Certificates and keys are files in PEM form. Nothing here opens a socket; all else about TLS is
-Python's ssl.
-"""
+"""TLS for stream sockets: contexts with the settings that both ends should have, and a wrapper."""
 
 from __future__ import annotations
 

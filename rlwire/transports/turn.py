@@ -1,13 +1,11 @@
 """What one task at a time waits with, to be resumed at once.
 
-When a plain future gets its result, the event loop notes that its task shall go on, polls all
-descriptors once more, and then resumes the task. In a round trip of a small message that second
-round, and a new future each time, cost more than the message. A `Turn` resumes its task from where
-the result came up, and is used again.
+An event loop resumes the task of a plain future one poll later. In a round trip of a small message
+that second round, and a new future each time, cost more than the message. A `Turn` resumes its task
+from where the result came up, and is used again.
 
-For that it stands in for a future before asyncio's tasks in ways that asyncio does not document.
-So it is tried, once for each kind of loop, before it is relied on; where it does not hold, futures
-are used as everybody does.
+It stands in for a future in ways that asyncio does not document, so it is tried once for each kind
+of loop. Where it does not hold, futures are used.
 """
 
 from __future__ import annotations

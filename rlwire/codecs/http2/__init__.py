@@ -1,8 +1,4 @@
-"""HTTP/2 frames, and gRPC messages in them: bytes to messages and back, for many streams at once.
-
-The work is done in compiled modules: `sending` for what goes, `receiving` for what comes
-and for `Endpoint`, which is both. Not here: header fields (`headers`).
-"""
+"""HTTP/2 frames, and gRPC messages in them: bytes to messages and back, for many streams."""
 # What each module offers, its __all__ says.
 
 from rlwire.codecs.http2 import receiving, sending

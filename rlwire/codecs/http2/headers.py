@@ -1,7 +1,5 @@
 """Header fields of HTTP/2: HPACK, by the `hpack` package, and the rules that a field must keep.
 
-Not here: which fields a gRPC call has (`rlwire.codecs.grpc`), and frames (`rlwire.codecs.http2`).
-
 Source: RFC 7541; RFC 9113, section 8.2.
 """
 

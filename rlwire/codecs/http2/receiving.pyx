@@ -1,14 +1,10 @@
 """HTTP/2 frames, and gRPC messages in them, as they come, for many streams at once.
 
-The rules of one frame are in include/rlwire/http2.h. `Endpoint` is the way of whole messages at one
-end of a connection, with both directions' windows; a session is made of it by what stands in its
-hooks. Not here: how messages go (`rlwire.codecs.http2.sending`), what header fields mean, who may open
-a stream when, and any words of gRPC's but the five bytes before a message.
+`Endpoint` is one end of a connection; a session fills in its hooks.
 
-A frame is received as the stream core asks (`frame_size`, `data_offset`). What is one whole message
-in one DATA frame is read where it lies, its array aligned, and nothing is copied. A message in several
-DATA frames is put together in a block of its size, its array aligned: one copy of each byte. The block
-is taken when the prefix has come, after its size was checked against the limit ``received``, and all
+A message in one DATA frame is read where it lies, its array aligned, and nothing is copied. A message
+in several DATA frames is put together in a block of its size: one copy of each byte. The block is
+taken when the prefix has come, after its size was checked against the limit ``received``, and all
 blocks of a connection together against twice that.
 
 Source: RFC 9113; gRPC over HTTP/2 (PROTOCOL-HTTP2.md of gRPC), "Length-Prefixed-Message".

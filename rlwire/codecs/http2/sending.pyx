@@ -1,12 +1,8 @@
-"""HTTP/2 frames, and gRPC messages in them, as they go: what may be sent when the peer's windows allow.
+"""HTTP/2 frames, and gRPC messages in them, as they go, when the peer's windows allow.
 
-The names of frames, flags, settings and errors stand here too. What a frame's bytes are is in
-include/rlwire/http2.h; what comes is `rlwire.codecs.http2.receiving`'s, of whose `Endpoint` `Sender`
-is one half.
-
-A small message is copied behind its head and prefix into one buffer. Of a larger one the buffers are
-given as they are, between heads that stand in one allocated block. What the peer's windows do not let
-go is kept, and `outgoing` has it when they do, every stream in its turn.
+A small message is copied behind its head and prefix into one buffer. Buffers of a larger one are sent
+as they are, between heads in one allocated block. What the peer's windows hold back is kept, and
+`outgoing` has it when they open, every stream in its turn.
 
 Source: RFC 9113; gRPC over HTTP/2 (PROTOCOL-HTTP2.md of gRPC), "Length-Prefixed-Message".
 """

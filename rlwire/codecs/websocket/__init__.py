@@ -1,6 +1,4 @@
-"""WebSocket: frames to bytes and back (`frames`, compiled), and the two HTTP messages before them.
-
-Those, URLs and Basic credentials are in `handshake`. Not here: which frame may follow which.
+"""WebSocket: frames to bytes and back, and the two HTTP messages before them.
 
 Source: RFC 6455.
 """

@@ -1,8 +1,5 @@
 """WebSocket frames: bytes to frames and back. The rules of a frame are in include/rlwire/websocket.h.
 
-Not here: which frame may follow which (`rlwire.sessions.websocket`), and the HTTP messages before
-the first frame (`rlwire.codecs.websocket.handshake`).
-
 Source: RFC 6455.
 """
 

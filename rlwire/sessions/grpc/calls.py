@@ -1,8 +1,5 @@
 """What both sides of gRPC share: a call, its status, its deadline, and messages as they are.
 
-Connections, windows and pings are in `rlwire.sessions.http2`, values in fields in
-`rlwire.codecs.grpc`.
-
 Source: gRPC's PROTOCOL-HTTP2.md.
 """
 

@@ -1,9 +1,5 @@
 """gRPC's client: a session around another one, whose messages a call carries.
 
-`Client` is a session whose events are those of an inner session: its own call begins with the
-connection, and is what `send` and the events are about. `Client.call` begins others beside it, each
-with an inner session of its own.
-
 Source: gRPC's PROTOCOL-HTTP2.md.
 """
 

@@ -1,9 +1,5 @@
 """gRPC's calls on a server: which may begin, what came in them, how they end.
 
-`Server` is a session for many calls at once: its events are pairs of a call and what came in it,
-and so is what is sent. Nothing is answered here; `rlwire.adapters.grpc_answers` does that. The
-client's side is in `rlwire.sessions.grpc.client`.
-
 Source: gRPC's PROTOCOL-HTTP2.md.
 """
 
