@@ -48,16 +48,6 @@ def body(size: int) -> bytes:
     return random.Random(size).randbytes(size)
 
 
-@pytest.mark.parametrize("chunk", [2**30, 1, 7, 1460], ids=["whole", "bytes", "sevens", "packets"])
-@pytest.mark.parametrize("size", SIZES)
-def test_a_frame_arrives_however_it_is_cut(blobs: Any, size: int, chunk: int) -> None:
-    reader = FrameReader(blobs())
-    sent = blobs.frame(body(size))
-    (frame,) = feed(reader, sent, chunk)
-    assert bytes(frame) == sent
-    assert reader.partial == (0, 0)
-
-
 class Plain:
     """Asks for frames of a 4-byte size and a body, and has no other side."""
 

@@ -94,17 +94,8 @@ class AsyncConnection(LoopDriver):
         """Send one event without waiting, from the loop's thread: for whoever tells many at once.
 
         What the system does not take at once waits on this side, in order, and as long as it does
-        the peer is not listened to. Any task may receive meanwhile.
-
-        Args:
-            event: what to send.
-            backlog: bytes that may wait already, without those of a task that sends.
-
-        Raises:
-            LimitExceeded: more than that waits, the peer is too slow; nothing was sent. Or it
-                cannot be written.
-            LocalProtocolError, EncodeError: nothing was sent.
-            ConnectionClosed: the connection is gone.
+        the peer is not listened to. Any task may receive meanwhile. LimitExceeded says that more
+        than `backlog` bytes wait, without those of a task that sends: the peer is too slow.
         """
         core = self.core
         if core.ended:
@@ -137,9 +128,6 @@ class AsyncConnection(LoopDriver):
 
         A task that is cancelled while it waits for the answer closes the connection, unless the
         answer has come already, which is dropped: the next exchange would take it for its own.
-
-        Raises:
-            What `send` and `receive` raise.
         """
         core, stream = self.core, self._stream
         # The way of a small message is in one piece: after a process switch the interpreter runs
@@ -201,12 +189,7 @@ class AsyncConnection(LoopDriver):
     def serve(
         self, responder: Responder, on_fault: Callable[[RlwireError], object] | None = None
     ) -> None:
-        """Have all events, from now on, answered by `responder`.
-
-        Args:
-            responder: what answers.
-            on_fault: told at once of an error that ends the connection, which the log is not then.
-        """
+        """Have `responder` answer all events; errors that end the connection go to `on_fault`."""
         self._answers = Answers(self, self.core, responder, on_fault)
         self._answers.go_on()
         self.listen()

@@ -17,11 +17,6 @@ class Pacer:
     period went by meanwhile are skipped and counted, so a slow step does not make the following
     ones hurry.
 
-    Args:
-        rate: ticks a second.
-        clock: seconds that never go backward.
-        sleep: what `wait` sleeps with.
-
     Attributes:
         rate: as given.
         tick: the number of the last tick that was waited for; -1 before the first.

@@ -44,9 +44,6 @@ def drive(steps: Waits[_T]) -> _T:
     """Run a generator over what blocks, and return what it returns.
 
     A Ctrl-C is raised where the generator waits, if it comes between two of its steps too.
-
-    Raises:
-        What it raises.
     """
     value: Any = None
     errors: list[BaseException] = []  # at most one, and never while it is raised
@@ -69,9 +66,6 @@ async def drive_async(steps: Waits[_T]) -> _T:
 
     An error of what is awaited, and a task's cancellation, are raised where the generator yields;
     it may await more in its ``except`` and ``finally``.
-
-    Raises:
-        What it raises.
     """
     value: Any = None
     errors: list[BaseException] = []

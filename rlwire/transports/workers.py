@@ -53,15 +53,6 @@ class Workers:
 
     When the program that started them dies, of whatever, they stop by themselves. They ignore
     SIGINT, which a terminal sends to all processes of a program: the program then calls `stop`.
-
-    Args:
-        target: a function at the top level of a module; see `Target`.
-        count: how many processes.
-        listener: the socket to share; it stays the caller's to close.
-        args: further arguments of the target.
-
-    Raises:
-        ValueError: `count` is less than 1.
     """
 
     def __init__(
@@ -92,11 +83,7 @@ class Workers:
         return [process.pid for process in processes if process is not None and process.pid]
 
     def start(self) -> Workers:
-        """Start the processes.
-
-        Raises:
-            Exception: the target or its arguments cannot be pickled.
-        """
+        """Start the processes."""
         if self._monitor is not None:
             raise RuntimeError("workers start once; make new ones")
         # Before multiprocessing's own exit handler, which would wait for them for ever.
@@ -116,12 +103,7 @@ class Workers:
         return self._stopped.wait(timeout)
 
     def stop(self, grace: float = 10.0, drain: float = 0.0) -> None:
-        """Ask the workers to stop and wait; those that do not within the grace time are killed.
-
-        Args:
-            grace: seconds, to be longer than a worker's own grace time.
-            drain: seconds before that which they are told to take for what is under way.
-        """
+        """Ask the workers to stop and wait; those that do not within the grace time are killed."""
         if self._stopping.is_set():
             self._stopped.wait(grace + 2 * _KILL_AFTER)
             return

@@ -4,7 +4,6 @@ asks and never reads beside a good one. Calls one by one are in `test_grpc_calls
 
 from __future__ import annotations
 
-import asyncio
 import runpy
 import socket
 import threading
@@ -22,10 +21,9 @@ from rlwire.adapters.grpc_answers import Answers
 from rlwire.codecs import http2 as frames
 from rlwire.codecs.http2.headers import Headers
 from rlwire.limits import Limits
-from rlwire.sessions.grpc import CallEnded, Client, Messages
+from rlwire.sessions.grpc import Messages
 from rlwire.sessions.grpc.server import BEGUN, ServedCall, Server
 from rlwire.streams import NOTHING
-from rlwire.transports import tcp_asyncio
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.sockets import Timeouts
 from tests.waiting import eventually
@@ -104,39 +102,6 @@ def test_empty_messages_that_wait_are_bounded_too() -> None:
 # grpc.aio.
 
 
-def test_a_client_of_grpc_aio_is_served(workers: str, room: Any) -> None:
-    async def talk(address: str) -> None:
-        async with grpc.aio.insecure_channel(address, options=BIG) as channel:
-            call = channel.stream_stream(METHOD)(metadata=(("a", "b"), ("c-bin", b"\0\xff")))
-            for size in SIZES:
-                await call.write(bytes(size))
-                assert len(await call.read()) == size
-            await call.done_writing()
-            assert await call.read() is grpc.aio.EOF
-            assert await call.code() is grpc.StatusCode.OK
-            ask = channel.unary_unary(METHOD)
-            assert await ask(b"unary") == b"unary"
-            for word, options, code in (
-                (b"boom", {}, grpc.StatusCode.INTERNAL),
-                (b"meet", {"timeout": 0.2}, grpc.StatusCode.DEADLINE_EXCEEDED),
-            ):
-                with pytest.raises(grpc.aio.AioRpcError) as failed:
-                    await ask(word, **options)
-                assert failed.value.code() is code
-            call = channel.stream_stream(METHOD)()
-            await call.write(b"x")
-            assert await call.read() == b"x"
-            call.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await call.read()
-            answers = await asyncio.gather(*[ask(b"%d" % number) for number in range(90)])
-            assert answers == [b"%d" % number for number in range(90)]
-
-    with served(workers, room) as address:
-        asyncio.run(talk(address))
-        assert room.closed(95)
-
-
 class Aio:
     """grpc.aio's server, for `with`; echoes, but for some words."""
 
@@ -160,32 +125,6 @@ class Aio:
 
     async def __aexit__(self, *error: object) -> None:
         await self.server.stop(None)
-
-
-def test_a_server_of_grpc_aio_serves_us() -> None:
-    def blocking(address: str) -> None:
-        with connected(address) as connection:
-            for size in SIZES:
-                assert len(connection.exchange(bytes(size))) == size
-            call = connection.session.main
-        assert call.status.code == "OK"
-        assert call.status.metadata == (("last-bin", b"\0\1"),)
-        with connected(address) as connection:
-            assert connection.exchange(b"x") == b"x"
-            with pytest.raises(CallEnded, match="ABORTED: 50 % done: ü"):
-                connection.exchange(b"abort")
-
-    async def talk() -> None:
-        async with Aio() as address:
-            await asyncio.to_thread(blocking, address)
-            connection = await tcp_asyncio.connect(address, Client(Messages(), METHOD))
-            for size in SIZES:
-                assert len(await connection.exchange(bytes(size))) == size
-            connection.close()
-            await connection.wait_closed()
-            assert connection.session.main.status.code == "OK"
-
-    asyncio.run(talk())
 
 
 # GOAWAY amid calls (section 6.8).

@@ -498,15 +498,6 @@ def test_nothing_is_left_behind(path: str, blobs: Any, echo: Any) -> None:
     assert not os.path.exists(path[4:])
 
 
-def test_too_many(path: str, blobs: Any, echo: Any) -> None:
-    with ThreadServer(path, blobs, echo, max_connections=1) as server:
-        with tcp.connect(path, blobs()) as first:
-            with pytest.raises(OSError, match="cannot connect"):
-                tcp.connect(path, blobs())
-            assert first.exchange(b"1") == b"1"
-        assert server.statistics().refused == 1
-
-
 def test_no_tls(path: str, blobs: Any, echo: Any, contexts: Any) -> None:
     with pytest.raises(ValueError, match="shared memory has no TLS"):
         ThreadServer(path, blobs, echo, tls=contexts[0])

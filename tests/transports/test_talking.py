@@ -26,7 +26,6 @@ from rlwire.limits import Limits
 from rlwire.sessions.websocket import Client, Closed, Messages, Refusal, Refused, Server
 from rlwire.transports import tcp
 from rlwire.transports.server import ThreadServer
-from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
 from tests.transports.drivers import LOOPS, SERVERS, drivers, serving
 
@@ -359,14 +358,6 @@ def test_a_flood_of_headers_is_cut(serve: Serve) -> None:
         assert peer.exchange("a") == "a"
 
 
-def test_a_client_s_handshake_has_a_deadline(connect: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        begun = time.monotonic()
-        with pytest.raises(DeadlineExceeded, match=r"no handshake within connect=0\.2"):
-            connect(listener.getsockname(), client(), timeouts=Timeouts(connect=0.2))
-        assert time.monotonic() - begun < 5
-
-
 def test_the_first_messages_may_come_with_the_request(serve: Serve) -> None:
     address = serve()
     with Raw(address, shake=False) as raw:
@@ -384,15 +375,6 @@ def test_an_inner_session_speaks(serve: Serve) -> None:
         assert {peer.receive(), peer.receive()} == {"own", "by itself"}
         assert peer.exchange("none") == "instead"
         assert peer.exchange("a") == "a"
-
-
-def test_an_inner_session_that_ends_ends_the_connection(serve: Serve) -> None:
-    with tcp.connect(serve(lambda: Server(Inner())), client()) as peer:
-        peer.send("over")
-        assert peer.receive() == "goodbye"
-        with pytest.raises(Closed) as caught:
-            peer.receive()
-        assert (caught.value.code, caught.value.reason) == (1000, "as I said")
 
 
 @pytest.mark.parametrize("late", [None, 0.1])
@@ -430,29 +412,6 @@ def test_keep_alive_finds_who_is_gone(serve: Serve) -> None:
         assert waits.exchange("still here") == "still here"
         assert silent.frame() == (frames.PING, b"")
         assert silent.code() == 1011
-
-
-def test_a_blocking_server_s_keep_alive() -> None:
-    def handler(peer: Any) -> None:
-        begun = time.monotonic()
-        with pytest.raises(DeadlineExceeded, match="idle"):
-            peer.receive()  # pongs are signs of life, and then they end
-        assert time.monotonic() - begun > 2.2
-        peer.send("done")
-
-    def make() -> Server:
-        return Server(Messages(), ping_interval=0.1, ping_timeout=5)
-
-    with (
-        ThreadServer("127.0.0.1:0", make, handler, timeouts=Timeouts(idle=1.2)) as server,
-        Raw(server.address) as raw,
-    ):
-        for _ in range(12):
-            assert raw.frame() == (frames.PING, b"")
-            time.sleep(0.1)
-            raw.sock.sendall(raw.framer.frame(frames.PONG))
-        assert raw.frame() == (frames.PING, b"")
-        assert raw.frame() == (frames.TEXT, b"done")
 
 
 def test_a_client_s_keep_alive(connect: Any) -> None:
@@ -510,50 +469,3 @@ def test_a_peer_that_vanishes(serve: Serve, log: pytest.LogCaptureFixture) -> No
     while "1006" not in log.text:
         assert time.monotonic() < until
         time.sleep(0.01)
-
-
-def test_two_tasks_and_a_ping_between() -> None:
-    """One task sends what the peer is slow to take, while another receives pings."""
-
-    async def main() -> None:
-        got: list[Any] = []
-
-        async def handler(peer: Any) -> None:
-            async def listen() -> None:
-                while True:
-                    got.append(await peer.receive())
-
-            listening = asyncio.ensure_future(listen())
-            try:
-                for _ in range(20):
-                    await peer.send(bytes(2**20))
-                await asyncio.sleep(0.2)
-            finally:
-                listening.cancel()
-
-        async with LoopServer("127.0.0.1:0", lambda: Server(Messages()), handler) as server:
-            loop = asyncio.get_running_loop()
-
-            def peer() -> tuple[int, int]:
-                with Raw(server.address) as raw:
-                    raw.sock.sendall(raw.framer.message("hello")[0])
-                    pongs = big = 0
-                    for i in range(10):
-                        raw.sock.sendall(raw.framer.frame(frames.PING, b"%d" % i))
-                        time.sleep(0.005)
-                    while (frame := raw.frame()) is not None and frame[0] != frames.CLOSE:
-                        if frame[0] == frames.PONG:
-                            pongs += 1
-                            last = frame[1]
-                        else:
-                            assert frame == (frames.BINARY, bytes(2**20))
-                            big += 1
-                    assert last == b"9"
-                    return pongs, big
-
-            pongs, big = await loop.run_in_executor(None, peer)
-            assert 1 <= pongs <= 10
-            assert big == 20
-            assert got == ["hello"]
-
-    asyncio.run(main())

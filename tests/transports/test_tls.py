@@ -228,15 +228,6 @@ def test_a_client_that_speaks_no_tls_disturbs_nobody(
     assert "no TLS handshake within connect=1.0 s" in log.text
 
 
-def test_over_the_limit_a_tls_peer_is_just_closed(
-    start: Any, dial: Any, contexts: Contexts, raw: Any, log: Any
-) -> None:
-    server = start(contexts[0], max_connections=1)
-    dial(server)
-    assert raw(server.address).recv(100) == b""
-    assert "max_connections=1" in log.text
-
-
 # --- on a loop ---
 
 

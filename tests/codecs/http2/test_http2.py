@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -702,15 +702,6 @@ def test_whoever_speaks_otherwise_is_told(client: bool, words: bytes, says: str)
     assert says in str(error)
 
 
-def test_the_preface_byte_by_byte() -> None:
-    server = Peer(False)
-    wrong = b"PRI * HTTP/2.0\r\n\r\nSX"
-    for end in range(len(wrong)):
-        assert server.frame_size(wrong, 0, end) == 0
-    with pytest.raises(Http2Error):
-        server.frame_size(wrong, 0, len(wrong))
-
-
 # --- The small things
 
 
@@ -735,21 +726,6 @@ def test_errors_travel() -> None:
     assert str(again) == str(error) == "CANCEL: why - at byte 3"
     assert (again.code, again.stream, again.offset) == (8, 7, 3)
     assert http2.code_name(99) == "code 0x63"
-
-
-def test_send_is_for_the_attached_stream() -> None:
-    client, ours = opened(True)
-
-    class Inner:
-        closed = False
-
-    inner = Inner()
-    write: Callable[[str], list[bytes]] = lambda event: [event.encode()]  # noqa: E731
-    client._attach(ours, inner, write)
-    assert client.send("abc") == [data(prefixed(b"abc"))]
-    client.mute = "not now"
-    with pytest.raises(LocalProtocolError, match="not now"):
-        client.send("abc")
 
 
 @pytest.mark.parametrize("name", ["window", "connection_window"])

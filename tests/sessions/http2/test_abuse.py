@@ -24,7 +24,7 @@ from rlwire.codecs.http2.headers import Headers
 from rlwire.errors import LimitExceeded
 from rlwire.limits import Limits
 from rlwire.sessions.grpc import OK, Client, Messages, Status
-from rlwire.sessions.grpc.server import BEGUN, ENDED, Last, Server
+from rlwire.sessions.grpc.server import BEGUN, ENDED, Last
 from rlwire.sessions.http2 import PATIENCE
 
 peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("peers.py"))))
@@ -385,16 +385,3 @@ def test_messages_that_are_begun_and_never_ended() -> None:
 
 
 # Other protocols (section 3.4).
-
-
-@pytest.mark.parametrize(
-    ("first", "words"),
-    [(b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 505"), (b"\x16\x03\x01\0\0\0\0\0\0", b"")],
-)
-def test_who_speaks_something_else_is_told(first: bytes, words: bytes) -> None:
-    session = Server()
-    raw = Raw(session)
-    with pytest.raises(Http2Error, match="the peer speaks"):
-        raw.say(first + bytes(24))
-    assert session.closed
-    assert b"".join(session.outgoing())[: len(words)] == words
