@@ -17,7 +17,6 @@ from rlwire.errors import (
     DeadlineExceeded,
     DecodeError,
     LimitExceeded,
-    LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
 )
@@ -26,7 +25,6 @@ from rlwire.streams import INBOX, LAST_WORDS, NOTHING, TURN, FrameReader, Phase,
 
 # The session's frames have a header of 20 bytes; what follows it is to be aligned.
 HEADER = 20
-SIZES = [0, 1, 100, INBOX - HEADER - 1, INBOX - HEADER, INBOX - HEADER + 1, 3 * INBOX, 100_000]
 
 
 def feed(reader: FrameReader, data: bytes, chunk: int = 2**30) -> list[Any]:
@@ -493,13 +491,6 @@ def test_what_waits_grows_in_a_list_of_the_core_s_own(blobs: Any) -> None:
     assert Same.given == [b"abc"]
 
 
-def test_nothing_is_put_in_line_by_an_event_that_cannot_be_written() -> None:
-    core = core_of(rlx.Client())
-    with pytest.raises(LocalProtocolError):
-        core.put({"command": "update"})
-    assert not core.sending
-
-
 def test_half_closed_peers_are_heard_out_and_answered(blobs: Any) -> None:
     core = core_of(blobs())
     assert bytes(give(core, blobs.frame(b"one") + blobs.frame(b"two"))) == b"one"
@@ -682,55 +673,6 @@ def test_a_session_speaks_by_itself_when_it_is_time() -> None:
         client.check(19.0)
     assert client.late == "session"
     assert client.phase is Phase.LINGERING
-
-
-class Paced(websocket.Messages):
-    """Its `send` only puts in line; what may go now is `outgoing`'s, a window at a time."""
-
-    hangs_up = True
-    opened = True
-    leaving = False
-
-    def __init__(self, blobs: Any) -> None:
-        self.blobs = blobs
-        self.line: list[bytes] = []
-
-    def frame_size(self, *where: Any) -> int:
-        size: int = self.blobs().frame_size(*where)
-        return size
-
-    def data_offset(self, *where: Any) -> int:
-        return 0
-
-    def receive_whole(self, buffer: Any, size: int) -> Any:
-        return self.blobs().receive_whole(buffer, size)
-
-    def send(self, event: Any) -> list[Any]:
-        self.line += [event[start : start + 4] for start in range(0, len(event), 4)]
-        return []
-
-    def outgoing(self) -> list[Any]:
-        return [self.line.pop(0)] if self.line else []
-
-    def tick(self, now: float) -> None:
-        pass
-
-    def farewell(self, ending: bool = False) -> list[Any]:
-        return []
-
-    def lost(self) -> str:
-        return ""
-
-
-def test_a_session_may_pace_what_it_sends(blobs: Any) -> None:
-    core = core_of(Paced(blobs))
-    core.begin(1.0)
-    assert core.put(b"0123456789") is None
-    gone = []
-    while core.sending:
-        gone.append(b"".join(core.output()))
-        core.wrote(len(gone[-1]))
-    assert gone == [b"0123", b"4567", b"89"]
 
 
 actions = st.one_of(

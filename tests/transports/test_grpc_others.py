@@ -1,5 +1,6 @@
-"""gRPC's sessions over sockets with `grpc.aio` at the other end, GOAWAY amid calls, and a peer that
-asks and never reads beside a good one. Calls one by one are in `test_grpc_calls.py`.
+"""gRPC's sessions over sockets: halves, GOAWAY amid calls, and a peer that asks and never reads.
+
+Calls one by one are in `test_grpc_calls.py`.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ import runpy
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -97,34 +98,6 @@ def test_empty_messages_that_wait_are_bounded_too() -> None:
     assert set(replies) == {NOTHING}
     _, last = answers.answer((call, b""))
     assert last.status.code == "RESOURCE_EXHAUSTED"
-
-
-# grpc.aio.
-
-
-class Aio:
-    """grpc.aio's server, for `with`; echoes, but for some words."""
-
-    async def __aenter__(self) -> str:
-        async def talk(messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-            context.set_trailing_metadata((("last-bin", b"\0\1"),))
-            async for message in messages:
-                if message == b"abort":
-                    await context.abort(grpc.StatusCode.ABORTED, "50 % done: ü")
-                yield message
-
-        service, name = METHOD.split("/")[1:]
-        handler = grpc.stream_stream_rpc_method_handler(talk)
-        self.server = grpc.aio.server(options=BIG)
-        self.server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(service, {name: handler}),)
-        )
-        port = self.server.add_insecure_port("127.0.0.1:0")
-        await self.server.start()
-        return f"127.0.0.1:{port}"
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.server.stop(None)
 
 
 # GOAWAY amid calls (section 6.8).

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import pickle
 import socket
-import threading
 
 import pytest
 
@@ -83,29 +82,6 @@ def test_arguments_are_one_line_and_cut(caplog: pytest.LogCaptureFixture) -> Non
     assert text.isprintable()
     assert text.startswith("a\\nb\\x1b[2J: c\\nc\\n")
     assert len(text) < 1100
-
-
-def test_with_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    log = SeldomLog(logging.getLogger("seldom"))
-    try:
-        raise ZeroDivisionError
-    except ZeroDivisionError:
-        log.exception("failed")
-    assert "Traceback" in caplog.text
-
-
-def test_many_threads_write_no_more(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
-    log = SeldomLog(logging.getLogger("seldom"), 10.0, 3, clock)
-    threads = [
-        threading.Thread(target=lambda: [log.warning("refused") for _ in range(100)])
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    log.flush()
-    assert texts(caplog) == ["refused"] * 3 + ["797 lines about peers were left out"]
 
 
 def test_a_server_refuses_many_in_a_few_lines(

@@ -87,7 +87,6 @@ CONNECT: dict[str, Callable[..., Any]] = {
     "blocking": tcp.connect,
     "asyncio": lambda *words, **options: asyncio.run(tcp_asyncio.connect(*words, **options)),
 }
-SIZES = (0, 1, 64, 4000, 4096, 100_000, 3 << 20, 7)
 
 
 @pytest.mark.parametrize("pieces", [1, 3])

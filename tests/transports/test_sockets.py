@@ -53,13 +53,6 @@ def test_a_kernel_timeout_ends_a_wait_in_a_blocking_socket() -> None:
         assert not any(one.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16))
 
 
-def test_prepare_sends_at_once() -> None:
-    with socket.socket() as sock:
-        sockets.prepare(sock)
-        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-
-
 def test_listen_lets_the_system_choose_a_port() -> None:
     with sockets.listen("127.0.0.1:0") as sock:
         address = sockets.local_address(sock)
@@ -98,16 +91,6 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="cannot listen on"):
         sockets.listen(f"unix:{path}")
     assert path.read_text() == "precious"
-
-
-def test_unlink_leaves_tcp_alone() -> None:
-    with sockets.listen("127.0.0.1:0") as sock:
-        sockets.unlink(sock)
-
-
-def test_peers_have_names() -> None:
-    with socket.socket() as sock:
-        assert sockets.peer_name(sock, ("::1", 5, 0, 0)) == "[::1]:5"
 
 
 def test_adopt_makes_or_takes_a_listener() -> None:

@@ -280,18 +280,6 @@ def test_read_gives_the_events_and_may_end_the_stream() -> None:
     assert stream.gone
 
 
-def test_what_read_raises_is_the_sessions_to_judge() -> None:
-    server, stream = opened(False)
-
-    def read(message: bytes) -> list[Any]:
-        raise DecodeError("no")
-
-    stream.read = read
-    wire = data(prefixed(b"a"))
-    with pytest.raises(DecodeError, match="no"):
-        server.receive_whole(wire, len(wire))
-
-
 # --- What waits for windows
 
 

@@ -52,10 +52,6 @@ def raw_client(settings: dict[int, int] | None = None, **options: Any) -> Any:
     return raw
 
 
-def kinds(said: list[tuple[int, int, int, bytes]]) -> list[tuple[str, int]]:
-    return [(frames.TYPES[kind], number) for kind, _, number, _ in said]
-
-
 # Faults, of which the peer is told by name (sections 5.4.1 and 5.4.2).
 
 
