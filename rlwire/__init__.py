@@ -71,7 +71,7 @@ def __dir__() -> list[str]:
 
 def get_include() -> str:
     """Return the folder to give a C or C++ compiler for ``#include <rlwire/rlwire.h>``."""
-    from rlwire import buffers  # the compiled module knows where the package really is
+    import rlwire.buffers as buffers  # the compiled module knows where the package really is
 
     return os.path.join(os.path.dirname(os.path.abspath(buffers.__file__)), "include")
 

@@ -78,7 +78,7 @@ class Agent:
         with torch.inference_mode():
             policy = self.network.policy(torch.from_numpy(seen)[None])
             chosen = policy.mode if self.exploit else policy.sample()
-        return chosen[0].numpy()  # type: ignore[no-any-return]
+        return chosen[0].numpy()
 
     def sent(self, action: NDArray[Any]) -> int | list[float]:
         """Return an action as the environment takes it."""
@@ -88,7 +88,7 @@ class Agent:
             action = np.maximum(action, self.settings.action_low)
         if self.settings.action_high:
             action = np.minimum(action, self.settings.action_high)
-        return action.tolist()  # type: ignore[no-any-return]
+        return action.tolist()
 
     def end_episode(self) -> None:
         """End the episode, if there was one."""

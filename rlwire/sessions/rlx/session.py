@@ -136,7 +136,7 @@ class _Session(Turns):
         return rlx.data_offset(buffer, start, end)
 
     def _break(self) -> None:
-        self._node = _CLOSED
+        self._node = _CLOSED  # type: ignore[misc]  # a slot of the compiled base
 
     def _is_whole(self, frame: Buffer) -> bool:
         """Whether a frame that was refused is a netstring, so that only what is in it is wrong."""

@@ -1,1 +1,0 @@
-# Nothing here is visible from Python; the C functions are declared in the .pxd.
