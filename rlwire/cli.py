@@ -300,11 +300,7 @@ def _set_up_log(level: str) -> None:
 
 @contextlib.contextmanager
 def _in_one_line(*methods: str) -> Iterator[None]:
-    """Make a `_Failed` of whatever is wrong with what is named.
-
-    Args:
-        methods: an error of one of these is the environment's own: its traceback is logged.
-    """
+    """Make a `_Failed` of whatever is wrong with what is named."""
     try:
         yield
     except (RlwireError, OSError):

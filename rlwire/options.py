@@ -79,12 +79,7 @@ class Option:
         return side in self.sides or (side == "player" and "client" in self.sides)
 
     def read(self, text: str) -> Any:
-        """Return the value that a text is.
-
-        Raises:
-            ValueError: it is none.
-            OSError: it is a file that cannot be read.
-        """
+        """Return the value that a text is."""
         if self.kind is None:
             if text.lower() not in _FLAGS:
                 raise ValueError(f"{self.name}: expected true or false, not {text!r}")
@@ -107,21 +102,7 @@ def keywords(
     timeouts: Callable[[], Any] | None = None,
     named: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the keywords that texts by name become, with Python's own.
-
-    Args:
-        options: those that there are.
-        given: names and texts, those of a list several times.
-        side: whose options they are.
-        scheme: of which protocol, for an error.
-        timeouts: the times that single ones replace; `Timeouts()` by default.
-        named: keywords of Python, which go before texts. An option that becomes another keyword,
-            such as ``tls_ca``, is read as its text would be.
-
-    Raises:
-        ValueError: there is no such option, or a text is no value of it.
-        OSError: a file cannot be read.
-    """
+    """Return the keywords that texts by name become, with Python's own."""
     known = {option.name: option for option in options if option.of(side)}
     values: dict[str, Any] = {}
     for name, written in given:
@@ -168,16 +149,7 @@ def unknown(
     more: Iterable[str] = (),
     form: Callable[[str], str] = str,
 ) -> str:
-    """Return what is said of a name that is no option: whose it is, the nearest one, and all.
-
-    Args:
-        options: those of the protocol.
-        side: whose option it should be.
-        scheme: of which protocol.
-        name: that was given.
-        more: further names that Python takes.
-        form: how a name is written.
-    """
+    """Return what is said of a name that is no option: whose it is, the nearest one, and all."""
     names = sorted({*more, *(option.name for option in options if option.of(side))})
     words = f"a {side} of {scheme}:// has no option {form(name)!r}"
     others = [option.sides[0] for option in options if option.name == name]
@@ -192,12 +164,7 @@ def unknown(
 def misnamed(
     options: Sequence[Option], side: Side, scheme: str, named: Mapping[str, Any]
 ) -> Iterator[None]:
-    """Answer a keyword that nothing in the block takes as `keywords` answers a text.
-
-    Raises:
-        TypeError: one of `named` is no option. The names listed are those of the options, and of
-            the functions on the way to the one that did not take it.
-    """
+    """Answer a keyword that nothing in the block takes as `keywords` answers a text."""
     try:
         yield
     except TypeError as error:

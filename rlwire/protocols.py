@@ -78,11 +78,7 @@ class Protocol:
         return importlib.import_module(self.parts)
 
     def part(self, name: str) -> Any:
-        """Return one of its parts, such as `server`.
-
-        Raises:
-            ValueError: the protocol has none of that name.
-        """
+        """Return one of its parts, such as `server`."""
         found = getattr(self.load(), name, None)
         if found is None:
             why = _INSTEAD[self.caller].get(name, f"has no {name.replace('async_', '')} in Python")
@@ -96,12 +92,7 @@ class Protocol:
     def keywords(
         self, side: Side, given: list[tuple[str, str]], named: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Return the keywords that texts become, by the names of its options, with Python's own.
-
-        Raises:
-            ValueError: there is no such option, or a text is no value of it.
-            OSError: a file cannot be read.
-        """
+        """Return the keywords that texts become, by the names of its options, with Python's own."""
         return texts.keywords(
             self.options,
             given,
@@ -156,9 +147,6 @@ class URL:
         query: options by name; see `Protocol.options`. Of one that is given several times, which
             `options` has, the last.
         options: all names and texts of the query, in order.
-
-    Raises:
-        ValueError: there is no such protocol, or it does not go over that.
     """
 
     scheme: str
@@ -246,11 +234,7 @@ _SCHEME: Final = re.compile(r"([a-z][a-z0-9._-]*)((?:\+[a-z]+)*)://(.*)", re.DOT
 
 
 def parse_url(url: str | URL) -> URL:
-    """Return what a URL means.
-
-    Raises:
-        ValueError: it is none, or of no protocol that there is; the text says what it should be.
-    """
+    """Return what a URL means."""
     if isinstance(url, URL):
         return url
     found = _SCHEME.fullmatch(url) if isinstance(url, str) else None
@@ -328,11 +312,7 @@ def _place(record: Protocol, place: str) -> tuple[str, int | None, int | None]:
 
 
 def check_server_tls(url: URL, tls: Any) -> None:
-    """Refuse to serve without TLS what the URL says is served with it.
-
-    Raises:
-        ValueError: ``+tls``, and no certificate.
-    """
+    """Refuse to serve without TLS what the URL says is served with it."""
     if url.tls and tls is None:
         raise ValueError(f"{url}: +tls needs a certificate: give tls=, or tls_cert as text")
 
@@ -340,13 +320,7 @@ def check_server_tls(url: URL, tls: Any) -> None:
 def resolve(
     url: str | URL, side: Side, options: Mapping[str, Any]
 ) -> tuple[URL, Protocol, dict[str, Any]]:
-    """Return a URL without its query, its protocol, and all options: the query's and the given.
-
-    Raises:
-        ValueError: the URL is none, or its query has what is no option of that side's; or a server
-            has no certificate, and ``+tls``.
-        OSError: a file that the query names cannot be read.
-    """
+    """Return a URL without its query, its protocol, and all options: the query's and the given."""
     parsed = parse_url(url)
     whole = parsed.protocol.keywords(side, list(parsed.options), options)
     parsed = parsed.replace(options=())
@@ -364,16 +338,7 @@ def misnamed(
 
 @contextlib.contextmanager
 def spoken(url: URL, peer: str = "what listens there") -> Iterator[None]:
-    """Say of a peer, if what it says makes no sense, that it speaks something else.
-
-    Args:
-        url: where it listens, or where it has called.
-        peer: who that is.
-
-    Raises:
-        RemoteProtocolError: the first words of a connection are not the protocol's; an error that
-            this caused counts as well.
-    """
+    """Say of a peer, if what it says makes no sense, that it speaks something else."""
     try:
         yield
     except RlwireError as error:
@@ -397,9 +362,6 @@ def protocol(scheme: str) -> Protocol:
 
     A package registers its record by an entry point of the group ``rlwire.protocols``, whose name
     is the scheme and whose object is the `Protocol`.
-
-    Raises:
-        ValueError: there is none.
     """
     record = PROTOCOLS.get(scheme)
     if record is not None:

@@ -30,18 +30,7 @@ _lock = threading.Lock()
 
 
 def install(library: str, **options: Any) -> None:
-    """Make `library` use rlwire's codec from now on, in this process; again does nothing.
-
-    Args:
-        library: its import name, one of `LIBRARIES`.
-        options: those of the drop-in's own `install`; few have any.
-
-    Raises:
-        ValueError: no drop-in has that name.
-        TypeError: the drop-in has no such option.
-        ImportError: the library is not installed.
-        RuntimeError: the installed version has not the parts that would be replaced.
-    """
+    """Make `library` use rlwire's codec from now on, in this process; again does nothing."""
     with _lock:
         drop_in = _drop_in(library)
         package, wanted = _WANTED[library]
@@ -59,12 +48,7 @@ def install(library: str, **options: Any) -> None:
 
 
 def uninstall(library: str) -> None:
-    """Give `library` its own codec back; does nothing where `install` was not called.
-
-    Raises:
-        ValueError: no drop-in has that name.
-        ImportError: the library is not installed.
-    """
+    """Give `library` its own codec back; does nothing where `install` was not called."""
     with _lock:
         _drop_in(library).uninstall()
 

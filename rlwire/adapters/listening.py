@@ -22,17 +22,7 @@ __all__ = ["Listener"]
 
 
 class Listener(StreamServer):
-    """Listens for callers, with a thread for each that waits while the trainer has it.
-
-    Args:
-        scheme: of its URL.
-        address: where.
-        callers: whose places they take.
-        session: makes a connection's session.
-        caller: makes a `Caller` of a connection, in the connection's own thread.
-        guarded: whether callers need a secret.
-        options: `StreamOptions`.
-    """
+    """Listens for callers, with a thread for each that waits while the trainer has it."""
 
     handlers = "a caller"
 

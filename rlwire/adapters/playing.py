@@ -18,14 +18,7 @@ __all__ = ["Game", "closing", "opened"]
 
 @contextlib.contextmanager
 def opened(environment: Any, seed: int | None, protocol: str) -> Iterator[Game]:
-    """Give an environment to play with; one that is made here is closed at the end.
-
-    Args:
-        environment: as `drive` takes it; or a URL of one that is served elsewhere, for which this
-            program is then a gateway.
-        seed: of the first episode.
-        protocol: which has words for one agent, as errors call it.
-    """
+    """Give an environment to play with; one that is made here is closed at the end."""
     driven = drive(environment)
     with closing(driven):
         yield Game(driven.one(protocol), seed)
@@ -66,11 +59,7 @@ class Game:
         return plain(observation)
 
     def step(self, action: Any) -> tuple[Any, float]:
-        """Do what the peer says; return the observation and the reward.
-
-        Raises:
-            RemoteProtocolError: the action is none of this environment's.
-        """
+        """Do what the peer says; return the observation and the reward."""
         try:
             action = self._fit(action)
         except EncodeError as error:

@@ -22,14 +22,6 @@ def cast(value: Any, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
     Booleans and integers become each other if all fit, booleans counting as 0 and 1; they become
     floats that are the same numbers. Floats become floats, of any precision, and nothing else. An
     array without elements becomes anything.
-
-    Args:
-        value: an array, or what `numpy.asarray` takes.
-        dtype: as described.
-        what: what errors call the value.
-
-    Raises:
-        EncodeError: the value is of another kind, does not fit, or is no array.
     """
     try:
         array = np.asarray(value)

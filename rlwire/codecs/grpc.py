@@ -84,11 +84,7 @@ _PRINTABLE = re.compile(r"[ -~]*")
 
 
 def status_code(name: str) -> int:
-    """Return the number of a status.
-
-    Raises:
-        EncodeError: there is no such name.
-    """
+    """Return the number of a status."""
     try:
         return _CODES[name]
     except KeyError:
@@ -96,11 +92,7 @@ def status_code(name: str) -> int:
 
 
 def decode_status(text: str) -> str:
-    """Return the name of a ``grpc-status``; of a number that is not known ``UNKNOWN``.
-
-    Raises:
-        DecodeError: it is no number.
-    """
+    """Return the name of a ``grpc-status``; of a number that is not known ``UNKNOWN``."""
     if not re.fullmatch("[0-9]{1,9}", text):
         raise DecodeError(f"grpc-status is no number: {quoted(text)}")
     code = int(text)
@@ -136,11 +128,7 @@ def decode_message(text: str) -> str:
 
 
 def encode_timeout(seconds: float) -> str:
-    """Return a ``grpc-timeout``, in the finest unit that holds it with eight digits, rounded up.
-
-    Raises:
-        EncodeError: not a number of seconds from 0 on.
-    """
+    """Return a ``grpc-timeout``, in the finest unit that holds it with eight digits, rounded up."""
     if not seconds >= 0 or seconds == math.inf:
         raise EncodeError(f"no call can last {seconds!r} s")
     for unit, many in _UNITS.items():
@@ -150,11 +138,7 @@ def encode_timeout(seconds: float) -> str:
 
 
 def decode_timeout(text: str) -> float:
-    """Return the seconds of a ``grpc-timeout``.
-
-    Raises:
-        DecodeError: not at most eight digits and a unit.
-    """
+    """Return the seconds of a ``grpc-timeout``."""
     found = _TIMEOUT.fullmatch(text)
     if found is None:
         raise DecodeError(f"grpc-timeout is not up to 8 digits and a unit: {quoted(text)}")
@@ -162,12 +146,7 @@ def decode_timeout(text: str) -> float:
 
 
 def encode_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> list[tuple[str, str]]:
-    """Return metadata as header fields.
-
-    Raises:
-        EncodeError: a name that is not of lower-case letters, digits and ``_.-``, or is gRPC's own;
-            a value that its name does not allow.
-    """
+    """Return metadata as header fields."""
     fields = []
     for name, value in metadata:
         if _NAME.fullmatch(name) is None or name.startswith("grpc-"):
@@ -192,9 +171,6 @@ def decode_metadata(fields: Iterable[tuple[str, str]]) -> Metadata:
     """Return header fields as metadata, without those of HTTP/2 and the values' commas joined.
 
     A ``-bin`` field may be padded or not, and several in one, with commas.
-
-    Raises:
-        DecodeError: a ``-bin`` field that is not base64.
     """
     metadata: list[tuple[str, str | bytes]] = []
     for name, value in fields:

@@ -107,14 +107,7 @@ class Part(Protocol):
 
 
 class Batch:
-    """A `Part` in this process.
-
-    Args:
-        environments: of Gymnasium's kind.
-        shared: where to write.
-        mode: ``"NextStep"``, ``"SameStep"`` or ``"Disabled"``, as `gymnasium.vector.AutoresetMode`
-            has them.
-    """
+    """A `Part` in this process."""
 
     def __init__(self, environments: Sequence[Any], shared: Shared, mode: str) -> None:
         self.environments = list(environments)
@@ -232,13 +225,7 @@ class Batch:
 
 
 class EndpointBatch(Batch):
-    """A `Part` whose environments are somewhere else.
-
-    Args:
-        environments: `RemoteEnvironment` s.
-        shared: where to write.
-        mode: `Batch`'s.
-    """
+    """A `Part` whose environments are somewhere else."""
 
     def __init__(self, environments: Sequence[Any], shared: Shared, mode: str) -> None:
         super().__init__(environments, shared, mode)

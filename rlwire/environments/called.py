@@ -105,27 +105,14 @@ class Caller(ABC):
 
     @abstractmethod
     def turn(self) -> Turn:
-        """Wait for what the caller says next, and answer what does not concern the trainer.
-
-        Raises:
-            RlwireError: it is gone, or what it says cannot be understood.
-        """
+        """Wait for what the caller says next, and answer what does not concern the trainer."""
 
     @abstractmethod
     def act(self, action: Any) -> None:
-        """Answer the last turn.
-
-        Raises:
-            ConnectionClosed, DeadlineExceeded: the caller is gone.
-            EncodeError, LimitExceeded: the action cannot be sent.
-        """
+        """Answer the last turn."""
 
     def hear(self) -> Turn:
-        """Return what `turn` does.
-
-        Raises:
-            RlwireError: as `turn`; of a first word, whether it is the protocol's.
-        """
+        """Return what `turn` does."""
         if self.understood:
             return self.turn()
         with spoken(parse_url(self.callers.url), self.connection.peer):
@@ -155,11 +142,7 @@ class Caller(ABC):
             connection.release()
 
     def refuse(self, error: RemoteProtocolError) -> None:
-        """Tell the caller that what it sent is not allowed now; log it.
-
-        Raises:
-            RemoteProtocolError: the same, if that was the end.
-        """
+        """Tell the caller that what it sent is not allowed now; log it."""
         logger.warning("%s: it sent what is not allowed: %s", self.connection.peer, error)
         self.connection.refuse(error)
         if self.connection.closed:
@@ -202,12 +185,7 @@ class Place(Endpoint):
         self._stepping = False
 
     def begin_step(self, action: Any) -> None:
-        """Tell the caller what to do.
-
-        Raises:
-            LocalProtocolError: no episode is under way, or the last step is not finished.
-            EncodeError, LimitExceeded: the action cannot be sent.
-        """
+        """Tell the caller what to do."""
         with self._lock:
             if self._user != get_ident():
                 self._enter()
@@ -227,11 +205,7 @@ class Place(Endpoint):
                     self._leave(error)
 
     def finish(self) -> tuple[Any, ...]:
-        """Wait for what was begun, and return it as `gymnasium.Env` does.
-
-        Raises:
-            ConnectionClosed: no caller can come any more.
-        """
+        """Wait for what was begun, and return it as `gymnasium.Env` does."""
         with self._lock:
             if self._user != get_ident():
                 self._enter()
@@ -361,12 +335,6 @@ class CallersStatistics:
 class Callers:
     """Places for callers, and the server that they come to.
 
-    Args:
-        count: how many places. Further callers wait until one is free, as they come; how many is
-            a matter of the server's `max_connections`.
-        observation_space: None if the first caller's first message shall tell.
-        action_space: None if the first caller names it.
-
     Attributes:
         endpoints: the places.
         fit: makes elements of the observation space.
@@ -393,12 +361,7 @@ class Callers:
         self.close()
 
     def open(self, server: Server) -> Callers:
-        """Start the server; without spaces, wait for the first caller's first message.
-
-        Raises:
-            OSError: the address cannot be listened on.
-            ValueError: the first message does not tell the spaces.
-        """
+        """Start the server; without spaces, wait for the first caller's first message."""
         self._server = server
         server.start()
         with on_error(self.close):
@@ -470,9 +433,6 @@ class Callers:
         """Have a caller wait for a place, and be there; returns when the trainer has done with it.
 
         For the connection's own thread.
-
-        Raises:
-            RlwireError: why the caller was left.
         """
         caller.connection.release()
         with self._changed:
@@ -506,11 +466,7 @@ class Callers:
             self.endpoints[number].look(caller)
 
     def take(self, number: int) -> Caller:
-        """Wait for the next caller, for the place of this number.
-
-        Raises:
-            ConnectionClosed: none can come any more.
-        """
+        """Wait for the next caller, for the place of this number."""
         with self._changed:
             if not self._waiting and not self._closed:
                 logger.info("environment %d waits for a caller to come to %s", number, self.url)

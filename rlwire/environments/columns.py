@@ -28,20 +28,9 @@ Allocate: TypeAlias = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
 class Columns:
     """Batched values: ``value`` is what Gymnasium's vector environments give for a space.
 
-    Args:
-        space: a `gymnasium.Space` of one environment: Box, Discrete, MultiDiscrete, MultiBinary,
-            and Dict and Tuple of them.
-        count: how many environments.
-        allocate: makes the arrays, of shape ``(count, *shape)``.
-        what: what errors call it.
-        lent: how many batches there are beside the first, to be handed out.
-
     Attributes:
         value: an array, or dictionaries and tuples of arrays: the batch whose turn it is.
         write: stores one environment's value there: ``write(place, value)``.
-
-    Raises:
-        EncodeError: the space has something else in it.
     """
 
     def __init__(
@@ -94,11 +83,7 @@ class Columns:
         return map(self._tree.build, zip(*columns, strict=True))
 
     def fill(self, values: Any) -> None:
-        """Store the values of all environments at once, batched as `value` is.
-
-        Raises:
-            EncodeError: they have another structure, shape or kind.
-        """
+        """Store the values of all environments at once, batched as `value` is."""
         parts = self._tree.parts(values)
         for leaf, array, part in zip(self._tree.leaves, self._arrays, parts, strict=True):
             what = f"{self._tree.what}s, {leaf.where}" if leaf.keys else f"{self._tree.what}s"

@@ -69,12 +69,7 @@ class Driven:
         self.environment.close()
 
     def one(self, protocol: str) -> Driven:
-        """Return itself, if it has one agent, whose rewards are numbers.
-
-        Raises:
-            TypeError: it has more agents; `protocol` carries one.
-            EncodeError: its rewards are more than a number.
-        """
+        """Return itself, if it has one agent, whose rewards are numbers."""
         check_alone(self, protocol)
         if self.reward_space is not None:
             reward = tree_of(self.reward_space, "the reward", f"which {protocol} cannot carry")
@@ -232,17 +227,7 @@ def _name_of(environment: Any) -> str:
 def maker(
     thing: Any, settings: Mapping[str, Any] | None = None
 ) -> tuple[Any, Callable[[], Any] | None]:
-    """Return an environment, and None; or None, and what makes environments.
-
-    Args:
-        thing: an environment; a class or function that makes one; or the name of one of these as
-            `load_environment` takes it, such as ``"gym:CartPole-v1"``.
-        settings: keyword arguments for the class or function.
-
-    Raises:
-        ValueError: there are settings for what is made already; or nothing of that name.
-        ImportError, AttributeError: there is nothing of that name.
-    """
+    """Return an environment, and None; or None, and what makes environments."""
     if isinstance(thing, str):
         thing = load_environment(thing)
     made = is_environment(thing) and not isinstance(thing, type)
@@ -257,16 +242,7 @@ def maker(
 
 
 def drive(thing: Any, settings: Mapping[str, Any] | None = None) -> Driven:
-    """Return a driver of an environment.
-
-    Args:
-        thing: as `maker` takes it.
-        settings: keyword arguments for the class or function.
-
-    Raises:
-        TypeError: it is no environment, or many in one.
-        ValueError, ImportError, AttributeError: as from `maker`.
-    """
+    """Return a driver of an environment."""
     environment, make = maker(thing, settings)
     if make is None:
         return driver_of(environment)

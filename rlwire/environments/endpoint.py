@@ -53,18 +53,10 @@ class Endpoint(Protocol):
         """Ask for a new episode."""
 
     def begin_step(self, action: Any) -> None:
-        """Say what to do; a loss of the connection is for `finish` to tell.
-
-        Raises:
-            EncodeError: the action cannot be sent.
-        """
+        """Say what to do; a loss of the connection is for `finish` to tell."""
 
     def finish(self) -> Outcome:
-        """Wait for what was begun.
-
-        Raises:
-            RlwireError: the environment refuses, or answers what makes no sense.
-        """
+        """Wait for what was begun."""
 
     def start_rendering(self) -> None:
         """Let `render` return pictures; set `render_mode` and `metadata`.

@@ -25,16 +25,6 @@ def fitting(space: Any, what: str, *, within: bool | None = None) -> Fit:
     """Return what makes elements of a space from values.
 
     Shapes and kinds of numbers are always checked.
-
-    Args:
-        space: of Gymnasium's kinds, or dm_env's specs.
-        what: what errors call the value.
-        within: True checks that each value is in its space, as of actions. None checks texts and
-            integers that choose something, and not the bounds of a Box: Gymnasium's environments
-            do not keep to them either. False checks neither.
-
-    Raises:
-        EncodeError: it has no fixed structure.
     """
     tree = tree_of(space, what, "which has no fixed structure")
     fits = [
@@ -113,11 +103,7 @@ def plain(value: Any) -> Any:
 
 
 def inferred(value: Any, what: str) -> Any:
-    """Return the space that a value seems to be of: a Box without bounds, or a Dict or Tuple.
-
-    Raises:
-        EncodeError: a value does not tell, such as a text, None or one integer.
-    """
+    """Return the space that a value seems to be of: a Box without bounds, or a Dict or Tuple."""
     with optional("gymnasium", "gym"):
         from gymnasium import spaces
     if isinstance(value, Mapping):

@@ -23,12 +23,7 @@ def encode_info(info: Mapping[str, Any], told: set[str]) -> bytes:
 
 
 def sendable(info: Mapping[str, Any], told: set[str]) -> dict[str, Any]:
-    """Return an info without what MessagePack cannot carry, which a log names once.
-
-    Args:
-        info: the environment's; `...` stands for a value that travels otherwise, and becomes None.
-        told: the entries that the log has named.
-    """
+    """Return an info without what MessagePack cannot carry, which a log names once."""
     found: dict[str, Any] = {}
     for key, value in info.items():
         if value is ...:

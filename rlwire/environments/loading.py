@@ -24,13 +24,7 @@ _REMOTE = "rlwire.environments.remote:rlwire/Remote-v0"
 
 
 def load(path: str, example: str = "'module:name', such as 'my_agents:Agent'") -> Any:
-    """Import ``"package.module:name"`` (or ``":outer.inner"``) and return what it names.
-
-    Raises:
-        ValueError: the text has another form; `example` says which is meant.
-        ImportError: there is no such module.
-        AttributeError: the module has no such name.
-    """
+    """Import ``"package.module:name"`` (or ``":outer.inner"``) and return what it names."""
     module, colon, names = path.partition(":")
     if not (module and colon and names):
         raise ValueError(f"expected {example}, not {path!r}")
@@ -38,13 +32,7 @@ def load(path: str, example: str = "'module:name', such as 'my_agents:Agent'") -
 
 
 def load_environment(name: str) -> Any:
-    """Return what makes the environment; its signature says which arguments that takes.
-
-    Raises:
-        ValueError: the name has none of these forms, or Gymnasium does not know it.
-        ImportError: there is no such module; MissingExtra if it is Gymnasium.
-        AttributeError: the module has no such name.
-    """
+    """Return what makes the environment; its signature says which arguments that takes."""
     module, _, rest = name.partition(":")
     if rest.startswith("//"):
         return functools.partial(_of_gymnasium(_REMOTE), url=name, disable_env_checker=True)

@@ -46,9 +46,6 @@ class Memory:
     """Arrays that processes share, cut from one block one after the other.
 
     Both sides cut the same arrays in the same order, and so have the same bytes in them.
-
-    Args:
-        block: what `multiprocessing.RawArray` of bytes gave.
     """
 
     LINE = 64  # bytes; two processes write to no common cache line
@@ -80,18 +77,7 @@ class Memory:
 
 
 class WorkerPart:
-    """Environments in another process.
-
-    Args:
-        makes: make one environment each.
-        shared: the rows of these environments.
-        recipe: makes the same rows in the process: a picklable function of no arguments.
-        mode: `Batch`'s.
-        context: how processes are started.
-        first: the place of the first of these environments in the vector, for errors and logs.
-        spin: seconds that the process asks for its next step before it sleeps.
-        patience: seconds that this one asks for an answer before it sleeps.
-    """
+    """Environments in another process."""
 
     def __init__(
         self,
@@ -149,21 +135,13 @@ class WorkerPart:
         return [] if found is None else [(place, info) for place, info in found]
 
     def call(self, name: str, arguments: Sequence[Arguments | None]) -> list[Any]:
-        """Return each environment's attribute, or what it returned for its arguments.
-
-        Raises:
-            ConnectionClosed: the process has died; the next step begins with another.
-        """
+        """Return each environment's attribute, or what it returned for its arguments."""
         self._ask(_CALL, [name, [each and [list(each[0]), dict(each[1])] for each in arguments]])
         found: list[Any] = self._answer()
         return found
 
     def set(self, name: str, values: Sequence[Any]) -> None:
-        """Set an attribute of each environment.
-
-        Raises:
-            ConnectionClosed: as from `call`.
-        """
+        """Set an attribute of each environment."""
         self._ask(_SET, [name, list(values)])
         self._answer()
 

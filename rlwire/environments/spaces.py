@@ -64,10 +64,6 @@ def gymnasium_space(space: Any) -> Any:
 
     A lone integer with bounds is Discrete, other numbers are Box; text is Text, of whatever can be
     printed; mappings are Dict, sequences Tuple.
-
-    Raises:
-        EncodeError: a size varies, or there is an array of text, or what is no number.
-        MissingExtra: Gymnasium is not installed.
     """
     kinds = _gymnasium()
     if isinstance(space, kinds.Space):
@@ -102,24 +98,12 @@ def _leaf_space(leaf: Leaf, kinds: Any) -> Any:
 
 
 def describe(space: Any) -> dict[str, Any]:
-    """Return a space as JSON has it: dictionaries, lists, texts, numbers and None.
-
-    Args:
-        space: Gymnasium's, or dm_env's specs.
-
-    Raises:
-        EncodeError: it is a space, or has one in it, that is not in the table above.
-        MissingExtra: Gymnasium is not installed.
-    """
+    """Return a space as JSON has it: dictionaries, lists, texts, numbers and None."""
     return _described(gymnasium_space(space), _gymnasium(), "$")
 
 
 def describe_both(observation_space: Any, action_space: Any) -> dict[str, Any] | None:
-    """Return an environment's spaces as `spaces_of` reads them, or None: no space is like a spec.
-
-    Raises:
-        EncodeError: a Gymnasium space has no description.
-    """
+    """Return an environment's spaces as `spaces_of` reads them, or None where specs say all."""
     told = {}
     for which, space in (("observation", observation_space), ("action", action_space)):
         try:
@@ -134,15 +118,7 @@ def describe_both(observation_space: Any, action_space: Any) -> dict[str, Any] |
 
 
 def spaces_of(told: Any, limits: Limits = DEFAULT) -> tuple[Any, Any] | None:
-    """Return the observation and the action space that `describe_both` has described; else None.
-
-    Args:
-        told: a peer's: anything.
-        limits: as of `space_of`.
-
-    Raises:
-        DecodeError, LimitExceeded: a description is none, or too large.
-    """
+    """Return the observation and the action space that `describe_both` has described; else None."""
     if not isinstance(told, Mapping) or not {"observation", "action"} <= told.keys():
         return None
     return space_of(told["observation"], limits), space_of(told["action"], limits)
@@ -214,27 +190,12 @@ def _number(value: Any) -> int | float | None:
 
 
 def space_of(value: Any, limits: Limits = DEFAULT) -> Any:
-    """Return the Gymnasium space that a value of JSON describes, as `describe` writes it.
-
-    Args:
-        value: a peer's: anything.
-        limits: `depth`, `items`, `dims`, `string` and `expanded` bound it before anything is made.
-
-    Raises:
-        DecodeError: it describes no space; `path` says where.
-        LimitExceeded: it is too large.
-        MissingExtra: Gymnasium is not installed.
-    """
+    """Return the Gymnasium space that a value of JSON describes, as `describe` writes it."""
     return _Reader(limits).read(value, "$", 1)
 
 
 def named_space(text: str) -> Any:
-    """Return the space that a text names: ``"module:name"``, or as `describe` writes it, in JSON.
-
-    Raises:
-        ValueError: it is neither; DecodeError if it is JSON of no space.
-        ImportError, AttributeError: there is no such name.
-    """
+    """Return the space that a text names: ``"module:name"``, or JSON as `describe` writes it."""
     if not text.lstrip().startswith("{"):
         return load(text, "a space as 'module:name' or JSON such as '{\"discrete\": 2}'")
     try:

@@ -148,11 +148,7 @@ class Tree:
         self.placed = isinstance(root, _Placed)
 
     def parts(self, value: Any) -> list[Any]:
-        """Return a value's parts, one a leaf.
-
-        Raises:
-            EncodeError: it has another structure.
-        """
+        """Return a value's parts, one a leaf."""
         parts: list[Any] = []
         self._part(self._root, value, self.what, parts)
         return parts
@@ -185,17 +181,7 @@ class Tree:
 
 
 def tree_of(space: Any, what: str, cannot: str) -> Tree:
-    """Return what is in a Gymnasium space, or in specs of dm_env.
-
-    Args:
-        space: the space; a spec, or mappings and sequences of them.
-        what: what errors call it, such as ``the observation``.
-        cannot: what errors say of something that has no tree, such as ``which X cannot carry``.
-
-    Raises:
-        EncodeError: there is something in it that has no tree.
-        MissingExtra: Gymnasium, or dm_env, is not installed.
-    """
+    """Return what is in a Gymnasium space, or in specs of dm_env."""
     if hasattr(space, "sample") and hasattr(space, "contains"):
         return _of_space(space, what, cannot)
     if hasattr(space, "generate_value") or isinstance(space, (Mapping, tuple, list)):
@@ -237,12 +223,7 @@ def _of_space(space: Any, what: str, cannot: str) -> Tree:
 
 
 def text_of(space: Any, kinds: Any) -> Any:
-    """Return the Text that a space of strings is, or None; None itself gives one of any text.
-
-    Args:
-        space: a Gymnasium space, or None.
-        kinds: `gymnasium.spaces`.
-    """
+    """Return the Text that a space of strings is, or None; None itself gives one of any text."""
     if isinstance(space, kinds.Text):
         return space
     if space is not None and not (

@@ -43,12 +43,7 @@ class Failure(NamedTuple):
 
 
 class Undecoded:
-    """An observation whose message is large, for who decodes it in another thread.
-
-    Args:
-        message: the bytes.
-        decode: makes the observation of them.
-    """
+    """An observation whose message is large, for who decodes it in another thread."""
 
     __slots__ = ("_decode", "_message")
 
@@ -57,12 +52,7 @@ class Undecoded:
         self._decode = decode
 
     def decode(self) -> dict[str, Any]:
-        """Return the observation.
-
-        Raises:
-            DecodeError, LimitExceeded, RemoteProtocolError: as `Server.receive`; the session is to
-                be told with `refuse`.
-        """
+        """Return the observation."""
         return self._decode(self._message)
 
 
@@ -104,11 +94,6 @@ class Server(_Session):
     The first event that is sent is what it says about itself. Events that are received are
     observations; each is answered by an action, or by a `Failure`.
 
-    Args:
-        arrays: how arrays are written; both dialects are read.
-        limits: maxima for what is read and written.
-        large: bytes from which on a message becomes an `Undecoded`; None for never.
-
     Attributes:
         closed: whether the conversation is over; it is after a `Failure`.
         pending: observations that have no answer yet.
@@ -129,12 +114,7 @@ class Server(_Session):
         self.closing, self.closing_code = "", 1000
 
     def receive(self, message: Buffer | str) -> list[dict[str, Any] | Undecoded]:
-        """Return the observation in a message.
-
-        Raises:
-            DecodeError, LimitExceeded: it is no msgpack, or too much of it.
-            RemoteProtocolError: it is a text, or no map.
-        """
+        """Return the observation in a message."""
         if isinstance(message, str):
             self._break("an observation is a binary message, this is a text")
         observation: Any
@@ -149,12 +129,7 @@ class Server(_Session):
         return self._map(message, "an observation")
 
     def send(self, event: Mapping[str, Any] | Failure) -> list[Any] | str:
-        """Return the message: what the policy says about itself, an action or a failure.
-
-        Raises:
-            LocalProtocolError: there is no observation that it answers.
-            EncodeError, LimitExceeded: it cannot be written; an answer is still owed.
-        """
+        """Return the message: what the policy says about itself, an action or a failure."""
         if type(event) is Failure:
             self.pending = max(0, self.pending - 1)
             self.closed = True
@@ -181,10 +156,6 @@ class Client(_Session):
     Events that are sent are observations, one after another. The first event that is received is
     what the server says about its policy; the others are actions, or a `Failure`.
 
-    Args:
-        arrays: how arrays are written; both dialects are read.
-        limits: maxima for what is read and written.
-
     Attributes:
         closed: whether the conversation is over.
         greeted: whether the server has said what its policy is.
@@ -197,12 +168,7 @@ class Client(_Session):
         self.asked = False
 
     def send(self, event: Any) -> list[Any]:
-        """Return the message of an observation.
-
-        Raises:
-            LocalProtocolError: the server has not spoken yet, or owes an action.
-            EncodeError, LimitExceeded: it cannot be written.
-        """
+        """Return the message of an observation."""
         if not self.greeted:
             raise LocalProtocolError("the server has not said yet what its policy is")
         if self.asked:
@@ -212,12 +178,7 @@ class Client(_Session):
         return parts
 
     def receive(self, message: Buffer | str) -> list[Any]:
-        """Return what the server says: of its policy, an action or a failure.
-
-        Raises:
-            DecodeError, LimitExceeded: it is no msgpack, or too much of it.
-            RemoteProtocolError: nobody asked for it, or it is no map.
-        """
+        """Return what the server says: of its policy, an action or a failure."""
         if self.greeted and not self.asked:
             self._break("an action without an observation")
         if isinstance(message, str):

@@ -35,29 +35,7 @@ def server(
     keep_abandoned: bool = False,
     **options: Any,
 ) -> DmEnvRpcServer:
-    """Return a server of an environment, or of worlds of one's own; not started.
-
-    Args:
-        environment: of dm_env or Gymnasium: a class or function that makes one, its name, or an
-            environment for one agent at a time; of PettingZoo, one that all agents share, as
-            `SharedWorld` has it; or worlds, as `DmEnvRpcServer` takes them.
-        url: where to listen.
-        settings: keyword arguments for what makes environments. One that can render is made with
-            ``render_mode="rgb_array"``, so that `rlwire.make` may ask for pictures.
-        agents: as `EnvironmentWorlds` takes it, and so are the next two, and `default_actions`.
-        accepts: see there.
-        names: see there.
-        reward: the observation that the reward is, where there are no `names`; "" for none.
-        discount: the same for the discount.
-        default_actions: see there.
-        infos: see there.
-        keep_abandoned: as `DmEnvRpcServer` takes it, and so are the options.
-        options: see there; ``auth`` is the bearer token.
-
-    Raises:
-        TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments, or
-            cannot be carried.
-    """
+    """Return a server of an environment, or of worlds of one's own; not started."""
     if url.path:
         raise ValueError(f"{url}: worlds get their names when they are created; leave the path out")
     worlds = load_environment(environment) if isinstance(environment, str) else environment
@@ -94,9 +72,5 @@ client, async_client = clients(Client, AsyncClient, then=_join)
 
 
 def endpoint(url: URL, **options: Any) -> DmEnvRpcEndpoint:
-    """Return an agent of the world that the URL names, or of one of its own.
-
-    Raises:
-        What `DmEnvRpcEndpoint` raises, whose options these are.
-    """
+    """Return an agent of the world that the URL names, or of one of its own."""
     return DmEnvRpcEndpoint(url.address, world=url.path, **calling(url, options))

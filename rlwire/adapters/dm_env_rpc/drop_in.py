@@ -49,16 +49,6 @@ def install(*, transport: bool = False) -> None:
     Names that a program has imported from the package before (``from ... import pack_tensor``)
     stay the package's own functions; they become faster too, because the packers that they call
     are replaced, though by less.
-
-    Args:
-        transport: whether connections over channels that are made from now on, with
-            ``grpc.insecure_channel`` and its like or by the package, go over rlwire's HTTP/2.
-            Channels that it cannot do the same for stay grpcio's.
-
-    Raises:
-        ImportError: dm_env_rpc is not installed.
-        MissingExtra: `transport` needs the extra ``grpc``.
-        RuntimeError: this version of it has other parts than 1.1.
     """
     replaced = [name for _owner, name, _original in _originals]
     if transport and "insecure_channel" not in replaced:

@@ -85,13 +85,7 @@ class _Target:
 
 
 def _target(target: str, kind: Any, options: Iterable[tuple[str, Any]] | None) -> _Target | None:
-    """Return what a channel would connect to, None for one that is left to grpcio.
-
-    Args:
-        target: as grpcio takes it.
-        kind: ``"plain"``, or as in `_known`.
-        options: channel arguments.
-    """
+    """Return what a channel would connect to, None for one that is left to grpcio."""
     given = dict(options or ())
     if not given.keys() <= {_RECEIVED, _SENT, _NAME} | _IGNORED:
         return None
@@ -469,11 +463,7 @@ def _tls_kind(
 
 
 def replacements() -> list[tuple[Any, str, Any]]:
-    """Return whose attributes are to be replaced, and with what.
-
-    Raises:
-        ImportError: dm_env_rpc is not installed.
-    """
+    """Return whose attributes are to be replaced, and with what."""
     from dm_env_rpc.v1 import async_connection, connection
 
     for make in (

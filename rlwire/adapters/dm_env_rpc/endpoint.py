@@ -75,26 +75,6 @@ class DmEnvRpcEndpoint(Endpoint):
     no field for it, so other servers send none. A seed, and options, go into the settings of a
     reset.
 
-    Args:
-        address: the server's.
-        world: the name of the world to join. Without one, that of the name ``""``, which servers
-            make for each agent; where there is none, one is created, and destroyed by `close`.
-        settings: creates a world with these.
-        join_settings: the agent's.
-        agent: which one to be, in a world that several share; a setting of the same name.
-        observation_space: in place of what the specs say; a Dict may leave observations out.
-        action_space: in place of what the specs say.
-        reward: the observation that is the reward; "" for none.
-        discount: the observation that is the discount; "" for none.
-        copy: False lets observations be read-only views of what was received.
-        reconnect: attempts and waits after a loss; by default up to a minute.
-        options: the `Client`'s.
-
-    Raises:
-        StatusError: the server refuses.
-        ConnectionClosed, DeadlineExceeded, OSError: it cannot be reached.
-        EncodeError: the specs are none of Gymnasium's spaces, or not those that were given.
-
     Attributes:
         reward_space: of ``info["reward"]``; None where the reward is a number, or is not told.
         discount_space: of ``info["discount"]``; the same.
@@ -354,9 +334,6 @@ class _Signal:
         alone: the name, if it is one number.
         structure: of what is more.
         space: its space.
-
-    Raises:
-        EncodeError: it is none of Gymnasium's spaces.
     """
 
     def __init__(self, name: str, specs: Mapping[str, TensorSpec]) -> None:
@@ -392,11 +369,7 @@ def _as_it_comes(space: Any, structure: Structure) -> str | None:
 def _structure(
     space: Any, specs: Mapping[str, TensorSpec], what: str, *, partial: bool
 ) -> Structure:
-    """Return how a space's values are the tensors of these specs.
-
-    Raises:
-        EncodeError: they are not.
-    """
+    """Return how a space's values are the tensors of these specs."""
     tops = {name.split(".")[0] for name in specs}
     name = tops.pop() if len(tops) == 1 else what
     structure = structure_of(space, what, name, checked=not partial)
@@ -425,15 +398,7 @@ def _fits(ours: Any, theirs: Any) -> bool:
 
 
 def space_of_specs(specs: Mapping[str, TensorSpec], what: str) -> Any:
-    """Return the Gymnasium space that specs describe.
-
-    Args:
-        specs: by name.
-        what: ``"observation"`` or ``"action"``.
-
-    Raises:
-        EncodeError: a spec has no fixed shape, or is of messages.
-    """
+    """Return the Gymnasium space that specs describe."""
     space = _nested(unflatten(dict(specs)), what)
     return space[what] if list(space) == [what] else space
 

@@ -273,15 +273,8 @@ def _same(one: Settings, other: Settings) -> bool:
 class View:
     """What an agent may do and see in an environment, and the way between both sides' values.
 
-    Args:
-        driven: the environment.
-        names: this and what follows: as `EnvironmentWorld` takes it.
-
     Attributes:
         specs: what the agent may do and see.
-
-    Raises:
-        EncodeError: the environment has something that dm_env_rpc cannot carry.
     """
 
     def __init__(

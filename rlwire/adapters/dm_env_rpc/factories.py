@@ -31,18 +31,9 @@ _RESET_SETTINGS = ("seed", "options")
 class Maker:
     """What makes environments, and which of a client's settings may reach it.
 
-    Args:
-        make: the class or function, or an environment.
-        accepts: the names of the settings that clients may give; a name covers what nests in it.
-
     Attributes:
         accepts: the same, and `seed`, which goes to a Gymnasium environment's reset.
         lends: whether it is an environment that was made already.
-
-    Raises:
-        TypeError: `make` can neither be called nor is it an environment, `accepts` is no list of
-            names, or what `make` needs is not in it.
-        ValueError: `make` has no argument of a name that is in `accepts`.
     """
 
     def __init__(self, make: Any, accepts: Collection[str] = ()) -> None:
@@ -104,11 +95,7 @@ class Maker:
         return any(self._required.values())
 
     def lend(self) -> None:
-        """Let one world have an environment that was made already, until `take_back`.
-
-        Raises:
-            Refusal: another one has it.
-        """
+        """Let one world have an environment that was made already, until `take_back`."""
         if self.lends and not self._lent.acquire(blocking=False):
             raise Refusal(
                 Code.RESOURCE_EXHAUSTED,
@@ -125,12 +112,7 @@ class Maker:
         return is_within(name, self.accepts)
 
     def check(self, settings: Settings, takes_seed: bool | None) -> None:
-        """Refuse settings that are not listed.
-
-        Args:
-            settings: a client's.
-            takes_seed: whether it makes environments that take one, None if that is not known yet.
-        """
+        """Refuse settings that are not listed."""
         accepts = [
             name
             for name in sorted(self.accepts)

@@ -146,13 +146,7 @@ _CODES: tuple[tuple[type[BaseException], Code], ...] = (
 
 
 def status_of(what: str, error: BaseException) -> Status:
-    """Return what a peer is told about an exception.
-
-    Args:
-        what: the request that failed, such as ``step``.
-        error: a `Refusal`'s code and text are its own. Of others the type decides: ValueError is
-            INVALID_ARGUMENT, NotImplementedError is UNIMPLEMENTED, most are INTERNAL.
-    """
+    """Return what a peer is told about an exception."""
     if isinstance(error, Refusal):
         return Status(int(error.code), _fit(f"{what}: {error.message}"), error.details)
     code = next((code for kind, code in _CODES if isinstance(error, kind)), Code.INTERNAL)

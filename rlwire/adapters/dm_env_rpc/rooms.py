@@ -186,12 +186,6 @@ class Room:
 
     `lock` guards what is written here and is held for moments, `turn` the user's world; nobody
     takes the second while holding the first, or holds either while a future's callbacks run.
-
-    Args:
-        name: of the world.
-        world: the user's.
-        fleeting: whether the world is to vanish when nobody is joined.
-        log: for what goes wrong in it.
     """
 
     def __init__(self, name: str, world: World, fleeting: bool, log: Log = logger) -> None:
@@ -211,12 +205,7 @@ class Room:
         self.closed = False
 
     def join(self, settings: Settings, peer: object) -> Member:
-        """Let one more agent in.
-
-        Raises:
-            Refusal: the world has been destroyed.
-            Exception: what the world's `join` raises.
-        """
+        """Let one more agent in."""
         with self.lock:
             self.check()
             self.joining += 1
@@ -262,13 +251,7 @@ class Room:
         self.advance()
 
     def reset_world(self, settings: Settings, caller: Member | None, peer: object) -> Answer:
-        """Reset the world, at once or when its other agents have been told.
-
-        Args:
-            settings: the world's.
-            caller: the agent whose connection asks, if it is in this world.
-            peer: who asks, for the log.
-        """
+        """Reset the world, at once or when its other agents have been told."""
         reset = _Reset(settings, caller, peer)
         with self.lock:
             self.check()

@@ -18,12 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def http2_context(tls: ClientSide | TLS) -> ssl.SSLContext | None:
-    """Return the context, which offers HTTP/2.
-
-    Raises:
-        OSError: a file cannot be read.
-        ssl.SSLError: a file is not what it should be.
-    """
+    """Return the context, which offers HTTP/2."""
     context = context_of(tls)
     if context is not None:
         context.set_alpn_protocols(["h2"])
@@ -31,11 +26,7 @@ def http2_context(tls: ClientSide | TLS) -> ssl.SSLContext | None:
 
 
 def authorization(token: str) -> tuple[str, str]:
-    """Return the metadata that carries a bearer token.
-
-    Raises:
-        ValueError: it cannot stand in a header.
-    """
+    """Return the metadata that carries a bearer token."""
     if not re.fullmatch(r"[\x21-\x7e]+", token):
         raise ValueError("a token has one or more printable ASCII characters and no spaces")
     return "authorization", f"Bearer {token}"

@@ -41,17 +41,6 @@ class SharedWorld:
     ``join_world``'s setting ``agent`` says which agent the connection is; without it, it is the
     first that is free. ``seed``, and with ``options`` in `accepts` also ``options.NAME``, go to the
     environment's next reset; of several the last counts.
-
-    Args:
-        make_environment: a `pettingzoo.ParallelEnv`, or a class or function that makes one.
-        names: this, `default_actions` and `infos`: as `EnvironmentWorld` takes them, for each
-            agent.
-        accepts: ``options`` or nothing.
-
-    Raises:
-        TypeError: what was made is no parallel environment.
-        ValueError: `accepts` has what is for making environments; there is one, which is made.
-        EncodeError: an agent has something that dm_env_rpc cannot carry.
     """
 
     def __init__(
@@ -110,11 +99,7 @@ class SharedWorld:
         return driven
 
     def join(self, settings: Settings) -> _Agent:
-        """Take in one more agent.
-
-        Raises:
-            Refusal: there is no such agent, or it is another's.
-        """
+        """Take in one more agent."""
         self._open()
         own = dict(settings)
         wanted = own.pop("agent", None)

@@ -72,21 +72,13 @@ Convert = Callable[[Any], Any]
 
 
 def told_spec(observation_space: Any, action_space: Any) -> TensorSpec:
-    """Return the spec of the observation that `INFO` is about.
-
-    Raises:
-        EncodeError: a Gymnasium space has no description.
-    """
+    """Return the spec of the observation that `INFO` is about."""
     told = describe_both(observation_space, action_space)
     return make_spec(INFO + json.dumps(told, separators=(",", ":")), (-1,), np.dtype(np.uint8))
 
 
 def told_in(name: str, limits: Limits) -> tuple[Any, Any] | None:
-    """Return the spaces in the name of the observation that `INFO` is about, None if it has none.
-
-    Raises:
-        DecodeError, LimitExceeded: a description is none, or too large.
-    """
+    """Return the observation and action space that an entry of `told` describes; None if none."""
     try:
         return spaces_of(json.loads(name[len(INFO) :]), limits)
     except (ValueError, RecursionError) as error:
@@ -113,23 +105,11 @@ class Tensor:
 class Structure:
     """A nested space as tensors.
 
-    Args:
-        tree: the space.
-        what: what errors call it, such as ``reward``.
-        name: of a lone one that has none itself, and of a sequence. In a mapping the keys are the
-            names.
-        prefix: begins every name, and is the name of a lone one.
-        checked: whether `build` refuses text that is not in its space, as of actions that are a
-            peer's. Of text that is seen a spec says nothing, and its space is a guess.
-
     Attributes:
         what: as given.
         leaves: its tensors, in the order of the space.
         specs: theirs.
         names: theirs.
-
-    Raises:
-        EncodeError: it cannot be carried.
     """
 
     def __init__(
@@ -157,11 +137,7 @@ class Structure:
         unflatten(dict.fromkeys(self.names))  # refuses "a" next to "a.b", which nobody can rebuild
 
     def flatten(self, value: Any) -> dict[str, Any]:
-        """Return the tensors of a value of this space, by name.
-
-        Raises:
-            EncodeError: the value is none of this space; its shape is the encoder's to check.
-        """
+        """Return the tensors of a value of this space, by name."""
         lone = self._lone
         if lone is not None:
             return {lone.spec.name: lone.to_wire(value)}
@@ -288,12 +264,7 @@ def _text(value: Any, name: str) -> Any:
 def structure_of(
     space: Any, what: str, name: str, prefix: str = "", checked: bool = True
 ) -> Structure:
-    """Return the structure of a Gymnasium space, or of dm_env's specs: one, or nested ones.
-
-    Raises:
-        EncodeError: it cannot be carried.
-        MissingExtra: Gymnasium, or dm_env, is not installed.
-    """
+    """Return the structure of a Gymnasium space, or of dm_env's specs: one, or nested ones."""
     return Structure(tree_of(space, f"the {what}", _CANNOT), what, name, prefix, checked)
 
 

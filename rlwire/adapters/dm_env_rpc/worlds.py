@@ -258,12 +258,6 @@ class Host:
     """One connection's requests and the answers to them: the responder for a transport.
 
     `answer` is called for one request after the other, each when the answer before it is there.
-
-    Args:
-        worlds: the server's.
-        peer: who is at the other end, for the log.
-        extensions: what answers extension requests, by type URL; its last part decides.
-        whole: whether the client is one of ours, which reads spaces and infos besides.
     """
 
     __slots__ = (

@@ -51,23 +51,7 @@ def listen(
     limits: Limits = DEFAULT,
     **options: Unpack[StreamOptions],
 ) -> Callers:
-    """Listen for environments that ask for actions; returns at once if the spaces are given.
-
-    Args:
-        address: where to listen.
-        num_envs: how many places there are for callers.
-        observation_space: by default what the first caller's first observation tells.
-        action_space: of one action; the protocol has no words for it.
-        kind: what becomes of callers; by default each has a place.
-        horizon: how many actions the trainer gives at once; its action space has a dimension more
-            then. By default one, which the caller gets as a chunk of one.
-        metadata: what callers are told first.
-        auth: what they must send as ``Authorization: Api-Key``.
-        arrays: how arrays are written.
-        origins: those of `PolicyServer`.
-        limits: maxima for messages.
-        options: `StreamOptions`.
-    """
+    """Listen for environments that ask for actions; returns at once if the spaces are given."""
     if action_space is None:
         raise ValueError(
             "openpi does not tell which actions there are: give action_space= or like="
@@ -151,13 +135,6 @@ def play(
     """Have a policy on an openpi server play an environment; return the rewards of each episode.
 
     The actions of a chunk are done one after another, up to the end of the episode.
-
-    Args:
-        environment: an environment, what makes one, its name, or a URL of one that is elsewhere.
-        where: the server's address.
-        episodes: how many to play.
-        seed: of the first episode.
-        options: of `PolicyClient`.
     """
     totals = []
     with opened(environment, seed, "openpi") as game, PolicyClient(where, **options) as policy:

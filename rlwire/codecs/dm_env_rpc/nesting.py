@@ -17,14 +17,6 @@ def flatten(
     """Return one flat dictionary; the keys on the way to each value are joined.
 
     A mapping without entries is a value.
-
-    Args:
-        nested: mappings inside each other.
-        separator: what joins the keys.
-        strict: refuse keys that contain the separator, which `unflatten` would split.
-
-    Raises:
-        EncodeError: a key is not a str or contains the separator, or two values get one name.
     """
     flat: dict[str, Any] = {}
     _flatten(nested, separator, strict, "", flat)
@@ -63,12 +55,7 @@ def is_within(name: str, names: Iterable[str]) -> bool:
 def unflatten(
     flat: Mapping[str, Any], separator: str = ".", *, limits: Limits = DEFAULT
 ) -> dict[str, Any]:
-    """Return nested dictionaries; each name is split into the keys on the way to its value.
-
-    Raises:
-        EncodeError: a name stands for a value and is the beginning of another's.
-        LimitExceeded: a name has more keys than `Limits.depth`: peers choose names.
-    """
+    """Return nested dictionaries; each name is split into the keys on the way to its value."""
     root = _Branch()
     for name, value in flat.items():
         keys = name.count(separator) + 1

@@ -98,12 +98,7 @@ def _check_order(spec: TensorSpec, low: Any, high: Any) -> None:
 
 
 def bounds(spec: TensorSpec) -> Bounds:
-    """Return the inclusive bounds of a spec; those that it does not state are its dtype's.
-
-    Raises:
-        EncodeError: the spec is not of a numeric type, or a bound is of another type, is neither
-            one scalar nor of the spec's shape, or the least is above the greatest.
-    """
+    """Return the inclusive bounds of a spec; those that it does not state are its dtype's."""
     dtype = _number_type(spec)
     info: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
     low = dtype.type(info.min) if spec.min is None else _received(spec, "min", spec.min, dtype)
@@ -117,10 +112,6 @@ def check_bounds(spec: TensorSpec, value: Any) -> None:
 
     A bound that the spec does not state is not checked, and a spec of text, booleans or messages
     has none. NaN is outside any bound.
-
-    Raises:
-        EncodeError: an element is outside; the text names its index, its value and the bound. Or
-            the spec's own bounds are not what `bounds` takes.
     """
     if spec.min is None and spec.max is None:
         return
@@ -160,19 +151,7 @@ def make_spec(
     minimum: Any = None,
     maximum: Any = None,
 ) -> TensorSpec:
-    """Return a spec whose parts fit each other.
-
-    Args:
-        name: unique among the actions, or among the observations; a period nests.
-        shape: at most one dimension may be negative, which means variable.
-        dtype: NumPy's or dm_env_rpc's.
-        minimum: inclusive bound: a scalar, or values of exactly this shape; None: not stated.
-        maximum: as `minimum`.
-
-    Raises:
-        EncodeError: more than one dimension is variable, there is no such dtype, a bound is given
-            for a non-numeric dtype, does not fit the dtype or the shape, or passes the other one.
-    """
+    """Return a spec whose parts fit each other."""
     if not isinstance(name, str):
         raise EncodeError(f"a name must be str, not {type(name).__qualname__} ({name!r})")
     sizes = tuple(map(int, shape))

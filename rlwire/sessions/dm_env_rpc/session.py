@@ -108,16 +108,7 @@ _STEP_BY_UID: _Asked = ("step", "by UID")  # compared by identity
 
 
 class _Session:
-    """What both sides share.
-
-    Args:
-        limits: maxima for both directions; ``received`` is for whole messages of the peer's. None
-            for the default ones.
-        copy: whether decoded arrays own their memory; False makes views of the message where the
-            wire allows it, None a view where it is aligned.
-        broadcast: what a tensor of one element and a larger shape becomes: ``"full"``, or
-            ``"view"`` for a read-only array without strides.
-    """
+    """What both sides share."""
 
     __slots__ = (
         "__weakref__",
@@ -233,10 +224,6 @@ class Client(_Session):
 
         A `Step` is by name and answered with a `StepResult`, a `StepRequest` is by UID and answered
         with a `StepResponse`. Names are those of the last join or reset that was answered.
-
-        Raises:
-            LocalProtocolError: the request cannot go well; the text says what can.
-            EncodeError, LimitExceeded: it cannot be written.
         """
         if type(event) is not Step:
             return self._send_other(event)  # type: ignore[arg-type]
@@ -253,13 +240,7 @@ class Client(_Session):
         return [buffer]
 
     def receive(self, message: Buffer) -> list[Response | StepResult]:
-        """Take one message and return the response in it; an error `Status` like others.
-
-        Raises:
-            DecodeError, LimitExceeded: the bytes are wrong; the session is closed.
-            RemoteProtocolError: it does not answer the oldest request that waits; the session is
-                closed.
-        """
+        """Take one message and return the response in it; an error `Status` like others."""
         pending, observations = self._pending, self._observations
         if not pending or pending[0] is not _STEP or observations is None:
             return self._receive_other(message)
@@ -403,14 +384,6 @@ class Server(_Session):
     Each request is to be answered before the next is given to `receive`: what a step's bytes mean
     depends on the answers before it. A request that `receive` refuses changes nothing, and is
     answered with `refuse`, or with a `Status` of one's own.
-
-    Args:
-        limits: as in `Client`.
-        copy: as in `Client`.
-        broadcast: as in `Client`.
-        check_bounds: whether actions outside their spec's range are refused.
-        accepts: says of a setting's name whether its value is made; None stands for those of which
-            it is not, and whoever is to carry out the request refuses them.
     """
 
     __slots__ = (
@@ -452,11 +425,6 @@ class Server(_Session):
         """Take one message and return the request in it; a step is always a `Step`, by name.
 
         The actions of a step that begins a sequence are not looked at.
-
-        Raises:
-            DecodeError, LimitExceeded: the bytes are wrong, or do not fit the specs.
-            RemoteProtocolError: the request is not allowed now, or asks for unknown observations.
-            LocalProtocolError: the request before it is not answered; nothing was received.
         """
         node = self._node
         if not node.joined or self._asked is not None or self._refusal is not None:
@@ -488,11 +456,6 @@ class Server(_Session):
 
         Of a `StepResult`, and of a `StepResponse`, only the requested observations are sent; of an
         `InformedResult` those that it names besides.
-
-        Raises:
-            LocalProtocolError: it does not answer the pending request, or a step gives a state
-                that cannot follow.
-            EncodeError, LimitExceeded: it cannot be written. The request is still pending.
         """
         requested = self._requested
         if type(event) is not StepResult or self._asked is not _STEP:

@@ -80,16 +80,7 @@ _NEW, _BROKEN, _CLOSED = _NODES[State.NEW], _NODES[State.BROKEN], _NODES[State.C
 
 
 class _Session(Turns):
-    """What both sides share; the path of every message is in `Turns`.
-
-    Args:
-        limits: maxima for both directions; ``received`` is for whole frames of the peer's. None
-            for the default ones.
-        dialect: ``"relaax"``, or ``"readme"`` for arrays without their dtype.
-        images: what a decoded image becomes: ``"float32"`` (as RELAAX hands it to its agents),
-            ``"array"`` or ``"pil"``.
-        dtype: of the arrays that the peer sends, for ``dialect="readme"``.
-    """
+    """What both sides share; the path of every message is in `Turns`."""
 
     __slots__ = ("__weakref__", "_owed")
 
