@@ -69,55 +69,88 @@ _ENCODERS: dict[Dialect, codec.Encoder] = {
 
 # --- the msgpack package's options as the codec has them
 
+# Options that change nothing when they have this value; None changes nothing either.
+_DEFAULTS: dict[str, Any] = {
+    "autoreset": True,
+    "datetime": False,
+    "raw": False,
+    "timestamp": 0,
+    "unicode_errors": "strict",
+    "use_bin_type": True,
+    "use_list": True,
+    "use_single_float": False,
+    **dict.fromkeys(("max_str_len", "max_bin_len", "max_array_len", "max_map_len"), -1),
+    "max_ext_len": -1,
+}
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that change something."""
+    return {
+        name: value
+        for name, value in options.items()
+        if value is not None and not (name in _DEFAULTS and value == _DEFAULTS[name])
+    }
+
 
 def _encoder(dialect: Dialect, options: dict[str, Any]) -> codec.Encoder | None:
     """Return what encodes with a `Packer`'s options; None: the msgpack package has to."""
-    if not options:
-        return _ENCODERS[dialect]
-    given = {name: value for name, value in options.items() if value is not None}
+    given = _given(options)
     given.pop("buf_size", None)
-    if not given.pop("autoreset", True):
-        return None
+    if not given:
+        return _ENCODERS[dialect]
     try:
         return codec.Encoder(**{"arrays": dialect, "limits": LIMITS, **given})
     except (TypeError, ValueError):
         return None
 
 
-def _decoding(options: dict[str, Any]) -> dict[str, Any]:
-    """Return an `Unpacker`'s options for the codec.
+def _decoding(options: dict[str, Any]) -> dict[str, Any] | None:
+    """Return an `Unpacker`'s options for the codec; None: the msgpack package has to decode.
 
     Only bytes mark an array, as in both libraries: a map whose keys are strings stays one.
     Extensions and timestamps are the msgpack package's where the program has imported it.
     """
+    given = _given(options)
+    if not given.keys() <= {"ext_hook", "strict_map_key", "arrays", "copy", "limits"}:
+        return None
     theirs = sys.modules.get("msgpack")
-    given = {
-        name: value
-        for name, value in options.items()
-        if value is not None and (name[:4] != "max_" or value != -1)
-    }
-    timestamp = given.pop("timestamp", 0)
-    if timestamp not in (0, 1, 2, 3):
-        raise ValueError(f"timestamp must be 0, 1, 2 or 3, not {timestamp!r}")
-    own = getattr(theirs, "Timestamp", "timestamp")
     return {
         "limits": LIMITS,
         "arrays": "bytes",
         "copy": None,
-        "timestamp": (own, "float", "int", "datetime")[timestamp],
+        "timestamp": getattr(theirs, "Timestamp", None),
         "ext_hook": getattr(theirs, "ExtType", codec.ExtType),
         **given,
     }
 
 
-def _decoder(options: dict[str, Any]) -> codec.Decoder:
+def _decoder(options: dict[str, Any]) -> codec.Decoder | None:
     if options:
-        return codec.Decoder(**_decoding(options))
+        found = _decoding(options)
+        return None if found is None else codec.Decoder(**found)
+    return _quick_decoder()
+
+
+def _quick_decoder() -> codec.Decoder:
+    """Return the decoder without options."""
     theirs = sys.modules.get("msgpack")
     found = _DECODERS.get(theirs)
     if found is None:
-        found = _DECODERS[theirs] = codec.Decoder(**_decoding({}))
+        found = _DECODERS[theirs] = codec.Decoder(**_decoding({}) or {})
     return found
+
+
+def _can_unpack(options: dict[str, Any]) -> bool:
+    """Return whether our `Unpacker` has these options."""
+    own = dict.fromkeys(("file_like", "read_size", "max_buffer_size"))
+    return _decoding({**options, **own}) is not None
+
+
+def _hooked(options: dict[str, Any], hook: Any = None) -> dict[str, Any]:
+    """Return options with which the msgpack package decodes arrays."""
+    chained = functools.partial(hook or decode, chain=options.get("object_hook"))
+    return {**options, "object_hook": chained}
 
 
 def _package() -> Any:
@@ -180,7 +213,7 @@ def decode(obj: Any, chain: Hook | None = None) -> Any:
     if not _MARKS.isdisjoint(obj):
         with contextlib.suppress(EncodeError, LimitExceeded):
             packed = _SHALLOW.encode(obj)
-            if type(found := _decoder({}).decode(packed)) is not dict:
+            if type(found := _quick_decoder().decode(packed)) is not dict:
                 return found
     return obj if chain is None else chain(obj)
 
@@ -235,8 +268,15 @@ class Unpacker:
         file_like: read from, if given; then nothing can be fed.
         read_size: bytes that are read at once; 0 for 1 MiB, or `max_buffer_size` if that is less.
         max_buffer_size: bytes that may wait; 0 for 4 GiB.
-        options: those of the msgpack package's `Unpacker`.
+        options: those of the msgpack package's `Unpacker`. With one that the codec has not, this
+            is that package's.
     """
+
+    def __new__(cls, *args: Any, **options: Any) -> Any:
+        """Return the msgpack package's where an option needs it."""
+        if cls is Unpacker and not _can_unpack(options):
+            return _package().Unpacker(*args, **_hooked(options))
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -251,7 +291,7 @@ class Unpacker:
             raise ValueError(f"read_size={read_size} is more than max_buffer_size={most}")
         self._read: Callable[[int], bytes] | None = None if file_like is None else file_like.read
         self._read_size = read_size or min(most, 2**20)
-        self._stream = codec.Unpacker(max_buffer_size=most, **_decoding(options))
+        self._stream = codec.Unpacker(max_buffer_size=most, **_decoding(options) or {})
 
     def feed(self, next_bytes: Any) -> None:
         """Take the next bytes: all, or none where more would wait than may."""
@@ -330,9 +370,12 @@ packb = packs("msgpack_numpy", Packer)
 
 def unpackb(packed: Any, **kwargs: Any) -> Any:
     """Return the value in a buffer that holds exactly one; options as for `Unpacker`."""
+    decoder = _decoder(kwargs)
+    if decoder is None:
+        return _package().unpackb(packed, **_hooked(kwargs))
     # Bytes do not change, so arrays may be views of them.
     steady = packed if type(packed) is bytes else memoryview(packed).tobytes()
-    return _decoder(kwargs).decode(steady)
+    return decoder.decode(steady)
 
 
 def pack(o: Any, stream: Any, **kwargs: Any) -> None:
@@ -382,7 +425,9 @@ class DropIn:
             self._installed = None
 
 
-def _accelerate(original: Any, ours: Any) -> Callable[[], object]:
+def _accelerate(
+    original: Any, ours: Any, suits: Callable[[dict[str, Any]], bool] = lambda options: True
+) -> Callable[[], object]:
     """Have a class make objects of a subclass with our methods; return what undoes it.
 
     A subclass of a user's own may mean anything by its methods, and is left alone.
@@ -399,9 +444,10 @@ def _accelerate(original: Any, ours: Any) -> Callable[[], object]:
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
-        if type(self) is original:
+        named = {**dict(zip(names, args, strict=False)), **kwargs}
+        if type(self) is original and suits(named):
             self.__class__ = Fast
-            ours.__init__(self, **dict(zip(names, args, strict=False)), **kwargs)
+            ours.__init__(self, **named)
 
     original.__init__ = __init__
     return functools.partial(setattr, original, "__init__", init)
@@ -409,7 +455,7 @@ def _accelerate(original: Any, ours: Any) -> Callable[[], object]:
 
 def _unpackb_or(hook: Any) -> Any:
     """Return `unpackb` for a library: what the codec rejects, the msgpack package tries."""
-    quick = _decoder({}).decode
+    quick = _quick_decoder().decode
 
     def tried(packed: Any, **kwargs: Any) -> Any:
         try:
@@ -418,9 +464,8 @@ def _unpackb_or(hook: Any) -> Any:
             return unpackb(packed, **kwargs)
         except (RlwireError, BufferError) as error:
             refused = error
-        chained = functools.partial(hook, chain=kwargs.get("object_hook"))
         with _rather(refused):
-            return _package().unpackb(packed, **{**kwargs, "object_hook": chained})
+            return _package().unpackb(packed, **_hooked(kwargs, hook))
 
     return tried
 
@@ -483,7 +528,7 @@ def _replace_msgpack_numpy(*, pickle: bool = False) -> Undo:
         undo.append(functools.partial(setattr, own, "__code__", own.__code__))
         own.__code__ = code.__code__
     undo.append(_accelerate(library.Packer, Packer))
-    undo.append(_accelerate(library.Unpacker, Unpacker))
+    undo.append(_accelerate(library.Unpacker, Unpacker, _can_unpack))
     return undo
 
 

@@ -98,11 +98,11 @@ def calls_msgpack() -> Named:
     room = bytearray(4096)
     for number, value in enumerate(m.MSGPACK):
         name = f"message {number}"
-        encode = msgpack.Encoder(datetime=True).encode
-        modes = ({"arrays": "bytes"}, {"timestamp": "float"}, *VIEWS)
+        encode = msgpack.Encoder().encode
+        modes = ({"arrays": "bytes"}, {"timestamp": msgpack.Timestamp}, *VIEWS)
         yield from coded(name, value, encode, msgpack.decode, *modes)
         wire = encode(value)
-        openpi = msgpack.Encoder(datetime=True, arrays="openpi")
+        openpi = msgpack.Encoder(arrays="openpi")
         yield from coded(f"{name} openpi", value, openpi.encode, msgpack.decode, *VIEWS)
         yield f"{name} into", lambda v=value, e=openpi: e.encode_into(v, room), (value,)
         yield f"{name} parts", lambda v=value, e=openpi: e.encode_parts(v), (value,)
@@ -113,7 +113,7 @@ def calls_msgpack() -> Named:
 
 
 def unpack(wire: bytes) -> list[Any]:
-    unpacker = msgpack.Unpacker(timestamp="int")
+    unpacker = msgpack.Unpacker()
     unpacker.feed(wire[:10])
     unpacker.feed(wire[10:])
     return list(unpacker)

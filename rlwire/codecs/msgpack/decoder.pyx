@@ -70,16 +70,8 @@ cdef extern from *:
         except NULL
     list PyList_New(Py_ssize_t size)
     void PyList_SET_ITEM(list items, Py_ssize_t i, PyObject *new) noexcept
-    tuple PyTuple_New(Py_ssize_t size)
-    void PyTuple_SET_ITEM(tuple items, Py_ssize_t i, PyObject *new) noexcept
 
 cdef dict _COPY = {True: COPY_ALWAYS, False: COPY_NEVER, None: COPY_AS_NEEDED}
-cdef dict _TIMESTAMPS = {
-    "timestamp": TIMESTAMPS_TIMESTAMP,
-    "float": TIMESTAMPS_FLOAT,
-    "int": TIMESTAMPS_INT,
-    "datetime": TIMESTAMPS_DATETIME,
-}
 
 cdef enum:
     BINARY = 0xC4  # the type byte of a short one
@@ -91,7 +83,6 @@ cdef struct Input:
     rlw_msgpack_reader reader
     Budget budget
     const uint8_t *start  # of the caller's buffer
-    const uint8_t *first  # of the value in it
     PyObject *source      # what the caller handed in, borrowed
     PyObject *owner       # what views keep alive; NULL until the first is made, owned then
     uint64_t keys         # that are neither strings nor bytes
@@ -134,7 +125,7 @@ cdef int _copy(uint8_t *to, const uint8_t *data, size_t size) except -1:
 
 
 cdef str _path(Input *input, const uint8_t *at):
-    return path_to(input.first, input.reader.c.end - input.first, at)
+    return path_to(input.start, input.reader.c.end - input.start, at)
 
 
 cdef object _error(Input *input, str reason, const uint8_t *at):
@@ -148,19 +139,7 @@ cdef object _over(Input *input, object size, const uint8_t *at):
 cdef int _wrong(Decoder self, Input *input) except -1:
     """Raise what the kernel has found."""
     cdef const rlw_fault *fault = &input.reader.c.fault
-    path = _path(input, fault.at)
-    name = None
-    if fault.status == RLW_OVER_STRING and fault.allowed < <uint64_t> self.limits.string:
-        name = "max_str_len"
-    elif fault.status == RLW_OVER_MESSAGE:
-        name = "max_bin_len" if fault.at[0] <= 0xC6 else "max_ext_len"
-    elif fault.status == RLW_OVER_ITEMS and fault.allowed != self._limits.items:
-        is_array = 0x90 <= fault.at[0] <= 0x9F or 0xDC <= fault.at[0] <= 0xDD
-        name = "max_array_len" if is_array else "max_map_len"
-    if name is not None:
-        raise LimitExceeded(name, fault.allowed, fault.got, offset=fault.at - input.start,
-                            path=path)
-    return raise_fault(fault, input.start, path)
+    return raise_fault(fault, input.start, _path(input, fault.at))
 
 
 # --- texts and extensions
@@ -176,25 +155,18 @@ cdef PyObject *_other_text(Decoder self, Input *input, const rlw_msgpack_value *
             raise _over(input, wide_size(v.data, v.size), v.at)
         return rlw_give(text)
     try:
-        if self._lenient:
-            # For a byte up to "\\xff", and each of these in up to four.
-            if not afford(&input.budget, 16 * v.size):
-                raise _over(input, 16 * v.size, v.at)
-            return rlw_give(v.data[:v.size].decode("utf-8", self.unicode_errors))
         rlw_own(PyUnicode_DecodeUTF8(<const char *> v.data + bad,
                                      min(<Py_ssize_t> (v.size - bad), 4), NULL))
     except UnicodeDecodeError as problem:
         raise DecodeError(
             f"a string is not UTF-8: {problem.reason}",
-            offset=(v.data - input.start) + (0 if self._lenient else bad) + problem.start,
+            offset=(v.data - input.start) + bad + problem.start,
             path=_path(input, v.at),
         ) from None
     raise _error(input, "the buffer changed while it was decoded", v.at)
 
 
 cdef inline PyObject *_text(Decoder self, Input *input, const rlw_msgpack_value *v) except NULL:
-    if self.raw:
-        return _bytes(v)
     if rlw_is_ascii(v.data, v.size):
         return rlw_new_ascii(v.data, v.size)
     return _other_text(self, input, v)
@@ -211,19 +183,7 @@ cdef object _ext(Decoder self, Input *input, const rlw_msgpack_value *v):
     if not rlw_msgpack_timestamp(v.data, v.size, &seconds, &nanoseconds):
         rlw_fail(&input.reader.c, RLW_BAD_TIMESTAMP, v.at, v.size, 0)
         _wrong(self, input)
-    if self._timestamps == TIMESTAMPS_FLOAT:
-        return seconds + nanoseconds / 1e9
-    if self._timestamps == TIMESTAMPS_INT:
-        return <object> seconds * 10**9 + nanoseconds
-    if self._timestamps == TIMESTAMPS_CALL:
-        return self.timestamp(seconds, nanoseconds)
-    found = Timestamp(seconds, nanoseconds)
-    if self._timestamps == TIMESTAMPS_TIMESTAMP:
-        return found
-    try:
-        return found.to_datetime()
-    except OverflowError:
-        raise _error(input, f"no datetime is {seconds} s from 1970", v.at) from None
+    return (self.timestamp or Timestamp)(seconds, nanoseconds)
 
 
 # --- arrays
@@ -350,7 +310,7 @@ cdef object _marked(Decoder self, Input *input, const rlw_msgpack_value *map, ui
     input.reader.c.at = first
     input.reader.items = items
     status = rlw_msgpack_read_marked(&input.reader, map, depth, &m)
-    if self._bytes_marks and not m.binary_keys and not self.raw:
+    if self._bytes_marks and not m.binary_keys:
         m.mark = RLW_MSGPACK_UNMARKED
     elif status != RLW_OK:
         _wrong(self, input)
@@ -382,24 +342,6 @@ cdef PyObject *_list(Decoder self, Input *input, const rlw_msgpack_value *v,
         PyList_SET_ITEM(items, i, _value(self, input, depth))
         if i & (REST_ITEMS - 1) == REST_ITEMS - 1:
             _rest()
-    if self.list_hook is not None:
-        return rlw_give(self.list_hook(items))
-    return rlw_give(items)
-
-
-cdef PyObject *_tuple(Decoder self, Input *input, const rlw_msgpack_value *v,
-                      uint32_t depth) except NULL:
-    cdef Py_ssize_t i, count = <Py_ssize_t> v.size
-    cdef tuple items
-    _pay_items(input, v)
-    items = PyTuple_New(count)
-    _begin(input)
-    for i in range(count):
-        PyTuple_SET_ITEM(items, i, _value(self, input, depth))
-        if i & (REST_ITEMS - 1) == REST_ITEMS - 1:
-            _rest()
-    if self.list_hook is not None:
-        return rlw_give(self.list_hook(items))
     return rlw_give(items)
 
 
@@ -456,12 +398,11 @@ cdef inline object _key(Decoder self, Input *input, const rlw_msgpack_value *v, 
     cdef PyObject *known
     if v.kind != RLW_MSGPACK_STRING:
         return _other_key(self, input, v, depth)
-    if not self.raw:
-        known = known_key(v.data, v.size)
-        if known != NULL:
-            return <object> known
-        if rlw_is_ascii(v.data, v.size):
-            return key_of(v.data, v.size, &input.budget)
+    known = known_key(v.data, v.size)
+    if known != NULL:
+        return <object> known
+    if rlw_is_ascii(v.data, v.size):
+        return key_of(v.data, v.size, &input.budget)
     return rlw_own(_text(self, input, v))
 
 
@@ -495,35 +436,7 @@ cdef PyObject *_map(Decoder self, Input *input, const rlw_msgpack_value *v,
         PyDict_SetItem(entries, name, value)
         if left & (REST_ITEMS - 1) == REST_ITEMS - 1:
             _rest()
-    if self.object_hook is not None:
-        return rlw_give(self.object_hook(entries))
     return rlw_give(entries)
-
-
-cdef PyObject *_pairs(Decoder self, Input *input, const rlw_msgpack_value *v,
-                      uint32_t depth) except NULL:
-    """A map for object_pairs_hook."""
-    cdef uint64_t left = v.size, items = input.reader.items
-    cdef const uint8_t *first = input.reader.c.at
-    cdef rlw_msgpack_value key
-    cdef bint may_be_marked = self._arrays and 2 <= left <= 8
-    _pay_items(input, v)
-    pairs = []
-    _begin(input)
-    while left > 0:
-        left -= 1
-        if rlw_msgpack_read(&input.reader, &key) != RLW_OK:
-            _wrong(self, input)
-        if may_be_marked and rlw_msgpack_is_mark(&key):
-            may_be_marked = False
-            found = _marked(self, input, v, depth, first, items)
-            if found is not None:
-                return rlw_give(found)
-        name = _key(self, input, &key, depth)
-        pairs.append((name, rlw_own(_value(self, input, depth))))
-        if left & (REST_ITEMS - 1) == REST_ITEMS - 1:
-            _rest()
-    return rlw_give(self.object_pairs_hook(pairs))
 
 
 cdef inline PyObject *_bytes(const rlw_msgpack_value *v) except NULL:
@@ -556,12 +469,8 @@ cdef PyObject *_made(Decoder self, Input *input, const rlw_msgpack_value *v,
     if depth >= self._limits.depth:
         raise _too_deep(self, input, v, depth)
     if v.kind == RLW_MSGPACK_ARRAY:
-        if self.use_list:
-            return _list(self, input, v, depth + 1)
-        return _tuple(self, input, v, depth + 1)
-    if self._plain_maps:
-        return _map(self, input, v, depth + 1)
-    return _pairs(self, input, v, depth + 1)
+        return _list(self, input, v, depth + 1)
+    return _map(self, input, v, depth + 1)
 
 
 cdef PyObject *_value(Decoder self, Input *input, uint32_t depth) except NULL:
@@ -569,15 +478,6 @@ cdef PyObject *_value(Decoder self, Input *input, uint32_t depth) except NULL:
     if rlw_msgpack_read(&input.reader, &v) != RLW_OK:
         _wrong(self, input)
     return _made(self, input, &v, depth)
-
-
-cdef uint64_t _length(str name, object given, uint64_t otherwise) except? 0:
-    """One of the max_*_len options."""
-    if given is None:
-        return otherwise
-    if not isinstance(given, int) or given < 0:
-        raise ValueError(f"{name} must be an int from 0 on, not {given!r}")
-    return min(<uint64_t> min(given, 0xFFFFFFFF), otherwise)
 
 
 cdef class Decoder:
@@ -588,40 +488,24 @@ cdef class Decoder:
     Args:
         arrays: False leaves the maps that stand for ndarrays and NumPy scalars as they are.
             ``"bytes"`` does so with those whose mark is a string, which the packages never write
-            and do not take for arrays (but with `raw`, as they do).
+            and do not take for arrays.
         copy: True: every array is owned, writable, aligned and row-major. False: every array is a
             view of the buffer, which it keeps alive (``.base``), writable if the buffer is,
             aligned if it happens to be. None: arrays of 4 KiB and more that are aligned become
             views, others are copied; all are writable if the buffer is, else none.
         ext_hook: called with the code and the bytes of an extension; without it, an `ExtType`. What
             a hook makes is not counted in ``limits.expanded``.
-        use_list: False: arrays as tuples.
-        raw: strings as bytes, not checked for UTF-8.
-        timestamp: what a timestamp becomes: ``"timestamp"``, ``"float"`` (seconds), ``"int"``
-            (nanoseconds), ``"datetime"`` (UTC), or a function of seconds and nanoseconds.
+        timestamp: called with the seconds and nanoseconds of a timestamp; without it, a
+            `Timestamp`.
         strict_map_key: a key must be a string or bytes. False takes any that has a hash, arrays as
             tuples; a hostile peer can choose numbers that collide, so `limits.keys` counts them.
-        object_hook: called with each dictionary; its result stands in the dictionary's place.
-        object_pairs_hook: called with each map as a list of pairs, instead of `object_hook`.
-        list_hook: called with each list or tuple.
-        unicode_errors: what happens to a string that is not UTF-8, as for `bytes.decode`.
-        max_str_len, max_bin_len, max_array_len, max_map_len, max_ext_len: of one value; None for
-            what `limits` says.
         limits: maxima; `rlwire.limits.DEFAULT` when None.
     """
 
-    def __init__(self, *, arrays=True, copy=True, ext_hook=None, use_list=True, raw=False,
-                 timestamp="timestamp", strict_map_key=True, object_hook=None,
-                 object_pairs_hook=None, list_hook=None, unicode_errors="strict",
-                 max_str_len=None, max_bin_len=None, max_array_len=None, max_map_len=None,
-                 max_ext_len=None, limits=None):
+    def __init__(self, *, arrays=True, copy=True, ext_hook=None, timestamp=None,
+                 strict_map_key=True, limits=None):
         self.limits = limits = checked(limits)
         fill_limits(&self._limits, limits)
-        self._limits.string = _length("max_str_len", max_str_len, self._limits.string)
-        self._limits.binary = _length("max_bin_len", max_bin_len, self._limits.binary)
-        self._limits.array = _length("max_array_len", max_array_len, self._limits.array)
-        self._limits.map = _length("max_map_len", max_map_len, self._limits.map)
-        self._limits.ext = _length("max_ext_len", max_ext_len, self._limits.ext)
         self._message = limits.message
         self._keys = limits.keys
         self._expanded = min(limits.expanded, 2**62)
@@ -629,33 +513,14 @@ cdef class Decoder:
             raise ValueError(f"copy must be True, False or None, not {copy!r}")
         self.copy = copy
         self._copy = _COPY[copy]
-        self.timestamp = timestamp
-        if isinstance(timestamp, str) and timestamp in _TIMESTAMPS:
-            self._timestamps = _TIMESTAMPS[timestamp]
-        elif callable(timestamp):
-            self._timestamps = TIMESTAMPS_CALL
-        else:
-            raise ValueError(
-                f"timestamp must be 'timestamp', 'float', 'int', 'datetime' or a function, "
-                f"not {timestamp!r}"
-            )
         if arrays not in (True, False, "bytes"):
             raise ValueError(f"arrays must be True, False or 'bytes', not {arrays!r}")
         self.arrays = arrays
         self._arrays = bool(arrays)
         self._bytes_marks = arrays == "bytes"
-        self.use_list = bool(use_list)
-        self.raw = bool(raw)
         self.strict_map_key = bool(strict_map_key)
         self.ext_hook = check_hook("ext_hook", ext_hook)
-        self.object_hook = check_hook("object_hook", object_hook)
-        self.object_pairs_hook = check_hook("object_pairs_hook", object_pairs_hook)
-        self.list_hook = check_hook("list_hook", list_hook)
-        if object_hook is not None and object_pairs_hook is not None:
-            raise TypeError("object_hook and object_pairs_hook exclude each other")
-        self._plain_maps = object_pairs_hook is None
-        self.unicode_errors = unicode_errors
-        self._lenient = unicode_errors != "strict"
+        self.timestamp = check_hook("timestamp", timestamp)
 
     cpdef object decode(self, object buffer):
         """Return the value in `buffer`, which holds exactly one.
@@ -667,41 +532,22 @@ cdef class Decoder:
         cdef Py_buffer view
         if PyBytes_CheckExact(buffer):
             return self.decode_memory(<const uint8_t *> PyBytes_AS_STRING(buffer),
-                                      PyBytes_GET_SIZE(buffer), 0, buffer, False, NULL)
+                                      PyBytes_GET_SIZE(buffer), buffer, False)
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
         try:
-            return self.decode_memory(<const uint8_t *> view.buf, <size_t> view.len, 0, buffer,
-                                      not view.readonly, NULL)
+            return self.decode_memory(<const uint8_t *> view.buf, <size_t> view.len, buffer,
+                                      not view.readonly)
         finally:
             PyBuffer_Release(&view)
 
-    cpdef tuple decode_first(self, object buffer, Py_ssize_t offset=0):
-        """Return the value that begins at `offset`, and the offset of what follows it.
-
-        Raises:
-            DecodeError, LimitExceeded: as `decode`; also when the value is not there as a whole.
-        """
-        cdef Py_buffer view
-        cdef size_t end = 0
-        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-        try:
-            if offset < 0 or offset > view.len:
-                raise ValueError(f"no offset {offset} in a buffer of {view.len}")
-            value = self.decode_memory(<const uint8_t *> view.buf, <size_t> view.len,
-                                       <size_t> offset, buffer, not view.readonly, &end)
-            return value, end
-        finally:
-            PyBuffer_Release(&view)
-
-    cdef object decode_memory(self, const uint8_t *data, size_t size, size_t first, object owner,
-                              bint writable, size_t *end):
+    cdef object decode_memory(self, const uint8_t *data, size_t size, object owner,
+                              bint writable):
         cdef Input input
-        if size - first > self._message and end == NULL:
-            raise LimitExceeded("message", self._message, size - first, offset=first)
-        rlw_msgpack_reader_init(&input.reader, data + first, size - first, &self._limits)
+        if size > self._message:
+            raise LimitExceeded("message", self._message, size, offset=0)
+        rlw_msgpack_reader_init(&input.reader, data, size, &self._limits)
         begin_budget(&input.budget, self._expanded)
         input.start = data
-        input.first = data + first
         input.source = <PyObject *> owner
         input.owner = NULL
         input.keys = 0
@@ -710,9 +556,7 @@ cdef class Decoder:
         input.containers = 0
         try:
             value = rlw_own(_value(self, &input, 0))
-            if end != NULL:
-                end[0] = input.reader.c.at - data
-            elif input.reader.c.at != input.reader.c.end:
+            if input.reader.c.at != input.reader.c.end:
                 rlw_fail(&input.reader.c, RLW_TRAILING, input.reader.c.at,
                          rlw_left(&input.reader.c), 0)
                 raise_fault(&input.reader.c.fault, data, "")
@@ -722,7 +566,7 @@ cdef class Decoder:
                 Py_DECREF(<object> input.owner)
 
 
-# Of a structured dtype: plain lists, whatever hooks the message's own decoder has.
+# Of a structured dtype: plain lists.
 cdef Decoder _descriptions = Decoder(arrays=False)
 cdef Decoder _default = Decoder()
 

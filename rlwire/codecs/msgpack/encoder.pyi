@@ -1,7 +1,6 @@
 from collections.abc import Callable
 from typing import Any, Final, Literal, TypedDict
 
-import numpy as np
 from typing_extensions import Buffer, Unpack, disjoint_base
 
 from rlwire.codecs._output import PartsEncoder
@@ -10,24 +9,14 @@ from rlwire.limits import Limits
 class _Options(TypedDict, total=False):
     arrays: Literal["msgpack_numpy", "openpi", "refuse"]
     default: Callable[[Any], Any] | None
-    array_hook: Callable[[np.ndarray[Any, Any]], Any] | None
-    use_single_float: bool
-    use_bin_type: bool
     strict_types: bool
-    datetime: bool
-    unicode_errors: str
     limits: Limits | None
 
 @disjoint_base
 class Encoder(PartsEncoder):
     arrays: Final[Literal["msgpack_numpy", "openpi", "refuse"]]
     default: Final[Callable[[Any], Any] | None]
-    array_hook: Final[Callable[[np.ndarray[Any, Any]], Any] | None]
-    use_single_float: Final[bool]
-    use_bin_type: Final[bool]
     strict_types: Final[bool]
-    datetime: Final[bool]
-    unicode_errors: Final[str]
     def __init__(self, **options: Unpack[_Options]) -> None: ...
 
 def encode(value: Any, **options: Unpack[_Options]) -> bytes: ...

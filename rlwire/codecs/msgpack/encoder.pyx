@@ -32,19 +32,11 @@ cdef class Encoder(PartsEncoder):
         default: called with a value that msgpack has no type for; its result is encoded instead.
             Without it, what offers an array (`__array__`, `__dlpack__`, the buffer protocol) is
             encoded as one.
-        array_hook: called with each array; what it returns is encoded instead, such as an
-            `ExtType`. None: the array itself.
-        use_single_float: Python's floats as float 32.
-        use_bin_type: False: bytes as strings, as before bin came into the specification.
         strict_types: subclasses, and tuples, are not taken for the type they derive from.
-        datetime: a datetime with a time zone as a timestamp.
-        unicode_errors: what happens to a str with lone surrogates, as for `str.encode`.
         limits: maxima; `rlwire.limits.DEFAULT` when None.
     """
 
-    def __init__(self, *, arrays="msgpack_numpy", default=None, array_hook=None,
-                 use_single_float=False, use_bin_type=True, strict_types=False, datetime=False,
-                 unicode_errors="strict", limits=None):
+    def __init__(self, *, arrays="msgpack_numpy", default=None, strict_types=False, limits=None):
         limits = checked(limits)
         fill_limits(&self._options.limits, limits)
         self._options.message = limits.message
@@ -55,17 +47,8 @@ cdef class Encoder(PartsEncoder):
         self.arrays = arrays
         self._options.arrays = _ARRAYS[arrays]
         self.default = check_hook("default", default)
-        self.array_hook = check_hook("array_hook", array_hook)
         self._options.default_hook = NULL if default is None else <PyObject *> default
-        self._options.array_hook = NULL if array_hook is None else <PyObject *> array_hook
-        self._options.single = self.use_single_float = bool(use_single_float)
-        self.use_bin_type = bool(use_bin_type)
-        self._options.old = not use_bin_type
         self._options.strict = self.strict_types = bool(strict_types)
-        self._options.dates = self.datetime = bool(datetime)
-        self.unicode_errors = unicode_errors
-        self._options.unicode_errors = <PyObject *> self.unicode_errors
-        self._options.lenient = unicode_errors != "strict"
 
     cdef int write(self, Output *out, object value) except -1:
         """The whole message into `out`."""

@@ -159,8 +159,7 @@ cdef class Unpacker:
         cdef size_t begin = self._begin
         self._busy = True
         try:
-            return self._decoder.decode_memory(self._block.data + begin, size, 0, self._block,
-                                               True, NULL)
+            return self._decoder.decode_memory(self._block.data + begin, size, self._block, True)
         except (DecodeError, LimitExceeded) as problem:
             raise self._shifted(problem) from None
         finally:

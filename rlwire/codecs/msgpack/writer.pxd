@@ -17,14 +17,8 @@ cdef struct Options:
     rlw_msgpack_limits limits
     uint64_t message
     Arrays arrays
-    bint old         # use_bin_type=False
     bint strict
-    bint single
-    bint dates
-    bint lenient     # unicode_errors is not "strict"
-    PyObject *unicode_errors  # a str
-    PyObject *default_hook    # NULL: none
-    PyObject *array_hook      # NULL: none
+    PyObject *default_hook  # NULL: none
 
 
 cdef int put_msgpack(const Options *o, Output *out, object value) except -1

@@ -21,7 +21,6 @@ from rlwire.codecs._output cimport Output, refer
 from rlwire.codecs.msgpack.arrays cimport structured_fields, wire_name
 from rlwire.kernels cimport *
 
-import datetime as _datetime
 import sys
 
 import numpy as np
@@ -96,7 +95,6 @@ cdef PyObject *_ARRAY = <PyObject *> np.ndarray
 
 cdef type _np_generic = np.generic
 cdef type _np_masked = np.ma.MaskedArray
-cdef object _datetime_type = _datetime.datetime
 
 
 cdef int _no_memory() except -1:
@@ -129,7 +127,7 @@ cdef int _put_utf8(const Options *o, Output *out, const uint8_t *data, Py_ssize_
                    const Step *path) except -1:
     if <uint64_t> size > o.limits.string:
         raise LimitExceeded("string", o.limits.string, size, path=path_of(path))
-    _checked(rlw_msgpack_put_string_head(&out.writer, <uint32_t> size, size, o.old))
+    _checked(rlw_msgpack_put_string_head(&out.writer, <uint32_t> size, size, 0))
     rlw_copy_text(out.writer.at, data, size)
     out.writer.at += size
     return 0
@@ -140,10 +138,6 @@ cdef int _put_other_text(const Options *o, Output *out, str text, const Step *pa
     cdef Py_ssize_t size = 0
     cdef const char *data
     try:
-        if o.lenient:
-            coded = text.encode("utf-8", <str> o.unicode_errors)
-            return _put_utf8(o, out, <const uint8_t *> PyBytes_AS_STRING(coded),
-                             PyBytes_GET_SIZE(coded), path)
         data = PyUnicode_AsUTF8AndSize(text, &size)
     except UnicodeEncodeError as problem:
         raise EncodeError(f"a string is not valid Unicode: {problem}",
@@ -171,9 +165,9 @@ cdef int _put_binary(const Options *o, Output *out, const uint8_t *data, size_t 
     """Bytes; by reference where there are many and `owner` keeps them as they are."""
     _make_room(o, out, size, path)
     if size >= REFER_LEAST and owner is not None:
-        _checked(rlw_msgpack_put_binary_head(&out.writer, <uint32_t> size, 0, o.old))
+        _checked(rlw_msgpack_put_binary_head(&out.writer, <uint32_t> size, 0, 0))
         return refer(out, data, size, owner)
-    _checked(rlw_msgpack_put_binary_head(&out.writer, <uint32_t> size, size, o.old))
+    _checked(rlw_msgpack_put_binary_head(&out.writer, <uint32_t> size, size, 0))
     memcpy(out.writer.at, data, size)
     out.writer.at += size
     return 0
@@ -211,7 +205,7 @@ cdef int _put_ext(const Options *o, Output *out, int code, bytes data, const Ste
 
 cdef int _put_field(const Options *o, Output *out, const char *name, uint32_t size) except -1:
     """The name of a mark's field, which both packages write as bytes."""
-    _checked(rlw_msgpack_put_binary_head(&out.writer, size, size, o.old))
+    _checked(rlw_msgpack_put_binary_head(&out.writer, size, size, 0))
     memcpy(out.writer.at, name, size)
     out.writer.at += size
     return 0
@@ -246,31 +240,20 @@ cdef str _name_of(const Options *o, cnp.dtype descr, const Step *path):
     return name
 
 
-cdef int _put_slowly(const Options *o, Output *out, cnp.ndarray array, str name, uint32_t depth,
-                     const Step *path) except -1:
-    """An array field by field: one of a structured dtype, or with use_bin_type=False."""
-    if o.arrays == ARRAYS_NDARRAY:
-        _checked(rlw_msgpack_put_map_head(&out.writer, 4))
-        _put_field(o, out, b"__ndarray__", 11)
-        _checked(rlw_msgpack_put_boolean(&out.writer, True))
-        _put_data(o, out, array, path)
-        _put_field(o, out, b"dtype", 5)
-        _put_text(o, out, <PyObject *> name, path)
-        return _put_shape(o, out, array)
+cdef int _put_structured(const Options *o, Output *out, cnp.ndarray array, uint32_t depth,
+                         const Step *path) except -1:
+    """An array of a structured dtype, field by field."""
     _checked(rlw_msgpack_put_map_head(&out.writer, 5))
     _put_field(o, out, b"nd", 2)
     _checked(rlw_msgpack_put_boolean(&out.writer, True))
     _put_field(o, out, b"type", 4)
-    if name is None:
-        try:
-            fields = structured_fields(array.dtype)
-        except EncodeError as problem:
-            raise EncodeError(problem.reason, path=path_of(path)) from None
-        _put_list(o, out, <PyObject *> fields, depth + 1, path)
-    else:
-        _put_text(o, out, <PyObject *> name, path)
+    try:
+        fields = structured_fields(array.dtype)
+    except EncodeError as problem:
+        raise EncodeError(problem.reason, path=path_of(path)) from None
+    _put_list(o, out, <PyObject *> fields, depth + 1, path)
     _put_field(o, out, b"kind", 4)
-    _put_field(o, out, b"V", 0 if name is not None else 1)
+    _put_field(o, out, b"V", 1)
     _put_shape(o, out, array)
     return _put_data(o, out, array, path)
 
@@ -287,8 +270,8 @@ cdef int _put_array(const Options *o, Output *out, cnp.ndarray array, uint32_t d
         raise LimitExceeded("dims", o.limits.dims, dims, path=path_of(path))
     _make_room(o, out, size, path)  # before a strided array is copied
     array = contiguous(array)
-    if o.old or name is None:
-        return _put_slowly(o, out, array, name, depth, path)
+    if name is None:
+        return _put_structured(o, out, array, depth, path)
     for i in range(dims):
         shape[i] = cnp.PyArray_DIMS(array)[i]
     text = <const char *> rlw_ascii_data(<PyObject *> name)
@@ -314,12 +297,6 @@ cdef int _put_any_array(const Options *o, Output *out, object value, uint32_t de
     if isinstance(value, _np_masked):
         raise EncodeError("a masked array would lose its mask: send its .filled() or .data",
                           path=path_of(path))
-    if o.array_hook != NULL:
-        instead = (<object> o.array_hook)(value)
-        if instead is not None and instead is not value:
-            if isinstance(instead, np.ndarray):
-                return _put_array(o, out, np.asarray(instead), depth, path)
-            return _put(o, out, <PyObject *> instead, depth, path)
     if o.arrays == ARRAYS_REFUSE:
         return _put_default(o, out, value, depth, path)
     return _put_array(o, out, np.asarray(value), depth, path)
@@ -372,9 +349,7 @@ cdef int _put_complex(const Options *o, Output *out, object value, const Step *p
 # --- numbers, and what has nothing in it
 
 
-cdef inline int _put_float(const Options *o, Output *out, double value) except -1:
-    if o.single:
-        return _checked(rlw_msgpack_put_float32(&out.writer, <float> value))
+cdef inline int _put_float(Output *out, double value) except -1:
     return _checked(rlw_msgpack_put_float64(&out.writer, value))
 
 
@@ -412,14 +387,12 @@ cdef inline int _put_leaf(const Options *o, Output *out, PyObject *value,
     """
     cdef PyObject *kind = rlw_type(value)
     if kind == _STR:
-        if o.lenient and not rlw_is_ascii_text(value):
-            return 0
         _put_text(o, out, value, path)
         return 1
     if kind == _INT:
         return _put_int(out, value)
     if kind == _FLOAT:
-        _put_float(o, out, PyFloat_AS_DOUBLE(<object> value))
+        _put_float(out, PyFloat_AS_DOUBLE(<object> value))
     elif value == Py_None:
         _checked(rlw_msgpack_put_nil(&out.writer))
     elif kind == _BOOL:
@@ -445,13 +418,11 @@ cdef int _put_node(const Options *o, Output *out, PyObject *value, uint32_t dept
         return _put_dict(o, out, value, depth, path)
     if kind == _LIST or kind == _TUPLE and not o.strict:
         return _put_list(o, out, value, depth, path)
-    if kind == _ARRAY and o.array_hook == NULL and o.arrays != ARRAYS_REFUSE:
+    if kind == _ARRAY and o.arrays != ARRAYS_REFUSE:
         return _put_array(o, out, <cnp.ndarray> value, depth, path)
     if kind == _BYTES:
         return _put_binary(o, out, <const uint8_t *> PyBytes_AS_STRING(<object> value),
                            PyBytes_GET_SIZE(<object> value), <object> value, path)
-    if kind == _STR:
-        return _put_text(o, out, value, path)
     if kind == _INT:
         return _put_big(o, out, <object> value, depth, path)
     return _put_other(o, out, <object> value, depth, path)
@@ -578,8 +549,6 @@ cdef int _put_default(const Options *o, Output *out, object value, uint32_t dept
             raise EncodeError(problem.reason, path=path_of(path)) from problem.__cause__
         if array is not None:
             return _put_any_array(o, out, array, depth, path)
-    if isinstance(value, _datetime_type) and o.dates:
-        raise EncodeError("a datetime without a time zone is no point in time", path=path_of(path))
     raise EncodeError(
         f"msgpack has no type for {type(value).__qualname__}"
         + (", and arrays='refuse'" if isinstance(value, (np.ndarray, _np_generic)) else ""),
@@ -603,7 +572,7 @@ cdef int _put_other(const Options *o, Output *out, object value, uint32_t depth,
                 return 0
             return _put_big(o, out, value, depth, path)
         if isinstance(value, float):
-            return _put_float(o, out, PyFloat_AS_DOUBLE(value))
+            return _put_float(out, PyFloat_AS_DOUBLE(value))
         if isinstance(value, str):
             return _put_text(o, out, <PyObject *> value, path)
         if isinstance(value, bytes):
@@ -620,9 +589,6 @@ cdef int _put_other(const Options *o, Output *out, object value, uint32_t depth,
         return _put_any_array(o, out, value, depth, path)
     if isinstance(value, _np_generic):
         return _put_scalar(o, out, value, depth, path)
-    if o.dates and isinstance(value, _datetime_type) and value.tzinfo is not None:
-        value = Timestamp.from_datetime(value)
-        return _put_timestamp(out, value.seconds, value.nanoseconds, path)
     if isinstance(value, complex) and o.arrays == ARRAYS_ND:
         return _put_complex(o, out, value, path)
     return _put_default(o, out, value, depth, path)

@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import msgpack as original
 import numpy as np
@@ -70,12 +69,11 @@ def test_other_threads_have_turns(name: str, turns: list[int]) -> None:
     raise AssertionError("no other thread had a turn while a message was decoded")
 
 
-@pytest.mark.parametrize("options", [{}, {"use_list": False}, {"object_pairs_hook": dict}])
-def test_values_are_the_same(options: dict[str, Any], turns: list[int]) -> None:
+def test_values_are_the_same(turns: list[int]) -> None:
     some = 5_000  # more than are decoded in one go
     for value in ([0.5] * some, {str(number): number for number in range(some)}, [[1, 2]] * some):
         packed = original.packb(value)
-        assert msgpack.Decoder(**options).decode(packed) == original.unpackb(packed, **options)
+        assert msgpack.decode(packed) == value
     large = bytes(range(256)) * 2**14
     array = np.frombuffer(large, np.float32)
     packed = msgpack.Encoder(arrays="openpi").encode({"b": large, "a": array})

@@ -53,11 +53,9 @@ def test_a_large_value_in_tiny_pieces_takes_linear_time() -> None:
 
 
 def test_options_are_those_of_the_decoder() -> None:
-    unpacker = Unpacker(
-        use_list=False, raw=True, ext_hook=lambda code, data: code, strict_map_key=False
-    )
+    unpacker = Unpacker(ext_hook=lambda code, data: code, strict_map_key=False)
     unpacker.feed(plain.packb([1, "a", plain.ExtType(7, b""), {1: 2}]))
-    assert list(unpacker) == [(1, b"a", 7, {1: 2})]
+    assert list(unpacker) == [[1, "a", 7, {1: 2}]]
     with pytest.raises(ValueError, match="copy must be"):
         Unpacker(copy="no")
 
@@ -165,11 +163,11 @@ def test_limits_hold_before_the_rest_has_come(data: bytes, limits: Limits, name:
 
 
 def test_hooks_cannot_use_their_own_unpacker() -> None:
-    def hook(found: Any) -> Any:
+    def hook(code: int, data: bytes) -> Any:
         unpacker.feed(b"\x01")
 
-    unpacker = Unpacker(object_hook=hook)
-    unpacker.feed(plain.packb({}))
+    unpacker = Unpacker(ext_hook=hook)
+    unpacker.feed(plain.packb(plain.ExtType(5, b"")))
     with pytest.raises(RuntimeError, match="from within its own hooks"):
         next(unpacker)
     unpacker.feed(b"\x05")
