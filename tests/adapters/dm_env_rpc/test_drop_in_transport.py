@@ -6,9 +6,7 @@ import asyncio
 import concurrent.futures
 import gc
 import socket
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -90,14 +88,6 @@ def test_an_agent_plays(address: str, voyage: Any) -> None:
             second.send(dm_env_rpc_pb2.DestroyWorldRequest(world_name=name))
 
 
-@pytest.mark.usefixtures("no_grpcio")
-def test_create_secure_channel_and_connect(address: str) -> None:
-    with connection.create_secure_channel_and_connect(address, timeout=10) as their:
-        assert their.send(dm_env_rpc_pb2.CreateWorldRequest()).world_name
-    with pytest.raises(ValueError, match="closed"):
-        their.send(dm_env_rpc_pb2.CreateWorldRequest())
-
-
 def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -157,19 +147,6 @@ def test_messages_over_the_limit_of_the_channel(voyage: Any) -> None:
             their.send(dm_env_rpc_pb2.JoinWorldRequest(world_name=name))
     assert raised.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "vs. 100" in raised.value.details()
-
-
-@pytest.mark.usefixtures("no_grpcio")
-def test_threads_share_a_connection(address: str) -> None:
-    with grpc.insecure_channel(address) as channel, ThreadPoolExecutor(4) as pool:
-        their = connection.Connection(channel)
-        lock = threading.Lock()
-
-        def create(_: int) -> str:
-            with lock:  # the package pairs requests and answers by their order
-                return their.send(dm_env_rpc_pb2.CreateWorldRequest()).world_name
-
-        assert len(set(pool.map(create, range(20)))) == 20
 
 
 @pytest.mark.usefixtures("no_grpcio")

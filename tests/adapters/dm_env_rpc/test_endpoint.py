@@ -14,7 +14,6 @@ from rlwire.adapters.dm_env_rpc import DmEnvRpcServer, EnvironmentWorlds, Status
 from rlwire.adapters.dm_env_rpc.endpoint import DmEnvRpcEndpoint, space_of_specs
 from rlwire.codecs.dm_env_rpc import DataType, make_spec
 from rlwire.environments.remote import RemoteEnvironment
-from rlwire.environments.vector import local, remote
 from rlwire.errors import EncodeError, LocalProtocolError, RemoteProtocolError
 from rlwire.transports.sockets import Backoff
 
@@ -133,14 +132,6 @@ def test_nested_spaces(serve: Serve) -> None:
                 env.step(action)
 
 
-def test_fewer_observations(serve: Serve) -> None:
-    server = serve(Nested)
-    space = spaces.Dict({"image": NESTED["image"]})
-    with RemoteEnvironment(DmEnvRpcEndpoint(server.address, observation_space=space)) as env:
-        observation, _ = env.reset(seed=1)
-        assert observation.keys() == {"image"}
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -223,16 +214,6 @@ def test_a_server_that_comes_back(serve: Serve) -> None:
         assert env.step(0)[1] == 1.0
 
 
-def test_a_server_that_was_gone_between_episodes(serve: Serve) -> None:
-    server = serve(cartpole)
-    with RemoteEnvironment(DmEnvRpcEndpoint(server.address)) as env:
-        env.reset(seed=1)
-        address = server.address
-        server.stop()
-        serve(cartpole, address)
-        np.testing.assert_array_equal(env.reset(seed=1)[0], cartpole().reset(seed=1)[0])
-
-
 def test_a_server_that_comes_back_with_other_spaces(serve: Serve) -> None:
     server = serve(Nested)
     with RemoteEnvironment(DmEnvRpcEndpoint(server.address)) as env:
@@ -255,30 +236,6 @@ def test_what_the_server_refuses(serve: Serve) -> None:
         with pytest.raises(EncodeError):
             env.step(np.zeros(3))
         assert env.step(1)[1] == 1.0
-
-
-def test_a_vector_of_them(serve: Serve) -> None:
-    servers = [serve(cartpole) for _ in range(3)]
-    endpoints = [
-        DmEnvRpcEndpoint(each.address, copy=False, reconnect=Backoff(attempts=100, deadline=30))
-        for each in servers
-    ]
-    makes = [lambda each=each: RemoteEnvironment(each) for each in endpoints]
-    with remote(makes) as envs, local([cartpole] * 3, workers=0) as theirs:
-        same(envs.reset(seed=3), theirs.reset(seed=3))
-        for _ in range(30):
-            same(envs.step(np.array([0, 1, 0])), theirs.step(np.array([0, 1, 0])))
-        envs.reset(seed=1)
-        address = servers[1].address
-        servers[1].stop()
-        truncated, infos = envs.step([0, 0, 0])[3:]
-        assert truncated.tolist() == [False, True, False]
-        assert infos["_lost"].tolist() == [False, True, False]
-        serve(cartpole, address)
-        _, rewards, _, truncated, _ = envs.step([0, 0, 0])
-        assert rewards.tolist() == [1.0, 0.0, 1.0]
-        assert not truncated.any()
-        assert envs.step([0, 0, 0])[1].tolist() == [1.0] * 3
 
 
 def test_an_interrupted_answer_is_not_taken_for_the_next(serve: Serve) -> None:

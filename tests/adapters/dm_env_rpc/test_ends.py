@@ -6,7 +6,6 @@ sees the end of the stream is the proof for the first, weak references are for t
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gc
 import os
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlwire.adapters.dm_env_rpc import AsyncClient, Client, DmEnvRpcServer
+from rlwire.adapters.dm_env_rpc import Client, DmEnvRpcServer
 from rlwire.adapters.grpc_answers import Answers
 from rlwire.codecs import http2 as frames
 from rlwire.codecs.dm_env_rpc import (
@@ -31,7 +30,7 @@ from rlwire.codecs.dm_env_rpc import (
     StepResult,
     make_spec,
 )
-from rlwire.errors import ConnectionClosed, DeadlineExceeded
+from rlwire.errors import DeadlineExceeded
 from rlwire.sessions import dm_env_rpc, grpc
 from rlwire.sessions.grpc.server import Server
 from rlwire.transports.sockets import Timeouts
@@ -189,30 +188,6 @@ def test_a_server_that_does_not_read_is_given_up() -> None:
         with pytest.raises(DeadlineExceeded, match=r"write=0\.2"):
             client.create_world(LARGE)
         assert client.closed
-        assert connection.fileno() == -1
-
-
-def test_a_server_that_does_not_read_is_given_up_on_a_loop() -> None:
-    async def main(address: str) -> None:
-        client = AsyncClient(address, timeouts=Timeouts(write=0.2))
-        await client.connect()
-        with pytest.raises((ConnectionClosed, DeadlineExceeded)):
-            await client.create_world(LARGE)
-        assert client.closed
-        await client.close()
-
-    with deaf_server() as address:
-        asyncio.run(main(address))
-
-
-def test_ctrl_c_while_a_server_does_not_read(ctrl_c: Interrupter) -> None:
-    with deaf_server(ctrl_c) as address:
-        client = Client(address)
-        client.connect()
-        connection = client._connection
-        with pytest.raises(KeyboardInterrupt):
-            client.create_world(LARGE)
-        client.cancel()
         assert connection.fileno() == -1
 
 

@@ -20,7 +20,6 @@ from rlwire.adapters.dm_env_rpc.environments import (
 )
 from rlwire.adapters.dm_env_rpc.protocols import Refusal
 from rlwire.codecs.dm_env_rpc import DataType, EnvironmentStateType, SpecManager
-from rlwire.environments.driver import is_environment
 from rlwire.errors import EncodeError
 from rlwire.sessions.dm_env_rpc import Code
 
@@ -183,16 +182,6 @@ def test_a_gymnasium_environment() -> None:
         assert state == (TERMINATED if count == 1 else INTERRUPTED)
 
 
-def test_an_environment_that_ends_before_it_begins() -> None:
-    class Over(Walk):
-        def reset(self):
-            return dm_env.termination(0.0, self._observation())
-
-    agent = EnvironmentWorld(Over).join({})
-    with pytest.raises(RuntimeError, match="type LAST, which begins no sequence"):
-        agent.begin()
-
-
 # ---- names --------------------------------------------------------------------------------------
 
 
@@ -269,21 +258,6 @@ def test_default_actions() -> None:
         EnvironmentWorld(Dice, default_actions={"jump": 1})
     with pytest.raises(EncodeError, match="out of bounds"):
         EnvironmentWorld(Dice, default_actions={"count": 3})
-
-
-def test_text_that_the_action_space_does_not_contain() -> None:
-    class Talk(gymnasium.Env):
-        observation_space = spaces.Discrete(1)
-        action_space = spaces.Text(3)
-
-        def reset(self, *, seed=None, options=None):
-            return 0, {}
-
-    agent = EnvironmentWorld(Talk).join({})
-    agent.begin()
-    code, text = code_of(agent.step, {"action": np.str_("far too long")})
-    assert code == Code.INVALID_ARGUMENT
-    assert "1 to 3" in text
 
 
 # ---- settings -----------------------------------------------------------------------------------
@@ -468,24 +442,6 @@ def test_resetting_the_world() -> None:
     assert "'depth' not accepted" in code_of(world.reset, {"depth": 1})[1]
 
 
-def test_resetting_the_world_with_a_seed() -> None:
-    made: list[Dice] = []
-
-    def make():
-        made.append(Dice())
-        return made[-1]
-
-    world = EnvironmentWorld(make, agents=2)
-    agents = [world.join({}), world.join({})]
-    world.reset({"seed": np.int64(9)})
-    for agent in agents:
-        agent.reset({})
-        agent.begin()
-        agent.reset({})
-        agent.begin()
-    assert [dice.seeds for dice in made] == [[(9, None), (None, None)]] * 2
-
-
 # ---- who has which environment ------------------------------------------------------------------
 
 
@@ -516,29 +472,6 @@ def test_an_environment_that_failed_goes_to_nobody() -> None:
     assert len(Walk.made) == 2
 
 
-def test_agents_have_environments_of_their_own() -> None:
-    world = EnvironmentWorld(Walk, agents=3)
-    agents = [world.join({}) for _ in range(3)]
-    assert len(Walk.made) == 3
-    for agent in agents:
-        agent.begin()
-    agents[0].step({"stride": np.int32(1)})
-    assert [walk.place for walk in Walk.made] == [1, 0, 0]
-    for agent in agents:
-        agent.close()
-    assert [walk.closed for walk in Walk.made] == [False, True, True]
-    world.close()
-    assert all(walk.closed for walk in Walk.made)
-
-
-def test_an_agent_that_leaves_after_the_world() -> None:
-    world = EnvironmentWorld(Walk)
-    agent = world.join({})
-    world.close()
-    agent.close()
-    assert Walk.made[0].closed
-
-
 def test_an_instance_is_lent_and_not_closed() -> None:
     walk = Walk()
     worlds = EnvironmentWorlds(walk)
@@ -565,15 +498,6 @@ def test_an_instance_takes_no_settings_of_a_factory() -> None:
     dice.join({}).begin()
 
 
-def test_worlds_pass_their_options_on() -> None:
-    worlds = EnvironmentWorlds(Walk, agents=2, names=Names(discount=None), accepts=["length"])
-    world = worlds({"length": np.int32(1)})
-    assert [spec.name for spec in world.join({}).specs.observations.values()] == ["place", "reward"]
-    world.join({})
-    with pytest.raises(TypeError, match="not a int"):
-        EnvironmentWorlds(5)
-
-
 def test_what_cannot_be_carried_is_said_before_anybody_connects() -> None:
     class Endless(Dice):
         action_space = spaces.Dict(a=spaces.Sequence(spaces.Discrete(2)))
@@ -595,27 +519,10 @@ def test_what_cannot_be_carried_is_said_before_anybody_connects() -> None:
     worlds({}).join({}).begin()  # it is not in use
 
 
-@pytest.mark.parametrize(
-    ("made", "text"),
-    [(5, "a int is no environment"), (gymnasium.vector.VectorEnv(), "no environment|vector")],
-)
-def test_what_is_no_environment(made, text) -> None:
-    with pytest.raises(TypeError, match=text):
-        EnvironmentWorld(lambda: made)
-
-
 def test_a_vector_of_environments() -> None:
     envs = gymnasium.make_vec("CartPole-v1", 2)
     with pytest.raises(TypeError, match="vector of environments"):
         EnvironmentWorld(lambda: envs)
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(Walk, True), (Dice, True), (Dice(), True), (int, False), (len, False), (lambda: 1, False)],
-)
-def test_telling_environments(value, expected) -> None:
-    assert is_environment(value) is expected
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "FrozenLake-v1", "Pendulum-v1", "Blackjack-v1"])

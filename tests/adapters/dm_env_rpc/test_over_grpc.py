@@ -13,7 +13,6 @@ import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2
 
 from rlwire.adapters.dm_env_rpc import (
-    AsyncClient,
     Client,
     DmEnvRpcServer,
     EnvironmentWorlds,
@@ -61,15 +60,6 @@ def status(call: Any) -> tuple[Any, str]:
     with pytest.raises(grpc.RpcError) as raised:
         list(call)
     return raised.value.code(), raised.value.details()
-
-
-def test_another_method(make: Any) -> None:
-    with grpc.insecure_channel(str(make().address)) as channel:
-        call = channel.stream_stream("/dm_env_rpc.v1.Environment/Guess")(iter([b""]))
-        code, details = status(call)
-        assert code == grpc.StatusCode.UNIMPLEMENTED
-        assert "/dm_env_rpc.v1.Environment/Guess" in details
-        assert len(list(channel.stream_stream(METHOD)(iter([CREATE])))) == 1
 
 
 def test_compression(make: Any) -> None:
@@ -138,36 +128,6 @@ def test_large_requests_with_large_answers_do_not_jam(make: Any, ours: bool) -> 
         waiting = [client.submit(message) for _ in range(20)]
         for each in waiting:
             assert each.result() == message
-    server.stop(0).wait()
-
-
-@pytest.mark.parametrize("ours", [True, False])
-def test_large_requests_of_tasks_do_not_jam(make: Any, ours: bool) -> None:
-    import asyncio
-
-    server, address = grpcio_server(2**28)
-    server.start()
-    if ours:
-        address = str(make().address)
-
-    async def talk() -> None:
-        async with AsyncClient(address) as client:
-            message = AnyMessage("a/b", bytes(3_000_000))
-            waiting = [await client.submit(message) for _ in range(20)]
-            for each in waiting:
-                assert await each.result() == message
-
-    asyncio.run(talk())
-    server.stop(0).wait()
-
-
-def test_a_message_of_64_mib(make: Any) -> None:
-    message = AnyMessage("a/b", bytes(2**26 - 100))
-    server, address = grpcio_server(2**28)
-    server.start()
-    for where in (make().address, address):
-        with Client(where) as client:
-            assert client.extension(message) == message
     server.stop(0).wait()
 
 

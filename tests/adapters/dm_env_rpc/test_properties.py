@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import grpc
 import numpy as np
 import pytest
@@ -12,8 +10,6 @@ from dm_env_rpc.v1 import connection, dm_env_rpc_pb2
 from dm_env_rpc.v1.extensions import properties as their_properties
 
 from rlwire.adapters.dm_env_rpc import (
-    AsyncClient,
-    AsyncPropertiesExtension,
     Client,
     DmEnvRpcServer,
     EnvironmentWorlds,
@@ -292,45 +288,6 @@ def server(request, properties, voyage):
         yield server
 
 
-def test_both_sides_of_ours(server, weather) -> None:
-    with Client(server.address) as client:
-        extension = PropertiesExtension(client)
-        extension["wind"] = 9
-        assert weather.wind == extension["wind"] == 9
-        words = TensorSpec("sky.words", (-1,), DataType.STRING)
-        found = extension.specs("sky")["sky.words"]
-        assert found == Property("sky.words", True, True, False, words, "how it is")
-        assert extension.specs()["broken"].spec is None
-        with pytest.raises(KeyError):
-            extension["rain"]
-        with pytest.raises(PermissionError):
-            extension["sky"] = 1
-        with pytest.raises(PermissionError, match="not for you"):
-            extension["locked"]
-        with pytest.raises(ValueError, match="above max 12"):
-            extension["wind"] = 13
-        with pytest.raises(ValueError, match="will not do"):
-            extension["choosy"] = 1.0
-        with pytest.raises(StatusError, match="AttributeError"):
-            extension["broken.inside"]
-
-
-def test_a_worlds_properties_come_with_joining_it(server) -> None:
-    with Client(server.address) as client:
-        extension = PropertiesExtension(client)
-        client.create_world()
-        with pytest.raises(KeyError):
-            extension["salt"]
-        client.join_world()
-        assert extension["salt"] == 0.5
-        extension["salt"] = 0.25
-        assert extension["salt"] == 0.25
-        assert {"salt", "wind"} <= set(extension.specs())
-        client.leave_world()
-        with pytest.raises(KeyError):
-            extension["salt"]
-
-
 def test_their_client_with_our_server(server, weather) -> None:
     with grpc.insecure_channel(str(server.address)) as channel:
         their = connection.Connection(channel)
@@ -378,20 +335,3 @@ def test_our_client_with_their_server(reference_server) -> None:
             extension["motto"] = "x"
         with pytest.raises(ValueError, match="a double is needed"):
             extension["depth.mean"] = "deep"
-
-
-def test_coroutines(server, reference_server) -> None:
-    async def talk(address: object, key: str) -> None:
-        async with AsyncClient(address) as client:
-            extension = AsyncPropertiesExtension(client)
-            await extension.write(key, 2.5)
-            assert await extension.read(key) == 2.5
-            assert (await extension.specs(key.rpartition(".")[0]))[key].writable
-            with pytest.raises(KeyError):
-                await extension.read("rain")
-
-    server._extensions[PROPERTY_REQUEST_URL]._own.add_attribute(
-        "tide.height", Weather(), "secret", writable=True
-    )
-    asyncio.run(talk(server.address, "tide.height"))
-    asyncio.run(talk(reference_server, "depth.mean"))

@@ -30,7 +30,7 @@ from dm_env_rpc.v1.compliance import (
 )
 
 from rlwire.adapters.dm_env import DmEnvironment
-from rlwire.adapters.dm_env_rpc import AsyncClient, Client, DmEnvRpcServer, EnvironmentWorlds
+from rlwire.adapters.dm_env_rpc import AsyncClient, DmEnvRpcServer, EnvironmentWorlds
 from rlwire.adapters.dm_env_rpc.endpoint import DmEnvRpcEndpoint
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
@@ -317,19 +317,8 @@ def test_our_environment_plays_with_their_server(reference_server, voyage, episo
 
 
 @many_episodes
-def test_our_environment_plays_with_our_server(our_server, voyage, episodes) -> None:
-    with remote_voyage(our_server, 3) as environment:
-        assert play(environment, voyage, episodes, 3) > 5 * episodes
-
-
-@many_episodes
 def test_our_async_client_plays_with_their_server(reference_server, voyage, episodes) -> None:
     asyncio.run(play_with_coroutines(reference_server, voyage, episodes))
-
-
-@many_episodes
-def test_our_async_client_plays_with_our_server(our_server, voyage, episodes) -> None:
-    asyncio.run(play_with_coroutines(our_server, voyage, episodes))
 
 
 async def play_with_coroutines(address: str, voyage: Any, episodes: int) -> None:
@@ -398,23 +387,3 @@ def test_their_many_clients_share_our_server(our_server) -> None:
     with ThreadPoolExecutor(8) as pool:
         for first, stars in enumerate(pool.map(one, range(8))):
             assert stars == list(range(first, first + 10))
-
-
-def test_errors_reach_their_client(our_server) -> None:
-    with grpc.insecure_channel(our_server) as channel:
-        their = connection.Connection(channel)
-        with pytest.raises(error.DmEnvRpcError, match="accepted: first") as raised:
-            their.send(
-                dm_env_rpc_pb2.CreateWorldRequest(settings={"depth": tensor_utils.pack_tensor(3)})
-            )
-        assert raised.value.code == 3
-        with pytest.raises(error.DmEnvRpcError, match="join_world first"):
-            their.send(dm_env_rpc_pb2.StepRequest())
-        assert their.send(dm_env_rpc_pb2.CreateWorldRequest()).world_name
-
-
-def test_our_client_by_uid_with_their_server(reference_server) -> None:
-    """UIDs are the server's choice, and need not begin anywhere."""
-    with Client(reference_server) as client:
-        specs = client.join_world(client.create_world())
-        assert min(specs.observations) >= 100

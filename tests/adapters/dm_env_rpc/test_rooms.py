@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import threading
 from concurrent.futures import Future
-from concurrent.futures import wait as wait_for
 from typing import Any
 
 import pytest
@@ -30,7 +28,6 @@ from rlwire.codecs.dm_env_rpc.values import (
     LeaveWorldRequest,
     LeaveWorldResponse,
     ResetRequest,
-    ResetResponse,
     ResetWorldRequest,
     ResetWorldResponse,
     Status,
@@ -134,20 +131,6 @@ def value(answer: Any) -> Any:
     return answer.result(timeout=10) if isinstance(answer, Future) else answer
 
 
-def test_nobody_is_waited_for_where_nobody_is_joined() -> None:
-    table = Table()
-    assert reset_world(table.host(), seed=3) == ResetWorldResponse()
-    assert table.arena.resets == [{"seed": 3}]
-
-
-def test_the_caller_alone_does_not_wait_and_begins_anew() -> None:
-    table = Table()
-    (host,) = table.joined()
-    assert reset_world(host) == ResetWorldResponse()
-    assert step(host).state is RUNNING
-    assert table.arena.log == ["reset", "A.reset", "A.begin"]
-
-
 def test_another_is_told_by_its_next_step() -> None:
     table = Table()
     caller, other = table.joined(2)
@@ -159,30 +142,6 @@ def test_another_is_told_by_its_next_step() -> None:
     assert step(caller).state is RUNNING
     assert step(other).state is RUNNING
     assert table.arena.log == ["B.step", "reset", "A.reset", "B.reset", "A.begin", "B.begin"]
-
-
-def test_a_caller_that_is_not_joined_waits_as_well() -> None:
-    table = Table()
-    (agent,) = table.joined()
-    answer = reset_world(table.host())
-    assert not done(answer)
-    assert step(agent).state is INTERRUPTED
-    assert done(answer)
-
-
-def test_a_sequence_that_ends_by_itself_is_not_called_interrupted() -> None:
-    table = Table()
-    caller, other = table.joined(2)
-    answer = reset_world(caller)
-    assert step(other, end=TERMINATED).state is TERMINATED
-    assert done(answer)
-
-
-def test_agents_that_are_not_running_are_not_waited_for() -> None:
-    table = Table()
-    table.joined(2, running=False)
-    assert reset_world(table.host()) == ResetWorldResponse()
-    assert table.arena.log == ["reset", "A.reset", "B.reset"]
 
 
 WAYS = {
@@ -253,41 +212,6 @@ def test_who_is_not_running_or_joins_begins_after_the_reset() -> None:
     assert [value(given).state for given in waiting] == [RUNNING, RUNNING]
 
 
-def test_a_reset_of_settings_while_a_world_reset_waits() -> None:
-    table = Table()
-    caller, other, third = table.joined(3)
-    answer = reset_world(caller)
-    assert isinstance(other.answer(ResetRequest({"class": 1})), ResetResponse)
-    assert isinstance(other.answer(ResetRequest({"class": 2})), ResetResponse)
-    assert not done(answer)
-    step(third)
-    assert done(answer)
-
-
-@pytest.mark.parametrize("count", [2, 3])
-def test_all_reset_at_once(count: int) -> None:
-    table = Table()
-    hosts = table.joined(count)
-    answers = [reset_world(host, number=number) for number, host in enumerate(hosts)]
-    assert [value(answer) for answer in answers] == [ResetWorldResponse()] * count
-    assert [given["number"] for given in table.arena.resets] == list(range(count))
-    assert [step(host).state for host in hosts] == [RUNNING] * count
-
-
-def test_two_resets_at_once_wait_for_the_third() -> None:
-    table = Table()
-    one, two, third = table.joined(3)
-    answers = [reset_world(one), reset_world(two)]
-    assert not any(map(done, answers))
-    assert step(third).state is INTERRUPTED
-    assert all(map(done, answers))
-    assert table.arena.log == [
-        "C.step",
-        *["reset", "A.reset", "B.reset", "C.reset"],
-        *["reset", "A.reset", "B.reset", "C.reset"],
-    ]
-
-
 def test_a_reset_that_fails_leaves_the_caller_where_it_was() -> None:
     table = Table()
     caller, other = table.joined(2)
@@ -298,18 +222,6 @@ def test_a_reset_that_fails_leaves_the_caller_where_it_was() -> None:
     assert step(caller).state is RUNNING
     assert step(other).state is RUNNING
     assert table.arena.log == ["A.step", "B.begin"]
-
-
-def test_a_caller_whose_reset_fails_is_told_of_the_next_one() -> None:
-    table = Table()
-    one, two = table.joined(2)
-    first = reset_world(one, bad=1)
-    second = reset_world(two)
-    # The first waits for nobody, fails, and its caller goes on: the second has to wait for it.
-    assert value(first).code == Code.INVALID_ARGUMENT
-    assert not done(second)
-    assert step(one).state is INTERRUPTED
-    assert value(second) == ResetWorldResponse()
 
 
 def test_an_agent_that_cannot_be_reset_is_reported_to_the_caller() -> None:
@@ -360,17 +272,6 @@ def test_who_goes_away_while_its_step_waits() -> None:
     step(other)
     assert done(answer)
     assert "B.begin" not in table.arena.log
-
-
-def test_destroying_while_a_reset_waits_is_refused() -> None:
-    table = Table()
-    caller, other = table.joined(2)
-    answer = reset_world(caller)
-    refused = table.host().answer(DestroyWorldRequest("w"))
-    assert refused.code == Code.FAILED_PRECONDITION
-    assert "2 agents are joined" in refused.message
-    step(other)
-    assert value(answer) == ResetWorldResponse()
 
 
 def test_a_server_that_closes_answers_all_who_wait() -> None:
@@ -437,38 +338,6 @@ def test_what_could_not_be_sent_is_begun_again() -> None:
     assert table.arena.log == [*["A.begin"] * 2, *["A.step"] * 3, *["A.begin"] * 3]
 
 
-def test_a_reset_tells_as_well_as_a_step() -> None:
-    table = Table()
-    (host,) = table.joined()
-    event = Step({"end": TERMINATED})
-    host.answer(event)
-    host.failure(event, ValueError("too large"))
-    assert isinstance(host.answer(ResetRequest()), ResetResponse)
-    assert step(host).state is RUNNING
-
-
-def test_a_reset_that_could_not_be_sent_is_told_by_a_step() -> None:
-    table = Table()
-    (host,) = table.joined()
-    host.answer(ResetRequest({"class": 1}))
-    host.failure(ResetRequest({"class": 1}), ValueError("bad specs"))
-    assert step(host).state is INTERRUPTED
-    assert step(host).state is RUNNING
-
-
-def test_a_caller_whose_reset_fails_after_anothers_is_told() -> None:
-    table = Table()
-    one, two, last = table.joined(3)
-    answers = [reset_world(one), reset_world(two, bad=1)]
-    assert step(last).state is INTERRUPTED
-    assert [type(value(answer)) for answer in answers] == [ResetWorldResponse, Status]
-    # Nobody waits for who is to be told at its next step, and it still is.
-    assert reset_world(table.host()) == ResetWorldResponse()
-    assert reset_world(two, bad=1).code == Code.INVALID_ARGUMENT
-    assert [step(host).state for host in (one, two, last)] == [RUNNING, INTERRUPTED, RUNNING]
-    assert step(two).state is RUNNING
-
-
 def test_a_caller_that_cannot_be_reset_itself_is_told() -> None:
     table = Table()
     (host,) = table.joined()
@@ -477,17 +346,6 @@ def test_a_caller_that_cannot_be_reset_itself_is_told() -> None:
     table.arena.bad_agent = ""
     assert step(host).state is INTERRUPTED
     assert step(host).state is RUNNING
-
-
-def test_a_step_that_could_not_be_sent_frees_who_waits_for_it() -> None:
-    table = Table()
-    (agent,) = table.joined(1, running=False)
-    event = Step()
-    agent.answer(event)
-    answer = reset_world(table.host())
-    assert not done(answer)
-    agent.failure(event, ValueError("too large"))
-    assert done(answer)
 
 
 class Barrier(Arena):
@@ -543,20 +401,6 @@ def test_agents_that_wait_for_each_other() -> None:
     assert [given.state for given in states] == [RUNNING, RUNNING]
 
 
-def test_agents_that_wait_for_each_other_after_a_reset_that_held_them() -> None:
-    table = Table(Barrier(2))
-    pair = table.joined(2, running=False)
-    lone = table.host()
-    lone.answer(JoinWorldRequest("w", {"lone": 1}))
-    step(lone)
-    answer = reset_world(table.host())
-    held = [step(host) for host in pair]
-    assert not any(map(done, [answer, *held]))
-    assert step(lone).state is INTERRUPTED
-    assert value(answer) == ResetWorldResponse()
-    assert [value(given).state for given in held] == [RUNNING, RUNNING]
-
-
 class Gate(Arena):
     """What is called `slow` waits until it is let go on."""
 
@@ -605,27 +449,6 @@ def test_a_reset_waits_for_a_beginning_and_then_for_its_next_step() -> None:
     assert done(answer)
 
 
-def test_a_reset_waits_for_a_beginning_that_was_held() -> None:
-    gate = Gate("A.begin")
-    table = Table(gate)
-    (slow,) = table.joined(1, running=False)
-    quick = table.host()
-    quick.answer(JoinWorldRequest("w"))
-    step(quick)
-    first = reset_world(table.host())
-    held = step(slow)
-    assert step(quick).state is INTERRUPTED
-    assert done(first)
-    assert gate.begun.wait(10)
-    second = reset_world(table.host())
-    assert not done(second)
-    gate.go_on.set()
-    assert value(held).state is RUNNING
-    assert not done(second)
-    assert step(slow).state is INTERRUPTED
-    assert value(second) == ResetWorldResponse()
-
-
 def test_a_reset_that_comes_while_the_world_is_reset() -> None:
     gate = Gate("reset")
     table = Table(gate)
@@ -642,21 +465,6 @@ def test_a_reset_that_comes_while_the_world_is_reset() -> None:
     assert answers == [ResetWorldResponse()]
     assert gate.resets == [{"number": 1}, {"number": 2}]
     assert gate.log == ["reset", "A.reset"] * 2
-
-
-def test_who_is_held_waits_for_all_resets() -> None:
-    table = Table()
-    one, two, told, last = table.joined(4)
-    answers = [reset_world(one, bad=1), reset_world(two)]
-    assert step(told).state is INTERRUPTED
-    held = step(told)
-    assert step(last).state is INTERRUPTED
-    # The first has failed, so its caller is waited for by the second.
-    assert [done(answer) for answer in answers] == [True, False]
-    assert not done(held)
-    assert step(one).state is INTERRUPTED
-    assert done(answers[1])
-    assert value(held).state is RUNNING
 
 
 def test_no_thread_for_a_held_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -936,27 +744,3 @@ class Rooms(RuleBasedStateMachine):
 
 Rooms.TestCase.settings = settings(max_examples=2 * settings().max_examples, stateful_step_count=40)
 TestRooms = Rooms.TestCase
-
-
-def test_an_event_loop_awaits_what_other_connections_do() -> None:
-    table = Table()
-    caller, other = table.joined(2)
-
-    async def play() -> list[Any]:
-        answer = reset_world(caller)
-        told = asyncio.get_running_loop().call_later(0.01, step, other)
-        reply = await asyncio.wait_for(asyncio.wrap_future(answer), 10)
-        return [reply, told.cancelled()]
-
-    assert asyncio.run(play()) == [ResetWorldResponse(), False]
-
-
-def test_waiting_takes_no_processor_time() -> None:
-    table = Table()
-    caller, other = table.joined(2)
-    answer = reset_world(caller)
-    threads = threading.active_count()
-    assert not wait_for([answer], timeout=0.05).done
-    assert threading.active_count() == threads
-    step(other)
-    assert done(answer)

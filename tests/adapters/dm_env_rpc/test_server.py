@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import queue
-import signal
 import socket
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,11 +17,9 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2
 import rlwire
 from rlwire.adapters.dm_env_rpc import (
     Client,
-    ClientTLS,
     DmEnvRpcServer,
     EnvironmentWorlds,
     Refusal,
-    ServerTLS,
     StatusError,
 )
 from rlwire.adapters.dm_env_rpc.client import METHOD
@@ -35,7 +27,6 @@ from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
     AnyMessage,
     EnvironmentStateType,
-    Step,
     StepRequest,
     StepResult,
     make_spec,
@@ -128,50 +119,6 @@ def test_worlds_are_shared(server) -> None:
         assert "2 agents are joined" in raised.value.message
 
 
-def test_resetting_a_world_waits_for_the_other_agents(server) -> None:
-    states = []
-    with Client(server.address) as one:
-        name = one.create_world()
-        one.join_world(name)
-        one.step()
-
-        def play() -> None:
-            with Client(server.address) as other:
-                other.join_world(name)
-                while len(states) < 200:
-                    states.append(other.step({"add": 1}, []).state)
-
-        player = threading.Thread(target=play)
-        player.start()
-        while len(states) < 5:
-            time.sleep(0.001)
-        one.reset_world()
-        player.join()
-        assert states.count(EnvironmentStateType.INTERRUPTED) == 1
-        assert one.step({}, ["count"]).state == RUNNING
-
-
-@pytest.mark.parametrize(
-    ("kind", "code", "text"),
-    [
-        ("value", Code.INVALID_ARGUMENT, "that will not do"),
-        ("refusal", Code.OUT_OF_RANGE, "too far"),
-        ("bug", Code.INTERNAL, "KeyError: 'nothing'"),
-        ("shape", Code.INTERNAL, "count"),
-    ],
-)
-def test_whatever_a_world_raises_is_an_answer(server, kind, code, text) -> None:
-    with Client(server.address) as client:
-        client.join_world()
-        client.step()
-        with pytest.raises(StatusError, match=text) as raised:
-            client.step({"fail": kind, "add": 1})
-        assert raised.value.code == code
-        if kind == "refusal":
-            assert raised.value.details == (AnyMessage("a/b", b"c"),)
-        assert client.step({"add": 1}, ["count"]).observations["count"] == 1
-
-
 def test_bounds_are_checked_unless_told_otherwise(server, workers) -> None:
     with Client(server.address) as client:
         client.join_world()
@@ -252,61 +199,6 @@ def test_limits_on_both_ends(workers) -> None:
         client.join_world()
 
 
-def test_tls_and_token(workers, tmp_path) -> None:
-    import trustme
-
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    for name in ("localhost", "agent"):
-        issued = authority.issue_cert(name)
-        issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / f"{name}.pem")
-    ca = tmp_path / "ca.pem"
-    with DmEnvRpcServer(
-        Counter, "localhost:0", workers=workers, auth="sesame",
-        tls=ServerTLS(tmp_path / "localhost.pem", client_ca=ca),
-    ) as server:  # fmt: skip
-        address = f"localhost:{server.address.port}"
-        mutual = ClientTLS(ca, tmp_path / "agent.pem")
-        with Client(address, tls=mutual, auth="sesame") as client:
-            client.join_world()
-            assert client.step().state == RUNNING
-        with (
-            Client(address, tls=mutual, auth="wrong") as client,
-            pytest.raises(ConnectionClosed, match="token"),
-        ):
-            client.create_world()
-        for tls in (ClientTLS(ca), None):
-            with pytest.raises(OSError, match=address):
-                Client(address, tls=tls, timeouts=Timeouts(connect=3.0)).connect()
-
-
-def test_unix_sockets(workers, tmp_path) -> None:
-    address = f"unix:{tmp_path}/s"
-    with DmEnvRpcServer(Counter, address, workers=workers) as server:
-        assert str(server.address) == address
-        with Client(address) as client:
-            client.join_world()
-    assert not os.path.exists(f"{tmp_path}/s")
-
-
-def test_too_many(workers) -> None:
-    options = {"workers": workers, "max_connections": 1, "max_worlds": 2}
-    with (
-        DmEnvRpcServer(Counter, "127.0.0.1:0", **options) as server,
-        Client(server.address) as client,
-    ):
-        client.create_world()
-        client.create_world()
-        with pytest.raises(StatusError) as raised:
-            client.create_world()
-        assert raised.value.code == Code.RESOURCE_EXHAUSTED
-        second = Client(server.address)
-        second.connect()
-        with pytest.raises(ConnectionClosed, match="max_connections"):
-            second.create_world()
-        second.close()
-
-
 @pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="no users of unix sockets")
 def test_too_many_calls_of_another_user(tmp_path, monkeypatch) -> None:
     address = f"unix:{tmp_path}/s"
@@ -325,18 +217,6 @@ def test_too_many_calls_of_another_user(tmp_path, monkeypatch) -> None:
             another.create_world()
 
 
-def test_worlds_that_are_left_behind(workers) -> None:
-    for keep in (True, False):
-        with DmEnvRpcServer(Counter, "127.0.0.1:0", workers=workers, keep_abandoned=keep) as server:
-            with Client(server.address) as client:
-                client.join_world(client.create_world())
-            deadline = time.monotonic() + 5
-            while not keep and len(server.worlds) and time.monotonic() < deadline:
-                time.sleep(0.01)
-            time.sleep(0.1)
-            assert len(server.worlds) == int(keep)
-
-
 def test_the_one_world(workers) -> None:
     world = Counter()
     with DmEnvRpcServer(world, "127.0.0.1:0", workers=workers) as server:
@@ -350,41 +230,6 @@ def test_the_one_world(workers) -> None:
                 one.create_world()
         assert not world.closed
     assert world.closed
-
-
-def test_without_the_default_world(workers) -> None:
-    with (
-        DmEnvRpcServer(Counter, "127.0.0.1:0", workers=workers, allow_default=False) as server,
-        Client(server.address) as client,
-        pytest.raises(StatusError, match="create_world"),
-    ):
-        client.join_world()
-
-
-def test_other_extensions(server, workers) -> None:
-    def echo(message, world):
-        return AnyMessage(message.type_url, message.value[::-1] + (b"!" if world else b"?"))
-
-    with (
-        DmEnvRpcServer(
-            Counter, "127.0.0.1:0", workers=workers, extensions={"example.com/my.Echo": echo}
-        ) as server,
-        Client(server.address) as client,
-    ):
-        assert client.extension(AnyMessage("example.com/my.Echo", b"ab")).value == b"ba?"
-        client.join_world()
-        assert client.extension(AnyMessage("type.googleapis.com/my.Echo", b"ab")).value == b"ba!"
-        with pytest.raises(StatusError, match=r"known: .*my\.Echo"):
-            client.extension(AnyMessage("example.com/my.Noise", b""))
-
-
-def test_many_requests_under_way(server) -> None:
-    with Client(server.address, ahead=500) as client:
-        client.join_world()
-        client.step()
-        under_way = [client.submit(Step({"add": 1}, ("count",))) for _ in range(400)]
-        counts = [int(each.result().observations["count"]) for each in under_way]
-        assert counts == list(range(1, 401))
 
 
 def test_many_clients_at_once(workers) -> None:
@@ -403,74 +248,6 @@ def test_many_clients_at_once(workers) -> None:
         ThreadPoolExecutor(20) as threads,
     ):
         assert list(threads.map(play, range(20))) == [list(range(1, 51))] * 20
-
-
-class Meeting(Counter):
-    """A world whose first agent's step waits for the second's."""
-
-    parallel_agents = True
-
-    def __init__(self, settings=None) -> None:
-        super().__init__()
-        self.first, self.second = threading.Event(), threading.Event()
-
-    def join(self, settings):
-        return MeetingAgent(self)
-
-
-class MeetingAgent(CountingAgent):
-    def step(self, actions):
-        if actions["add"] == 1:
-            self.world.first.set()
-            assert self.world.second.wait(60)
-        else:
-            self.world.second.set()
-        return super().step(actions)
-
-
-def test_agents_on_one_connection_may_wait_for_each_other() -> None:
-    pb = dm_env_rpc_pb2
-
-    class Agent:
-        def __init__(self, channel: grpc.Channel) -> None:
-            self.requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
-            wires = (each.SerializeToString() for each in iter(self.requests.get, None))
-            self.replies = channel.stream_stream(METHOD)(wires)
-            self.say(join_world=pb.JoinWorldRequest())
-            self.heard()
-
-        def say(self, **request: Any) -> None:
-            self.requests.put(pb.EnvironmentRequest(**request))
-
-        def heard(self) -> Any:
-            reply = pb.EnvironmentResponse.FromString(next(self.replies))
-            assert not reply.HasField("error"), reply
-            return reply
-
-        def step(self, add: int) -> None:
-            tensor = dm_env_rpc_pb2.Tensor(int32s=dm_env_rpc_pb2.Tensor.Int32Array(array=[add]))
-            self.say(step=pb.StepRequest(actions={1: tensor}))
-
-    world = Meeting()
-    with (
-        DmEnvRpcServer(world) as server,
-        grpc.insecure_channel(str(server.address)) as channel,
-    ):
-        one = Agent(channel)
-        one.step(0)  # the first begins the sequence
-        one.heard()
-        one.step(1)
-        assert world.first.wait(60)
-        two = Agent(channel)
-        two.step(0)
-        two.heard()
-        two.step(2)
-        two.heard()
-        one.heard()
-        assert world.count == 3
-        for agent in (one, two):
-            agent.requests.put(None)
-            assert list(agent.replies) == []
 
 
 # ---- what can be served -------------------------------------------------------------------------
@@ -505,32 +282,6 @@ def test_environments(given, workers) -> None:
         client.step()
         seen = client.step({"action": 1}).observations
         assert seen == {"observation": 1, "reward": 1.0, "discount": 1.0}
-
-
-def test_gymnasium(workers) -> None:
-    def make(**settings):
-        return gymnasium.make("CartPole-v1", **settings)
-
-    local = make(max_episode_steps=20)
-    with (
-        rlwire.serve(
-            make, "dm-env-rpc://127.0.0.1:0", workers=workers, accepts=["max_episode_steps"]
-        ) as server,
-        Client(server.address) as client,
-    ):
-        client.join_world(client.create_world({"max_episode_steps": 20}), {"seed": 5})
-        seen, _ = local.reset(seed=5)
-        result = client.step()
-        for number in range(20):
-            np.testing.assert_array_equal(result.observations["observation"], seen)
-            result = client.step({"action": number % 2})
-            seen, reward, ended, cut, _ = local.step(number % 2)
-            assert result.observations["reward"] == reward
-        assert (ended, cut) == (False, True)
-        assert result.state == EnvironmentStateType.INTERRUPTED
-        assert result.observations["discount"] == 1.0
-        with pytest.raises(StatusError, match="colour"):
-            client.reset({"colour": "red"})
 
 
 class Kinds(gymnasium.Env):
@@ -624,50 +375,6 @@ def test_an_action_that_does_not_fit_the_environment(workers) -> None:
     assert environment.actions == []
 
 
-def test_what_a_client_may_choose(workers, tmp_path) -> None:
-    """Nothing that is not listed gets as far as the environment's class."""
-    secret = tmp_path / "secret"
-    secret.write_text("secret")
-    opened = []
-
-    class Configured(Turn):
-        def __init__(self, config: str = "", level: int = 0) -> None:
-            if config:
-                with open(config) as file:
-                    opened.append(file.read())
-            self.level = level
-
-    settings = {"config": str(secret)}
-    refused = "setting 'config' not accepted; accepted: level"
-    with (
-        rlwire.serve(
-            Configured, "dm-env-rpc://127.0.0.1:0", workers=workers, accepts=["level"]
-        ) as server,
-        Client(server.address) as client,
-    ):
-        assert server.accepts == {"level", "seed"}
-        with pytest.raises(StatusError, match=refused):
-            client.create_world(settings)
-        with pytest.raises(StatusError, match=refused):
-            client.create_world({"level": 1} | settings)
-        name = client.create_world({"level": 1})
-        with pytest.raises(StatusError, match=refused):
-            client.join_world(name, settings)
-        client.join_world(name, {"level": 2})
-        for call in (client.reset, lambda given: client.reset_world(name, given)):
-            with pytest.raises(StatusError, match=refused):
-                call(settings)
-        client.step()
-    for served in (Configured, Configured()):
-        with (
-            DmEnvRpcServer(served, "127.0.0.1:0", workers=workers) as server,
-            Client(server.address) as client,
-            pytest.raises(StatusError, match="'config', 'level' not accepted; accepted: seed; "),
-        ):
-            client.create_world(settings | {"level": 1})
-    assert opened == []
-
-
 def test_what_cannot_be_served() -> None:
     with pytest.raises(TypeError, match="expected what makes worlds"):
         DmEnvRpcServer(5)
@@ -709,66 +416,3 @@ def test_starting_and_stopping(workers) -> None:
             client.create_world()
     with server, Client(server.address) as client:
         assert client.create_world()
-
-
-def test_stopping_while_a_world_works(workers) -> None:
-    began = threading.Event()
-
-    class Slow(Counter):
-        def join(self, settings):
-            began.set()
-            time.sleep(0.4)
-            return super().join(settings)
-
-    with (
-        DmEnvRpcServer(Slow, "127.0.0.1:0", workers=workers) as server,
-        Client(server.address) as client,
-    ):
-        thread = threading.Thread(target=lambda: (began.wait(), server.stop(3.0)))
-        thread.start()
-        assert client.join_world().actions  # it may end what it has begun
-        thread.join()
-
-
-def test_serving_until_told_to_stop(workers) -> None:
-    server = DmEnvRpcServer(Counter, "127.0.0.1:0", workers=workers)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    while not server.address.port:
-        time.sleep(0.001)
-    with Client(server.address) as client:
-        client.create_world()
-    server.stop()
-    thread.join(10)
-    assert not thread.is_alive()
-
-
-def test_serving_until_a_signal(workers) -> None:
-    server = DmEnvRpcServer(Counter, "127.0.0.1:0", workers=workers)
-
-    def say() -> None:
-        while not server.address.port:
-            time.sleep(0.001)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    thread = threading.Thread(target=say)
-    thread.start()
-    server.serve_forever()
-    thread.join()
-    assert server.wait(0)
-
-
-def test_a_loop_of_ones_own() -> None:
-    made = []
-
-    def make():
-        made.append(asyncio.new_event_loop())
-        return made[-1]
-
-    with (
-        DmEnvRpcServer(Counter, "127.0.0.1:0", workers="asyncio", loop_factory=make) as server,
-        Client(server.address) as client,
-    ):
-        client.join_world()
-    assert len(made) == 1
-    assert made[0].is_closed()

@@ -130,21 +130,6 @@ class Pair(NamedTuple):
     right: object
 
 
-def test_names() -> None:
-    leaf = specs.Array((), float, "its own name")
-    assert dm({"b": leaf, "a": {"x": leaf, "y": [leaf, leaf]}}).names == [
-        "b", "a.x", "a.y.0", "a.y.1",
-    ]  # fmt: skip
-    assert dm(Pair(leaf, (leaf,))).names == ["observation.0", "observation.1.0"]
-    assert dm(leaf, "reward").names == ["reward"]
-    assert dm([leaf, leaf], "reward").names == ["reward.0", "reward.1"]
-    assert dm({}).names == []
-    discrete = gym.Discrete(2)
-    nested = gym.Dict({"b": discrete, "a": gym.Tuple([discrete, gym.Dict(c=discrete)])})
-    assert space(nested).names == ["a.0", "a.1.c", "b"]
-    assert space(gym.Tuple([discrete, nested])).names[:2] == ["observation.0", "observation.1.a.0"]
-
-
 # ---- values -------------------------------------------------------------------------------------
 
 
@@ -248,27 +233,6 @@ def test_what_an_environment_may_return() -> None:
     assert single.flatten(array)["observation"] is array
     text = dm(specs.StringArray((2,)))
     assert text.flatten(["a", b"\xc3\xa9"])["observation"].tolist() == ["a", "é"]
-
-
-def test_filling() -> None:
-    structure = dm(
-        {
-            "plain": specs.Array((2,), np.int32),
-            "above": specs.BoundedArray((), float, 3.0, 4.0),
-            "each": specs.BoundedArray((2,), float, [-5.0, 1.0], [-4.0, 2.0]),
-            "flag": specs.Array((), bool),
-            "text": specs.StringArray((1,)),
-        }
-    )
-    filled = structure.fill(0.0)
-    assert {name: value.tolist() for name, value in filled.items()} == {
-        "plain": [0, 0],
-        "above": 3.0,
-        "each": [-4.0, 1.0],
-        "flag": False,
-        "text": [""],
-    }
-    SpecManager(dict(enumerate(structure.specs, 1))).pack(filled)
 
 
 # ---- what cannot be -----------------------------------------------------------------------------

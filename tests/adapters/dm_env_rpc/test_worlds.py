@@ -159,15 +159,6 @@ def test_a_reset_may_change_the_specs(host: Host) -> None:
     assert answer.specs.actions[2].name == "fly"
 
 
-def test_a_reset_without_settings_outside_a_sequence_does_nothing(host: Host, made: Made) -> None:
-    host.answer(JoinWorldRequest())
-    assert isinstance(host.answer(ResetRequest()), ResetResponse)
-    host.answer(Step())
-    host.answer(ResetRequest())
-    host.answer(ResetRequest())
-    assert made[0].log == ["agent reset"]
-
-
 def test_names_are_unique_and_never_given_again(worlds: Worlds, made: Made) -> None:
     worlds.add(Maze({}), "mine")
     names = [worlds.create({}) for _ in range(3)]
@@ -176,10 +167,6 @@ def test_names_are_unique_and_never_given_again(worlds: Worlds, made: Made) -> N
     assert len({*names, "mine"}) == 5
     with pytest.raises(ValueError, match="'mine' already"):
         worlds.add(Maze({}), "mine")
-
-
-def test_two_registries_give_different_names(worlds: Worlds) -> None:
-    assert worlds.create({}) != Worlds(Maze).create({})
 
 
 def test_each_connection_may_have_a_world_of_its_own(worlds: Worlds, made: Made) -> None:
@@ -198,19 +185,6 @@ def test_each_connection_may_have_a_world_of_its_own(worlds: Worlds, made: Made)
     hosts[1].close()
     assert made[1].log == ["agent close", "close"]
     assert len(worlds) == 0
-
-
-def test_a_world_added_under_the_empty_name_is_everybodys(worlds: Worlds, made: Made) -> None:
-    shared = Maze({})
-    worlds.add(shared)
-    hosts = [Host(worlds), Host(worlds)]
-    for host in hosts:
-        host.answer(JoinWorldRequest(""))
-        assert host.world is shared
-    for host in hosts:
-        host.close()
-    assert shared.log == ["agent close", "agent close"]
-    assert made == []
 
 
 def test_no_world_of_ones_own(made: Made) -> None:
@@ -246,12 +220,6 @@ def test_a_joined_connection_joins_no_other(host: Host, worlds: Worlds) -> None:
     assert len(worlds) == 1
 
 
-def test_without_a_world_there_are_no_steps_and_leaving_does_nothing(host: Host) -> None:
-    assert code_of(host.answer(Step())) is Code.FAILED_PRECONDITION
-    assert code_of(host.answer(ResetRequest())) is Code.FAILED_PRECONDITION
-    assert host.answer(LeaveWorldRequest()) == LeaveWorldResponse()
-
-
 def test_destroying_a_world_that_is_joined(worlds: Worlds, made: Made) -> None:
     one, two, three = Host(worlds), Host(worlds), Host(worlds)
     name = create(three)
@@ -267,18 +235,6 @@ def test_destroying_a_world_that_is_joined(worlds: Worlds, made: Made) -> None:
     assert three.answer(DestroyWorldRequest(name)) == DestroyWorldResponse()
     assert made[0].log[-1] == "close"
     assert code_of(one.answer(JoinWorldRequest(name))) is Code.NOT_FOUND
-
-
-def test_a_joined_connection_may_create_reset_and_destroy_another_world(
-    host: Host, made: Made
-) -> None:
-    first, second = create(host), create(host)
-    host.answer(JoinWorldRequest(first))
-    host.answer(Step())
-    assert host.answer(ResetWorldRequest(second)) == ResetWorldResponse()
-    assert host.answer(DestroyWorldRequest(second)) == DestroyWorldResponse()
-    assert made[1].log == ["reset", "close"]
-    assert host.answer(Step({"move": 5}, ("count",))) == StepResult(RUNNING, {"count": 5})
 
 
 def test_refused_settings_leave_nothing_behind(host: Host, worlds: Worlds, made: Made) -> None:
@@ -398,19 +354,6 @@ def test_a_connection_that_ends_while_its_request_is_carried_out(made: Made) -> 
         assert len(worlds) == 0
 
 
-def test_closing_never_raises(host: Host, worlds: Worlds, caplog: pytest.LogCaptureFixture) -> None:
-    name = create(host, sticky=1)
-    host.answer(JoinWorldRequest(name, {"sticky": 1}))
-    assert host.answer(LeaveWorldRequest()) == LeaveWorldResponse()
-    assert host.answer(DestroyWorldRequest(name)) == DestroyWorldResponse()
-    assert caplog.messages == [
-        "10.1.2.3:99: the agent's close(): RuntimeError: the door sticks",
-        f"world '{name}': the world's close(): RuntimeError: the gate sticks",
-    ]
-    host.close()
-    host.close()
-
-
 def test_what_could_not_be_sent_is_taken_back(host: Host, made: Made, worlds: Worlds) -> None:
     request = JoinWorldRequest("")
     host.answer(request)
@@ -483,11 +426,6 @@ def test_an_extension_is_not_called_while_an_agent_steps(worlds: Worlds) -> None
     for thread in threads:
         thread.join(10)
     assert order == ["step", "extension"]
-
-
-def test_requests_that_worlds_do_not_know(host: Host) -> None:
-    for event in (StepRequest(), "hello"):
-        assert code_of(host.answer(event)) is Code.UNIMPLEMENTED
 
 
 def test_log_lines_name_the_peer(
