@@ -925,17 +925,6 @@ class TestLimits:
                 "received=1000 - at byte 0: raise this side's limit: limits=Limits(" in server.log
             )
 
-    def test_a_raised_limit_counts(self, folder):
-        with Serving(folder, "--limit", "depth=100") as server:
-            deep = 0
-            for _ in range(80):
-                deep = [deep]
-            limits = rlwire.limits.Limits(depth=100)
-            with AgentProxy(server.address, limits=limits) as agent:
-                agent.init()
-                agent.update(state=deep)
-            assert server.stop() == 0
-
 
 def test_checkpoints_are_listed(capsys, tmp_path, caplog):
     kept = Checkpoints(tmp_path)

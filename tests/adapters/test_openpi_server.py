@@ -165,15 +165,6 @@ def test_all_arrays_are_writable_at_both_ends(numbers: int) -> None:
     assert writable == [True] * 4
 
 
-def test_a_function_is_a_policy_too() -> None:
-    def add_one(obs: dict[str, Any]) -> dict[str, Any]:
-        return {"actions": obs["x"] + 1}
-
-    with PolicyServer(add_one, LOOPBACK) as server, client_of(server) as client:
-        assert client.metadata == {}
-        assert client.infer({"x": 41})["actions"] == 42
-
-
 def test_metadata_given_counts_for_more_than_the_policys(policy: Policy) -> None:
     with (
         PolicyServer(policy, LOOPBACK, metadata={"mine": 1}) as server,
@@ -417,15 +408,6 @@ def test_too_much_is_refused_before_it_is_taken(policy: Policy) -> None:
                 client.infer({"x": bytes(50_000)})
         with client_of(server) as client:
             assert "actions" in client.infer({})
-
-
-def test_too_many_clients(policy: Policy) -> None:
-    with (
-        PolicyServer(policy, LOOPBACK, max_connections=1) as server,
-        client_of(server),
-        pytest.raises((RemoteProtocolError, ConnectionClosed, Refused)),
-    ):
-        client_of(server)
 
 
 def test_pages_of_browsers_are_kept_out_by_default(policy: Policy) -> None:
@@ -707,18 +689,6 @@ def test_openpis_client(policy: Policy, server: PolicyServer) -> None:
             client.infer({"prompt": "raise"})
     finally:
         client._ws.close()
-
-
-@OLD
-def test_openpis_client_with_a_key(policy: Policy) -> None:
-    websocket_client_policy = pytest.importorskip("openpi_client.websocket_client_policy")
-    with PolicyServer(policy, LOOPBACK, auth="s3cret") as server:
-        port = server.address.port
-        client = websocket_client_policy.WebsocketClientPolicy("127.0.0.1", port, "s3cret")
-        assert "actions" in client.infer({})
-        client._ws.close()
-        with pytest.raises(Exception, match="401"):
-            websocket_client_policy.WebsocketClientPolicy("127.0.0.1", port, "wrong")
 
 
 SERVER = Path(__file__).with_name("openpi_peer.py")

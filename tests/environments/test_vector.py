@@ -292,13 +292,6 @@ def test_wrong_seeds_and_masks() -> None:
             envs.reset(options={"reset_mask": np.zeros(2, bool)})
 
 
-def test_its_type() -> None:
-    with local(makes(1), workers=0) as envs:
-        assert isinstance(envs, VectorEnvironment)
-        assert isinstance(envs, gymnasium.vector.VectorEnv)
-        assert repr(envs) == "VectorEnvironment(num_envs=1)"
-
-
 class Interrupting(Nested):
     """Interrupts the program that waits for its step, once."""
 

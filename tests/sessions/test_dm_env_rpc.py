@@ -489,15 +489,6 @@ def test_a_reset_changes_the_specs() -> None:
     assert client.receive(joined(server.send(result))) == [result]
 
 
-def test_specs_that_do_not_change_are_kept() -> None:
-    client, server = client_in(RUNNING), server_in(RUNNING)
-    before = client.actions, client.observations, server.actions, server.observations
-    server.receive(joined(client.send(EVENTS["reset"])))
-    client.receive(joined(server.send(REPLIES["reset"])))
-    after = client.actions, client.observations, server.actions, server.observations
-    assert all(one is other for one, other in zip(before, after, strict=True))
-
-
 @pytest.mark.parametrize("specs", ["actions", "observations"])
 def test_specs_that_cannot_be_used(specs: str) -> None:
     twice = {1: TensorSpec("x", (), DataType.INT8), 2: TensorSpec("x", (), DataType.INT8)}
@@ -532,22 +523,6 @@ def test_what_cannot_be_written_is_not_sent() -> None:
     client.send(EVENTS["leave_world"])
     with pytest.raises(LocalProtocolError, match="no request; requests are CreateWorldRequest"):
         client.send("hello")
-
-
-def test_requested_observations_as_a_list_and_as_many_tuples() -> None:
-    client, server = client_in(RUNNING), server_in(RUNNING)
-    names = ["count", "pixels", "count"]
-    for length in range(4):
-        for chosen in itertools.product(("count", "pixels"), repeat=length):
-            for form in (list, tuple):
-                message = joined(client.send(Step({}, form(chosen))))
-                (event,) = server.receive(message)
-                assert event.requested_observations == tuple(dict.fromkeys(chosen))
-                (result,) = client.receive(joined(server.send(REPLIES["running"])))
-                assert list(result.observations) == list(dict.fromkeys(chosen))
-    for repeats in range(200):  # as many tuples as one likes take no more memory
-        client.send(Step({}, tuple(names * repeats)))
-    assert len(client._selections) <= 64
 
 
 def test_an_answer_to_nothing_and_one_without_a_payload() -> None:
@@ -689,24 +664,6 @@ def test_the_selection_is_looked_up_again_after_a_change_of_specs() -> None:
     server.send(REPLIES["join_world"])
     server.receive(encode_request(StepRequest({}, [1])))
     server.send(REPLIES["running"])
-
-
-def test_actions_that_do_not_fit() -> None:
-    cases = {
-        "4": StepRequest({4: np.int32(1)}),
-        "move": StepRequest({1: np.float32(1)}),
-        "push": StepRequest({5: np.zeros(3, np.float32)}),
-        "out of bounds": StepRequest({1: np.int32(4)}),
-    }
-    for text, event in cases.items():
-        message = encode_request(event)
-        status = refusal(server_in(RUNNING), message)
-        assert status.code == Code.INVALID_ARGUMENT
-        assert text in status.message or (text == "out of bounds" and "move" in status.message)
-        for state in (TERMINATED, INTERRUPTED):  # there they are not looked at
-            assert server_in(state).receive(message) == [Step({}, ())]
-    (step,) = server_in(RUNNING, check_bounds=False).receive(encode_request(cases["out of bounds"]))
-    assert step == Step({"move": 4}, ())
 
 
 # A float32 that stands for 2**25 of them, and messages that have it where no spec bounds it.
@@ -852,14 +809,6 @@ def test_the_text_of_a_refusal_is_fit_to_be_sent() -> None:
     assert status.message == str(error)
     assert status.message.startswith("\\udcffxxx")
     assert len(status.message) == 2000
-
-
-def test_a_world_with_a_long_name() -> None:
-    name = "w" * 5000
-    server = Server()
-    server.receive(encode_request(JoinWorldRequest(name)))
-    server.send(REPLIES["join_world"])
-    assert len(refusal(server, encode_request(DestroyWorldRequest(name))).message) < 300
 
 
 # --- both

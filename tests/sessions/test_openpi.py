@@ -69,12 +69,6 @@ def test_both_dialects_are_read_whichever_is_written() -> None:
     same(OBSERVATION, client.receive(foreign)[0])
 
 
-def test_only_bytes_mark_an_array() -> None:
-    _, server = greeted()
-    plain = {"__ndarray__": True, "data": b"\0" * 4, "dtype": "<f4", "shape": [1]}
-    assert server.receive(msgpack.encode({"state": plain}))[0] == {"state": plain}
-
-
 def test_a_client_waits_for_the_server_to_speak() -> None:
     client = Client()
     with pytest.raises(LocalProtocolError, match="not said yet"):
@@ -179,12 +173,6 @@ def test_limits_hold() -> None:
         deep = {"deeper": deep}
     with pytest.raises(LimitExceeded, match="depth"):
         server.receive(msgpack.encode(deep))
-
-
-def test_a_client_that_refuses_has_no_words() -> None:
-    client, _ = greeted()
-    assert client.refuse(DecodeError("for the test")) == []
-    assert client.closed
 
 
 # Inside a WebSocket.

@@ -198,14 +198,6 @@ def test_a_client_sends_commands_only(event: Any) -> None:
     assert client.state is State.READY
 
 
-@pytest.mark.parametrize("event", [None, 5, {}, {"response": ["x"]}, {"command": "init"}])
-def test_a_server_sends_responses_only(event: Any) -> None:
-    server = server_in(State.UPDATING)
-    with pytest.raises(LocalProtocolError, match="cannot be sent now"):
-        server.send(event)
-    assert server.state is State.UPDATING
-
-
 @pytest.mark.parametrize("reply", [{}, {"response": 5}, {"response": ["ready"]}, {"command": "x"}])
 def test_a_reply_that_is_none_closes_the_client(reply: dict[str, Any]) -> None:
     client = client_in(State.INITIALIZING)
@@ -390,12 +382,6 @@ def test_refuse_shortens_what_it_says() -> None:
     assert Server().refuse(DecodeError("\udc80")), "a lone surrogate is escaped"
 
 
-def test_a_client_refuses_without_words() -> None:
-    client = client_in(State.UPDATING)
-    assert client.refuse(DeadlineExceeded("too slow")) == []
-    assert client.closed
-
-
 def test_a_command_before_the_last_answer_ends_the_session() -> None:
     server = server_in(State.UPDATING)
     with pytest.raises(RemoteProtocolError, match="can be sent: 'action', 'error'") as caught:
@@ -510,29 +496,6 @@ def test_limits_reach_the_codec() -> None:
 # --- both together, in all feeds ---
 
 
-@pytest.mark.parametrize("feed", ["whole", "bytes"])
-def test_an_episode(feed: Any) -> None:
-    env, agent = pair(Client(), Server(), feed=feed)
-
-    def ask(command: dict[str, Any], reply: dict[str, Any]) -> None:
-        env.send(command)
-        got = agent.receive()
-        assert got.keys() == command.keys()
-        for key in got:
-            np.testing.assert_array_equal(got[key], command[key])
-        agent.send(reply)
-        assert env.receive() == reply
-
-    ask(MESSAGES["update_metrics"], MESSAGES["done"])
-    ask(MESSAGES["init"], MESSAGES["error"])
-    ask(MESSAGES["init"], MESSAGES["ready"])
-    for size in (1, 500, 1000, 2000, 20_000):
-        ask({**MESSAGES["update"], "state": np.arange(size, dtype=np.int16)}, MESSAGES["action"])
-    ask(MESSAGES["reset"], MESSAGES["done"])
-    ask({**MESSAGES["init"], "exploit": True}, MESSAGES["ready"])
-    ask(MESSAGES["update"], MESSAGES["action"])
-
-
 def test_glued_commands_are_read_one_after_the_other() -> None:
     _env, agent = pair(Client(), Server())
     agent._incoming.append(
@@ -541,8 +504,3 @@ def test_glued_commands_are_read_one_after_the_other() -> None:
     for name, reply in (("init", "ready"), ("update", "action"), ("reset", "done")):
         assert agent.receive() == MESSAGES[name]
         agent.send(MESSAGES[reply])
-
-
-def test_sessions_have_no_timed_rules() -> None:
-    assert Client().next_deadline() is None
-    assert Server().next_deadline() is None

@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 import rlwire
 from rlwire.adapters.dm_env import DmEnvironment, specs_of
-from rlwire.adapters.dm_env_rpc import StatusError
+from rlwire.adapters.dm_env_rpc import DmEnvRpcServer, EnvironmentWorlds, Names, StatusError
 from rlwire.adapters.dm_env_rpc.endpoint import DmEnvRpcEndpoint
 from rlwire.environments.remote import RemoteEnvironment
 from rlwire.errors import EncodeError
@@ -98,6 +98,19 @@ def test_sequences(reference_server, voyage) -> None:
         assert step.observation["log"]["day"] == 2
         assert remote.reset().first()
         assert remote.reset().observation["log"]["day"] == 0
+
+
+def test_without_reward_and_discount(voyage) -> None:
+    worlds = EnvironmentWorlds(voyage.Voyage, names=Names(reward=None, discount=None))
+    with DmEnvRpcServer(worlds, "127.0.0.1:0") as server, face(server.address) as remote:
+        assert remote.reward_spec() == specs.Array((), float)
+        seen = set()
+        for day in range(60):
+            step = remote.step(voyage.actions(0, day))
+            if not step.first():
+                assert step.reward == 0.0
+                seen.add((step.last(), step.discount))
+        assert seen >= {(False, 1.0), (True, 0.0)}
 
 
 class Nested(dm_env.Environment):
@@ -201,3 +214,11 @@ def test_specs(space, expected) -> None:
     check_same_spec(specs_of(space, "a"), expected)
     for _ in range(3):
         expected.validate(space.sample())
+
+
+def test_nested_specs() -> None:
+    space = spaces.Dict({"a": spaces.Tuple([spaces.Discrete(2), spaces.Text(1)])})
+    found = specs_of(space)
+    assert found == {"a": (specs.DiscreteArray(2, np.int64), specs.StringArray(()))}
+    with pytest.raises(EncodeError, match="Sequence has no specs"):
+        specs_of(spaces.Dict({"a": spaces.Sequence(spaces.Discrete(2))}))

@@ -132,6 +132,14 @@ def test_nested_spaces(serve: Serve) -> None:
                 env.step(action)
 
 
+def test_fewer_observations(serve: Serve) -> None:
+    server = serve(Nested)
+    space = spaces.Dict({"image": NESTED["image"]})
+    with RemoteEnvironment(DmEnvRpcEndpoint(server.address, observation_space=space)) as env:
+        observation, _ = env.reset(seed=1)
+        assert observation.keys() == {"image"}
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -212,6 +220,16 @@ def test_a_server_that_comes_back(serve: Serve) -> None:
         serve(cartpole, address)
         np.testing.assert_array_equal(env.reset(seed=1)[0], cartpole().reset(seed=1)[0])
         assert env.step(0)[1] == 1.0
+
+
+def test_a_server_that_was_gone_between_episodes(serve: Serve) -> None:
+    server = serve(cartpole)
+    with RemoteEnvironment(DmEnvRpcEndpoint(server.address)) as env:
+        env.reset(seed=1)
+        address = server.address
+        server.stop()
+        serve(cartpole, address)
+        np.testing.assert_array_equal(env.reset(seed=1)[0], cartpole().reset(seed=1)[0])
 
 
 def test_a_server_that_comes_back_with_other_spaces(serve: Serve) -> None:

@@ -182,6 +182,16 @@ def test_a_gymnasium_environment() -> None:
         assert state == (TERMINATED if count == 1 else INTERRUPTED)
 
 
+def test_an_environment_that_ends_before_it_begins() -> None:
+    class Over(Walk):
+        def reset(self):
+            return dm_env.termination(0.0, self._observation())
+
+    agent = EnvironmentWorld(Over).join({})
+    with pytest.raises(RuntimeError, match="type LAST, which begins no sequence"):
+        agent.begin()
+
+
 # ---- names --------------------------------------------------------------------------------------
 
 
@@ -442,6 +452,24 @@ def test_resetting_the_world() -> None:
     assert "'depth' not accepted" in code_of(world.reset, {"depth": 1})[1]
 
 
+def test_resetting_the_world_with_a_seed() -> None:
+    made: list[Dice] = []
+
+    def make():
+        made.append(Dice())
+        return made[-1]
+
+    world = EnvironmentWorld(make, agents=2)
+    agents = [world.join({}), world.join({})]
+    world.reset({"seed": np.int64(9)})
+    for agent in agents:
+        agent.reset({})
+        agent.begin()
+        agent.reset({})
+        agent.begin()
+    assert [dice.seeds for dice in made] == [[(9, None), (None, None)]] * 2
+
+
 # ---- who has which environment ------------------------------------------------------------------
 
 
@@ -470,6 +498,21 @@ def test_an_environment_that_failed_goes_to_nobody() -> None:
     assert Walk.made[0].closed
     world.join({})
     assert len(Walk.made) == 2
+
+
+def test_agents_have_environments_of_their_own() -> None:
+    world = EnvironmentWorld(Walk, agents=3)
+    agents = [world.join({}) for _ in range(3)]
+    assert len(Walk.made) == 3
+    for agent in agents:
+        agent.begin()
+    agents[0].step({"stride": np.int32(1)})
+    assert [walk.place for walk in Walk.made] == [1, 0, 0]
+    for agent in agents:
+        agent.close()
+    assert [walk.closed for walk in Walk.made] == [False, True, True]
+    world.close()
+    assert all(walk.closed for walk in Walk.made)
 
 
 def test_an_instance_is_lent_and_not_closed() -> None:
@@ -517,6 +560,15 @@ def test_what_cannot_be_carried_is_said_before_anybody_connects() -> None:
     worlds.check()
     assert not walk.closed
     worlds({}).join({}).begin()  # it is not in use
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [(5, "a int is no environment"), (gymnasium.vector.VectorEnv(), "no environment|vector")],
+)
+def test_what_is_no_environment(made, text) -> None:
+    with pytest.raises(TypeError, match=text):
+        EnvironmentWorld(lambda: made)
 
 
 def test_a_vector_of_environments() -> None:

@@ -235,6 +235,27 @@ def test_what_an_environment_may_return() -> None:
     assert text.flatten(["a", b"\xc3\xa9"])["observation"].tolist() == ["a", "é"]
 
 
+def test_filling() -> None:
+    structure = dm(
+        {
+            "plain": specs.Array((2,), np.int32),
+            "above": specs.BoundedArray((), float, 3.0, 4.0),
+            "each": specs.BoundedArray((2,), float, [-5.0, 1.0], [-4.0, 2.0]),
+            "flag": specs.Array((), bool),
+            "text": specs.StringArray((1,)),
+        }
+    )
+    filled = structure.fill(0.0)
+    assert {name: value.tolist() for name, value in filled.items()} == {
+        "plain": [0, 0],
+        "above": 3.0,
+        "each": [-4.0, 1.0],
+        "flag": False,
+        "text": [""],
+    }
+    SpecManager(dict(enumerate(structure.specs, 1))).pack(filled)
+
+
 # ---- what cannot be -----------------------------------------------------------------------------
 
 

@@ -187,6 +187,19 @@ def test_each_connection_may_have_a_world_of_its_own(worlds: Worlds, made: Made)
     assert len(worlds) == 0
 
 
+def test_a_world_added_under_the_empty_name_is_everybodys(worlds: Worlds, made: Made) -> None:
+    shared = Maze({})
+    worlds.add(shared)
+    hosts = [Host(worlds), Host(worlds)]
+    for host in hosts:
+        host.answer(JoinWorldRequest(""))
+        assert host.world is shared
+    for host in hosts:
+        host.close()
+    assert shared.log == ["agent close", "agent close"]
+    assert made == []
+
+
 def test_no_world_of_ones_own(made: Made) -> None:
     strict = Host(Worlds(made, allow_default=False))
     assert code_of(strict.answer(JoinWorldRequest(""))) is Code.NOT_FOUND
@@ -235,6 +248,18 @@ def test_destroying_a_world_that_is_joined(worlds: Worlds, made: Made) -> None:
     assert three.answer(DestroyWorldRequest(name)) == DestroyWorldResponse()
     assert made[0].log[-1] == "close"
     assert code_of(one.answer(JoinWorldRequest(name))) is Code.NOT_FOUND
+
+
+def test_a_joined_connection_may_create_reset_and_destroy_another_world(
+    host: Host, made: Made
+) -> None:
+    first, second = create(host), create(host)
+    host.answer(JoinWorldRequest(first))
+    host.answer(Step())
+    assert host.answer(ResetWorldRequest(second)) == ResetWorldResponse()
+    assert host.answer(DestroyWorldRequest(second)) == DestroyWorldResponse()
+    assert made[1].log == ["reset", "close"]
+    assert host.answer(Step({"move": 5}, ("count",))) == StepResult(RUNNING, {"count": 5})
 
 
 def test_refused_settings_leave_nothing_behind(host: Host, worlds: Worlds, made: Made) -> None:
@@ -352,6 +377,19 @@ def test_a_connection_that_ends_while_its_request_is_carried_out(made: Made) -> 
         assert host.world is None
         assert made[-1].log[-1] == "close"
         assert len(worlds) == 0
+
+
+def test_closing_never_raises(host: Host, worlds: Worlds, caplog: pytest.LogCaptureFixture) -> None:
+    name = create(host, sticky=1)
+    host.answer(JoinWorldRequest(name, {"sticky": 1}))
+    assert host.answer(LeaveWorldRequest()) == LeaveWorldResponse()
+    assert host.answer(DestroyWorldRequest(name)) == DestroyWorldResponse()
+    assert caplog.messages == [
+        "10.1.2.3:99: the agent's close(): RuntimeError: the door sticks",
+        f"world '{name}': the world's close(): RuntimeError: the gate sticks",
+    ]
+    host.close()
+    host.close()
 
 
 def test_what_could_not_be_sent_is_taken_back(host: Host, made: Made, worlds: Worlds) -> None:

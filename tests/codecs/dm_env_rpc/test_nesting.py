@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -32,18 +31,6 @@ def test_there_and_back(nested: dict[str, Any], flat: dict[str, Any]) -> None:
     assert unflatten(flat) == nested
     assert dm_env_flatten_utils.flatten_dict(nested, ".") == flat
     assert dm_env_flatten_utils.unflatten_dict(flat, ".") == nested
-
-
-def test_another_separator() -> None:
-    flat = {"a::b.c": True, "a.b::c": 1}
-    nested = {"a": {"b.c": True}, "a.b": {"c": 1}}
-    assert unflatten(flat, "::") == nested
-    assert flatten(nested, "::") == flat
-
-
-def test_any_mapping() -> None:
-    assert flatten(MappingProxyType({"a": MappingProxyType({"b": 1})})) == {"a.b": 1}
-    assert unflatten(MappingProxyType({"a.b": 1})) == {"a": {"b": 1}}
 
 
 def test_names_within_names() -> None:

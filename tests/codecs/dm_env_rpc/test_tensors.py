@@ -451,12 +451,6 @@ def test_encode_into(value: Any) -> None:
         tensors.encode_tensor_into(value, wire)
 
 
-def test_encode_into_takes_the_options() -> None:
-    room = bytearray(100)
-    size = tensors.encode_tensor_into([2, 2], room, 0, np.int8, try_compress=True)
-    assert room[:size] == tensors.encode_tensor(np.full(2, 2, np.int8), try_compress=True)
-
-
 @pytest.mark.parametrize("kind", ["f4", "f8", "i1", "u1", "?"])
 def test_parts_refer_to_large_arrays(kind: str) -> None:
     value = np.ones((64, 4096 // 64 + 1), kind)
@@ -466,22 +460,6 @@ def test_parts_refer_to_large_arrays(kind: str) -> None:
     assert isinstance(parts[1], memoryview)
     assert parts[1].readonly
     assert np.shares_memory(np.frombuffer(parts[1], np.uint8), value)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        np.ones(4095, np.uint8),
-        np.ones(5000, np.int32),
-        np.full(10_000, "abc"),
-        5,
-        [ONE] * 500,
-    ],
-    ids=lambda v: type(v).__name__,
-)
-def test_parts_of_what_is_not_memory(value: Any) -> None:
-    (part,) = tensors.encode_tensor_parts(value)
-    assert part == tensors.encode_tensor(value)
 
 
 def test_parts_keep_the_array_alive() -> None:

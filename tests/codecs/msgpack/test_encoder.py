@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from rlwire.codecs import msgpack
-from rlwire.codecs.msgpack import Encoder, ExtType, Timestamp
+from rlwire.codecs.msgpack import Encoder
 from rlwire.errors import EncodeError, LimitExceeded
 from rlwire.limits import Limits
 
@@ -77,12 +77,6 @@ def test_strict_types_hands_subclasses_to_default(value: Any) -> None:
     encoded = Encoder(strict_types=True, arrays="refuse", default=default).encode([value])
     assert encoded == original.packb([value], strict_types=True, default=lambda _: "instead")
     assert len(seen) == (value is not True)
-
-
-def test_our_own_extensions_and_timestamps() -> None:
-    assert msgpack.encode(ExtType(5, b"ab")) == original.packb(original.ExtType(5, b"ab"))
-    assert msgpack.encode(ExtType(-5, b"a")) == b"\xd4\xfba"
-    assert msgpack.encode(Timestamp(1, 2)) == original.packb(original.Timestamp(1, 2))
 
 
 def test_default_is_asked_for_what_has_no_type() -> None:
