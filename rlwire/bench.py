@@ -737,10 +737,10 @@ def _serve_perlert(report: Callable[[str], None], make: Callable[[], Any]) -> No
 
 async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
     """Serve an environment over PERLERT that steps whenever its agent has acted."""
-    from rlwire.sessions.perlert.server import ServerSession, ServerSettings
+    from rlwire.sessions.perlert.server import ServerSession
     from rlwire.transports import udp_asyncio
 
-    session = ServerSession(settings=ServerSettings(frames_per_second=1e9))
+    session = ServerSession(frames=1e9)
     instance = session.add_instance(_INSTANCE, 0, [_AGENT])
     numbers = itertools.count()
 

@@ -27,12 +27,13 @@ from time import monotonic
 from typing import Any, Literal, TypeAlias
 
 from rlwire.errors import LimitExceeded
-from rlwire.transports import udp_calls, udp_linux
+from rlwire.transports import udp_linux
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.datagram_cipher import OVERHEAD, DatagramCipher
 from rlwire.transports.interface import DatagramSession, Peer
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.sockets import local_address, warn_if_exposed
+from rlwire.transports.udp_calls import DatagramCalls
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +128,7 @@ class DatagramSocket:
         self._hears_refusals = False
         sock.setblocking(False)
         self._sock = sock
-        calls: Any = udp_calls.DatagramCalls(sock)
+        calls: Any = DatagramCalls(sock)
         if (
             role == "server"
             and _LINUX
