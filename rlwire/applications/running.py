@@ -5,7 +5,6 @@ The processes are honcho's (the extra `apps`).
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import signal
@@ -82,8 +81,7 @@ def run(
                 self.gone = False
                 signal.raise_signal(signal.SIGTERM)
 
-    with contextlib.ExitStack() as stack:
-        ends = stack.enter_context(tempfile.TemporaryDirectory(prefix="rlwire-"))
+    with tempfile.TemporaryDirectory(prefix="rlwire-") as ends:
         found = commands(
             application, components, copies=copies, exploit=exploit, show_ui=show_ui, ends=ends
         )

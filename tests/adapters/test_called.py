@@ -589,11 +589,6 @@ def test_a_command_out_of_turn_is_refused():
     assert came[0][0].tolist() == [1, 2]
 
 
-def test_no_place_without_a_certificate_where_tls_is_said(scheme):
-    with pytest.raises(ValueError, match=r"\+tls needs a certificate"):
-        rlwire.listen(f"{scheme}+tls://localhost:0", **SPACES)
-
-
 def test_a_caller_that_says_nothing_does_not_hold_its_place_for_ever():
     with contextlib.closing(
         rlwire.listen("rlx://localhost:0", timeouts=Timeouts(first=0.05), **SPACES)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
-import time
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from rlwire.adapters.relaax import (
     AgentProxy,
     AgentProxyException,
-    LoggingMetrics,
     Metrics,
     RLXServer,
     TensorBoardMetrics,
@@ -147,22 +143,6 @@ def test_the_states_an_agent_keeps_stay_as_they_are(serve, connect):
     kept.clear()  # the debug build counts blocks, and the server's fixture holds the class
 
 
-@pytest.mark.parametrize(("images", "kind"), [("float32", np.float32), ("array", np.uint8)])
-def test_images(serve, connect, images, kind):
-    seen = []
-
-    class Seeing(Agent):
-        def update(self, reward, state, terminal):
-            seen.append(state)
-            return 1
-
-    pixels = np.arange(2 * 3, dtype=np.uint8).reshape(2, 3)
-    connect(serve(Seeing, images=images)).update(state=Image.fromarray(pixels))
-    assert seen[0].dtype == kind
-    scale = 1.0 if kind is np.uint8 else 1.0 / 255.0
-    assert np.allclose(seen[0], pixels * scale)
-
-
 class TestFailingAgents:
     """An agent can end its own command, and nothing else."""
 
@@ -290,36 +270,10 @@ class TestUnreadable:
         assert "got 'object'" in caplog.text
 
 
-class TestRunning:
-    """Starting, stopping, where it listens."""
-
-    def test_stop_lets_an_agent_finish(self, serve, connect):
-        class Slow(Agent):
-            entered = threading.Event()
-
-            def update(self, reward, state, terminal):
-                self.entered.set()
-                time.sleep(0.2)
-                return "finished"
-
-        server = serve(Slow)
-        agent = connect(server)
-        results = []
-        # The proxy belongs to the thread that uses it first.
-        stopper = threading.Thread(target=lambda: (Slow.entered.wait(5), server.stop()))
-        stopper.start()
-        results.append(agent.update())
-        stopper.join()
-        assert results == ["finished"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "options", "error"),
     [
         ((Agent, "no address"), {}, ValueError),
-        ((Agent,), {"workers": 0}, ValueError),
-        ((Agent,), {"workers": True}, ValueError),
-        ((Agent,), {"workers": "fibers"}, ValueError),
         ((Agent,), {"max_connections": 0}, ValueError),
         ((Agent,), {"idle_timeout": 0}, ValueError),
         ((object,), {}, TypeError),
@@ -383,8 +337,3 @@ class TestProcesses:
             second.metrics.scalar("loss", 0.25, 2)
         assert "died with exit code 7" in caplog.text
         assert list(logs.iterdir())
-
-    def test_what_cannot_be_pickled(self, module):
-        server = RLXServer(lambda ps: None, LOOPBACK, workers=1, metrics=LoggingMetrics())
-        with pytest.raises(Exception, match="pickle"):
-            server.start()
