@@ -5,8 +5,7 @@ as float32, and a reward. The reference is dm_env_rpc's `Connection`, `SpecManag
 of its generated gRPC code; `echo` is raw bytes of the same sizes on grpcio's public interface,
 blocking or asyncio as the client that it stands beside. Clients take turns, step by step in blocks.
 
-`pytest benchmarks/bench_dm_env_rpc_steps.py` times each; `python
-benchmarks/bench_dm_env_rpc_steps.py` prints the ratios.
+`python benchmarks/bench_dm_env_rpc_steps.py` prints the ratios.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from typing import Any
 
 import grpc
 import numpy as np
-import pytest
 from dm_env_rpc.v1 import (
     connection,
     dm_env_rpc_pb2,
@@ -27,7 +25,7 @@ from dm_env_rpc.v1 import (
     spec_manager,
     tensor_utils,
 )
-from pairs import TINY, Line, print_head, print_lines, run_benchmark
+from pairs import TINY, Line, print_head, print_lines
 from rounds import (
     OPTIONS,
     Connected,
@@ -265,20 +263,6 @@ def ask(name: str, shape: tuple[int, ...], stack: ExitStack) -> Any:
     """Start a rival's server in a process and return what makes one step."""
     port = start(stack, __file__, "serve", name, ",".join(map(str, shape)))
     return RIVALS[name][1](port, stack)
-
-
-@pytest.mark.benchmark(group="dm_env_rpc step")
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", RIVALS)
-def test_step(benchmark: Any, name: str, shape: str) -> None:
-    """One step."""
-    size = SHAPES[shape][0]
-    with ExitStack() as stack:
-        exchange = ask(name, size, stack)
-        shown = exchange()
-        if not name.startswith("echo"):
-            assert any(np.array_equal(shown, each["observation"]) for each in observations(size))
-        run_benchmark(benchmark, exchange)
 
 
 def measure(shape: tuple[int, ...]) -> dict[str, float]:

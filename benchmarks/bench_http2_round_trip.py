@@ -4,8 +4,8 @@ A request of 64 bytes, a reply of 64 or of 112,900 (an Atari stack in float32), 
 round; the inner session does nothing. Rivals are a raw blocking socket, and raw bytes on grpcio's
 public interface. All on one core, as `rlwire bench` has it.
 
-`pytest benchmarks/bench_http2_round_trip.py` times each; `python
-benchmarks/bench_http2_round_trip.py` prints the ratios, and the bytes of an idle connection.
+`python benchmarks/bench_http2_round_trip.py` prints the ratios, and the bytes of an idle
+connection.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-import pytest
-from pairs import TINY, Line, print_head, print_lines, run_benchmark
+from pairs import TINY, Line, print_head, print_lines
 from rounds import (
     Connected,
     Exchange,
@@ -160,17 +159,6 @@ def ask(name: str, request: int, reply: int, stack: ExitStack) -> Any:
     """Start a rival's server in a process and return what makes one exchange."""
     port = start(stack, __file__, "serve", name, str(request), str(reply))
     return RIVALS[name][1](port, b"q" * request, reply, stack)
-
-
-@pytest.mark.benchmark(group="HTTP/2 round trip")
-@pytest.mark.parametrize("sizes", SIZES)
-@pytest.mark.parametrize("name", RIVALS)
-def test_exchange(benchmark: Any, name: str, sizes: tuple[int, int]) -> None:
-    """One exchange."""
-    with ExitStack() as stack:
-        exchange = ask(name, *sizes, stack)
-        assert len(exchange()) == sizes[1]
-        run_benchmark(benchmark, exchange)
 
 
 def resident() -> int:

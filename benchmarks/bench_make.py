@@ -18,7 +18,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import pytest
 from pairs import TINY, print_head, print_table
 
 import rlwire
@@ -119,16 +118,6 @@ def together(urls: list[str]) -> tuple[float, float, float]:
     with rlwire.make_vec(many) as envs, rlwire.make(urls[0]) as env:
         all_of_them, one, ratio = in_turns(of_vector(envs), of_environment(env))
     return all_of_them, MANY * one, ratio / MANY
-
-
-@pytest.mark.parametrize("kind", ["make", "make_vec"])
-def test_step(benchmark: Any, kind: str) -> None:
-    """A step of one environment, and of many."""
-    with servers(2) as urls:
-        made = rlwire.make(urls[0]) if kind == "make" else rlwire.make_vec(urls * (MANY // 2))
-        with made:
-            step = of_environment(made) if kind == "make" else of_vector(made)
-            benchmark.pedantic(step, rounds=3 if TINY else 200)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import ale_py
 import gymnasium
-import pytest
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from pairs import TINY, print_head, print_table
 
@@ -98,19 +97,6 @@ def measure(work: Work) -> dict[str, float]:
         for envs in made.values():
             envs.close()
     return {name: median(found) for name, found in rates.items()}
-
-
-@pytest.mark.parametrize("work", WORKS, ids=lambda work: work.name)
-@pytest.mark.parametrize("name", [OURS, BOTH, "AsyncVectorEnv", "SyncVectorEnv"])
-def test_step(benchmark: Any, work: Work, name: str) -> None:
-    """A step of all environments."""
-    batches = actions(work)
-    envs = kinds(work)[name]()
-    try:
-        envs.reset()
-        benchmark.pedantic(lambda: envs.step(batches[0]), rounds=3 if TINY else 200)
-    finally:
-        envs.close()
 
 
 if __name__ == "__main__":

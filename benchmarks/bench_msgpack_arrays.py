@@ -1,8 +1,7 @@
 """How long do arrays take to msgpack and back, against msgpack with msgpack-numpy?
 
 An episode of 500 steps, and 64 stacks of frames of 84x84x4: whole, by reference, by view, and by
-size. `pytest benchmarks/bench_msgpack_arrays.py` times each rival; `python
-benchmarks/bench_msgpack_arrays.py` prints the ratios.
+size. `python benchmarks/bench_msgpack_arrays.py` prints the ratios.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from typing import Any
 
 import msgpack_numpy
 import numpy as np
-import pytest
-from pairs import Line, call_times, print_head, print_lines, print_table, run_benchmark
+from pairs import Line, call_times, print_head, print_lines, print_table
 
 from rlwire.codecs import msgpack
 
@@ -43,24 +41,6 @@ DECODERS: dict[str, Callable[[Any], Any]] = {
     "decode copy=False": msgpack.Decoder(copy=False).decode,
     "msgpack-numpy": msgpack_numpy.unpackb,
 }
-
-
-@pytest.mark.benchmark(group="msgpack arrays, encode")
-@pytest.mark.parametrize("value", VALUES)
-@pytest.mark.parametrize("name", ENCODERS)
-def test_encode(benchmark: Any, name: str, value: str) -> None:
-    """Arrays to bytes."""
-    found = run_benchmark(benchmark, ENCODERS[name], VALUES[value])
-    assert (b"".join(found) if isinstance(found, list) else found) == WIRE[value]
-
-
-@pytest.mark.benchmark(group="msgpack arrays, decode")
-@pytest.mark.parametrize("value", VALUES)
-@pytest.mark.parametrize("name", DECODERS)
-def test_decode(benchmark: Any, name: str, value: str) -> None:
-    """Bytes to arrays."""
-    found = run_benchmark(benchmark, DECODERS[name], WIRE[value])
-    assert all(np.array_equal(found[key], array) for key, array in VALUES[value].items())
 
 
 def lines() -> list[Line]:

@@ -1,7 +1,6 @@
 """How long do PERLERT's datagrams and number texts take, against plain Python written with care?
 
-`pytest benchmarks/bench_perlert_codec.py` times each rival; `python
-benchmarks/bench_perlert_codec.py` prints the ratios.
+`python benchmarks/bench_perlert_codec.py` prints the ratios.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pytest
-from pairs import TINY, Line, call_times, print_head, print_lines, run_benchmark
+from pairs import TINY, Line, call_times, print_head, print_lines
 
 from rlwire.codecs import perlert
 
@@ -160,7 +158,6 @@ PLAIN_STEP = plain_parse(DATAGRAM)
 ROUNDED = np.round(RANDOM.normal(size=COUNT), 4)
 WIDE = RANDOM.normal(size=COUNT) * 10.0 ** RANDOM.integers(-12, 12, COUNT)
 ANY = RANDOM.integers(0, 0x7FF0 << 48, COUNT, np.uint64).view(np.float64)
-INTEGERS = RANDOM.integers(0, 1000, COUNT)
 
 
 def _text(array: Any) -> str:
@@ -206,20 +203,8 @@ WORKS: dict[str, tuple[Calls, float | None]] = {
         },
         None,
     ),
-    f"text to {COUNT} floats, 0..999": (
-        {
-            "rlwire": (perlert.text_to_array, _text(INTEGERS)),
-            "np.array of float()": (plain_array, _text(INTEGERS)),
-            "np.fromstring": (numpy_array, _text(INTEGERS)),
-        },
-        None,
-    ),
     f"{COUNT} floats to 4 decimals": (
         {"rlwire": (our_decimals, WIDE), "join of %.4f": (plain_decimals, WIDE)},
-        15,
-    ),
-    f"{COUNT} floats to 4 decimals, -3..3": (
-        {"rlwire": (our_decimals, ROUNDED), "join of %.4f": (plain_decimals, ROUNDED)},
         15,
     ),
     f"{COUNT} floats to shortest, 4 decimals": (
@@ -279,16 +264,6 @@ def _stream() -> None:
 
 
 _stream()
-
-
-@pytest.mark.parametrize(
-    ("work", "name"), [(work, name) for work, (calls, _) in WORKS.items() for name in calls]
-)
-def test_work(benchmark: Any, work: str, name: str) -> None:
-    """One rival at one work."""
-    benchmark.group = work
-    call, value = WORKS[work][0][name]
-    run_benchmark(benchmark, call, value)
 
 
 def lines() -> list[Line]:

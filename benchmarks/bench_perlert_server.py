@@ -6,9 +6,7 @@ and answers every frame with an action. The floor is a server of raw sockets in 
 and receives as many datagrams of the same size and does nothing else.
 
 `python benchmarks/bench_perlert_server.py` prints 1,000 clients at 30 steps a second in several
-layouts; ``--limit`` adds clients until ticks are missed. `pytest
-benchmarks/bench_perlert_server.py` notes the share of the core. Linux only: it watches sockets by
-epoll.
+layouts; ``--limit`` adds clients until ticks are missed. Linux only: it watches sockets by epoll.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import pytest
 from pairs import TINY, print_head, print_table
 
 from rlwire.adapters.perlert import Outcome, PerlertServer
@@ -425,20 +422,6 @@ def open_files() -> None:
     """Allow this process as many sockets as it may have."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-@pytest.mark.benchmark(group="a while of play")
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_play(benchmark: Any, layout: tuple[int, int]) -> None:
-    """The time is always the same; what it takes of the server's core is in ``extra_info``."""
-    open_files()
-    with playing(layout, RATE, None) as (ask, clients):
-        clients.play(SETTLE)
-        before = ask()
-        benchmark.pedantic(clients.play, args=(SECONDS,), rounds=1)
-        after = ask()
-    share = (after["cpu"] - before["cpu"]) / SECONDS
-    benchmark.extra_info |= {"core": share, "missed": after["missed"] - before["missed"]}
 
 
 def main() -> None:

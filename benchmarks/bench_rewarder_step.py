@@ -18,7 +18,6 @@ from time import perf_counter, perf_counter_ns
 from typing import Any
 
 import numpy as np
-import pytest
 from pairs import TINY, print_head, print_table
 
 from rlwire.adapters.rewarder import (
@@ -143,13 +142,6 @@ def measure(seconds: float = SECONDS) -> dict[str, float]:
             for name, block in blocks.items():
                 taken[name] += block()[LEAD_IN:]
     return {name: median(times) / 1e3 for name, times in taken.items()}
-
-
-@pytest.mark.parametrize("name", list(RIVALS))
-def test_step(benchmark: Any, name: str) -> None:
-    """Blocks of steps."""
-    with ExitStack() as stack:
-        benchmark.pedantic(RIVALS[name](stack), rounds=2 if TINY else 50)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,7 @@ the middle of rounds in which all take their turns. libvncclient plays the same 
 that is compiled here (rfb_viewer.c; gcc and libvncserver-dev); asyncvnc reads Raw only.
 
 `python benchmarks/bench_rfb_decode.py` prints the table, with `--inflaters` the inflaters and what
-is inflating alone, with `--jpeg` the readers of JPEG; `pytest benchmarks/bench_rfb_decode.py` times
-each recording.
+is inflating alone, with `--jpeg` the readers of JPEG.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from statistics import median
 from struct import unpack_from
 from time import process_time
 from typing import Any
+from unittest import mock
 
 import numpy as np
-import pytest
 from pairs import TINY, Line, print_head, print_lines, print_table
 
 from rlwire.codecs.rfb import Encoding, Framebuffer, RectangleDecoder
@@ -343,8 +342,7 @@ def jpeg(anew: bool) -> None:
     ]
 
     def by(reader: Any) -> float:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(jpeg_files, "simplejpeg", reader)
+        with mock.patch.object(jpeg_files, "simplejpeg", reader):
             began = process_time()
             for data, width, height in files:
                 jpeg_files.decode_jpeg(data, width, height, 0)
@@ -358,13 +356,6 @@ def jpeg(anew: bool) -> None:
     }
     rows = [(name, f"{time:,.1f}") for name, time in in_turn(players).items()]
     print_table(("reader", "us"), rows)
-
-
-@pytest.mark.parametrize("name", RECORDINGS)
-def test_decode(benchmark: Any, name: str) -> None:
-    if not xvnc.INSTALLED:
-        pytest.skip("Xvnc (tigervnc-standalone-server) is missing")
-    benchmark.pedantic(Ours(recording(name)).play, rounds=3 if TINY else 20)
 
 
 def main() -> None:

@@ -35,7 +35,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import pytest
 from pairs import TINY, print_head, print_table
 from rounds import take_turns
 
@@ -298,19 +297,6 @@ def connected(port: int) -> socket.socket:
             continue
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
-
-
-def test_rllink() -> None:
-    """A batch is answered, by each."""
-    assert all(taken > 0 for taken in measure().values())
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_ray_s_episodes_are_ours(whole: bool) -> None:
-    """What is compared is the same."""
-    pytest.importorskip("ray")
-    episode = Episode.from_state(states(whole)[0])
-    np.testing.assert_array_equal(episode.observations, columns().observations)
 
 
 def main() -> None:

@@ -9,8 +9,7 @@ send as many bytes? Without a task and without a codec: that is asyncio's own fl
 task that awaits a future takes is beside it. At one end, the other blocking, and at both; all on
 one core.
 
-`pytest benchmarks/bench_rlx_round_trip.py` times each, not pinned; `python
-benchmarks/bench_rlx_round_trip.py` prints the ratios.
+`python benchmarks/bench_rlx_round_trip.py` prints the ratios.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
-import pytest
-from pairs import TINY, Line, print_head, print_lines, run_benchmark
+from pairs import TINY, Line, print_head, print_lines
 
 from rlwire.adapters.relaax import AgentProxy, RLXServer
 from rlwire.bench import ServerProcess, Sizes, allowed_cores, pin, raw_exchange, serve_raw
@@ -120,22 +118,6 @@ def updating(
             yield exchange
         finally:
             proxy.disconnect()
-
-
-@pytest.mark.benchmark(group="round trip")
-@pytest.mark.parametrize("name", STATES)
-def test_update(benchmark: Any, name: str) -> None:
-    """`AgentProxy.update`."""
-    with updating(name) as exchange:
-        run_benchmark(benchmark, exchange, 0)
-
-
-@pytest.mark.benchmark(group="round trip")
-@pytest.mark.parametrize("name", STATES)
-def test_raw_echo(benchmark: Any, name: str) -> None:
-    """The floor."""
-    with raw_exchange(sizes_of(name)) as exchange:
-        run_benchmark(benchmark, exchange, 0)
 
 
 def times(update: Callable[[int], None], raw: Callable[[int], None]) -> tuple[float, float]:
@@ -354,11 +336,6 @@ def loop_lines() -> Iterator[Line]:
             f"small update, await exchange, {ends}",
             found[f"rlwire, {ends}"], "a task and futures", found[f"task, {ends}"],
         )  # fmt: skip
-
-
-def test_on_a_loop() -> None:
-    """Each line has its times."""
-    assert all(line.ours > 0 and line.theirs > 0 for line in loop_lines())
 
 
 if __name__ == "__main__":

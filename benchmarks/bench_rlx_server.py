@@ -1,11 +1,10 @@
 """What do many connections cost an RLX server: memory of idle ones, steps a second of busy ones?
 
-The server runs in a process of its own with each way of carrying connections. `pytest
-benchmarks/bench_rlx_server.py` times a step of all clients; `python
-benchmarks/bench_rlx_server.py` prints the table. Memory is the proportional set size of the
-server and its workers (Linux), so pages that processes share count once. A second table has the
-steps of an asyncio server next to the answers of a bare loop around Linux's epoll, in Python, that
-looks at nothing, and of bare callbacks of asyncio's loop: in turn, in one run.
+The server runs in a process of its own with each way of carrying connections. `python
+benchmarks/bench_rlx_server.py` prints the table. Memory is the proportional set size of the server
+and its workers (Linux), so pages that processes share count once. A second table has the steps of
+an asyncio server next to the answers of a bare loop around Linux's epoll, in Python, that looks at
+nothing, and of bare callbacks of asyncio's loop: in turn, in one run.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-import pytest
-from pairs import TINY, print_head, print_table, run_benchmark
+from pairs import TINY, print_head, print_table
 
 from rlwire.adapters.relaax import RLXServer
 from rlwire.bench import ServerProcess
@@ -143,18 +141,6 @@ def memory(pid: int) -> float:
             if line.startswith("Pss:"):
                 total += float(line.split()[1])
     return total
-
-
-@pytest.mark.benchmark(group="a step of every client")
-@pytest.mark.parametrize("clients", BUSY)
-@pytest.mark.parametrize("workers", WORKERS)
-def test_step(benchmark: Any, workers: str, clients: int) -> None:
-    """One update of each of many clients."""
-    with (
-        server_process(WORKERS[workers]) as server,
-        connected(server.address, clients) as many,
-    ):
-        run_benchmark(benchmark, many.step)
 
 
 def steps_per_second(address: str, count: int) -> float:
@@ -293,12 +279,6 @@ def against_epoll() -> Iterator[tuple[str, ...]]:
                 ),
                 "at least 80 %" if count == BUSY[-1] else "",
             )
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux's epoll")
-def test_against_epoll() -> None:
-    """Each number of clients has its line."""
-    assert len(list(against_epoll())) == len(BUSY)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """How long does the codec take for a small `update` message, against plain Python and msgpack?
 
-`pytest benchmarks/bench_rlx_small.py` times each rival; `python benchmarks/bench_rlx_small.py`
-prints the ratios.
+`python benchmarks/bench_rlx_small.py` prints the ratios.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-import pytest
-from pairs import Line, call_times, oracle, print_head, print_lines, run_benchmark
+from pairs import Line, call_times, oracle, print_head, print_lines
 
 from rlwire.codecs import rlx
 
@@ -34,20 +32,6 @@ DECODERS: dict[str, Callable[[Any], Any]] = {
     "msgspec.msgpack": msgspec.msgpack.Decoder().decode,
 }
 WIRE: dict[str, bytes] = {name: encode(MESSAGE) for name, encode in ENCODERS.items()}
-
-
-@pytest.mark.benchmark(group="small update, encode")
-@pytest.mark.parametrize("name", ENCODERS)
-def test_encode(benchmark: Any, name: str) -> None:
-    """The message to bytes."""
-    assert run_benchmark(benchmark, ENCODERS[name], MESSAGE) == WIRE[name]
-
-
-@pytest.mark.benchmark(group="small update, decode")
-@pytest.mark.parametrize("name", DECODERS)
-def test_decode(benchmark: Any, name: str) -> None:
-    """Bytes to the message."""
-    assert run_benchmark(benchmark, DECODERS[name], WIRE[name]) == MESSAGE
 
 
 def lines() -> list[Line]:

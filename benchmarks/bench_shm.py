@@ -10,8 +10,8 @@ unix socket and shared memory, on two cores; two threads over either of the last
 one process; and, in C, what reading an array in place would save (shm_in_place.c, which a compiler
 `cc` is needed for).
 
-`pytest benchmarks/bench_shm.py` times each; `python benchmarks/bench_shm.py` prints the ratios.
-RLWIRE_BENCH_SECONDS says how long the carriers of one table take turns.
+`python benchmarks/bench_shm.py` prints the ratios. RLWIRE_BENCH_SECONDS says how long the carriers
+of one table take turns.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from time import monotonic, process_time_ns, sleep
 from typing import Any
 
 import numpy as np
-import pytest
-from pairs import TINY, Line, print_head, print_lines, print_table, run_benchmark
+from pairs import TINY, Line, print_head, print_lines, print_table
 from rounds import take_turns
 
 import rlwire
@@ -45,7 +44,7 @@ from rlwire.codecs.dm_env_rpc import (
     StepResult,
     make_spec,
 )
-from rlwire.transports import shm, tcp
+from rlwire.transports import tcp
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.sockets import Timeouts
 
@@ -57,8 +56,6 @@ TARGETS = {"one core": 1.0, "two cores": 4.0, "two cores, all spinning": 4.0}
 OVER = ("TCP", "unix", "shm")
 LATE = b"later"
 SIDE, TALL, WIDE = (8, 10, 12) if TINY else (84, 210, 160)
-
-pytestmark = pytest.mark.skipif(not shm.AVAILABLE, reason="shared memory needs Linux")
 
 
 class Frames:
@@ -254,24 +251,6 @@ def ask_world(stack: ExitStack, over: str, spin: float | None, cores: Any) -> Ca
     return lambda: client.step(action, ("observation",))
 
 
-@pytest.mark.benchmark(group="shared memory")
-@pytest.mark.parametrize("over", OVER)
-@pytest.mark.parametrize("size", SIZES)
-def test_echo(benchmark: Any, over: str, size: str) -> None:
-    """A round trip, not pinned."""
-    with ExitStack() as stack:
-        run_benchmark(benchmark, partial(ask(stack, over, None, None), os.urandom(SIZES[size])))
-
-
-@pytest.mark.benchmark(group="shared memory under protocols")
-@pytest.mark.parametrize("over", OVER)
-@pytest.mark.parametrize("asks", [ask_rlx, ask_world])
-def test_protocol(benchmark: Any, asks: Any, over: str) -> None:
-    """A step, not pinned."""
-    with ExitStack() as stack:
-        run_benchmark(benchmark, asks(stack, over, None, None))
-
-
 def echoes(lines: list[Line], costs: list[tuple[str, ...]]) -> None:
     cores = allowed_cores()
     for setting, target in list(TARGETS.items())[: 1 if TINY else None]:
@@ -324,11 +303,6 @@ def beside() -> dict[str, float]:
     return {over: count / SECONDS for over, count in turns.items()}
 
 
-def test_beside() -> None:
-    """Both have turns."""
-    assert all(rate > 0 for rate in beside().values())
-
-
 def protocols(lines: list[Line]) -> None:
     works = {
         f"RLX update, {SIDE}x{SIDE}x4 float32": ask_rlx,
@@ -354,12 +328,6 @@ def in_place(size: int) -> list[tuple[str, ...]]:
         subprocess.run(command, check=True)
         told = subprocess.run([program, str(size), str(SECONDS)], check=True, stdout=-1, text=True)
     return [(f"{size:,}", *line.split("\t")) for line in told.stdout.splitlines()]
-
-
-@pytest.mark.skipif(shutil.which("cc") is None, reason="no compiler: cc")
-def test_in_place() -> None:
-    """All three ways bring the array."""
-    assert [way for _, way, _ in in_place(100_800)] == ["copy", "in place", "sealed"]
 
 
 def main() -> None:

@@ -31,7 +31,6 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-import pytest
 import trustme
 from bench_rlx_server import memory
 from pairs import TINY, print_head, print_table
@@ -288,26 +287,6 @@ def half_handshakes(rounds: int) -> list[float]:
                 time.sleep(SECONDS / 4)
                 found.append(memory(server.pid))
     return found
-
-
-def test_half_handshakes() -> None:
-    """They are counted."""
-    assert len(half_handshakes(1)) == 3
-
-
-@pytest.mark.parametrize("kind", SERVERS)
-def test_storm(kind: str) -> None:
-    """The client is served meanwhile."""
-    quiet, stormy = measure(kind, FREE, storm, garbage(kind))
-    assert quiet
-    assert stormy
-
-
-@pytest.mark.parametrize("name", floods())
-def test_flood(name: str) -> None:
-    """The client is served meanwhile."""
-    kind, *words = floods()[name]
-    assert all(measure(f"{kind} asyncio", {}, flood, *words))
 
 
 def cells(quiet: list[float], stormy: list[float]) -> tuple[str, ...]:

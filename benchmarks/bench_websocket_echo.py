@@ -4,8 +4,7 @@ Client and server are two processes, pinned to one core and to two; each sends 6
 and waits for them to come back. Every client has a server of its own; all take turns in blocks
 within one run, so the ratios hold even where the times move. Compression is off everywhere.
 
-`python benchmarks/bench_websocket_echo.py` prints the ratios; `pytest
-benchmarks/bench_websocket_echo.py` times each, not pinned.
+`python benchmarks/bench_websocket_echo.py` prints the ratios.
 """
 
 from __future__ import annotations
@@ -22,13 +21,10 @@ from time import perf_counter_ns
 from typing import Any
 
 import picows
-import pytest
 import uvloop
 import websockets.asyncio.client
 import websockets.asyncio.server
-import websockets.sync.client
-import websockets.sync.server
-from pairs import TINY, print_head, print_table, run_benchmark
+from pairs import TINY, print_head, print_table
 
 from rlwire.bench import allowed_cores, pin
 from rlwire.sessions import websocket
@@ -139,20 +135,6 @@ def serve_websockets(loop: str) -> None:
             await server.serve_forever()
 
     run(main(), loop)
-
-
-def serve_websockets_sync(_: str) -> None:
-    """websockets, a thread a connection."""
-
-    def echo(peer: Any) -> None:
-        for message in peer:
-            peer.send(message)
-
-    with websockets.sync.server.serve(
-        echo, "127.0.0.1", 0, compression=None, max_size=MOST
-    ) as server:
-        print(server.socket.getsockname()[1], flush=True)
-        server.serve_forever()
 
 
 class PicowsEcho(picows.WSListener):
@@ -337,21 +319,6 @@ def ask_websockets(port: int, message: bytes, stack: ExitStack, loop: str) -> Bl
     return awaiting(runner, exchange)
 
 
-def ask_websockets_sync(port: int, message: bytes, stack: ExitStack, _: str) -> Block:
-    """websockets, blocking."""
-    peer = stack.enter_context(
-        websockets.sync.client.connect(
-            f"ws://127.0.0.1:{port}/", compression=None, max_size=MOST, proxy=None
-        )
-    )
-
-    def exchange() -> Any:
-        peer.send(message)
-        return peer.recv()
-
-    return blocking(exchange)
-
-
 def ask_picows(port: int, message: bytes, stack: ExitStack, loop: str) -> Block:
     """picows, the next message sent from its callback."""
     runner = new_loop(loop, stack)
@@ -433,7 +400,6 @@ PAIRS: dict[str, tuple[Callable[[str], None], str, Ask, str, float | None]] = {
     "rlwire uvloop both, callbacks": (serve_loop, "uvloop", ask_responder, "uvloop", 1.4),
     "picows asyncio both, callbacks": (serve_picows, "asyncio", ask_picows, "asyncio", None),
     "picows uvloop both, callbacks": (serve_picows, "uvloop", ask_picows, "uvloop", None),
-    "websockets sync": (serve_websockets_sync, "", ask_websockets_sync, "", None),
     "websockets asyncio": (serve_websockets, "asyncio", ask_websockets, "asyncio", None),
     "websockets uvloop": (serve_websockets, "uvloop", ask_websockets, "uvloop", None),
 }
@@ -473,15 +439,6 @@ def measure(size: int, cores: list[int] | None) -> dict[str, float]:
                 taken[name].extend(blocks[name](BLOCK)[BLOCK // 10 :])  # the first ones warm up
             order.append(order.pop(0))
     return {name: median(times) / 1e3 for name, times in taken.items()}
-
-
-@pytest.mark.benchmark(group="websocket echo")
-@pytest.mark.parametrize("name", PAIRS)
-def test_exchange(benchmark: Any, name: str) -> None:
-    """Ten exchanges."""
-    with ExitStack() as stack:
-        block = ask(name, 64, None, stack)
-        run_benchmark(benchmark, block, 10)
 
 
 def settings() -> Iterator[tuple[str, list[int], list[int]]]:

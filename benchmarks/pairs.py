@@ -131,13 +131,6 @@ def _number(timer: Timer) -> int:
     return number
 
 
-def run_benchmark(benchmark: Any, call: Callable[..., Any], *arguments: Any) -> Any:
-    """Hand one call to pytest-benchmark: in batches, for its clock ticks in tens of nanoseconds."""
-    number = _number(Timer("call(*arguments)", globals={"call": call, "arguments": arguments}))
-    rounds = 3 if TINY else 200
-    return benchmark.pedantic(call, args=arguments, rounds=rounds, iterations=number)
-
-
 @functools.cache
 def oracle() -> ModuleType:
     """The slow oracle of the tests: RELAAX's algorithm, restated."""

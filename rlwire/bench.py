@@ -16,7 +16,6 @@ import gc
 import importlib
 import itertools
 import json
-import logging
 import math
 import multiprocessing
 import os
@@ -57,8 +56,6 @@ from rlwire.errors import (
 )
 from rlwire.protocols import parse_url, protocol
 from rlwire.transports.sockets import set_kernel_timeout
-
-logger = logging.getLogger(__name__)
 
 
 class BenchError(RlwireError):
@@ -104,9 +101,6 @@ def pin(cores: list[int] | None) -> None:
 @contextlib.contextmanager
 def deaf() -> Iterator[None]:
     """Start processes in here: they inherit that Ctrl-C is ignored, from their first moment on."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -136,7 +130,6 @@ def _main(
     try:
         serve(lambda address: channel.send(("listening", address)), *arguments)
     except Exception as error:
-        logger.debug("the server failed", exc_info=True)
         cannot = isinstance(error, (EncodeError, LimitExceeded, MissingExtra))
         kind = "unfit" if cannot else "failed"
         channel.send((kind, f"{type(error).__name__}: {error}"))
@@ -680,10 +673,7 @@ class _Rewarder(_Door):
 
 
 class _Perlert(_Door):
-    """PERLERT, whose simulations keep their own time; this one steps when an action arrives.
-
-    Nothing is sent twice: a lost datagram ends the run.
-    """
+    """PERLERT, whose simulations keep their own time; this one steps when an action arrives."""
 
     datagrams = True
 
@@ -697,7 +687,7 @@ class _Perlert(_Door):
         now, writer = int(time() * 1000), perlert.StepWriter(_INSTANCE, 0)
         try:
             frames = [
-                writer.write(now, number, step.state, step.reward, False, "")
+                writer.write(now, number, step.state, step.reward, False, _told(number))
                 for number, step in enumerate(self.payload.steps)
             ]
         except LimitExceeded as error:
@@ -722,6 +712,8 @@ class _Perlert(_Door):
             def ask(number: int) -> tuple[Any, Any]:
                 client.act(str(number))
                 frame = client.frame(ANSWER_SECONDS)
+                while frame.extra != _told(number):  # an action that was sent twice made a step
+                    frame = client.frame(ANSWER_SECONDS)
                 text = frame.observation
                 return perlert.text_to_array(text, state.dtype, shape=state.shape), frame.reward
 
@@ -729,6 +721,10 @@ class _Perlert(_Door):
 
 
 _INSTANCE, _AGENT = "bench", "agent0"
+
+
+def _told(number: int) -> str:
+    return f"told:{number}"
 
 
 def _serve_perlert(report: Callable[[str], None], make: Callable[[], Any]) -> None:
@@ -744,8 +740,9 @@ async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
     instance = session.add_instance(_INSTANCE, 0, [_AGENT])
     numbers = itertools.count()
 
-    def publish(state: Any, reward: float, now: float) -> None:
-        shown = (state, float(reward), False, "")
+    def publish(number: int, now: float) -> None:
+        state, reward, *_ = env.step(number)
+        shown = (state, float(reward), False, _told(number))
         instance.publish({_AGENT: shown}, next(numbers), int(time() * 1000), now)
 
     class Port:
@@ -760,15 +757,14 @@ async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
             events = session.rollout.receive(datagram, peer, now)
             action = instance.actions().get(_AGENT)
             if action is not None:
-                state, reward, *_ = env.step(int(action[0]))
-                publish(state, reward, now)
+                publish(int(action[0]), now)
             return events
 
     rollout = await udp_asyncio.serve("127.0.0.1:0", Port())
     session.rollout_port = rollout.address.port
 
     def begin() -> None:
-        publish(env.reset()[0], 0.0, monotonic())
+        publish(0, monotonic())
         rollout.flush()
 
     def react(events: list[Any]) -> None:
@@ -1288,7 +1284,6 @@ def _block(ask: Callable[[int], Any], numbers: list[int]) -> tuple[list[float], 
 # ---- showing -------------------------------------------------------------------------------------
 
 SCHEMA = 3  # of the JSON; it changes when a field changes its meaning or goes away
-WIDTH = 80  # columns that notes keep to
 
 
 @dataclass(frozen=True)
@@ -1378,7 +1373,7 @@ def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int
 
 
 def _wrapped(text: str) -> str:
-    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False) + "\n"
+    return textwrap.fill(text, 80, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def as_json(run: Run) -> dict[str, Any]:
