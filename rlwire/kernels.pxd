@@ -378,7 +378,6 @@ cdef extern from "rlwire/rlx.h" nogil:
     rlw_status rlw_rlx_end(rlw_writer *w, const uint8_t **frame, size_t *size) noexcept
 
 cdef extern from "rlwire/numbers.h" nogil:
-    int RLW_SHORTEST_ROOM
     int RLW_DECIMALS_MOST
     int RLW_FIXED_ROOM
     ctypedef enum rlw_grammar:
@@ -396,26 +395,18 @@ cdef extern from "rlwire/numbers.h" nogil:
     const uint8_t *rlw_scan_decimal(const uint8_t *p, const uint8_t *end, rlw_grammar grammar,
                                     rlw_decimal *d) noexcept
     double rlw_decimal_double(const rlw_decimal *d) noexcept
-    float rlw_decimal_float(const rlw_decimal *d) noexcept
     const uint8_t *rlw_parse_double(const uint8_t *p, const uint8_t *end, rlw_grammar grammar,
                                     double *out) noexcept
-    const uint8_t *rlw_parse_float(const uint8_t *p, const uint8_t *end, rlw_grammar grammar,
-                                   float *out) noexcept
     const uint8_t *rlw_parse_u64(const uint8_t *p, const uint8_t *end, uint64_t most,
                                  uint64_t *out) noexcept
     const uint8_t *rlw_parse_i64(const uint8_t *p, const uint8_t *end, int64_t least,
                                  int64_t most, int64_t *out) noexcept
-    uint8_t *rlw_put_u64(uint8_t *to, uint64_t value) noexcept
     uint8_t *rlw_put_i64(uint8_t *to, int64_t value) noexcept
-    uint8_t *rlw_put_fixed(uint8_t *to, double value, unsigned decimals, int trim) noexcept
-    uint8_t *rlw_put_double(uint8_t *to, double value) noexcept
-    uint8_t *rlw_put_float(uint8_t *to, float value) noexcept
 
 cdef extern from "rlwire/number_list.h" nogil:
     ctypedef enum rlw_number:
         RLW_BOOL, RLW_INT8, RLW_INT16, RLW_INT32, RLW_INT64, RLW_UINT8, RLW_UINT16, RLW_UINT32
         RLW_UINT64, RLW_FLOAT16, RLW_FLOAT32, RLW_FLOAT64
-    size_t rlw_number_size(rlw_number kind) noexcept
     uint8_t *rlw_put_number(uint8_t *to, rlw_number kind, const void *at, int decimals,
                             int trim) noexcept
     rlw_status rlw_put_numbers(rlw_writer *w, rlw_number kind, const void *values, size_t count,

@@ -7,16 +7,7 @@ carries when it was sent. `tick` is given the time of the first of them.
 
 `TRANSITIONS` and `CLIENT_HEARS` of `rlwire.sessions.rewarder.rules` are what may happen.
 
-What the document leaves open is done so:
-
-- Pushes before the first reset are dropped, as the original does. An observer, which cannot reset,
-  joins the episode that `v0.env.describe` tells of; so does a client with ``attach=True``.
-- A reset is over when its reply comes, but a newer episode that `v0.env.describe` tells of is
-  entered before. If the reply names a newer one still, what came of the former is dropped: the
-  server had begun it before it saw the reset.
-- A reply to nothing, a second reply and a message id that does not count up are errors that end the
-  connection. A reply to a request that was given up is counted and dropped.
-- Methods that are not known go to the user and change nothing.
+What the document leaves open: docs/protocols/rewarder.md.
 """
 
 from __future__ import annotations
@@ -78,6 +69,9 @@ __all__ = [
     "TimedOut",
     "handshake_headers",
 ]
+
+PENDING: Final = 64
+"""Requests that may wait for replies."""
 
 # --- what the agent is told besides messages; `ClientSession.receive` returns it
 
@@ -209,7 +203,7 @@ class ClientSession(Side):
         self._ping_due = NEVER
         # What we hear.
         self._events: list[Event] = []  # of `tick`, for the next `receive`
-        self.episodes = Episodes(self._settings)
+        self.episodes = Episodes()
         self._newest: tuple[EpisodeKey, str] | None = None
         self._known: tuple[EpisodeKey, str] | None = None  # the last one that `_named` read
         self._told: str | None = None  # the episode of the last `Began`
@@ -303,9 +297,9 @@ class ClientSession(Side):
         return buffers
 
     def _ask(self, request: Message, what: str, timeout: float) -> list[Buffer]:
-        if len(self._requests) >= self._settings.pending:
+        if len(self._requests) >= PENDING:
             raise LocalProtocolError(
-                f"{len(self._requests)} requests wait for replies, as many as may (pending)"
+                f"{len(self._requests)} requests wait for replies, as many as may"
             )
         buffers = self._write(request)
         self._requests.add(self.last_id, what, self._clock(), timeout)
@@ -336,7 +330,7 @@ class ClientSession(Side):
             self._pings_left -= 1
         interval = self._settings.ping_interval
         self._ping_due = NEVER if interval is None else now + interval
-        if len(self._requests) < self._settings.pending:
+        if len(self._requests) < PENDING:
             self._say(self._ask(ControlPing(), "ping", self._settings.ping_timeout))
 
     # -- time ------------------------------------------------------------------------------------
@@ -351,7 +345,7 @@ class ClientSession(Side):
         if now >= self._requests.due or now >= self._ping_due:
             self._events += self.advance(now)
             # Each is of a request, and no more requests wait than may.
-            del self._events[: -2 * self._settings.pending]
+            del self._events[: -2 * PENDING]
 
     def advance(self, now: float) -> list[Event]:
         """Let time pass, and return what happens: requests that are not answered in time."""

@@ -453,41 +453,19 @@ class ClientSettings:
             drift apart by a millisecond or so.
         ping_timeout: seconds in which a ping must be answered.
         reset_timeout: the same for a reset. 120: a game in a browser loads for minutes.
-        pending: requests that wait for replies. 64.
-        texts: texts kept between two steps; the oldest are dropped. 1,024.
-        text_size: characters of all of them. 2**20.
-        infos: entries kept of what the infos between two steps add up to. 1,024.
-        info_size: their size, where a number counts 1 and a character 1. 2**20.
     """
 
     first_pings: int = 8
     ping_interval: float | None = 30.0
     ping_timeout: float = 30.0
     reset_timeout: float = 120.0
-    pending: int = 64
-    texts: int = 1024
-    text_size: int = 2**20
-    infos: int = 1024
-    info_size: int = 2**20
 
     def __post_init__(self) -> None:
-        _check(
-            self,
-            seconds=("ping_interval", "ping_timeout", "reset_timeout"),
-            counts=("pending", "texts", "text_size", "infos", "info_size"),
-        )
         if type(self.first_pings) is not int or self.first_pings < 0:
             raise ValueError(f"first_pings must be an int from 0 on, not {self.first_pings!r}")
-        if self.ping_timeout is None or self.reset_timeout is None:
-            raise ValueError("ping_timeout and reset_timeout must be numbers, not None")
-
-
-def _check(settings: Any, *, seconds: tuple[str, ...], counts: tuple[str, ...]) -> None:
-    for name in seconds:
-        value = getattr(settings, name)
-        if value is not None and not (value > 0 and math.isfinite(value)):
-            raise ValueError(f"{name} must be over 0, not {value!r}")
-    for name in counts:
-        value = getattr(settings, name)
-        if type(value) is not int or value < 1:
-            raise ValueError(f"{name} must be an int over 0, not {value!r}")
+        for name in ("ping_interval", "ping_timeout", "reset_timeout"):
+            value = getattr(self, name)
+            if value is None and name == "ping_interval":
+                continue
+            if value is None or not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"{name} must be a number over 0, not {value!r}")

@@ -7,24 +7,8 @@ clocks are handed in, one that only goes forward (`time.monotonic`) and one that
 
 `SERVER_HEARS` and `SERVER_SAYS` of `rlwire.sessions.rewarder.rules` are what may happen.
 
-What the document leaves open is done as the original does:
-
-- A client that may not come in is told so with ``v0.connection.close``, behind a handshake that
-  went well; the WebSocket is then closed with code 1000.
-- The client that is the first to say anything, be it a ping, is the active one. Another that then
-  says something gets ``v0.connection.close``; the place is free again when the active one is gone.
-- A new episode's id is one higher than the server's and than the one in the client's reset, so
-  that a server that was started anew is not taken for being behind.
-
-And otherwise than the original:
-
-- An observer's reset is answered with the episode that goes on, and begins none. The original's
-  observers always send one, and fail if it is refused; its server obeys, and so ends the agent's
-  episode.
-- A push of an older episode than the client was told of is not sent, and counted: the original's
-  client ends the current episode on it.
-- Methods that are not known are answered with ``v0.reply.error``, where it ignores them.
-- A password that is wrong is not repeated to who sent it.
+What the document leaves open, and what is done otherwise than in the original:
+docs/protocols/rewarder.md.
 """
 
 from __future__ import annotations

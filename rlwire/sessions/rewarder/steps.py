@@ -19,8 +19,12 @@ import numpy as np
 
 from rlwire.codecs.rewarder.infos import restore_arrays
 from rlwire.errors import RemoteProtocolError, quoted
-from rlwire.sessions.rewarder.rules import ClientSettings, EpisodeKey
+from rlwire.sessions.rewarder.rules import EpisodeKey
 
+TEXTS: Final = 1024  # kept between two steps; the oldest are dropped
+TEXT_SIZE: Final = 2**20  # characters of all of them
+INFOS: Final = 1024  # entries kept of what the infos between two steps add up to
+INFO_SIZE: Final = 2**20  # of all of them, as `size_of` counts
 _DRIFT: Final = 15e-6  # of a clock, in seconds a second: RFC 5905 assumes no more
 
 
@@ -113,7 +117,6 @@ class Episode:
 
     key: EpisodeKey
     episode_id: str
-    _settings: ClientSettings
     observation: Any = None
     sent_at: float | None = None
     news: bool = False
@@ -150,13 +153,13 @@ class Episode:
             self._add_info(restore_arrays(info))
 
     def _add_info(self, info: dict[str, Any]) -> None:
-        kept, sizes, settings = self._infos, self._sizes, self._settings
+        kept, sizes = self._infos, self._sizes
         for name, value in info.items():
             value = merged(name, kept.get(name), value)
             size = len(name) + size_of(value)
             before = sizes.get(name)
             total = self._info_size + size - (before or 0)
-            if total > settings.info_size or (before is None and len(kept) >= settings.infos):
+            if total > INFO_SIZE or (before is None and len(kept) >= INFOS):
                 self.dropped += 1
                 continue
             kept[name], sizes[name], self._info_size = value, size, total
@@ -164,13 +167,13 @@ class Episode:
     def add_text(self, text: str) -> None:
         """Take one text; the oldest ones give way to it."""
         self.news = True
-        texts, settings = self._texts, self._settings
-        if len(text) > settings.text_size:
+        texts = self._texts
+        if len(text) > TEXT_SIZE:
             self.dropped += 1
             return
         texts.append(text)
         self._text_size += len(text)
-        while len(texts) > settings.texts or self._text_size > settings.text_size:
+        while len(texts) > TEXTS or self._text_size > TEXT_SIZE:
             self._text_size -= len(texts.popleft())
             self.dropped += 1
 
@@ -256,10 +259,9 @@ class Episodes:
         skipped: episodes that a newer one replaced before the agent came to them.
     """
 
-    __slots__ = ("_floor", "_mode", "_next", "_settings", "current", "skipped")
+    __slots__ = ("_floor", "_mode", "_next", "current", "skipped")
 
-    def __init__(self, settings: ClientSettings) -> None:
-        self._settings = settings
+    def __init__(self) -> None:
         self._mode = _Mode.CLOSED
         self._floor: EpisodeKey | None = None  # episodes up to this one are over
         self._next: Episode | None = None
@@ -302,7 +304,7 @@ class Episodes:
         if waiting is not None and waiting.key == key:
             self.current = waiting
             return
-        self.current = Episode(key, episode_id, self._settings)
+        self.current = Episode(key, episode_id)
         if waiting is not None and waiting.key > key:
             self.current.end()
             self._next = waiting
@@ -324,7 +326,7 @@ class Episodes:
             return None
         if self._mode is _Mode.EXPECTING:
             return self._wait(key, episode_id)
-        self.current = current = Episode(key, episode_id, self._settings)
+        self.current = current = Episode(key, episode_id)
         return current
 
     def _wait(self, key: EpisodeKey, episode_id: str) -> Episode | None:
@@ -335,7 +337,7 @@ class Episodes:
             if key < waiting.key:
                 return None
             self.skipped += 1
-        self._next = waiting = Episode(key, episode_id, self._settings)
+        self._next = waiting = Episode(key, episode_id)
         return waiting
 
     def peek(self, server_time: float | None) -> Step:

@@ -286,10 +286,10 @@ def test_a_newcomer_for_whom_too_much_waits(
 
 def test_rewards_of_many_threads(serving: Serving, join: Join, wait_for: WaitFor) -> None:
     """What each of them pushes comes in its order, and none is lost."""
-    threads, each = 4, 500
+    threads, each = 4, 250
     server = serving()
-    # As many as there are: this thread may not run before all of them came.
-    observer = join(server, observer=True, session_settings=ClientSettings(texts=threads * each))
+    # No more than a client keeps: this thread may not run before all of them came.
+    observer = join(server, observer=True)
     wait_for(lambda: server.clients == 1)
 
     def push(which: int) -> None:
@@ -531,7 +531,7 @@ def test_an_agent_that_only_acts(serving: Serving, join: Join) -> None:
         server.text("x" * 3000)
 
     server = serving(on_action=on_action)
-    agent = join(server, attach=True, session_settings=ClientSettings(texts=8))
+    agent = join(server, attach=True)
     for number in range(5000):
         agent.act([("A", number, "y" * 400)])
     assert agent.ping(60) > 0

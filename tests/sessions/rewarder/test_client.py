@@ -6,6 +6,7 @@ import itertools
 import json
 from itertools import product
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -37,6 +38,7 @@ from rlwire.errors import (
     RemoteProtocolError,
 )
 from rlwire.limits import Limits
+from rlwire.sessions.rewarder import client
 from rlwire.sessions.rewarder.client import (
     Answered,
     Began,
@@ -190,11 +192,11 @@ def test_what_cannot_be_encoded_changes_nothing() -> None:
 
 
 def test_the_requests_that_wait_are_bounded() -> None:
-    agent = Agent(ClientSettings(first_pings=0, pending=3))
-    for _ in range(3):
+    agent = Agent(ClientSettings(first_pings=0))
+    for _ in range(64):
         agent.says(ControlPing())
     for request in (ControlPing(), EnvReset(ENV)):
-        with pytest.raises(LocalProtocolError, match="pending"):
+        with pytest.raises(LocalProtocolError, match="64 requests wait"):
             agent.session.send(request)
     assert agent.phase is Phase.IDLE
     agent.replies(1)
@@ -293,13 +295,13 @@ def test_what_happens_in_a_tick_is_told_by_the_next_receive() -> None:
 
 
 def test_ticks_without_receive_are_bounded() -> None:
-    agent = Agent(ClientSettings(first_pings=0, ping_interval=1, ping_timeout=1, pending=2))
+    agent = Agent(ClientSettings(first_pings=0, ping_interval=1, ping_timeout=1))
     agent.outgoing()
     for _ in range(1000):
         agent.passes(1)
         agent.session.tick(agent.now)
         agent.outgoing()
-    assert len(agent.session._events) <= 4
+    assert len(agent.session._events) <= 128
     assert len(agent.session._requests) <= 2
 
 
@@ -332,8 +334,9 @@ def test_no_pings() -> None:
     assert agent.session.next_deadline() == 60.0
 
 
+@patch.multiple(client, PENDING=1)
 def test_pings_wait_for_room() -> None:
-    agent = Agent(ClientSettings(first_pings=0, ping_interval=10, pending=1))
+    agent = Agent(ClientSettings(first_pings=0, ping_interval=10))
     agent.outgoing()
     agent.reset()
     agent.passes(10)

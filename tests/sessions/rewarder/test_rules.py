@@ -146,7 +146,6 @@ def test_plain_ids() -> None:
         (ClientSettings, {"ping_timeout": None}),
         (ClientSettings, {"ping_timeout": float("inf")}),
         (ClientSettings, {"reset_timeout": 0.0}),
-        *[(ClientSettings, {name: 0}) for name in ("texts", "text_size", "infos", "info_size")],
     ],
 )
 def test_wrong_settings(kind: Any, wrong: dict[str, Any]) -> None:

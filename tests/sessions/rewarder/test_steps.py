@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from rlwire.errors import RemoteProtocolError
-from rlwire.sessions.rewarder.rules import ClientSettings
+from rlwire.sessions.rewarder import steps
 from rlwire.sessions.rewarder.steps import Episode, Episodes, Step, merged, size_of
 
 
@@ -20,8 +21,8 @@ def key(number: int) -> tuple[int, ...]:
     return (number,)
 
 
-def opened(number: int = 1, **arguments: Any) -> Episodes:
-    episodes = Episodes(ClientSettings(**arguments))
+def opened(number: int = 1) -> Episodes:
+    episodes = Episodes()
     episodes.open(key(number), str(number))
     return episodes
 
@@ -128,7 +129,7 @@ def test_each_step_has_its_own_episode_s_state() -> None:
     assert (step.episode_id, step.done, step.env_state) == ("1", True, "running")
     step = take(episodes)
     assert (step.episode_id, step.env_state) == ("2", "resetting")
-    assert take(Episodes(ClientSettings())).env_state is None
+    assert take(Episodes()).env_state is None
 
 
 def test_a_state_that_changes_is_news() -> None:
@@ -152,7 +153,7 @@ def test_a_state_that_changes_is_news() -> None:
 
 def test_peeking_takes_nothing() -> None:
     episodes = opened()
-    assert Episodes(ClientSettings()).peek(None) == Step(0.0, False, {})
+    assert Episodes().peek(None) == Step(0.0, False, {})
     episode = place(episodes, 1)
     episode.describe("resetting")
     episode.describe("running")
@@ -226,8 +227,9 @@ def test_sizes_of_texts_and_large_numbers() -> None:
     assert size_of(1 << 6400) > 100
 
 
+@patch.multiple(steps, INFOS=3)
 def test_infos_are_bounded_in_number() -> None:
-    episodes = opened(infos=3)
+    episodes = opened()
     for number in range(10):
         place(episodes, 1).add_reward(1, False, {f"k{number}": number, "k0": number})
     step = take(episodes)
@@ -236,8 +238,9 @@ def test_infos_are_bounded_in_number() -> None:
     assert take(episodes).dropped == 0
 
 
+@patch.multiple(steps, INFO_SIZE=1000)
 def test_infos_are_bounded_in_size() -> None:
-    episodes = opened(info_size=1000)
+    episodes = opened()
     add = place(episodes, 1).add_reward
     add(1, False, {"a": "x" * 600})
     add(1, False, {"b": ["y" * 500]})  # no room
@@ -254,9 +257,10 @@ def test_infos_are_bounded_in_size() -> None:
 @settings(max_examples=50)
 @given(st.lists(st.dictionaries(st.text(max_size=3), json, max_size=3), max_size=20))
 def test_the_size_that_is_counted_is_the_size(infos: list[dict[str, Any]]) -> None:
-    episode = place(opened(info_size=60, infos=4), 1)
-    for info in infos:
-        episode.add_reward(1, False, info)
+    episode = place(opened(), 1)
+    with patch.multiple(steps, INFO_SIZE=60, INFOS=4):
+        for info in infos:
+            episode.add_reward(1, False, info)
     assert episode._info_size == sum(
         len(name) + size_of(value) for name, value in episode._infos.items()
     )
@@ -297,16 +301,18 @@ def test_the_newest_episode_is_the_one_behind() -> None:
     assert episodes.newest is None
 
 
+@patch.multiple(steps, TEXTS=3)
 def test_the_oldest_texts_give_way() -> None:
-    episodes = opened(texts=3)
+    episodes = opened()
     for number in range(10):
         place(episodes, 1).add_text(str(number))
     step = take(episodes)
     assert (step.texts, step.dropped) == (("7", "8", "9"), 7)
 
 
+@patch.multiple(steps, TEXT_SIZE=10)
 def test_texts_are_bounded_in_size() -> None:
-    episodes = opened(text_size=10)
+    episodes = opened()
     for text in ("aaaa", "bbbb", "cccc", "x" * 11):
         place(episodes, 1).add_text(text)
     step = take(episodes)
@@ -319,7 +325,7 @@ def test_texts_are_bounded_in_size() -> None:
 
 
 def test_at_first_nothing_is_kept() -> None:
-    episodes = Episodes(ClientSettings())
+    episodes = Episodes()
     assert episodes.place(key(1), "1") is None
     assert not episodes.newer(key(1))
     assert take(episodes) == Step(0.0, False, {})
@@ -419,7 +425,7 @@ def test_an_older_one_is_not_opened_in_place_of_a_newer() -> None:
 
 
 def test_a_reply_may_name_an_episode_that_was_there_before() -> None:
-    episodes = Episodes(ClientSettings())
+    episodes = Episodes()
     episodes.expect(key(1))  # the server was resetting anyway
     episodes.open(key(1), "1")
     rewards(episodes, 1, 1)
@@ -431,7 +437,7 @@ class Pushes(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.episodes = Episodes(ClientSettings())
+        self.episodes = Episodes()
         self.pushed: dict[int, list[float]] = {}  # not taken yet
         self.over = 0  # episodes up to this one are over
         self.current: int | None = None
