@@ -421,7 +421,7 @@ class TestServePerlert:
             assert serving.stop(signal.SIGINT) == 0
         assert f"CartPole-v1:1: run 1 is over: {info['step']} steps, seed " in serving.log
         assert f"agent0 (me) {info['step']}" in serving.log
-        assert f"played: runs 1, steps {info['step']}, " in serving.log
+        assert f"played: runs 1, steps {info['step']}" in serving.log
         assert "stopping: SIGINT" in serving.log
         assert "Traceback" not in serving.log
 

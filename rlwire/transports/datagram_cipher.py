@@ -29,18 +29,6 @@ The senders remembered are at most `SENDERS`. One that was not heard for longest
 a new one, but only once all its datagrams are too old for step 2: nothing that was recorded before
 can be brought back then. Until then the new one is dropped (``full``). Only whoever has the secret
 can fill the table.
-
-What it protects: nobody without the secret can read a message, change one, make one up, or have one
-taken twice. What it does not:
-
-- Whoever has the secret can read everything and speak as anyone: clients are not told apart.
-- No forward secrecy: with the secret, all that was recorded before can be read.
-- Addresses, sizes and times are open. Somebody in between can drop, delay or reorder datagrams,
-  and deliver one from another address than it was sent from, if the original does not arrive.
-- A receiver that starts anew knows no counters: what was recorded in the last `CLOCK_SKEW` seconds
-  it may take once more; so it may, for senders it has forgotten, if its clock is set back. Two
-  ciphers do not share what they have seen, so give all ports of a server the same one.
-- Clocks that differ by more than `CLOCK_SKEW` keep the ends apart (``stale``).
 """
 
 from __future__ import annotations

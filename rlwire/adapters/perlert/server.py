@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -219,7 +220,12 @@ class PerlertServer(BackgroundServer):
         service, self._service = self._service, None
         if service is not None:
             self._statistics = service.statistics()
-            logger.info("played: %s", self._statistics)
+            counts = [
+                *self._statistics["instances"].values(),
+                self._statistics["session"]["dropped"],
+            ]
+            played = sum(map(Counter, counts), Counter[str]())  # without zeros
+            logger.info("played: %s", ", ".join(f"{name} {n}" for name, n in played.items()))
 
 
 @dataclass(frozen=True)
