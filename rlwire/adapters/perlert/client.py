@@ -186,7 +186,7 @@ class ClientBase(waits.Counting):
         Args:
             action: text, or a number, or a sequence or array of numbers.
         """
-        if not isinstance(action, (str, bytes)):
+        if not isinstance(action, str):
             if isinstance(action, (list, tuple, np.ndarray)):
                 action = perlert.array_to_text(np.asarray(action))
             else:

@@ -156,15 +156,10 @@ class SpaceText:
 
     # ---- the way back ----
 
-    def from_text(self, text: str | bytes) -> Any:
+    def from_text(self, text: str) -> Any:
         """Return the value that a text is; whether it lies within the space is not asked."""
         if self._lone is not None:
             return self._lone.read(text)
-        if isinstance(text, bytes):
-            try:
-                text = text.decode()
-            except UnicodeDecodeError as error:
-                raise DecodeError(f"{self._what} is no UTF-8", offset=error.start) from None
         return self._tree.build(self._read_named(text) if self._named else self._read_bare(text))
 
     def _read_named(self, text: str) -> list[Any]:
@@ -243,7 +238,7 @@ class _Array:
         array: NDArray[Any] = value
         return array
 
-    def read(self, text: str | bytes) -> NDArray[Any]:
+    def read(self, text: str) -> NDArray[Any]:
         array = perlert.text_to_array(text, self._wire, shape=self._shape)
         if self._finite and self._wire.kind == "f" and not np.isfinite(array).all():
             raise DecodeError(f"{self._what} has numbers that are not finite")
@@ -265,8 +260,8 @@ class _Integer:
             raise EncodeError(f"{self._what} must be an integer, not {value!r}")
         return str(int(value))
 
-    def read(self, text: str | bytes) -> Any:
-        found = _INTEGER(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)
+    def read(self, text: str) -> Any:
+        found = _INTEGER(text)
         if found is None:
             raise DecodeError(f"{self._what} must be an integer, not {quoted(text)}")
         try:
@@ -295,10 +290,5 @@ class _TextLeaf:
             raise EncodeError(f"{self._what} has one of the characters : ; , = in it: {value!r}")
         return value
 
-    def read(self, text: str | bytes) -> str:
-        if isinstance(text, str):
-            return text
-        try:
-            return text.decode()
-        except UnicodeDecodeError as error:
-            raise DecodeError(f"{self._what} is no UTF-8", offset=error.start) from None
+    def read(self, text: str) -> str:
+        return text

@@ -8,14 +8,14 @@ cdef class Record:
 
 
 cdef class Action(Record):
-    cdef readonly object action
+    cdef readonly str action
 
 
 cdef class RolloutStep(Record):
     cdef readonly int64_t timestamp
     cdef readonly int64_t step
-    cdef readonly object observation
+    cdef readonly str observation
     cdef readonly bint done
-    cdef readonly object extra
+    cdef readonly str extra
     cdef double reward_value
     cdef str reward_text  # None where the reward is a number

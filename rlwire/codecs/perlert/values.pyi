@@ -1,6 +1,6 @@
 from typing import Any, ClassVar, Final, SupportsFloat, SupportsIndex, final
 
-from typing_extensions import Buffer, disjoint_base
+from typing_extensions import disjoint_base
 
 __all__ = ["Action", "Record", "RolloutStep"]
 
@@ -16,26 +16,26 @@ class Record:
 @final
 class Action(Record):
     __match_args__: ClassVar[tuple[str, ...]]
-    action: Final[Any]
-    def __init__(self, name: str, number: SupportsIndex, action: str | Buffer) -> None: ...
+    action: Final[str]
+    def __init__(self, name: str, number: SupportsIndex, action: str) -> None: ...
 
 @final
 class RolloutStep(Record):
     __match_args__: ClassVar[tuple[str, ...]]
     timestamp: Final[int]
     step: Final[int]
-    observation: Final[Any]
+    observation: Final[str]
     reward: Final[float | str]
     done: Final[bool]
-    extra: Final[Any]
+    extra: Final[str | None]
     def __init__(
         self,
         name: str,
         number: SupportsIndex,
         timestamp: SupportsIndex,
         step: SupportsIndex,
-        observation: str | Buffer,
+        observation: str,
         reward: SupportsFloat | str,
         done: bool,
-        extra: str | Buffer | None = None,
+        extra: str | None = None,
     ) -> None: ...

@@ -21,21 +21,8 @@ cdef str _text(object value, str field):
         return value
     if isinstance(value, str):  # an enum's member, numpy.str_
         return str.__str__(value)
-    raise TypeError(f"{field} must be str, not {type(value).__qualname__}")
-
-
-cdef object _text_or_bytes(object value, str field):
-    if isinstance(value, str):
-        return _text(value, field)
-    if type(value) is bytes:
-        return value
-    try:
-        return bytes(memoryview(value))
-    except TypeError:
-        raise TypeError(
-            f"{field} must be str or bytes, not {type(value).__qualname__}: array_to_text and "
-            f"mapping_to_text make text of others"
-        ) from None
+    raise TypeError(f"{field} must be str, not {type(value).__qualname__}: array_to_text and "
+                    f"mapping_to_text make text of others")
 
 
 cdef int64_t _natural(object value, str field) except -1:
@@ -77,7 +64,7 @@ cdef class Action(Record):
     def __init__(self, name, number, action):
         self.name = _text(name, "name")
         self.number = _natural(number, "SERVER_INSTANCE_NUMBER")
-        self.action = _text_or_bytes(action, "action")
+        self.action = _text(action, "action")
 
 
 @cython.final
@@ -97,13 +84,13 @@ cdef class RolloutStep(Record):
         self.number = _natural(number, "SERVER_INSTANCE_NUMBER")
         self.timestamp = _natural(timestamp, "TIMESTAMP")
         self.step = _natural(step, "STEP_NUMBER")
-        self.observation = _text_or_bytes(observation, "observation")
+        self.observation = _text(observation, "observation")
         if isinstance(reward, str):
             self.reward_text = _text(reward, "reward")
         else:
             self.reward_value = number_of(reward)
         self.done = done
-        self.extra = None if extra is None else _text_or_bytes(extra, "extra")
+        self.extra = None if extra is None else _text(extra, "extra")
 
     @property
     def reward(self):

@@ -69,10 +69,10 @@ class Frame(NamedTuple):
 
     step: int
     timestamp: int
-    observation: str | bytes
+    observation: str
     reward: float | str
     done: bool
-    extra: str | bytes | None
+    extra: str | None
     skipped: int
     received: float
 
@@ -206,7 +206,7 @@ class ClientSession(Registration):
             **{"stale": self.stale, "foreign": self.foreign, "malformed": self.malformed},
         }
 
-    def act(self, action: str | bytes, now: float) -> None:
+    def act(self, action: str, now: float) -> None:
         """Choose the action that is in force from now on; one that was not sent yet is forgotten.
 
         If it cannot be sent, the one before stays.

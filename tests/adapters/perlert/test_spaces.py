@@ -65,7 +65,6 @@ def test_there_and_back(space, named):
         written = text.to_text(value)
         back = text.from_text(written)
         assert same(value, back), written
-        assert same(value, text.from_text(written.encode()))
         assert ";" not in written
         assert "=" not in written
         assert named or ":" not in written
@@ -126,14 +125,13 @@ def test_values_of_another_structure(space, value):
 @pytest.mark.parametrize(
     ("space", "texts"),
     [
-        (spaces.Box(0, 1, (2,)), ["", "1", "1,2,3", "1,x", "1,,2", "1;2", b"\xff"]),
+        (spaces.Box(0, 1, (2,)), ["", "1", "1,2,3", "1,x", "1,,2", "1;2"]),
         (spaces.Box(0, 255, (1,), np.uint8), ["256", "-1", "1.5", "1e400"]),
-        (spaces.Discrete(3), ["", "1.5", "one", "1_0", " 1", "\u0661", "9" * 30, b"\xff", "1,2"]),
+        (spaces.Discrete(3), ["", "1.5", "one", "1_0", " 1", "\u0661", "9" * 30, "1,2"]),
         (
             spaces.Tuple((spaces.Discrete(3), spaces.Box(0, 1, (2,)))),
             ["1,2", "1,2,3,4", "", "a,1,2"],
         ),
-        (NESTED, [b"1,2,3,4,-1,1,0,\xff,0.1"]),
     ],
 )
 def test_texts_of_no_value(space, texts):
@@ -179,7 +177,7 @@ def test_a_larger_limit_lets_larger_spaces_through():
 
 
 @settings(max_examples=3 * settings().max_examples)
-@given(text=st.text("0123456789.,:-+exyabtruenfi \u0661\0", max_size=30) | st.binary(max_size=20))
+@given(text=st.text("0123456789.,:-+exyabtruenfi \u0661\0", max_size=30) | st.text(max_size=20))
 def test_whatever_a_peer_writes(text):
     for space in SPACES:
         for named in (True, False):

@@ -133,7 +133,7 @@ def perlert_slots(n: int) -> Work:
 
 @case(500)
 def perlert_step(n: int) -> Work:
-    message = perlert.RolloutStep("x", 1, 2, 3, np.zeros(n, np.uint8), 1.5, False, "a")
+    message = perlert.RolloutStep("x", 1, 2, 3, "\0" * n, 1.5, False, "a")
     data = perlert.encode(message, limits=WIDE)
     return lambda: (
         perlert.decode_server_message(data, limits=WIDE),

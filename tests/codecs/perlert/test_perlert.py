@@ -122,7 +122,6 @@ def test_names_are_text_and_numbers_are_natural() -> None:
     assert Start("city", np.int64(7), np.uint16(5)) == Start("city", 7, 5)
     assert Action("city", 2**63 - 1, np.str_("walk")).action == "walk"
     assert type(Action("city", 1, np.str_("walk")).action) is str
-    assert Action("city", 1, bytearray(b"walk")).action == b"walk"
     out_of_range: list[tuple[Callable[[], Any], str]] = [
         (lambda: encode(LobbyRequest("city", -1)), "SERVER_INSTANCE_NUMBER"),
         (lambda: encode(LobbyRequest("city", 2**63)), "SERVER_INSTANCE_NUMBER"),
@@ -143,6 +142,7 @@ def test_names_are_text_and_numbers_are_natural() -> None:
         lambda: encode(LobbyRequest("city", 7.0)),
         lambda: encode(Register("city", 7, None, "t")),
         lambda: Action("city", 7, 5),
+        lambda: Action("city", 7, b"walk"),
         lambda: Action("city", 7, None),
         lambda: encode(LobbyInformation("city", 7, ["agent0"])),
         lambda: RolloutStep("city", 7, 0, 0, "", b"1", False),
@@ -301,9 +301,6 @@ def test_text_is_utf8() -> None:
     message = Register("città", 7, "агент", "日本🙂")
     assert decode_client_message(encode(message)) == message
     assert encode(message) == "città:7;register=агент,日本🙂".encode()
-    assert encode(Action("città", 7, "né".encode())) == "città:7;action=né".encode()
-    with pytest.raises(EncodeError, match="ACTION is not UTF-8 at its byte 1"):
-        encode(Action("city", 7, b"a\xff"))
     with pytest.raises(EncodeError, match="AGENT_TAG is not valid Unicode"):
         encode(Register("city", 7, "a", "\ud800"))
 

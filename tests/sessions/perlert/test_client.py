@@ -551,7 +551,7 @@ def test_no_datagram_raises(state: State) -> None:
 def test_only_the_last_action_is_sent() -> None:
     player = playing()
     player.session.act("left", 0.0)
-    player.session.act(b"right", 0.0)
+    player.session.act("right", 0.0)
     assert player.sent() == ["32323 city:7;action=right"]
     assert player.sent() == []
 
