@@ -1,15 +1,10 @@
-"""`Passing`: a session that does not look: bytes are passed on as they come.
-
-What a relay has at its ends; what bytes mean, and who listens in, is not known here.
-"""
+"""`Passing`: a session that passes bytes on as they come, for the page's relay."""
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
 from rlwire.errors import EncodeError, RlwireError
-
-__all__ = ["Passing"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -39,11 +34,7 @@ class Passing:
         return [bytes(buffer[:size])] if size else None
 
     def send(self, event: Buffer) -> list[Buffer]:
-        """Return the bytes.
-
-        Raises:
-            EncodeError: it is a text.
-        """
+        """Return the bytes."""
         if isinstance(event, str):
             raise EncodeError("a text came for a side that takes bytes")
         return [event]

@@ -74,7 +74,6 @@ def test_each_encoding_with_and_without_requests(encoding: str, continuous: bool
             await_pixels(client, picture)
         assert client.session.continuous == continuous
         assert client.session.fences
-        assert client.round_trip(SOON) > 0
 
 
 class Xev:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -15,11 +14,8 @@ from rlwire.codecs.rfb.decoder import Rectangle
 from rlwire.codecs.rfb.framebuffer import Framebuffer
 from rlwire.codecs.rfb.keysyms import keysym
 from rlwire.codecs.rfb.messages import (
-    FENCE_BLOCK_BEFORE,
-    FENCE_REQUEST,
     Bell,
     ClientMessage,
-    Fence,
     KeyEvent,
     PointerEvent,
 )
@@ -102,8 +98,6 @@ class ClientBase(Hearing):
         self._seen = 0  # updates that the user has had
         self._bells = 0
         self._cursor: CursorShape | None = None
-        self._fences = 0
-        self._fence: bytes | None = None  # the payload of the answer that came last
 
     def _peer(self) -> Any:
         return self.address
@@ -149,9 +143,7 @@ class ClientBase(Hearing):
     def _take(self, event: Any) -> None:
         """Take one event of the session."""
         kind = type(event)
-        if kind is Fence:
-            self._fence = event.payload
-        elif kind is Bell:
+        if kind is Bell:
             self._bells += 1
         elif kind is CursorShape:
             self._cursor = event
@@ -243,20 +235,6 @@ class ClientBase(Hearing):
         and 16 for the wheel.
         """
         yield self.send(PointerEvent(x, y, buttons))
-
-    @driven
-    def round_trip(self, timeout: float | None = 10.0) -> Waits[float]:
-        """Return the seconds until the server answers a Fence, all before it being done.
-
-        Raises:
-            LocalProtocolError: the server has not said that it knows Fence.
-        """
-        self._fences += 1
-        payload = self._fences.to_bytes(8, "big")
-        begun = time.monotonic()
-        yield self.send(Fence(FENCE_REQUEST | FENCE_BLOCK_BEFORE, payload))
-        yield from self._until(lambda: self._fence == payload, timeout, "answer to a fence")
-        return time.monotonic() - begun
 
     # -- what is known ---------------------------------------------------------------------------
 

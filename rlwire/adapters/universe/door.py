@@ -41,20 +41,6 @@ def server(
     """Return a server of an environment in real time; not started.
 
     Without pixels in the URL it is an `EnvironmentRewarder`, with them a `UniverseServer`.
-
-    Args:
-        environment: as `EnvironmentRewarder` takes it. One that is made here renders frames, if it
-            takes a ``render_mode``.
-        url: where to listen; its path is the environment's id.
-        settings: keyword arguments for what makes the environment.
-        name: the environment's id, where the URL has none; by default its own.
-        rate: steps a second.
-        page: where a page for browsers is; see `UniverseServer`.
-        novnc: where noVNC is, which the page needs.
-        options: those of the server that it is; ``auth`` is the password.
-
-    Raises:
-        TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
     """
     shown = url.pixels is not None
     if not shown:
@@ -111,17 +97,7 @@ client, async_client = clients(RewarderClient, AsyncRewarderClient, _means)
 
 
 def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint | UniverseEndpoint:
-    """Return the environment that the URL names, or the one that runs.
-
-    Args:
-        url: of the rewarder, of the pixels, or of both; with pixels these are what is observed.
-        copy: whether each picture has memory of its own; what is read from text has.
-        options: `RewarderEndpoint`'s, or with pixels `UniverseEndpoint`'s; ``auth`` is the
-            password, with `tls`, `timeouts` and `limits` of both connections.
-
-    Raises:
-        What `RewarderEndpoint` or `UniverseEndpoint` raises.
-    """
+    """Return the environment that the URL names, or the one that runs."""
     if url.pixels is not None:
         from rlwire.adapters.universe.endpoint import UniverseEndpoint
 

@@ -13,10 +13,8 @@ from rlwire.adapters.rfb import AsyncRfbClient, Display, RfbClient, RfbServer
 from rlwire.codecs.rfb.keysyms import keysym
 from rlwire.codecs.rfb.messages import (
     Bell,
-    Fence,
     KeyEvent,
     PointerEvent,
-    decode_client_message,
     encode,
 )
 from rlwire.errors import (
@@ -249,23 +247,6 @@ def test_updates_and_polls(scripted: Start) -> None:
         out = np.zeros((4, 8, 3), np.uint8)
         assert client.snapshot(out) is out
         assert out[1, 1:5].max(-1).tolist() == [6, 6, 5, 7]
-
-
-def test_a_fence_measures_the_way(scripted: Start) -> None:
-    def script(peer: Any) -> None:
-        peer.greet()
-        peer.say(encode(Fence(1 << 31 | 1, b"theirs")))
-        assert decode_client_message(peer.take_until(248)) == Fence(1, b"theirs")
-        ask = decode_client_message(peer.take_until(248))
-        assert isinstance(ask, Fence)
-        peer.say(encode(Fence(0, b"another")) + encode(Fence(1, ask.payload)))
-
-    with RfbClient(scripted(script)) as client:
-        with pytest.raises(LocalProtocolError, match="Fence"):
-            client.round_trip()
-        while not client.session.fences:
-            client.poll()
-        assert client.round_trip(SOON) >= 0
 
 
 def test_a_bell_is_counted(scripted: Start) -> None:
