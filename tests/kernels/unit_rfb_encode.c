@@ -85,33 +85,6 @@ static size_t inflate_plain(const uint8_t *data, size_t size, uint8_t *out, size
     return r.at == 8 * size ? done : room + 1;
 }
 
-static void short_deflate_comes_back(void) {
-    static rlw_rfb_codes codes;
-    static uint8_t plain[RLW_RFB_SHORT], back[2 * RLW_RFB_SHORT];
-    unsigned round;
-    rlw_rfb_codes_init(&codes);
-    for (round = 0; round < 600; round++) {
-        size_t size = round < 40 ? round : chance(RLW_RFB_SHORT + 1), i;
-        unsigned kinds = 1 + chance(round % 3 ? 5 : 256), run = 1 + chance(round % 2 ? 2 : 400);
-        uint8_t *copy, last = 0;
-        rlw_writer w;
-        for (i = 0; i < size; i++) {
-            if (chance(run) == 0) last = (uint8_t)(chance(kinds) * 37);
-            plain[i] = last;
-        }
-        copy = exact(plain, size);
-        rlw_writer_init(&w, NULL, 0);
-        /* Two pieces, one behind the other, as in a connection's stream. */
-        EQUAL(rlw_rfb_deflate_short(&codes, copy, size, &w), RLW_OK);
-        EQUAL(rlw_rfb_deflate_short(&codes, copy, size, &w), RLW_OK);
-        EQUAL(inflate_plain(w.start, rlw_written(&w), back, sizeof back), 2 * size);
-        CHECK(memcmp(back, plain, size) == 0 && memcmp(back + size, plain, size) == 0);
-        CHECK(rlw_written(&w) <= 2 * (size + size / 8 + 8));
-        rlw_writer_free(&w);
-        release(copy);
-    }
-}
-
 static void every_length_and_distance(void) {
     static rlw_rfb_codes codes;
     static uint8_t plain[RLW_RFB_SHORT], back[RLW_RFB_SHORT];
@@ -211,7 +184,6 @@ static void rectangles_of_frames(void) {
 }
 
 void rfb_encode_suite(void) {
-    RUN(short_deflate_comes_back);
     RUN(every_length_and_distance);
     RUN(rectangles_of_frames);
 }

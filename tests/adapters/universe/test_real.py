@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -18,7 +17,6 @@ import rlwire
 from rlwire.adapters.rewarder import RewarderServer
 from rlwire.adapters.rfb import Display, RfbServer
 from rlwire.adapters.universe import BlockingReset, Remote, UniverseEnv, key, pointer
-from rlwire.adapters.universe.hub import Hub
 from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError
 from rlwire.protocols import URL
@@ -219,20 +217,11 @@ def test_make_vec_writes_pixels_to_one_array(game: Callable[..., Game], wait_for
         assert [len(each.seeds) for each in games] == [1, 1, 1]
 
 
-def test_a_step_of_a_batch_is_one_question(
-    game: Callable[..., Game], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_of_a_batch_that_is_lost_is_truncated(game: Callable[..., Game]) -> None:
     games = [game() for _ in range(3)]
     settings = {"actions": CHOICES, "rate": 200, "reset_timeout": 1.5}
     with rlwire.make_vec([each.url for each in games], copy=False, settings=settings) as envs:
         envs.reset()
-        asked = []
-        ask = Hub.ask
-        monkeypatch.setattr(Hub, "ask", lambda hub, what: asked.append(what) or ask(hub, what))
-        for _ in range(5):
-            envs.step(np.zeros(3, np.int64))
-        assert len(asked) == 5
-        # One that is lost is truncated, and the others go on.
         games[1].pixels.stop()
         truncated = np.zeros(3, bool)
         while not truncated.any():
@@ -241,19 +230,6 @@ def test_a_step_of_a_batch_is_one_question(
         games[2].show(70)
         with pytest.raises(DeadlineExceeded, match=r"1\.5 s"):
             envs.step(np.zeros(3, np.int64))
-
-
-def test_single_environments_share_a_thread(game: Callable[..., Game]) -> None:
-    games = [game() for _ in range(3)]
-    envs = [rlwire.make(each.url, actions=CHOICES) for each in games]
-    names = [each.name for each in threading.enumerate()]
-    assert names.count("rlwire universe") == 1
-    assert names.count("rlwire screens") == 1
-    for env in envs:
-        env.close()
-    names = [each.name for each in threading.enumerate()]
-    assert "rlwire universe" not in names
-    assert "rlwire screens" not in names
 
 
 class Counting(gymnasium.Env):

@@ -75,29 +75,6 @@ def test_every_encoding_in_every_format(name: str, channels: int) -> None:
 @given(
     form=st.sampled_from(list(FORMATS.values())),
     seed=st.integers(0, 2**32),
-    encodings=st.lists(st.sampled_from(Writer.ALL), min_size=1, max_size=6),
-    width=st.integers(1, 140),
-    height=st.integers(1, 70),
-)
-def test_any_rectangles_one_after_the_other(
-    form: PixelFormat, seed: int, encodings: list[str], width: int, height: int
-) -> None:
-    writer, decoder = both(form, seed, width=width, height=height)
-    stream = b"".join(writer.write(one) for one in encodings)
-    at = 0
-    while at < len(stream):
-        size = decoder.size(stream, at, len(stream))
-        assert size
-        decoder.decode(memoryview(stream)[at : at + size])
-        at += size
-    assert at == len(stream)
-    np.testing.assert_array_equal(decoder.framebuffer.pixels, writer.screen)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    form=st.sampled_from([RGBX, RGB565, BGR233]),
-    seed=st.integers(0, 2**32),
     encodings=st.lists(st.sampled_from(Writer.ALL), min_size=1, max_size=20),
     most=st.integers(1, 25),
     cut=st.floats(0, 1),
@@ -271,18 +248,6 @@ def test_asked_again_elsewhere_it_goes_on() -> None:
     assert decoder.size(another, 0, len(another)) == len(another)
     for _ in range(2):  # what is known of the second, which has the same head, is not of the first
         assert decoder.size(again + data[:3000], 0, len(again) + 3000, 2) == len(again)
-
-
-def test_a_format_set_later() -> None:
-    writer, decoder = both(RGB888, 2)
-    decoder.decode(writer.write("zrle"))
-    writer.form = decoder.pixel_format = BGR233
-    assert decoder.pixel_format is BGR233
-    for encoding in Writer.ALL:  # the streams go on
-        decoder.decode(writer.write(encoding))
-    np.testing.assert_array_equal(decoder.framebuffer.pixels, writer.screen)
-    with pytest.raises(TypeError, match="not a PixelFormat"):
-        decoder.pixel_format = 8
 
 
 def test_pseudo_encodings_paint_nothing() -> None:
