@@ -26,18 +26,14 @@ def test_reset_and_step_wait_for_nobody(rewarder: Serve, vector: Vector) -> None
     """No rewarder answers a reset here, so whoever waited would wait for ever."""
     servers = [rewarder(on_reset=lambda request: None) for _ in range(2)]
     play = vector(*servers)
+    with pytest.raises(LocalProtocolError, match="reset"):
+        play.step()
     assert play.env.reset() == [None, None]
     observations, rewards, dones, info = play.step()
     assert (observations, rewards, dones) == ([None, None], [0.0, 0.0], [False, False])
     assert [each["mask.masked.observation"] for each in info["n"]] == [True, True]
     play.until(lambda *step: not any("env_status.disconnected" in each for each in step[3]))
     assert play.step()[0] == [None, None]
-
-
-def test_steps_before_a_reset_are_refused(rewarder: Serve, vector: Vector) -> None:
-    play = vector(rewarder())
-    with pytest.raises(LocalProtocolError, match="reset"):
-        play.step()
 
 
 def test_what_is_seen_and_told(rewarder: Serve, vector: Vector, screen_of: ScreenOf) -> None:

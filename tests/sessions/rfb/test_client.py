@@ -29,7 +29,6 @@ from rlwire.codecs.rfb.messages import (
     FramebufferUpdate,
     FramebufferUpdateRequest,
     KeyEvent,
-    PointerEvent,
     ScreenLayout,
     SetDesktopSize,
     SetEncodings,
@@ -601,12 +600,6 @@ def test_cut_texts_and_colours_of_a_map_are_read_past() -> None:
     talk = opened()
     text, colours = b"\3\0\0\0\0\0\0\3a\nb", b"\1\0\0\0\0\1" + bytes(6)
     assert talk.hear(text + colours + encode(Bell())) == [Bell()]
-
-
-def test_input_goes_in_one_write() -> None:
-    talk = opened()
-    talk.say([KeyEvent(97, True), KeyEvent(97, False), PointerEvent(1, 2, 3)])
-    assert talk.asked() == [KeyEvent(97, True), KeyEvent(97, False), PointerEvent(1, 2, 3)]
 
 
 @pytest.mark.each("message", [SetPixelFormat(RGB888), SetEncodings((0,)), GO_ON])
