@@ -162,6 +162,12 @@ class Peer:
         elif done.encoding == Encoding.CURSOR:
             self.cursor = *size, done.payload or b""
 
+    def follow(self, incremental: int = 1) -> None:
+        """Ask for an update, and see that it shows the frame."""
+        self.request(incremental)
+        assert self.messages() == 1
+        assert self.shows(self.desk.frame)
+
     @property
     def size(self) -> tuple[int, int]:
         return self.framebuffer.width, self.framebuffer.height
@@ -277,9 +283,7 @@ def test_what_changed_is_told_when_it_is_asked_for(desk: Desk) -> None:
     desk.show(1)
     peer.tell()
     assert not peer.inbox  # nobody asked
-    peer.request(0)
-    assert peer.messages() == 1
-    assert peer.shows(desk.frame)
+    peer.follow(0)
     peer.request()
     assert not peer.inbox  # nothing changed
     desk.dot(3, 5)
@@ -307,9 +311,7 @@ def test_the_first_encoding_that_is_known_is_used(desk: Desk, encoding: Encoding
         assert set(peer.kinds) == {encoding}
         assert peer.shows(desk.frame)
     desk.dot(7, 7)
-    peer.request()
-    assert peer.messages() == 1
-    assert peer.shows(desk.frame)
+    peer.follow()
 
 
 def test_jpeg_is_used_by_who_allows_it(desk: Desk) -> None:
@@ -519,9 +521,7 @@ def test_updates_come_unasked_as_long_as_the_way_is_free(desk: Desk) -> None:
     desk.show(77)
     peer.tell()
     assert not peer.inbox
-    peer.request()
-    assert peer.messages() == 1
-    assert peer.shows(desk.frame)
+    peer.follow()
 
 
 def test_who_answers_no_fence_gets_a_few_updates_at_most(desk: Desk) -> None:
