@@ -85,29 +85,6 @@ def test_over_a_unix_socket_with_a_password(tmp_path: Path) -> None:
             RfbClient(str(server.address)).connect()
 
 
-def test_over_tls() -> None:
-    trustme = pytest.importorskip("trustme")
-    import ssl
-
-    authority = trustme.CA()
-    ours, theirs = ssl.create_default_context(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.configure_trust(ours)
-    authority.issue_cert("127.0.0.1").configure_cert(theirs)
-    display = Display(64, 48)
-    with RfbServer(display, "127.0.0.1:0", tls=theirs) as server:
-        with RfbClient(str(server.address), tls=ours) as client:
-            display.show(picture(5))
-            await_picture(client, picture(5))
-            client.poll()
-
-        async def watch() -> None:
-            async with AsyncRfbClient(str(server.address), tls=ours) as client:
-                while not has(client, picture(5)):
-                    await client.update(SOON)
-
-        asyncio.run(watch())
-
-
 def test_keys_and_the_pointer_arrive() -> None:
     heard: list[Any] = []
     display = Display(64, 48, on_input=lambda viewer, message: heard.append(message))

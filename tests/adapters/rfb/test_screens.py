@@ -194,30 +194,6 @@ def test_input_arrives_in_order() -> None:
     assert heard == said
 
 
-def test_only_whole_updates_are_read(scripted: Start) -> None:
-    go_on = threading.Event()
-
-    def script(peer: Any) -> None:
-        peer.greet()
-        peer.update(peer.rectangle(0, 0, 8, 4, 1))
-        half = peer.rectangle(0, 0, 8, 4, 2)
-        peer.say(b"\0\0\0\2" + half)
-        go_on.wait(SOON)
-        peer.say(half)
-
-    with Screens() as screens:
-        screen = screens.add(scripted(script))
-        assert screen.wait(SOON)
-        assert (screen.read() == 1).all()
-        go_on.set()
-        assert screen.wait(SOON, 2)
-        out = np.zeros((4, 8, 3), np.uint8)
-        assert screen.read(out) is out
-        assert (out == 2).all()
-        with pytest.raises(ValueError, match=r"."):
-            screen.read(np.zeros((4, 4, 3), np.uint8))
-
-
 def test_only_what_has_changed_is_copied(scripted: Start) -> None:
     steps = [threading.Event() for _ in range(2)]
 

@@ -51,7 +51,7 @@ from rlwire.errors import (
 )
 from rlwire.limits import Limits
 from rlwire.sessions.rfb.client import ClientSession
-from rlwire.sessions.rfb.events import CursorShape, Opened, Painted, Resized
+from rlwire.sessions.rfb.events import Opened, Painted, Resized
 from rlwire.streams import NOTHING, Phase, StreamCore
 
 WIDTH, HEIGHT = 8, 4
@@ -546,11 +546,16 @@ def test_a_size_can_be_asked_for() -> None:
 
 
 def test_a_cursor() -> None:
+    """Ten pixels in a row: the bits of the last two are in a second byte."""
     talk = opened(encodings=(0, Encoding.CURSOR))
-    data = bytes(3 * 2 * 4) + b"\xe0\xe0"
-    shape, _ = talk.hear(update(sign(Encoding.CURSOR, 1, 0, 3, 2, data)))
-    assert isinstance(shape, CursorShape)
-    assert (shape.x, shape.y, shape.pixels.shape) == (1, 0, (2, 3, 4))
+    data = bytes([1, 2, 3, 0, 4, 5, 6, 0] * 5) + b"\xa0\x7f"
+    shape, _ = talk.hear(update(sign(Encoding.CURSOR, 4, 0, 10, 1, data)))
+    seen = [255, 0, 255, 0, 0, 0, 0, 0, 0, 255]
+    assert (shape.x, shape.y) == (4, 0)
+    assert shape.pixels.tolist() == [[[*((1, 2, 3), (4, 5, 6))[i % 2], seen[i]] for i in range(10)]]
+    for width, height in ((0, 0), (0, 3), (3, 0)):
+        shape, _ = talk.hear(update(sign(Encoding.CURSOR, 0, 0, width, height)))
+        assert shape.pixels.shape == (height, width, 4)
 
 
 # Fence and ContinuousUpdates.
