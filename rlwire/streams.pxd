@@ -32,8 +32,6 @@ cdef class FrameReader:
     cdef Py_ssize_t _likely
     cdef Py_ssize_t _likely_pad
 
-    cdef int lean(self) except -1
-    cdef int _open_store(self) except -1
     cdef char *_space(self, Py_ssize_t *size) except NULL
     cpdef object room(self)
     cpdef advance(self, Py_ssize_t count)
@@ -90,7 +88,6 @@ cdef class StreamCore(FrameReader):
     cdef unsigned long long _sent
 
     cpdef object take(self, Py_ssize_t have)
-    cdef object take_from(self, bytearray buffer, Py_ssize_t have)
     cpdef object next(self)
     cpdef object put(self, object event)
     cpdef bint wrote(self, Py_ssize_t count) except -1

@@ -108,7 +108,7 @@ cdef class FrameReader:
     until it returns None.
 
     Attributes:
-        inbox: where small frames arrive; always the same object, or None: see `lean`.
+        inbox: where small frames arrive; always the same object.
         expecting: whether the next frame is expected to be as large as the last one.
         direct: whether `room()` is the rest of one large frame, so that nothing else fits in.
     """
@@ -129,17 +129,6 @@ cdef class FrameReader:
         self.expecting = False
         self.direct = False
 
-    cdef int lean(self) except -1:
-        """Have no inbox but while bytes wait: the driver has room for those of whole messages."""
-        self.inbox = self._store = self._small = self._view = None
-        return 0
-
-    cdef int _open_store(self) except -1:
-        if self._store is None:
-            self._store = bytearray(_INBOX)
-            self._view = memoryview(self._store)
-        return 0
-
     @property
     def partial(self) -> tuple[int, int]:
         """Bytes that wait here, and the size of the frame that they begin (0: not yet known)."""
@@ -153,7 +142,6 @@ cdef class FrameReader:
         self._space(&size)
         if self._block is not None and self._have < self._size:
             return memoryview(self._block)[self._pad + self._have : self._pad + self._size]
-        self._open_store()
         return self._view[self._end :] if self._end else self._view
 
     cdef char *_space(self, Py_ssize_t *size) except NULL:
@@ -167,7 +155,6 @@ cdef class FrameReader:
             self._take_like_last()
             size[0] = self._size
             return <char *> self._block.data + self._pad
-        self._open_store()
         if self._end == PyByteArray_GET_SIZE(self._store):
             self._make_room(1)
         size[0] = PyByteArray_GET_SIZE(self._store) - self._end
@@ -274,7 +261,6 @@ cdef class FrameReader:
         (asyncio's TLS does, in spite of pause_reading), or when several small messages come where
         a large one was expected.
         """
-        self._open_store()
         cdef Py_ssize_t start = self._start
         cdef Py_ssize_t waiting = self._end - start
         cdef Py_ssize_t size = PyByteArray_GET_SIZE(self._store)
@@ -415,14 +401,9 @@ cdef class StreamCore(FrameReader):
 
     cpdef object take(self, Py_ssize_t have):
         """Take note of `have` bytes in `room()`, 0 for the end of the stream; return an event."""
-        return self.take_from(self._store, have)
-
-    cdef object take_from(self, bytearray buffer, Py_ssize_t have):
-        """`take`, of bytes in the caller's own buffer, of no more than `INBOX`, if it is `fresh`."""
-        cdef Py_ssize_t size = 0
         if self.fresh and have:
             try:
-                events = self._session_receive_whole(buffer, have)
+                events = self._session_receive_whole(self._store, have)
             except RlwireError as error:
                 self.count += 1
                 self._failed(error, True)
@@ -437,8 +418,6 @@ cdef class StreamCore(FrameReader):
                 self._take_events(events)
                 return self.next()
             self.fresh = False
-        if have and buffer is not self._store:
-            memcpy(self._space(&size), PyByteArray_AS_STRING(buffer), have)
         if self._phase == PARTING or self._phase == LINGERING:
             if not have:
                 self.eof()

@@ -15,7 +15,7 @@ from libc.errno cimport EAGAIN, EINTR
 from rlwire.streams cimport OPEN, PARTING, StreamCore
 from rlwire.transports.shm_calls cimport Rings
 
-from rlwire.streams import INBOX, NOTHING, TURN
+from rlwire.streams import NOTHING, TURN
 
 __all__ = ["PlainCalls", "SocketCalls", "open_timer"]
 
@@ -132,7 +132,6 @@ cdef enum:
 
 cdef unsigned long long _TURN = TURN
 cdef object _NOTHING = NOTHING
-cdef list _spare = []  # an inbox that no call has at the moment, if there is one
 cdef tuple _NONE_LEFT = (NOTHING, NOTHING, None)
 
 
@@ -173,8 +172,6 @@ cdef class SocketCalls:
         self.doing = ""
         self.lasted = None
         self._left = _NONE_LEFT
-        if not blocking:
-            core.lean()
 
     cdef int _raise(self, Py_ssize_t error) except -1:
         """Raise what a negative errno means."""
@@ -188,15 +185,9 @@ cdef class SocketCalls:
         cdef char *data
         cdef bint whole = False
         cdef double began = 0.0
-        cdef bytearray inbox = None
         if core.fresh:
-            if self._blocking:
-                inbox = core.inbox
-            else:
-                # Not one a connection: those of hundreds are in no cache when their turn comes.
-                inbox = <bytearray> _spare.pop() if _spare else bytearray(INBOX)
-            data = PyByteArray_AS_STRING(inbox)
-            size = PyByteArray_GET_SIZE(inbox)
+            data = PyByteArray_AS_STRING(core.inbox)
+            size = PyByteArray_GET_SIZE(core.inbox)
         else:
             data = core._space(&size)
             whole = core.direct and self._blocking
@@ -238,12 +229,7 @@ cdef class SocketCalls:
         if not got and not self._blocking:
             core.eof()
             return _NOTHING
-        if inbox is None:
-            return core.take(got)
-        event = core.take_from(inbox, got)
-        if not (self._blocking or _spare):
-            _spare.append(inbox)
-        return event
+        return core.take(got)
 
     cpdef bint write(self) except -1:
         """Write once; return whether nothing more is to be written."""
