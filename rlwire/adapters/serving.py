@@ -31,17 +31,7 @@ from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, listen, local_address, unlink, warn_if_exposed
 from rlwire.transports.workers import Stop, Workers
 
-__all__ = [
-    "AsyncServing",
-    "BackgroundServer",
-    "LoopThread",
-    "Running",
-    "ServerOptions",
-    "Service",
-    "StreamOptions",
-    "StreamServer",
-    "WorkersOption",
-]
+__all__ = ["BackgroundServer", "ServerOptions", "Service", "StreamOptions", "StreamServer"]
 
 WorkersOption: TypeAlias = Literal["threads", "asyncio"] | int
 """A thread for each connection; one event loop for all of them; or a number of processes."""

@@ -24,24 +24,7 @@ from rlwire.errors import DeadlineExceeded
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.shm import check_available
 
-__all__ = [
-    "Backoff",
-    "Timeouts",
-    "accept_delay",
-    "adopt",
-    "check_not_self",
-    "connect_error",
-    "is_permanent",
-    "listen",
-    "local_address",
-    "peer_host",
-    "peer_name",
-    "prepare",
-    "ready",
-    "set_kernel_timeout",
-    "unlink",
-    "warn_if_exposed",
-]
+__all__ = ["Backoff", "Timeouts", "listen", "local_address"]
 
 logger = logging.getLogger(__name__)
 

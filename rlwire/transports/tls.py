@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from rlwire.transports.interface import Buffer
 
-__all__ = ["ClientSide", "ClientTLS", "ServerTLS", "TLSSocket", "context_of"]
+__all__ = ["ClientSide", "ClientTLS", "ServerTLS"]
 
 _Path: TypeAlias = "str | os.PathLike[str]"
 
@@ -83,12 +83,7 @@ class ServerTLS:
 
 
 def context_of(tls: ClientSide) -> ssl.SSLContext | None:
-    """Return the context that `tls` is or makes.
-
-    Raises:
-        OSError: a file cannot be read.
-        ssl.SSLError: a file is not what it should be.
-    """
+    """Return the context that `tls` is or makes."""
     return tls() if callable(tls) else tls
 
 
@@ -125,11 +120,6 @@ class TLSSocket:
     """Gives an SSLSocket the calls of a plain socket with kernel timeouts, for a connection.
 
     TLS needs Python-level timeouts: one record may take several system calls.
-
-    Args:
-        sock: the socket.
-        limits: seconds, None for ever, that a call of `recv_into` (SO_RCVTIMEO) and of `send` or
-            `sendmsg` (SO_SNDTIMEO) may take; looked at each time.
     """
 
     __slots__ = ("_current", "_limits", "_sock")

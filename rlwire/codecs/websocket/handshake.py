@@ -23,27 +23,6 @@ from urllib.parse import unquote, urlsplit
 
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 
-__all__ = [
-    "LINES",
-    "Headers",
-    "Request",
-    "Response",
-    "Target",
-    "WrongVersion",
-    "accept_of",
-    "basic_credentials",
-    "basic_header",
-    "head_size",
-    "new_key",
-    "parse_url",
-    "read_get",
-    "read_request",
-    "read_response",
-    "same_secret",
-    "write_request",
-    "write_response",
-]
-
 Buffer = bytes | bytearray | memoryview
 Pairs = Iterable[tuple[str, str]]
 
