@@ -22,20 +22,6 @@ from typing import Any, Final, Literal, TypeAlias
 
 from rlwire.limits import Limits
 
-__all__ = [
-    "AUTH",
-    "CALLING",
-    "LIMITS",
-    "LISTENING",
-    "ORIGINS",
-    "SETTINGS",
-    "Option",
-    "Side",
-    "choice",
-]
-__all__ += ["keywords", "misnamed", "natural", "number", "positive", "positive_float", "text"]
-__all__ += ["unknown"]
-
 Side: TypeAlias = Literal["server", "client", "player"]
 """Of a server, which listens; of a client; or of a client that plays an environment."""
 

@@ -12,8 +12,6 @@ from typing import Any, Final
 from rlwire import options as texts
 from rlwire.options import Option
 
-__all__ = ["DM_ENV_RPC", "OPENPI", "PERLERT", "RLLIB", "RLLINK", "RLX", "RLX_WS", "UNIVERSE"]
-
 
 def _key_file(path: str) -> bytes:
     from rlwire.transports.datagram_cipher import load_key

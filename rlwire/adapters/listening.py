@@ -18,8 +18,6 @@ from rlwire.transports.interface import StreamSession
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Listener"]
-
 
 class Listener(StreamServer):
     """Listens for callers, with a thread for each that waits while the trainer has it."""

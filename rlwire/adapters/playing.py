@@ -13,8 +13,6 @@ from rlwire.environments.driver import Driven, drive
 from rlwire.environments.fitting import Fit, fitting, plain
 from rlwire.errors import EncodeError, RemoteProtocolError
 
-__all__ = ["Game", "closing", "opened"]
-
 
 @contextlib.contextmanager
 def opened(environment: Any, seed: int | None, protocol: str) -> Iterator[Game]:

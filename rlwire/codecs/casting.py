@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from rlwire.errors import EncodeError
 
-__all__ = ["cast"]
-
 
 def cast(value: Any, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
     """Return a value as an array of `dtype`, which is of booleans or real numbers.

@@ -16,21 +16,6 @@ from typing import TypeAlias
 
 from rlwire.errors import DecodeError, EncodeError, quoted
 
-__all__ = [
-    "STATUSES",
-    "Metadata",
-    "decode_message",
-    "decode_metadata",
-    "decode_status",
-    "decode_timeout",
-    "encode_message",
-    "encode_metadata",
-    "encode_timeout",
-    "status_code",
-    "status_of_http",
-    "status_of_reset",
-]
-
 Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 """Names and values; those of names that end in ``-bin`` are bytes."""
 

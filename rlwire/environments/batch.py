@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from rlwire.environments.columns import Allocate, Columns
 from rlwire.environments.endpoint import Endpoint
 
-__all__ = ["Arguments", "Batch", "EndpointBatch", "Infos", "Part", "Shared"]
-
 Arguments: TypeAlias = "tuple[Sequence[Any], Mapping[str, Any]]"
 """Those of a call, by place and by name."""
 

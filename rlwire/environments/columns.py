@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from rlwire.environments.trees import Leaf, Tree, tree_of
 from rlwire.errors import EncodeError
 
-__all__ = ["Allocate", "Columns"]
-
 Allocate: TypeAlias = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
 """Returns a new array of zeros of this shape and dtype."""
 

@@ -15,9 +15,6 @@ from rlwire.environments.loading import load_environment
 from rlwire.environments.trees import tree_of
 from rlwire.errors import EncodeError, on_error
 
-__all__ = ["Driven", "SeveralAgents", "Step", "check_alone", "drive", "driver_of"]
-__all__ += ["is_environment", "maker"]
-
 Step: TypeAlias = tuple[Any, Any, Any, Any, Any]
 """Observation, reward, terminated, truncated, info; of a parallel one a dictionary of these."""
 

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-__all__ = ["Endpoint", "Outcome"]
-
 Outcome: TypeAlias = tuple[Any, ...]
 """After a reset ``(observation, info)``, after a step ``(observation, reward, terminated,
 truncated, info)``, as `gymnasium.Env` gives them."""

@@ -15,8 +15,6 @@ import numpy as np
 from rlwire.environments.trees import Leaf, tree_of
 from rlwire.errors import EncodeError, optional, quoted
 
-__all__ = ["Fit", "fitting", "inferred", "plain"]
-
 Fit: TypeAlias = Callable[[Any], Any]
 """Returns an element of a space; EncodeError says why a value is none."""
 

@@ -9,8 +9,6 @@ from typing import Any
 from rlwire.codecs import msgpack
 from rlwire.errors import EncodeError, quoted
 
-__all__ = ["encode_info", "sendable"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -15,8 +15,6 @@ from typing import Any
 
 from rlwire.errors import optional
 
-__all__ = ["load", "load_environment"]
-
 # Namespaces whose module has another name.
 _REGISTERED_BY = {"ALE": "ale_py"}
 # By name: the front door, which makes it, stands above this room.

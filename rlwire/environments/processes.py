@@ -29,8 +29,6 @@ from rlwire.transports.forking import of_this_process
 from rlwire.transports.shm import ShmSocket
 from rlwire.transports.shm_calls import AVAILABLE
 
-__all__ = ["Make", "Memory", "WorkerPart"]
-
 logger = logging.getLogger(__name__)
 
 Make = Callable[[], Any]

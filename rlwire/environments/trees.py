@@ -19,8 +19,6 @@ import numpy as np
 
 from rlwire.errors import EncodeError, optional
 
-__all__ = ["Leaf", "Tree", "text_of", "tree_of"]
-
 _TEXT = 2**16  # characters of a text of whose length nothing is said
 
 

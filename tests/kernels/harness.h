@@ -40,15 +40,12 @@ uint8_t *exact(const void *data, size_t size);
 void release(uint8_t *copy);
 
 /* The suites, one for each header. */
-void cursor_suite(void);
-void writer_suite(void);
 void msgpack_suite(void);
 void http2_suite(void);
 void netstring_suite(void);
 void utf8_suite(void);
 void dtype_suite(void);
 void image_suite(void);
-void ucs4_suite(void);
 void varint_suite(void);
 void protobuf_suite(void);
 void dm_env_rpc_suite(void);

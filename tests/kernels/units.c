@@ -57,15 +57,12 @@ uint8_t *exact(const void *data, size_t size) {
 void release(uint8_t *copy) { free(copy - BEFORE); }
 
 int main(void) {
-    cursor_suite();
-    writer_suite();
     msgpack_suite();
     http2_suite();
     netstring_suite();
     utf8_suite();
     dtype_suite();
     image_suite();
-    ucs4_suite();
     varint_suite();
     protobuf_suite();
     dm_env_rpc_suite();

@@ -23,9 +23,10 @@ from rlwire.adapters.dm_env_rpc.properties import (
     PropertiesExtension,
     Property,
 )
+from rlwire.adapters.dm_env_rpc.protocols import AgentEnvironment, Refusal, World, WorldFactory
 from rlwire.adapters.dm_env_rpc.server import DmEnvRpcServer
 from rlwire.adapters.dm_env_rpc.status import StatusError
-from rlwire.adapters.dm_env_rpc.worlds import AgentEnvironment, Refusal, World, WorldFactory, Worlds
+from rlwire.adapters.dm_env_rpc.worlds import Worlds
 from rlwire.transports.tls import ClientTLS, ServerTLS
 
 __all__ = [

@@ -42,8 +42,6 @@ from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, drive_async, driven
 
-__all__ = ["METHOD", "AsyncClient", "Client", "ClientBase"]
-
 logger = logging.getLogger(__name__)
 
 METHOD: Final = "/dm_env_rpc.v1.Environment/Process"

@@ -28,8 +28,6 @@ from rlwire.codecs.dm_env_rpc import (
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits
 
-__all__ = ["install", "uninstall"]
-
 logger = logging.getLogger(__name__)
 
 # The package has no limits of its own, and its values are in memory already.

@@ -37,8 +37,6 @@ from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import Address, parse
 from rlwire.transports.sockets import Backoff, Timeouts
 
-__all__ = ["replacements"]
-
 _NO_END = Timeouts(read=None, write=None, idle=None)
 _AGAIN = 0.2  # seconds between attempts to connect
 _FOREVER = Backoff(attempts=2**31, deadline=None)

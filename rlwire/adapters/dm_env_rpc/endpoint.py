@@ -55,8 +55,6 @@ from rlwire.transports.sockets import Backoff
 with optional("gymnasium", "gym"):
     from gymnasium import spaces
 
-__all__ = ["DmEnvRpcEndpoint", "space_of_specs"]
-
 logger = logging.getLogger(__name__)
 
 _RUNNING = EnvironmentStateType.RUNNING

@@ -45,8 +45,6 @@ from rlwire.environments.infos import encode_info
 from rlwire.errors import EncodeError, on_error
 from rlwire.sessions.dm_env_rpc import Code
 
-__all__ = ["EnvironmentWorld", "EnvironmentWorlds", "Names"]
-
 logger = logging.getLogger(__name__)
 
 _said: set[str] = set()  # the environments of which the log says that infos are lost

@@ -23,8 +23,6 @@ from rlwire.environments.driver import is_environment
 from rlwire.errors import EncodeError, LimitExceeded, quoted
 from rlwire.sessions.dm_env_rpc import Code
 
-__all__ = ["Maker", "Start"]
-
 _RESET_SETTINGS = ("seed", "options")
 
 

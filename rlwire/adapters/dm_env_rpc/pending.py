@@ -13,8 +13,6 @@ from rlwire.errors import RlwireError
 from rlwire.transports import waits
 from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 
-__all__ = ["AsyncPending", "Pending", "PendingBase"]
-
 
 class PendingBase(waits.Client):
     """What a `Pending` and an `AsyncPending` are made of."""

@@ -20,7 +20,6 @@ from rlwire.adapters.dm_env_rpc.protocols import Refusal, World
 from rlwire.adapters.dm_env_rpc.status import StatusError
 from rlwire.codecs.casting import cast
 from rlwire.codecs.dm_env_rpc import (
-    PROPERTY_REQUEST_URL,
     AnyMessage,
     DataType,
     ListPropertyRequest,
@@ -47,19 +46,6 @@ from rlwire.errors import EncodeError, RemoteProtocolError, quoted
 from rlwire.limits import DEFAULT
 from rlwire.sessions.dm_env_rpc import Code, without_spec
 from rlwire.transports.waits import Asyncio, Blocking, Client, Waits, driven
-
-__all__ = [
-    "PICTURE",
-    "PROPERTY_REQUEST_URL",
-    "RENDER_FPS",
-    "AsyncPropertiesExtension",
-    "Properties",
-    "PropertiesExtension",
-    "Property",
-    "PropertyService",
-    "pictures_of",
-]
-
 
 PICTURE = "rlwire.render"
 RENDER_FPS = "rlwire.render_fps"

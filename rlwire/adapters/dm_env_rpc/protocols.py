@@ -22,17 +22,6 @@ from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RlwireError, 
 from rlwire.sessions.dm_env_rpc.states import Code
 from rlwire.transports.seldom_log import Log
 
-__all__ = [
-    "AgentEnvironment",
-    "Extension",
-    "Refusal",
-    "World",
-    "WorldFactory",
-    "is_world",
-    "report",
-    "status_of",
-]
-
 _TEXT = 2000  # characters of an exception's text that a peer is told
 
 

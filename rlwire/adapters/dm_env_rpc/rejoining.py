@@ -20,8 +20,6 @@ from rlwire.codecs.dm_env_rpc import (
 from rlwire.sessions.dm_env_rpc import Code
 from rlwire.transports.sockets import Backoff
 
-__all__ = ["RECONNECT", "Way", "is_passing"]
-
 RECONNECT: Final = Backoff(attempts=20, deadline=60.0)
 """How `Client.reconnect` tries by default."""
 

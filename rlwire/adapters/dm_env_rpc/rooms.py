@@ -42,8 +42,6 @@ from rlwire.codecs.dm_env_rpc.values import (
 from rlwire.sessions.dm_env_rpc.states import Code
 from rlwire.transports.seldom_log import Log
 
-__all__ = ["Answer", "Member", "Reply", "Room"]
-
 logger = logging.getLogger(__name__)
 
 Reply: TypeAlias = Response | StepResult

@@ -12,8 +12,6 @@ from rlwire.transports.address import Address
 from rlwire.transports.reception import TLS
 from rlwire.transports.tls import ClientSide, context_of
 
-__all__ = ["authorization", "authorized", "http2_context", "warn_of_plain_token"]
-
 logger = logging.getLogger(__name__)
 
 

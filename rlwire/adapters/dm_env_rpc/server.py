@@ -15,8 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rlwire.adapters.dm_env_rpc.client import METHOD, most_sent
 from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorlds
-from rlwire.adapters.dm_env_rpc.properties import PROPERTY_REQUEST_URL, Properties, PropertyService
-from rlwire.adapters.dm_env_rpc.protocols import Refusal, is_world
+from rlwire.adapters.dm_env_rpc.properties import Properties, PropertyService
+from rlwire.adapters.dm_env_rpc.protocols import (
+    Extension,
+    Refusal,
+    World,
+    WorldFactory,
+    is_world,
+)
 from rlwire.adapters.dm_env_rpc.security import (
     authorization,
     authorized,
@@ -24,10 +30,10 @@ from rlwire.adapters.dm_env_rpc.security import (
     warn_of_plain_token,
 )
 from rlwire.adapters.dm_env_rpc.spaces import WHOLE
-from rlwire.adapters.dm_env_rpc.worlds import Extension, Host, World, WorldFactory, Worlds
+from rlwire.adapters.dm_env_rpc.worlds import Host, Worlds
 from rlwire.adapters.grpc_answers import Answers, RefusedCall
 from rlwire.adapters.serving import Service, StreamOptions, StreamServer
-from rlwire.codecs.dm_env_rpc import Settings
+from rlwire.codecs.dm_env_rpc import PROPERTY_REQUEST_URL, Settings
 from rlwire.environments.driver import is_environment
 from rlwire.errors import LimitExceeded, for_peer
 from rlwire.limits import DEFAULT, Limits
@@ -40,8 +46,6 @@ from rlwire.transports.seldom_log import SeldomLog
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-__all__ = ["DmEnvRpcServer"]
 
 logger = logging.getLogger(__name__)
 log = SeldomLog(logger)

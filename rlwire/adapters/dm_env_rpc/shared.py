@@ -26,8 +26,6 @@ from rlwire.environments.trees import tree_of
 from rlwire.errors import on_error, quoted
 from rlwire.sessions.dm_env_rpc import Code
 
-__all__ = ["SharedWorld"]
-
 _RUNNING = EnvironmentStateType.RUNNING
 _TERMINATED = EnvironmentStateType.TERMINATED
 _INTERRUPTED = EnvironmentStateType.INTERRUPTED

@@ -30,17 +30,6 @@ from rlwire.environments.trees import Leaf, Tree, tree_of
 from rlwire.errors import DecodeError, EncodeError, RlwireError, quoted
 from rlwire.limits import Limits
 
-__all__ = [
-    "INFO",
-    "WHOLE",
-    "Structure",
-    "Tensor",
-    "of_number",
-    "structure_of",
-    "told_in",
-    "told_spec",
-]
-
 WHOLE = "rlwire-whole", "1"
 """gRPC metadata of an `rlwire.make`: its server tells it the spaces and sends it infos. Other
 servers pass over it, and rlwire's own says nothing more to other clients."""

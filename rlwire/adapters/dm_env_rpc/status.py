@@ -8,8 +8,6 @@ from rlwire.codecs.dm_env_rpc.values import AnyMessage, Status
 from rlwire.errors import PeerError
 from rlwire.sessions.dm_env_rpc.states import Code
 
-__all__ = ["StatusError"]
-
 
 class StatusError(PeerError):
     """The server answered a request with an error.

@@ -16,15 +16,13 @@ from concurrent.futures import Future
 from typing import Any
 
 from rlwire.adapters.dm_env_rpc.protocols import (
-    AgentEnvironment,
     Extension,
     Refusal,
     World,
     WorldFactory,
     report,
-    status_of,
 )
-from rlwire.adapters.dm_env_rpc.rooms import Answer, Member, Reply, Room
+from rlwire.adapters.dm_env_rpc.rooms import Answer, Member, Room
 from rlwire.codecs.dm_env_rpc.values import (
     AnyMessage,
     CreateWorldRequest,
@@ -46,19 +44,6 @@ from rlwire.codecs.dm_env_rpc.values import (
 from rlwire.errors import on_error, quoted
 from rlwire.sessions.dm_env_rpc.states import Code
 from rlwire.transports.seldom_log import SeldomLog
-
-__all__ = [
-    "AgentEnvironment",
-    "Answer",
-    "Extension",
-    "Host",
-    "Refusal",
-    "Reply",
-    "World",
-    "WorldFactory",
-    "Worlds",
-    "status_of",
-]
 
 logger = logging.getLogger(__name__)
 

@@ -11,32 +11,28 @@ from rlwire.limits import DEFAULT, Limits
 __all__ = ["flatten", "is_within", "unflatten"]
 
 
-def flatten(
-    nested: Mapping[str, Any], separator: str = ".", *, strict: bool = True
-) -> dict[str, Any]:
-    """Return one flat dictionary; the keys on the way to each value are joined.
+def flatten(nested: Mapping[str, Any], *, strict: bool = True) -> dict[str, Any]:
+    """Return one flat dictionary; the keys on the way to each value are joined by periods.
 
     A mapping without entries is a value.
     """
     flat: dict[str, Any] = {}
-    _flatten(nested, separator, strict, "", flat)
+    _flatten(nested, strict, "", flat)
     return flat
 
 
-def _flatten(
-    nested: Mapping[str, Any], separator: str, strict: bool, prefix: str, flat: dict[str, Any]
-) -> None:
+def _flatten(nested: Mapping[str, Any], strict: bool, prefix: str, flat: dict[str, Any]) -> None:
     for key, value in nested.items():
         if not isinstance(key, str):
             raise EncodeError(f"a key must be str, not {type(key).__qualname__} ({quoted(key)})")
-        if strict and separator in key:
+        if strict and "." in key:
             raise EncodeError(
-                f"the key {quoted(key)} contains {separator!r}, which separates keys: flattened, "
-                f"it could not be told from nested ones"
+                f"the key {quoted(key)} contains '.', which separates keys: flattened, it could "
+                f"not be told from nested ones"
             )
         name = prefix + key
         if isinstance(value, Mapping) and value:
-            _flatten(value, separator, strict, name + separator, flat)
+            _flatten(value, strict, name + ".", flat)
         elif name in flat:
             raise EncodeError(f"two values would be called {quoted(name)}")
         else:
@@ -52,16 +48,14 @@ def is_within(name: str, names: Iterable[str]) -> bool:
     return any(name == each or name.startswith(each + ".") for each in names)
 
 
-def unflatten(
-    flat: Mapping[str, Any], separator: str = ".", *, limits: Limits = DEFAULT
-) -> dict[str, Any]:
+def unflatten(flat: Mapping[str, Any], *, limits: Limits = DEFAULT) -> dict[str, Any]:
     """Return nested dictionaries; each name is split into the keys on the way to its value."""
     root = _Branch()
     for name, value in flat.items():
-        keys = name.count(separator) + 1
+        keys = name.count(".") + 1
         if keys > limits.depth:
             raise LimitExceeded("depth", limits.depth, keys)
-        *outer, last = name.split(separator)
+        *outer, last = name.split(".")
         branch = root
         for key in outer:
             inner = branch.setdefault(key, _Branch())

@@ -1,15 +1,7 @@
 """dm_env_rpc: who may say what when. The table is in `states`, both sides of it in `session`."""
 
-from rlwire.sessions.dm_env_rpc.session import (
-    REQUESTS,
-    TOLERATED,
-    TRANSITIONS,
-    Client,
-    Code,
-    Server,
-    State,
-    without_spec,
-)
+from rlwire.sessions.dm_env_rpc.session import Client, Server, without_spec
+from rlwire.sessions.dm_env_rpc.states import REQUESTS, TOLERATED, TRANSITIONS, Code, State
 
 __all__ = [
     "REQUESTS",

@@ -71,17 +71,6 @@ from rlwire.sessions.dm_env_rpc.states import (
     nodes,
 )
 
-__all__ = [
-    "REQUESTS",
-    "TOLERATED",
-    "TRANSITIONS",
-    "Client",
-    "Code",
-    "Server",
-    "State",
-    "without_spec",
-]
-
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Buffers: TypeAlias = list[bytes | memoryview]
 

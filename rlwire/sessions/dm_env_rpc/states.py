@@ -28,17 +28,6 @@ from rlwire.codecs.dm_env_rpc.values import (
     StepResponse,
 )
 
-__all__ = [
-    "REQUESTS",
-    "TOLERATED",
-    "TRANSITIONS",
-    "Ahead",
-    "Code",
-    "Node",
-    "State",
-    "nodes",
-]
-
 
 class State(enum.Enum):
     """What a connection is to the worlds; the middle three are those of a joined one."""

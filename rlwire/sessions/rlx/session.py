@@ -22,8 +22,6 @@ from rlwire.errors import (
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.rlx.turns import Node, Turns
 
-__all__ = ["ANSWERS", "TRANSITIONS", "Client", "Server", "State"]
-
 Buffer = bytes | bytearray | memoryview
 Buffers = list[bytes | memoryview]
 Message = dict[str, Any]

@@ -49,7 +49,7 @@ def test_a_name_that_nests_too_deep() -> None:
     with pytest.raises(LimitExceeded, match="65 is over the limit depth=64"):
         unflatten({64 * "a." + "a": 1})
     with pytest.raises(LimitExceeded, match="depth=2"):
-        unflatten({"a::b::c": 1}, "::", limits=Limits(depth=2))
+        unflatten({"a.b.c": 1}, limits=Limits(depth=2))
 
 
 def test_a_key_with_the_separator() -> None:
