@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from types import ModuleType
 from typing import Any
@@ -410,21 +409,3 @@ def test_many_specs() -> None:
     with pytest.raises(DecodeError, match="280 more"):
         manager.names_of([1])
     assert "280 more" in repr(manager)
-
-
-def test_threads_share_a_manager() -> None:
-    values = {"fuzz": [1.0, 2.0], "foo": [3, 4, 5], "text": "x"}
-    expected = MANAGER.pack(values)
-    wrong: list[Any] = []
-
-    def work() -> None:
-        for _ in range(300):
-            if MANAGER.pack(values) != expected or len(MANAGER.unpack(expected)) != 3:
-                wrong.append(1)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []

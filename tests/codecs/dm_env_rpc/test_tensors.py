@@ -594,27 +594,6 @@ def test_options_that_are_none(options: Any) -> None:
         tensors.decode_tensor(b"", **options)
 
 
-def test_threads_share_the_codec() -> None:
-    values = [np.arange(i, i + 2000, dtype=np.int32).reshape(20, 100) for i in range(8)]
-    problems: list[Any] = []
-
-    def work(value: Any) -> None:
-        try:
-            for _ in range(200):
-                got = tensors.decode_tensor(tensors.encode_tensor(value))
-                if not np.array_equal(got, value):
-                    problems.append(value)
-        except Exception as problem:
-            problems.append(problem)
-
-    threads = [threading.Thread(target=work, args=(value,)) for value in values]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert problems == []
-
-
 def test_values_that_change_meanwhile_do_no_harm() -> None:
     """NumPy releases the GIL while it fills an array."""
     value = np.zeros(200_000, np.uint64)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import struct
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -190,20 +189,3 @@ def test_limits(options: dict[str, Any], value: Any, name: str, size: int) -> No
     assert (caught.value.limit, caught.value.size) == (name, size)
     assert caught.value.offset is not None
     msgpack.decode(data)
-
-
-def test_threads_share_a_decoder() -> None:
-    decoder = Decoder()
-    value = {f"key{i}": [i, {"z": "text" * i}] for i in range(200)}
-    data = msgpack.encode(value)
-    wrong: list[Any] = []
-
-    def work() -> None:
-        wrong.extend(found for _ in range(100) if (found := decoder.decode(data)) != value)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong

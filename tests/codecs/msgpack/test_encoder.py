@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import enum
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -260,20 +259,3 @@ def test_options_are_checked_and_kept() -> None:
         Encoder(default=1)
     with pytest.raises(TypeError, match="limits must be"):
         Encoder(limits=7)
-
-
-def test_threads_share_an_encoder() -> None:
-    encoder = Encoder()
-    value = {"x": np.arange(1000), "y": [{"z": i} for i in range(100)]}
-    expected = encoder.encode(value)
-    wrong: list[bytes] = []
-
-    def work() -> None:
-        wrong.extend(found for _ in range(200) if (found := encoder.encode(value)) != expected)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong

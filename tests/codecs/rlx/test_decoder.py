@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 import weakref
 from collections.abc import Callable
 from types import ModuleType
@@ -14,7 +13,7 @@ from PIL import Image
 
 from rlwire.buffers import Block
 from rlwire.codecs import rlx
-from rlwire.errors import DecodeError, RlwireError
+from rlwire.errors import DecodeError
 from rlwire.limits import Limits
 
 LARGE = 4096  # bytes; with copy=None arrays from here on are views, if they are aligned
@@ -489,28 +488,3 @@ def test_the_readme_dialect_checks_sizes_too() -> None:
     data = rlx.encode({"a": np.zeros(3, "f4")}, dialect="readme")
     with pytest.raises(DecodeError, match="12 bytes announced, 24 expected"):
         rlx.decode(data, dialect="readme", dtype="f8")
-
-
-def test_threads_share_a_decoder(same: Callable[[Any, Any], bool]) -> None:
-    decoder = rlx.Decoder(copy=None, framed=True)
-    messages = [
-        {f"key {n}": n, "state": floats(400 + 50 * n), "text": [str(n)] * n, f"{n}": None}
-        for n in range(8)
-    ]
-    frames = [bytearray(rlx.encode(message, framed=True)) for message in messages]
-    wrong: list[Any] = []
-
-    def work(n: int) -> None:
-        try:
-            for _ in range(500):
-                if not same(decoder.decode(frames[n]), messages[n]):
-                    wrong.append(n)
-        except RlwireError as problem:
-            wrong.append(problem)
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(len(messages))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []

@@ -6,7 +6,6 @@ import enum
 import gc
 import io
 import struct
-import threading
 import weakref
 from collections.abc import Callable
 from types import ModuleType
@@ -17,7 +16,7 @@ import pytest
 from PIL import Image
 
 from rlwire.codecs import rlx
-from rlwire.errors import EncodeError, LimitExceeded, RlwireError, shown
+from rlwire.errors import EncodeError, LimitExceeded, shown
 from rlwire.limits import Limits
 
 LARGE = 4096  # bytes; arrays from here on go by reference
@@ -569,33 +568,6 @@ def test_the_readme_dialect_leaves_out_the_dtype(oracle: ModuleType) -> None:
     assert b"float32" not in expected
     with pytest.raises(EncodeError, match="object"):
         rlx.encode({"a": np.array([None])}, dialect="readme")
-
-
-def test_threads_share_an_encoder() -> None:
-    encoder = rlx.Encoder(framed=True)
-    messages = [
-        {"command": "update", "n": n, "state": array_of(5000 + n), "text": str(n) * n}
-        for n in range(8)
-    ]
-    expected = [encoder.encode(message) for message in messages]
-    wrong: list[Any] = []
-
-    def work(n: int) -> None:
-        try:
-            for _ in range(500):
-                if encoder.encode(messages[n]) != expected[n]:
-                    wrong.append(n)
-                if b"".join(encoder.encode_parts(messages[n])) != expected[n]:
-                    wrong.append(n)
-        except RlwireError as problem:
-            wrong.append(problem)
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(len(messages))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
 
 
 def test_the_message_limit_is_met_before_the_last_array_is_copied() -> None:

@@ -1,0 +1,56 @@
+"""Configured encoders and decoders keep no state of a message, so threads share them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.codecs import dm_env_rpc, msgpack, rlx
+from rlwire.codecs.dm_env_rpc import tensors
+
+MESSAGES = [
+    {"command": "update", f"key {n}": n, "state": np.arange(2000.0 + n), "text": [str(n)] * n}
+    for n in range(8)
+]
+ARRAYS = [np.arange(n, n + 2000, dtype=np.int32).reshape(20, 100) for n in range(8)]
+MANAGER = dm_env_rpc.SpecManager(
+    {
+        1: dm_env_rpc.make_spec("reward", (), np.float64),
+        2**64 - 1: dm_env_rpc.make_spec("pixels", (-1,), np.uint8),
+    }
+)
+NAMED = [{"reward": np.float64(n), "pixels": np.full(900 + n, n, np.uint8)} for n in range(8)]
+
+PARTS = rlx.Encoder()
+
+
+def encode_parts(value: Any) -> bytes:
+    return b"".join(PARTS.encode_parts(value))
+
+
+CODECS: dict[str, tuple[list[Any], Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "rlx": (MESSAGES, rlx.Encoder(framed=True).encode, rlx.Decoder(framed=True).decode),
+    "rlx parts": (MESSAGES, encode_parts, rlx.Decoder(copy=None).decode),
+    "msgpack": (MESSAGES, msgpack.Encoder().encode, msgpack.Decoder().decode),
+    "tensors": (ARRAYS, tensors.encode_tensor, tensors.decode_tensor),
+    "specs": (NAMED, MANAGER.pack, MANAGER.unpack),
+}
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_threads_share_a_codec(name: str, same: Callable[[Any, Any], bool]) -> None:
+    values, encode, decode = CODECS[name]
+    expected = [encode(value) for value in values]
+
+    def work(n: int) -> bool:
+        return all(
+            encode(values[n]) == expected[n] and same(decode(expected[n]), values[n])
+            for _ in range(100)
+        )
+
+    with ThreadPoolExecutor(len(values)) as threads:
+        assert all(threads.map(work, range(len(values))))
