@@ -1,18 +1,6 @@
 """Environments as worlds: `EnvironmentWorlds` and `EnvironmentWorld`.
 
-|             | dm_env                                  | Gymnasium                               |
-|-------------|-----------------------------------------|-----------------------------------------|
-| observation | ``observation_spec()``                  | ``observation_space``                   |
-| its name    | the spec's, else ``observation``; nested | ``observation``; nested ones their keys |
-|             | ones their keys, joined by periods      | joined by periods                       |
-| reward      | an observation ``reward``, 0 in a       | the same, a double                      |
-|             | sequence's first step                   |                                         |
-| discount    | an observation ``discount``, 1 in a     | a double: 0 when terminated, else 1     |
-|             | sequence's first step                   |                                         |
-| TERMINATED  | the last step, with discount 0          | terminated                              |
-| INTERRUPTED | the last step, with another discount    | truncated                               |
-| ``info``    |                                         | for `rlwire.make` alone: an observation |
-|             |                                         | that no other client is told of         |
+What becomes of observations, rewards and the end of an episode is in docs/protocols/dm_env_rpc.md.
 
 Not here: a world in which agents meet (`rlwire.adapters.dm_env_rpc.shared`).
 """

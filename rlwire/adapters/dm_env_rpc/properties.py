@@ -71,7 +71,6 @@ class Properties:
 
         properties = Properties()
         properties.add("speed", dtype=np.float32, read=lambda: world.speed)
-        properties.add_attribute("level.name", world, dtype=str, writable=True)
         server = DmEnvRpcServer(..., properties=properties)
 
     A world's are the attribute ``properties`` of a `World`; they are seen by those who have joined
@@ -120,47 +119,6 @@ class Properties:
         spec = make_spec(key, shape, dtype, minimum, maximum)
         self._register(key, _Entry(spec, read, write, description))
 
-    def add_attribute(
-        self,
-        key: str,
-        owner: object,
-        attribute: str | None = None,
-        *,
-        shape: Sequence[int] = (),
-        dtype: DTypeLike | DataType = np.float64,
-        minimum: Any = None,
-        maximum: Any = None,
-        writable: bool = False,
-        description: str = "",
-    ) -> None:
-        """Register an attribute of an object; by default the one that the key's last part names.
-
-        Args:
-            key: as in `add`.
-            owner: the object.
-            attribute: its attribute's name.
-            shape: as in `add`.
-            dtype: as in `add`.
-            minimum: as in `add`.
-            maximum: as in `add`.
-            writable: whether clients may set it.
-            description: as in `add`.
-
-        Raises:
-            ValueError, EncodeError: as `add`.
-        """
-        name = attribute or key.rpartition(".")[2]
-        self.add(
-            key,
-            shape=shape,
-            dtype=dtype,
-            minimum=minimum,
-            maximum=maximum,
-            read=lambda: getattr(owner, name),
-            write=(lambda value: setattr(owner, name, value)) if writable else None,
-            description=description,
-        )
-
     def describe(self, key: str, description: str) -> None:
         """Say what the properties below `key` are, which need not be one itself.
 
@@ -168,15 +126,6 @@ class Properties:
             ValueError: the key is taken or none.
         """
         self._register(key, _Entry(TensorSpec(key), None, None, description))
-
-    def remove(self, key: str) -> None:
-        """Take a property back.
-
-        Raises:
-            KeyError: there is none.
-        """
-        with self._lock:
-            del self._entries[key]
 
     def _register(self, key: str, entry: _Entry) -> None:
         if not key or not all(key.split(".")):

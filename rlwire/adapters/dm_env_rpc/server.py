@@ -79,8 +79,6 @@ class DmEnvRpcServer(StreamServer):
         auth: the bearer token that clients must send; None for any client.
         limits: maxima for messages; ``received`` is for whole ones.
         max_sent: bytes of the longest message that is sent; by default as many as may be received.
-        allow_default: whether joining the name ``""`` without creating a world gives a connection
-            a world of its own.
         max_worlds: further ones are refused.
         keep_abandoned: False destroys a world once the connection that created it has ended and
             nobody is in it.
@@ -114,7 +112,6 @@ class DmEnvRpcServer(StreamServer):
         auth: str | None = None,
         limits: Limits | None = None,
         max_sent: int | None = None,
-        allow_default: bool = True,
         max_worlds: int = 1000,
         keep_abandoned: bool = True,
         properties: Properties | None = None,
@@ -132,7 +129,6 @@ class DmEnvRpcServer(StreamServer):
         self.accepts: frozenset[str] | None = getattr(worlds, "accepts", None)
         self._make_world = None if one else _factory(worlds)
         self._world_options: dict[str, Any] = {
-            "allow_default": allow_default,
             "max_worlds": max_worlds,
             "keep_abandoned": keep_abandoned,
         }

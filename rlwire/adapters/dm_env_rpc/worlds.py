@@ -52,9 +52,9 @@ class Worlds:
     """The worlds of one server; connections on any threads share it.
 
     Args:
-        factory: makes worlds. None for a server with none but those that were added to it.
-        allow_default: whether joining the name ``""`` gives a connection a world of its own, made
-            without settings and gone when it leaves, if no world was added under that name.
+        factory: makes worlds. None for a server with none but those that were added to it. If no
+            world was added under the name ``""``, joining it gives a connection a world of its own,
+            made without settings and gone when the connection leaves.
         max_worlds: how many worlds may exist at a time. Clients that end without destroying what
             they have created leave worlds behind, so that others may use them.
         keep_abandoned: False destroys a world once the connection that created it has ended and
@@ -65,7 +65,6 @@ class Worlds:
         self,
         factory: WorldFactory | None = None,
         *,
-        allow_default: bool = True,
         max_worlds: int = 1000,
         keep_abandoned: bool = True,
     ) -> None:
@@ -73,7 +72,6 @@ class Worlds:
             raise ValueError(f"max_worlds must be at least 1, not {max_worlds}")
         self.log = SeldomLog(logger)
         self._factory = factory
-        self._allow_default = allow_default
         self._max_worlds = max_worlds
         self._keep_abandoned = keep_abandoned
         self._lock = threading.Lock()
@@ -156,10 +154,7 @@ class Worlds:
         with self._lock:
             room = self._rooms.get(name)
         if room is None:
-            if name or not self._allow_default:
-                room = self._find(name)
-            else:
-                room = self._create({}, named=False)
+            room = self._find(name) if name else self._create({}, named=False)
         with on_error(lambda: self._sweep(room)):
             return room.join(settings, peer)
 

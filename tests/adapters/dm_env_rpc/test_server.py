@@ -232,15 +232,6 @@ def test_the_one_world(workers) -> None:
     assert world.closed
 
 
-def test_without_the_default_world(workers) -> None:
-    with (
-        DmEnvRpcServer(Counter, "127.0.0.1:0", workers=workers, allow_default=False) as server,
-        Client(server.address) as client,
-        pytest.raises(StatusError, match="create_world"),
-    ):
-        client.join_world()
-
-
 def test_many_clients_at_once(workers) -> None:
     # How long twenty handshakes take beside each other is the machine's affair.
     patient = Timeouts(connect=None, first=None)
