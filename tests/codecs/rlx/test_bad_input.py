@@ -409,47 +409,6 @@ PREFIXES = [
 ]
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
-def test_frame_size_refuses_a_bad_prefix(prefix: bytes) -> None:
-    buffer = b"???" + prefix
-    for start in (3,):
-        with pytest.raises(DecodeError, match="leading zero") as caught:
-            rlx.frame_size(buffer, start, len(buffer), 100)
-        assert caught.value.offset == 3
-
-
-def test_frame_size_refuses_a_long_message_as_soon_as_it_is_known() -> None:
-    assert rlx.frame_size(b"100:", 0, 4, 100) == 105
-    assert rlx.frame_size(b"100", 0, 3, 100) == 0
-    for prefix in (b"101", b"101:", b"999", b"1000000000000", b"9" * 40, b"9" * 4000 + b":"):
-        for decode in (
-            lambda p: rlx.frame_size(b"?" + p, 1, 1 + len(p), 100),
-            lambda p: rlx.decode(p, framed=True, limits=Limits(message=100)),
-        ):
-            with pytest.raises(LimitExceeded) as caught:
-                decode(prefix)
-            assert caught.value.limit in ("received", "message")
-            assert caught.value.maximum == 100
-            assert caught.value.size > 100
-    with pytest.raises(LimitExceeded) as caught:
-        rlx.frame_size(b"?1000000000000:", 1, 15, 10**9)
-    assert (caught.value.limit, caught.value.offset) == ("received", 1)
-    with pytest.raises(LimitExceeded) as caught:
-        rlx.decode(b"1000000000000:", framed=True)
-    assert (caught.value.limit, caught.value.offset) == ("message", 0)
-
-
-def test_frame_size_at_the_largest_limit_does_not_wrap() -> None:
-    most = 2**60 - 1
-    assert rlx.frame_size(b"%d:" % most, 0, 20, most) == most + 21
-    for number in (2**60, 2**64 - 1, 2**64, 2**64 + 1, 10 * most):
-        prefix = b"%d:" % number
-        for limit in (most, 2**60, 2**63 - 1):
-            with pytest.raises(LimitExceeded) as caught:
-                rlx.frame_size(prefix, 0, len(prefix), limit)
-            assert caught.value.maximum == most
-
-
 # --- limits -------------------------------------------------------------------------------
 
 

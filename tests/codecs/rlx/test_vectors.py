@@ -170,18 +170,3 @@ def test_a_prefix_is_refused_unless_it_ends_between_entries(
         with pytest.raises(DecodeError) as caught:
             rlx.decode(wire[:cut])
         assert caught.value.offset <= cut
-
-
-@every_case
-def test_a_frame_s_size_is_known_from_its_prefix_on(tagged: list[Any], wire: bytes) -> None:
-    frame = b"%d:%b," % (len(wire), wire)
-    buffer = b"5:xxxxx," + frame + frame
-    colon = frame.index(b":")
-    for cut in range(len(frame) + 1):
-        expected = len(frame) if cut > colon else 0
-        assert rlx.frame_size(buffer, 8, 8 + cut, 10**9) == expected
-        if cut < len(frame):
-            with pytest.raises(DecodeError):
-                rlx.decode(frame[:cut], framed=True)
-            assert rlx.data_offset(buffer, 8, 8 + cut) == 0  # no vector has a large array
-    assert rlx.frame_size(buffer, 8, len(buffer), 10**9) == len(frame)
