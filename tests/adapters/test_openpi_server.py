@@ -37,7 +37,7 @@ from rlwire.errors import (
 )
 from rlwire.limits import Limits
 from rlwire.sessions.openpi import Client, Undecoded
-from rlwire.sessions.websocket import Closed, Messages, Refusal, Refused
+from rlwire.sessions.websocket import Closed, Messages, Refused
 from rlwire.transports.sockets import Backoff, Timeouts
 from tests.waiting import eventually
 
@@ -457,20 +457,6 @@ def test_an_api_key(policy: Policy) -> None:
                 f"ws://{server.address}", Client(), headers=[("Authorization", "Bearer s3cret")]
             )
         assert server.statistics().clients == 0
-
-
-def test_a_further_check(policy: Policy) -> None:
-    def only_lab(request: Any) -> Refusal | None:
-        return None if request.path == "/lab" else Refusal(404, "no such policy")
-
-    with PolicyServer(policy, LOOPBACK, auth="k", check=only_lab) as server:
-        url = f"ws://{server.address}"
-        with PolicyClient(f"{url}/lab", auth="k") as client:
-            assert "actions" in client.infer({})
-        for path, key, status in (("/lab", "x", 401), ("/", "k", 404)):
-            with pytest.raises(Refused) as caught:
-                PolicyClient(url + path, auth=key)
-            assert caught.value.status == status
 
 
 def test_an_empty_key_is_refused() -> None:

@@ -126,8 +126,6 @@ class PolicyServer(StreamServer):
             observation to its action; to send that is not counted.
         tracebacks: whether a client is told the traceback of an error, as openpi's server does.
             By default only what was wrong: a traceback shows paths and lines of the program.
-        check: called with each handshake's request, after the key was found right, for further
-            permissions; see `rlwire.sessions.websocket.Check`.
         origins: the pages whose scripts may connect; see `rlwire.sessions.websocket.Server`.
         arrays: how arrays are written. Both dialects are read.
         ping_interval: seconds of silence after which a client is asked whether it is still there.
@@ -157,7 +155,6 @@ class PolicyServer(StreamServer):
         threads: int = 1,
         timing: bool = True,
         tracebacks: bool = False,
-        check: websocket.Check | None = None,
         origins: Collection[str] = (),
         arrays: Dialect = "openpi",
         ping_interval: float | None = None,
@@ -181,7 +178,7 @@ class PolicyServer(StreamServer):
                 Server, arrays=arrays, limits=limits, large=None if each else _LARGE
             ),
             socket={
-                "check": _all_of(None if auth is None else api_key_check(auth), check),
+                "check": None if auth is None else api_key_check(auth),
                 "origins": origins,
                 "limits": limits,
                 "ping_interval": ping_interval,
@@ -192,7 +189,7 @@ class PolicyServer(StreamServer):
         self._policy.session()
         self._policy.speech().send(self._policy.metadata)
         super().__init__(address, self._policy, workers=workers, **options)
-        self._guarded = self._guarded or not (auth is None and check is None)
+        self._guarded = self._guarded or auth is not None
 
     def statistics(self) -> PolicyStatistics:
         """Return what it has done so far; from any thread."""
@@ -208,18 +205,6 @@ class PolicyServer(StreamServer):
     def _after_stop(self) -> None:
         super()._after_stop()
         logger.info("%d actions, %d failures", self._policy.actions, self._policy.failures)
-
-
-def _all_of(*checks: websocket.Check | None) -> websocket.Check | None:
-    wanted = [check for check in checks if check is not None]
-    if len(wanted) < 2:
-        return wanted[0] if wanted else None
-
-    def check_all(request: Request) -> websocket.Refusal | None:
-        refusals = (check(request) for check in wanted)
-        return next((refusal for refusal in refusals if refusal is not None), None)
-
-    return check_all
 
 
 _Reply: TypeAlias = dict[str, Any] | Failure
