@@ -5,11 +5,8 @@ Both can stand for the classes of the same name in the msgpack package.
 
 from __future__ import annotations
 
-import datetime as _datetime
 from dataclasses import dataclass
 from typing import NamedTuple
-
-_EPOCH = _datetime.datetime(1970, 1, 1, tzinfo=_datetime.timezone.utc)
 
 
 class _ExtType(NamedTuple):
@@ -57,17 +54,3 @@ class Timestamp:
             raise ValueError(f"seconds must fit 64 bits, not {self.seconds}")
         if not 0 <= self.nanoseconds < 10**9:
             raise ValueError(f"nanoseconds must be from 0 to 999999999, not {self.nanoseconds}")
-
-    @classmethod
-    def from_datetime(cls, value: _datetime.datetime) -> Timestamp:
-        """Return the point that an aware datetime names; one without a zone is local time."""
-        if value.tzinfo is None:
-            value = value.astimezone()
-        delta = value - _EPOCH  # integers: value.timestamp() would round
-        return cls(delta.days * 86400 + delta.seconds, delta.microseconds * 1000)
-
-    def to_datetime(self) -> _datetime.datetime:
-        """Return a datetime in UTC, cut to microseconds; OverflowError out of its range."""
-        return _EPOCH + _datetime.timedelta(
-            seconds=self.seconds, microseconds=self.nanoseconds // 1000
-        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import datetime
 import pickle
 from typing import Any
 
@@ -25,20 +24,6 @@ def test_a_timestamp(seconds: int, nanoseconds: int) -> None:
     assert ours != Timestamp(seconds, (nanoseconds + 1) % 10**9)
 
 
-def test_datetimes() -> None:
-    zone = datetime.timezone(datetime.timedelta(hours=-7))
-    for moment in (
-        datetime.datetime(1969, 7, 20, 20, 17, 40, 123456, zone),
-        datetime.datetime(9999, 12, 31, 23, 59, 59, 999999, datetime.timezone.utc),
-        datetime.datetime(1, 1, 1, tzinfo=datetime.timezone.utc),
-    ):
-        assert Timestamp.from_datetime(moment).to_datetime() == moment
-    local = datetime.datetime(2026, 1, 2, 3, 4, 5)
-    assert Timestamp.from_datetime(local) == Timestamp(int(local.timestamp()))
-    with pytest.raises(OverflowError):
-        Timestamp(2**62).to_datetime()
-
-
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -52,14 +37,6 @@ def test_datetimes() -> None:
 def test_no_timestamp(arguments: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         Timestamp(*arguments)
-
-
-def test_a_timestamp_does_not_change() -> None:
-    stamp = Timestamp(1, 2)
-    with pytest.raises(AttributeError):
-        stamp.seconds = 5
-    with pytest.raises(AttributeError):
-        del stamp.nanoseconds
 
 
 def test_an_extension() -> None:
