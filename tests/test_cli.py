@@ -357,7 +357,6 @@ class TestServeDmEnvRpc:
             (["my_worlds"], 1, "module:environment"),
             (["gym:NoSuch-v7"], 1, "NoSuch"),
             (["my_worlds:Counter", "--workers", "2"], 2, "threads or asyncio"),
-            (["my_worlds:Counter", "--agents", "0"], 2, "positive"),
             (["my_worlds:Counter", "--accept", "end"], 1, "has no argument 'end'; it has start"),
             (["my_worlds:Sized"], 1, "Sized needs 'size', which clients may not give: list it in"),
             (["my_worlds:Sized", "--set", "width=3"], 1, "'width'"),
@@ -560,7 +559,6 @@ class TestServeOpenpi:
         [
             (["my_policies"], 1, "module:policy"),
             (["sys:path"], 1, "a policy has a method infer"),
-            (["my_policies:Policy", "--threads", "-1"], 2, "0 or a positive"),
         ],
     )
     def test_what_cannot_be_served(self, folder, monkeypatch, capsys, arguments, status, text):
