@@ -9,6 +9,7 @@ import pytest
 
 from rlwire.codecs.rewarder import EnvReward, decode, encode
 from rlwire.codecs.rewarder.infos import ARRAYS, mark_arrays, restore_arrays
+from rlwire.errors import EncodeError
 
 
 def test_arrays_come_back_as_arrays() -> None:
@@ -55,3 +56,9 @@ def test_marks_that_do_not_fit_change_nothing(marks: Any) -> None:
 @pytest.mark.parametrize("value", ["a", None, {"x": 1}, [[1], [2, 3]], [1e400], ["x", "y"], [300]])
 def test_values_that_are_no_array_stay(value: Any) -> None:
     assert restore_arrays({"x": value, ARRAYS: {"x": ["int8", 1]}}) == {"x": value}
+
+
+@pytest.mark.parametrize("value", [{1, 2}, b"x", object(), {1: 2}, [{"a": {3}}]], ids=str)
+def test_what_would_not_be_equal_at_the_other_end_is_refused(value: Any) -> None:
+    with pytest.raises(EncodeError):
+        mark_arrays({"x": value})

@@ -187,8 +187,8 @@ class EnvironmentRewarder(RewarderServer):
         self._seed = None
         self._action = None
         fps = None if request is None else request.fps
-        info = mark_arrays(info)
         try:
+            info = mark_arrays(info)
             encode(EnvReward(0.0, False, dict(info)))
         except EncodeError as error:
             info = self._sendable(info, error)
@@ -231,21 +231,20 @@ class EnvironmentRewarder(RewarderServer):
             info = {**info, "rlwire.truncated": True}
         done = bool(terminated or truncated)
         reward = float(reward or 0.0)
-        info = mark_arrays(info)
         try:
-            self.reward(reward, done, info)
+            self.reward(reward, done, mark_arrays(info))
         except EncodeError as error:
             self.reward(reward, done, self._sendable(info, error))
         if done:
             self._begin(None)
 
-    def _sendable(self, info: Mapping[str, Any], error: EncodeError) -> dict[str, Any]:
+    def _sendable(self, info: Mapping[str, Any], error: EncodeError) -> Mapping[str, Any]:
         """Return an info without what JSON cannot carry, which a log names once."""
         self.count("infos_dropped")
         if not self._has_dropped:
             self._has_dropped = True
             logger.warning("not all of an info of %s can be sent: %s", self._driven.name, error)
-        return dict(filter(_can_be_sent, info.items()))
+        return mark_arrays(dict(filter(_can_be_sent, info.items())))
 
 
 def _told(driven: Driven) -> dict[str, Any]:
@@ -271,7 +270,7 @@ def _told(driven: Driven) -> dict[str, Any]:
 
 def _can_be_sent(item: tuple[Any, Any]) -> bool:
     try:
-        encode(EnvReward(0.0, False, dict([item])))
+        encode(EnvReward(0.0, False, dict(mark_arrays(dict([item])))))
     except EncodeError:
         return False
     return True

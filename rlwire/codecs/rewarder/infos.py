@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from rlwire.errors import EncodeError
+
 ARRAYS: Final = "rlwire.arrays"
 """The entry of an info that says what is an array in it; no part of the document."""
 
@@ -20,12 +22,31 @@ BEGUN: Final = "rlwire.info"
 document either."""
 
 _KINDS = "biuf"
+_PLAIN = (str, int, float, type(None))
 
 
 def mark_arrays(info: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an info with the entry that says what is an array in it, if anything is."""
+    """Return an info with the entry that says what is an array in it, if anything is.
+
+    Raises:
+        EncodeError: a value would not be equal at the other end, such as a set.
+    """
+    _check(info, "$.body.info")
     marks = _marks(info)
     return {**info, ARRAYS: marks} if marks else info
+
+
+def _check(value: Any, path: str) -> None:
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            if not isinstance(name, str):
+                raise EncodeError(f"a name must be str, not {type(name).__qualname__}", path=path)
+            _check(item, f"{path}.{name}")
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _check(item, f"{path}[]")
+    elif not (isinstance(value, _PLAIN) or hasattr(value, "__array__")):
+        raise EncodeError(f"JSON has no {type(value).__qualname__}", path=path)
 
 
 def _marks(info: Mapping[str, Any]) -> dict[str, Any]:
