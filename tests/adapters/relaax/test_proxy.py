@@ -20,13 +20,12 @@ import numpy as np
 import pytest
 import trustme
 
-from rlwire.adapters.relaax import AgentProxy, Metrics, ProxyStatistics, RLXProxy, RLXServer
+from rlwire.adapters.relaax import Metrics, ProxyStatistics, RLXProxy, RLXServer
 from rlwire.adapters.websocket import connect, connect_asyncio
 from rlwire.codecs import rlx
-from rlwire.codecs import websocket as frames
 from rlwire.errors import ConnectionClosed
 from rlwire.sessions.rlx import Server
-from rlwire.sessions.websocket import Closed, Refused, basic_authorization
+from rlwire.sessions.websocket import Closed, Refused
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.sockets import Timeouts
 from tests.waiting import eventually
@@ -288,12 +287,6 @@ def test_images_of_actions(serve):
 
 
 class TestManySids:
-    def test_each_has_an_agent_of_its_own(self, serve):
-        with serve() as proxy, Page(proxy).init(0, 1, "a", "1") as page:
-            turns = [0, 0, 1, "a", 0, "1", 1]
-            assert [page.act(sid, None)[0] for sid in turns] == [1, 2, 1, 1, 3, 1, 2]
-            assert proxy.statistics().environments == Agent.alive == 4
-
     def test_all_at_once(self, serve):
         sids = range(200)
         with serve() as proxy, Page(proxy) as page:
@@ -319,22 +312,6 @@ class TestManySids:
                 assert page.act(1, None)[0] == turn + 1
             RELEASE.set()
             assert page.hear() == {"sid": 0, "response": "action", "data": True}
-
-    def test_one_of_200_that_stalls(self, serve):
-        with serve() as proxy, Page(proxy).init(*range(200)) as page:
-            page.say(sid=7, command="update", state="wait")
-            page.say(sid=7, command="update", state=["after"])
-            others = [sid for sid in range(200) if sid != 7]
-            for turn in range(5):
-                for sid in others:
-                    page.say(sid=sid, command="update", state=[turn])
-                heard = [page.hear() for _ in others]
-                assert sorted(reply["sid"] for reply in heard) == others
-                assert all(reply["data"] == [turn + 1, None, [turn], False] for reply in heard)
-            RELEASE.set()
-            assert page.hear() == {"sid": 7, "response": "action", "data": True}
-            assert page.hear()["data"] == [2, None, ["after"], False]
-            assert proxy.statistics().errors == 0
 
     def test_many_pages(self, serve):
         async def play(url, number):
@@ -442,13 +419,6 @@ class TestEnds:
                 page.socket.close()
         freed(proxy)
 
-    def test_a_page_that_does_not_answer_pings(self, serve):
-        """Its machine is gone: nothing comes, and no end either."""
-        proxy = serve(ping_interval=0.5, ping_timeout=1.0)
-        with Page(proxy).init(0):
-            eventually(lambda: Agent.alive == 0)
-            eventually(lambda: proxy.statistics().pages == 0)
-
     def test_stop_answers_what_is_under_way(self, serve):
         with serve() as proxy, Page(proxy).init(0) as page:
             page.say(sid=0, command="update", state="wait")
@@ -472,14 +442,6 @@ class TestEnds:
                 page.hear()
         assert proxy.statistics().pages == proxy.statistics().environments == 0
         assert "destroyed" not in caplog.text
-
-    def test_it_starts_again(self, serve):
-        proxy = serve()
-        with Page(proxy).init(0):
-            pass
-        proxy.stop()
-        with proxy, Page(proxy).init(0) as page:
-            assert page.act(0, None)[0] == 1
 
 
 class TestErrors:
@@ -804,14 +766,6 @@ class TestLimits:
             assert other.act(0, None)[0] == 1
             eventually(lambda: Agent.alive == 1)
 
-    def test_connections(self, serve):
-        with (
-            serve(max_connections=1) as proxy,
-            Page(proxy).init(0),
-            pytest.raises((Refused, ConnectionClosed)),
-        ):
-            Page(proxy)
-
     def test_a_page_that_reads_late(self, serve):
         """Its answers wait, each sid's in order and each once, and so do its errors."""
         with serve() as proxy, Page(proxy).init(*range(10)) as page:
@@ -917,23 +871,6 @@ class TestWebSocket:
                 1003, "a binary message where all are text",
             )  # fmt: skip
 
-    def test_a_text_in_fragments(self, serve):
-        framer = frames.Framer(True, "text", None)
-        text = '{"sid":0,"command":"update","state":["ü"]}'.encode()
-        with serve() as proxy, Page(proxy).init(0) as page:
-            sock = page.socket._sock
-            for number, byte in enumerate(text):
-                final = number == len(text) - 1
-                part = bytearray(framer.frame(frames.CONTINUATION if number else frames.TEXT))
-                mask = b"abcd"
-                part[:] = (
-                    bytes([(0x80 if final else 0) | (0 if number else frames.TEXT), 0x80 | 1])
-                    + mask
-                    + bytes([byte ^ mask[0]])
-                )
-                sock.sendall(part)
-            assert page.hear()["data"][2] == ["ü"]
-
     def test_origins(self, serve):
         proxy = serve(origins=["http://good.example", "null"])
         for origin in (None, "http://good.example", "null"):
@@ -947,15 +884,6 @@ class TestWebSocket:
             Page(serve(), origin="http://localhost:9000")
         with Page(serve(origins="*"), origin="http://any.example").init(0):
             pass
-
-    def test_permission(self, serve):
-        check = basic_authorization(lambda user, password: password == "sesame")
-        proxy = serve(check=check)
-        with pytest.raises(Refused) as caught:
-            Page(proxy)
-        assert caught.value.status == 401
-        with connect(f"ws://me:sesame@{proxy.address}/") as peer:
-            assert json.loads(peer.exchange('{"sid":0,"command":"init"}'))["response"] == "ready"
 
     def test_tls_on_both_sides(self, serve):
         authority = trustme.CA()
@@ -1040,21 +968,6 @@ def test_statistics_and_log(serve, caplog):
     assert "serving rlx-ws://127.0.0.1:" in caplog.text
     assert "in front of 127.0.0.1:" in caplog.text
     assert "5 commands, 5 replies, 1 errors" in caplog.text
-
-
-def test_a_page_and_an_environment_of_python_side_by_side(serve):
-    with RLXServer(Agent, LOOPBACK) as server:
-        proxy = serve(server=server.address)
-        with Page(proxy).init(0) as page, AgentProxy(server.address) as agent:
-            agent.init()
-            assert agent.update(1.0, [2]) == page.act(0, [2], reward=1.0) == [1, 1.0, [2], False]
-
-
-def test_a_loop_of_one_s_own(serve):
-    uvloop = pytest.importorskip("uvloop")
-    with serve(loop_factory=uvloop.new_event_loop) as proxy, Page(proxy).init(0, 1) as page:
-        assert page.act(1, [1]) == [1, None, [1], False]
-    freed(proxy)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ from rlwire.adapters.rewarder import (
 from rlwire.adapters.websocket import connect
 from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, RlwireError
 from rlwire.sessions.rewarder.client import ClientSession, handshake_headers
-from rlwire.transports.sockets import Backoff
 
 Serving = Callable[..., RewarderServer]
 Join = Callable[..., RewarderClient]
@@ -490,35 +489,6 @@ def test_an_asyncio_client_connects_again(serving: Serving, wait_for: WaitFor) -
                 await asyncio.sleep(0.005)
 
     asyncio.run(main())
-
-
-def test_a_server_that_comes_back(serving: Serving) -> None:
-    """A client waits for it, as `backoff` says, and is in the next episode."""
-    box: list[RewarderServer] = []
-    server = serving(on_reset=lambda request: box[0].begin_episode(request))
-    box.append(server)
-    address = server.address
-    client = RewarderClient(str(address), backoff=Backoff(attempts=50, first=0.02, longest=0.1))
-    with client:
-        assert client.reset() == "2"
-        server.stop()
-        with pytest.raises((PeerError, ConnectionClosed)):
-            client.step(10)
-    again = RewarderServer(
-        "a", address, on_reset=lambda request: box[0].begin_episode(request, env_id="b")
-    )
-    box[0] = again
-    starter = threading.Timer(0.2, again.start)
-    starter.start()
-    try:
-        with client:
-            assert client.reset() == "2"  # a new server counts anew
-            assert client.env_id == "b"
-            again.reward(1)
-            assert client.step(10).reward == 1
-    finally:
-        starter.join()
-        again.stop()
 
 
 def test_an_agent_that_only_acts(serving: Serving, join: Join) -> None:

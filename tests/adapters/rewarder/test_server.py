@@ -384,26 +384,6 @@ def test_a_server_that_stops_says_so(answering: Serving, join: Join) -> None:
         assert again.reset() == "3"
 
 
-def test_tls() -> None:
-    authority = trustme.CA()
-    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(served)
-    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    authority.configure_trust(trusting)
-    with RewarderServer("a", "localhost:0", tls=lambda: served, backlog=1 << 24) as server:
-        where = f"localhost:{server.address.port}"
-        with RewarderClient(where, tls=trusting, observer=True) as client:
-            for number in range(50):
-                server.observation(np.full(10_000, number, np.float64))
-            server.text("end")
-            while "end" not in (step := client.step(5)).texts:
-                pass
-            assert step.observation.shape == (10_000,)
-            assert step.observation[0] == 49
-        with pytest.raises(ssl.SSLCertVerificationError):
-            RewarderClient(f"wss://{where}/").connect()
-
-
 def test_asyncio(answering: Serving) -> None:
     server = answering()
 
