@@ -248,11 +248,7 @@ class EnvironmentRewarder(RewarderServer):
 
 
 def _told(driven: Driven) -> dict[str, Any]:
-    """Return what tells a client of ours the spaces.
-
-    Raises:
-        EncodeError: they cannot be told.
-    """
+    """Return what tells a client of ours the spaces."""
     spaces = describe_both(driven.observation_space, driven.action_space)
     if spaces is None:
         return {}

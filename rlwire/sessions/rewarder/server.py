@@ -345,11 +345,7 @@ class ServerSession(Side):
         return buffers
 
     def _tell_of(self, episode_id: str) -> bool:
-        """Take note of an episode; returns whether the client was told of no newer one before.
-
-        Raises:
-            LocalProtocolError: it is no episode id.
-        """
+        """Take note of an episode; returns whether the client was told of no newer one before."""
         key = _own_key(episode_id)
         if key < self._newest:
             return False
@@ -357,11 +353,7 @@ class ServerSession(Side):
         return True
 
     def _check_episode(self, episode_id: str | None) -> None:
-        """Look at the episode of a push.
-
-        Raises:
-            LocalProtocolError: it is no episode id, or the client was told of a newer one.
-        """
+        """Look at the episode of a push."""
         if episode_id is not None and not self._tell_of(episode_id):
             self.runtime._count_stale()
             raise LocalProtocolError(
