@@ -34,25 +34,44 @@ def bounded(buffer: Buffer, limits: Limits) -> bytes:
     size = len(data)
     if size > limits.message:
         raise LimitExceeded("message", limits.message, size)
-    if data.count(b"[") + data.count(b"{") > limits.depth:
-        _check_depth(_STRING.sub(b"", data), limits)
-    if size > limits.string or size * _ITEM // 2 > limits.expanded or size // 2 > limits.items:
-        _check_large(data, limits)
+    # An item has at least one byte and a comma.
+    large = size > limits.string or size // 2 > limits.items or size // 2 * _ITEM > limits.expanded
+    deep = data.count(b"[") + data.count(b"{") > limits.depth
+    if large:
+        _check_strings(data, limits)
+    if large or deep:
+        bare = _STRING.sub(b"", data)
+        if large:
+            _check_items(data, bare, limits)
+        if deep:
+            _check_depth(bare, limits)
     return data
 
 
+def _check_strings(data: bytes, limits: Limits) -> None:
+    # An item has two strings at most, and a quotation mark may be escaped.
+    strings = (data.count(b'"') - data.count(b'\\"')) // 2
+    if strings > 2 * limits.items + 1:
+        raise LimitExceeded("items", limits.items, strings // 2)
+    if len(data) > limits.string:
+        longest = max((len(match[1]) for match in _STRING.finditer(data)), default=0)
+        if longest > limits.string:
+            raise LimitExceeded("string", limits.string, longest)
+
+
 def _check_depth(bare: bytes, limits: Limits) -> None:
-    steps = map(_STEPS.__getitem__, bare.translate(None, _NO_BRACKETS))
-    depth = max(accumulate(steps), default=0)
+    brackets = bare.translate(None, _NO_BRACKETS)
+    rest = brackets
+    for _ in range(min(8, limits.depth // 2)):  # each round takes away one level, or two
+        rest = rest.replace(b"[]", b"").replace(b"{}", b"")
+        if not rest:
+            return
+    depth = max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
     if depth > limits.depth:
         raise LimitExceeded("depth", limits.depth, depth)
 
 
-def _check_large(data: bytes, limits: Limits) -> None:
-    longest = max((len(match[1]) for match in _STRING.finditer(data)), default=0)
-    if longest > limits.string:
-        raise LimitExceeded("string", limits.string, longest)
-    bare = _STRING.sub(b"", data)
+def _check_items(data: bytes, bare: bytes, limits: Limits) -> None:
     items = bare.count(b",") + bare.count(b"[") + bare.count(b"{")
     if items > limits.items:
         raise LimitExceeded("items", limits.items, items)
