@@ -20,6 +20,7 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
@@ -48,15 +49,15 @@ class Endpoint:
         self._report = self.events.append if report is None else report
 
 
+@dataclass
 class Ticker:
     """Something that is called again and again; made by `LossyNetwork.every`."""
 
-    def __init__(self, period: float, start: float, call: Callable[[float], object]) -> None:
-        self._period = period
-        self._start = start
-        self._call = call
-        self._count = 0
-        self.cancelled = False
+    _period: float
+    _start: float
+    _call: Callable[[float], object]
+    _count: int = 0
+    cancelled: bool = False
 
     def cancel(self) -> None:
         """Call it no more."""

@@ -66,19 +66,17 @@ class Slot:
     tag: str = "cpu"
 
 
+@dataclass(slots=True, eq=False)
 class Client:
     """Who holds a slot."""
 
-    __slots__ = ("heard", "key", "peer", "ready", "requests", "starts", "tag")
-
-    def __init__(self, peer: Hashable, key: str, now: float) -> None:
-        self.peer = peer
-        self.key = key
-        self.tag = ""
-        self.ready = False
-        self.heard = now  # when it last spoke to the lobby port
-        self.requests = TokenBucket(REQUESTS_RATE, REQUESTS_BURST, now)
-        self.starts = TokenBucket(RESENDS, 1, now)
+    peer: Hashable
+    key: str
+    heard: float  # when it last spoke to the lobby port
+    requests: TokenBucket
+    starts: TokenBucket
+    tag: str = ""
+    ready: bool = False
 
 
 class _Seat:
@@ -197,7 +195,9 @@ class Lobby:
         seat = self.seats[key]
         before = seat.value
         if client is None:
-            client = self.clients[peer] = Client(peer, key, now)
+            requests = TokenBucket(REQUESTS_RATE, REQUESTS_BURST, now)
+            client = Client(peer, key, now, requests, TokenBucket(RESENDS, 1, now))
+            self.clients[peer] = client
             previous = None
         else:
             previous = client.key

@@ -120,16 +120,15 @@ class SlotTaken:
     tag: str
 
 
+@dataclass(slots=True, eq=False)
 class _Request:
     """A datagram that is sent again and again, at longer and longer intervals, until answered."""
 
-    __slots__ = ("datagram", "due", "expires", "wait", "what")
-
-    def __init__(self, what: str) -> None:
-        self.what = what
-        self.datagram = b""  # what is sent
-        self.due = self.expires = _NEVER
-        self.wait = 0.0
+    what: str
+    datagram: bytes = b""
+    due: float = _NEVER
+    expires: float = _NEVER
+    wait: float = 0.0
 
     def begin(self, at: float) -> None:
         self.due = at

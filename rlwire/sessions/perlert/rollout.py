@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rlwire.codecs import perlert
@@ -28,21 +29,19 @@ Frame = tuple[Any, Any, bool, Any]
 """What one agent is told: observation, reward, done, extra (None for none)."""
 
 
+@dataclass(slots=True, eq=False)
 class Agent:
     """One client in a run."""
 
-    __slots__ = ("action", "before", "done", "due", "heard", "interval", "key", "last", "peer")
-
-    def __init__(self, key: str, peer: Hashable, due: float, interval: float) -> None:
-        self.key = key
-        self.peer = peer
-        self.due = due  # when the next frame may be sent
-        self.interval = interval  # between two frames
-        self.heard: float | None = None  # when it last spoke to the rollout port
-        self.action: Action | None = None  # the last one received that was not rejected
-        self.before: Action | None = None  # the one before it
-        self.done = False
-        self.last: bytes | None = None  # the last frame sent, as long as it may be sent again
+    key: str
+    peer: Hashable
+    due: float  # when the next frame may be sent
+    interval: float  # between two frames
+    heard: float | None = None  # when it last spoke to the rollout port
+    action: Action | None = None  # the last one received that was not rejected
+    before: Action | None = None  # the one before it
+    done: bool = False
+    last: bytes | None = None  # the last frame sent, as long as it may be sent again
 
 
 class Rollout:

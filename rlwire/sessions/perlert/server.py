@@ -11,9 +11,8 @@ from __future__ import annotations
 import enum
 import logging
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from rlwire.codecs.perlert import (
@@ -154,14 +153,14 @@ class _Port:
 
     queues: tuple[deque[Any], ...]  # what falls due: each in order of time, which comes first
 
-    def __init__(self, session: ServerSession, instances: Mapping[Header, Instance]) -> None:
+    def __init__(self, session: ServerSession) -> None:
         self.closed = False
         self.out: list[tuple[bytes, Hashable]] = []
         self.received = 0
         self.sent = 0
         self._session = session
         self._limits = session.limits
-        self._instances = instances
+        self._instances = session.instances
 
     def _read(self, datagram: Buffer, peer: Hashable, now: float) -> tuple[Any, Instance] | None:
         if self.closed:
@@ -200,8 +199,8 @@ class _Port:
 class _LobbyPort(_Port):
     """The lobby port of all instances."""
 
-    def __init__(self, session: ServerSession, instances: Mapping[Header, Instance]) -> None:
-        super().__init__(session, instances)
+    def __init__(self, session: ServerSession) -> None:
+        super().__init__(session)
         self.wakes: deque[tuple[float, Lobby]] = deque()
         self._checks: deque[tuple[float, Instance]] = deque()
         self._checked: set[Instance] = set()
@@ -329,8 +328,8 @@ class _LobbyPort(_Port):
 class _RolloutPort(_Port):
     """The rollout port of all instances."""
 
-    def __init__(self, session: ServerSession, instances: Mapping[Header, Instance]) -> None:
-        super().__init__(session, instances)
+    def __init__(self, session: ServerSession) -> None:
+        super().__init__(session)
         self.expiries: deque[tuple[float, Instance, Agent]] = deque()
         self.queues = (self.expiries,)
 
@@ -375,6 +374,10 @@ class _RolloutPort(_Port):
                 del instance.past[agent.peer]
         return []
 
+    def next_deadline(self) -> float | None:
+        """Return when `advance` should be called next, or None; asked after each datagram."""
+        return self.expiries[0][0] if self.expiries else None
+
     # --- the words of ROLLOUT_RULES, as `_word`; True where no other one follows ---
 
     def _hear(self, rollout: Rollout, agent: Agent, now: float) -> bool:
@@ -413,14 +416,12 @@ class ServerSession:
         self.limits = limits
         self.rollout_port = rollout_port
         self.frames = frames
-        instances: dict[Header, Instance] = {}
-        self._instances = instances
-        self.instances: Mapping[Header, Instance] = MappingProxyType(instances)
+        self.instances: dict[Header, Instance] = {}
         self.dropped: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.budget = StrangersBudget()
-        self.lobby = _LobbyPort(self, instances)
-        self.rollout = _RolloutPort(self, instances)
+        self.lobby = _LobbyPort(self)
+        self.rollout = _RolloutPort(self)
         self._log_at: dict[str, float] = {}
 
     def add_instance(
@@ -441,10 +442,10 @@ class ServerSession:
             players: how many clients start the run when all are ready; None for all slots.
             decimals: to which numbers in frames are rounded; None for all that they have.
         """
-        if (name, number) in self._instances:
+        if (name, number) in self.instances:
             raise LocalProtocolError(f"there is an instance {name}:{number} already")
         instance = Instance(self, name, number, slots, players, decimals)
-        self._instances[name, number] = instance
+        self.instances[name, number] = instance
         return instance
 
     def close(self) -> None:
@@ -454,7 +455,7 @@ class ServerSession:
 
     def statistics(self) -> dict[str, Any]:
         """Return counts since the beginning, and of runs and clients now."""
-        instances = self._instances.values()
+        instances = self.instances.values()
         return {
             "running": sum(one.rollout is not None for one in instances),
             "clients": sum(len(one.lobby.clients) for one in instances),
