@@ -6,41 +6,30 @@ they say. Numbers and not their own names tell the answers apart, since both may
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 
 class Answers:
     """A server's session: says everything back to whom it came from, and remembers who spoke.
 
-    ``raise`` raises, ``big N`` answers with N bytes, ``later S`` answers after S seconds,
-    ``end`` is answered and ends the session, ``hush`` is not answered.
+    ``raise`` raises, ``later S`` answers after S seconds, ``end`` is answered and ends the session,
+    ``hush`` is not answered.
     """
 
     def __init__(self) -> None:
         self.closed = False
         self.peers: dict[Any, list[bytes]] = {}
-        self.seen: Counter[tuple[Any, bytes]] = Counter()
-        self.reordered = 0
         self.broken = False
-        self._newest: dict[Any, int] = {}
         self._later: list[tuple[float, bytes, Any]] = []
         self._out: list[tuple[bytes, Any]] = []
 
     def receive(self, datagram: Any, peer: Any, now: float) -> list[Any]:
         assert type(datagram) is bytes
         self.peers.setdefault(peer, []).append(datagram)
-        self.seen[peer, datagram] += 1
-        head, _, text = datagram.partition(b" ")
-        number = int(head) if head.isdigit() else 0
-        self.reordered += number < self._newest.get(peer, 0)
-        self._newest[peer] = max(number, self._newest.get(peer, 0))
-        word, _, argument = text.partition(b" ")
+        word, _, argument = datagram.partition(b" ")[2].partition(b" ")
         if word == b"raise":
             raise ZeroDivisionError("one of those days")
-        if word == b"big":
-            self._out.append((head + b" " + b"x" * (int(argument) - len(head) - 1), peer))
-        elif word == b"later":
+        if word == b"later":
             self._later.append((now + float(argument), datagram, peer))
         elif word != b"hush":
             self._out.append((datagram, peer))
@@ -81,7 +70,6 @@ class Asks:
         self.server = server
         self.closed = not texts
         self.resends = 0
-        self.repeated = 0
         self.foreign = 0
         self._questions = [b"%d %s" % (number, text) for number, text in enumerate(texts, 1)]
         self._resend = resend
@@ -102,7 +90,6 @@ class Asks:
             self.foreign += 1
             return []
         if self.closed or datagram.split()[0] != self._questions[self._at].split()[0]:
-            self.repeated += 1
             return []
         self._at += 1
         self._next = None

@@ -15,7 +15,6 @@ from gymnasium import spaces
 from rlwire.adapters.perlert import Client, PerlertServer, runs, scalars
 from rlwire.codecs.perlert import text_to_array, text_to_mapping
 from rlwire.errors import DeadlineExceeded, EncodeError
-from rlwire.limits import Limits
 from rlwire.sessions.perlert import client as sessions
 
 
@@ -453,16 +452,3 @@ def test_ports(worlds):
 def test_arguments_that_make_no_sense(worlds, options, kind, text):
     with pytest.raises(kind, match=text):
         PerlertServer(worlds.Walk(), **options)
-
-
-def test_large_observations_with_a_larger_limit(worlds, serving, begin):
-    class Image(worlds.Walk):
-        observation_space = spaces.Box(0, 255, (84, 84), np.uint8)
-
-        def _see(self):
-            return np.full((84, 84), self.steps, np.uint8)
-
-    limits = Limits(datagram=65507)
-    server = serving(lambda: Image(length=2), limits=limits)
-    frames = play(begin(server, "Image", limits=limits))
-    assert text_to_array(frames[-1].observation, np.uint8, shape=(84, 84)).mean() == 2
