@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -28,17 +27,13 @@ class Painted(NamedTuple):
 class Screen:
     """One that has the interface of `rlwire.adapters.rfb.Screen`, and a test at the other end."""
 
-    def __init__(
-        self, address: str, options: dict[str, Any], on_change: Callable[[Screen], object]
-    ) -> None:
+    def __init__(self, address: str, on_change: Callable[[Screen], object]) -> None:
         self._on_change = on_change
         self.address = address
-        self.options = options
         self.ready = False
         self.error: BaseException | None = None
-        self.width, self.height, self.name = 8, 6, "test"
+        self.width, self.height = 8, 6
         self.updates = 0
-        self.painted_at = 0.0
         self.sent: list[Any] = []
         self.closed = False
         self._pixels = np.zeros((6, 8, 3), np.uint8)
@@ -47,7 +42,6 @@ class Screen:
     def show(self, pixels: Any) -> None:
         self._pixels[...] = pixels
         self._dirty.append(Painted(0, 0, self.width, self.height))
-        self.painted_at = time.monotonic()
         self.updates += 1
         self._on_change(self)
 
@@ -83,8 +77,8 @@ class Screens:
         self.errors: dict[str, list[BaseException]] = {}
         self.closed = False
 
-    def add(self, address: Any, on_change: Callable[[Screen], object], **options: Any) -> Screen:
-        screen = Screen(str(address), options, on_change)
+    def add(self, address: Any, on_change: Callable[[Screen], object], **_: Any) -> Screen:
+        screen = Screen(str(address), on_change)
         self.all.append(screen)
         errors = self.errors.get(str(address))
         if errors:
