@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import socketserver
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
 
 import pytest
 
@@ -70,52 +71,27 @@ class Peer:
 Script = Callable[[Peer], object]
 
 
-class Scripted:
-    """A server on 127.0.0.1 that gives each connection to a function, in a thread of its own."""
-
-    def __init__(self, script: Script) -> None:
-        self._script = script
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._over = threading.Event()
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-
-    def _accept(self) -> None:
-        while True:
-            sock, _ = self._listener.accept()
-            if self._over.is_set():
-                sock.close()
-                return
-            thread = threading.Thread(target=self._talk, args=(sock,))
-            self._threads.append(thread)
-            thread.start()
-
-    def _talk(self, sock: socket.socket) -> None:
-        with sock:
-            try:
-                self._script(Peer(sock))
-                while sock.recv(65536):  # the client goes first
-                    pass
-            except OSError:
+class Handler(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        with contextlib.suppress(OSError):
+            self.server.script(Peer(self.request))  # type: ignore[attr-defined]
+            while self.request.recv(65536):  # the client goes first
                 pass
-
-    def close(self) -> None:
-        self._over.set()
-        host, _, port = self.address.rpartition(":")
-        with socket.create_connection((host, int(port))):
-            pass
-        for thread in self._threads:
-            thread.join()
-        self._listener.close()
 
 
 @pytest.fixture
 def scripted() -> Iterator[Callable[[Script], str]]:
-    """Starts scripted servers, and returns their addresses."""
-    with ExitStack() as stack:
+    """Starts servers that give each connection to a function, and returns their addresses."""
+    with contextlib.ExitStack() as stack:
 
         def start(script: Script) -> str:
-            return stack.enter_context(closing(Scripted(script))).address
+            server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+            server.script = script  # type: ignore[attr-defined]
+            stack.callback(server.server_close)
+            thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(server.shutdown)
+            return f"127.0.0.1:{server.server_address[1]}"
 
         yield start
