@@ -378,14 +378,11 @@ cdef class StreamCore(FrameReader):
         """Whether the session also speaks by itself."""
         return self._talker is not None
 
-    def begin(self, object seconds=None, *, bint accepted=False) -> None:
+    def begin(self, object seconds=None) -> None:
         """Begin, now that there is a stream: have a talking session say its first words."""
         self._patience = seconds
         if self._talker is not None:
             self._talk()
-        elif accepted and self._phase == OPEN and self._timeouts.first_message is not None:
-            self._phase = FIRST
-            self._settle()
 
     # Receiving.
 

@@ -240,16 +240,7 @@ class AsyncServing(Protocol):
 
 
 class LoopThread:
-    """Runs an event loop, and a server on it, in a thread of its own.
-
-    Args:
-        make_server: called in that thread.
-        loop_factory: makes the loop, such as ``uvloop.new_event_loop``.
-        what: what did not end within the grace time, as the log says it: ``"a world"``.
-
-    Raises:
-        OSError, ValueError: whatever making or starting the server raises.
-    """
+    """Runs an event loop, and a server on it, in a thread of its own."""
 
     def __init__(
         self,

@@ -56,36 +56,21 @@ class MemoryConnection:
         return self._core.closed
 
     def send(self, event: Any) -> None:
-        """Send one event; it is copied, so the caller may change its arrays.
-
-        Raises:
-            LocalProtocolError, EncodeError, LimitExceeded: nothing was sent.
-            ConnectionClosed: either end was closed.
-        """
+        """Send one event; it is copied, so the caller may change its arrays."""
         if self._other.closed and not self.closed:
             raise ConnectionClosed(f"the connection to {self.peer} is closed by the peer")
         self._core.put(event)
         self._flush()
 
     def receive(self) -> Any:
-        """Return the next event.
-
-        Raises:
-            DecodeError, LimitExceeded, RemoteProtocolError: as over TCP.
-            DeadlineExceeded: none came within the idle time.
-            ConnectionClosed: either end was closed.
-        """
+        """Return the next event."""
         event = self._step(self._core.next)
         while event is NOTHING:
             event = self._step(self._core.next if self._core.more else self._fill)
         return event
 
     def exchange(self, event: Any) -> Any:
-        """Send one event and return the next.
-
-        Raises:
-            What `send` and `receive` raise.
-        """
+        """Send one event and return the next."""
         self.send(event)
         return self.receive()
 

@@ -73,10 +73,10 @@ class Driver:
                 self.lost(error)
         return None if until is None else max(until - monotonic(), _SOON)
 
-    def open(self, seconds: float | None, *, accepted: bool = False) -> None:
+    def open(self, seconds: float | None) -> None:
         """Go through the session's handshake, if it has one."""
         core = self._core
-        core.begin(seconds, accepted=accepted)
+        core.begin(seconds)
         if not core.talks:
             return
         now = monotonic()

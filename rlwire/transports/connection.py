@@ -54,12 +54,18 @@ class Connection(Owned):
     )
 
     def __init__(
-        self, sock: socket.socket, session: StreamSession, peer: str, timeouts: Timeouts
+        self,
+        sock: socket.socket,
+        session: StreamSession,
+        peer: str,
+        timeouts: Timeouts,
+        *,
+        accepted: bool = False,
     ) -> None:
         super().__init__(peer)
         self.session = session
         self._sock = sock
-        self._core = StreamCore(session, peer, timeouts)
+        self._core = StreamCore(session, peer, timeouts, accepted)
         self._driver = Driver(self._core, sock, timeouts)
         self._calls = self._driver.calls
         self._aside: Aside | None = None
@@ -116,7 +122,7 @@ class Connection(Owned):
         the time that `Timeouts.first` gives.
         """
         self._claim()
-        self._driver.open(self._driver.shake_hands(seconds), accepted=True)
+        self._driver.open(self._driver.shake_hands(seconds))
 
     def open(self, seconds: float | None) -> None:
         """Let a session that speaks by itself open the conversation; nothing to do for others."""
@@ -202,11 +208,7 @@ class Connection(Owned):
         self.listen(take, self._driver.fetch(False))
 
     def exchange(self, event: Any) -> Any:
-        """Send one event and return the next: `send` and `receive` in one call, for clients.
-
-        Raises:
-            What `send` and `receive` raise.
-        """
+        """Send one event and return the next: `send` and `receive` in one call, for clients."""
         if get_ident() != self._owner:
             self._claim()
         waited = 0.0

@@ -156,7 +156,8 @@ class ThreadServer(Reception[Connection]):
                 sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
             elif self._shm:
                 sock = ShmSocket(sock, server_side=True)
-            connection = Connection(sock, self._session_for(host), peer, self._timeouts)
+            session = self._session_for(host)
+            connection = Connection(sock, session, peer, self._timeouts, accepted=True)
             self._begin(connection, host, None)
         except BaseException as error:
             self._admission.leave(host)

@@ -109,13 +109,7 @@ class Answered(ConnectionClosed):
 
 
 def basic_authorization(check: Callable[[str, str], bool], realm: str = "rlwire") -> Check:
-    """Return a `Check` that demands Basic credentials.
-
-    Args:
-        check: called with user name and password; compares with
-            `rlwire.codecs.websocket.handshake.same_secret`.
-        realm: what a browser shows when it asks for them.
-    """
+    """Return a `Check` that demands Basic credentials."""
 
     def authorize(request: Request) -> Refusal | None:
         given = basic_credentials(request.headers.get("Authorization"))
