@@ -118,7 +118,6 @@ class Session(frames.Endpoint):
         self._their_last = 0  # the highest number of a stream that the peer has begun
         self._taken = 0  # and of one that was not refused: what GOAWAY tells never goes up
         self._next = 1 if client else 2  # that of ours
-        self._their_streams = _ALL  # that we may have open
         self._reset_by_us: dict[int, None] = {}
         self._fields_codec = Headers(limits)
         self._patience = float(PATIENCE)
@@ -184,7 +183,6 @@ class Session(frames.Endpoint):
         self.said.append(frames.frame(frames.SETTINGS, frames.ACK, 0))
         if frames.HEADER_TABLE_SIZE in changes:
             self._fields_codec.resize(changes[frames.HEADER_TABLE_SIZE])
-        self._their_streams = changes.get(frames.MAX_CONCURRENT_STREAMS, self._their_streams)
         if not self.opened:
             self.opened = self.listening = True
             self.mute = None

@@ -207,31 +207,6 @@ def test_a_server_that_stops_says_so(workers: str, room: Room) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("how", ["plain", "tls"])
-def test_a_world_that_blocks_alone_on_its_connection(how: str, room: Room, files: Any) -> None:
-    """Another call on it begins, and ends, meanwhile; then all goes on."""
-    tls = how == "tls"
-    options = {"tls": ServerTLS(files.server)()} if tls else {}
-    with served("threads", room, **options) as address:
-        where = f"localhost:{address.rpartition(':')[2]}"
-        context = ClientTLS(files.ca)() if tls else None
-        for number in (1, 2):
-            session = Client(Messages(), METHOD, secure=tls)
-            with tcp.connect(where, session, tls=context) as connection:
-                for _ in range(3):
-                    connection.send(b"wait")
-                    assert room.waiting.wait(60)
-                    other = session.call(Messages(), METHOD)
-                    session.send_in(other, b"open", last=True)
-                    connection.speak()
-                    assert connection.receive() == b"wait"
-                    assert connection.exchange(b"x") == b"x"
-                    room.gate.clear()
-                    room.waiting.clear()
-                    assert list(other.events) == [b"open"]
-            assert room.closed(4 * number)
-
-
 def test_a_client_that_leaves_a_world_that_blocks(room: Room) -> None:
     with served("threads", room) as address:
         connection = tcp.connect(address, Client(Messages(), METHOD))
@@ -247,19 +222,32 @@ def test_a_client_that_leaves_a_world_that_blocks(room: Room) -> None:
 # grpcio's client, our server.
 
 
-def test_grpcio_meets_a_world_that_blocks(room: Room) -> None:
-    with (
-        served("threads", room) as address,
-        grpc.insecure_channel(address, options=BIG) as channel,
-    ):
-        one = Stream(channel)
-        one.send(b"wait")
-        assert room.waiting.wait(60)
-        two = Stream(channel)
-        assert two.exchange(b"open") == b"open"
-        assert next(one.call) == b"wait"
-        assert one.close() is two.close() is grpc.StatusCode.OK
-        assert room.closed(2)
+@pytest.mark.parametrize("how", ["plain", "tls"])
+def test_grpcio_meets_a_world_that_blocks(how: str, room: Room, files: Any) -> None:
+    """Another call on its connection begins, and ends, meanwhile; then all goes on."""
+    tls = {"tls": ServerTLS(files.server)()} if how == "tls" else {}
+    if tls:
+        tls["tls"].set_alpn_protocols(["h2"])
+    with served("threads", room, **tls) as address:
+        trusted = grpc.ssl_channel_credentials(files.ca.read_bytes())
+        where = f"localhost:{address.rpartition(':')[2]}"
+        with (
+            grpc.secure_channel(where, trusted, options=BIG)
+            if tls
+            else grpc.insecure_channel(address, options=BIG)
+        ) as channel:
+            for number in (1, 2, 3):
+                one = Stream(channel)
+                one.send(b"wait")
+                assert room.waiting.wait(60)
+                two = Stream(channel)
+                assert two.exchange(b"open") == b"open"
+                assert next(one.call) == b"wait"
+                assert one.exchange(b"x") == b"x"
+                assert one.close() is two.close() is grpc.StatusCode.OK
+                assert room.closed(2 * number)
+                room.gate.clear()
+                room.waiting.clear()
 
 
 def test_grpcio_is_served(workers: str, room: Room) -> None:

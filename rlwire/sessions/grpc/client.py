@@ -5,7 +5,6 @@ Source: gRPC's PROTOCOL-HTTP2.md.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ from rlwire.errors import (
     DeadlineExceeded,
     DecodeError,
     LimitExceeded,
-    LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
     quoted,
@@ -42,8 +40,6 @@ class ClientCall(Call):
     """A call of a client's.
 
     Attributes:
-        inner: what its messages mean.
-        events: what came in it and nobody has taken; the session's own call has none here.
         metadata: what the server sent ahead of its first message.
         status: how it ended, None before.
         error: what it ended with, for whoever wants more of it.
@@ -51,24 +47,17 @@ class ClientCall(Call):
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
-        self.inner: Any = None
-        self.events: deque[Any] = deque()
         self.headers = False  # whether they have come
         self.metadata: Metadata = ()
         self.status: Status | None = None
         self.error: RlwireError | None = None
-
-    def keep(self, message: Any) -> list[Any]:
-        """Read a message, and keep its events; the None has `outgoing` asked for."""
-        self.events.extend(self.inner.receive(message))
-        return [None]
 
 
 class Client(Calls):
     """The side that calls.
 
     Args:
-        inner: what the messages of the session's own call mean: it has `receive`, `send`, `refuse`,
+        inner: what the call's messages mean: it has `receive`, `send`, `refuse`,
             `closed` and `next_deadline` (`rlwire.transports.interface.Session`).
         method: the call's name, ``/package.Service/Method``.
         authority: the server's name, ``host:port``.
@@ -79,7 +68,7 @@ class Client(Calls):
 
     Attributes:
         inner: the inner session.
-        main: the session's own call, None before the server's settings have come.
+        main: the call, None before the server's settings have come.
 
     Raises:
         ValueError, EncodeError: an argument makes no sense.
@@ -123,36 +112,12 @@ class Client(Calls):
         return fields + values.encode_metadata(metadata)
 
     def _on_opened(self) -> None:
-        self.main = self._begin(self.inner, self._first, self._timeout)
-        self.main.read = self.inner.receive
-        self._attach(self.main, self.inner, self.inner.send)
-
-    def call(
-        self,
-        inner: Any,
-        method: str,
-        metadata: Iterable[tuple[str, str | bytes]] = (),
-        timeout: float | None = None,
-    ) -> ClientCall:
-        """Begin a call beside the session's own; `outgoing` says it."""
-        if self.closed or self._going or not self.opened:
-            raise LocalProtocolError("no call can begin: the connection is not open, or ends")
-        if len(self.streams) >= self._their_streams or self._next > 2**31 - 1:
-            raise LocalProtocolError(
-                f"no call can begin: the server takes {self._their_streams} at a time, and "
-                f"{len(self.streams)} are open"
-            )
-        call = self._begin(inner, self._request(method, metadata, timeout), timeout)
-        call.read = call.keep
-        return call
-
-    def _begin(self, inner: Any, fields: Fields, timeout: float | None) -> ClientCall:
-        call = ClientCall(self._next)
+        self.main = call = ClientCall(self._next)
         self._next += 2
-        call.inner, call.patience = inner, timeout
+        call.patience, call.read = self._timeout, self.inner.receive
         self.add(call)
-        self._say_headers(call, fields)
-        return call
+        self._say_headers(call, self._first)
+        self._attach(call, self.inner, self.inner.send)
 
     # What comes.
 
@@ -225,7 +190,7 @@ class Client(Calls):
 
     def _inner_failed(self, stream: Any, error: Exception) -> list[Any]:
         """After an inner session did not take a message."""
-        if isinstance(error, RemoteProtocolError) and not stream.inner.closed:
+        if isinstance(error, RemoteProtocolError) and not self.inner.closed:
             raise error
         return self._abandon(stream, Status("INTERNAL", str(error)), error)
 
@@ -256,26 +221,11 @@ class Client(Calls):
         """Whether so much waits for the server's windows that nothing more can be sent."""
         return self.unsent > self.max_unsent
 
-    def send_in(self, call: ClientCall, event: Any, *, last: bool = False) -> None:
-        """Put an event of another call in line; `outgoing` says it."""
-        if call.error is not None:
-            raise call.error
-        self.check_unsent()
-        self.said += self.message(call, call.inner.send(event))
-        if last:
-            self._say_last(call, None)
-
-    def cancel(self, call: ClientCall) -> None:
-        """End another call at once; `outgoing` says it."""
-        if call.status is None:
-            self._say_reset(call.number, frames.CANCEL)
-            self._over(call, Status("CANCELLED", "cancelled on this side"))
-
     # Times and ends.
 
     @property
     def hangs_up(self) -> bool:
-        """Whether this side closes the stream first: once the session's own call has ended.
+        """Whether this side closes the stream first: once the call has ended.
 
         Before, the end of our stream would be the end of the call to some servers.
         """
@@ -305,9 +255,6 @@ class Client(Calls):
         call = self.main
         if self.closed or call is None or call.status is not None:
             return super().farewell(ending)
-        for other in list(self.streams.values()):
-            if other is not call:
-                self.cancel(other)
         if getattr(self.inner, "pending", 0) or call.waiting or call.partial:
             self._say_reset(call.number, frames.CANCEL)
             call.status = Status("CANCELLED", "closed on this side")

@@ -17,7 +17,6 @@ import pytest
 
 from rlwire.codecs import http2 as frames
 from rlwire.codecs.http2 import Http2Error
-from rlwire.errors import LocalProtocolError
 from rlwire.limits import Limits
 from rlwire.sessions.grpc import OK, CallEnded, Client, Messages, Status
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, Last, Server
@@ -322,37 +321,16 @@ def test_a_server_begins_no_stream() -> None:
             raw.say(answer(ANSWER, number))
 
 
-def test_a_client_runs_out_of_numbers_and_begins_no_more() -> None:
-    """5.1.1: they MUST NOT be used again."""
-    raw = raw_client()
-    raw.session._next = 2**31 - 1
-    raw.session.call(Messages(), METHOD)
-    with pytest.raises(LocalProtocolError, match="no call can begin"):
-        raw.session.call(Messages(), METHOD)
-
-
-def test_a_client_keeps_to_the_servers_maximum() -> None:
-    """5.1.2: it MUST NOT be exceeded."""
-    raw = raw_client({frames.MAX_CONCURRENT_STREAMS: 2})
-    raw.session.call(Messages(), METHOD)
-    with pytest.raises(LocalProtocolError, match="takes 2 at a time"):
-        raw.session.call(Messages(), METHOD)
-
-
 # Messages of HTTP (section 8.1).
 
 
 def test_an_answer_that_is_whole_is_kept_though_the_server_resets() -> None:
     """8.1: a client MUST NOT discard it for a RST_STREAM with NO_ERROR behind it."""
     raw = raw_client()
-    other = raw.session.call(Messages(), METHOD)
-    raw.hear()
-    raw.say(
-        answer(ANSWER, 3), data(message(b"whole"), 0, 3), answer(TRAILERS, 3, True),
-        frames.reset(3, frames.NO_ERROR),
-    )  # fmt: skip
-    assert list(map(bytes, other.events)) == [b"whole"]
-    assert other.status == OK
+    assert raw.say(answer(ANSWER), data(message(b"whole"))) == [b"whole"]
+    with pytest.raises(CallEnded):
+        raw.say(answer(TRAILERS, end=True), frames.reset(1, frames.NO_ERROR))
+    assert raw.session.main.status == OK
 
 
 def test_interim_answers_are_passed_over() -> None:
@@ -406,10 +384,10 @@ def test_an_answer_that_is_not_its_content_length_is_malformed() -> None:
         assert resets == [frames.PROTOCOL_ERROR.to_bytes(4, "big")]
 
 
-def test_what_a_server_did_not_look_at_may_be_tried_again() -> None:
+@pytest.mark.parametrize("said", [frames.reset(1, frames.REFUSED_STREAM), frames.goaway(0)])
+def test_what_a_server_did_not_look_at_may_be_tried_again(said: bytes) -> None:
     """8.7: REFUSED_STREAM, and streams above GOAWAY's last; the status says so, UNAVAILABLE."""
     raw = raw_client()
-    one, two = (raw.session.call(Messages(), METHOD) for _ in range(2))
-    raw.say(frames.reset(one.number, frames.REFUSED_STREAM), frames.goaway(1))
-    assert [call.status.code for call in (one, two)] == ["UNAVAILABLE"] * 2
-    assert not raw.session.closed
+    with pytest.raises(CallEnded):
+        raw.say(said)
+    assert raw.session.main.status.code == "UNAVAILABLE"
