@@ -202,7 +202,6 @@ def make(
         TypeError, ValueError: the URL is none, or an option makes no sense.
         MissingExtra: Gymnasium is not installed.
     """
-    from rlwire.errors import on_error
     from rlwire.protocols import misnamed, resolve, spoken
 
     if render_mode not in (None, "rgb_array"):
@@ -224,11 +223,7 @@ def make(
     with spoken(where), misnamed(where, "client", options):
         endpoint = begin(where, copy=copy, **spaces, **keywords)
     arguments = {"url": str(url), "copy": copy, **spaces, **options}
-    if render_mode is not None:
-        with on_error(endpoint.close):
-            endpoint.start_rendering()
-        arguments["render_mode"] = render_mode
-    return RemoteEnvironment(endpoint, arguments)
+    return RemoteEnvironment(endpoint, arguments, render_mode)
 
 
 def make_vec(

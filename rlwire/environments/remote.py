@@ -11,7 +11,7 @@ from typing import Any
 from rlwire.environments.driver import drive
 from rlwire.environments.endpoint import Endpoint
 from rlwire.environments.spaces import gymnasium_space
-from rlwire.errors import optional
+from rlwire.errors import on_error, optional
 
 with optional("gymnasium", "gym"):
     import gymnasium
@@ -34,12 +34,22 @@ class RemoteEnvironment(gymnasium.Env):
     Args:
         endpoint: which environment; closed with this.
         arguments: those that `rlwire.make` makes it again with, for its `spec`.
+        render_mode: ``"rgb_array"`` has the endpoint render.
 
     Attributes:
         endpoint: the same, for what is of the protocol alone.
     """
 
-    def __init__(self, endpoint: Endpoint, arguments: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        arguments: Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        if render_mode is not None:
+            with on_error(endpoint.close):
+                endpoint.start_rendering()
+            arguments = {**(arguments or {}), "render_mode": render_mode}
         self.endpoint = endpoint
         self.observation_space = endpoint.observation_space
         self.action_space = endpoint.action_space
