@@ -20,8 +20,6 @@ from rlwire.codecs.http2.headers import Headers
 from rlwire.errors import DeadlineExceeded, LimitExceeded, RlwireError, for_peer, quoted
 from rlwire.limits import DEFAULT, Limits
 
-__all__ = ["PATIENCE", "STREAM_WINDOW", "Fields", "Options", "Session", "Stream"]
-
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Fields: TypeAlias = list[tuple[str, str]]
 """Names and values of a header list, in order."""

@@ -100,15 +100,7 @@ AddressLike: TypeAlias = Address | str | tuple[str, int]
 
 
 def parse(address: AddressLike) -> Address:
-    """Return what an address means.
-
-    Args:
-        address: ``"host:port"``, ``"[::1]:port"``, ``"unix:/path"``, ``"shm:/path"`` or
-            ``(host, port)``.
-
-    Raises:
-        ValueError: it is none of these.
-    """
+    """Return what ``"host:port"``, ``"[::1]:port"``, ``"unix:/path"`` or ``"shm:/path"`` means."""
     if isinstance(address, Address):
         return address
     if isinstance(address, str):

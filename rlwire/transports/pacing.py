@@ -6,8 +6,6 @@ import math
 import time
 from collections.abc import Callable
 
-__all__ = ["Pacer"]
-
 
 class Pacer:
     """Says when the next tick is due, and waits for it.

@@ -37,13 +37,7 @@ class ClientTLS:
     server_hostname: str | None = None
 
     def __call__(self) -> ssl.SSLContext:
-        """Read the files, and return a context: TLS 1.2 or newer, and the name is checked.
-
-        Raises:
-            OSError: a file cannot be read.
-            ssl.SSLError: a file is not what it should be.
-            ValueError: there is a key and no certificate.
-        """
+        """Read the files, and return a context: TLS 1.2 or newer, and the name is checked."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.ca is None:

@@ -27,8 +27,6 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, cas
 
 from rlwire.streams import Moved
 
-__all__ = ["Asyncio", "Blocking", "Client", "Counting", "Waits", "drive", "drive_async", "driven"]
-
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 _Self = TypeVar("_Self")

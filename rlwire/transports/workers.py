@@ -25,8 +25,6 @@ from typing import Any, TypeAlias
 
 from rlwire.transports.forking import of_this_process
 
-__all__ = ["Stop", "Target", "Workers"]
-
 logger = logging.getLogger(__name__)
 
 Target: TypeAlias = Callable[..., None]
