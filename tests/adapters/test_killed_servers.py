@@ -5,7 +5,6 @@ All times that a client could wait for are far longer than a test may take.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import re
 import subprocess
@@ -95,28 +94,6 @@ def test_rlx(serve: Any) -> None:
             agent.update(state=2)
 
 
-def test_rlx_asyncio(serve: Any) -> None:
-    from rlwire.sessions import rlx
-    from rlwire.transports import tcp_asyncio
-    from rlwire.transports.address import parse
-
-    server = serve("rlx://127.0.0.1:0", "Agent")
-
-    async def talk() -> None:
-        where = parse(server.address)
-        connection = await tcp_asyncio.connect(where, rlx.Client(), timeouts=FOREVER)
-        await connection.exchange({"command": "init", "exploit": False})
-        waiting = asyncio.create_task(connection.receive())
-        await asyncio.sleep(0)
-        await asyncio.to_thread(server.kill)
-        with pytest.raises(ConnectionError):
-            await waiting
-        connection.close()
-        await connection.wait_closed()
-
-    asyncio.run(talk())
-
-
 def test_openpi(serve: Any) -> None:
     from rlwire.adapters.openpi import PolicyClient
 
@@ -178,29 +155,3 @@ def test_perlert(serve: Any, playing: bool) -> None:
                     client.frame(LONG)
                 else:
                     client.lobby(LONG)
-
-
-@linux
-@pytest.mark.parametrize("playing", [False, True])
-def test_perlert_asyncio(serve: Any, playing: bool) -> None:
-    from rlwire.adapters.perlert import AsyncClient
-
-    server = serve("perlert://127.0.0.1:0", "Room")
-
-    async def talk() -> None:
-        async with AsyncClient(server.address, "Room") as client:
-            await client.register()
-            if playing:
-                client.ready()
-                await client.wait_start(LONG)
-                await client.frame(LONG)
-            await asyncio.to_thread(server.kill)
-            with pytest.raises(ConnectionError, match="no longer there: Connection refused"):  # noqa: PT012
-                while True:
-                    if playing:
-                        client.act(1)
-                        await client.frame(LONG)
-                    else:
-                        await client.lobby(LONG)
-
-    asyncio.run(talk())

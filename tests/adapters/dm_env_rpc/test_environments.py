@@ -569,36 +569,3 @@ def test_what_cannot_be_carried_is_said_before_anybody_connects() -> None:
 def test_what_is_no_environment(made, text) -> None:
     with pytest.raises(TypeError, match=text):
         EnvironmentWorld(lambda: made)
-
-
-def test_a_vector_of_environments() -> None:
-    envs = gymnasium.make_vec("CartPole-v1", 2)
-    with pytest.raises(TypeError, match="vector of environments"):
-        EnvironmentWorld(lambda: envs)
-
-
-@pytest.mark.parametrize("name", ["CartPole-v1", "FrozenLake-v1", "Pendulum-v1", "Blackjack-v1"])
-def test_environments_of_gymnasium(name) -> None:
-    try:
-        local = gymnasium.make(name)
-    except gymnasium.error.DependencyNotInstalled as missing:
-        pytest.skip(str(missing))
-    agent = EnvironmentWorld(lambda: gymnasium.make(name)).join({"seed": np.int64(3)})
-    local.action_space.seed(1)
-    local.reset(seed=3)
-    manager = SpecManager(agent.specs.actions)
-    agent.begin()
-    for _ in range(200):
-        action = local.action_space.sample()
-        sent = manager.unpack(manager.pack({"action": action}))
-        seen, reward, ended, cut, _info = local.step(action)
-        state, told = check(agent, agent.step(sent))
-        assert told["reward"] == reward
-        if isinstance(seen, tuple):
-            assert [told[f"observation.{place}"] for place in range(len(seen))] == list(seen)
-        else:
-            np.testing.assert_array_equal(told["observation"], seen)
-        assert state == (TERMINATED if ended else INTERRUPTED if cut else RUNNING)
-        if state != RUNNING:
-            agent.begin()
-            local.reset()

@@ -131,19 +131,6 @@ def value(answer: Any) -> Any:
     return answer.result(timeout=10) if isinstance(answer, Future) else answer
 
 
-def test_another_is_told_by_its_next_step() -> None:
-    table = Table()
-    caller, other = table.joined(2)
-    answer = reset_world(caller)
-    assert not done(answer)
-    told = step(other)
-    assert told == StepResult(INTERRUPTED, {"ticks": 1})
-    assert value(answer) == ResetWorldResponse()
-    assert step(caller).state is RUNNING
-    assert step(other).state is RUNNING
-    assert table.arena.log == ["B.step", "reset", "A.reset", "B.reset", "A.begin", "B.begin"]
-
-
 WAYS = {
     "step": lambda host: step(host),
     "reset": lambda host: host.answer(ResetRequest()),
@@ -261,19 +248,6 @@ def test_a_caller_that_goes_away_does_not_stop_the_reset(joined: bool) -> None:
     assert done(answer)
 
 
-def test_who_goes_away_while_its_step_waits() -> None:
-    table = Table()
-    caller, told, other = table.joined(3)
-    answer = reset_world(caller)
-    step(told)
-    held = step(told)
-    told.close()
-    assert value(held).code == Code.ABORTED
-    step(other)
-    assert done(answer)
-    assert "B.begin" not in table.arena.log
-
-
 def test_a_server_that_closes_answers_all_who_wait() -> None:
     table = Table()
     caller, told, _other = table.joined(3)
@@ -288,32 +262,6 @@ def test_a_server_that_closes_answers_all_who_wait() -> None:
     assert step(told).code == Code.ABORTED
     assert told.answer(LeaveWorldRequest()) == LeaveWorldResponse()
     assert reset_world(table.host()).code == Code.NOT_FOUND
-
-
-def test_a_server_that_closes_while_a_world_is_being_reset() -> None:
-    table = Table()
-    begun, go_on = threading.Event(), threading.Event()
-
-    class Slow(Arena):
-        def reset(self, settings: dict[str, Any]) -> None:
-            begun.set()
-            assert go_on.wait(10)
-
-    table = Table(Slow())
-    (agent,) = table.joined(1, running=False)
-    answers: list[Any] = []
-    room = table.worlds._rooms["w"]
-    resetting = threading.Thread(target=lambda: answers.append(value(reset_world(agent))))
-    resetting.start()
-    assert begun.wait(10)
-    closing = threading.Thread(target=table.worlds.close)
-    closing.start()
-    while room.resets:  # until all who wait have been answered
-        threading.Event().wait(0.001)
-    go_on.set()
-    resetting.join(10)
-    closing.join(10)
-    assert [answer.code for answer in answers] == [Code.UNAVAILABLE]
 
 
 def test_what_could_not_be_sent_is_begun_again() -> None:
@@ -431,24 +379,6 @@ class Gate(Arena):
         super().reset(settings)
 
 
-def test_a_reset_waits_for_a_beginning_and_then_for_its_next_step() -> None:
-    gate = Gate("A.begin")
-    table = Table(gate)
-    (host,) = table.joined(1, running=False)
-    begun: list[Any] = []
-    beginning = threading.Thread(target=lambda: begun.append(step(host)))
-    beginning.start()
-    assert gate.begun.wait(10)
-    answer = reset_world(table.host())
-    assert not done(answer)
-    gate.go_on.set()
-    beginning.join(10)
-    assert begun == [StepResult(RUNNING, {"ticks": 0})]
-    assert not done(answer)
-    assert step(host).state is INTERRUPTED
-    assert done(answer)
-
-
 def test_a_reset_that_comes_while_the_world_is_reset() -> None:
     gate = Gate("reset")
     table = Table(gate)
@@ -465,24 +395,6 @@ def test_a_reset_that_comes_while_the_world_is_reset() -> None:
     assert answers == [ResetWorldResponse()]
     assert gate.resets == [{"number": 1}, {"number": 2}]
     assert gate.log == ["reset", "A.reset"] * 2
-
-
-def test_no_thread_for_a_held_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Parallel(Arena):
-        parallel_agents = True
-
-    table = Table(Parallel())
-    caller, told, other = table.joined(3)
-    reset_world(caller)
-    step(told)
-    held = step(told)
-
-    def refuse(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    step(other)
-    assert held.result(timeout=0).state is RUNNING
 
 
 class Busy(Arena):
@@ -526,44 +438,6 @@ def test_agents_of_one_world_are_called_one_at_a_time() -> None:
     in_threads(reset, *(lambda host=host: play(host) for host in hosts))
     assert not table.arena.met
     assert table.arena.log == ["reset"] * 17
-
-
-def test_parallel_agents_are_called_at_once() -> None:
-    table = Table(Barrier(3))
-    hosts = table.joined(3, running=False)
-    states = in_threads(*(lambda host=host: step(host) for host in hosts))
-    assert [given.state for given in states] == [RUNNING] * 3
-
-
-def test_threads_that_reset_leave_and_join_all_come_to_an_end() -> None:
-    class Parallel(Arena):
-        parallel_agents = True
-
-    for arena in (Arena(), Parallel()):
-        table = Table(arena)
-
-        def live(number: int, table: Table = table) -> None:
-            host = table.host(f"peer {number}")
-            for turn in range(80):
-                kind = (turn * 7 + number * 5) % 11
-                if kind == 0:
-                    value(host.answer(LeaveWorldRequest()))
-                elif kind == 1:
-                    answer = value(reset_world(host))
-                    assert answer == ResetWorldResponse()
-                elif kind == 2:
-                    value(host.answer(ResetRequest({"class": 1})))
-                elif host.world is None:
-                    value(host.answer(JoinWorldRequest("w")))
-                else:
-                    answer = value(step(host))
-                    assert isinstance(answer, StepResult)
-            host.close()
-
-        in_threads(*(lambda number=number: live(number) for number in range(5)))
-        room = table.worlds._rooms["w"]
-        assert [len(room.members), len(room.resets), len(room.held)] == [0, 0, 0]
-        assert not room.resetting
 
 
 def test_a_world_destroyed_while_an_agent_joins() -> None:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-import random
 import threading
-from collections import Counter
-from concurrent.futures import Future
 from typing import Any
 
-import numpy as np
 import pytest
 
 from rlwire.adapters.dm_env_rpc.worlds import Host, Refusal, Worlds
@@ -32,15 +27,10 @@ from rlwire.codecs.dm_env_rpc import (
     ResetWorldResponse,
     Status,
     Step,
-    StepRequest,
     StepResult,
     TensorSpec,
-    decode_response,
-    encode_request,
 )
-from rlwire.errors import RlwireError
-from rlwire.sessions import dm_env_rpc
-from rlwire.sessions.dm_env_rpc import Code, State
+from rlwire.sessions.dm_env_rpc import Code
 
 RUNNING = EnvironmentStateType.RUNNING
 
@@ -461,160 +451,3 @@ def test_an_extension_is_not_called_while_an_agent_steps(worlds: Worlds) -> None
     for thread in threads:
         thread.join(10)
     assert order == ["step", "extension"]
-
-
-def test_log_lines_name_the_peer(
-    host: Host, worlds: Worlds, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "rlwire")
-    name = create(host)
-    host.answer(JoinWorldRequest(name))
-    host.answer(Step())
-    other = Host(worlds, "10.9.9.9:1")
-    assert isinstance(other.answer(ResetWorldRequest(name)), Future)
-    host.answer(Step())
-    host.answer(LeaveWorldRequest())
-    host.answer(DestroyWorldRequest(name))
-    assert caplog.messages == [
-        f"10.1.2.3:99: created world '{name}'",
-        f"10.1.2.3:99: joined world '{name}'",
-        f"10.9.9.9:1: reset of world '{name}' waits for its agents",
-        f"10.1.2.3:99: left world '{name}'",
-        f"world '{name}' is destroyed",
-        f"10.1.2.3:99: destroyed world '{name}'",
-    ]
-
-
-class Fickle(Maze):
-    """Agents that end as they are told, and sometimes say what cannot be sent."""
-
-    class Agent(Agent):
-        def __init__(self, log: list[str], settings: dict[str, Any]) -> None:
-            super().__init__(log, settings)
-            self.specs.actions[2] = TensorSpec("end", (), DataType.INT32)
-            self.specs.actions[3] = TensorSpec("spoil", (), DataType.INT32)
-            self.spoilt = self.over = False
-            if "bad specs" in settings:
-                self.specs.actions[4] = TensorSpec("spoil", (), DataType.INT8)
-
-        def reset(self, settings: dict[str, Any]) -> None:
-            self.spoilt = "spoil" in settings
-            self.over = "over" in settings
-            self.specs.actions.pop(4, None)
-            if "bad specs" in settings:
-                self.specs.actions[4] = TensorSpec("spoil", (), DataType.INT8)
-
-        def begin(self) -> StepResult:
-            result = StepResult(RUNNING, {"count": "a word"} if self.spoilt else {"count": 0})
-            if self.over:
-                result.state = EnvironmentStateType.TERMINATED
-            self.spoilt = self.over = False
-            return result
-
-        def step(self, actions: dict[str, Any]) -> StepResult:
-            state = EnvironmentStateType(int(actions.get("end", 1)))
-            return StepResult(state, {} if "spoil" in actions else {"count": 1})
-
-    def join(self, settings: dict[str, Any]) -> Agent:
-        return self.Agent(self.log, settings)
-
-    def reset(self, settings: dict[str, Any]) -> None:
-        if "bad" in settings:
-            raise ValueError("bad")
-
-
-class Line:
-    """A connection: bytes, a session and a host, as a transport drives them."""
-
-    def __init__(self, worlds: Worlds) -> None:
-        self.session = dm_env_rpc.Server()
-        self.host = Host(worlds)
-        self.waiting: tuple[Any, Future[Any]] | None = None
-
-    def ask(self, request: Any) -> None:
-        if self.waiting is not None:
-            return
-        try:
-            (event,) = self.session.receive(encode_request(request))
-        except RlwireError as error:
-            self.check(self.session.refuse(error))
-            return
-        answer = self.host.answer(event)
-        if isinstance(answer, Future):
-            self.waiting = (event, answer)
-        else:
-            self.send(event, answer)
-
-    def collect(self) -> None:
-        if self.waiting is not None and self.waiting[1].done():
-            (event, answer), self.waiting = self.waiting, None
-            self.send(event, answer.result())
-
-    def send(self, event: Any, reply: Any) -> None:
-        try:
-            buffers = self.session.send(reply)
-        except RlwireError as error:
-            buffers = self.session.send(self.host.failure(event, error))
-        self.check(buffers)
-
-    def check(self, buffers: Any) -> None:
-        assert decode_response(b"".join(buffers)) is not None
-        assert not self.session.pending
-        assert not self.session.closed
-
-
-# Requests, and how often they come.
-REQUESTS: list[tuple[Any, int]] = [
-    (JoinWorldRequest("w"), 8),
-    (JoinWorldRequest("w", {"bad specs": 1}), 2),
-    (StepRequest({}, [1]), 20),
-    (StepRequest({2: np.int32(2)}, [1]), 3),
-    (StepRequest({2: np.int32(3)}, [1]), 3),
-    (StepRequest({3: np.int32(1)}, [1]), 3),
-    (StepRequest({2: np.int32(0)}, []), 3),
-    (StepRequest({}, [77]), 2),
-    (ResetRequest(), 3),
-    (ResetRequest({"spoil": 1}), 2),
-    (ResetRequest({"over": 1}), 2),
-    (ResetRequest({"bad specs": 1}), 2),
-    (ResetWorldRequest("w"), 3),
-    (ResetWorldRequest("w", {"bad": 1}), 2),
-    (LeaveWorldRequest(), 2),
-    (DestroyWorldRequest("w"), 1),
-]
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_session_and_world_agree_whatever_happens(seed: int) -> None:
-    chance = random.Random(seed)
-    worlds = Worlds()
-    worlds.add(Fickle({}), "w")
-    lines = [Line(worlds) for _ in range(3)]
-    seen: Counter[str] = Counter()
-    for _ in range(1000):
-        (request,) = chance.choices(*zip(*REQUESTS, strict=True))
-        chance.choice(lines).ask(request)
-        for line in lines * 2:
-            line.collect()
-        if not worlds.names:  # somebody has destroyed it
-            worlds.add(Fickle({}), "w")
-        for line in lines:
-            state, member = line.session.state, line.host._member
-            if line.waiting is not None:
-                seen["waiting"] += 1
-                continue
-            seen[state.name] += 1
-            assert (member is None) is (state is State.NOT_JOINED)
-            if member is not None:
-                assert (member.running or member.untold) is (state is State.RUNNING)
-                seen["untold"] += member.untold
-        if not worlds._rooms["w"].resets:
-            assert not any(line.waiting for line in lines)
-    assert min(seen.values()) > 20
-    assert set(seen) == {"waiting", "untold", *(state.name for state in list(State)[:4])}
-    for line in lines:
-        line.host.close()
-    for line in lines:
-        line.collect()
-        assert line.waiting is None
-    assert not worlds._rooms["w"].members
