@@ -19,7 +19,6 @@ from rlwire.adapters.openpi import PolicyClient
 from rlwire.adapters.relaax import AgentProxy
 from rlwire.checkpoints import Checkpoints
 from rlwire.cli import main
-from rlwire.errors import PeerError
 from rlwire.protocols import PROTOCOLS, parse_url
 from rlwire.sessions.websocket import Refused
 from tests.agents import Agent
@@ -149,33 +148,6 @@ def test_a_signal_drains_if_it_shall(folder):
         agent.init()
         serving.drain()
         assert serving.stop(signal.SIGINT) == 0
-
-
-def test_serve_tensorboard_and_tls(folder):
-    pytest.importorskip("tensorboardX")
-    trustme = pytest.importorskip("trustme")
-    from rlwire.transports import tls
-
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(folder / "ca.pem")
-    for name in ("localhost", "client"):
-        issued = authority.issue_cert(name)
-        issued.private_key_pem.write_to_path(folder / f"{name}.key")
-        issued.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
-    with Serving(
-        folder, "--metrics", "logging", "--metrics", "tensorboard:logs", "--tls-cert",
-        "localhost.pem", "--tls-key", "localhost.key", "--tls-client-ca", "ca.pem",
-        what=("my_agents:Agent", "rlx+tls://localhost:0"),
-    ) as serving:  # fmt: skip
-        port = serving.address.rpartition(":")[2]
-        context = tls.ClientTLS(
-            str(folder / "ca.pem"), str(folder / "client.pem"), str(folder / "client.key")
-        )
-        with AgentProxy(f"localhost:{port}", tls=context) as agent:
-            agent.init()
-            agent.metrics.scalar("loss", 0.5, 3)
-        assert serving.stop() == 0
-    assert len(list((folder / "logs").iterdir())) == 1
 
 
 def test_serve_rlx_proxy(folder):
@@ -337,19 +309,6 @@ class TestServeDmEnvRpc:
         assert f"stopping: {number.name}" in serving.log
         assert "Traceback" not in serving.log
 
-    def test_a_class_of_worlds(self, folder):
-        from rlwire.adapters.dm_env_rpc import Client, StatusError
-
-        with (
-            Serving(folder, what=("my_worlds:World", anywhere("dm-env-rpc"))) as serving,
-            Client(serving.address) as client,
-            pytest.raises(StatusError, match="this world is mine"),
-        ):
-            client.create_world()
-        assert "no world can be made before a client asks for one: this world is mine" in (
-            serving.log
-        )
-
     @pytest.mark.parametrize(
         ("arguments", "status", "text"),
         [
@@ -397,32 +356,6 @@ class TestServePerlert:
     def folder(self, tmp_path):
         (tmp_path / "my_floors.py").write_text(FLOOR)
         return tmp_path
-
-    def test_an_environment_of_gymnasium(self, tmp_path):
-        with Serving(
-            tmp_path, "--rate", "200", "--frames", "1000",
-            "--instances", "2", what=("gym:CartPole-v1", anywhere("perlert")),
-        ) as serving:  # fmt: skip
-            assert "CartPole-v1:0 to 1 at 200 Hz" in serving.log
-            with contextlib.closing(
-                rlwire.make(
-                    f"perlert://{serving.address}/CartPole-v1:1", like="CartPole-v1", tag="me"
-                )
-            ) as env:
-                env.reset()
-                rewards = []
-                over = False
-                while not over:
-                    observation, reward, over, _, info = env.step(1)
-                    rewards.append(reward)
-                assert observation in env.observation_space
-                assert sum(rewards) == info["step"] > 3
-            assert serving.stop(signal.SIGINT) == 0
-        assert f"CartPole-v1:1: run 1 is over: {info['step']} steps, seed " in serving.log
-        assert f"agent0 (me) {info['step']}" in serving.log
-        assert f"played: runs 1, steps {info['step']}" in serving.log
-        assert "stopping: SIGINT" in serving.log
-        assert "Traceback" not in serving.log
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_all_that_can_be_said(self, folder, number):
@@ -487,14 +420,6 @@ class TestServePerlert:
         monkeypatch.syspath_prepend(str(folder))
         check_refusal(capsys, refused("perlert", arguments), status, text)
 
-    def test_a_port_that_is_taken(self, folder, monkeypatch, capsys):
-        monkeypatch.syspath_prepend(str(folder))
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            sock.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{sock.getsockname()[1]}"
-            assert main(["serve", "my_floors:Floor", f"perlert://{address}"]) == 1
-        assert f"cannot bind {address}" in capsys.readouterr().err
-
     def test_without_gymnasium(self, folder, monkeypatch, capsys):
         monkeypatch.setitem(sys.modules, "gymnasium", None)
         assert main(["serve", "gym:CartPole-v1", anywhere("perlert")]) == 1
@@ -509,11 +434,6 @@ class Policy:
     def infer(self, obs):
         return {"actions": np.asarray(obs["state"]) + 1}
 
-policy = Policy()
-policy.metadata = {"robot": "an instance"}
-
-def function(obs):
-    raise KeyError("no such observation")
 """
 
 
@@ -537,34 +457,6 @@ class TestServeOpenpi:
                 PolicyClient(server.address)
             assert server.stop(number) == 0
         assert "1 actions, 0 failures" in server.log
-
-    def test_an_instance_and_a_function(self, folder):
-        for name, metadata in (("policy", {"robot": "an instance"}), ("function", {})):
-            with Serving(
-                folder, "--threads", "0",
-                "--tracebacks", "--arrays", "msgpack_numpy", "--max-message", "100000",
-                "--max-connections", "2", "--idle-timeout", "60",
-                "--max-connections-per-address", "2", "--first-timeout", "20",
-                what=(f"my_policies:{name}", anywhere("openpi")),
-            ) as server:  # fmt: skip
-                with PolicyClient(server.address) as client:
-                    assert client.metadata == metadata
-                    if name == "function":
-                        with pytest.raises(PeerError, match="Traceback"):
-                            client.infer({})
-                assert server.stop() == 0
-
-    @pytest.mark.parametrize(
-        ("arguments", "status", "text"),
-        [
-            (["my_policies"], 1, "module:policy"),
-            (["sys:path"], 1, "a policy has a method infer"),
-        ],
-    )
-    def test_what_cannot_be_served(self, folder, monkeypatch, capsys, arguments, status, text):
-        monkeypatch.chdir(folder)
-        monkeypatch.syspath_prepend(str(folder))
-        check_refusal(capsys, refused("openpi", arguments), status, text)
 
 
 def test_modules_of_the_current_folder_are_not_python_s(tmp_path):
@@ -605,46 +497,7 @@ def test_incomplete_commands(arguments, capsys):
     assert "usage: rlwire" in capsys.readouterr().err
 
 
-class TestBench:
-    """`rlwire bench` is another module's, imported when it is asked for."""
-
-    def test_it_is_called_with_its_own_arguments(self, monkeypatch):
-        from rlwire import bench
-
-        seen = []
-
-        def run(given):
-            seen.append(given.seconds)
-            return 3 if given.seconds > 5 else None
-
-        monkeypatch.setattr(bench, "run", run)
-        assert main(["bench", "--seconds", "2.5"]) == 0
-        assert main(["bench", "--seconds", "7"]) == 3
-        assert seen == [2.5, 7.0]
-
-    def test_it_is_not_imported_for_other_commands(self, monkeypatch, capsys):
-        monkeypatch.setitem(sys.modules, "rlwire.bench", None)
-        with pytest.raises(SystemExit) as left:
-            main(["--help"])
-        assert left.value.code == 0
-        assert "bench" in capsys.readouterr().out
-
-
 class TestPlay:
-    @pytest.fixture
-    def played(self, monkeypatch):
-        """What RLX's door was asked to play, in place of playing it."""
-        from rlwire.adapters.relaax import door
-
-        seen = []
-
-        def play(environment, url, **options):
-            seen.append((environment, str(url), options))
-            return [2.0, 4.0]
-
-        monkeypatch.setattr(door, "play", play, raising=False)
-        return seen
-
     def test_an_agent_that_is_served_plays(self, caplog):
         caplog.set_level("INFO")
         with rlwire.serve(Agent, "rlx://localhost:0") as server:
@@ -653,14 +506,6 @@ class TestPlay:
         # Pushed always to one side, the pole falls within a dozen steps.
         found = re.search(r"played 2 episodes, with a reward of ([\d.]+) in the mean", caplog.text)
         assert 7 < float(found[1]) < 13
-
-    def test_options_are_those_of_the_protocols_client_and_of_who_plays(self, played, caplog):
-        caplog.set_level("INFO")
-        arguments = ["gym:CartPole-v1", "rlx://localhost:7001?seed=3", "--episodes", "2"]
-        assert main(["play", *arguments, "--exploit"]) == 0
-        expected = {"episodes": 2, "seed": 3, "exploit": True}
-        assert played == [("gym:CartPole-v1", "rlx://localhost:7001", expected)]
-        assert "played 2 episodes, with a reward of 3 in the mean" in caplog.text
 
     @pytest.mark.parametrize(
         ("arguments", "status", "text"),
@@ -675,13 +520,12 @@ class TestPlay:
             (["x", "rlx-ws://localhost"], 1, "rlx-ws:// has no play in Python"),
         ],
     )
-    def test_what_cannot_be_played(self, played, capsys, arguments, status, text):
+    def test_what_cannot_be_played(self, capsys, arguments, status, text):
         try:
             returned = main(["play", *arguments])
         except SystemExit as left:
             returned = left.code
         check_refusal(capsys, returned, status, text)
-        assert played == []
 
     def test_an_environment_that_fails_has_its_traceback_in_the_log(
         self, tmp_path, monkeypatch, caplog
@@ -759,22 +603,6 @@ class Misfit(gymnasium.Env):
     def close(self):
         made.remove(self)
 
-class Raising(Misfit):
-    def __init__(self):
-        raise RuntimeError("no\\ncamera")
-
-class Unresettable(Misfit):
-    def reset(self, *, seed=None, options=None):
-        raise RuntimeError("no\\ncamera")
-
-class Sequences(Misfit):
-    action_space = spaces.Sequence(spaces.Discrete(2))
-
-class World:
-    def __init__(self, settings):
-        raise RuntimeError("no\\ncamera")
-    join = reset = close = None
-
 class Agent:
     def __init__(self, parameter_server):
         made.append(self)
@@ -783,20 +611,6 @@ class Agent:
     update = reset = init
     def close(self):
         made.remove(self)
-
-class RaisingAgent(Agent):
-    def __init__(self, parameter_server):
-        raise RuntimeError("no\\ncamera")
-
-class HalfAgent:
-    pass
-
-def half_agent(parameter_server):
-    return HalfAgent()
-
-class RaisingPolicy:
-    def __init__(self):
-        raise RuntimeError("no\\ncamera")
 """
 
 
@@ -828,31 +642,6 @@ class TestWhatIsServedIsMadeFirst:
         caplog.set_level("INFO")
         yield tmp_path
         sys.modules.pop("misfits", None)
-
-    @pytest.mark.parametrize(
-        ("scheme", "arguments", "text"),
-        [
-            ("rlx", ["misfits:RaisingAgent"], "RuntimeError: no camera"),
-            ("rlx", ["misfits:RaisingAgent", "--workers", "asyncio"], "RuntimeError: no camera"),
-            ("rlx", ["misfits:RaisingAgent", "--workers", "1"], "RuntimeError: no camera"),
-            ("rlx", ["misfits:half_agent"], "HalfAgent has no method init"),
-            ("dm-env-rpc", ["misfits:Raising"], "RuntimeError: no camera"),
-            ("dm-env-rpc", ["misfits:Sequences"], "Sequence"),
-            ("dm-env-rpc", ["misfits:World"], "RuntimeError: no camera"),
-            ("dm-env-rpc", ["misfits:World", "--workers", "asyncio"], "RuntimeError"),
-            ("perlert", ["misfits:Raising"], "RuntimeError: no camera"),
-            ("perlert", ["misfits:Sequences"], "Sequence"),
-            ("universe", ["misfits:Raising"], "RuntimeError: no camera"),
-            ("universe", ["misfits:Unresettable"], "RuntimeError: no camera"),
-            ("universe", ["misfits:Sequences"], "Sequence"),
-            ("openpi", ["misfits:RaisingPolicy"], "RuntimeError: no camera"),
-        ],
-    )
-    def test_what_cannot_be_made(self, capsys, caplog, scheme, arguments, text):
-        check_refusal(capsys, refused(scheme, arguments), 1, text)
-        assert "listening" not in caplog.text
-        assert "serving" not in caplog.text
-        assert sys.modules["misfits"].made == []
 
     @pytest.mark.parametrize(
         ("scheme", "what"),
