@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from rlwire import bench
 from rlwire.bench import (
@@ -29,14 +28,11 @@ from rlwire.bench import (
     Cores,
     Mismatch,
     Payload,
-    Relay,
     ServerProcess,
     Sizes,
-    Spread,
     Step,
     Unfit,
     allowed_cores,
-    array_difference,
     raw_exchange,
 )
 from rlwire.cli import main
@@ -162,44 +158,6 @@ class TestRows:
         with pytest.raises(Unfit, match=reason):
             PROVIDERS[name](name, payload(*shape), Cores(), over).sizes()
 
-    @pytest.mark.parametrize("name", ["dm_env_rpc", "rewarder", "pipe", "AsyncVec"])
-    def test_another_end_that_dies_is_named(self, name, tmp_path, monkeypatch) -> None:
-        (tmp_path / "bench_test_dying.py").write_text(
-            "import os\n"
-            "from rlwire.bench import replaying\n"
-            "def dying(steps):\n"
-            "    env = replaying(steps)\n"
-            "    env.step = lambda action: os._exit(5)\n"
-            "    return env\n"
-        )
-        monkeypatch.syspath_prepend(tmp_path)
-        import bench_test_dying
-
-        if name == "pipe":
-            monkeypatch.setattr(bench, "_serve_pipe", _quit_at_once)
-        row = {**PROVIDERS, **RIVALS}[name](name, payload(4), Cores(), make=bench_test_dying.dying)
-        with pytest.raises((BenchError, Mismatch), match=r"ended|lost|byte"):
-            bench.measure(row, 0.01)
-
-    @pytest.mark.parametrize(
-        ("came", "difference"),
-        [
-            (np.array([1.0, -0.0, np.nan], np.float32), ""),
-            (np.array([1.0, 0.0, np.nan], np.float32), "byte 7 of the state differs, 1 in all"),
-            (np.array([1.0, -0.0, np.nan]), "float64"),
-            (np.zeros((3, 1), np.float32), r"\(3, 1\)"),
-            ([1.0], "list"),
-        ],
-    )
-    def test_array_difference(self, came, difference) -> None:
-        found = array_difference(np.array([1.0, -0.0, np.nan], np.float32), came)
-        assert re.search(difference, found) if difference else not found
-
-
-def _quit_at_once(report, pipe, steps) -> None:
-    report("a pipe")
-    os._exit(5)
-
 
 class TestRawExchange:
     @pytest.mark.parametrize("datagrams", [False, True])
@@ -225,20 +183,6 @@ class TestRawExchange:
             assert gone(servers[0].pid)
             with pytest.raises(BenchError, match="raw echo server process has ended"):
                 exchange()
-
-    def test_a_relay_counts_both_ways(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            relay = Relay(*listener.getsockname())
-            with socket.create_connection(("127.0.0.1", relay.port)) as client:
-                server, _ = listener.accept()
-                with server:
-                    client.sendall(b"12345")
-                    assert server.recv(5, socket.MSG_WAITALL) == b"12345"
-                    server.sendall(b"123")
-                    assert client.recv(3, socket.MSG_WAITALL) == b"123"
-                    assert (relay.sent, relay.answered) == (5, 3)
-                assert client.recv(1) == b""  # the end goes through, too
-            relay.close()
 
 
 # ---- processes -----------------------------------------------------------------------------------
@@ -296,14 +240,6 @@ def gone(pid: int, seconds: float = 10.0) -> bool:
 
 
 class TestServerProcess:
-    def test_its_address_arrives_and_it_goes(self, servers) -> None:
-        with ServerProcess("test", servers.good, "127.0.0.1", "80") as server:
-            assert server.address == "127.0.0.1 80"
-            pid = server.pid
-            os.kill(pid, 0)
-            assert server.epitaph() is None
-        assert gone(pid)
-
     @pytest.mark.parametrize(
         ("name", "kind", "message"),
         [
@@ -405,9 +341,6 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestPayloads:
-    def test_every_payload_is_tested(self) -> None:
-        assert set(SHAPES) == set(bench.PAYLOADS)
-
     @pytest.mark.parametrize("name", SHAPES)
     def test_recordings_are_arrays_and_seeded(self, name: str) -> None:
         shape, dtype = SHAPES[name]
@@ -423,12 +356,6 @@ class TestPayloads:
         if name == "pong-stack":  # each observation is the last one, a frame further
             assert 0.0 <= steps[0].state.min() < steps[0].state.max() <= 1.0
             assert np.array_equal(steps[0].state[..., 1:], steps[1].state[..., :-1])
-
-    def test_cartpole_goes_through_episodes(self) -> None:
-        steps = bench.record("cartpole").steps
-        after = [steps[i + 1] for i, step in enumerate(steps[:-1]) if step.terminal]
-        assert after
-        assert all(step.reward == 0.0 and not step.terminal for step in after)
 
     @pytest.mark.usefixtures("own")
     def test_observations_of_ones_own(self) -> None:
@@ -488,24 +415,6 @@ def test_ratios_and_rates_are_of_each_turn() -> None:
     # Three turns of two: 1 ms, 2 ms and 4 ms each on average.
     rate = bench.rates([500, 1500, 2000, 2000, 1000, 7000], 2)
     assert (rate.p50, rate.p25, rate.p75, rate.count) == (500.0, 375.0, 750.0, 3)
-
-
-def test_the_picture(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib comes with the extra 'bench'")
-    times, ratio = Spread(60.0, 58.0, 64.0, 90.0, 1000), Spread(1.2, 1.1, 1.3, 1.4, 30)
-    result = bench.Result(
-        "rlx", "pong", "Pong", "210x160x3 uint8", 100_900, 40, times, times, ratio, ratio, 1
-    )
-    machine = {"system": "Linux", "processor": "one", "cores": 2}
-    bench.save_plot(
-        bench.Run({"rlwire": "0"}, machine, "none", 1.0, [result], []), tmp_path / "x.png"
-    )
-    with Image.open(tmp_path / "x.png") as image:
-        assert image.format == "PNG"
-        assert image.width > 800
-        colours = image.convert("RGB").getcolors(maxcolors=1 << 24)
-    assert colours is not None
-    assert (31, 111, 178) in {colour for _count, colour in colours}  # a bar was drawn
 
 
 # ---- the command ---------------------------------------------------------------------------------
@@ -672,16 +581,3 @@ def test_wrong_arguments(words: list[str], capsys: pytest.CaptureFixture[str]) -
         arguments(*words)
     assert ended.value.code == 2
     assert words[0] in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("offered", "pin"), [([], "none"), ([3], "one-core"), ([0, 1], "one-core")]
-)
-def test_pinning(offered: list[int], pin: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "allowed_cores", lambda: offered)
-    assert arguments().pin == pin
-    cores = bench._cores(pin)
-    assert cores.client == cores.server == (offered[:1] or None)
-    if len(offered) < 2:
-        with pytest.raises(BenchError, match="needs 2 core"):
-            bench.run(arguments("--pin", "two-cores"))

@@ -53,43 +53,6 @@ def test_the_tree_is_the_one_of_the_docstring() -> None:
             assert classes[name].__bases__ == (RlwireError,)
 
 
-RAISE = ": raise this side's limit: limits=Limits(depth=N), --limit depth=N"
-
-
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (EncodeError("no type"), "no type"),
-        (EncodeError("no type", path="$.a[3]"), "no type - at $.a[3]"),
-        (DecodeError("bad byte", offset=7), "bad byte - at byte 7"),
-        (DecodeError("bad byte", offset=7, path="$.a"), "bad byte - at byte 7, $.a"),
-        (LimitExceeded("depth", 64, 65), "65 is over the limit depth=64" + RAISE),
-        (
-            LimitExceeded("depth", 64, 65, path="$.a"),
-            "65 is over the limit depth=64 - at $.a" + RAISE,
-        ),
-        (
-            LimitExceeded("depth", 64, 65, offset=0),
-            "65 is over the limit depth=64 - at byte 0" + RAISE,
-        ),
-        (
-            LimitExceeded("depth", 64, 65, offset=9, path="$.a"),
-            "65 is over the limit depth=64 - at byte 9, $.a" + RAISE,
-        ),
-        (
-            LimitExceeded("depth", 64, 65, offset=9, advice="nest less"),
-            "65 is over the limit depth=64 - at byte 9: nest less" + RAISE,
-        ),
-        (
-            MissingExtra("ale_py", "bench"),
-            "ale_py is not installed; it comes with the extra 'bench': pip install 'rlwire[bench]'",
-        ),
-    ],
-)
-def test_texts(error: RlwireError, words: str) -> None:
-    assert str(error) == words
-
-
 def test_attributes() -> None:
     encode = EncodeError("why", path="$.a")
     assert (encode.reason, encode.path) == ("why", "$.a")
@@ -187,19 +150,6 @@ def test_whose_limit_it_was_and_how_to_raise_it() -> None:
     # Where nothing can be raised, nobody is told to.
     for error in (LimitExceeded("dims", 32, 33), LimitExceeded("fragments", 131072, 131073)):
         assert "raise" not in str(error)
-
-
-def test_the_advice_for_a_datagram_can_be_followed() -> None:
-    assert "limits=Limits(datagram=N) and --max-datagram N" in str(
-        LimitExceeded("datagram", 1200, 65_507)
-    )
-    for error in (
-        LimitExceeded("datagram", 1200, 65_508),
-        LimitExceeded("datagram", 65_507, 65_508),
-        LimitExceeded("datagram", 65_479, 65_490),  # the rest is a cipher's
-    ):
-        assert "raise" not in str(error)
-        assert "no datagram holds more than 65507 bytes: scale or crop" in str(error)
 
 
 def test_describe_is_fit_to_be_sent() -> None:

@@ -136,54 +136,6 @@ def test_a_truncated_episode_is_told_from_one_that_ends(scheme):
     assert came == [[0.5]]
 
 
-@pytest.mark.parametrize(
-    ("space", "action_space"),
-    [
-        (spaces.Discrete(5, start=2), spaces.Box(-1, 1, (2, 3), np.float64)),
-        (spaces.Box(0, 255, (4, 3, 3), np.uint8), spaces.MultiDiscrete([2, 5])),
-        (
-            spaces.Dict({"a": BOX, "b": spaces.Tuple([spaces.MultiBinary(3), spaces.Discrete(2)])}),
-            spaces.MultiBinary(4),
-        ),
-    ],
-    ids=["discrete", "image", "nested"],
-)
-def test_values_of_spaces_arrive(scheme, space, action_space):
-    space.seed(3)
-    action_space.seed(4)
-    seen = [space.sample() for _ in range(3)]
-    made = [action_space.sample() for _ in range(2)]
-    given: list[Any] = []
-
-    class Env(gymnasium.Env):
-        observation_space = space
-
-        def reset(self, *, seed=None, options=None):
-            return seen[0], {}
-
-        def step(self, action):
-            given.append(action)
-            return seen[len(given)], 1.0, len(given) == 2, False, {}
-
-    Env.action_space = action_space
-    with (
-        contextlib.closing(
-            rlwire.listen(
-                f"{scheme}://localhost:0", observation_space=space, action_space=action_space
-            )
-        ) as env,
-        aside(lambda: rlwire.play(Env, env.callers.url)) as came,
-    ):
-        got = [env.reset()[0], *(env.step(action)[0] for action in made)]
-    assert came == [[2.0]]
-    for have, want in zip(got, seen, strict=True):
-        assert space.contains(have)
-        assert str(have) == str(want)
-    for have, want in zip(given, made, strict=True):
-        assert action_space.contains(have)
-        np.testing.assert_array_equal(have, want)
-
-
 @pytest.mark.parametrize("scheme", ["rlx", "openpi"])
 def test_who_waits_for_a_first_caller_says_where(scheme):
     """In a program without a log: the port is the system's choice."""
@@ -547,17 +499,6 @@ def test_a_state_of_no_space_is_refused_in_words(scheme):
         assert env.reset()[0].tolist() == [3, 4]
         env.endpoint.begin_step(0)
     assert came == ["asked again"]
-
-
-def test_the_log_says_who_speaks_another_protocol(caplog):
-    with contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env:
-        host, port = address_of(env).rsplit(":", 1)
-        with socket.create_connection((host, int(port)), 20) as stranger, aside(env.reset):
-            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            name = "{}:{}".format(*stranger.getsockname()[:2])
-            says = f"{name} does not speak rlx, or another version: a netstring"
-            assert_soon(lambda: says in caplog.text)
-            rlwire.play(once(env), env.callers.url)
 
 
 def once(env: Any) -> Any:

@@ -50,16 +50,6 @@ def patched() -> Iterator[None]:
         setattr(msgpack, name, original)
 
 
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_arrays_are_read_only_with_and_without(kind: Any) -> None:
-    packed = kind(packb([np.arange(3), np.zeros(5000, np.uint8)]))
-    for _ in range(2):
-        for unpack in (library.unpackb, unpackb, library.loads):
-            assert [array.flags.writeable for array in unpack(packed)] == [False, False]
-        rlwire.install("msgpack_numpy")
-    rlwire.uninstall("msgpack_numpy")
-
-
 class Counting:
     """Counts calls of the codec, which shows in whose hands a message is."""
 

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import trustme
 import websockets.sync.client
 from websockets.exceptions import ConnectionClosed as TheirsClosed
 
@@ -238,14 +237,6 @@ def test_a_traceback_only_if_it_is_wanted(policy: Policy) -> None:
         client.infer({"prompt": "raise"})
     assert str(caught.value).startswith("Traceback")
     assert "in act" in str(caught.value)
-
-
-def test_a_client_goes_on_after_an_error(server: PolicyServer) -> None:
-    with client_of(server) as client:
-        for _ in range(3):
-            with pytest.raises(PeerError):
-                client.infer({"prompt": "raise"})
-            assert "actions" in client.infer({})
 
 
 def test_an_observation_that_cannot_be_sent(server: PolicyServer) -> None:
@@ -478,21 +469,6 @@ def test_health(policy: Policy, caplog: pytest.LogCaptureFixture) -> None:
     assert "health" not in caplog.text
 
 
-def test_tls(policy: Policy) -> None:
-    authority = trustme.CA()
-    import ssl
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(context)
-    trusting = ssl.create_default_context()
-    authority.configure_trust(trusting)
-    with PolicyServer(policy, LOOPBACK, tls=lambda: context) as server:
-        url = f"wss://localhost:{server.address.port}"
-        with PolicyClient(url, tls=trusting) as client:
-            sent = observation()
-            check_seen(client.infer(sent), sent)
-
-
 # -- the client --------------------------------------------------------------------------------
 
 
@@ -618,30 +594,6 @@ def test_stopping_does_not_wait_for_a_stuck_policy(policy: Policy) -> None:
     client.close()
 
 
-def test_workers_drop_what_waits_when_they_stop() -> None:
-    called: list[int] = []
-    blocked = threading.Event()
-
-    def call(argument: Any) -> int:
-        called.append(argument)
-        blocked.wait(10)
-        return 0
-
-    async def main() -> None:
-        workers = Workers(1)
-        tasks = [workers.submit(call, number) for number in range(3)]
-        while not called:
-            await asyncio.sleep(0.01)
-        workers.stop()
-        blocked.set()
-        await asyncio.wait(tasks, timeout=0.2)
-        for task in tasks:
-            task.cancel()
-
-    asyncio.run(main())
-    assert called == [0]
-
-
 def test_what_a_future_cannot_carry() -> None:
     def call(argument: Any) -> Any:
         raise StopIteration
@@ -763,25 +715,3 @@ def test_a_large_message_that_is_wrong_is_refused_as_a_small_one(
     with client_of(server) as client:
         client.infer(observation())
     assert "Traceback" not in caplog.text
-
-
-def test_a_client_that_leaves_while_its_large_observation_is_decoded(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    decoding, go_on = threading.Event(), threading.Event()
-
-    def held(undecoded: Undecoded) -> dict[str, Any]:
-        decoding.set()
-        assert go_on.wait(60)
-        return {}
-
-    monkeypatch.setattr(Undecoded, "decode", held)
-    with PolicyServer(policy, LOOPBACK) as on:
-        connection = connect(f"ws://{on.address}", Messages())
-        connection.receive()
-        connection.send(msgpack.encode(large_of_values()))
-        assert decoding.wait(60)
-        connection.close()
-        eventually(lambda: on.statistics().clients == 0, 60)
-        go_on.set()
-        assert on.statistics().actions == 0

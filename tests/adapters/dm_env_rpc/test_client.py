@@ -15,7 +15,6 @@ import pytest
 from rlwire.adapters.dm_env_rpc import (
     Client,
     DmEnvRpcServer,
-    EnvironmentWorlds,
     Refusal,
     StatusError,
 )
@@ -40,7 +39,7 @@ from rlwire.errors import (
     PeerError,
 )
 from rlwire.sessions.dm_env_rpc import Code, State
-from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.sockets import Timeouts
 
 RUNNING = EnvironmentStateType.RUNNING
 
@@ -385,33 +384,7 @@ class TestReconnecting:
             assert client.request  # usable
             client.leave_world()
 
-    def test_a_place_that_stays_taken(self, slow) -> None:
-        with Client(slow.address) as one, Client(slow.address) as other:
-            name = one.create_world()
-            one.join_world(name)
-            one.leave_world()
-            one._way.joined = name, {}
-            other.join_world(name)
-            with pytest.raises(StatusError, match="one agent is all it takes"):
-                one.reconnect(Backoff(attempts=3, first=0.01))
-
 
 def test_leaving_is_answered(slow) -> None:
     with Client(slow.address) as client:
         assert client.request(LeaveWorldRequest()) == LeaveWorldResponse()
-
-
-def test_worlds_shared_by_clients(voyage) -> None:
-    with (
-        DmEnvRpcServer(
-            EnvironmentWorlds(voyage.Voyage, agents=2, accepts=["first"]), "127.0.0.1:0"
-        ) as server,
-        Client(server.address) as one,
-        Client(server.address) as two,
-    ):
-        name = one.create_world({"first": 4})
-        for client in (one, two):
-            client.join_world(name)
-            assert client.step().observations["log.entry"] == "voyage 4, day 0 ✓"
-        with Client(server.address) as three, pytest.raises(StatusError, match="takes"):
-            three.join_world(name)

@@ -92,27 +92,6 @@ def same(ours: Any, theirs: Any) -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_the_same_as_the_environment(serve: Serve) -> None:
-    server = serve(cartpole)
-    local_one = cartpole()
-    with RemoteEnvironment(DmEnvRpcEndpoint(server.address)) as env:
-        assert env.observation_space == local_one.observation_space
-        assert env.action_space == local_one.action_space
-        for seed in (3, 4):
-            same(env.reset(seed=seed), local_one.reset(seed=seed))
-            for number in range(100):
-                ours, theirs = env.step(number % 2), local_one.step(number % 2)
-                same(ours, theirs)
-                if theirs[2]:
-                    break
-            assert theirs[2]
-        assert ours[0].flags.writeable
-        env.reset()
-        env.step(0)
-        env.reset()  # in the middle of an episode
-        assert env.step(1)[1] == 1.0
-
-
 def test_nested_spaces(serve: Serve) -> None:
     server = serve(Nested, accepts=["options.from"])
     like = {"observation_space": NESTED, "action_space": ACTIONS}
@@ -220,16 +199,6 @@ def test_a_server_that_comes_back(serve: Serve) -> None:
         serve(cartpole, address)
         np.testing.assert_array_equal(env.reset(seed=1)[0], cartpole().reset(seed=1)[0])
         assert env.step(0)[1] == 1.0
-
-
-def test_a_server_that_was_gone_between_episodes(serve: Serve) -> None:
-    server = serve(cartpole)
-    with RemoteEnvironment(DmEnvRpcEndpoint(server.address)) as env:
-        env.reset(seed=1)
-        address = server.address
-        server.stop()
-        serve(cartpole, address)
-        np.testing.assert_array_equal(env.reset(seed=1)[0], cartpole().reset(seed=1)[0])
 
 
 def test_a_server_that_comes_back_with_other_spaces(serve: Serve) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import dm_env
@@ -34,7 +33,6 @@ from rlwire.codecs.dm_env_rpc import (
 from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 from rlwire.sessions.dm_env_rpc import Code
-from rlwire.transports.sockets import Timeouts
 
 RUNNING = EnvironmentStateType.RUNNING
 
@@ -230,24 +228,6 @@ def test_the_one_world(workers) -> None:
                 one.create_world()
         assert not world.closed
     assert world.closed
-
-
-def test_many_clients_at_once(workers) -> None:
-    # How long twenty handshakes take beside each other is the machine's affair.
-    patient = Timeouts(connect=None, first=None)
-
-    def play(_: int) -> list[int]:
-        with Client(server.address, timeouts=patient) as client:
-            client.join_world()
-            client.step()
-            results = client.step_many([{"add": 1}] * 50, ["count"])
-            return [int(result.observations["count"]) for result in results]
-
-    with (
-        DmEnvRpcServer(Counter, "127.0.0.1:0", workers=workers, timeouts=patient) as server,
-        ThreadPoolExecutor(20) as threads,
-    ):
-        assert list(threads.map(play, range(20))) == [list(range(1, 51))] * 20
 
 
 # ---- what can be served -------------------------------------------------------------------------

@@ -84,27 +84,6 @@ def test_what_actions_look_like(worlds, serving, begin, action, text, monkeypatc
         client.act("a;b")
 
 
-def test_actions_when_the_last_frame_has_arrived(worlds, serving, begin):
-    """An agent that acts after each frame need not know what has arrived meanwhile."""
-    server = serving(lambda: worlds.Walk(length=5))
-    client = begin(server, "Walk")
-    client.wait_start(5)
-    while client.state is not State.DONE:
-        client._take(client._connection.wait(5))
-    steps = []
-    while True:
-        frame = client.frame(5)
-        steps.append(frame.step)
-        if frame.done:
-            break
-        client.act(1)
-        with pytest.raises(EncodeError):
-            client.act("a;b")
-    assert steps == list(range(6))
-    with pytest.raises(LocalProtocolError, match="the run is over"):
-        client.act(1)
-
-
 def test_slots_that_others_have(worlds, serving):
     server = serving(worlds.Crowd)
     with (

@@ -361,16 +361,6 @@ class TestCiphers:
         assert sum(statistics["cipher"].values()) >= 2
 
 
-def test_ipv6(worlds, serving, begin):
-    try:
-        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-    except OSError as error:
-        pytest.skip(f"no IPv6 here: {error}")
-    server = serving(lambda: worlds.Walk(length=3), address="[::1]:0")
-    assert str(server.address).startswith("[::1]:")
-    assert play(begin(server, "Walk"))[-1].step == 3
-
-
 def test_messages(worlds, serving, begin):
     server = serving(worlds.Crowd)
     client = begin(server, "crowd")

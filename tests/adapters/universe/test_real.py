@@ -102,34 +102,6 @@ def test_a_remote_s_pixels_rewards_and_input(game: Callable[..., Game], wait_for
             total, seen = total + rewards[0], value(observations[0])
 
 
-def test_a_remote_that_dies_comes_back_and_the_others_go_on(
-    game: Callable[..., Game], wait_for: Any
-) -> None:
-    games = [game() for _ in range(3)]
-    with UniverseEnv([each.remote for each in games]) as env:
-        blocking = BlockingReset(env, 20)
-        blocking.reset()
-        episodes = [each.rewarder.episode_id for each in games]
-        address = str(games[1].pixels.address)
-        games[1].pixels.stop()
-        observations, _, dones, info = until(
-            env, lambda *step: "error" in step[3]["n"][1], wait_for
-        )  # fmt: skip
-        assert observations[1] is None
-        assert dones == [False, True, False]
-        assert "VNC session failed" in info["n"][1]["error"]
-        games[2].show(9)
-        until(env, lambda *step: value(step[0][2]) == 9, wait_for)
-        with RfbServer(games[1].display, address):
-            games[1].show(8)
-            until(env, lambda *step: step[0][1] is not None, wait_for)
-            games[1].show(7)
-            until(env, lambda *step: value(step[0][1]) == 7, wait_for)
-            assert games[0].rewarder.episode_id == episodes[0]
-            assert games[1].rewarder.episode_id != episodes[1]
-            assert [len(each.seeds) for each in games] == [1, 2, 1]
-
-
 # --- Gymnasium's interface
 
 CHOICES = [[], [("KeyEvent", "Up", True)], [("KeyEvent", "Up", False)]]
@@ -251,24 +223,6 @@ class Counting(gymnasium.Env):
     def step(self, action: Any) -> Any:
         self.steps += 1
         return self._seen(), float(action), self.steps == 50, False, {}
-
-
-def test_what_rlwire_serves() -> None:
-    with (
-        rlwire.serve(Counting, "universe://127.0.0.1:0+0", rate=200) as server,
-        rlwire.make(server.url, rate=100) as env,
-    ):
-        assert env.action_space == spaces.Discrete(4)
-        observation, _ = env.reset()
-        assert observation.shape == (16, 16, 3)
-        total, terminated = 0.0, False
-        while not terminated:
-            _, reward, terminated, truncated, _ = env.step(3)
-            total += reward
-            assert not truncated
-        assert total % 3 == 0
-        assert total > 0
-        env.reset()
 
 
 def test_pictures_that_are_the_same_do_not_share_memory() -> None:

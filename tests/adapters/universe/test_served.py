@@ -274,16 +274,6 @@ class TestDoor:
             assert url.pixels
             assert server.display.name == "Corridor"
 
-    def test_the_log_names_an_address_once(self, caplog: pytest.LogCaptureFixture) -> None:
-        caplog.set_level("INFO")
-        with rlwire.serve("gym:CartPole-v1", "universe://127.0.0.1:0+0") as server:
-            ports = [str(each.address.port) for each in server.servers]
-        for port in ports:
-            said = [text for text in caplog.messages if port in text]
-            assert len(said) == 2, said  # it begins, and it has ended
-        assert "CartPole-v1 at 60 frames a second" in caplog.text
-        assert "600x400" in caplog.text
-
     def test_without_pixels_it_is_a_rewarder(self) -> None:
         with rlwire.serve(Corridor(), "universe://127.0.0.1:+0") as server:
             assert isinstance(server, EnvironmentRewarder)
