@@ -211,6 +211,8 @@ def test_a_blocking_transport_needs_no_codec(modules: str) -> None:
     assert not loaded & {"matplotlib", "gymnasium", "PIL", "tensorboardX", "rich", "torch"}
 
 
-def test_what_agents_import_needs_no_extra() -> None:
-    loaded = loaded_by("rlwire.adapters.relaax")
+@pytest.mark.parametrize("protocol", ["relaax", "perlert"])
+def test_what_agents_import_needs_no_extra(protocol: str) -> None:
+    loaded = loaded_by(f"rlwire.adapters.{protocol}")
     assert not loaded & {"matplotlib", "gymnasium", "ale_py", "tensorboardX", "rich", "torch"}
+    assert not loaded & {"pettingzoo", "cryptography", "grpc", "dm_env", "pygame"}

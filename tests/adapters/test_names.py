@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,7 +47,6 @@ STREAMS = {
     *("workers", "tls", "timeouts", "limits", "idle_timeout", "max_connections"),
     *("max_connections_per_address", "loop_factory"),
 }
-FORMER = {"token", "password", "api_key", "cipher"}
 ORDER = ["workers", "auth", "view_auth", "tls", "timeouts", "idle_timeout", "backoff", "limits"]
 ORDER += ["max_sent", "max_connections", "max_connections_per_address", "loop_factory"]
 # What a protocol does not have: PERLERT goes over UDP, the rewarder's and RFB's servers
@@ -82,10 +80,6 @@ def names_of(kind: type[Any]) -> set[str]:
     return names
 
 
-def documented(kind: type[Any]) -> str:
-    return "\n".join(inspect.getdoc(base) or "" for base in kind.__mro__ if base is not object)
-
-
 @pytest.mark.parametrize("kind", SERVERS)
 def test_servers(kind: type[BackgroundServer]) -> None:
     names = names_of(kind)
@@ -112,18 +106,6 @@ def test_clients(kind: type[Any]) -> None:
         assert {"tls", "timeouts", "backoff"} <= names
 
 
-@pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS])
-def test_former_names_are_gone(kind: type[Any]) -> None:
-    assert not names_of(kind) & FORMER
-
-
-@pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS])
-def test_each_is_documented(kind: type[Any]) -> None:
-    text = documented(kind)
-    for name in {"auth", "address", "limits"} & names_of(kind):
-        assert f"{name}: " in text, name
-
-
 @pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS, *ENDPOINTS, *CALLS])
 def test_what_all_have_comes_first_and_in_one_order(kind: Any) -> None:
     bases = [vars(base)["__init__"] for base in getattr(kind, "__mro__", ()) if base is not object
@@ -135,18 +117,6 @@ def test_what_all_have_comes_first_and_in_one_order(kind: Any) -> None:
         assert common == sorted(common, key=ORDER.index)
         own = [name for name in names if name not in (*ORDER, "server_hostname", "initializer")]
         assert not common or not own or names.index(own[0]) > names.index(common[-1]), own
-
-
-@pytest.mark.parametrize("kind", [kind for kind in CLIENTS if "Async" not in kind.__name__])
-def test_all_clients_count_the_same(kind: type[Any]) -> None:
-    client = kind.__new__(kind)
-    counted = waits.Counting.statistics(client)
-    assert counted == {"connections": 0, "sent": 0, "received": 0}
-    for number in range(1, 3):
-        waits.Counting._count(client, SimpleNamespace(moved=SimpleNamespace(sent=3, received=2)))
-        counted = waits.Counting.statistics(client)
-        assert counted == {"connections": number, "sent": 3 * number, "received": 2 * number}
-    assert kind.statistics.__doc__
 
 
 @pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS])

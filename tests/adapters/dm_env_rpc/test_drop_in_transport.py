@@ -231,25 +231,6 @@ def test_what_may_mean_more_stays_grpcios(make: Any) -> None:
         assert not isinstance(channel, KINDS)
 
 
-def test_tls(tmp_path: Any, voyage: Any) -> None:
-    import trustme
-
-    from rlwire.adapters.dm_env_rpc import ServerTLS
-
-    authority = trustme.CA()
-    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(tmp_path / "pem")
-    credentials = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
-    with (
-        DmEnvRpcServer(
-            EnvironmentWorlds(voyage.Voyage), "localhost:0", tls=ServerTLS(tmp_path / "pem")
-        ) as server,
-        grpc.secure_channel(f"localhost:{server.address.port}", credentials) as channel,
-    ):
-        assert isinstance(channel, KINDS[0])
-        their = connection.Connection(channel)
-        assert their.send(dm_env_rpc_pb2.CreateWorldRequest()).world_name
-
-
 @pytest.mark.usefixtures("no_grpcio")
 def test_a_clients_certificate(tmp_path: Any, voyage: Any, monkeypatch: Any) -> None:
     import trustme

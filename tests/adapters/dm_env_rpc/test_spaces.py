@@ -136,52 +136,6 @@ class Pair(NamedTuple):
 @pytest.mark.parametrize(
     "given",
     [
-        gym.Box(-1.0, 1.0, (2, 3)),
-        gym.Box(-1.0, 1.0, (), np.float64),
-        gym.Box(-1.0, 1.0, (2, 3), np.float16),
-        gym.Box(0, 1, (0, 3)),
-        gym.Box(-300, 300, (2,), np.int16),
-        gym.Box(np.float32([0, -np.inf]), np.float32([1, np.inf])),
-        gym.Discrete(4, start=-2),
-        gym.Discrete(3, dtype=np.int32),
-        gym.MultiDiscrete([[3, 5], [2, 2]], start=[[1, 0], [0, 4]]),
-        gym.MultiBinary(3),
-        gym.MultiBinary((2, 2)),
-        gym.Text(12, min_length=2, charset="abc"),
-        gym.Dict(a=gym.Discrete(3), b=gym.Tuple([gym.Box(0, 1, (2,)), gym.Text(3)]), c=gym.Dict()),
-        gym.Tuple([]),
-    ],
-)
-def test_gymnasium_samples_come_back(given) -> None:
-    given.seed(3)
-    structure = space(given)
-    for _ in range(5):
-        sample = given.sample()
-        back = over_the_wire(structure, sample)
-        assert given.contains(back)
-        assert_same(back, sample)
-
-
-def assert_same(one, other) -> None:
-    assert type(one) is type(other)
-    if isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key in one:
-            assert_same(one[key], other[key])
-    elif isinstance(one, tuple):
-        assert len(one) == len(other)
-        for a, b in zip(one, other, strict=True):
-            assert_same(a, b)
-    elif isinstance(one, np.ndarray):
-        assert (one.dtype, one.shape) == (other.dtype, other.shape)
-        np.testing.assert_array_equal(one, other)
-    else:
-        assert one == other
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
         specs.Array((2, 3), np.float16),
         specs.BoundedArray((2,), np.int64, [1, 2], 5),
         specs.DiscreteArray(3),
@@ -274,19 +228,6 @@ def test_filling() -> None:
 def test_specs_that_cannot_be_carried(given, text) -> None:
     with pytest.raises(EncodeError, match=text):
         dm(given)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        gym.Sequence(gym.Discrete(2)),
-        gym.Dict(a=gym.Dict(b=gym.Graph(gym.Discrete(2), None))),
-        gym.OneOf([gym.Discrete(2), gym.Discrete(3)]),
-    ],
-)
-def test_spaces_that_cannot_be_carried(given) -> None:
-    with pytest.raises(EncodeError, match="wrap the environment"):
-        space(given)
 
 
 @pytest.mark.parametrize(

@@ -126,23 +126,6 @@ def test_a_conversation(serve, connect):
     assert agent.update() == [1, None, None, False]
 
 
-def test_the_states_an_agent_keeps_stay_as_they_are(serve, connect):
-    kept = []
-
-    class Keeping(Agent):
-        def update(self, reward, state, terminal):
-            kept.append(state)
-            return 1
-
-    agent = connect(serve(Keeping))
-    for number in range(5):
-        agent.update(state=np.full((100, 100), number, np.float32))
-    assert [state[0, 0] for state in kept] == [0, 1, 2, 3, 4]
-    assert all((state == state[0, 0]).all() for state in kept)
-    assert all(state.flags.aligned for state in kept)
-    kept.clear()  # the debug build counts blocks, and the server's fixture holds the class
-
-
 class TestFailingAgents:
     """An agent can end its own command, and nothing else."""
 
@@ -167,17 +150,6 @@ class TestFailingAgents:
         assert other.update(state=[1])[0] == 1
         assert [r.levelname for r in caplog.records if r.exc_info] == ["ERROR"]
         assert server.address == agent.address
-
-    def test_a_constructor_that_fails(self, serve, connect, caplog):
-        class Broken(Agent):
-            def __init__(self, parameter_server):
-                raise OSError("no model")
-
-        agent = connect(serve(Broken), init=False)
-        with pytest.raises(AgentProxyException, match="can't initialize agent: OSError: no model"):
-            agent.init()
-        with pytest.raises(AgentProxyException, match=r"closed|lost|no connection"):
-            agent.init()
 
 
 class TestMetrics:
