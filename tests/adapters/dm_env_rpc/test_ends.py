@@ -6,12 +6,9 @@ sees the end of the stream is the proof for the first, weak references are for t
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
-import select
 import signal
-import socket
 import threading
 import time
 import weakref
@@ -23,17 +20,14 @@ import pytest
 
 from rlwire.adapters.dm_env_rpc import Client, DmEnvRpcServer
 from rlwire.adapters.grpc_answers import Answers
-from rlwire.codecs import http2 as frames
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
     EnvironmentStateType,
     StepResult,
     make_spec,
 )
-from rlwire.errors import DeadlineExceeded
 from rlwire.sessions import dm_env_rpc, grpc
 from rlwire.sessions.grpc.server import Server
-from rlwire.transports.sockets import Timeouts
 from tests.waiting import eventually
 
 PATIENCE = 30.0
@@ -143,76 +137,6 @@ def test_ctrl_c_while_an_answer_is_waited_for(where: str, ctrl_c: Interrupter) -
             return not any(one() is not None for one in left)
 
         eventually(nothing_is_left)
-
-
-@contextlib.contextmanager
-def deaf_server(at: Callable[[], object] = lambda: None) -> Iterator[str]:
-    """A server that says that it takes all, and does not read.
-
-    Args:
-        at: called when more has come than what a client begins with.
-    """
-    gone = threading.Event()
-
-    def greet() -> None:
-        sock, _ = listener.accept()
-        with sock:
-            most = 2**31 - 1
-            sock.sendall(
-                frames.settings({frames.INITIAL_WINDOW_SIZE: most})
-                + frames.window_update(0, most - 65535)
-            )
-            sock.recv(2000, socket.MSG_PEEK | socket.MSG_WAITALL)
-            at()
-            assert gone.wait(PATIENCE)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
-        thread = threading.Thread(target=greet)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            gone.set()
-            thread.join()
-
-
-LARGE = {"blob": np.zeros(16 * 1024 * 1024, np.uint8)}
-
-
-def test_a_server_that_does_not_read_is_given_up() -> None:
-    with deaf_server() as address:
-        client = Client(address, timeouts=Timeouts(write=0.2))
-        client.connect()
-        connection = client._connection
-        with pytest.raises(DeadlineExceeded, match=r"write=0\.2"):
-            client.create_world(LARGE)
-        assert client.closed
-        assert connection.fileno() == -1
-
-
-def test_ctrl_c_while_a_server_says_nothing(ctrl_c: Interrupter) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def interrupt() -> None:
-            select.select([listener], [], [], PATIENCE)
-            ctrl_c()
-
-        client = Client(f"127.0.0.1:{listener.getsockname()[1]}")
-        thread = threading.Thread(target=interrupt)
-        thread.start()
-        with pytest.raises(KeyboardInterrupt):
-            client.connect()
-        thread.join()
-        assert client.closed
-        del client
-        gc.collect()
-        sock, _ = listener.accept()
-        with sock:
-            sock.settimeout(PATIENCE)
-            with contextlib.suppress(ConnectionResetError):
-                while sock.recv(65536):
-                    pass  # until the end of the stream: the client's socket is free
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio"])

@@ -215,21 +215,6 @@ def test_too_many_calls_of_another_user(tmp_path, monkeypatch) -> None:
             another.create_world()
 
 
-def test_the_one_world(workers) -> None:
-    world = Counter()
-    with DmEnvRpcServer(world, "127.0.0.1:0", workers=workers) as server:
-        with Client(server.address) as one, Client(server.address) as two:
-            for client in (one, two):
-                client.join_world()
-                client.step()
-            one.step({"add": 4})
-            assert two.step({}, ["count"]).observations["count"] == 4
-            with pytest.raises(StatusError, match="creates no worlds"):
-                one.create_world()
-        assert not world.closed
-    assert world.closed
-
-
 # ---- what can be served -------------------------------------------------------------------------
 
 

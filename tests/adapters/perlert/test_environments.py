@@ -16,7 +16,6 @@ from rlwire.adapters.perlert.environments import (
     simulations_of,
 )
 from rlwire.errors import EncodeError
-from rlwire.limits import Limits
 
 
 def test_gymnasium(worlds):
@@ -158,17 +157,6 @@ def test_what_is_no_environment(worlds):
         simulate(gymnasium.make_vec("CartPole-v1", num_envs=2))
     with pytest.raises(TypeError, match="is no environment"):
         simulate(3)
-
-
-def test_images_are_refused_with_advice():
-    class Camera(gymnasium.Env):
-        observation_space = spaces.Box(0, 255, (84, 84, 3), np.uint8)
-        action_space = spaces.Discrete(2)
-
-    with pytest.raises(EncodeError, match=r"datagram=1200.*features of an image"):
-        simulate(Camera())
-    with pytest.raises(EncodeError, match="datagram=30000"):
-        simulate(Camera(), limits=Limits(datagram=30000))
 
 
 def test_where_environments_come_from(worlds):

@@ -149,26 +149,6 @@ def test_named_texts_of_no_value(text):
         SpaceText(space, "the observation", named=True).from_text(text)
 
 
-@pytest.mark.parametrize(
-    ("space", "text"),
-    [
-        (spaces.Sequence(spaces.Discrete(3)), "has no text"),
-        (spaces.Graph(spaces.Discrete(3), None), "has no text"),
-        (spaces.OneOf([spaces.Discrete(2)]), "has no text"),
-        (spaces.Text(3, charset="ab,"), "charset"),
-        (spaces.Dict({"a:b": spaces.Discrete(2)}), "'a:b'"),
-        (
-            spaces.Dict({"a": spaces.Dict({"b": spaces.Discrete(2)}), "a.b": spaces.Discrete(2)}),
-            "same",
-        ),
-        (spaces.Box(0, 255, (84, 84), np.uint8), "features of an image.*65507"),
-    ],
-)
-def test_spaces_that_are_refused(space, text):
-    with pytest.raises(EncodeError, match=text):
-        SpaceText(space, "the observation", named=True)
-
-
 def test_a_larger_limit_lets_larger_spaces_through():
     image = spaces.Box(0, 255, (84, 84), np.uint8)
     text = SpaceText(image, "the observation", named=True, limits=Limits(datagram=65507))
