@@ -62,22 +62,6 @@ def status(call: Any) -> tuple[Any, str]:
     return raised.value.code(), raised.value.details()
 
 
-def test_another_method(make: Any) -> None:
-    with grpc.insecure_channel(str(make().address)) as channel:
-        call = channel.stream_stream("/dm_env_rpc.v1.Environment/Guess")(iter([b""]))
-        code, details = status(call)
-        assert code == grpc.StatusCode.UNIMPLEMENTED
-        assert "/dm_env_rpc.v1.Environment/Guess" in details
-        assert len(list(channel.stream_stream(METHOD)(iter([CREATE])))) == 1
-
-
-def test_compression(make: Any) -> None:
-    with grpc.insecure_channel(str(make().address), compression=grpc.Compression.Gzip) as channel:
-        code, details = status(channel.stream_stream(METHOD)(iter([CREATE * 1000])))
-        assert code == grpc.StatusCode.UNIMPLEMENTED
-        assert "identity" in details
-
-
 def test_a_request_over_the_servers_limit(make: Any) -> None:
     server = make(limits=Limits(received=1000))
     with grpc.insecure_channel(str(server.address)) as channel:
