@@ -33,21 +33,9 @@ def voyage() -> ModuleType:
     return load("voyage")
 
 
-class Program:
-    """A server beside this file, in a process of its own."""
-
-    def __init__(self, process: subprocess.Popen[str], port: str) -> None:
-        self.process = process
-        self.address = f"127.0.0.1:{port}"
-
-    def kill(self) -> None:
-        """End it without a word."""
-        self.process.kill()
-        self.process.wait()
-
-
 @contextlib.contextmanager
-def _run(name: str, *arguments: str) -> Iterator[Program]:
+def _run(name: str, *arguments: str) -> Iterator[str]:
+    """The address of a server beside this file, in a process of its own."""
     process = subprocess.Popen(
         [sys.executable, str(HERE / f"{name}.py"), *arguments],
         stdin=subprocess.PIPE,
@@ -58,7 +46,7 @@ def _run(name: str, *arguments: str) -> Iterator[Program]:
     try:
         port = process.stdout.readline().strip()
         assert port, "the server has not started"
-        yield Program(process, port)
+        yield f"127.0.0.1:{port}"
     finally:
         try:
             process.communicate("", timeout=20)
@@ -70,19 +58,12 @@ def _run(name: str, *arguments: str) -> Iterator[Program]:
 @pytest.fixture(scope="session")
 def reference_server() -> Iterator[str]:
     """The address of a server of the reference's own parts, in its own process."""
-    with _run("reference_server") as program:
-        yield program.address
+    with _run("reference_server") as address:
+        yield address
 
 
 @pytest.fixture(scope="session", params=["threads", "asyncio"])
 def our_server(request: pytest.FixtureRequest) -> Iterator[str]:
     """The address of our own server, in its own process."""
-    with _run("our_server", request.param) as program:
-        yield program.address
-
-
-@pytest.fixture(params=["threads", "asyncio"])
-def mortal_server(request: pytest.FixtureRequest) -> Iterator[Program]:
-    """Our own server for one test, which may kill it."""
-    with _run("our_server", request.param) as program:
-        yield program
+    with _run("our_server", request.param) as address:
+        yield address

@@ -6,22 +6,18 @@ It prints its port, serves `Voyage` and ends when its standard input does. Argum
 from __future__ import annotations
 
 import sys
-import time
 from typing import Any
 
 from voyage import Voyage
 
-from rlwire.adapters.dm_env_rpc import DmEnvRpcServer, EnvironmentWorlds, Properties
+from rlwire.adapters.dm_env_rpc import DmEnvRpcServer, EnvironmentWorlds
 
 if __name__ == "__main__":
     workers: Any = sys.argv[1] if len(sys.argv) > 1 else "threads"
-    properties = Properties()
-    properties.add("nap", read=lambda: time.sleep(60))
     with DmEnvRpcServer(
         EnvironmentWorlds(Voyage, accepts=["first"]),
         "127.0.0.1:0",
         workers=workers,
-        properties=properties,
     ) as server:
         sys.stdout.write(f"{server.address.port}\n")
         sys.stdout.flush()

@@ -72,17 +72,6 @@ def value(observation: Any) -> int | None:
     return None if observation is None else int(observation["vision"][0, 0, 0])
 
 
-def until(env: Any, condition: Callable[..., Any], wait_for: Any) -> Any:
-    found: list[Any] = []
-
-    def look() -> bool:
-        found[:] = env.step([[] for _ in range(env.n)])
-        return bool(condition(*found))
-
-    wait_for(look)
-    return found
-
-
 def test_a_remote_s_pixels_rewards_and_input(game: Callable[..., Game], wait_for: Any) -> None:
     one = game()
     with UniverseEnv(one.remote) as env:
