@@ -67,7 +67,7 @@ def home(module: str, name: str) -> str:
     if not (isinstance(value, type) or inspect.isroutine(value)) or not isinstance(written, str):
         return module
     all_names = names()
-    for place in (written, written.rpartition(".")[0], module):
+    for place in (written, written.rpartition(".")[0]):
         found = place in all_names and name in all_names[place]
         if found and getattr(sys.modules[place], name) is value:
             return place

@@ -64,7 +64,7 @@ class Peer:
     def __init__(self, desk: Desk, **options: Any) -> None:
         self.desk = desk
         self.session = ServerSession(desk.screen, lambda: desk.now, **options)
-        self.core = StreamCore(self.session, "viewer", _Times())
+        self.core = StreamCore(self.session, "viewer", _Times(), True)
         self.inbox = b""
         self.events: list[Any] = []
         self.framebuffer = Framebuffer(WIDTH, HEIGHT)
@@ -75,7 +75,7 @@ class Peer:
         self.lossy = False
         self.fences: list[bytes] = []
         self.ends = 0  # of ContinuousUpdates
-        self.core.begin(1.0, accepted=True)
+        self.core.begin(1.0)
         self.flush()
 
     def flush(self) -> None:
