@@ -40,9 +40,6 @@ uint8_t *exact(const void *data, size_t size);
 void release(uint8_t *copy);
 
 /* The suites, one for each header. */
-void msgpack_suite(void);
-void http2_suite(void);
-void netstring_suite(void);
 void utf8_suite(void);
 void dtype_suite(void);
 void image_suite(void);
@@ -50,13 +47,11 @@ void varint_suite(void);
 void protobuf_suite(void);
 void dm_env_rpc_suite(void);
 void numbers_suite(void);
-void perlert_suite(void);
 void rfb_suite(void);
 void rfb_encode_suite(void);
 void rllink_suite(void);
 void shm_ring_suite(void);
-void rlx_read_suite(void);
-void rlx_write_suite(void);
+void rlx_suite(void);
 void websocket_suite(void);
 
 #endif

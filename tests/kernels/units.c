@@ -57,9 +57,6 @@ uint8_t *exact(const void *data, size_t size) {
 void release(uint8_t *copy) { free(copy - BEFORE); }
 
 int main(void) {
-    msgpack_suite();
-    http2_suite();
-    netstring_suite();
     utf8_suite();
     dtype_suite();
     image_suite();
@@ -67,13 +64,11 @@ int main(void) {
     protobuf_suite();
     dm_env_rpc_suite();
     numbers_suite();
-    perlert_suite();
     rfb_suite();
     rfb_encode_suite();
     rllink_suite();
     shm_ring_suite();
-    rlx_read_suite();
-    rlx_write_suite();
+    rlx_suite();
     websocket_suite();
     printf("%lu passed, %lu failed\n", harness.passed, harness.failed);
     return harness.failed != 0;

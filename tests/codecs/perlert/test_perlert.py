@@ -283,6 +283,50 @@ def test_what_is_wrong_and_where(datagram: bytes, offset: int, path: str, words:
     assert str(again.value) == str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("datagram", "offset", "path"),
+    [
+        (b"city:7;", 7, "AGENT_KEY"),
+        (b"city:7;lobby", 7, "AGENT_KEY"),
+        (b"city:7;=open,a,b,ready", 7, "AGENT_KEY"),
+        (b"city:7;a=opened,a,b,ready", 9, "SLOT_STATUS"),
+        (b"city:7;a=open,a:,b,ready", 15, "AGENT_KIND"),
+        (b"city:7;a=open,a,b=,ready", 17, "AGENT_TAG"),
+        (b"city:7;a=open,a,b,Ready", 18, "READY_STATUS"),
+        (b"city:7;a=open,a,b,ready,", 23, "READY_STATUS"),
+        (b"city:7;a=open,a,b,ready;;", 24, "AGENT_KEY"),
+        (b"city:7;registered=", 18, "AGENT_KEY"),
+        (b"city:7;registered=a;", 19, "AGENT_KEY"),
+        (b"city:7;start=open,a,b,ready", 7, "SERVER_ROLLOUT_PORT"),
+        (b"city:7;registered=open,a,b,ready", 22, "AGENT_KEY"),
+        (b"city:7;obs=open,a,b,ready", 6, "TIMESTAMP"),
+        (b"city:7;start=port:", 18, "SERVER_ROLLOUT_PORT"),
+        (b"city:7;start=port:0", 18, "SERVER_ROLLOUT_PORT"),
+        (b"city:7;start=port:65536", 18, "SERVER_ROLLOUT_PORT"),
+        (b"city:7;start=port:5x", 18, "SERVER_ROLLOUT_PORT"),
+        (b"city:7;start=port:5;", 19, "SERVER_ROLLOUT_PORT"),
+        (b"city:7:", 7, "TIMESTAMP"),
+        (b"city:7:1;obs=", 8, "STEP_NUMBER"),
+        (b"city:7:1:;obs=", 9, "STEP_NUMBER"),
+        (b"city:7:1:2:3;obs=", 10, "OBSERVATION"),
+        (b"city:7:1:2;message=", 10, "OBSERVATION"),
+        (b"city:7:1:2;obs=5", 15, "OBSERVATION"),
+        (b"city:7:1:2;obs=a=;reward=", 16, "OBSERVATION"),
+        (b"city:7:1:2;obs=;extra=", 16, "REWARD"),
+        (b"city:7:1:2;obs=;reward=1", 23, "REWARD"),
+        (b"city:7:1:2;obs=;reward=1=;done=true", 24, "REWARD"),
+        (b"city:7:1:2;obs=;reward=1;done=yes", 30, "BOOL_VALUE"),
+        (b"city:7:1:2;obs=;reward=1;done=true;", 34, "EXTRA"),
+        (b"city:7:1:2;obs=;reward=1;done=true;more=", 34, "EXTRA"),
+        (b"city:7:1:2;obs=;reward=1;done=true;extra=;", 41, "EXTRA"),
+    ],
+)
+def test_what_is_wrong_of_servers(datagram: bytes, offset: int, path: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        decode_server_message(datagram)
+    assert (caught.value.offset, caught.value.path) == (offset, path)
+
+
 def test_any_buffer() -> None:
     datagram = encode(STEP)
     kinds: list[Any] = [bytes, bytearray, memoryview, lambda b: np.frombuffer(b, np.uint8)]

@@ -393,22 +393,6 @@ def test_a_bad_frame(frame: bytes, words: str, offset: int) -> None:
         assert caught.value.offset == offset
 
 
-PREFIXES = [
-    b"01:",
-    b"00",
-    b"+1:",
-    b"-1:",
-    b":",
-    b"a",
-    b"1a:",
-    b"1 :",
-    b"\n1:",
-    b"1,",
-    b"\xff",
-    b"\0",
-]
-
-
 # --- limits -------------------------------------------------------------------------------
 
 

@@ -1,4 +1,6 @@
-/* rlx.h, writing: the bytes of each value, begin and end, and writers without room. */
+/* rlx.h where Python does not come: integers of any size, writers without room, and the hint for
+ * aligning. Values and faults are tested in tests/codecs/rlx.
+ */
 #include "harness.h"
 
 static const rlw_rlx_limits defaults = RLW_RLX_DEFAULT_LIMITS;
@@ -11,21 +13,6 @@ static void holds(rlw_writer *w, const char *bytes, size_t size, int line) {
 
 #define HOLDS(w, bytes) holds(w, bytes, sizeof bytes - 1, __LINE__)
 
-static void numbers(void) {
-    rlw_writer w;
-    rlw_writer_init(&w, NULL, 0);
-    EQUAL(rlw_rlx_put_version(&w), RLW_OK);
-    HOLDS(&w, "\1\0\0\0");
-    EQUAL(rlw_rlx_put_int4(&w, -2), RLW_OK);
-    HOLDS(&w, "\2\xfe\xff\xff\xff");
-    EQUAL(rlw_rlx_put_uint4(&w, 4294967294u), RLW_OK);
-    HOLDS(&w, "\x09\xfe\xff\xff\xff");
-    EQUAL(rlw_rlx_put_int64(&w, INT64_MIN), RLW_OK);
-    HOLDS(&w, "\x0a\0\0\0\0\0\0\0\x80");
-    EQUAL(rlw_rlx_put_double(&w, -0.25), RLW_OK);
-    HOLDS(&w, "\4\0\0\0\0\0\0\xd0\xbf");
-}
-
 static void integers_take_the_type_that_holds_them(void) {
     rlw_writer w;
     rlw_writer_init(&w, NULL, 0);
@@ -37,41 +24,6 @@ static void integers_take_the_type_that_holds_them(void) {
     HOLDS(&w, "\x0a\0\0\0\x80\0\0\0\0");
     EQUAL(rlw_rlx_put_integer(&w, (int64_t)INT32_MIN - 1), RLW_OK);
     HOLDS(&w, "\x0a\xff\xff\xff\x7f\xff\xff\xff\xff");
-}
-
-static void texts_and_small_values(void) {
-    rlw_writer w;
-    rlw_writer_init(&w, NULL, 0);
-    EQUAL(rlw_rlx_put_null(&w), RLW_OK);
-    HOLDS(&w, "\1");
-    EQUAL(rlw_rlx_put_type(&w, RLW_RLX_NONE), RLW_OK);
-    HOLDS(&w, "\0");
-    EQUAL(rlw_rlx_put_boolean(&w, 0), RLW_OK);
-    HOLDS(&w, "\5\0");
-    EQUAL(rlw_rlx_put_boolean(&w, 256), RLW_OK); /* what C calls true */
-    HOLDS(&w, "\5\1");
-    EQUAL(rlw_rlx_put_string(&w, "hello", 5), RLW_OK);
-    HOLDS(&w, "\3\5\0\0\0hello");
-    EQUAL(rlw_rlx_put_text(&w, NULL, 0), RLW_OK);
-    HOLDS(&w, "\0\0\0\0");
-    EQUAL(rlw_rlx_put_list(&w, 258), RLW_OK);
-    HOLDS(&w, "\x08\2\1\0\0");
-    EQUAL(rlw_rlx_put_dict(&w, 1), RLW_OK);
-    HOLDS(&w, "\x0b\1\0\0\0");
-}
-
-static void heads_of_arrays_and_images(void) {
-    static const uint32_t shape[2] = {1, 258};
-    rlw_writer w;
-    rlw_writer_init(&w, NULL, 0);
-    EQUAL(rlw_rlx_put_array_head(&w, "float32", 7, 2, shape, 1032), RLW_OK);
-    HOLDS(&w, "\7\7\0\0\0float32\2\0\0\0\1\0\0\0\2\1\0\0\x08\4\0\0");
-    EQUAL(rlw_rlx_put_array_head(&w, "u1", 2, 0, NULL, 1), RLW_OK);
-    HOLDS(&w, "\7\2\0\0\0u1\0\0\0\0\1\0\0\0");
-    EQUAL(rlw_rlx_put_array_head(&w, NULL, 0, 1, shape, 4), RLW_OK); /* the readme's */
-    HOLDS(&w, "\7\1\0\0\0\1\0\0\0\4\0\0\0");
-    EQUAL(rlw_rlx_put_image_head(&w, "RGB", 3, 2, 1, 6), RLW_OK);
-    HOLDS(&w, "\6\3\0\0\0RGB\2\0\0\0\1\0\0\0\6\0\0\0");
 }
 
 /* One entry of each kind. */
@@ -129,30 +81,61 @@ static void a_frame_is_read_back_whatever_room_it_began_with(void) {
     }
 }
 
-static void a_writer_serves_many_messages(void) {
-    rlw_writer w;
-    unsigned i;
-    const uint8_t *start = NULL;
-    rlw_writer_init(&w, NULL, 0);
-    for (i = 0; i < 100; i++) {
-        const uint8_t *frame = NULL;
-        size_t size = 0;
-        EQUAL(rlw_rlx_begin(&w), RLW_OK);
-        if (i % 2) EQUAL(put_all(&w), RLW_OK);
-        EQUAL(rlw_rlx_end(&w, &frame, &size), RLW_OK);
-        EQUAL(size, i % 2 ? 123 : 7);
-        CHECK(memcmp(frame, i % 2 ? "118:" : "4:\1\0\0\0,", i % 2 ? 4 : 7) == 0);
-        if (i == 0) start = w.start;
-        CHECK(w.start == start); /* it keeps its memory */
-    }
-    rlw_writer_free(&w);
+#define KEY(c) "\1\0\0\0" c
+#define F4 "\7\0\0\0float32"
+#define HEAD "\1\0\0\0" KEY("r") "\4\0\0\0\0\0\0\xf0\x3f"
+#define BIG "\7" F4 "\2\0\0\0\x10\0\0\0\x20\0\0\0\0\x08\0\0" /* 16 x 32 float32: 2048 bytes */
+
+static size_t find(const void *bytes, size_t size, size_t least) {
+    uint8_t *input = exact(bytes, size);
+    size_t found = rlw_rlx_find_data(input, input, size, least, &defaults);
+    release(input);
+    return found;
 }
 
-void rlx_write_suite(void) {
-    RUN(numbers);
+/* 16 x 32 float32: 2048 bytes */
+static void finding_data_that_has_not_come(void) {
+    static const char direct[] = HEAD KEY("s") BIG;
+    static const char listed[] = HEAD KEY("s") "\x08\2\0\0\0\1" BIG;
+    static const char keyed[] = HEAD KEY("s") "\x0b\1\0\0\0" KEY("t") BIG;
+    static const char image[] = HEAD KEY("s") "\6\1\0\0\0L\x40\0\0\0\x20\0\0\0\0\x08\0\0";
+    static const char lying[] = HEAD KEY("s") "\7" F4 "\1\0\0\0\x10\0\0\0\0\x08\0\0";
+    static const char unnamed[] = HEAD KEY("s") "\7\1\0\0\0O\1\0\0\0\0\x08\0\0\0\x08\0\0";
+    static const char name[] = HEAD KEY("s") "\7\xff\0\0\0float32";
+    static const char text[] = HEAD KEY("s") "\3\0\x08\0\0 some text";
+    static const char lists[] = HEAD KEY("s") "\x08\2\0\0\0\x08\1\0\0\0\1" BIG;
+    size_t size;
+    EQUAL(find(direct, sizeof direct - 1, 1024), sizeof direct - 1);
+    EQUAL(find(listed, sizeof listed - 1, 1024), sizeof listed - 1);
+    EQUAL(find(keyed, sizeof keyed - 1, 1024), sizeof keyed - 1);
+    EQUAL(find(image, sizeof image - 1, 1024), sizeof image - 1);
+    EQUAL(find(direct, sizeof direct - 1, 2048), sizeof direct - 1);
+    EQUAL(find(direct, sizeof direct - 1, 2049), 0);
+    EQUAL(find(text, sizeof text - 1, 1024), 0);
+    EQUAL(find(lists, sizeof lists - 1, 1024), 0); /* a hint, and no more than that */
+    for (size = 0; size < sizeof direct - 1; size++) EQUAL(find(direct, size, 1024), 0);
+    EQUAL(find(lying, sizeof lying - 1, 1024), 0);
+    EQUAL(find(unnamed, sizeof unnamed - 1, 1024), 0);
+    EQUAL(find(name, sizeof name - 1, 200), 0); /* its name is what has not come */
+    EQUAL(find("\2\0\0\0", 4, 0), 0);
+    EQUAL(find(NULL, 0, 0), 0);
+}
+
+static void finding_data_that_has_come(void) {
+    static const char head[] = HEAD KEY("n") "\7\2\0\0\0u1\1\0\0\0\1\0\0\0\1\0\0\0a" KEY("s") BIG;
+    const size_t offset = sizeof head - 1;
+    uint8_t *input = (uint8_t *)calloc(offset + 2048 + 6, 1);
+    if (!input) exit(2);
+    memcpy(input + 5, head, offset); /* inside a frame */
+    EQUAL(rlw_rlx_find_data(input, input + 5, offset + 2048, 1024, &defaults), 5 + offset);
+    EQUAL(rlw_rlx_find_data(input + 5, input + 5, offset + 2048, 1, &defaults), 42);
+    EQUAL(rlw_rlx_find_data(input + 5, input + 5, offset + 2048, 4096, &defaults), 0);
+    free(input);
+}
+
+void rlx_suite(void) {
     RUN(integers_take_the_type_that_holds_them);
-    RUN(texts_and_small_values);
-    RUN(heads_of_arrays_and_images);
     RUN(a_frame_is_read_back_whatever_room_it_began_with);
-    RUN(a_writer_serves_many_messages);
+    RUN(finding_data_that_has_not_come);
+    RUN(finding_data_that_has_come);
 }
