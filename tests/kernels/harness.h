@@ -41,10 +41,7 @@ void release(uint8_t *copy);
 
 /* The suites, one for each header. */
 void utf8_suite(void);
-void dtype_suite(void);
-void image_suite(void);
 void varint_suite(void);
-void protobuf_suite(void);
 void dm_env_rpc_suite(void);
 void numbers_suite(void);
 void rfb_suite(void);

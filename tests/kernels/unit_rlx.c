@@ -1,5 +1,5 @@
-/* rlx.h where Python does not come: integers of any size, writers without room, and the hint for
- * aligning. Values and faults are tested in tests/codecs/rlx.
+/* rlx.h where Python does not come: integers of any size, writers without room, the hint for
+ * aligning, and images too large for 64 bits. Values and faults are tested in tests/codecs/rlx.
  */
 #include "harness.h"
 
@@ -133,9 +133,28 @@ static void finding_data_that_has_come(void) {
     free(input);
 }
 
+static void sizes_of_images_do_not_overflow(void) {
+    const rlw_image_mode *rgba = rlw_image_mode_find((const uint8_t *)"RGBA", 4);
+    const rlw_image_mode *bits = rlw_image_mode_find((const uint8_t *)"1", 1);
+    const rlw_image_mode *grey = rlw_image_mode_find((const uint8_t *)"L", 1);
+    CHECK(rgba && bits && grey);
+    if (!rgba || !bits || !grey) return;
+    EQUAL(rlw_image_bytes(rgba, 0, 0), 0);
+    EQUAL(rlw_image_bytes(rgba, UINT32_MAX, 0), 0);
+    EQUAL(rlw_image_bytes(rgba, 0, UINT32_MAX), 0);
+    EQUAL(rlw_image_bytes(rgba, UINT32_MAX, 1), 4 * (uint64_t)UINT32_MAX);
+    EQUAL(rlw_image_bytes(grey, UINT32_MAX, UINT32_MAX), UINT64_C(18446744065119617025));
+    EQUAL(rlw_image_bytes(rgba, UINT32_MAX, UINT32_MAX), UINT64_MAX);
+    EQUAL(rlw_image_bytes(bits, UINT32_MAX, UINT32_MAX), UINT64_C(536870912) * UINT32_MAX);
+    EQUAL(rlw_image_bytes(bits, 0, 5), 0);
+    EQUAL(rlw_image_bytes(bits, 8, 5), 5);
+    EQUAL(rlw_image_bytes(bits, 9, 5), 10);
+}
+
 void rlx_suite(void) {
     RUN(integers_take_the_type_that_holds_them);
     RUN(a_frame_is_read_back_whatever_room_it_began_with);
     RUN(finding_data_that_has_not_come);
     RUN(finding_data_that_has_come);
+    RUN(sizes_of_images_do_not_overflow);
 }

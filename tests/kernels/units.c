@@ -58,10 +58,7 @@ void release(uint8_t *copy) { free(copy - BEFORE); }
 
 int main(void) {
     utf8_suite();
-    dtype_suite();
-    image_suite();
     varint_suite();
-    protobuf_suite();
     dm_env_rpc_suite();
     numbers_suite();
     rfb_suite();

@@ -188,67 +188,28 @@ BAD: list[tuple[str, bytes, str, int, str]] = [
     ("after a message", message(NULL, b"x"), "4 bytes needed, 1 left", at(1), "$"),
 ]
 
+NO_DTYPES = """
+    O |O |O8 <O8 O8 object V V8 |V8 void void64 |V0 <f4,<f4 f4,f4 (2,)f4 (2,2)<f4 2f4
+    [('a','<f4')] {'names':['a']} f4:name int float uint complex str bytes str96 bytes8 bool8
+    boolean bool_ int24 int0 int08 int032 int128 int256 int-8 int4294967304 uint96 uint7 float8
+    float0 float032 float24 float192 float256 float999 complex32 complex96 complex512 complex0
+    long double single half intp int_ intc longdouble bfloat16 f <f f0 f3 <f5 f04 <f04 f-4 <<f4
+    ><f4 !f4 @f4 i3 i16 <i0 u0 u3 b2 <b0 ?1 ?? < > | = c4 c12 <c15 S0 |S0 U0 <U0 S U <U S-1 S01
+    S+1 U1000000000 S1000000000 U18446744073709551617 S4294967297 a10 p P g d e l L q Q h H B c
+    M m M4 m4 M80 M8[ M8] M8[] M8[xs] M8[nss] M8[ns M8ns] M8[|] M8[|s] M8[s|] M8[0s] M8[01s]
+    M8[-1s] M8[12345678901s] M8[s/10] M8[s][s] M8[s]x M8[NS] datetime64[ datetime64[]
+    datetime64[us][us] datetime64ns datetime32 datetime timedelta64[B] timedelta32
+    datetime64[generic] FLOAT32 Float32 float32x xfloat32 float_32 np.float32 numpy.float32
+    torch.float32 T StringDType()
+    <f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4<f4 object_ f4, ,f4 >f f5 f1
+    f+4 i-4 INT8 <float32 =bool a5 datetime64[x] datetime64[0s] datetime64[ns datetime64[-1s]
+    timedelta64[s/2] timedelta m8[ datetime64[s][s] S9999999999 U1073741824
+    S99999999999999999999 {'names':['a'],'formats':['O']} [('a','O')]
+"""
 BAD_DTYPES = [
-    *[
-        "O",
-        "|O",
-        "object",
-        "object_",
-        "V8",
-        "|V8",
-        "void",
-        "V",
-        "<f4,<f4",
-        "f4,f4",
-        "(2,)f4",
-        "2f4",
-    ],
-    *[
-        "f4,",
-        ",f4",
-        "U0",
-        "S0",
-        "<U0",
-        "|S0",
-        "U",
-        "S",
-        "<U",
-        "",
-        " ",
-        "f",
-        "<",
-        ">f",
-        "f4 ",
-        " f4",
-    ],
-    *["f3", "f5", "i3", "i16", "u0", "b2", "?1", "c4", "f1", "f04", "<f04", "f+4", "i-4", "f4\0"],
-    *[
-        "int",
-        "uint",
-        "float",
-        "complex",
-        "bool_",
-        "bool8",
-        "str",
-        "bytes",
-        "int128",
-        "float8",
-        "int08",
-    ],
-    *["float256", "int24", "INT8", "Float32", "<float32", "=bool", "a5", "T", "StringDType()", "l"],
-    *["datetime64[]", "datetime64[x]", "datetime64[0s]", "datetime64[ns", "datetime64[-1s]", "M4"],
-    *["M8[s]x", "M8[12345678901s]", "timedelta64[s/2]", "timedelta", "m8[", "datetime64[s][s]"],
-    *["S9999999999", "U1073741824", "S99999999999999999999", "{'names':['a'],'formats':['O']}"],
-    *[
-        "[('a','O')]",
-        "f4" * 40,
-        "numpy.float32",
-        "float32\n",
-        "\uff464",
-        "f\uff14",
-        "bfloat16",
-        "float96 ",
-    ],
+    *NO_DTYPES.split(),
+    *["", " ", "i4, i4", "f4 ", " f4", "f4\n", "float3 ", "é", "f4" * 40, "float32\n", "float96 "],
+    *["\uff464", "f\uff14", "\0", "f4\0", "float32\0", "\0float32", "bool\0", "M8[s\0]"],
 ]
 
 
@@ -308,6 +269,12 @@ def test_a_bad_dtype_is_named(name: bytes, shown: str) -> None:
 def test_a_bad_mode_is_named() -> None:
     with pytest.raises(DecodeError, match="unknown image mode: got 'XYZ' - at"):
         rlx.decode(message(image(b"XYZ", 1, 1, 3, b"abc")))
+    for mode in (
+        *["l", "RG", "RGBAA", "BGR;15", "I;16BS", "I;32", "11", "YCbCrX", "I;16NL", "F;32F"],
+        *[" L", "L ", "RGB\n", "YCbCr   ", "RGB\0\0", "I;16L\0\0", "\0", "L\0L", "é"],
+    ):
+        with pytest.raises(DecodeError, match="unknown image mode"):
+            rlx.decode(message(image(mode.encode(), 1, 1, 1, b"a")))
 
 
 def test_a_dtype_of_another_kind_of_machine() -> None:
