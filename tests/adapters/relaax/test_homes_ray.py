@@ -125,7 +125,7 @@ def test_as_at_any_home(algorithm, tmp_path):
     with pytest.raises(ParameterServerError, match=r"op_raise: ValueError: no") as caught:
         session.op_raise()
     assert "adding.py" in str(caught.value.__cause__)
-    with pytest.raises(ParameterServerError, match="no session.op_nothing"):
+    with pytest.raises(ParameterServerError, match=r"no session\.op_nothing"):
         session.op_nothing()
     with pytest.raises(ParameterServerError, match="lock"):
         session.op_lock()
