@@ -89,7 +89,10 @@ MODULES = [
 PYTHON_MODULES: list[str] = [
     "rlwire.adapters.batching",
     "rlwire.adapters.relaax.hosting",
+    "rlwire.codecs._json",
+    "rlwire.codecs.rewarder.messages",
     "rlwire.sessions.openpi",
+    "rlwire.sessions.rewarder.rules",
     "rlwire.sessions.websocket.session",
     "rlwire.transports.answers_asyncio",
     "rlwire.transports.connection_asyncio",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import logging
 import socket
@@ -110,6 +111,9 @@ class LoopServer(Reception[AsyncConnection]):
         while True:
             try:
                 sock, sockaddr = await loop.sock_accept(self._listener)
+            except ValueError:  # uvloop's, where somebody has closed the listener
+                self._not_accepted(OSError(errno.EBADF, "the listener is closed"))
+                return
             except OSError as error:
                 delay = self._not_accepted(error)
                 if delay is None:

@@ -233,7 +233,10 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     """Return what gets the values of attributes as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
-    return lambda value: tuple([getattr(value, name) for name in names])
+    if not names:
+        return lambda value: ()
+    (name,) = names
+    return lambda value: (getattr(value, name),)
 
 
 _WIRE: Final[dict[type[Message], Any]] = {
