@@ -40,7 +40,6 @@ from rounds import (
 )
 
 import rlwire
-from rlwire.adapters.dm_env_rpc import AsyncClient, Client, DmEnvRpcServer
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
     EnvironmentStateType,
@@ -50,6 +49,7 @@ from rlwire.codecs.dm_env_rpc import (
     encode_step_response,
     make_spec,
 )
+from rlwire.dm_env_rpc import AsyncClient, Client, Server
 
 SIDE = 8 if TINY else 84
 SECONDS = 0.05 if TINY else 15.0
@@ -108,13 +108,13 @@ class World:
 
 
 def serve_ours(shape: tuple[int, ...]) -> None:
-    server = DmEnvRpcServer(lambda settings: World(shape), "127.0.0.1:0").start()
+    server = Server(lambda settings: World(shape), "127.0.0.1:0").start()
     print(server.address.port, flush=True)
     server.wait()
 
 
 def serve_ours_asyncio(shape: tuple[int, ...]) -> None:
-    server = DmEnvRpcServer(lambda settings: World(shape), "127.0.0.1:0", workers="asyncio")
+    server = Server(lambda settings: World(shape), "127.0.0.1:0", workers="asyncio")
     print(server.start().address.port, flush=True)
     server.wait()
 

@@ -30,10 +30,10 @@ from rounds import (
     take_turns,
 )
 
-from rlwire.adapters.grpc_answers import Answers
 from rlwire.bench import allowed_cores, pin
-from rlwire.sessions.grpc import Client, Messages
-from rlwire.sessions.grpc.server import Server
+from rlwire.dm_env_rpc.grpc_answers import Answers
+from rlwire.sessions.grpc import GrpcClientSession, Messages
+from rlwire.sessions.grpc.server import GrpcServerSession
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
@@ -71,7 +71,7 @@ def answers(reply: bytes, connection: Any) -> Answers:
 
 def serve_ours(request: int, reply: bytes) -> None:
     server = ThreadServer(
-        "127.0.0.1:0", Server, make_responder=functools.partial(answers, reply)
+        "127.0.0.1:0", GrpcServerSession, make_responder=functools.partial(answers, reply)
     ).start()
     print(server.address.port, flush=True)
     server.wait()
@@ -80,7 +80,7 @@ def serve_ours(request: int, reply: bytes) -> None:
 def serve_ours_asyncio(request: int, reply: bytes) -> None:
     async def main() -> None:
         server = await LoopServer(
-            "127.0.0.1:0", Server, make_responder=functools.partial(answers, reply)
+            "127.0.0.1:0", GrpcServerSession, make_responder=functools.partial(answers, reply)
         ).start()
         print(server.address.port, flush=True)
         await server.wait()
@@ -107,14 +107,18 @@ def serve_socket(request: int, reply: bytes) -> None:
 
 def ask_ours(port: int, request: bytes, reply: int, stack: ExitStack) -> Exchange:
     connection = stack.enter_context(
-        tcp.connect(("127.0.0.1", port), Client(Messages(), METHOD, authority="localhost"))
+        tcp.connect(
+            ("127.0.0.1", port), GrpcClientSession(Messages(), METHOD, authority="localhost")
+        )
     )
     return functools.partial(connection.exchange, request)
 
 
 def ask_ours_asyncio(port: int, request: bytes, reply: int, stack: ExitStack) -> OnLoop:
     async def connect() -> Connected:
-        connection = await tcp_asyncio.connect(("127.0.0.1", port), Client(Messages(), METHOD))
+        connection = await tcp_asyncio.connect(
+            ("127.0.0.1", port), GrpcClientSession(Messages(), METHOD)
+        )
 
         async def exchange() -> Any:
             return await connection.exchange(request)
@@ -173,7 +177,7 @@ def idle_bytes() -> float:
         ExitStack() as stack,
         ThreadServer(
             "127.0.0.1:0",
-            Server,
+            GrpcServerSession,
             make_responder=functools.partial(answers, b"r" * 64),
             max_connections_per_address=IDLE + 1,
         ) as server,

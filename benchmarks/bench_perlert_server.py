@@ -1,6 +1,6 @@
 """How many PERLERT clients does one process on one core hold, and what does a datagram cost it?
 
-One process is the server: `PerlertServer` with environments of its own, on the last core. This
+One process is the server: `perlert.Server` with environments of its own, on the last core. This
 process is all the clients, on the first core: each has a port of its own, registers, gets ready,
 and answers every frame with an action. The floor is a server of raw sockets in Python that sends
 and receives as many datagrams of the same size and does nothing else.
@@ -29,11 +29,11 @@ from typing import Any
 import numpy as np
 from pairs import TINY, print_head, print_table
 
-from rlwire.adapters.perlert import Outcome, PerlertServer
 from rlwire.bench import ServerProcess, allowed_cores, pin
 from rlwire.codecs import perlert
+from rlwire.perlert import Outcome, Server
 from rlwire.sessions.perlert import lobby
-from rlwire.sessions.perlert.client import ClientSession, Started
+from rlwire.sessions.perlert.client import PerlertClientSession, Started
 from rlwire.sessions.perlert.registration import RegisteredAs
 from rlwire.transports import udp
 from rlwire.transports.address import parse
@@ -110,7 +110,7 @@ def serve(
     rate: float,
     uvloop: bool,
 ) -> None:
-    """`PerlertServer`."""
+    """`perlert.Server`."""
     loop_factory = None
     if uvloop:
         import uvloop as package
@@ -119,7 +119,7 @@ def serve(
     instances, agents = layout
     # All clients share a host here, and register within a few seconds.
     lobby.STRANGER_RATE = 1e6  # type: ignore[misc]
-    server = PerlertServer(
+    server = Server(
         partial(Field, agents),
         "127.0.0.1:0",
         instances=instances,
@@ -219,7 +219,7 @@ def join(address: str, layout: tuple[int, int]) -> tuple[list[udp.DatagramConnec
     connections = []
     for instance in range(layout[0]):
         for agent in range(layout[1]):
-            connection = udp.connect(address, partial(ClientSession, "field", instance))
+            connection = udp.connect(address, partial(PerlertClientSession, "field", instance))
             connections.append(connection)
             session: Any = connection.session
             session.register(f"agent_{agent}", f"client {len(connections)}", connection.now())

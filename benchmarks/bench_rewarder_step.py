@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from pairs import TINY, print_head, print_table
 
-from rlwire.adapters.rewarder import (
+from rlwire.bench import Relay, ServerProcess, Sizes, allowed_cores, pin, raw_exchange
+from rlwire.universe.rewarder import (
     AsyncRewarderClient,
     ClientSettings,
     RewarderClient,
     RewarderServer,
 )
-from rlwire.bench import Relay, ServerProcess, Sizes, allowed_cores, pin, raw_exchange
 
 QUESTION = "What does a rewarder's step cost on one core, against a raw exchange of as many bytes?"
 SECONDS = 0.2 if TINY else 6.0

@@ -3,13 +3,13 @@ And how many steps a second does a runner of RLlib's take, from 64 simulators?
 
 Server and client are a process each. The trainer reads the episodes and answers with small weights.
 Ray's functions send what Ray's client sends, an array a step, and read it as Ray's runner does, up
-to Ray's episodes; `to_numpy()` makes one array a column of it first. `RLlinkClient` has an array a
+to Ray's episodes; `to_numpy()` makes one array a column of it first. `rllink.Client` has an array a
 column from the beginning. Blocks of ten exchanges take turns, and of each the first is not counted:
 it finds what a rival left in the caches, and Ray's slowest takes them for milliseconds.
 
 Ray's functions have one thread at each end, which reads and answers: two threads are woken up for
 an exchange. So have rlwire's codec and connection alone, and the same up to Ray's episodes, which
-is what is done with Ray's functions. With `RLlinkServer`, whose episodes are rlwire's, four are
+is what is done with Ray's functions. With `rllink.Server`, whose episodes are rlwire's, four are
 woken up: its trainer has a thread of its own, and every client is heard meanwhile.
 
 Of the second, both runners are RLlib's own objects, which sample and take new weights in a loop:
@@ -38,9 +38,9 @@ import numpy as np
 from pairs import TINY, print_head, print_table
 from rounds import take_turns
 
-from rlwire.adapters.rllink import Episode, RLlinkClient, RLlinkServer, SetConfig, SetState
 from rlwire.bench import ServerProcess
-from rlwire.sessions.rllink import Server
+from rlwire.rllink import Client, Episode, Server, SetConfig, SetState
+from rlwire.sessions.rllink import RLlinkServerSession
 from rlwire.transports.connection import Connection
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.sockets import Backoff
@@ -89,7 +89,7 @@ def states(whole: bool) -> list[dict[str, Any]]:
 def serve(report: Callable[[Any], None]) -> None:
     """Run in the process of rlwire's server."""
     logging.disable()
-    with RLlinkServer("127.0.0.1:0", config=SetConfig(STEPS, True)) as server:
+    with Server("127.0.0.1:0", config=SetConfig(STEPS, True)) as server:
         report(str(server.address))
         while True:
             if server.sample(1.0):
@@ -111,7 +111,7 @@ def serve_alone(report: Callable[[Any], None], rays: bool) -> None:
                     SingleAgentEpisode.from_state(episode.to_state()).to_numpy()
             connection.send(SetState(1, WEIGHTS))
 
-    with ThreadServer("127.0.0.1:0", Server, answer) as server:
+    with ThreadServer("127.0.0.1:0", RLlinkServerSession, answer) as server:
         report(str(server.address))
         server.wait()
 
@@ -160,7 +160,7 @@ def measure() -> dict[str, float]:
             servers.append(("rlwire to Ray's episodes", serve_alone, (True,)))
         for name, run, arguments in servers:
             address = stack.enter_context(ServerProcess("rllink", run, *arguments)).address
-            client = stack.enter_context(RLlinkClient(address))
+            client = stack.enter_context(Client(address))
             exchanges[name] = functools.partial(client.send, batch)
         if RAY:
             port = stack.enter_context(ServerProcess("ray", serve_ray)).address
@@ -208,7 +208,7 @@ def run_ours(report: Callable[[Any], None], steps: Any) -> None:
     logging.disable()
     port = free_port()
     report(f"127.0.0.1:{port}")  # Ray takes its time to begin; clients try until it listens
-    from rlwire.adapters.rllib.rllink import RLlinkEnvRunner
+    from rlwire.rllib.rllink import RLlinkEnvRunner
 
     train(runner_of(port)(RLlinkEnvRunner), steps)
 
@@ -233,7 +233,7 @@ def simulate(report: Callable[[Any], None], address: str, clients: int) -> None:
     connected = threading.Barrier(clients + 1)
 
     def send() -> None:
-        with RLlinkClient(address, backoff=BACKOFF) as client:
+        with Client(address, backoff=BACKOFF) as client:
             connected.wait()
             while True:
                 client.send(batch, wait=True)
@@ -265,7 +265,7 @@ def throughput() -> dict[str, float]:
         stack.callback(sock.close)
         exchange = sends_ray(sock, states(False))
         exchange()
-        with RLlinkClient(address, backoff=BACKOFF):
+        with Client(address, backoff=BACKOFF):
             pass  # both listen
         for _ in range(TURNS):
             with contextlib.ExitStack() as simulators:

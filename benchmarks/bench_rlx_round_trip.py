@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 from pairs import TINY, Line, print_head, print_lines
 
-from rlwire.adapters.relaax import AgentProxy, RLXServer
 from rlwire.bench import ServerProcess, Sizes, allowed_cores, pin, raw_exchange, serve_raw
 from rlwire.codecs import rlx
-from rlwire.sessions.rlx import Client
+from rlwire.rlx import AgentProxy, Server
+from rlwire.sessions.rlx import RLXClientSession
 from rlwire.transports import tcp_asyncio
 from rlwire.transports.sockets import Timeouts
 
@@ -76,7 +76,7 @@ class CountingAgent:
 
 def serve_rlx(report: Callable[[Any], None], workers: Any, spin: float | None = None) -> None:
     """Run in a server's process."""
-    server = RLXServer(CountingAgent, "127.0.0.1:0", workers=workers, timeouts=Timeouts(spin=spin))
+    server = Server(CountingAgent, "127.0.0.1:0", workers=workers, timeouts=Timeouts(spin=spin))
     server.start()
     report(tuple(str(server.address).rsplit(":", 1)))
     server.serve_forever()
@@ -266,7 +266,7 @@ async def rlx_client(
 ) -> Callable[[int], Awaitable[list[int]]]:
     """What gives the nanoseconds of each of some `await exchange`."""
     connection = await stack.enter_async_context(
-        await tcp_asyncio.connect((address[0], int(address[1])), Client())
+        await tcp_asyncio.connect((address[0], int(address[1])), RLXClientSession())
     )
     exchange = connection.exchange
     await exchange({"command": "init", "exploit": False})

@@ -22,9 +22,9 @@ from typing import Any, Literal
 
 from pairs import TINY, print_head, print_table
 
-from rlwire.adapters.relaax import RLXServer
 from rlwire.bench import ServerProcess
 from rlwire.codecs import rlx
+from rlwire.rlx import Server
 
 Workers = Literal["threads", "asyncio"] | int
 WORKERS: dict[str, Workers] = {"threads": "threads", "asyncio": "asyncio", "2 processes": 2}
@@ -64,7 +64,7 @@ class Agent:
 def serve(report: Callable[[Any], None], workers: Workers) -> None:
     """Run in the server's process."""
     most = 4 * max(IDLE, *BUSY)
-    server = RLXServer(
+    server = Server(
         Agent,
         "127.0.0.1:0",
         workers=workers,

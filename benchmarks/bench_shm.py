@@ -35,8 +35,6 @@ from pairs import TINY, Line, print_head, print_lines, print_table
 from rounds import take_turns
 
 import rlwire
-from rlwire.adapters.dm_env_rpc import Client, DmEnvRpcServer
-from rlwire.adapters.relaax import AgentProxy, RLXServer
 from rlwire.bench import ServerProcess, allowed_cores, pin
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
@@ -44,6 +42,9 @@ from rlwire.codecs.dm_env_rpc import (
     StepResult,
     make_spec,
 )
+from rlwire.dm_env_rpc import Client, Server
+from rlwire.rlx import AgentProxy
+from rlwire.rlx import Server as RLXServer
 from rlwire.transports import tcp
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.sockets import Timeouts
@@ -183,7 +184,7 @@ def make_rlx(address: str, spin: float | None) -> Any:
 
 
 def make_worlds(address: str, spin: float | None) -> Any:
-    return DmEnvRpcServer(lambda settings: World(), address, timeouts=Timeouts(spin=spin))
+    return Server(lambda settings: World(), address, timeouts=Timeouts(spin=spin))
 
 
 def started(

@@ -35,13 +35,15 @@ import trustme
 from bench_rlx_server import memory
 from pairs import TINY, print_head, print_table
 
-from rlwire.adapters.dm_env_rpc import Client, DmEnvRpcServer, EnvironmentWorlds
-from rlwire.adapters.openpi import PolicyClient, PolicyServer
-from rlwire.adapters.relaax import AgentProxy, RLXServer
 from rlwire.bench import ServerProcess
 from rlwire.codecs import http2, msgpack
 from rlwire.codecs.dm_env_rpc import AnyMessage
 from rlwire.codecs.http2.headers import Headers
+from rlwire.dm_env_rpc import Client, EnvironmentWorlds, Server
+from rlwire.openpi import Client as PolicyClient
+from rlwire.openpi import Server as PolicyServer
+from rlwire.rlx import AgentProxy
+from rlwire.rlx import Server as RLXServer
 from rlwire.sessions import rlx
 from rlwire.transports.tls import ServerTLS
 
@@ -113,9 +115,9 @@ def call(message: bytes, count: int, more: bytes = b"") -> bytes:
 
 def rlx_words() -> tuple[bytes, bytes]:
     """How a client of RLX begins, and an update, which is then said without waiting."""
-    client = rlx.Client()
+    client = rlx.RLXClientSession()
     first = b"".join(client.send({"command": "init", "exploit": False}))
-    server = rlx.Server()
+    server = rlx.RLXServerSession()
     server.receive(first)
     client.receive(b"".join(server.send({"response": "ready"})))
     update = client.send({"command": "update", "reward": 1.0, "state": [1.0], "terminal": False})
@@ -182,7 +184,7 @@ def serve(report: Callable[[Any], None], kind: str, options: dict[str, Any]) -> 
     if kind == "rlx":
         server = RLXServer(Agent, "127.0.0.1:0", **options)
     elif kind == "dm_env_rpc":
-        server = DmEnvRpcServer(
+        server = Server(
             EnvironmentWorlds(lambda: None), "127.0.0.1:0",
             extensions={"a/b": lambda message, world: message}, **options,
         )  # fmt: skip

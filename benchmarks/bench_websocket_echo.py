@@ -81,9 +81,9 @@ def serve_raw_loop(loop: str) -> None:
     run(main(), loop)
 
 
-def make_session() -> websocket.Server:
+def make_session() -> websocket.WebSocketServerSession:
     """Ours; binary messages, as the others send here."""
-    return websocket.Server(websocket.Messages(), kind="binary")
+    return websocket.WebSocketServerSession(websocket.Messages(), kind="binary")
 
 
 def serve_threads(_: str) -> None:
@@ -244,9 +244,11 @@ def ask_raw_coroutine(port: int, message: bytes, stack: ExitStack, loop: str) ->
     return awaiting(runner, exchange)
 
 
-def new_session(port: int) -> websocket.Client:
+def new_session(port: int) -> websocket.WebSocketClientSession:
     """Ours."""
-    return websocket.Client(websocket.Messages(), f"ws://127.0.0.1:{port}/", kind="binary")
+    return websocket.WebSocketClientSession(
+        websocket.Messages(), f"ws://127.0.0.1:{port}/", kind="binary"
+    )
 
 
 def ask_blocking(port: int, message: bytes, stack: ExitStack, _: str) -> Block:

@@ -19,10 +19,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlwire.adapters.serving import BackgroundServer
     from rlwire.environments.remote import RemoteEnvironment
     from rlwire.environments.vector import VectorEnvironment
     from rlwire.protocols import URL
+    from rlwire.serving.serving import BackgroundServer
 
     __version__: str
 
@@ -77,15 +77,15 @@ def get_include() -> str:
 
 
 def install(library: str, **options: Any) -> None:
-    """Make an installed library use rlwire's codec: `rlwire.adapters.installing.install`."""
-    from rlwire.adapters import installing
+    """Make an installed library use rlwire's codec: `rlwire.installing.install`."""
+    from rlwire import installing
 
     installing.install(library, **options)
 
 
 def uninstall(library: str) -> None:
-    """Take `install` back: `rlwire.adapters.installing.uninstall`."""
-    from rlwire.adapters import installing
+    """Take `install` back: `rlwire.installing.uninstall`."""
+    from rlwire import installing
 
     installing.uninstall(library)
 
@@ -135,12 +135,12 @@ def connect(url: str | URL, **options: Any) -> Any:
 
     | URL | client |
     |---|---|
-    | ``rlx://`` | `rlwire.adapters.relaax.AgentProxy` |
-    | ``dm-env-rpc://`` | `rlwire.adapters.dm_env_rpc.Client`, in the world that the path names |
-    | ``perlert://`` | `rlwire.adapters.perlert.Client` of the instance that the path names |
-    | ``universe://`` | `rlwire.adapters.rewarder.RewarderClient`, of the port after the plus |
-    | ``openpi://`` | `rlwire.adapters.openpi.PolicyClient` |
-    | ``rllink://`` | `rlwire.adapters.rllink.RLlinkClient` |
+    | ``rlx://`` | `rlwire.rlx.AgentProxy` |
+    | ``dm-env-rpc://`` | `rlwire.dm_env_rpc.Client`, in the world that the path names |
+    | ``perlert://`` | `rlwire.perlert.Client` of the instance that the path names |
+    | ``universe://`` | `rlwire.universe.rewarder.RewarderClient`, of the port after the plus |
+    | ``openpi://`` | `rlwire.openpi.Client` |
+    | ``rllink://`` | `rlwire.rllink.Client` |
 
     `rlwire.aio.connect` is the same for asyncio.
 
@@ -351,7 +351,7 @@ def listen(
     of one goes on where it stands, with ``info["continued"]``.
 
     Between two calls of the trainer callers wait, however long it learns: pings of openpi's are
-    answered meanwhile, and `AgentProxy` and `PolicyClient` put up with an hour (`idle` of their
+    answered meanwhile, and `AgentProxy` and `openpi.Client` put up with an hour (`idle` of their
     `Timeouts`), RELAAX's for ever. The trainer in turn waits an hour for what a caller says next
     (`idle_timeout`), then it counts as gone.
 

@@ -10,7 +10,7 @@ import rlwire
 from rlwire.protocols import URL, misnamed, resolve, spoken
 
 if TYPE_CHECKING:
-    from rlwire.adapters.serving import BackgroundServer
+    from rlwire.serving.serving import BackgroundServer
 
 __all__ = ["Connecting", "connect", "serve"]
 

@@ -733,10 +733,10 @@ def _serve_perlert(report: Callable[[str], None], make: Callable[[], Any]) -> No
 
 async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
     """Serve an environment over PERLERT that steps whenever its agent has acted."""
-    from rlwire.sessions.perlert.server import ServerSession
+    from rlwire.sessions.perlert.server import PerlertServerSession
     from rlwire.transports import udp_asyncio
 
-    session = ServerSession(frames=1e9)
+    session = PerlertServerSession(frames=1e9)
     instance = session.add_instance(_INSTANCE, 0, [_AGENT])
     numbers = itertools.count()
 
@@ -818,7 +818,7 @@ class Keeper:
 
 
 def _weights(state: dict[str, Any]) -> Any:
-    from rlwire.adapters.rllink import SetState
+    from rlwire.rllink import SetState
 
     return SetState(0, state)
 
@@ -876,7 +876,7 @@ class _RLlink(_Asking):
     """
 
     def exchange(self, client: Any, steps: Sequence[Step]) -> Exchange:
-        from rlwire.adapters.rllink import Episode
+        from rlwire.rllink import Episode
 
         episodes = []
         for state, reward, terminal in steps:

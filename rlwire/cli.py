@@ -1,7 +1,7 @@
 """The command ``rlwire``: reads its arguments and calls what does the work.
 
 ``rlwire bench`` lives in `rlwire.bench`; ``rlwire new``, ``generate``, ``config`` and
-``run`` in `rlwire.applications.command`; ``rlwire checkpoints`` lists `rlwire.checkpoints`;
+``run`` in `rlwire.relaax.applications`; ``rlwire checkpoints`` in `rlwire.relaax.checkpoints`;
 ``rlwire serve`` and ``rlwire play`` take a URL, and their options are those of its protocol
 (`rlwire.protocols`). All import only what they are asked for, because some of it needs optional
 dependencies.
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ):
         its = commands.add_parser(name, help=text)
         if command == name:
-            from rlwire.applications.command import add_arguments
+            from rlwire.relaax.applications.command import add_arguments
 
             add_arguments(its, name)
     given, unknown = parser.parse_known_args(arguments)
@@ -240,7 +240,7 @@ def _serve(given: argparse.Namespace) -> None:
 
 def _play(given: argparse.Namespace) -> int:
     """Play episodes, and say what they came to; a signal ends them, and closes the environment."""
-    from rlwire.adapters.stopping import interrupting
+    from rlwire.serving.stopping import interrupting
 
     url, keywords = _begin(given, "player")
     try:
@@ -257,7 +257,7 @@ def _play(given: argparse.Namespace) -> int:
 
 def _list_checkpoints(given: argparse.Namespace) -> int:
     """Print a line for each whole checkpoint, the latest first; the log tells of others."""
-    from rlwire.checkpoints import Checkpoints
+    from rlwire.relaax.checkpoints import Checkpoints
 
     _set_up_log("WARNING")
     found = Checkpoints(given.folder).list()

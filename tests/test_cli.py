@@ -15,11 +15,11 @@ import pytest
 
 import rlwire
 import rlwire.limits
-from rlwire.adapters.openpi import PolicyClient
-from rlwire.adapters.relaax import AgentProxy
-from rlwire.checkpoints import Checkpoints
 from rlwire.cli import main
+from rlwire.openpi import Client as PolicyClient
 from rlwire.protocols import PROTOCOLS, parse_url
+from rlwire.relaax.checkpoints import Checkpoints
+from rlwire.rlx import AgentProxy
 from rlwire.sessions.websocket import Refused
 from tests.agents import Agent
 
@@ -151,8 +151,8 @@ def test_a_signal_drains_if_it_shall(folder):
 
 
 def test_serve_rlx_proxy(folder):
-    from rlwire.adapters.websocket import connect
     from rlwire.sessions.websocket import Closed, Refused
+    from rlwire.websocket import connect
 
     with (
         Serving(folder) as server,
@@ -229,7 +229,7 @@ def test_a_signal_while_modules_are_imported(tmp_path, monkeypatch, capsys):
 WORLDS = """
 import dm_env, numpy as np
 from dm_env import specs
-from rlwire.adapters.dm_env_rpc import Refusal
+from rlwire.dm_env_rpc import Refusal
 from rlwire.sessions.dm_env_rpc import Code
 
 class Counter(dm_env.Environment):
@@ -274,7 +274,7 @@ class TestServeDmEnvRpc:
         ("workers", "number"), [("threads", signal.SIGTERM), ("asyncio", signal.SIGINT)]
     )
     def test_an_environment_of_a_module(self, folder, workers, number):
-        from rlwire.adapters.dm_env_rpc import Client, StatusError
+        from rlwire.dm_env_rpc import Client, StatusError
 
         serving = Serving(
             folder, "--workers", workers, "--agents", "2",
@@ -352,7 +352,7 @@ class TestServePerlert:
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_all_that_can_be_said(self, folder, number):
-        from rlwire.adapters.perlert import Client, new_key
+        from rlwire.perlert import Client, new_key
 
         key = new_key()
         path = folder / "psk.hex"
@@ -657,11 +657,11 @@ class TestWhatIsServedIsMadeFirst:
         assert sys.modules["misfits"].made == []
 
     def test_an_agent_that_was_made_is_the_first_connections(self):
-        from rlwire.adapters.relaax import RLXServer
+        from rlwire.rlx import Server
 
         with contextlib.suppress(KeyError):
             del sys.modules["misfits"]
-        server = RLXServer("misfits:Agent", "127.0.0.1:0")
+        server = Server("misfits:Agent", "127.0.0.1:0")
         server.check()
         made = sys.modules["misfits"].made
         first = made[0]

@@ -193,7 +193,7 @@ def test_with_a_secret_in_a_file(scheme: str, tmp_path: Path) -> None:
 
 def test_perlert_with_a_key_in_a_file(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
-    from rlwire.adapters.perlert import new_key
+    from rlwire.perlert import new_key
 
     key = new_key()
     (tmp_path / "key").write_text(key.hex())
@@ -226,7 +226,7 @@ def test_options_of_the_query_and_of_python() -> None:
 
 
 def test_pages_reach_what_is_served_by_its_url() -> None:
-    from rlwire.adapters.websocket import connect
+    from rlwire.websocket import connect
 
     with (
         rlwire.serve(Agent, anywhere("rlx")) as server,

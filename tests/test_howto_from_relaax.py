@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rlwire import cli
-from rlwire.adapters import relaax
-from rlwire.adapters.relaax.config import setting_name
-from rlwire.applications import configuration
+from rlwire import cli, relaax, rlx
+from rlwire.relaax.applications import configuration
+from rlwire.rlx.config import setting_name
 
 PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "from_relaax.md").read_text("utf-8")
 
@@ -75,7 +74,7 @@ def test_classes_of_the_page_are_there() -> None:
                 module, _, attribute = name.rpartition(".")
                 assert hasattr(importlib.import_module(module), attribute), name
             elif re.fullmatch(r"[A-Z]\w+|options|open_parameter_server|load_algorithm", name):
-                assert name in relaax.__all__, name
+                assert name in {*relaax.__all__, *rlx.__all__}, name
             elif re.fullmatch(r"[a-z_]+", name) and name not in ("op_", "connect"):
                 assert hasattr(relaax.ParameterServer, name), name
             else:

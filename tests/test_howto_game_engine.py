@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import rlwire
-from rlwire.adapters.rllink import RLlinkServer, SetConfig, SetState
+from rlwire.rllink import Server, SetConfig, SetState
 
 PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "game_engine.md").read_text("utf-8")
 PROGRAM = "\n".join(re.findall(r"```c\n(.*?)```", PAGE, re.S))
@@ -45,7 +45,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "sampler"
 
 
-def start(program: Path, server: RLlinkServer, batches: int, **options: Any) -> Any:
+def start(program: Path, server: Server, batches: int, **options: Any) -> Any:
     host, _, port = str(server.address).rpartition(":")
     return subprocess.Popen(
         [program, host, port, str(batches), "50"],
@@ -73,7 +73,7 @@ def logits(module: dict[str, Any], observations: Any) -> Any:
 
 @pytest.mark.parametrize("on_policy", [True, False])
 def test_batches_of_the_program(program: Path, on_policy: bool) -> None:
-    with RLlinkServer("127.0.0.1:0", config=SetConfig(300, on_policy)) as server:
+    with Server("127.0.0.1:0", config=SetConfig(300, on_policy)) as server:
         modules = {number: weights(number) for number in range(1, 6)}
         server.set_state(SetState(1, {"rl_module": modules[1]}))
         pieces: list[Any] = []
@@ -119,7 +119,7 @@ def test_batches_of_the_program(program: Path, on_policy: bool) -> None:
 
 
 def test_the_program_tells_what_is_wrong(program: Path) -> None:
-    with RLlinkServer("127.0.0.1:0", auth="secret", config=SetConfig(10, True)) as server:
+    with Server("127.0.0.1:0", auth="secret", config=SetConfig(10, True)) as server:
         player = start(program, server, 1)
         assert "the trainer is gone" in player.communicate(timeout=30)[1]
         server.set_state(SetState(1, {"rl_module": {"w.weight": np.zeros((2, 3), np.float32)}}))

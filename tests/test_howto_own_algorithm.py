@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import rlwire
-from rlwire.checkpoints import Checkpoints
 from rlwire.cli import main
+from rlwire.relaax.checkpoints import Checkpoints
 
 PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "own_algorithm.md").read_text("utf-8")
 SERVER, AGENT = re.findall(r"```python\n(.*?)```", PAGE, re.S)

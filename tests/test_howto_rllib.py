@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import rlwire
-from rlwire.adapters.relaax import AgentProxyException
+from rlwire.rlx import AgentProxyException
 
 pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import rlwire
-from rlwire.adapters.rfb.client import RfbClient
 from rlwire.protocols import URL, parse_url
+from rlwire.universe.rfb.client import RfbClient
 
 pytest.importorskip("ale_py")
 

@@ -20,9 +20,12 @@ CHECKOUT = Path(__file__).parents[1] / "rlwire"
 
 # What each room of the package may import of the others. Rooms not named as keys are refused.
 BASE = {"errors", "limits", "buffers", "kernels"}
+SHARED = (BASE - {"kernels"}) | {"environments", "protocols", "serving", "sessions", "transports"}
+SHARED |= {"codecs", "protocol_options", "web", "websocket"}  # by the rooms of all protocols
+ROOMS = {"rlx", "dm_env_rpc", "perlert", "universe", "rllink", "openpi", "rllib", "relaax"}
 ALLOWED = {
-    "__init__": {"buffers", "adapters", "environments", "protocols"},
-    "aio": {"__init__", "adapters", "protocols"},
+    "__init__": {"buffers", "environments", "installing", "protocols", "serving"},
+    "aio": {"__init__", "protocols", "serving"},
     "errors": set(),
     "limits": set(),
     "kernels": set(),
@@ -31,24 +34,25 @@ ALLOWED = {
     "sessions": BASE | {"sessions", "codecs"},
     "streams": {"buffers", "errors"},
     "transports": (BASE - {"kernels"}) | {"transports", "streams"},
-    "checkpoints": BASE | {"codecs"},
     "options": {"limits", "transports"},
     "protocol_options": {"options", "transports"},
     "protocols": {"errors", "options", "protocol_options", "transports"},
     "environments": (BASE - {"kernels"}) | {"environments", "transports", "codecs", "protocols"},
-    "adapters": (BASE - {"kernels"})
-    | {"adapters", "environments", "protocols", "sessions", "transports", "codecs", "web"}
-    | {"checkpoints", "protocol_options"},
-    "algorithms": {"errors", "adapters", "algorithms"},
-    "testing": (BASE - {"kernels"})
-    | {"testing", "adapters", "sessions", "transports", "streams", "codecs"},
-    "bench": {"__init__", "adapters", "codecs", "environments", "errors", "protocols", "sessions"}
-    | {"transports"},
-    "cli": (BASE - {"kernels"})
-    | {"bench", "adapters", "environments", "options", "protocols", "transports", "__init__"}
-    | {"applications", "checkpoints"},
-    "applications": {"__init__", "adapters", "checkpoints", "errors", "options", "protocol_options"}
-    | {"protocols", "sessions", "transports", "web"},
+    "websocket": {"sessions", "transports"},
+    "serving": SHARED | {"rlx"},  # rlx: the reply that comes later
+    "rlx": SHARED | {"rlx"},
+    "dm_env_rpc": SHARED | {"dm_env_rpc"},
+    "perlert": SHARED | {"perlert"},
+    "universe": SHARED | {"universe"},
+    "rllink": SHARED | {"rllink"},
+    "openpi": SHARED | {"openpi", "msgpack_numpy"},
+    "msgpack_numpy": {"codecs", "errors", "limits", "msgpack_numpy"},
+    "installing": {"errors"},
+    "relaax": SHARED | {"relaax", "rlx", "__init__", "options"},
+    "rllib": SHARED | {"rllib", "rllink", "rlx", "openpi", "relaax"},
+    "testing": (BASE - {"kernels"}) | {"testing", "sessions", "transports", "streams", "codecs"},
+    "bench": SHARED | ROOMS | {"__init__"},
+    "cli": SHARED | ROOMS | {"__init__", "bench", "options"},
     "web": set(),
     "__main__": {"cli"},
 }
@@ -136,8 +140,8 @@ def test_the_check_sees_what_it_must() -> None:
     package = ["rlwire", "transports"]
     assert python_imports("import rlwire.sessions.rlx as s", package) == {"sessions"}
     assert python_imports("def f():\n    from rlwire import codecs", package) == {"codecs"}
-    assert python_imports("from ..adapters import x\nfrom . import tcp", package) == {
-        "adapters",
+    assert python_imports("from ..serving import x\nfrom . import tcp", package) == {
+        "serving",
         "transports",
     }
     assert python_imports("import rlwire\nimport numpy", package) == {"__init__"}
@@ -145,7 +149,7 @@ def test_the_check_sees_what_it_must() -> None:
         "codecs"
     }
     assert cython_imports("    from rlwire.sessions.rlx import x as y\n") == {"sessions"}
-    assert cython_imports("cimport rlwire.adapters.x, rlwire.buffers") == {"adapters", "buffers"}
+    assert cython_imports("cimport rlwire.serving.x, rlwire.buffers") == {"serving", "buffers"}
     assert cython_imports("from rlwire.kernels cimport *") == {"kernels"}
 
 
@@ -185,7 +189,9 @@ def test_the_core_is_light(modules: str) -> None:
     loaded = loaded_by(modules)
     assert "rlwire" in loaded
     own = {name for name in loaded if name.startswith("rlwire.")}
-    assert not {name for name in own if name.split(".")[1] in ("transports", "adapters", "bench")}
+    assert not {
+        name for name in own if name.split(".")[1] in {"transports", "serving", "bench", *ROOMS}
+    }
     # NumPy's own imports are NumPy's affair.
     assert (loaded - loaded_by("numpy")) & set(HEAVY) == set()
 
@@ -198,7 +204,7 @@ def test_the_front_door_loads_nothing_compiled() -> None:
 
 def test_what_reads_urls_loads_no_protocol() -> None:
     loaded = loaded_by("rlwire.protocols, rlwire.aio")
-    for room in ("codecs", "sessions", "adapters", "environments"):
+    for room in ("codecs", "sessions", "environments", *ROOMS):
         assert f"rlwire.{room}" not in loaded
     assert not loaded & {"numpy", "ssl", "asyncio", "gymnasium"}
 
@@ -206,13 +212,13 @@ def test_what_reads_urls_loads_no_protocol() -> None:
 @pytest.mark.parametrize("modules", ["rlwire.transports.tcp", "rlwire.testing.memory"])
 def test_a_blocking_transport_needs_no_codec(modules: str) -> None:
     loaded = loaded_by(modules)
-    for room in ("codecs", "sessions", "adapters"):
+    for room in ("codecs", "sessions", *ROOMS):
         assert f"rlwire.{room}" not in loaded
     assert not loaded & {"matplotlib", "gymnasium", "PIL", "tensorboardX", "rich", "torch"}
 
 
-@pytest.mark.parametrize("protocol", ["relaax", "perlert"])
+@pytest.mark.parametrize("protocol", ["rlx", "perlert"])
 def test_what_agents_import_needs_no_extra(protocol: str) -> None:
-    loaded = loaded_by(f"rlwire.adapters.{protocol}")
+    loaded = loaded_by(f"rlwire.{protocol}")
     assert not loaded & {"matplotlib", "gymnasium", "ale_py", "tensorboardX", "rich", "torch"}
     assert not loaded & {"pettingzoo", "cryptography", "grpc", "dm_env", "pygame"}

@@ -79,7 +79,7 @@ def test_several_render_in_one_vector() -> None:
 
 
 def test_a_server_s_own_properties_stay() -> None:
-    from rlwire.adapters.dm_env_rpc import Client, Properties, PropertiesExtension
+    from rlwire.dm_env_rpc import Client, Properties, PropertiesExtension
 
     class Both(Painted):
         def __init__(self, render_mode: str | None = None) -> None:

@@ -1,7 +1,7 @@
 """Spaces and infos over each protocol that serves environments: whole at both ends, or refused.
 
 Servers and clients are rlwire's own, on loopback. How others see our servers is in
-`tests/adapters`.
+the folders of the protocols.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 import rlwire
-from rlwire.adapters.dm_env_rpc import Client
-from rlwire.adapters.dm_env_rpc.spaces import INFO, WHOLE, told_in
-from rlwire.adapters.pettingzoo import ParallelEnvironment
+from rlwire.dm_env_rpc import Client
+from rlwire.dm_env_rpc.spaces import INFO, WHOLE, told_in
+from rlwire.environments.pettingzoo import ParallelEnvironment
 from rlwire.errors import DecodeError, EncodeError, RemoteProtocolError
 from rlwire.limits import DEFAULT
 from tests.waiting import eventually
@@ -509,7 +509,7 @@ def test_an_info_that_is_none(
     told: bytes, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with made("dm_env_rpc", Informed) as env:
-        environments = "rlwire.adapters.dm_env_rpc.environments"
+        environments = "rlwire.dm_env_rpc.environments"
         with monkeypatch.context() as patch:
             patch.setattr(f"{environments}.encode_info", lambda info, dropped: told)
             with pytest.raises(error):

@@ -218,15 +218,15 @@ def rlx_talk() -> tuple[Any, Any, list[tuple[int, Any, Any]]]:
     for state in ([1.5, 2.5], LARGE, LARGE, "small again", LARGE):
         steps.append((0, {"command": "update", "reward": 1.0, "state": state, "terminal": False}))
         steps.append((1, {"response": "action", "data": state}))
-    return rlx.Client(), rlx.Server(), same(steps)
+    return rlx.RLXClientSession(), rlx.RLXServerSession(), same(steps)
 
 
 def websocket_talk() -> tuple[Any, Any, list[tuple[int, Any, Any]]]:
     bodies = ["text", b"", b"x" * 125, b"y" * 5000, "z" * 5000, b"y" * 5000, "end"]
     steps = [(side, body) for body in bodies for side in (0, 1, 1, 0)]
     return (
-        websocket.Client(websocket.Messages(), "ws://a/"),
-        websocket.Server(websocket.Messages()),
+        websocket.WebSocketClientSession(websocket.Messages(), "ws://a/"),
+        websocket.WebSocketServerSession(websocket.Messages()),
         same(steps),
     )
 
@@ -236,8 +236,8 @@ def openpi_talk() -> tuple[Any, Any, list[tuple[int, Any, Any]]]:
     for image in (LARGE, LARGE[:3], LARGE):
         steps += [(0, {"image": image, "prompt": "up"}), (1, {"actions": image})]
     return (
-        websocket.Client(openpi.Client(), "ws://a/", kind="any"),
-        websocket.Server(lambda request: openpi.Server()),
+        websocket.WebSocketClientSession(openpi.OpenPIClientSession(), "ws://a/", kind="any"),
+        websocket.WebSocketServerSession(lambda request: openpi.OpenPIServerSession()),
         same(steps),
     )
 
@@ -610,13 +610,15 @@ def test_a_new_peer_has_less_time(blobs: Any) -> None:
 
 def opened() -> Wire:
     return Wire(
-        websocket.Client(websocket.Messages(), "ws://a/", ping_interval=5, ping_timeout=5),
-        websocket.Server(websocket.Messages()),
+        websocket.WebSocketClientSession(
+            websocket.Messages(), "ws://a/", ping_interval=5, ping_timeout=5
+        ),
+        websocket.WebSocketServerSession(websocket.Messages()),
     )
 
 
 def test_a_handshake_has_its_time() -> None:
-    core = core_of(websocket.Client(websocket.Messages(), "ws://a/"))
+    core = core_of(websocket.WebSocketClientSession(websocket.Messages(), "ws://a/"))
     core.begin(4.0)
     assert core.phase is Phase.OPENING
     at = Clock(core)

@@ -1,6 +1,6 @@
 """One driver of environments of Gymnasium, dm_env and PettingZoo: `drive` returns a `Driven`.
 
-Not here: what a protocol makes of their spaces (`rlwire.adapters`), and when they step.
+Not here: what a protocol makes of their spaces, and when they step.
 """
 
 from __future__ import annotations

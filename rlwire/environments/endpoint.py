@@ -1,6 +1,6 @@
 """`Endpoint`: one environment that is somewhere else, asked first and waited for later.
 
-Each protocol has its own in `rlwire.adapters`; all faces of environments stand on them. Not here:
+Each protocol has its own in its room; all faces of environments stand on them. Not here:
 faces (`rlwire.environments.remote`), many at once (`rlwire.environments.batch`).
 """
 

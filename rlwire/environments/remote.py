@@ -1,6 +1,6 @@
 """`RemoteEnvironment`: an `Endpoint` as a `gymnasium.Env`.
 
-Needs Gymnasium (the extra ``gym``). Not here: how a protocol carries it (`rlwire.adapters`).
+Needs Gymnasium (the extra ``gym``). Not here: how a protocol carries it.
 """
 
 from __future__ import annotations

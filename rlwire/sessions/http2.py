@@ -42,7 +42,7 @@ _HTTP1 = (
 )[:-1]
 
 
-class Options(TypedDict, total=False):
+class Http2Options(TypedDict, total=False):
     """What both sides may be told.
 
     Attributes:
@@ -77,7 +77,7 @@ class Stream(frames.Stream):
         self.waited: tuple[int, float] | None = None
 
 
-class Session(frames.Endpoint):
+class Http2Session(frames.Endpoint):
     """One end of a connection.
 
     Attributes:
@@ -91,7 +91,7 @@ class Session(frames.Endpoint):
         """Whether this side closes the stream first; see `TalkingSession`."""
         return True
 
-    def __init__(self, client: bool, options: Options) -> None:
+    def __init__(self, client: bool, options: Http2Options) -> None:
         limits = options.get("limits") or DEFAULT
         received = min(limits.received, limits.message)
         max_sent = options.get("max_sent")

@@ -12,7 +12,7 @@ cdef class _Session:
     cdef dict _map(self, object message, str what)
 
 
-cdef class Server(_Session):
+cdef class OpenPIServerSession(_Session):
     cdef Py_ssize_t _large
     cdef bint _greeted
     cdef public Py_ssize_t pending
@@ -20,6 +20,6 @@ cdef class Server(_Session):
     cdef public int closing_code
 
 
-cdef class Client(_Session):
+cdef class OpenPIClientSession(_Session):
     cdef public bint greeted
     cdef public bint asked

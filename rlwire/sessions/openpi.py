@@ -6,7 +6,7 @@ are binary messages in msgpack with arrays. A text instead of an action says wha
 ends the conversation.
 
 Not here: bytes (`rlwire.codecs.msgpack`), what is done with an observation
-(`rlwire.adapters.openpi`).
+(`rlwire.openpi`).
 
 Source: openpi-client 0.1.2, and the policy server of the openpi repository.
 """
@@ -26,7 +26,7 @@ from rlwire.errors import (
 )
 from rlwire.limits import DEFAULT, Limits
 
-__all__ = ["Client", "Dialect", "Failure", "Server", "Undecoded"]
+__all__ = ["Dialect", "Failure", "OpenPIClientSession", "OpenPIServerSession", "Undecoded"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Dialect: TypeAlias = Literal["openpi", "msgpack_numpy"]
@@ -88,7 +88,7 @@ class _Session:
         raise RemoteProtocolError(reason)
 
 
-class Server(_Session):
+class OpenPIServerSession(_Session):
     """The side that has the policy.
 
     The first event that is sent is what it says about itself. Events that are received are
@@ -150,7 +150,7 @@ class Server(_Session):
         return f"{type(error).__name__}: {for_peer(error, 'the server')}"
 
 
-class Client(_Session):
+class OpenPIClientSession(_Session):
     """The side that has observations.
 
     Events that are sent are observations, one after another. The first event that is received is

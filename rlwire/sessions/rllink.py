@@ -7,7 +7,7 @@ Both forms of the body are read; a server answers in the form of the first one t
 client speaks the one it was told. What goes beyond RLlink (a token, compression) is agreed on in
 the first `Ping` and `Pong`, so that peers that do not know it see nothing.
 
-Not here: bytes (`rlwire.codecs.rllink`), what is done with episodes (`rlwire.adapters.rllink`).
+Not here: bytes (`rlwire.codecs.rllink`), what is done with episodes (`rlwire.rllink`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from rlwire.errors import (
 )
 from rlwire.limits import DEFAULT, Limits
 
-__all__ = ["REPLIES", "Client", "Server"]
+__all__ = ["REPLIES", "RLlinkClientSession", "RLlinkServerSession"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -126,7 +126,7 @@ class _Session:
         return self._views.encode_parts(message, self.form, self.compression)
 
 
-class Client(_Session):
+class RLlinkClientSession(_Session):
     """The simulator's side: sends requests, receives what answers them.
 
     Its first request is a `Ping`, without arguments: what this client brings and can read is added.
@@ -212,7 +212,7 @@ class Client(_Session):
         return [message]
 
 
-class Server(_Session):
+class RLlinkServerSession(_Session):
     """The trainer's side: receives requests, sends what answers them.
 
     A `Ping` is to be answered by `pong`. Episodes come as `rlwire.codecs.rllink.Episode`. What is

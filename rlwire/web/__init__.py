@@ -1,11 +1,11 @@
-"""Files for browsers: a JavaScript client of `rlwire.adapters.relaax.RLXProxy` and an example.
+"""Files for browsers: a JavaScript client of `rlwire.rlx.RLXProxy` and an example.
 
 | file | what it is |
 |---|---|
 | `rlx.js` | the client, an ES module without dependencies |
 | `cartpole.js` | CartPole in JavaScript, for examples and tests |
 | `cartpole.html` | a page that plays it, to be served by any web server |
-| `universe.html`, `universe.js` | that of `rlwire.adapters.universe.page`; needs noVNC |
+| `universe.html`, `universe.js` | that of `rlwire.universe.page`; needs noVNC |
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 // Watches and plays a remote of Universe: pixels, keyboard and mouse by noVNC, rewards and episodes
 // as an observer of the rewarder. Both WebSockets are at the server that this page is from
-// (rlwire.adapters.universe.page), which passes them on.
+// (rlwire.universe.page), which passes them on.
 
 import RFB from "./novnc/core/rfb.js";
 

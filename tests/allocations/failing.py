@@ -246,7 +246,7 @@ def calls_http2() -> Named:
     yield "words", lambda: h.Endpoint(True).first_words(), ()
 
 
-class Told(sessions.Server):
+class Told(sessions.RLXServerSession):
     """A session whose path is compiled throughout."""
 
     __slots__ = ()

@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 
 import rlwire
-from rlwire.adapters.relaax import RLXServer
 from rlwire.codecs import perlert, rlx
 from rlwire.codecs.dm_env_rpc import decode_tensor, encode_tensor
+from rlwire.rlx import Server
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = Path(rlwire.get_include())
@@ -193,7 +193,7 @@ class Balancer:
 
 def test_c_simulator_plays_a_python_agent(cartpole: Path) -> None:
     agent = Balancer()
-    with RLXServer(lambda parameter_server: agent, "127.0.0.1:0") as server:
+    with Server(lambda parameter_server: agent, "127.0.0.1:0") as server:
         port = str(server.address).rpartition(":")[2]
         output = run([cartpole, "127.0.0.1", port, str(STEPS)])
         assert agent.closed.wait(10)
@@ -252,7 +252,7 @@ def test_c_simulator_checks_each_reply(
     cartpole: Path, make: type[Balancer], complaint: str
 ) -> None:
     agent = make()
-    with RLXServer(lambda parameter_server: agent, "127.0.0.1:0") as server:
+    with Server(lambda parameter_server: agent, "127.0.0.1:0") as server:
         port = str(server.address).rpartition(":")[2]
         result = subprocess.run(
             [cartpole, "127.0.0.1", port, "10"], capture_output=True, text=True, timeout=60

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import rlwire
-from rlwire.adapters.relaax import RLXServer
+from rlwire.rlx import Server
 
 ROOT = Path(__file__).parents[2]
 INSTALLED = Path(rlwire.__path__[0])
@@ -54,7 +54,7 @@ def test_the_commands_work(checkout: Path, environment: dict[str, str]) -> None:
     definitions: dict[str, type] = {}
     exec(agent, definitions)
     said = ""
-    with RLXServer(definitions["Agent"], "127.0.0.1:0") as server:
+    with Server(definitions["Agent"], "127.0.0.1:0") as server:
         port = str(server.address).rpartition(":")[2]
         assert "rlx://localhost:7001" in page
         for block in re.findall(r"```sh\n(.*?)```", page, re.S):

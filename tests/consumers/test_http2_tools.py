@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rlwire.adapters.grpc_answers import Answers
+from rlwire.dm_env_rpc.grpc_answers import Answers
 from rlwire.sessions.grpc import Messages
-from rlwire.sessions.grpc.server import Server
+from rlwire.sessions.grpc.server import GrpcServerSession
 from rlwire.transports.server import ThreadServer
 
 pytestmark = pytest.mark.consumers
@@ -37,7 +37,7 @@ class Echo:
 def server() -> Iterator[ThreadServer]:
     with ThreadServer(
         "127.0.0.1:0",
-        Server,
+        GrpcServerSession,
         make_responder=lambda connection: Answers(connection, lambda call: (Messages(), Echo())),
     ) as server:
         yield server

@@ -23,8 +23,8 @@ import pytest
 from PIL import Image
 
 import rlwire
-from rlwire.adapters.universe.page import novnc_files
-from rlwire.adapters.websocket import connect
+from rlwire.universe.page import novnc_files
+from rlwire.websocket import connect
 from tests.reference.chromium import BROWSER, FLAGS
 
 gymnasium: Any = pytest.importorskip("gymnasium")

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlwire.adapters.rfb import RfbClient, Screens
 from rlwire.codecs.rfb import Encoding
 from rlwire.codecs.rfb.messages import ScreenLayout, SetDesktopSize
 from rlwire.errors import PeerError, RemoteProtocolError
+from rlwire.universe.rfb import RfbClient, Screens
 from tests.reference import xvnc
 
 pytestmark = [

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlwire.adapters.rfb.server import Display, RfbServer
 from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
+from rlwire.universe.rfb.server import Display, RfbServer
 
 NEEDED = ("Xvfb", "xtigervncviewer", "xdotool", "import", "vncpasswd")
 MISSING = [name for name in NEEDED if shutil.which(name) is None]

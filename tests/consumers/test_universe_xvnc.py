@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlwire.adapters.rewarder import RewarderServer
-from rlwire.adapters.universe import BlockingReset, Remote, UniverseEnv, key
 from rlwire.codecs.rfb import Encoding
+from rlwire.universe import BlockingReset, Remote, UniverseEnv, key
+from rlwire.universe.rewarder import RewarderServer
 from tests.reference import xvnc
 
 pytestmark = [

@@ -9,8 +9,8 @@ import sys
 import gymnasium
 import pytest
 
-from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorld
-from rlwire.adapters.dm_env_rpc.protocols import Refusal
+from rlwire.dm_env_rpc.environments import EnvironmentWorld
+from rlwire.dm_env_rpc.protocols import Refusal
 from rlwire.environments.loading import load_environment
 from rlwire.errors import MissingExtra
 

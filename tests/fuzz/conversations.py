@@ -36,21 +36,23 @@ def still() -> float:
 
 def _websocket(client: Any, server: Any, kind: websocket.Kind = "any") -> tuple[Any, Any]:
     return (
-        websocket.Client(client, "ws://a/", kind=kind, limits=LIMITS),
-        websocket.Server(server, kind=kind, limits=LIMITS),
+        websocket.WebSocketClientSession(client, "ws://a/", kind=kind, limits=LIMITS),
+        websocket.WebSocketServerSession(server, kind=kind, limits=LIMITS),
     )
 
 
 def _rewarder() -> tuple[Any, Any]:
     runtime = rewarder_server.Runtime("env", clock=still, wall=still, password=None, limits=LIMITS)
-    client = rewarder_client.ClientSession(clock=still, wall=still, limits=LIMITS)
+    client = rewarder_client.RewarderClientSession(clock=still, wall=still, limits=LIMITS)
     return _websocket(client, runtime.connect(), "text")
 
 
 PAIRS: tuple[Callable[[], tuple[Any, Any]], ...] = (
-    lambda: (rlx.Client(limits=LIMITS), rlx.Server(limits=LIMITS)),
+    lambda: (rlx.RLXClientSession(limits=LIMITS), rlx.RLXServerSession(limits=LIMITS)),
     lambda: _websocket(websocket.Messages(), websocket.Messages()),
-    lambda: _websocket(openpi.Client(limits=LIMITS), openpi.Server(limits=LIMITS)),
+    lambda: _websocket(
+        openpi.OpenPIClientSession(limits=LIMITS), openpi.OpenPIServerSession(limits=LIMITS)
+    ),
     _rewarder,
 )
 
@@ -167,7 +169,7 @@ def seeds() -> list[bytes]:
 def _said(pair: int, side: int, event: Any) -> list[Any]:
     """A message to one side, out of its conversation: framed as the other side would."""
     if pair == 0:
-        return list(rlx.Client()._encode(event))
+        return list(rlx.RLXClientSession()._encode(event))
     framer = frames.Framer(side == 1, "any", LIMITS)
     return list(framer.message(event))
 

@@ -23,7 +23,6 @@ import numpy as np
 from conversations import feed_stream
 from PIL import Image
 
-from rlwire import checkpoints
 from rlwire.codecs import (
     dm_env_rpc,
     grpc,
@@ -41,7 +40,8 @@ from rlwire.codecs.rfb import messages as rfb_messages
 from rlwire.codecs.websocket import handshake as websocket_handshake
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RemoteProtocolError
 from rlwire.limits import Limits
-from rlwire.sessions.rllink import Server as RLlinkServer
+from rlwire.relaax import checkpoints
+from rlwire.sessions.rllink import RLlinkServerSession as RLlinkServer
 from rlwire.streams import FrameReader
 from rlwire.transports.datagram_cipher import OVERHEAD, DatagramCipher
 

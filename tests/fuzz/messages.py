@@ -12,7 +12,6 @@ import conversations
 import numpy as np
 from PIL import Image
 
-from rlwire import checkpoints
 from rlwire.codecs import (
     dm_env_rpc,
     http2,
@@ -28,6 +27,7 @@ from rlwire.codecs.http2 import headers as http2_headers
 from rlwire.codecs.rfb import messages as rfb_messages
 from rlwire.codecs.rfb.encoder import RectangleEncoder
 from rlwire.codecs.websocket import handshake as websocket_handshake
+from rlwire.relaax import checkpoints
 
 FRAME = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
 DEPTH = np.arange(6, dtype=np.uint16).reshape(2, 3)

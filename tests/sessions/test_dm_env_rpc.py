@@ -53,7 +53,14 @@ from rlwire.errors import (
     RemoteProtocolError,
 )
 from rlwire.limits import Limits
-from rlwire.sessions.dm_env_rpc import REQUESTS, TRANSITIONS, Client, Code, Server, State
+from rlwire.sessions.dm_env_rpc import (
+    REQUESTS,
+    TRANSITIONS,
+    Code,
+    DmEnvRpcClientSession,
+    DmEnvRpcServerSession,
+    State,
+)
 
 NOT_JOINED, TERMINATED, RUNNING, INTERRUPTED, CLOSED = State
 STATES = {state: EnvironmentStateType[state.name] for state in (TERMINATED, RUNNING, INTERRUPTED)}
@@ -178,8 +185,8 @@ def joined(buffers: list[Any]) -> bytes:
     return b"".join(buffers)
 
 
-def server_in(state: State, **options: Any) -> Server:
-    server = Server(**options)
+def server_in(state: State, **options: Any) -> DmEnvRpcServerSession:
+    server = DmEnvRpcServerSession(**options)
     for request, outcome in WAYS[state]:
         server.receive(encode_request(EVENTS[request]))
         server.send(REPLIES[outcome])
@@ -187,8 +194,8 @@ def server_in(state: State, **options: Any) -> Server:
     return server
 
 
-def client_in(state: State, **options: Any) -> Client:
-    client = Client(**options)
+def client_in(state: State, **options: Any) -> DmEnvRpcClientSession:
+    client = DmEnvRpcClientSession(**options)
     for request, outcome in WAYS[state]:
         client.send(EVENTS[request])
         client.receive(reply_for(outcome))
@@ -369,7 +376,7 @@ def test_what_the_client_may_ask_ahead() -> None:
 
 
 def test_requests_before_answers() -> None:
-    client, server = Client(), Server()
+    client, server = DmEnvRpcClientSession(), DmEnvRpcServerSession()
     wire: deque[bytes] = deque()
     asked = [
         EVENTS["create_world"],
@@ -414,7 +421,7 @@ def test_the_mixed_forms_of_steps_are_told_apart() -> None:
 
 
 def test_names_wait_for_the_join() -> None:
-    client = Client()
+    client = DmEnvRpcClientSession()
     with pytest.raises(LocalProtocolError, match="join_world first"):
         client.send(Step())
     client.send(EVENTS["join_world"])
@@ -455,7 +462,7 @@ def test_steps_after_a_leave_that_goes_well_and_one_that_does_not() -> None:
 
 
 def test_a_join_that_fails_and_a_step_that_goes_well_cannot_be() -> None:
-    client = Client()
+    client = DmEnvRpcClientSession()
     client.send(EVENTS["join_world"])
     client.send(EVENTS["step"])
     client.receive(reply_for("error"))
@@ -465,7 +472,7 @@ def test_a_join_that_fails_and_a_step_that_goes_well_cannot_be() -> None:
 
 
 def test_two_joins_of_which_both_go_well_cannot_be() -> None:
-    client = Client()
+    client = DmEnvRpcClientSession()
     client.send(EVENTS["join_world"])
     client.send(EVENTS["join_world"])  # legal if the first fails
     client.receive(reply_for("join_world"))
@@ -493,14 +500,14 @@ def test_a_reset_changes_the_specs() -> None:
 def test_specs_that_cannot_be_used(specs: str) -> None:
     twice = {1: TensorSpec("x", (), DataType.INT8), 2: TensorSpec("x", (), DataType.INT8)}
     given = ActionObservationSpecs(**{specs: twice})
-    server = Server()
+    server = DmEnvRpcServerSession()
     server.receive(encode_request(EVENTS["join_world"]))
     with pytest.raises(EncodeError, match="duplicate names: 'x'"):
         server.send(JoinWorldResponse(given))
     assert server.pending
     assert server.state is NOT_JOINED
     assert server.specs is None
-    client = Client()
+    client = DmEnvRpcClientSession()
     client.send(EVENTS["join_world"])
     with pytest.raises(RemoteProtocolError, match=r"specs cannot be used.*'x'"):
         client.receive(encode_response(JoinWorldResponse(given)))
@@ -526,11 +533,11 @@ def test_what_cannot_be_written_is_not_sent() -> None:
 
 
 def test_an_answer_to_nothing_and_one_without_a_payload() -> None:
-    client = Client()
+    client = DmEnvRpcClientSession()
     with pytest.raises(RemoteProtocolError, match="nothing was asked"):
         client.receive(reply_for("error"))
     assert client.closed
-    client = Client()
+    client = DmEnvRpcClientSession()
     client.send(EVENTS["leave_world"])
     with pytest.raises(RemoteProtocolError, match="without a payload"):
         client.receive(b"")
@@ -563,7 +570,7 @@ def test_messages_that_are_too_long(by_name: bool) -> None:
         client.receive(bytes(301))
     assert (exceeded.value.limit, exceeded.value.size) == ("received", 301)
     assert client.closed
-    for side in (server, Server(limits=limits)):
+    for side in (server, DmEnvRpcServerSession(limits=limits)):
         before = side.state
         with pytest.raises(LimitExceeded) as exceeded:
             side.receive(bytes(301))
@@ -578,10 +585,10 @@ def test_limits_reach_the_codec() -> None:
     limits = Limits(string=8, message=300)
     long = CreateWorldRequest({"pixels": np.zeros(300, np.uint8)})
     wordy = CreateWorldRequest({"name": "longer than eight"})
-    for session in (Client(limits=limits), client_in(RUNNING, limits=limits)):
+    for session in (DmEnvRpcClientSession(limits=limits), client_in(RUNNING, limits=limits)):
         with pytest.raises(LimitExceeded, match="message=300"):
             session.send(long)
-    for server in (Server(limits=limits), server_in(RUNNING, limits=limits)):
+    for server in (DmEnvRpcServerSession(limits=limits), server_in(RUNNING, limits=limits)):
         assert "string=8" in refusal(server, encode_request(wordy)).message
         server.receive(encode_request(AnyMessage("test.X")))
         with pytest.raises(LimitExceeded, match="message=300"):
@@ -624,7 +631,7 @@ def test_a_client_refuses_by_closing() -> None:
 # --- the server
 
 
-def refusal(server: Server, message: bytes) -> Status:
+def refusal(server: DmEnvRpcServerSession, message: bytes) -> Status:
     before = server.state
     with pytest.raises((DecodeError, LimitExceeded, RemoteProtocolError)) as refused:
         server.receive(message)
@@ -697,12 +704,12 @@ def test_a_request_is_decoded_once_it_is_known_to_be_allowed() -> None:
 
 def test_settings_become_so_much_that_their_bytes_allow() -> None:
     with pytest.raises(LimitExceeded) as caught:
-        Server().receive(BOMBS["create_world"])
+        DmEnvRpcServerSession().receive(BOMBS["create_world"])
     assert caught.value.limit == "expanded"
     assert caught.value.maximum < 2**21
     some = np.zeros(2**17, np.float32)
     wire = BOMBS["create_world"].replace(b"\x80\x80\x80\x10", b"\x80\x80\x88\x00")
-    (request,) = Server().receive(wire)
+    (request,) = DmEnvRpcServerSession().receive(wire)
     assert isinstance(request, CreateWorldRequest)
     np.testing.assert_array_equal(request.settings["a"], some)
 
@@ -800,7 +807,7 @@ def test_errors_of_the_transport_close_the_server() -> None:
 
 
 def test_the_text_of_a_refusal_is_fit_to_be_sent() -> None:
-    server = Server()
+    server = DmEnvRpcServerSession()
     with pytest.raises(RemoteProtocolError):
         server.receive(b"")
     error = RemoteProtocolError("\udcff" + "x" * 5000)
@@ -819,7 +826,7 @@ class Conversation(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.client, self.server = Client(), Server()
+        self.client, self.server = DmEnvRpcClientSession(), DmEnvRpcServerSession()
         self.requests: deque[bytes] = deque()
         self.responses: deque[bytes] = deque()
         self.kinds: deque[tuple[str, bool]] = deque()

@@ -25,7 +25,7 @@ def packed_rlx(key: str) -> bytes:
 
 
 def out_of_turn(key: str) -> None:
-    rlx_sessions.Server().receive(rlx.encode({"command": key}, framed=True))
+    rlx_sessions.RLXServerSession().receive(rlx.encode({"command": key}, framed=True))
 
 
 def page_of(key: str) -> None:
@@ -34,7 +34,7 @@ def page_of(key: str) -> None:
         "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
         f"Origin: {key}\r\n\r\n"
     )
-    websocket.Server(None).receive(head.encode("latin-1"))
+    websocket.WebSocketServerSession(None).receive(head.encode("latin-1"))
 
 
 DECODERS: dict[str, Callable[[str], Any]] = {

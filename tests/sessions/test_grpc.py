@@ -24,8 +24,8 @@ from rlwire.errors import (
     RemoteProtocolError,
 )
 from rlwire.limits import Limits
-from rlwire.sessions.grpc import OK, CallEnded, Client, Messages, Status, check_method
-from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, Last, Server
+from rlwire.sessions.grpc import OK, CallEnded, GrpcClientSession, Messages, Status, check_method
+from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSession, Last
 from rlwire.testing.memory import pair
 
 peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "http2" / "peers.py")))
@@ -36,7 +36,9 @@ SIZES = [0, 1, 4096, 4097, 16_384, 65_535, 65_536, 300_000, 5_000_000]
 
 def connected(feed: Any = "whole", client: Any = None, server: Any = None) -> Any:
     """Both ends, and the call that has begun."""
-    one, two = pair(client or Client(Messages(), METHOD), server or Server(), feed=feed)
+    one, two = pair(
+        client or GrpcClientSession(Messages(), METHOD), server or GrpcServerSession(), feed=feed
+    )
     call, sign = two.receive()
     assert sign is BEGUN
     return one, two, call
@@ -57,7 +59,7 @@ class H2Client:
     """A client by `h2`, of a server's session."""
 
     def __init__(self, **options: Any) -> None:
-        self.session = Server(**options)
+        self.session = GrpcServerSession(**options)
         self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
         self.raw = Raw(self.session)
         self.h2.initiate_connection()
@@ -117,7 +119,9 @@ def test_several_messages_in_line_are_answered_in_order() -> None:
 
 def test_metadata_travels_both_ways() -> None:
     metadata = (("a-b", "c d"), ("raw-bin", b"\0\xff"), ("authorization", "Bearer x"))
-    client = Client(Messages(), METHOD, metadata=metadata, timeout=2.5, authority="host:1")
+    client = GrpcClientSession(
+        Messages(), METHOD, metadata=metadata, timeout=2.5, authority="host:1"
+    )
     one, two, call = connected(client=client)
     assert call.method == METHOD
     assert call.metadata == metadata
@@ -146,7 +150,7 @@ def test_a_client_that_closes_amid_an_answer_cancels_it() -> None:
     class Owing(Messages):
         pending = 1
 
-    one, two, call = connected(client=Client(Owing(), METHOD))
+    one, two, call = connected(client=GrpcClientSession(Owing(), METHOD))
     one.send(b"x")
     assert two.receive()[0] is call
     one.close()
@@ -165,7 +169,7 @@ def test_the_inner_session_refuses_and_goes_on_or_not() -> None:
                 raise DecodeError("no word")
             return [bytes(come)]
 
-    one, two, call = connected(client=Client(Inner(), METHOD))
+    one, two, call = connected(client=GrpcClientSession(Inner(), METHOD))
     for body in (b"turn", b"fine", b"bad"):
         two.send((call, [body]))
     with pytest.raises(RemoteProtocolError, match="not now"):
@@ -180,7 +184,8 @@ def test_the_inner_session_refuses_and_goes_on_or_not() -> None:
 def test_limits_of_messages() -> None:
     limits = Limits(received=1000)
     one, two, call = connected(
-        client=Client(Messages(), METHOD, max_sent=2000), server=Server(limits=limits)
+        client=GrpcClientSession(Messages(), METHOD, max_sent=2000),
+        server=GrpcServerSession(limits=limits),
     )
     with pytest.raises(LimitExceeded, match="max_sent=2000"):
         one.send(b"x" * 2001)
@@ -197,11 +202,11 @@ def test_limits_of_messages() -> None:
 def test_arguments_are_looked_at_when_they_are_given() -> None:
     for method in ("", "Talk", "/a", "/a/", "//b", "/a/b/c", "/a b/c", "/ä/c"):
         with pytest.raises(ValueError, match="gRPC method"):
-            Client(Messages(), method)
+            GrpcClientSession(Messages(), method)
     assert check_method(METHOD) == METHOD
     for metadata in ([("Upper", "x")], [("a", "ü")], [("grpc-x", "y")]):
         with pytest.raises(EncodeError):
-            Client(Messages(), METHOD, metadata=metadata)
+            GrpcClientSession(Messages(), METHOD, metadata=metadata)
     for options in (
         {"max_sent": 0},
         {"max_streams": 0},
@@ -209,9 +214,9 @@ def test_arguments_are_looked_at_when_they_are_given() -> None:
         {"ping_interval": -1},
     ):
         with pytest.raises(ValueError, match=next(iter(options))):
-            Server(**options)
+            GrpcServerSession(**options)
     with pytest.raises(LocalProtocolError, match="nothing yet"):
-        Client(Messages(), METHOD).send(b"x")
+        GrpcClientSession(Messages(), METHOD).send(b"x")
 
 
 # Many calls.
@@ -221,7 +226,7 @@ def test_arguments_are_looked_at_when_they_are_given() -> None:
 
 
 def test_a_call_past_its_deadline_is_over_on_both_sides() -> None:
-    one, two, _call = connected(client=Client(Messages(), METHOD, timeout=3.0))
+    one, two, _call = connected(client=GrpcClientSession(Messages(), METHOD, timeout=3.0))
     for end in (one, two):
         assert end.session.next_deadline() in (None, 0.0)
         end.session.tick(100.0)
@@ -231,7 +236,7 @@ def test_a_call_past_its_deadline_is_over_on_both_sides() -> None:
     two.send(None)
     with pytest.raises(CallEnded, match="DEADLINE_EXCEEDED"):
         one.receive()
-    one, two, _call = connected(client=Client(Messages(), METHOD, timeout=3.0))
+    one, two, _call = connected(client=GrpcClientSession(Messages(), METHOD, timeout=3.0))
     one.session.tick(100.0)
     with pytest.raises(DeadlineExceeded, match="timeout=3"):
         one.session.tick(103.0)
@@ -240,7 +245,7 @@ def test_a_call_past_its_deadline_is_over_on_both_sides() -> None:
 
 
 def test_a_silent_peer_is_asked_and_then_given_up() -> None:
-    client = Client(Messages(), METHOD, ping_interval=10.0, ping_timeout=5.0)
+    client = GrpcClientSession(Messages(), METHOD, ping_interval=10.0, ping_timeout=5.0)
     _one, _two, _call = connected(client=client)
     client.tick(0.0)
     client.tick(9.0)
@@ -255,7 +260,7 @@ def test_a_silent_peer_is_asked_and_then_given_up() -> None:
 
 
 def test_an_answer_to_a_ping_is_a_sign_of_life() -> None:
-    server = Server(ping_interval=10.0)
+    server = GrpcServerSession(ping_interval=10.0)
     _one, _two, _call = connected(server=server)
     raw = Raw(server)
     server.tick(0.0)
@@ -269,7 +274,7 @@ def test_an_answer_to_a_ping_is_a_sign_of_life() -> None:
 
 
 def test_a_connection_without_a_call_is_closed_in_time() -> None:
-    server = Server(unused_timeout=30.0)
+    server = GrpcServerSession(unused_timeout=30.0)
     raw = Raw(server)
     raw.say(frames.PREFACE, frames.settings({}))
     server.tick(0.0)

@@ -18,7 +18,7 @@ from rlwire.errors import (
 )
 from rlwire.limits import Limits
 from rlwire.sessions import websocket
-from rlwire.sessions.openpi import Client, Failure, Server
+from rlwire.sessions.openpi import Failure, OpenPIClientSession, OpenPIServerSession
 
 METADATA = {"robot": "aloha", "actions": [50, 14]}
 OBSERVATION = {
@@ -39,8 +39,8 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> None:
         assert type(other[name]) is type(value)
 
 
-def greeted(**options: Any) -> tuple[Client, Server]:
-    client, server = Client(**options), Server(**options)
+def greeted(**options: Any) -> tuple[OpenPIClientSession, OpenPIServerSession]:
+    client, server = OpenPIClientSession(**options), OpenPIServerSession(**options)
     assert client.receive(joined(server.send(METADATA))) == [METADATA]
     return client, server
 
@@ -70,7 +70,7 @@ def test_both_dialects_are_read_whichever_is_written() -> None:
 
 
 def test_a_client_waits_for_the_server_to_speak() -> None:
-    client = Client()
+    client = OpenPIClientSession()
     with pytest.raises(LocalProtocolError, match="not said yet"):
         client.send(OBSERVATION)
     assert not client.greeted
@@ -124,7 +124,7 @@ def test_an_answer_that_cannot_be_written_is_still_owed() -> None:
 
 
 def test_metadata_that_cannot_be_written_leaves_the_server_silent() -> None:
-    server = Server()
+    server = OpenPIServerSession()
     with pytest.raises(EncodeError):
         server.send({"robot": object()})
     assert msgpack.decode(joined(server.send(METADATA))) == METADATA
@@ -153,7 +153,7 @@ def test_what_is_no_observation(message: Any, error: type[Exception]) -> None:
 
 @pytest.mark.parametrize("message", [msgpack.encode([1]), msgpack.encode(None)])
 def test_what_is_no_greeting(message: bytes) -> None:
-    client = Client()
+    client = OpenPIClientSession()
     with pytest.raises(RemoteProtocolError, match="map of names"):
         client.receive(message)
     assert client.closed
@@ -161,7 +161,7 @@ def test_what_is_no_greeting(message: bytes) -> None:
 
 
 def test_a_server_that_only_complains() -> None:
-    client = Client()
+    client = OpenPIClientSession()
     assert client.receive("no policy is loaded") == [Failure("no policy is loaded")]
     assert not client.greeted
 
@@ -178,9 +178,11 @@ def test_limits_hold() -> None:
 # Inside a WebSocket.
 
 
-def shaken(**options: Any) -> tuple[websocket.Client, websocket.Server]:
-    client = websocket.Client(Client(), "ws://localhost:8000/")
-    server = websocket.Server(lambda request: Server(), **options)
+def shaken(
+    **options: Any,
+) -> tuple[websocket.WebSocketClientSession, websocket.WebSocketServerSession]:
+    client = websocket.WebSocketClientSession(OpenPIClientSession(), "ws://localhost:8000/")
+    server = websocket.WebSocketServerSession(lambda request: OpenPIServerSession(), **options)
     server.receive(joined(client.outgoing()))
     client.receive(joined(server.outgoing()))
     return client, server

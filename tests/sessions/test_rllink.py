@@ -26,7 +26,7 @@ from rlwire.codecs.rllink import (
 )
 from rlwire.errors import DecodeError, LimitExceeded, LocalProtocolError, RemoteProtocolError
 from rlwire.limits import Limits
-from rlwire.sessions.rllink import Client, Server
+from rlwire.sessions.rllink import RLlinkClientSession, RLlinkServerSession
 
 
 def episode(steps: int = 2) -> Episode:
@@ -37,7 +37,7 @@ def joined(buffers: Any) -> bytes:
     return b"".join(buffers)
 
 
-def greeted(client: Client, server: Server) -> None:
+def greeted(client: RLlinkClientSession, server: RLlinkServerSession) -> None:
     [ping] = server.receive(joined(client.send(Ping())))
     [pong] = client.receive(joined(server.send(server.pong(ping))))
     assert type(pong) is Pong
@@ -45,7 +45,7 @@ def greeted(client: Client, server: Server) -> None:
 
 @pytest.mark.parametrize("form", ["msgpack", "json"])
 def test_a_conversation(form: Any) -> None:
-    client, server = Client(form=form), Server()
+    client, server = RLlinkClientSession(form=form), RLlinkServerSession()
     greeted(client, server)
     assert server.form == form
     assert type(server.receive(joined(client.send(GetConfig())))[0]) is GetConfig
@@ -66,7 +66,7 @@ def test_a_conversation(form: Any) -> None:
 
 
 def test_a_client_waits_for_its_answer() -> None:
-    client, server = Client(), Server()
+    client, server = RLlinkClientSession(), RLlinkServerSession()
     greeted(client, server)
     client.send(GetState())
     for message in (GetState(), Ping(), Episodes([])):
@@ -74,22 +74,22 @@ def test_a_client_waits_for_its_answer() -> None:
             client.send(message)
     for message in (SetState(), Pong()):
         with pytest.raises(LocalProtocolError):
-            Client().send(message)
+            RLlinkClientSession().send(message)
 
 
 @pytest.mark.parametrize("reply", [Pong(), SetConfig(), GetState()])
 def test_other_answers_than_asked_for(reply: Any) -> None:
-    client, server = Client(), Server()
+    client, server = RLlinkClientSession(), RLlinkServerSession()
     greeted(client, server)
     client.send(GetState())
     with pytest.raises(RemoteProtocolError, match="GetState was asked"):
         client.receive(Codec().encode(reply))
     with pytest.raises(RemoteProtocolError, match="nothing was asked"):
-        Client().receive(Codec().encode(SetState()))
+        RLlinkClientSession().receive(Codec().encode(SetState()))
 
 
 def test_a_server_answers_what_was_asked() -> None:
-    server = Server()
+    server = RLlinkServerSession()
     with pytest.raises(LocalProtocolError, match="nothing waits"):
         server.send(SetState())
     server.receive(Codec().encode(GetConfig()))
@@ -99,41 +99,46 @@ def test_a_server_answers_what_was_asked() -> None:
         server.receive(Codec().encode(GetState()))
     for message in (SetState(), Pong(), SetConfig()):
         with pytest.raises(RemoteProtocolError, match="which a server sends"):
-            Server().receive(Codec().encode(message))
+            RLlinkServerSession().receive(Codec().encode(message))
 
 
 def test_ray_s_client_is_answered_in_its_bytes() -> None:
-    server = Server()
+    server = RLlinkServerSession()
     [ping] = server.receive(b"00000011\x81\xa4type\xa4PING")
     assert joined(server.send(server.pong(ping))) == b"00000011\x81\xa4type\xa4PONG"
     assert server.refuse(DecodeError("wrong")) == []  # it has no words
     assert server.closed
     with pytest.raises(ValueError, match="compression must be"):
-        Client(compression="gzip")
+        RLlinkClientSession(compression="gzip")
 
 
 def test_tokens() -> None:
-    greeted(Client(token="s"), Server(token="s"))
-    for client, words in ((Client(token="t"), "a wrong token"), (Client(), "a token is needed")):
-        server = Server(token="s")
+    greeted(RLlinkClientSession(token="s"), RLlinkServerSession(token="s"))
+    for client, words in (
+        (RLlinkClientSession(token="t"), "a wrong token"),
+        (RLlinkClientSession(), "a token is needed"),
+    ):
+        server = RLlinkServerSession(token="s")
         with pytest.raises(RemoteProtocolError, match=words):
             server.receive(joined(client.send(Ping())))
     with pytest.raises(RemoteProtocolError, match="a token is needed"):
-        Server(token="s").receive(Codec().encode(GetState()))
+        RLlinkServerSession(token="s").receive(Codec().encode(GetState()))
 
 
 def test_before_the_token_a_frame_is_small() -> None:
-    server = Server(token="s", limits=Limits(received=10_000))
+    server = RLlinkServerSession(token="s", limits=Limits(received=10_000))
     with pytest.raises(LimitExceeded) as caught:
         server.frame_size(b"00004089", 0, 8)
     assert (caught.value.maximum, caught.value.size) == (4088, 4089)
     assert server.frame_size(b"00004088", 0, 8) == 4096
-    greeted(Client(token="s"), server)
+    greeted(RLlinkClientSession(token="s"), server)
     assert server.frame_size(b"00010000", 0, 8) == 10_008
-    assert Server(limits=Limits(received=10_000)).frame_size(b"00010000", 0, 8) == 10_008
-    assert Server(token="s" * 3000)
+    assert (
+        RLlinkServerSession(limits=Limits(received=10_000)).frame_size(b"00010000", 0, 8) == 10_008
+    )
+    assert RLlinkServerSession(token="s" * 3000)
     with pytest.raises(ValueError, match="first message"):
-        Server(token="s" * 4100)
+        RLlinkServerSession(token="s" * 4100)
 
 
 def first_frames() -> dict[str, bytes]:
@@ -156,7 +161,7 @@ def first_frames() -> dict[str, bytes]:
 @pytest.mark.parametrize("name", first_frames())
 def test_before_the_token_nothing_is_expanded(name: str) -> None:
     frame = first_frames()[name]
-    server = Server(token="s")
+    server = RLlinkServerSession(token="s")
     tracemalloc.start()
     try:
         with pytest.raises((DecodeError, RemoteProtocolError)) as caught:
@@ -171,10 +176,10 @@ def test_before_the_token_nothing_is_expanded(name: str) -> None:
 def test_only_agreed_compression_is_expanded() -> None:
     pytest.importorskip("zstandard")
     frame = Codec().encode(EpisodesAndGetState([episode(500).to_state()], 500), compression="zstd")
-    for server in (Server(), Server(token="s")):
+    for server in (RLlinkServerSession(), RLlinkServerSession(token="s")):
         with pytest.raises(DecodeError, match="zstd"):
             server.receive(frame)
-    client = Client()
+    client = RLlinkClientSession()
     client.send(GetState())
     with pytest.raises(DecodeError, match="zstd"):
         client.receive(Codec().encode(SetState(1, {"w": np.zeros(9)}), compression="zstd"))
@@ -185,7 +190,10 @@ def test_what_nobody_asked_for_is_not_unpacked() -> None:
     bomb = base64.b64encode(gzip.compress(bytes(1_000_000))).decode()
     text = json.dumps({"type": "SET_STATE", "onnx_file": bomb}).encode()
     frame = b"%08d" % len(text) + text
-    for side in (Server(limits=Limits(expanded=100_000)), Client(limits=Limits(expanded=100_000))):
+    for side in (
+        RLlinkServerSession(limits=Limits(expanded=100_000)),
+        RLlinkClientSession(limits=Limits(expanded=100_000)),
+    ):
         with pytest.raises((RemoteProtocolError, LimitExceeded)) as caught:
             side.receive(frame)
         assert caught.type is RemoteProtocolError
@@ -193,14 +201,14 @@ def test_what_nobody_asked_for_is_not_unpacked() -> None:
 
 def test_compression_is_agreed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("zstandard")
-    client, server = Client(compression="zstd"), Server()
+    client, server = RLlinkClientSession(compression="zstd"), RLlinkServerSession()
     greeted(client, server)
     assert client.compression == server.compression == "zstd"
     frame = joined(client.send(EpisodesAndGetState([episode(500)], 500)))
     assert len(frame) < 3000
     assert len(server.receive(frame)[0].episodes[0]) == 500
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # not installed there
-    refusing, client = Server(), Client(compression="zstd")
+    refusing, client = RLlinkServerSession(), RLlinkClientSession(compression="zstd")
     greeted(client, refusing)
     assert client.compression is None
     assert refusing.compression is None
@@ -208,7 +216,7 @@ def test_compression_is_agreed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_steps_are_counted(steps: int) -> None:
-    server = Server()
+    server = RLlinkServerSession()
     frame = Codec().encode(EpisodesAndGetState([episode(2).to_state()], steps))
     with pytest.raises(DecodeError, match=f"{steps} timesteps are announced, and 2 are there"):
         server.receive(frame)
@@ -216,7 +224,7 @@ def test_steps_are_counted(steps: int) -> None:
 
 
 def test_of_several_episodes_one_is_wrong() -> None:
-    server = Server()
+    server = RLlinkServerSession()
     wrong = episode(2).to_state()
     wrong["actions"]["data"] = np.zeros(5)
     frame = Codec().encode(Episodes([episode().to_state(), wrong]))
@@ -226,7 +234,7 @@ def test_of_several_episodes_one_is_wrong() -> None:
 
 
 def test_long_bodies_are_refused_by_their_heads() -> None:
-    server = Server(limits=Limits(received=1000))
+    server = RLlinkServerSession(limits=Limits(received=1000))
     with pytest.raises(LimitExceeded) as caught:
         server.frame_size(b"00001001", 0, 8)
     assert caught.value.limit == "received"
@@ -235,13 +243,13 @@ def test_long_bodies_are_refused_by_their_heads() -> None:
 
 def test_one_whole_frame() -> None:
     frame = Codec().encode(Ping())
-    assert Server().receive_whole(bytearray(frame), len(frame)) == [Ping()]
-    assert Server().receive_whole(bytearray(frame + frame), 2 * len(frame)) is None
-    assert Server().receive_whole(bytearray(frame), len(frame) - 1) is None
+    assert RLlinkServerSession().receive_whole(bytearray(frame), len(frame)) == [Ping()]
+    assert RLlinkServerSession().receive_whole(bytearray(frame + frame), 2 * len(frame)) is None
+    assert RLlinkServerSession().receive_whole(bytearray(frame), len(frame) - 1) is None
 
 
 def test_what_a_server_receives_can_be_written_to() -> None:
     frame = Codec().encode(Episodes([episode(500).to_state()], 500))
     for whole in (frame, bytearray(frame)):
-        [message] = Server().receive(whole)
+        [message] = RLlinkServerSession().receive(whole)
         message.episodes[0].rewards[0] = 5

@@ -18,7 +18,7 @@ from rlwire.errors import (
     for_peer,
 )
 from rlwire.limits import Limits
-from rlwire.sessions.rlx import ANSWERS, TRANSITIONS, Client, Server, State
+from rlwire.sessions.rlx import ANSWERS, TRANSITIONS, RLXClientSession, RLXServerSession, State
 from rlwire.testing.memory import pair
 
 MESSAGES: dict[str, dict[str, Any]] = {
@@ -71,8 +71,8 @@ def joined(buffers: list[Any]) -> bytes:
     return b"".join(buffers)
 
 
-def client_in(state: State, **options: Any) -> Client:
-    client = Client(**options)
+def client_in(state: State, **options: Any) -> RLXClientSession:
+    client = RLXClientSession(**options)
     if state is State.CLOSED:
         client.refuse(DecodeError("for the test"))
         return client
@@ -85,8 +85,8 @@ def client_in(state: State, **options: Any) -> Client:
     return client
 
 
-def server_in(state: State, **options: Any) -> Server:
-    server = Server(**options)
+def server_in(state: State, **options: Any) -> RLXServerSession:
+    server = RLXServerSession(**options)
     if state is State.CLOSED:
         server.refuse(DecodeError("for the test"))
         return server
@@ -181,7 +181,7 @@ def test_what_is_no_command_changes_nothing_and_may_be_answered(
 
 def test_out_of_turn_says_what_is_allowed() -> None:
     with pytest.raises(RemoteProtocolError) as caught:
-        Server().receive(frame(MESSAGES["update"]))
+        RLXServerSession().receive(frame(MESSAGES["update"]))
     assert str(caught.value) == (
         "command 'update' is not allowed now; in the state NEW can be sent: 'init', "
         "'update_metrics'"
@@ -321,18 +321,18 @@ def test_an_unreadable_message_that_answers_nothing_closes_a_client(entrance: st
 
 
 @pytest.mark.parametrize("data", [b"01:", b"-1:", b"+1:", b" 1:", b":", b"x", b"1000000000000:"])
-@pytest.mark.parametrize("side", [Client, Server])
+@pytest.mark.parametrize("side", [RLXClientSession, RLXServerSession])
 def test_a_broken_length_loses_the_borders(side: type[Any], data: bytes) -> None:
     session = side()
     with pytest.raises((DecodeError, LimitExceeded)):
         session.frame_size(data, 0, len(data))
-    assert session.state is (State.CLOSED if side is Client else State.BROKEN)
+    assert session.state is (State.CLOSED if side is RLXClientSession else State.BROKEN)
 
 
 def test_frame_size_tells_borders() -> None:
     data = b"junk" + frame(MESSAGES["init"]) + b"next"
     size = len(data) - 8
-    server = Server()
+    server = RLXServerSession()
     for end in range(4, 6):
         assert server.frame_size(data, 4, end) == 0
     assert server.frame_size(data, 4, len(data)) == size
@@ -340,7 +340,7 @@ def test_frame_size_tells_borders() -> None:
 
 
 def test_received_is_the_limit_for_frames() -> None:
-    server = Server(limits=Limits(received=100))
+    server = RLXServerSession(limits=Limits(received=100))
     assert server.frame_size(b"100:", 0, 4) == 105
     with pytest.raises(LimitExceeded, match="received=100"):
         server.frame_size(b"101:", 0, 4)
@@ -350,7 +350,7 @@ def test_received_is_the_limit_for_frames() -> None:
 
 
 def test_refuse_answers_out_of_turn_and_goes_on() -> None:
-    server = Server()
+    server = RLXServerSession()
     with pytest.raises(RemoteProtocolError) as caught:
         server.receive(frame(MESSAGES["reset"]))
     buffers = server.refuse(caught.value)
@@ -377,9 +377,11 @@ def test_refuse_is_a_servers_last_word(state: State, error: Any) -> None:
 
 
 def test_refuse_shortens_what_it_says() -> None:
-    reply = rlx.decode(joined(Server().refuse(DecodeError("x" * 5000 + "\udc80"))), framed=True)
+    reply = rlx.decode(
+        joined(RLXServerSession().refuse(DecodeError("x" * 5000 + "\udc80"))), framed=True
+    )
     assert len(reply["message"]) == 1000
-    assert Server().refuse(DecodeError("\udc80")), "a lone surrogate is escaped"
+    assert RLXServerSession().refuse(DecodeError("\udc80")), "a lone surrogate is escaped"
 
 
 def test_a_command_before_the_last_answer_ends_the_session() -> None:
@@ -433,7 +435,7 @@ def test_both_forms_of_metrics(
     ids=str,
 )  # fmt: skip
 def test_malformed_metrics_are_refused_and_change_nothing(command: dict[str, Any]) -> None:
-    server = Server()
+    server = RLXServerSession()
     with pytest.raises(RemoteProtocolError, match="can't update metrics") as caught:
         server.receive(frame({"command": "update_metrics", **command}))
     assert server.state is State.NEW
@@ -497,7 +499,7 @@ def test_limits_reach_the_codec() -> None:
 
 
 def test_glued_commands_are_read_one_after_the_other() -> None:
-    _env, agent = pair(Client(), Server())
+    _env, agent = pair(RLXClientSession(), RLXServerSession())
     agent._incoming.append(
         memoryview(frame(MESSAGES["init"]) + frame(MESSAGES["update"]) + frame(MESSAGES["reset"]))
     )

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from rlwire.adapters.relaax import RLXServer
 from rlwire.codecs import rlx
+from rlwire.rlx import Server
 from rlwire.testing.rlx import RawClient, RLXServerConformance
 from tests.agents import Agent
 
@@ -18,7 +18,7 @@ class TestThreads(RLXServerConformance):
 
     @pytest.fixture
     def address(self):
-        with RLXServer(Agent, "127.0.0.1:0") as server:
+        with Server(Agent, "127.0.0.1:0") as server:
             yield str(server.address)
 
 
@@ -27,7 +27,7 @@ class TestAsyncio(RLXServerConformance):
 
     @pytest.fixture
     def address(self):
-        with RLXServer(Agent, "127.0.0.1:0", workers="asyncio") as server:
+        with Server(Agent, "127.0.0.1:0", workers="asyncio") as server:
             yield server.address
 
 
@@ -37,7 +37,7 @@ class TestUnixSocket(RLXServerConformance):
 
     @pytest.fixture
     def address(self, tmp_path):
-        with RLXServer(Agent, f"unix:{tmp_path}/rlx") as server:
+        with Server(Agent, f"unix:{tmp_path}/rlx") as server:
             yield server.address
 
 

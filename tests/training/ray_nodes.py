@@ -25,7 +25,7 @@ HEAD, *OTHERS = "10.98.0.1", "10.98.0.2", "10.98.0.3"
 PORT = 6379
 
 ALGORITHM = """
-    from rlwire.adapters.relaax import ParameterServer as Base, Session
+    from rlwire.relaax import ParameterServer as Base, Session
 
 
     class Agent:
@@ -116,12 +116,13 @@ def main(folder: Path) -> dict[str, Any]:
     from ray.rllib.algorithms.ppo import PPOConfig
 
     import rlwire
-    from rlwire.adapters.relaax import Metrics, load_algorithm, open_parameter_server
-    from rlwire.adapters.rllib.directory import runners
-    from rlwire.adapters.rllib.rllink import RLlinkEnvRunner
     from rlwire.environments.remote import spaces_like
     from rlwire.errors import RlwireError
     from rlwire.protocols import parse_url
+    from rlwire.relaax import load_algorithm, open_parameter_server
+    from rlwire.rllib.directory import runners
+    from rlwire.rllib.rllink import RLlinkEnvRunner
+    from rlwire.rlx import Metrics
 
     def count() -> int:
         return sum(node["Alive"] for node in ray.nodes())

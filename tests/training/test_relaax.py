@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 import rlwire
-from rlwire.adapters.relaax import Metrics
+from rlwire.rlx import Metrics
 
 PYTHON = os.environ.get("RELAAX_PYTHON", "")
 

@@ -32,9 +32,9 @@ from ray.rllib.env.external.env_runner_server_for_external_inference import (  #
     EnvRunnerServerForExternalInference,
 )
 
-from rlwire.adapters.rllib import rllink  # noqa: E402
-from rlwire.adapters.rllib.directory import runners  # noqa: E402
-from rlwire.adapters.rllib.rllink import ModulePolicy, RLlinkEnvRunner  # noqa: E402
+from rlwire.rllib import rllink  # noqa: E402
+from rlwire.rllib.directory import runners  # noqa: E402
+from rlwire.rllib.rllink import ModulePolicy, RLlinkEnvRunner  # noqa: E402
 
 pytestmark = [
     pytest.mark.ray,

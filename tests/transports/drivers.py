@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.adapters.serving import LoopThread
+from rlwire.serving.serving import LoopThread
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.connection import Connection
 from rlwire.transports.server import ThreadServer

@@ -5,11 +5,11 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from rlwire.adapters.openpi import PolicyServer
-from rlwire.adapters.relaax import RLXProxy, RLXServer
-from rlwire.adapters.rewarder import RewarderServer
-from rlwire.adapters.serving import StreamOptions, StreamServer
 from rlwire.errors import LimitExceeded
+from rlwire.openpi import Server as PolicyServer
+from rlwire.rlx import RLXProxy
+from rlwire.rlx import Server as RLXServer
+from rlwire.serving.serving import StreamOptions, StreamServer
 from rlwire.transports.admission import (
     MAX_CONNECTIONS,
     MAX_CONNECTIONS_PER_ADDRESS,
@@ -18,6 +18,7 @@ from rlwire.transports.admission import (
 )
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
+from rlwire.universe.rewarder import RewarderServer
 from tests.agents import Agent
 
 
@@ -79,7 +80,7 @@ def test_arguments_that_make_no_sense(wrong: Any) -> None:
 
 
 def test_all_servers_have_the_same_defaults() -> None:
-    from rlwire.adapters.dm_env_rpc import DmEnvRpcServer
+    from rlwire.dm_env_rpc import Server
 
     servers: list[Any] = [ThreadServer, LoopServer, StreamServer]
     for server in servers:
@@ -89,7 +90,7 @@ def test_all_servers_have_the_same_defaults() -> None:
             server
         )
     # Of calls: of connections there may be twice as many, so that a call can be refused.
-    calls = DmEnvRpcServer(Agent, "127.0.0.1:0")._options
+    calls = Server(Agent, "127.0.0.1:0")._options
     assert calls["max_connections"] == 2 * MAX_CONNECTIONS
     assert calls["max_connections_per_address"] == 2 * MAX_CONNECTIONS_PER_ADDRESS
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.sessions.websocket import Client, Messages, Server
+from rlwire.sessions.websocket import Messages, WebSocketClientSession, WebSocketServerSession
 from rlwire.testing.memory import pair
 from rlwire.transports import shm
 from tests.transports.drivers import LOOPS, SERVERS, drivers, serving
@@ -176,10 +176,14 @@ def test_a_session_that_speaks_by_itself(
     if carrier == "TLS":
         options["tls"], asked["tls"] = request.getfixturevalue("contexts")
     with (
-        serving(server, "127.0.0.1:0", lambda: Server(Messages()), **options) as running,
+        serving(
+            server, "127.0.0.1:0", lambda: WebSocketServerSession(Messages()), **options
+        ) as running,
         drivers(client) as driver,
     ):
-        peer = driver.connect(running.address, Client(Messages(), "ws://localhost/"), **asked)
+        peer = driver.connect(
+            running.address, WebSocketClientSession(Messages(), "ws://localhost/"), **asked
+        )
         for body in bodies * 2:
             assert peer.exchange(body) == body
             peer.send(body)

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from rlwire.adapters.serving import LoopThread
 from rlwire.errors import ConnectionClosed
+from rlwire.serving.serving import LoopThread
 from rlwire.sessions import websocket
 from rlwire.transports import tcp
 from rlwire.transports.server import ThreadServer
@@ -139,7 +139,8 @@ def test_the_shorter_of_the_two_times_counts(
 
 def test_a_websocket_handshake_is_a_first_word(serve: Any, raw: Any) -> None:
     server = serve(
-        lambda: websocket.Server(None, kind="binary"), timeouts=Timeouts(first=0.2, connect=30)
+        lambda: websocket.WebSocketServerSession(None, kind="binary"),
+        timeouts=Timeouts(first=0.2, connect=30),
     )
     assert raw(server.address).recv(65536).startswith(b"HTTP/1.1 408 ")
 

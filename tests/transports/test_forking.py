@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import importlib
 import os
 import pickle
 import signal
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -92,10 +94,10 @@ def way(request: Any, blobs: Any, echo: Any, contexts: Any, tmp_path: Path) -> I
     if request.param == "WebSocket":
 
         def ours() -> Any:
-            return websocket.Client(websocket.Messages(), "ws://127.0.0.1/")
+            return websocket.WebSocketClientSession(websocket.Messages(), "ws://127.0.0.1/")
 
         def theirs() -> Any:
-            return websocket.Server(websocket.Messages())
+            return websocket.WebSocketServerSession(websocket.Messages())
 
     if request.param == "shm":
         if not shm.AVAILABLE:
@@ -278,12 +280,17 @@ def test_an_asyncio_server_is_not_stopped_by_a_child(
     loop.run_until_complete(go_on())
 
 
-def pause(listener: Any, stop: Any) -> None:
-    """Run in a worker."""
-    stop.wait()
+@pytest.fixture
+def pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """What a worker runs, in a module that its process can import: these tests are in none."""
+    code = "def pause(listener, stop):\n    stop.wait()\n"
+    (tmp_path / "rlwire_pausing_worker.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("rlwire_pausing_worker").pause
+    del sys.modules["rlwire_pausing_worker"]
 
 
-def test_workers_are_not_stopped_by_a_child() -> None:
+def test_workers_are_not_stopped_by_a_child(pause: Any) -> None:
     listener = tcp.listen("127.0.0.1:0")
     with listener, Workers(pause, 1, listener) as workers:
         pids = workers.pids

@@ -15,10 +15,10 @@ from typing import Any
 import grpc
 import pytest
 
-from rlwire.adapters.grpc_answers import Answers, RefusedCall
+from rlwire.dm_env_rpc.grpc_answers import Answers, RefusedCall
 from rlwire.errors import ConnectionClosed, DeadlineExceeded
-from rlwire.sessions.grpc import CallEnded, Client, Messages, Status
-from rlwire.sessions.grpc.server import Server
+from rlwire.sessions.grpc import CallEnded, GrpcClientSession, Messages, Status
+from rlwire.sessions.grpc.server import GrpcServerSession
 from rlwire.transports import tcp
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
@@ -106,7 +106,9 @@ def served(kind: str, room: Room, **options: Any) -> Iterator[str]:
 
         return Answers(connection, admit)
 
-    with serving(kind, where, lambda: Server(**session), make_responder=respond, **options) as it:
+    with serving(
+        kind, where, lambda: GrpcServerSession(**session), make_responder=respond, **options
+    ) as it:
         yield str(it.address)
 
 
@@ -123,7 +125,9 @@ def room() -> Room:
 @contextmanager
 def connected(address: str, method: str = METHOD, **options: Any) -> Iterator[tcp.Connection]:
     timeouts = options.pop("timeouts", None)
-    with tcp.connect(address, Client(Messages(), method, **options), timeouts=timeouts) as found:
+    with tcp.connect(
+        address, GrpcClientSession(Messages(), method, **options), timeouts=timeouts
+    ) as found:
         yield found
 
 
@@ -155,13 +159,13 @@ class Stream:
 @pytest.mark.parametrize("client", ["blocking", "asyncio"])
 def test_ours_with_ours(workers: str, client: str, room: Room) -> None:
     with served(workers, room) as address, drivers(client) as driver:
-        with driver.connect(address, Client(Messages(), METHOD)) as connection:
+        with driver.connect(address, GrpcClientSession(Messages(), METHOD)) as connection:
             for size in (0, 1, 4096, 100_000, 5_000_000, 64 * 2**20):
                 assert len(connection.exchange(bytes(size))) == size
             assert connection.exchange(b"cannot") == b"failure: EncodeError"
         assert room.closed(1)
         with (
-            driver.connect(address, Client(Messages(), METHOD)) as connection,
+            driver.connect(address, GrpcClientSession(Messages(), METHOD)) as connection,
             pytest.raises(CallEnded, match="INTERNAL: the server failed to answer"),
         ):
             connection.exchange(b"boom")
@@ -186,7 +190,7 @@ def test_a_method_that_there_is_not(workers: str, room: Room) -> None:
 
 def test_a_client_that_vanishes_closes_its_responders(workers: str, room: Room) -> None:
     with served(workers, room) as address:
-        connection = tcp.connect(address, Client(Messages(), METHOD))
+        connection = tcp.connect(address, GrpcClientSession(Messages(), METHOD))
         connection.exchange(b"x")
         connection.send(b"meet")
         assert eventually(lambda: bool(room.meeting))
@@ -199,7 +203,7 @@ def test_a_client_that_vanishes_closes_its_responders(workers: str, room: Room) 
 
 def test_a_server_that_stops_says_so(workers: str, room: Room) -> None:
     with served(workers, room) as address:
-        connection = tcp.connect(address, Client(Messages(), METHOD))
+        connection = tcp.connect(address, GrpcClientSession(Messages(), METHOD))
         connection.exchange(b"x")
     with pytest.raises(ConnectionClosed):
         connection.receive()
@@ -209,7 +213,7 @@ def test_a_server_that_stops_says_so(workers: str, room: Room) -> None:
 
 def test_a_client_that_leaves_a_world_that_blocks(room: Room) -> None:
     with served("threads", room) as address:
-        connection = tcp.connect(address, Client(Messages(), METHOD))
+        connection = tcp.connect(address, GrpcClientSession(Messages(), METHOD))
         connection.send(b"wait")
         assert room.waiting.wait(60)
         connection._core.abort()
@@ -290,14 +294,14 @@ def test_tls_and_alpn_with_grpcio(workers: str, room: Room, files: Any) -> None:
             assert two.exchange(b"meet") == b"met"
             assert next(one.call) == b"met"
             assert one.close() is two.close() is grpc.StatusCode.OK
-        session = Client(Messages(), METHOD, secure=True)
+        session = GrpcClientSession(Messages(), METHOD, secure=True)
         with tcp.connect(f"localhost:{port}", session, tls=client_side) as connection:
             for size in (0, 1, 100_000, 5_000_000):
                 assert len(connection.exchange(bytes(size))) == size
     pair = grpc.ssl_server_credentials([(files.server.read_bytes(), files.server.read_bytes())])
     with grpcio_server(pair) as address:
         port = address.rpartition(":")[2]
-        session = Client(Messages(), METHOD, secure=True)
+        session = GrpcClientSession(Messages(), METHOD, secure=True)
         with tcp.connect(f"localhost:{port}", session, tls=client_side) as connection:
             for size in (0, 1, 100_000, 5_000_000):
                 assert len(connection.exchange(bytes(size))) == size
@@ -421,7 +425,7 @@ def test_grpcio_serves_us() -> None:
 
 def test_grpcio_serves_us_on_a_loop() -> None:
     with grpcio_server() as address, drivers("asyncio") as driver:
-        connection = driver.connect(address, Client(Messages(), METHOD))
+        connection = driver.connect(address, GrpcClientSession(Messages(), METHOD))
         for size in (0, 1, 4096, 100_000, 5_000_000):
             assert len(connection.exchange(bytes(size))) == size
         connection.close()
@@ -442,7 +446,7 @@ def test_a_server_of_another_protocol_is_named(room: Room) -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(ValueError, match="HTTP/1"):
-            tcp.connect(listener.getsockname()[:2], Client(Messages(), METHOD))
+            tcp.connect(listener.getsockname()[:2], GrpcClientSession(Messages(), METHOD))
         thread.join()
 
 

@@ -18,12 +18,12 @@ from typing import Any
 import grpc
 import pytest
 
-from rlwire.adapters.grpc_answers import Answers
 from rlwire.codecs import http2 as frames
 from rlwire.codecs.http2.headers import Headers
+from rlwire.dm_env_rpc.grpc_answers import Answers
 from rlwire.limits import Limits
 from rlwire.sessions.grpc import Messages
-from rlwire.sessions.grpc.server import BEGUN, ServedCall, Server
+from rlwire.sessions.grpc.server import BEGUN, GrpcServerSession, ServedCall
 from rlwire.streams import NOTHING
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.sockets import Timeouts
@@ -89,7 +89,7 @@ def test_empty_messages_that_wait_are_bounded_too() -> None:
         def answer(self, event: Any) -> Any:
             return Future()
 
-    session = Server(limits=Limits(received=12_800))
+    session = GrpcServerSession(limits=Limits(received=12_800))
     connection: Any = SimpleNamespace(session=session, peer="it", later=lambda: lambda make: None)
     answers = Answers(connection, lambda call: (Messages(), Waits(Room(), None)))
     call = ServedCall(1)
@@ -117,7 +117,7 @@ def test_our_goaway_lets_grpcio_end_its_calls_and_begin_others(room: Any) -> Non
         return calls.Answers(connection, lambda call: (Messages(), Draining(room, None)))
 
     with (
-        ThreadServer("127.0.0.1:0", calls.Server, make_responder=respond) as server,
+        ThreadServer("127.0.0.1:0", calls.GrpcServerSession, make_responder=respond) as server,
         grpc.insecure_channel(str(server.address), options=BIG) as channel,
     ):
         one = Stream(channel)

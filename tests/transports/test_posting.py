@@ -12,7 +12,7 @@ import pytest
 from rlwire.codecs import websocket as frames
 from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded, LocalProtocolError
 from rlwire.limits import Limits
-from rlwire.sessions.websocket import Client, Messages, Server
+from rlwire.sessions.websocket import Messages, WebSocketClientSession, WebSocketServerSession
 from rlwire.transports import sockets, tcp_asyncio
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
@@ -153,7 +153,7 @@ def test_a_peer_that_is_gone(run: Run, blobs: Any) -> None:
     run(with_peer(blobs, use))
 
 
-class Listening(Client):
+class Listening(WebSocketClientSession):
     """Takes note of the pongs."""
 
     def receive(self, message: Any) -> list[Any]:
@@ -178,7 +178,7 @@ def websocket(run: Run, use: Callable[[AsyncConnection, AsyncConnection], Any]) 
 
         limits = Limits(message=2**20)
         async with LoopServer(
-            "127.0.0.1:0", lambda: Server(Messages(), limits=limits), handler
+            "127.0.0.1:0", lambda: WebSocketServerSession(Messages(), limits=limits), handler
         ) as server:
             near = await tcp_asyncio.connect(server.address, Listening(Messages(), "ws://h/"))
             while not ends:

@@ -90,7 +90,9 @@ def test_a_server_refuses_many_in_a_few_lines(
     """Each of 60 peers sends a forged line as its command's key."""
     key = "a\n2026-01-01 INFO all is well"
     wrong = codec.encode({key: 1}, framed=True)[:-1] + b"?"
-    server = ThreadServer("127.0.0.1:0", rlx.Server, lambda connection: connection.receive())
+    server = ThreadServer(
+        "127.0.0.1:0", rlx.RLXServerSession, lambda connection: connection.receive()
+    )
     # All of it in one interval, however slow the machine is.
     monkeypatch.setattr(server, "_log", SeldomLog(logging.getLogger("seldom"), clock=lambda: 0.0))
     with server:

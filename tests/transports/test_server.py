@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from rlwire.adapters.serving import LoopThread
 from rlwire.errors import ConnectionClosed
+from rlwire.serving.serving import LoopThread
 from rlwire.transports import tcp
 from rlwire.transports.address import parse
 from rlwire.transports.server import ThreadServer

@@ -23,7 +23,14 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import Limits
-from rlwire.sessions.websocket import Client, Closed, Messages, Refusal, Refused, Server
+from rlwire.sessions.websocket import (
+    Closed,
+    Messages,
+    Refusal,
+    Refused,
+    WebSocketClientSession,
+    WebSocketServerSession,
+)
 from rlwire.transports import tcp
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.sockets import Timeouts
@@ -102,7 +109,7 @@ def serve(request: Any) -> Iterator[Serve]:
     with ExitStack() as stack:
 
         def start(make: Any = None, responder: Any = None, **options: Any) -> Any:
-            make = make or (lambda: Server(Messages()))
+            make = make or (lambda: WebSocketServerSession(Messages()))
             options["make_responder"] = responder or (lambda peer: Echo())
             return stack.enter_context(
                 serving(request.param, "127.0.0.1:0", make, **options)
@@ -117,8 +124,10 @@ def connect(request: Any) -> Iterator[Any]:
         yield driver.connect
 
 
-def client(**options: Any) -> Client:
-    return Client(options.pop("inner", None) or Messages(), "ws://localhost/", **options)
+def client(**options: Any) -> WebSocketClientSession:
+    return WebSocketClientSession(
+        options.pop("inner", None) or Messages(), "ws://localhost/", **options
+    )
 
 
 class Raw:
@@ -192,7 +201,7 @@ def test_the_peers_close_is_an_exception(connect: Any) -> None:
     def handler(peer: Any) -> None:
         peer.session.leave(4001, "enough")
 
-    with ThreadServer("127.0.0.1:0", lambda: Server(Messages()), handler) as server:
+    with ThreadServer("127.0.0.1:0", lambda: WebSocketServerSession(Messages()), handler) as server:
         peer = connect(server.address, client())
         with pytest.raises(Closed) as caught:
             peer.receive()
@@ -228,7 +237,9 @@ def test_messages_that_cross_the_peers_close(server: str, connect: Any) -> None:
             peer.receive()
 
     how: Any = {"handler": handle} if server == "threads" else {"make_responder": Leave}
-    with serving(server, "127.0.0.1:0", lambda: Server(Messages()), **how) as running:
+    with serving(
+        server, "127.0.0.1:0", lambda: WebSocketServerSession(Messages()), **how
+    ) as running:
         with pytest.raises(Closed) as caught:
             talk(running.address)
         assert caught.value.code == 1000
@@ -238,7 +249,10 @@ def test_messages_that_cross_the_peers_close(server: str, connect: Any) -> None:
 def test_a_server_that_stops_says_so(server: str, connect: Any) -> None:
     with ExitStack() as stack:
         running = serving(
-            server, "127.0.0.1:0", lambda: Server(Messages()), make_responder=lambda peer: Echo()
+            server,
+            "127.0.0.1:0",
+            lambda: WebSocketServerSession(Messages()),
+            make_responder=lambda peer: Echo(),
         )
         peer = connect(stack.enter_context(running).address, client())
         peer.exchange("a")
@@ -254,7 +268,9 @@ def test_a_server_that_stops_says_so(server: str, connect: Any) -> None:
 
 
 def test_refusals(serve: Serve, connect: Any) -> None:
-    address = serve(lambda: Server(Messages(), check=lambda request: Refusal(403, "no")))
+    address = serve(
+        lambda: WebSocketServerSession(Messages(), check=lambda request: Refusal(403, "no"))
+    )
     with pytest.raises(Refused) as caught:
         connect(address, client())
     assert caught.value.status == 403
@@ -315,7 +331,7 @@ HOSTILE = {
 
 
 def test_hostile_peers_disturb_nobody(serve: Serve) -> None:
-    address = serve(lambda: Server(Messages(), limits=Limits(received=2**20)))
+    address = serve(lambda: WebSocketServerSession(Messages(), limits=Limits(received=2**20)))
     with tcp.connect(address, client()) as other:
         assert other.exchange("before") == "before"
         for name, (data, code) in HOSTILE.items():
@@ -368,7 +384,7 @@ def test_the_first_messages_may_come_with_the_request(serve: Serve) -> None:
 
 
 def test_an_inner_session_speaks(serve: Serve) -> None:
-    address = serve(lambda: Server(lambda request: Inner()))
+    address = serve(lambda: WebSocketServerSession(lambda request: Inner()))
     with tcp.connect(address, client()) as peer:
         peer.send("own")
         assert {peer.receive(), peer.receive()} == {"own", "by itself"}
@@ -378,7 +394,7 @@ def test_an_inner_session_speaks(serve: Serve) -> None:
 
 @pytest.mark.parametrize("late", [None, 0.1])
 def test_one_that_ends_at_once_or_by_time(serve: Serve, late: float | None) -> None:
-    address = serve(lambda: Server(Inner(late, over=late is None)))
+    address = serve(lambda: WebSocketServerSession(Inner(late, over=late is None)))
     with tcp.connect(address, client()) as peer:
         assert peer.receive() == "goodbye"
         with pytest.raises(Closed, match="1000: as I said"):
@@ -386,7 +402,7 @@ def test_one_that_ends_at_once_or_by_time(serve: Serve, late: float | None) -> N
 
 
 def test_one_whose_peer_does_not_answer_the_close(serve: Serve) -> None:
-    with Raw(serve(lambda: Server(Inner(over=True)))) as raw:
+    with Raw(serve(lambda: WebSocketServerSession(Inner(over=True)))) as raw:
         begun = time.monotonic()
         assert raw.frame() == (frames.TEXT, b"goodbye")
         assert raw.code() == 1000
@@ -394,7 +410,7 @@ def test_one_whose_peer_does_not_answer_the_close(serve: Serve) -> None:
 
 
 def test_a_client_whose_inner_session_ends(serve: Serve, connect: Any) -> None:
-    peer = connect(serve(), Client(Inner(), "ws://a/"))
+    peer = connect(serve(), WebSocketClientSession(Inner(), "ws://a/"))
     assert peer.exchange("echo and over") == "echo and over"
     with pytest.raises(ConnectionClosed, match="its session has ended"):
         peer.receive()
@@ -402,7 +418,7 @@ def test_a_client_whose_inner_session_ends(serve: Serve, connect: Any) -> None:
 
 
 def test_keep_alive_finds_who_is_gone(serve: Serve) -> None:
-    address = serve(lambda: Server(Messages(), ping_interval=0.2, ping_timeout=2.0))
+    address = serve(lambda: WebSocketServerSession(Messages(), ping_interval=0.2, ping_timeout=2.0))
     with Raw(address) as silent, drivers("asyncio") as driver:
         # A peer that waits for a message answers pings by itself, and stays.
         waits = driver.connect(address, client())
@@ -422,7 +438,7 @@ def test_a_client_s_keep_alive(connect: Any) -> None:
             sock, _ = listener.accept()
             with sock:
                 sock.settimeout(10)
-                session = Server(Messages())
+                session = WebSocketServerSession(Messages())
                 session.receive(sock.recv(65536))
                 sock.sendall(b"".join(session.outgoing()))
                 data = b""

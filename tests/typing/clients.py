@@ -6,15 +6,16 @@ from typing import Any
 
 from typing_extensions import assert_type
 
-from rlwire.adapters.dm_env_rpc import AsyncClient, AsyncPending, Client, Pending
-from rlwire.adapters.openpi import AsyncPolicyClient, PolicyClient
-from rlwire.adapters.perlert import AsyncClient as AsyncAgent
-from rlwire.adapters.perlert import Client as Agent
-from rlwire.adapters.relaax import AgentProxy, AsyncAgentProxy
-from rlwire.adapters.rewarder import AsyncRewarderClient, RewarderClient
 from rlwire.codecs.dm_env_rpc import ActionObservationSpecs, Step, StepResult
+from rlwire.dm_env_rpc import AsyncClient, AsyncPending, Client, Pending
+from rlwire.openpi import AsyncClient as AsyncPolicyClient
+from rlwire.openpi import Client as PolicyClient
+from rlwire.perlert import AsyncClient as AsyncAgent
+from rlwire.perlert import Client as Agent
+from rlwire.rlx import AgentProxy, AsyncAgentProxy
 from rlwire.sessions.perlert.client import Frame
 from rlwire.sessions.rewarder.client import Step as RewarderStep
+from rlwire.universe.rewarder import AsyncRewarderClient, RewarderClient
 
 
 def blocking(

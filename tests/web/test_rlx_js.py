@@ -1,4 +1,4 @@
-"""rlx.js in Node.js and in headless Chromium, through RLXProxy, against RLXServer."""
+"""rlx.js in Node.js and in headless Chromium, through RLXProxy, against rlx.Server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 import rlwire.web
-from rlwire.adapters.relaax import Metrics, RLXProxy, RLXServer
+from rlwire.rlx import Metrics, RLXProxy, Server
 from tests.reference.chromium import browser
 
 HERE = Path(__file__).parent
@@ -92,7 +92,7 @@ def metrics() -> Recorder:
 def server(metrics: Recorder) -> Iterator[Any]:
     Balancer.seen = {}
     Balancer.released.clear()
-    with RLXServer(Balancer, "127.0.0.1:0", workers="asyncio", metrics=metrics) as plain:
+    with Server(Balancer, "127.0.0.1:0", workers="asyncio", metrics=metrics) as plain:
         yield plain
         Balancer.released.set()
 
@@ -101,7 +101,7 @@ def server(metrics: Recorder) -> Iterator[Any]:
 def threaded(metrics: Recorder) -> Iterator[Any]:
     """For agents that wait."""
     Balancer.released.clear()
-    with RLXServer(Balancer, "127.0.0.1:0", metrics=metrics) as server:
+    with Server(Balancer, "127.0.0.1:0", metrics=metrics) as server:
         yield server
         Balancer.released.set()
 

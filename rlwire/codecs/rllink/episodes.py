@@ -9,7 +9,7 @@ An episode of several agents is the state of a `MultiAgentEpisode`: one of the a
 and when it observed. The document has none.
 
 Not here: messages (`rlwire.codecs.rllink.messages`), how steps become episodes
-(`rlwire.adapters.rllink.collector`).
+(`rlwire.rllink.collector`).
 """
 
 from __future__ import annotations

@@ -1,15 +1,19 @@
 """dm_env_rpc: who may say what when. The table is in `states`, both sides of it in `session`."""
 
-from rlwire.sessions.dm_env_rpc.session import Client, Server, without_spec
+from rlwire.sessions.dm_env_rpc.session import (
+    DmEnvRpcClientSession,
+    DmEnvRpcServerSession,
+    without_spec,
+)
 from rlwire.sessions.dm_env_rpc.states import REQUESTS, TOLERATED, TRANSITIONS, Code, State
 
 __all__ = [
     "REQUESTS",
     "TOLERATED",
     "TRANSITIONS",
-    "Client",
     "Code",
-    "Server",
+    "DmEnvRpcClientSession",
+    "DmEnvRpcServerSession",
     "State",
     "without_spec",
 ]

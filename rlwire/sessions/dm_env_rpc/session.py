@@ -2,8 +2,8 @@
 
 Everything that may be said is in `TRANSITIONS` (`rlwire.sessions.dm_env_rpc.states`); client and
 server read the same table from opposite sides. Requests and responses are the values of
-`rlwire.codecs.dm_env_rpc`; what worlds do is the adapters'. One message of gRPC is one message
-here, so an unreadable one loses no other.
+`rlwire.codecs.dm_env_rpc`; what worlds do is `rlwire.dm_env_rpc`'s. One message of gRPC is one
+message here, so an unreadable one loses no other.
 
 Three places where the reference leaves room, and what is done here:
 
@@ -180,7 +180,7 @@ class _Session:
             raise LimitExceeded("received", self._received, len(message))
 
 
-class Client(_Session):
+class DmEnvRpcClientSession(_Session):
     """The agent's side: sends requests, receives responses.
 
     Requests may be sent before earlier ones are answered. What they will find is then unknown, so
@@ -367,7 +367,7 @@ class Client(_Session):
         raise RemoteProtocolError(text) from None
 
 
-class Server(_Session):
+class DmEnvRpcServerSession(_Session):
     """The environment's side: receives requests, sends responses, one at a time.
 
     Each request is to be answered before the next is given to `receive`: what a step's bytes mean

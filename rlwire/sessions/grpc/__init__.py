@@ -8,17 +8,17 @@ retries.
 
 from rlwire.codecs.grpc import Metadata
 from rlwire.sessions.grpc.calls import OK, CallEnded, Messages, Status, check_method
-from rlwire.sessions.grpc.client import Client, ClientCall
-from rlwire.sessions.grpc.server import Server
+from rlwire.sessions.grpc.client import ClientCall, GrpcClientSession
+from rlwire.sessions.grpc.server import GrpcServerSession
 
 __all__ = [
     "OK",
     "CallEnded",
-    "Client",
     "ClientCall",
+    "GrpcClientSession",
+    "GrpcServerSession",
     "Messages",
     "Metadata",
-    "Server",
     "Status",
     "check_method",
 ]

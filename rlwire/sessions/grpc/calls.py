@@ -20,7 +20,7 @@ from rlwire.errors import (
     RlwireError,
     for_peer,
 )
-from rlwire.sessions.http2 import Buffer, Fields, Session, Stream
+from rlwire.sessions.http2 import Buffer, Fields, Http2Session, Stream
 
 if TYPE_CHECKING:
     pass
@@ -129,7 +129,7 @@ class Call(Stream):
         self.due: float | None = None
 
 
-class Calls(Session):
+class Calls(Http2Session):
     """What the sessions of both sides share: deadlines, and what is no message."""
 
     def tick(self, now: float) -> None:

@@ -30,7 +30,7 @@ from rlwire.sessions.grpc.calls import (
     limit_in,
     metadata_of,
 )
-from rlwire.sessions.http2 import Buffer, Fields, Options
+from rlwire.sessions.http2 import Buffer, Fields, Http2Options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -53,7 +53,7 @@ class ClientCall(Call):
         self.error: RlwireError | None = None
 
 
-class Client(Calls):
+class GrpcClientSession(Calls):
     """The side that calls.
 
     Args:
@@ -83,7 +83,7 @@ class Client(Calls):
         secure: bool = False,
         metadata: Iterable[tuple[str, str | bytes]] = (),
         timeout: float | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[Http2Options],
     ) -> None:
         super().__init__(True, options)
         self.max_unsent = self._most_unsent

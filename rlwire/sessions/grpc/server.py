@@ -22,7 +22,7 @@ from rlwire.sessions.grpc.calls import (
     metadata_of,
     too_long,
 )
-from rlwire.sessions.http2 import Buffer, Fields, Options
+from rlwire.sessions.http2 import Buffer, Fields, Http2Options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -84,7 +84,7 @@ class ServedCall(Call):
         self.timeout: float | None = None
         self.why = Status("CANCELLED")
         self.answered = False
-        # Whoever answers it, and where it stands there (`rlwire.adapters.grpc_answers`).
+        # Whoever answers it, and where it stands there (`rlwire.dm_env_rpc.grpc_answers`).
         self.answering: Any = None
         self.task: Any = None
 
@@ -92,10 +92,10 @@ class ServedCall(Call):
         return [(self, message)]
 
 
-class Server(Calls):
+class GrpcServerSession(Calls):
     """The side that is called."""
 
-    def __init__(self, **options: Unpack[Options]) -> None:
+    def __init__(self, **options: Unpack[Http2Options]) -> None:
         super().__init__(False, options)
 
     def _make_stream(self, number: int) -> ServedCall:

@@ -162,7 +162,7 @@ class Run:
         return tuple.__new__(Frame, (step, timestamp, observation, reward, done, extra, gap, now))
 
 
-class ClientSession(Registration):
+class PerlertClientSession(Registration):
     """One agent of one server instance; a `rlwire.transports.interface.DatagramSession`.
 
     All its datagrams must leave from one port. One thread. Give each client a tag of its own, or

@@ -22,7 +22,7 @@ from rlwire.limits import Limits
 from rlwire.sessions.perlert.rollout import RESENDS, Action, Agent, Frame, Rollout
 
 if TYPE_CHECKING:
-    from rlwire.sessions.perlert.server import ServerSession
+    from rlwire.sessions.perlert.server import PerlertServerSession
 
 START_MESSAGE: Final = "Simulation will start..."  # before ``start``, as in Figure 1
 START_RESEND: Final = 5.0  # seconds; section 6: "keep the SERVER_LOBBY_PORT open for five seconds"
@@ -407,7 +407,7 @@ class Instance:
 
     def __init__(
         self,
-        session: ServerSession,
+        session: PerlertServerSession,
         name: str,
         number: int,
         slots: Iterable[Slot | str],

@@ -153,7 +153,7 @@ class _Port:
 
     queues: tuple[deque[Any], ...]  # what falls due: each in order of time, which comes first
 
-    def __init__(self, session: ServerSession) -> None:
+    def __init__(self, session: PerlertServerSession) -> None:
         self.closed = False
         self.out: list[tuple[bytes, Hashable]] = []
         self.received = 0
@@ -199,7 +199,7 @@ class _Port:
 class _LobbyPort(_Port):
     """The lobby port of all instances."""
 
-    def __init__(self, session: ServerSession) -> None:
+    def __init__(self, session: PerlertServerSession) -> None:
         super().__init__(session)
         self.wakes: deque[tuple[float, Lobby]] = deque()
         self._checks: deque[tuple[float, Instance]] = deque()
@@ -328,7 +328,7 @@ class _LobbyPort(_Port):
 class _RolloutPort(_Port):
     """The rollout port of all instances."""
 
-    def __init__(self, session: ServerSession) -> None:
+    def __init__(self, session: PerlertServerSession) -> None:
         super().__init__(session)
         self.expiries: deque[tuple[float, Instance, Agent]] = deque()
         self.queues = (self.expiries,)
@@ -388,7 +388,7 @@ class _RolloutPort(_Port):
         return rollout.done_again(agent, now)
 
 
-class ServerSession:
+class PerlertServerSession:
     """All instances of one server.
 
     Args:

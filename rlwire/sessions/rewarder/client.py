@@ -60,11 +60,11 @@ __all__ = [
     "PUSHES",
     "Answered",
     "Began",
-    "ClientSession",
     "ClientSettings",
     "Event",
     "Failed",
     "Phase",
+    "RewarderClientSession",
     "Step",
     "TimedOut",
     "handshake_headers",
@@ -159,7 +159,7 @@ def handshake_headers(password: str = "openai", observer: bool = False) -> list[
     ]
 
 
-class ClientSession(Side):
+class RewarderClientSession(Side):
     """An agent's side of one rewarder connection.
 
     `closed` is whether the server said ``v0.connection.close`` or broke a rule.
@@ -556,6 +556,6 @@ class ClientSession(Side):
         return {name: getattr(self, name) for name in names}
 
 
-_HANDLERS: Final[dict[type, Callable[[ClientSession, Any], list[Event]]]] = {
-    kind: getattr(ClientSession, f"_on_{rule}") for kind, rule in CLIENT_HEARS.items()
+_HANDLERS: Final[dict[type, Callable[[RewarderClientSession, Any], list[Event]]]] = {
+    kind: getattr(RewarderClientSession, f"_on_{rule}") for kind, rule in CLIENT_HEARS.items()
 }

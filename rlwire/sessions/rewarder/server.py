@@ -54,7 +54,7 @@ from rlwire.sessions.rewarder.rules import (
     plain_id,
 )
 
-__all__ = ["Runtime", "ServerSession", "Who"]
+__all__ = ["RewarderServerSession", "Runtime", "Who"]
 
 Number: TypeAlias = int | float
 Request: TypeAlias = AgentAction | EnvReset
@@ -111,7 +111,7 @@ class Runtime:
         self.limits = DEFAULT if limits is None else limits
         self._password = password
         self._lock = threading.Lock()
-        self._active: ServerSession | None = None
+        self._active: RewarderServerSession | None = None
         self.stale = 0
         _own_key(episode_id)
         _check_fps(fps)
@@ -134,7 +134,7 @@ class Runtime:
         return episode_id
 
     @property
-    def active(self) -> ServerSession | None:
+    def active(self) -> RewarderServerSession | None:
         """The connection of the client that controls the environment."""
         return self._active
 
@@ -211,7 +211,7 @@ class Runtime:
 
     def connect(
         self, authorization: str | None = None, observer: str | bool | None = None
-    ) -> ServerSession:
+    ) -> RewarderServerSession:
         """Return the session of a new connection.
 
         Args:
@@ -220,7 +220,7 @@ class Runtime:
         """
         if isinstance(observer, str):
             observer = observer.strip().lower() == "true"
-        return ServerSession(self, self._refusal(authorization), bool(observer))
+        return RewarderServerSession(self, self._refusal(authorization), bool(observer))
 
     def _refusal(self, authorization: str | None) -> str | None:
         """Return what a client is told that may not come in."""
@@ -237,13 +237,13 @@ class Runtime:
         with self._lock:
             self.stale += 1
 
-    def _claim(self, session: ServerSession) -> bool:
+    def _claim(self, session: RewarderServerSession) -> bool:
         with self._lock:
             if self._active is None:
                 self._active = session
             return self._active is session
 
-    def _release(self, session: ServerSession) -> None:
+    def _release(self, session: RewarderServerSession) -> None:
         with self._lock:
             if self._active is session:
                 self._active = None
@@ -256,7 +256,7 @@ class _Pending(NamedTuple):
     received: float
 
 
-class ServerSession(Side):
+class RewarderServerSession(Side):
     """One client's connection; made by `Runtime.connect`.
 
     `closed` is whether ``v0.connection.close`` was said and handed over: the WebSocket closes next.

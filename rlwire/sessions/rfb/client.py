@@ -60,7 +60,7 @@ from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.rfb.events import CursorShape, Opened, Painted, Resized
 from rlwire.sessions.rfb.opening import Opening
 
-__all__ = ["LOSSLESS", "ClientSession"]
+__all__ = ["LOSSLESS", "RfbClientSession"]
 
 logger = logging.getLogger(__name__)
 
@@ -94,8 +94,8 @@ _CURSOR = int(Encoding.CURSOR)
 _BY_US = 1  # why an ExtendedDesktopSize came: it was asked for
 
 
-class ClientSession:
-    """A viewer's side of one connection; options as `rlwire.adapters.rfb.RfbClient` has them.
+class RfbClientSession:
+    """A viewer's side of one connection; options as `rlwire.universe.rfb.RfbClient` has them.
 
     Args:
         painting: is entered while pixels change, for whoever reads them in another thread.

@@ -1,6 +1,6 @@
 """How a viewer opens an RFB connection: version, security, passwords, and what the desktop is.
 
-`Opening` is the part of `rlwire.sessions.rfb.client.ClientSession` that is over when pixels begin.
+`Opening` is the part of `RfbClientSession` that is over when pixels begin.
 
 Source: RFC 6143, section 7.1 to 7.3 and appendix A.
 """

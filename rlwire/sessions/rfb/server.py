@@ -53,7 +53,7 @@ from rlwire.sessions.guesses import Guess
 from rlwire.sessions.rfb.admitting import Admitting
 from rlwire.sessions.rfb.screen import Area, Frame, Screen, Settings, Shown
 
-__all__ = ["QUEUED", "Input", "ServerSession"]
+__all__ = ["QUEUED", "Input", "RfbServerSession"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Input: TypeAlias = KeyEvent | PointerEvent
@@ -76,7 +76,7 @@ _head = struct.Struct(">HHHHi")
 _number = struct.Struct(">Q")
 
 
-class ServerSession:
+class RfbServerSession:
     """One viewer's connection.
 
     Args:
@@ -416,13 +416,13 @@ class ServerSession:
         return self._clock() - self._fences[0][1] < self._way + QUEUED
 
 
-_TAKES: Final[dict[type, Callable[[ServerSession, Any], None]]] = {
-    SetPixelFormat: ServerSession._on_pixel_format,
-    SetEncodings: ServerSession._on_encodings,
-    FramebufferUpdateRequest: ServerSession._on_request,
-    EnableContinuousUpdates: ServerSession._on_continuous,
-    Fence: ServerSession._on_fence,
-    SetDesktopSize: ServerSession._on_desktop_size,
+_TAKES: Final[dict[type, Callable[[RfbServerSession, Any], None]]] = {
+    SetPixelFormat: RfbServerSession._on_pixel_format,
+    SetEncodings: RfbServerSession._on_encodings,
+    FramebufferUpdateRequest: RfbServerSession._on_request,
+    EnableContinuousUpdates: RfbServerSession._on_continuous,
+    Fence: RfbServerSession._on_fence,
+    SetDesktopSize: RfbServerSession._on_desktop_size,
 }
 
 

@@ -1,5 +1,11 @@
 """RLX: who may say what when. The table is in `session`, a step's way through it in `turns`."""
 
-from rlwire.sessions.rlx.session import ANSWERS, TRANSITIONS, Client, Server, State
+from rlwire.sessions.rlx.session import (
+    ANSWERS,
+    TRANSITIONS,
+    RLXClientSession,
+    RLXServerSession,
+    State,
+)
 
-__all__ = ["ANSWERS", "TRANSITIONS", "Client", "Server", "State"]
+__all__ = ["ANSWERS", "TRANSITIONS", "RLXClientSession", "RLXServerSession", "State"]

@@ -2,7 +2,7 @@
 
 Everything that may be said is in `TRANSITIONS`; client and server read the same table from
 opposite sides. Messages are plain dictionaries with a ``command`` or a ``response``. The bytes
-are `rlwire.codecs.rlx`'s; what the commands do is the adapters'.
+are `rlwire.codecs.rlx`'s; what the commands do is `rlwire.rlx`'s.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class _Session(Turns):
         return 0 < size == len(frame) and frame[-1] == ord(",")
 
 
-class Client(_Session):
+class RLXClientSession(_Session):
     """The environment's side: sends commands, receives replies.
 
     `receive` returns an ``error`` reply like others. It raises DecodeError and LimitExceeded for a
@@ -174,7 +174,7 @@ class Client(_Session):
         ) from None
 
 
-class Server(_Session):
+class RLXServerSession(_Session):
     """The agent's side: receives commands, sends replies.
 
     A command out of turn changes nothing, nor does a message that cannot be read in a netstring

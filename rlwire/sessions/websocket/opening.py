@@ -27,8 +27,8 @@ from rlwire.errors import (
 from rlwire.sessions.guesses import Guess
 from rlwire.sessions.websocket.session import (
     Buffer,
-    Options,
-    Session,
+    WebSocketOptions,
+    WebSocketSession,
 )
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def basic_authorization(check: Callable[[str, str], bool], realm: str = "rlwire"
     return authorize
 
 
-class Client(Session):
+class WebSocketClientSession(WebSocketSession):
     """The side that asks for the connection.
 
     Args:
@@ -156,7 +156,7 @@ class Client(Session):
         protocols: Sequence[str] = (),
         headers: Iterable[tuple[str, str]] = (),
         origin: str | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[WebSocketOptions],
     ) -> None:
         super().__init__(True, **options)
         self.inner = inner
@@ -184,7 +184,7 @@ class Client(Session):
             raise RemoteProtocolError("the server chose a subprotocol that was not offered")
 
 
-class Server(Session):
+class WebSocketServerSession(WebSocketSession):
     """The side that is asked.
 
     Args:
@@ -234,7 +234,7 @@ class Server(Session):
         headers: Iterable[tuple[str, str]] = (),
         pages: Pages | None = None,
         guess: Guess | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[WebSocketOptions],
     ) -> None:
         super().__init__(False, **options)
         self.guess = guess

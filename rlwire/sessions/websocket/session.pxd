@@ -1,7 +1,7 @@
 from rlwire.codecs.websocket.frames cimport Endpoint, Text
 
 
-cdef class Session(Endpoint):
+cdef class WebSocketSession(Endpoint):
     cdef object __weakref__
     cdef public object inner
     cdef public object protocol

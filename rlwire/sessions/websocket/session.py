@@ -52,7 +52,7 @@ class State(enum.Enum):
 _CONNECTING, _OPEN, _CLOSING, _CLOSED = State
 
 
-class Options(TypedDict, total=False):
+class WebSocketOptions(TypedDict, total=False):
     """What both sides may be told.
 
     Attributes:
@@ -118,14 +118,14 @@ class Messages:
         return None
 
 
-class Session(Endpoint):
+class WebSocketSession(Endpoint):
     """What both sides share; `Client` and `Server` add their handshakes."""
 
     _begins = b""
     hangs_up = False
     """Whether this side ends the stream after both close frames (section 7.1.1: the server)."""
 
-    def __init__(self, client: bool, **options: Unpack[Options]) -> None:
+    def __init__(self, client: bool, **options: Unpack[WebSocketOptions]) -> None:
         limits = options.get("limits") or DEFAULT
         super().__init__(client, options.get("kind", "any"), limits)
         self._header = limits.header

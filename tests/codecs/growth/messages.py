@@ -58,7 +58,9 @@ _rewarder_cases()
 @case(100)
 def rewarder_steps(n: int) -> Work:
     """Many rewards, texts and infos between two steps, and replies."""
-    session = rewarder_client.ClientSession(clock=lambda: 0.0, wall=lambda: 0.0, attach=True)
+    session = rewarder_client.RewarderClientSession(
+        clock=lambda: 0.0, wall=lambda: 0.0, attach=True
+    )
     number = iter(range(100_000))
     made: list[rewarder.Message] = [
         rewarder.EnvDescribe("x", "running", 60, episode_id="1", message_id=next(number))

@@ -12,7 +12,7 @@ from rlwire.codecs.rfb import RGBX, Encoding, Framebuffer, RectangleDecoder, han
 from rlwire.codecs.rfb.handshake import ServerInit
 from rlwire.codecs.rfb.messages import UNTIL_LAST, FramebufferUpdate, encode
 from rlwire.limits import Limits
-from rlwire.sessions.rfb.client import ClientSession
+from rlwire.sessions.rfb.client import RfbClientSession
 
 LIMITS = Limits(received=1 << 30, message=1 << 30, expanded=1 << 30)
 
@@ -57,9 +57,9 @@ def _together() -> None:
 _together()
 
 
-def viewer(width: int, height: int) -> ClientSession:
+def viewer(width: int, height: int) -> RfbClientSession:
     """One that is open."""
-    session = ClientSession(limits=LIMITS)
+    session = RfbClientSession(limits=LIMITS)
     greeting = [
         handshake.encode_version((3, 8)),
         handshake.encode_security([1]),

@@ -80,8 +80,8 @@ def netstrings_before_they_are_taken(n: int) -> Work:
 
 
 def shaken(limits: Limits | None = None, kind: Any = "any") -> Any:
-    client = websocket.Client(websocket.Messages(), "ws://a/")
-    server = websocket.Server(websocket.Messages(), limits=limits, kind=kind)
+    client = websocket.WebSocketClientSession(websocket.Messages(), "ws://a/")
+    server = websocket.WebSocketServerSession(websocket.Messages(), limits=limits, kind=kind)
     for said in client.outgoing():
         server.receive(said)
     return server
@@ -126,7 +126,7 @@ def websocket_handshake_byte_by_byte(n: int) -> Work:
         b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     )
-    server = websocket.Server(websocket.Messages(), limits=Limits(header=1 << 20))
+    server = websocket.WebSocketServerSession(websocket.Messages(), limits=Limits(header=1 << 20))
     return fed(server, head + line + b"\r\n", 1)
 
 
@@ -137,7 +137,7 @@ def websocket_handshake_lines(n: int) -> Work:
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     )
     head += b"a:b\r\n" * n + b"\r\n"
-    server = websocket.Server(websocket.Messages(), limits=Limits(header=1 << 20))
+    server = websocket.WebSocketServerSession(websocket.Messages(), limits=Limits(header=1 << 20))
     return refused(fed(server, head, 4096))
 
 
@@ -150,7 +150,7 @@ def websocket_handshake_list(n: int) -> Work:
         + b",".join(b"p%d" % i for i in range(n))
         + b"\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     )
-    session = websocket.Server(
+    session = websocket.WebSocketServerSession(
         websocket.Messages(), protocols=("x",), limits=Limits(header=1 << 20)
     )
     return fed(session, head, 4096)

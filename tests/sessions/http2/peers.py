@@ -6,7 +6,7 @@ from typing import Any
 
 from rlwire.codecs import http2 as frames
 from rlwire.codecs.http2.headers import Headers
-from rlwire.sessions.grpc.server import Server
+from rlwire.sessions.grpc.server import GrpcServerSession
 from rlwire.streams import FrameReader
 
 METHOD = "/rlwire.test.Echo/Talk"
@@ -68,7 +68,7 @@ def message(body: bytes, flag: int = 0) -> bytes:
 
 
 def raw_server(**options: Any) -> Raw:
-    server = Server(**options)
+    server = GrpcServerSession(**options)
     raw = Raw(server)
     raw.say(frames.PREFACE, frames.settings({}))
     raw.hear()

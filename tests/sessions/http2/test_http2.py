@@ -18,8 +18,8 @@ import pytest
 from rlwire.codecs import http2 as frames
 from rlwire.codecs.http2 import Http2Error
 from rlwire.limits import Limits
-from rlwire.sessions.grpc import OK, CallEnded, Client, Messages, Status
-from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, Last, Server
+from rlwire.sessions.grpc import OK, CallEnded, GrpcClientSession, Messages, Status
+from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSession, Last
 
 peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("peers.py"))))
 Raw, raw_server, fields, message = peers.Raw, peers.raw_server, peers.fields, peers.message
@@ -45,7 +45,7 @@ def answer(given: list[tuple[str, str]], number: int = 1, end: bool = False) -> 
 
 def raw_client(settings: dict[int, int] | None = None, **options: Any) -> Any:
     """A client's session, whose call has begun on stream 1."""
-    raw = Raw(Client(Messages(), METHOD, **options))
+    raw = Raw(GrpcClientSession(Messages(), METHOD, **options))
     raw.say(frames.settings(settings or {}))
     raw.began = raw.hear()
     return raw
@@ -206,11 +206,11 @@ def test_what_table_the_peer_has_is_said_before_it_is_used() -> None:
 
 def test_both_begin_with_settings() -> None:
     """3.4: a client's preface, and SETTINGS of either side, MUST be the first."""
-    client = Client(Messages(), METHOD)
+    client = GrpcClientSession(Messages(), METHOD)
     words = b"".join(map(bytes, client.outgoing()))
     assert words.startswith(frames.PREFACE)
     assert frames.frame_head(words, 24)[1:] == (frames.SETTINGS, 0, 0)
-    server = Raw(Server())
+    server = Raw(GrpcServerSession())
     server.say(frames.PREFACE, frames.settings({}))
     first, second = [said[:2] for said in server.hear() if said[0] == frames.SETTINGS]
     assert (first, second) == ((frames.SETTINGS, 0), (frames.SETTINGS, frames.ACK))

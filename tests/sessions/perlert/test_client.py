@@ -11,11 +11,11 @@ import pytest
 from rlwire.codecs.perlert import AgentSlot
 from rlwire.errors import EncodeError, LimitExceeded, LocalProtocolError
 from rlwire.sessions.perlert.client import (
-    ClientSession,
     Finished,
     Frame,
     GaveUp,
     Message,
+    PerlertClientSession,
     Started,
 )
 from rlwire.sessions.perlert.registration import (
@@ -39,7 +39,7 @@ class Player:
     """A session and a clock; everything the server says is plain text."""
 
     def __init__(self, **arguments: Any) -> None:
-        self.session = ClientSession("city", 7, LOBBY, **arguments)
+        self.session = PerlertClientSession("city", 7, LOBBY, **arguments)
         self.now = 0.0
 
     @property
@@ -459,7 +459,7 @@ def test_a_start_that_crosses_a_move_is_for_the_slot_before() -> None:
 
 def test_ipv6_addresses_keep_flow_and_scope() -> None:
     server = ("fe80::1", 32322, 0, 2)
-    session = ClientSession("city", 7, server)
+    session = PerlertClientSession("city", 7, server)
     session.register("a", "ann", 0.0)
     session.receive(b"city:7;registered=a", server, 0.0)
     session.set_ready(True, 0.0)

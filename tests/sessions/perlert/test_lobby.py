@@ -22,9 +22,9 @@ from rlwire.sessions.perlert import lobby as lobbies
 from rlwire.sessions.perlert.lobby import Lobby, Slot, StrangersBudget, TokenBucket
 from rlwire.sessions.perlert.server import (
     Left,
+    PerlertServerSession,
     ReadyChanged,
     Registered,
-    ServerSession,
     Started,
 )
 
@@ -167,7 +167,7 @@ class Anything(RuleBasedStateMachine):
         for name in ("REQUESTS_BURST", "STRANGER_BURST", "STRANGERS_BURST"):
             self.patch.setattr(lobbies, name, 1e9)
         self.now = 0.0
-        self.session = ServerSession(rollout_port=9)
+        self.session = PerlertServerSession(rollout_port=9)
         self.city = self.session.add_instance("city", 7, SLOTS, players=players)
         self.players = len(SLOTS) if players is None else players
         self.held: dict[Any, tuple[str, bool]] = {}  # the model: who holds what, and is ready

@@ -20,15 +20,15 @@ import pytest
 
 from rlwire.sessions.perlert import lobby
 from rlwire.sessions.perlert.client import (
-    ClientSession,
     Finished,
     Frame,
     GaveUp,
+    PerlertClientSession,
     Started,
 )
 from rlwire.sessions.perlert.lobby import Instance
 from rlwire.sessions.perlert.registration import LobbyChanged, RegisteredAs, SlotTaken, State
-from rlwire.sessions.perlert.server import ServerSession
+from rlwire.sessions.perlert.server import PerlertServerSession
 from rlwire.testing.lossy import LossyNetwork
 
 SEEDS = int(os.environ.get("RLWIRE_SEEDS", "0"))
@@ -68,7 +68,7 @@ class Play:
 class Server:
     """The environment: what it shows an agent says whose it is, and which action was in force."""
 
-    session: ServerSession
+    session: PerlertServerSession
     instance: Instance
     play: Play
     runs: int
@@ -116,7 +116,7 @@ class Player:
         self.address = address
         self.tag = world.play.tag.format(number)
         self.chance = random.Random(world.seed * 100 + number)
-        self.session = ClientSession("city", 7, LOBBY, jitter=self.chance.random)
+        self.session = PerlertClientSession("city", 7, LOBBY, jitter=self.chance.random)
         self.moves = self.chance.randrange(3) if world.play.moves else 0
         self.runs = 0  # that it played to the end
         self.errors: list[GaveUp] = []
@@ -233,7 +233,7 @@ class World:
         ]
 
     def serve(self, runs: int = 0) -> None:
-        session = ServerSession(rollout_port=ROLLOUT[1])
+        session = PerlertServerSession(rollout_port=ROLLOUT[1])
         keys = [f"agent{number}" for number in range(self.play.players)]
         instance = session.add_instance("city", 7, keys)
         self.server = Server(session, instance, self.play, runs, self.last)

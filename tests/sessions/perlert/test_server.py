@@ -19,9 +19,9 @@ from rlwire.sessions.perlert.server import (
     REASONS,
     ROLLOUT_RULES,
     Left,
+    PerlertServerSession,
     ReadyChanged,
     Registered,
-    ServerSession,
     Started,
     Who,
 )
@@ -42,7 +42,7 @@ class Server:
         players: int | None = None,
     ) -> None:
         self.now = 1000.0
-        self.session = ServerSession(limits=limits or Limits(), rollout_port=32323)
+        self.session = PerlertServerSession(limits=limits or Limits(), rollout_port=32323)
         self.city = self.session.add_instance("city", 7, slots.split(), players=players)
 
     def lobby(self, peer: Any, body: str, header: str = "city:7") -> list[Any]:
@@ -104,7 +104,7 @@ class Server:
 
 
 def test_the_draft_figure_1() -> None:
-    session = ServerSession(rollout_port=32323)
+    session = PerlertServerSession(rollout_port=32323)
     city = session.add_instance("city", 7, [Slot("agent0", kind="citizen", tag="cpu")])
     lobby, rollout, client = session.lobby, session.rollout, ("10.0.0.1", 55555)
 
@@ -426,7 +426,7 @@ def test_a_rollout_step_may_carry_extra() -> None:
 
 
 def test_it_is_recommended_to_round_numbers() -> None:
-    session = ServerSession(rollout_port=1)
+    session = PerlertServerSession(rollout_port=1)
     city = session.add_instance("city", 7, ["a"], decimals=2)
     session.lobby.receive(b"city:7;register=a,x", ANN, 0.0)
     session.lobby.receive(b"city:7;ready=a,true", ANN, 0.0)
@@ -804,7 +804,7 @@ def test_finish_ends_a_run_that_the_environment_stops() -> None:
     ],
 )
 def test_instances_that_cannot_be(name: str, slots: str, players: int | None) -> None:
-    session = ServerSession()
+    session = PerlertServerSession()
     with pytest.raises(ValueError, match=r"\w"):
         session.add_instance(name, 7, slots.split(), players=players)
     assert not session.instances

@@ -29,14 +29,14 @@ from rlwire.errors import RlwireError
 from rlwire.sessions.rewarder.client import (
     Answered,
     Began,
-    ClientSession,
     ClientSettings,
     Failed,
     Phase,
+    RewarderClientSession,
     handshake_headers,
 )
 from rlwire.sessions.rewarder.rules import episode_key
-from rlwire.sessions.rewarder.server import Runtime, ServerSession
+from rlwire.sessions.rewarder.server import RewarderServerSession, Runtime
 
 AHEAD = 1234.5  # seconds that the server's clock is ahead
 ENV = "flashgames.DuskDrive-v0"
@@ -92,10 +92,10 @@ class Link:
     ) -> None:
         self.world = world
         headers = dict(handshake_headers(password, observer))
-        self.server: ServerSession = world.runtime.connect(
+        self.server: RewarderServerSession = world.runtime.connect(
             headers["Authorization"], headers["openai-observer"]
         )
-        self.client = ClientSession(
+        self.client = RewarderClientSession(
             clock=lambda: world.now,
             wall=lambda: 1.7e9 + world.now,
             observer=observer,
@@ -338,7 +338,9 @@ def test_bytes_that_were_changed_break_one_connection_only() -> None:
         except RlwireError as error:
             broken += 1
             words = session.refuse(error)
-            last = ClientSession(clock=lambda: 0.0, wall=lambda: 0.0).receive(b"".join(words))
+            last = RewarderClientSession(clock=lambda: 0.0, wall=lambda: 0.0).receive(
+                b"".join(words)
+            )
             assert [type(event) for event in last] == [ConnectionClose]
         assert session.closed == (session.closing is not None)
     assert 100 < broken < 1000

@@ -42,10 +42,10 @@ from rlwire.sessions.rewarder import client
 from rlwire.sessions.rewarder.client import (
     Answered,
     Began,
-    ClientSession,
     ClientSettings,
     Failed,
     Phase,
+    RewarderClientSession,
     Step,
     TimedOut,
     handshake_headers,
@@ -62,7 +62,7 @@ class Agent:
     def __init__(self, settings: ClientSettings = QUIET, **arguments: Any) -> None:
         self.now = 50.0
         self.date = 1_000_000.0
-        self.session = ClientSession(
+        self.session = RewarderClientSession(
             clock=lambda: self.now, wall=lambda: self.date, settings=settings, **arguments
         )
         self.ids = itertools.count()

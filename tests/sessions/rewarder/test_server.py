@@ -39,7 +39,7 @@ from rlwire.errors import (
 from rlwire.limits import Limits
 from rlwire.sessions.rewarder.client import handshake_headers
 from rlwire.sessions.rewarder.rules import SERVER_HEARS, episode_key
-from rlwire.sessions.rewarder.server import Runtime, ServerSession, Who
+from rlwire.sessions.rewarder.server import RewarderServerSession, Runtime, Who
 
 ENV = "flashgames.DuskDrive-v0"
 OPENAI = handshake_headers()[0][1]
@@ -82,7 +82,7 @@ class Served:
 class Peer:
     """A client of one connection, as raw as it gets."""
 
-    def __init__(self, session: ServerSession) -> None:
+    def __init__(self, session: RewarderServerSession) -> None:
         self.session = session
         self.first = self.outgoing()
         self.ids = itertools.count()

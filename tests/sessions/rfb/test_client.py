@@ -50,7 +50,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import Limits
-from rlwire.sessions.rfb.client import ClientSession
+from rlwire.sessions.rfb.client import RfbClientSession
 from rlwire.sessions.rfb.events import Opened, Painted, Resized
 from rlwire.streams import NOTHING, Phase, StreamCore
 
@@ -68,7 +68,7 @@ class Talk:
     """A session on a core; what it says is collected, what it is told comes in pieces."""
 
     def __init__(self, *, piece: int = 1 << 20, **options: Any) -> None:
-        self.session = ClientSession(**options)
+        self.session = RfbClientSession(**options)
         self.core = StreamCore(self.session, "server", Times())
         self.said = b""
         self.events: list[Any] = []
@@ -329,7 +329,7 @@ def test_what_is_asked_for_first(options: Any, form: Any, numbers: tuple[int, ..
 )
 def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"encodings|must be 0 to 9"):
-        ClientSession(**options)
+        RfbClientSession(**options)
 
 
 # Updates.
@@ -613,7 +613,7 @@ def test_what_is_the_sessions_own_is_not_the_users(message: ClientMessage) -> No
     with pytest.raises(LocalProtocolError, match="the session's own"):
         talk.say(message)
     with pytest.raises(LocalProtocolError, match="handshake is not over"):
-        ClientSession().send(KeyEvent(97, True))
+        RfbClientSession().send(KeyEvent(97, True))
 
 
 def test_a_whole_conversation_byte_by_byte() -> None:

@@ -29,7 +29,7 @@ from rlwire.limits import Limits
 from rlwire.sessions.guesses import Guess, Guesses
 from rlwire.sessions.rfb.admitting import check_passwords
 from rlwire.sessions.rfb.screen import Screen, Shown
-from rlwire.sessions.rfb.server import QUEUED, ServerSession
+from rlwire.sessions.rfb.server import QUEUED, RfbServerSession
 from rlwire.streams import NOTHING, StreamCore
 
 WIDTH, HEIGHT = 48, 40
@@ -63,7 +63,7 @@ class Peer:
 
     def __init__(self, desk: Desk, **options: Any) -> None:
         self.desk = desk
-        self.session = ServerSession(desk.screen, lambda: desk.now, **options)
+        self.session = RfbServerSession(desk.screen, lambda: desk.now, **options)
         self.core = StreamCore(self.session, "viewer", _Times(), True)
         self.inbox = b""
         self.events: list[Any] = []
@@ -257,7 +257,7 @@ def test_a_wrong_beginning(desk: Desk, said: bytes, error: type[RlwireError], te
 
 
 def test_who_is_refused_hears_why(desk: Desk) -> None:
-    session = ServerSession(desk.screen, lambda: 0.0)
+    session = RfbServerSession(desk.screen, lambda: 0.0)
     words = b"".join(session.refuse(LimitExceeded("connections", 4, 5)))
     assert words.startswith(b"RFB 003.008\n\0")
     assert b"connections" in words

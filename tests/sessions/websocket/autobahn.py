@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rlwire.errors import RlwireError
-from rlwire.sessions.websocket import Client, Messages, Server
+from rlwire.sessions.websocket import Messages, WebSocketClientSession, WebSocketServerSession
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
@@ -43,12 +43,12 @@ class Echo:
         pass
 
 
-def make_session() -> Server:
-    return Server(Messages(), origins="*")
+def make_session() -> WebSocketServerSession:
+    return WebSocketServerSession(Messages(), origins="*")
 
 
-def session_for(path: str) -> Client:
-    return Client(Messages(), f"ws://127.0.0.1:{FUZZER}{path}")
+def session_for(path: str) -> WebSocketClientSession:
+    return WebSocketClientSession(Messages(), f"ws://127.0.0.1:{FUZZER}{path}")
 
 
 def ask(path: str) -> None:

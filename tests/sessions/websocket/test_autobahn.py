@@ -17,7 +17,12 @@ import pytest
 
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits
-from rlwire.sessions.websocket import Client, Closed, Messages, Server
+from rlwire.sessions.websocket import (
+    Closed,
+    Messages,
+    WebSocketClientSession,
+    WebSocketServerSession,
+)
 from rlwire.streams import FrameReader
 
 CONT, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
@@ -80,8 +85,12 @@ class Echo:
     """A session under test with its transport: what it receives it sends back."""
 
     def __init__(self, side: str, kind: str = "any", limits: Limits | None = None) -> None:
-        client = Client(Messages(), "ws://test/", kind="any" if side == "server" else kind)
-        server = Server(Messages(), kind="any" if side == "client" else kind, limits=limits)
+        client = WebSocketClientSession(
+            Messages(), "ws://test/", kind="any" if side == "server" else kind
+        )
+        server = WebSocketServerSession(
+            Messages(), kind="any" if side == "client" else kind, limits=limits
+        )
         (request,) = client.outgoing()
         server.receive(request)
         (response,) = server.outgoing()

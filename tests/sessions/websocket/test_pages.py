@@ -8,7 +8,15 @@ import pytest
 
 from rlwire.codecs.websocket.handshake import read_response
 from rlwire.errors import ConnectionClosed, DecodeError, LimitExceeded
-from rlwire.sessions.websocket import Answered, Client, Messages, Page, Refusal, Server, health
+from rlwire.sessions.websocket import (
+    Answered,
+    Messages,
+    Page,
+    Refusal,
+    WebSocketClientSession,
+    WebSocketServerSession,
+    health,
+)
 
 
 def joined(parts: Any) -> bytes:
@@ -24,7 +32,7 @@ HEALTHY = [
 
 @pytest.mark.parametrize("head", HEALTHY)
 def test_a_health_check_is_answered(head: bytes) -> None:
-    server = Server(Messages(), pages=health, check=lambda request: Refusal(401))
+    server = WebSocketServerSession(Messages(), pages=health, check=lambda request: Refusal(401))
     assert server.frame_size(head, 0, len(head)) == len(head)
     with pytest.raises(Answered) as caught:
         server.receive(head)
@@ -46,7 +54,7 @@ def test_a_health_check_is_answered(head: bytes) -> None:
     ],
 )
 def test_other_requests_are_none(head: bytes) -> None:
-    server = Server(Messages(), pages=health)
+    server = WebSocketServerSession(Messages(), pages=health)
     with pytest.raises(DecodeError):
         server.receive(head)
     assert joined(server.outgoing()).startswith(b"HTTP/1.1 400 ")
@@ -59,7 +67,7 @@ def pages(path: str, headers: Any) -> Page | None:
 
 
 def answer(head: bytes) -> tuple[Any, bytes]:
-    server = Server(Messages(), pages=pages)
+    server = WebSocketServerSession(Messages(), pages=pages)
     assert server.frame_size(head, 0, len(head)) == len(head)
     with pytest.raises(Answered):
         server.receive(head)
@@ -78,8 +86,8 @@ def test_a_page_is_what_it_says():
 
 
 def test_what_is_no_page_is_a_websocket():
-    client = Client(Messages(), "ws://here/rewards")
-    server = Server(Messages(), pages=pages)
+    client = WebSocketClientSession(Messages(), "ws://here/rewards")
+    server = WebSocketServerSession(Messages(), pages=pages)
     server.receive(joined(client.outgoing()))
     client.receive(joined(server.outgoing()))
     assert client.opened
@@ -96,7 +104,7 @@ def test_what_is_no_page_is_a_websocket():
     ],
 )
 def test_what_is_no_get_is_refused(head: bytes, error: type[Exception]):
-    server = Server(Messages(), pages=pages)
+    server = WebSocketServerSession(Messages(), pages=pages)
     with pytest.raises(error):
         server.receive(head)
     assert joined(server.outgoing()).startswith(b"HTTP/1.1 4")

@@ -31,13 +31,13 @@ from rlwire.errors import (
 from rlwire.limits import Limits
 from rlwire.sessions import websocket
 from rlwire.sessions.websocket import (
-    Client,
     Closed,
     Messages,
     Refusal,
     Refused,
-    Server,
     State,
+    WebSocketClientSession,
+    WebSocketServerSession,
     basic_authorization,
 )
 from rlwire.sessions.websocket import session as websocket_session
@@ -100,18 +100,20 @@ class Words:
 
 def both(
     feed: Any = "whole", *, server: dict[str, Any] | None = None, **client: Any
-) -> tuple[Any, Any, Client, Server]:
+) -> tuple[Any, Any, WebSocketClientSession, WebSocketServerSession]:
     """Two connected ends and their sessions."""
-    one = Client(Messages(), URL, **client)
-    two = Server(Messages(), **(server or {}))
+    one = WebSocketClientSession(Messages(), URL, **client)
+    two = WebSocketServerSession(Messages(), **(server or {}))
     near, far = pair(one, two, feed=feed)
     return near, far, one, two
 
 
-def opened(inner: Any = None, **options: Any) -> tuple[Server, Client]:
+def opened(
+    inner: Any = None, **options: Any
+) -> tuple[WebSocketServerSession, WebSocketClientSession]:
     """Two sessions after their handshake, without a transport."""
-    client = Client(Messages(), URL)
-    server = Server(Messages() if inner is None else inner, **options)
+    client = WebSocketClientSession(Messages(), URL)
+    server = WebSocketServerSession(Messages() if inner is None else inner, **options)
     server.receive(client.outgoing()[0])
     client.receive(server.outgoing()[0])
     return server, client
@@ -141,7 +143,7 @@ def test_a_conversation(feed: Any) -> None:
 
 
 def test_before_and_after_nothing_can_be_said() -> None:
-    client, server = Client(Messages(), URL), Server(Messages())
+    client, server = WebSocketClientSession(Messages(), URL), WebSocketServerSession(Messages())
     for session in (client, server):
         assert session.state is State.CONNECTING
         assert not session.opened
@@ -223,9 +225,11 @@ def test_a_text_that_fails_in_the_middle_of_a_frame(kind: Any, cut: int) -> None
 # The handshake.
 
 
-def answer(server: Server, client: Client | None = None, **options: Any) -> Any:
+def answer(
+    server: WebSocketServerSession, client: WebSocketClientSession | None = None, **options: Any
+) -> Any:
     """What a server's session says to a client's request."""
-    client = client or Client(Messages(), URL, **options)
+    client = client or WebSocketClientSession(Messages(), URL, **options)
     (request,) = client.outgoing()
     try:
         server.receive(request)
@@ -260,7 +264,7 @@ def answer(server: Server, client: Client | None = None, **options: Any) -> Any:
     ],
 )
 def test_origins(origins: Any, origin: str | None, good: bool) -> None:
-    error, said = answer(Server(Messages(), origins=origins), origin=origin)
+    error, said = answer(WebSocketServerSession(Messages(), origins=origins), origin=origin)
     assert (error is None) == good
     assert said.startswith(b"HTTP/1.1 101 " if good else b"HTTP/1.1 403 ")
 
@@ -273,8 +277,8 @@ def test_subprotocols() -> None:
         (["a"], [], None),
     ):
         client, server = (
-            Client(Messages(), URL, protocols=offered),
-            Server(Messages(), protocols=spoken),
+            WebSocketClientSession(Messages(), URL, protocols=offered),
+            WebSocketServerSession(Messages(), protocols=spoken),
         )
         assert answer(server, client)[0] is None
         assert client.protocol == server.protocol == chosen
@@ -292,7 +296,8 @@ def test_permission() -> None:
         ("ws://test/", [("Authorization", "Bearer openai")], False),
     ):
         error, said = answer(
-            Server(Messages(), check=check), Client(Messages(), url, headers=headers)
+            WebSocketServerSession(Messages(), check=check),
+            WebSocketClientSession(Messages(), url, headers=headers),
         )
         assert (error is None) == good
         if not good:
@@ -307,9 +312,17 @@ def test_a_check_sees_the_request_and_words_its_refusal() -> None:
         seen.append(request)
         return Refusal(404, "no such room") if request.path != "/path" else None
 
-    assert answer(Server(Messages(), check=check), headers=[("openai-observer", "true")])[0] is None
+    assert (
+        answer(
+            WebSocketServerSession(Messages(), check=check), headers=[("openai-observer", "true")]
+        )[0]
+        is None
+    )
     assert seen[0].headers.get("openai-observer") == "true"
-    error, said = answer(Server(Messages(), check=check), Client(Messages(), "ws://test/other"))
+    error, said = answer(
+        WebSocketServerSession(Messages(), check=check),
+        WebSocketClientSession(Messages(), "ws://test/other"),
+    )
     assert "404 no such room" in str(error)
     assert said.endswith(b"no such room\n")
     with pytest.raises(ValueError, match="400 to 599"):
@@ -328,7 +341,7 @@ def test_a_check_sees_the_request_and_words_its_refusal() -> None:
     ],
 )
 def test_requests_that_are_none(data: bytes, status: int) -> None:
-    server = Server(Messages())
+    server = WebSocketServerSession(Messages())
     with pytest.raises((DecodeError, LimitExceeded)):
         server.frame_size(data, 0, len(data)) and server.receive(data)
     (said,) = server.outgoing()
@@ -343,18 +356,18 @@ def test_requests_that_are_none(data: bytes, status: int) -> None:
     [(LimitExceeded("max_connections", 1, 2), 503), (DeadlineExceeded("slow"), 408)],
 )
 def test_a_transport_refuses_before_the_handshake(error: RlwireError, status: int) -> None:
-    server = Server(Messages())
+    server = WebSocketServerSession(Messages())
     assert server.refuse(error)[0].startswith(b"HTTP/1.1 %d " % status)
     assert server.closed
-    client = Client(Messages(), URL)
+    client = WebSocketClientSession(Messages(), URL)
     client.outgoing()
     assert client.refuse(error) == []
     assert client.closed
 
 
-def good_response(client: Client) -> bytes:
+def good_response(client: WebSocketClientSession) -> bytes:
     (request,) = client.outgoing()
-    server = Server(Messages())
+    server = WebSocketServerSession(Messages())
     server.receive(request)
     return bytes(server.outgoing()[0])
 
@@ -372,7 +385,7 @@ def good_response(client: Client) -> bytes:
     ],
 )
 def test_responses_that_do_not_answer(change: Callable[[bytes], bytes]) -> None:
-    client = Client(Messages(), URL)
+    client = WebSocketClientSession(Messages(), URL)
     with pytest.raises((DecodeError, RemoteProtocolError)):
         client.receive(change(good_response(client)))
     assert client.closed
@@ -382,9 +395,9 @@ def test_responses_that_do_not_answer(change: Callable[[bytes], bytes]) -> None:
 def test_extensions_are_not_accepted() -> None:
     offer = [("Sec-WebSocket-Extensions", "permessage-deflate")]
     with pytest.raises(EncodeError):
-        Client(Messages(), URL, headers=offer)
-    (request,) = Client(Messages(), URL).outgoing()
-    server = Server(Messages())
+        WebSocketClientSession(Messages(), URL, headers=offer)
+    (request,) = WebSocketClientSession(Messages(), URL).outgoing()
+    server = WebSocketServerSession(Messages())
     server.receive(
         bytes(request[:-2]) + b"Sec-WebSocket-Extensions: permessage-deflate; server_no\r\n\r\n"
     )
@@ -473,8 +486,8 @@ def test_a_head_that_comes_byte_by_byte_is_read_once(monkeypatch: pytest.MonkeyP
         return handshake.head_size(buffer, start, end, limit, begins, known)
 
     monkeypatch.setattr(websocket_session, "handshake", SimpleNamespace(head_size=head_size))
-    (head,) = Client(Messages(), URL).outgoing()
-    reader = FrameReader(Server(Messages()))
+    (head,) = WebSocketClientSession(Messages(), URL).outgoing()
+    reader = FrameReader(WebSocketServerSession(Messages()))
     for at in range(len(head)):
         reader.room()[:1] = head[at : at + 1]
         reader.advance(1)
@@ -489,8 +502,10 @@ def test_the_end_of_the_stream() -> None:
     assert server.closed
     client.farewell()
     assert "1006" in client.lost()
-    assert Client(Messages(), URL).lost() == "in the handshake"
-    assert Server(Messages()).lost() == ""  # who said nothing has nothing left to say
+    assert WebSocketClientSession(Messages(), URL).lost() == "in the handshake"
+    assert (
+        WebSocketServerSession(Messages()).lost() == ""
+    )  # who said nothing has nothing left to say
     server, client = opened()
     with pytest.raises(Closed):
         server.receive(frames.Framer(True).frame(frames.CLOSE))
@@ -500,7 +515,7 @@ def test_the_end_of_the_stream() -> None:
 # An inner session.
 
 
-def shouting(**options: Any) -> tuple[Server, Client, Words]:
+def shouting(**options: Any) -> tuple[WebSocketServerSession, WebSocketClientSession, Words]:
     words = Words()
     server, client = opened(words, kind="text", **options)
     return server, client, words
@@ -574,8 +589,8 @@ def test_errors_of_an_inner_session() -> None:
 
 
 def test_a_client_closes_when_its_inner_session_fails() -> None:
-    client = Client(Words(), URL, kind="text")
-    server = Server(Messages())
+    client = WebSocketClientSession(Words(), URL, kind="text")
+    server = WebSocketServerSession(Messages())
     server.receive(client.outgoing()[0])
     client.receive(server.outgoing()[0])
     with pytest.raises(DecodeError):
@@ -711,9 +726,9 @@ def test_what_the_user_chose_to_say_counts_more_than_the_inner_session() -> None
 def test_times_are_positive(name: str, value: float) -> None:
     options: dict[str, Any] = {name: value}
     with pytest.raises(ValueError, match=name):
-        Server(Messages(), **options)
+        WebSocketServerSession(Messages(), **options)
     with pytest.raises(ValueError, match=name):
-        Client(Messages(), URL, **options)
+        WebSocketClientSession(Messages(), URL, **options)
 
 
 def test_refused_travels() -> None:

@@ -1,0 +1,589 @@
+"""`Client` and `AsyncClient`: an agent's connection to a dm_env_rpc server.
+
+Needs hpack (the extra ``grpc``). Not here: who may say what (`rlwire.sessions.dm_env_rpc`), gRPC's
+calls (`rlwire.sessions.grpc`), connections (`rlwire.transports`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, cast
+
+from rlwire.codecs.dm_env_rpc import (
+    ActionObservationSpecs,
+    AnyMessage,
+    CreateWorldRequest,
+    DestroyWorldRequest,
+    JoinWorldRequest,
+    LeaveWorldRequest,
+    Request,
+    ResetRequest,
+    ResetWorldRequest,
+    Settings,
+    Step,
+    StepResult,
+    flatten,
+)
+from rlwire.dm_env_rpc.pending import AsyncPending, Pending, PendingBase
+from rlwire.dm_env_rpc.rejoining import RECONNECT, Way, is_passing
+from rlwire.dm_env_rpc.security import authorization, http2_context, warn_of_plain_token
+from rlwire.dm_env_rpc.status import StatusError
+from rlwire.errors import ConnectionClosed, LocalProtocolError, RlwireError
+from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions import dm_env_rpc, grpc
+from rlwire.sessions.grpc import Metadata
+from rlwire.transports import tcp, tcp_asyncio, waits
+from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.connecting import hang_up, retry
+from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.tls import ClientSide
+from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, drive_async, driven
+
+logger = logging.getLogger(__name__)
+
+METHOD: Final = "/dm_env_rpc.v1.Environment/Process"
+"""The one method of the protocol's gRPC service."""
+
+KEEP_ALIVE: Final = {"ping_interval": 310.0, "ping_timeout": 60.0}
+"""When a client asks its server for a sign of life. A server with gRPC's defaults closes a
+connection that is pinged more often than each five minutes; a laptop may sleep meanwhile."""
+
+
+class ClientBase(waits.Counting):
+    """What `Client` and `AsyncClient` share: arguments, and what is known of the connection.
+
+    Args:
+        address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``.
+        auth: sent as a bearer token with the connection.
+        tls: an SSL context, or what makes one: `rlwire.transports.tls.ClientTLS` names files.
+        timeouts: seconds to wait; `idle` is for an answer.
+        backoff: attempts to connect, and the waits between them.
+        limits: maxima for messages; ``received`` is for whole ones.
+        max_sent: bytes of the longest message that is sent; by default as `limits` has it for
+            those that are received.
+        metadata: names and values that are sent with the connection.
+        copy: whether observations own their memory; False makes read-only views of the message
+            where the wire allows it, None where they are aligned besides.
+        ahead: how many requests may be under way in `step_many` and `submit`.
+
+    Raises:
+        ValueError: an argument makes no sense.
+    """
+
+    def __init__(
+        self,
+        address: AddressLike,
+        *,
+        auth: str | None = None,
+        tls: ClientSide = None,
+        timeouts: Timeouts | None = None,
+        backoff: Backoff | None = None,
+        limits: Limits | None = None,
+        max_sent: int | None = None,
+        metadata: Metadata = (),
+        copy: bool | None = True,
+        ahead: int = 64,
+    ) -> None:
+        if ahead < 1:
+            raise ValueError(f"ahead must be at least 1, not {ahead}")
+        self._address = parse(address)
+        self._ahead = ahead
+        self._backoff = backoff or Backoff()
+        self._limits = limits or DEFAULT
+        self._copy = copy
+        metadata = tuple(metadata)
+        if auth is not None:
+            metadata += (authorization(auth),)
+            if tls is None:
+                warn_of_plain_token(self._address)
+        self._call_options: dict[str, Any] = {
+            "authority": "localhost" if self._address.path else str(self._address),
+            "secure": tls is not None,
+            "metadata": metadata,
+            "limits": self._limits,
+            "max_sent": most_sent(self._limits, max_sent),
+            **KEEP_ALIVE,
+        }
+        self._connect_options: dict[str, Any] = {"timeouts": timeouts}
+        if tls is not None:
+            self._connect_options["tls"] = http2_context(tls)
+            self._connect_options["server_hostname"] = getattr(tls, "server_hostname", None)
+        self._way = Way()
+        self._session: dm_env_rpc.DmEnvRpcClientSession | None = None
+        self._pending: deque[PendingBase] = deque()
+        # Requests are sent one at a time, and so are answers received, in the same order.
+        self._sending, self._receiving = self._make_lock(), self._make_lock()
+
+    @property
+    def address(self) -> Address:
+        """The server's."""
+        return self._address
+
+    @property
+    def limits(self) -> Limits:
+        """The maxima for messages."""
+        return self._limits
+
+    @property
+    def closed(self) -> bool:
+        """Whether there is no connection, or none of use."""
+        return self._connection is None or bool(self._connection.closed)
+
+    @property
+    def state(self) -> dm_env_rpc.State:
+        """Where the connection stands."""
+        return dm_env_rpc.State.CLOSED if self._session is None else self._session.state
+
+    @property
+    def specs(self) -> ActionObservationSpecs | None:
+        """What the joined agent may do and see, None if no world is joined."""
+        return None if self._session is None else self._session.specs
+
+    @property
+    def world_name(self) -> str | None:
+        """The name of the world that is joined, None if none is."""
+        return None if self._way.joined is None else self._way.joined[0]
+
+    # ---- the connection ----------------------------------------------------------------------
+
+    @driven
+    def connect(self) -> Waits[None]:
+        """Connect, after closing a connection that is open.
+
+        Raises:
+            ConnectionClosed, DeadlineExceeded, OSError: the server cannot be reached.
+        """
+        yield self.close()
+        yield from self._open(self._backoff)
+
+    @driven
+    def close(self) -> Waits[None]:
+        """Close the connection, and forget what was created and joined."""
+        yield from self._drop()
+        self._way = Way()
+
+    def cancel(self) -> None:
+        """Break the connection off: whatever waits raises ConnectionClosed.
+
+        A blocking client's may be broken off from any thread.
+        """
+        connection = self._connection
+        if connection is not None:
+            connection.close()
+
+    # ---- requests ----------------------------------------------------------------------------
+
+    @driven
+    def create_world(self, settings: Mapping[str, Any] | None = None) -> Waits[str]:
+        """Create a world and return its name; nested settings are flattened at periods."""
+        reply = yield from self._request(CreateWorldRequest(_settings_of(settings)))
+        name: str = reply.world_name
+        return name
+
+    @driven
+    def join_world(
+        self, world_name: str = "", settings: Mapping[str, Any] | None = None
+    ) -> Waits[ActionObservationSpecs]:
+        """Become an agent of a world and return what it may do and see."""
+        request = JoinWorldRequest(world_name, _settings_of(settings))
+        specs: ActionObservationSpecs = (yield from self._request(request)).specs
+        return specs
+
+    @driven
+    def step(
+        self,
+        actions: Mapping[str, Any] | None = None,
+        requested: Iterable[str] | None = None,
+    ) -> Waits[StepResult]:
+        """Take a step.
+
+        Args:
+            actions: by name; those of a sequence's first step are ignored.
+            requested: names of the observations to return; None for all, ``()`` for none.
+
+        Raises:
+            StatusError: the server refuses; nothing has happened.
+            EncodeError: there is no such action or observation, or a value does not fit.
+            LocalProtocolError: no world is joined.
+            ConnectionClosed, DeadlineExceeded: the connection is lost.
+        """
+        result: StepResult = yield from self._request(self._step(actions, requested))
+        return result
+
+    @driven
+    def step_many(
+        self,
+        actions: Iterable[Mapping[str, Any]],
+        requested: Iterable[str] | None = None,
+    ) -> Waits[list[StepResult]]:
+        """Take steps without waiting for each one's result: one round trip for all of them.
+
+        When a sequence ends on the way, the next step begins another and its actions are ignored.
+
+        Raises:
+            StatusError: the server refused a step. Those after it that were sent already have
+                been taken; their results are lost. Where that matters, `submit` them.
+            EncodeError, LocalProtocolError, ConnectionClosed, DeadlineExceeded: as `step`.
+        """
+        names = None if requested is None else tuple(requested)
+        submitted: list[PendingBase] = []
+        try:
+            for each in actions:
+                submitted.append((yield from self._submit(self._step(each, names))))
+        finally:
+            for pending in submitted:
+                while not pending.done:
+                    yield from self._receive_one(pending)
+        return [pending._take() for pending in submitted]
+
+    @driven
+    def reset(self, settings: Mapping[str, Any] | None = None) -> Waits[ActionObservationSpecs]:
+        """End the sequence; return the specs, which the settings may have changed."""
+        reply = yield from self._request(ResetRequest(_settings_of(settings)))
+        specs: ActionObservationSpecs = reply.specs
+        return specs
+
+    @driven
+    def reset_world(
+        self, world_name: str | None = None, settings: Mapping[str, Any] | None = None
+    ) -> Waits[None]:
+        """End the sequences of all agents in a world, by default the joined one.
+
+        It waits until each of the others has been told by its next step.
+        """
+        if world_name is None:
+            world_name = self.world_name or ""
+        yield from self._request(ResetWorldRequest(world_name, _settings_of(settings)))
+
+    @driven
+    def leave_world(self) -> Waits[None]:
+        """Stop being an agent; nothing happens if no world is joined."""
+        yield from self._request(LeaveWorldRequest())
+
+    @driven
+    def destroy_world(self, world_name: str) -> Waits[None]:
+        """Destroy a world, which nobody may be joined to."""
+        yield from self._request(DestroyWorldRequest(world_name))
+
+    @driven
+    def extension(self, message: AnyMessage) -> Waits[AnyMessage]:
+        """Send an extension's request and return the response."""
+        reply: AnyMessage = yield from self._request(message)
+        return reply
+
+    @driven
+    def request(self, request: Request | Step) -> Waits[Any]:
+        """Send any request and return the response.
+
+        Raises:
+            StatusError: the server answers with an error.
+            EncodeError, LocalProtocolError: it cannot be sent now; nothing was.
+            ConnectionClosed, DeadlineExceeded: the connection is lost.
+        """
+        return (yield from self._request(request))
+
+    # ---- after a loss ------------------------------------------------------------------------
+
+    @driven
+    def reconnect(self, backoff: Backoff | None = None) -> Waits[ActionObservationSpecs | None]:
+        """Connect again, and join the world again that was joined, with the same settings.
+
+        A world that this client created and the server has forgotten is created anew. The agent
+        stands before its first step then, as after every join. Answers under way are lost.
+
+        Args:
+            backoff: attempts and waits; by default up to a minute.
+
+        Returns:
+            The specs, or None if no world was joined.
+
+        Raises:
+            StatusError: the server refuses; the connection stays.
+            ConnectionClosed, DeadlineExceeded, OSError: the server cannot be reached.
+        """
+        backoff = backoff or RECONNECT
+        yield from self._drop()
+        yield from self._open(backoff)
+        if self._way.joined is None:
+            logger.info("%s: connected again", self._address)
+            return None
+        specs = yield from retry(
+            self._rejoin,
+            backoff,
+            self._sleep,
+            what=f"{self._address}: joining again",
+            errors=StatusError,
+            passing=is_passing,
+        )
+        return specs
+
+    def _rejoin(self, _until: float) -> Waits[ActionObservationSpecs]:
+        where = self._address
+        assert self._way.joined is not None
+        world, settings = self._way.joined
+        try:
+            specs: ActionObservationSpecs = yield self.join_world(world, settings)
+        except StatusError as error:
+            again = self._way.forgotten(error)
+            if again is None:
+                raise
+            name = yield self.create_world(again)
+            self._way.replace(world, name)
+            logger.warning(
+                "%s: connected again; the server has forgotten the world %r, created anew as %r",
+                where, world, name,
+            )  # fmt: skip
+            specs = yield self.join_world(name, settings)
+            return specs
+        logger.info("%s: connected again, joined the world %r", where, world)
+        return specs
+
+    # ---- inside ------------------------------------------------------------------------------
+
+    @staticmethod
+    def _make_lock() -> Any:
+        """Return what keeps tasks in order; one thread needs nothing."""
+
+    _dial: Any
+    _pending_kind: type[PendingBase]
+    _sleep: Any
+
+    def _open(self, backoff: Backoff) -> Waits[None]:
+        session = dm_env_rpc.DmEnvRpcClientSession(limits=self._limits, copy=self._copy)
+        call = grpc.GrpcClientSession(session, METHOD, **self._call_options)
+        connection = yield self._dial(self._address, call, backoff=backoff, **self._connect_options)
+        self._connection = self._count(connection)
+        self._session = session
+
+    def _drop(self) -> Waits[None]:
+        connection, self._connection = self._connection, None
+        self._session = None
+        self._lose(ConnectionClosed(f"the connection to {self._address} was closed here"))
+        if connection is not None:
+            yield from hang_up(connection)
+
+    def _connected(self) -> Any:
+        if self._connection is None:
+            raise ConnectionClosed(
+                f"there is no connection to {self._address}: connect() or reconnect()"
+            )
+        return self._connection
+
+    def _step(self, actions: Mapping[str, Any] | None, requested: Iterable[str] | None) -> Step:
+        """Return a step; without `requested`, it asks for all observations."""
+        if requested is None:
+            manager = None if self._session is None else self._session.observations
+            requested = () if manager is None else manager.names()
+        return Step({} if actions is None else dict(actions), tuple(requested))
+
+    def _request(self, request: Request | Step) -> Waits[Any]:
+        pending = yield from self._submit(request)
+        return (yield from pending._wait())
+
+    def _submit(self, request: Request | Step) -> Waits[PendingBase]:
+        lock = self._sending
+        if lock is not None:
+            yield lock.acquire()
+        try:
+            connection = self._connected()
+            # What more is sent while the server's windows let nothing go would only lie here.
+            while self._pending and (
+                len(self._pending) >= self._ahead or connection.session.crowded
+            ):
+                yield from self._receive_one(self._pending[0])
+            pending = self._pending_kind(self, request)
+            # First in line, then sent: another task may receive the answer at once.
+            self._pending.append(pending)
+            try:
+                yield connection.send(request)
+            except BaseException as error:
+                self._not_sent(pending, error)
+                raise
+            return pending
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def _receive_one(self, awaited: PendingBase) -> Waits[None]:
+        """Receive the oldest answer under way, unless `awaited` comes while others receive."""
+        lock = self._receiving
+        if lock is not None:
+            yield lock.acquire()
+        try:
+            if awaited.done:
+                return
+            connection = self._connected()
+            try:
+                reply = yield connection.receive()
+            except BaseException as error:
+                self._not_received(error)
+            else:
+                self._pending.popleft()._settle(reply)
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def _not_sent(self, pending: PendingBase, error: BaseException) -> None:
+        if pending in self._pending:
+            self._pending.remove(pending)
+        self._failed(error, len(self._pending))
+
+    def _not_received(self, error: BaseException) -> None:
+        if isinstance(error, LocalProtocolError):  # such as another thread's connection
+            raise error
+        self._failed(error, -1)
+        if not isinstance(error, (RlwireError, OSError)):
+            raise error
+
+    def _failed(self, error: BaseException, owed: int) -> None:
+        """Close the connection if more answers may come than are `owed`: they would be mixed up."""
+        connection, session = self._connection, self._session
+        if isinstance(error, LocalProtocolError) or connection is None or session is None:
+            return
+        if session.pending > owed:
+            connection.close()
+        if connection.closed:
+            self._lose(error)
+
+    def _lose(self, error: BaseException) -> None:
+        """All answers under way are lost."""
+        if not isinstance(error, (RlwireError, OSError)):
+            error = ConnectionClosed(
+                f"the connection to {self._address} is over: a request or the wait for an answer "
+                f"was cancelled"
+            )
+        while self._pending:
+            self._pending.popleft()._settle(None, error)
+
+
+def most_sent(limits: Limits, max_sent: int | None) -> int:
+    """Return how long a message may be that is sent: by default, as long as a received one."""
+    if max_sent is None:
+        return min(limits.received, limits.message)
+    if isinstance(max_sent, bool) or not 0 < max_sent < 2**31:
+        raise ValueError(f"max_sent must be a positive int of less than 2**31, not {max_sent!r}")
+    return max_sent
+
+
+def _settings_of(settings: Mapping[str, Any] | None) -> Settings:
+    """Return settings by name; nested ones are joined by periods."""
+    return flatten(settings, strict=False) if settings else {}
+
+
+class Client(Blocking, ClientBase):
+    """An agent's connection to a dm_env_rpc server.
+
+    ::
+
+        with Client("localhost:9999") as client:
+            world = client.create_world({"level": 3})
+            specs = client.join_world(world)
+            result = client.step()                       # begins a sequence
+            while result.state == EnvironmentStateType.RUNNING:
+                result = client.step({"move": 1}, ("board", "reward"))
+
+    It connects on entry, or with `connect`. Requests that the server refuses raise `StatusError`
+    and change nothing. When the connection is lost, whatever waits raises `ConnectionClosed` at
+    once; `reconnect` makes a new one and joins the world again.
+
+    One thread uses it, the first that sends something; `cancel` and `close` are for any. The
+    arguments are `ClientBase`'s.
+    """
+
+    _pending_kind = Pending
+
+    _dial = staticmethod(tcp.connect)
+
+    def step(
+        self,
+        actions: Mapping[str, Any] | None = None,
+        requested: Iterable[str] | None = None,
+    ) -> StepResult:
+        """Take a step; arguments and errors as `ClientBase.step`."""
+        # The hot path, therefore without a generator.
+        if self._pending or self._connection is None:
+            return super().step(actions, requested)
+        try:
+            reply = self._connection.exchange(self._step(actions, requested))
+        except BaseException as error:
+            self._failed(error, 0)
+            raise
+        if type(reply) is StepResult:
+            return reply
+        raise StatusError.of(reply)
+
+    def release(self) -> None:
+        """Let the next thread that uses it be its thread, from now on."""
+        connection = self._connection
+        if connection is not None:
+            connection.release()
+
+    def submit(self, request: Request | Step) -> Pending:
+        """Send a request without waiting for its answer, which comes after those before it.
+
+        When `ahead` requests are under way, or more than `Limits.unsent` bytes of them wait for the
+        server's windows, it waits for the oldest one's answer.
+
+        Raises:
+            EncodeError, LocalProtocolError: it cannot be sent now; nothing was.
+            ConnectionClosed, DeadlineExceeded: the connection is lost.
+        """
+        connection = self._connection
+        if connection is None or len(self._pending) >= self._ahead or connection.session.crowded:
+            return cast(Pending, drive(self._submit(request)))
+        pending = Pending(self, request)
+        self._pending.append(pending)
+        try:
+            connection.send(request)
+        except BaseException as error:
+            self._not_sent(pending, error)
+            raise
+        return pending
+
+
+class AsyncClient(Asyncio, ClientBase):
+    """`Client` with coroutines: the same methods, arguments and errors.
+
+    Several tasks may use it; their requests are answered in the order in which they were sent. When
+    a task is cancelled while it sends or waits for an answer, the connection is over: what gRPC has
+    begun cannot be taken back.
+
+    The arguments are `ClientBase`'s.
+    """
+
+    _pending_kind = AsyncPending
+    _make_lock = asyncio.Lock
+
+    _dial = staticmethod(tcp_asyncio.connect)
+
+    async def step(
+        self,
+        actions: Mapping[str, Any] | None = None,
+        requested: Iterable[str] | None = None,
+    ) -> StepResult:
+        """Take a step; arguments and errors as `ClientBase.step`."""
+        # The hot path, therefore without a generator.
+        sending, receiving, connection = self._sending, self._receiving, self._connection
+        if self._pending or connection is None or sending.locked() or receiving.locked():
+            return await super().step(actions, requested)
+        # Both are free, so neither waits.
+        await sending.acquire()
+        await receiving.acquire()
+        try:
+            reply = await connection.exchange(self._step(actions, requested))
+        except BaseException as error:
+            self._failed(error, 0)
+            raise
+        finally:
+            receiving.release()
+            sending.release()
+        if type(reply) is StepResult:
+            return reply
+        raise StatusError.of(reply)
+
+    async def submit(self, request: Request | Step) -> AsyncPending:
+        """Send a request without waiting for its answer, as `Client.submit`."""
+        return cast(AsyncPending, await drive_async(self._submit(request)))

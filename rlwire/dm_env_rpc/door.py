@@ -1,0 +1,76 @@
+"""dm_env_rpc by URL: what the front door calls; see `rlwire.protocols`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from rlwire.dm_env_rpc.client import AsyncClient, Client
+from rlwire.dm_env_rpc.endpoint import DmEnvRpcEndpoint
+from rlwire.dm_env_rpc.environments import EnvironmentWorlds, Names
+from rlwire.dm_env_rpc.protocols import is_world
+from rlwire.dm_env_rpc.server import Server
+from rlwire.dm_env_rpc.shared import SharedWorld
+from rlwire.environments.driver import SeveralAgents
+from rlwire.environments.loading import load_environment
+from rlwire.protocols import URL
+from rlwire.serving.doors import calling, clients, with_pictures
+from rlwire.transports.waits import Waits
+
+__all__ = ["async_client", "client", "endpoint", "server"]
+
+
+def server(
+    environment: Any,
+    url: URL,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    agents: int = 1,
+    accepts: Collection[str] = (),
+    names: Names | None = None,
+    reward: str = "reward",
+    discount: str = "discount",
+    default_actions: Mapping[str, Any] | None = None,
+    infos: bool = True,
+    keep_abandoned: bool = False,
+    **options: Any,
+) -> Server:
+    """Return a server of an environment, or of worlds of one's own; not started."""
+    if url.path:
+        raise ValueError(f"{url}: worlds get their names when they are created; leave the path out")
+    worlds = load_environment(environment) if isinstance(environment, str) else environment
+    if not (is_world(worlds) or isinstance(worlds, EnvironmentWorlds)):
+        made = with_pictures(worlds, settings)
+        shown: dict[str, Any] = {
+            "names": names or Names(reward=reward or None, discount=discount or None),
+            "default_actions": default_actions,
+            "infos": infos,
+            "accepts": accepts,
+        }
+        try:
+            worlds = EnvironmentWorlds(made, agents=agents, **shown)
+            worlds.check()
+        except SeveralAgents:
+            if agents != 1:
+                raise ValueError(
+                    "agents: that is how many have an environment each, and this one has several "
+                    "agents, which meet in it; leave it out"
+                ) from None
+            worlds = SharedWorld(made, **shown)
+    elif settings or accepts:
+        raise ValueError("settings, accepts: a class of worlds looks at all settings itself")
+    return Server(worlds, url.address, keep_abandoned=keep_abandoned, **options)
+
+
+def _join(connection: Any, url: URL) -> Waits[None]:
+    """Join the world that the URL names."""
+    if url.path:
+        yield connection.join_world(url.path)
+
+
+client, async_client = clients(Client, AsyncClient, then=_join)
+
+
+def endpoint(url: URL, **options: Any) -> DmEnvRpcEndpoint:
+    """Return an agent of the world that the URL names, or of one of its own."""
+    return DmEnvRpcEndpoint(url.address, world=url.path, **calling(url, options))

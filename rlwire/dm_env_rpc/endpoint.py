@@ -1,0 +1,437 @@
+"""`DmEnvRpcEndpoint`: a joined agent of a dm_env_rpc server as an `Endpoint`.
+
+A server of ours tells its spaces. Otherwise they are those of its specs; what a spec cannot tell is
+decided so:
+
+- a lone observation or action called ``observation`` or ``action`` is the space itself, else the
+  names are the keys of a Dict, nested at periods; keys that count from 0 are those of a Tuple;
+- an integer of no shape with a maximum is Discrete, int8 from 0 to 1 with a shape is MultiBinary,
+  a row of int64 with other bounds is MultiDiscrete if it is an action; all else are Box and Text.
+
+Not here: connections and requests (`rlwire.dm_env_rpc.client`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlwire.codecs.dm_env_rpc import (
+    DataType,
+    EnvironmentStateType,
+    ResetRequest,
+    Step,
+    TensorSpec,
+    bounds,
+    flatten,
+    numpy_dtype,
+    unflatten,
+)
+from rlwire.codecs.msgpack import Decoder
+from rlwire.dm_env_rpc.client import Client
+from rlwire.dm_env_rpc.pending import Pending
+from rlwire.dm_env_rpc.properties import PICTURE, RENDER_FPS, PropertiesExtension
+from rlwire.dm_env_rpc.spaces import INFO, WHOLE, Structure, structure_of, told_in
+from rlwire.dm_env_rpc.status import StatusError
+from rlwire.environments.endpoint import Endpoint, Outcome
+from rlwire.environments.trees import text_of
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    EncodeError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    on_error,
+    optional,
+    quoted,
+)
+from rlwire.sessions.dm_env_rpc import State
+from rlwire.transports.address import AddressLike
+from rlwire.transports.sockets import Backoff
+
+with optional("gymnasium", "gym"):
+    from gymnasium import spaces
+
+logger = logging.getLogger(__name__)
+
+_RUNNING = EnvironmentStateType.RUNNING
+_TERMINATED = EnvironmentStateType.TERMINATED
+_LOST = (ConnectionClosed, DeadlineExceeded, OSError)
+
+
+class DmEnvRpcEndpoint(Endpoint):
+    """A joined agent's environment.
+
+    The reward is the observation ``reward``, 0 where there is none, and ``discount`` is not among
+    the observations either; ``info["discount"]`` has it where it is not what Gymnasium's flags say:
+    0 when terminated, else 1. A reward or discount that is more than a number (an array, or names
+    such as ``reward.speed``) is in the info as a whole, and Gymnasium's reward is 0. The rest of
+    the info is the environment's own, arrays included, if the server is rlwire's: the protocol has
+    no field for it, so other servers send none. A seed, and options, go into the settings of a
+    reset.
+
+    Attributes:
+        reward_space: of ``info["reward"]``; None where the reward is a number, or is not told.
+        discount_space: of ``info["discount"]``; the same.
+    """
+
+    nondeterministic = False
+
+    def __init__(
+        self,
+        address: AddressLike,
+        *,
+        world: str = "",
+        settings: Mapping[str, Any] | None = None,
+        join_settings: Mapping[str, Any] | None = None,
+        agent: str | None = None,
+        observation_space: Any = None,
+        action_space: Any = None,
+        reward: str = "reward",
+        discount: str = "discount",
+        copy: bool = True,
+        reconnect: Backoff | None = None,
+        **options: Any,
+    ) -> None:
+        options["metadata"] = (*options.get("metadata", ()), WHOLE)
+        self.client = Client(address, copy=copy or None, **options)
+        self._backoff = reconnect
+        self._created = False
+        self._running = False
+        self._lost: str | None = None
+        self._last: Any = None
+        self._begun: dict[str, Any] | None = None  # the settings of a reset
+        self._again: Pending | None = None
+        self._pending: Pending | None = None
+        self.client.connect()
+        if agent is not None:
+            join_settings = {**(join_settings or {}), "agent": agent}
+        with on_error(self.close):
+            self._join(world, settings, join_settings)
+            self._specs = specs = self.client.specs
+            assert specs is not None
+            observations = {each.name: each for each in specs.observations.values()}
+            self._reward = _Signal(reward, observations)
+            self._discount = _Signal(discount, observations)
+            signals = [*self._reward.names, *self._discount.names]
+            self._told = next((name for name in observations if name.startswith(INFO)), None)
+            shown = {
+                name: spec
+                for name, spec in observations.items()
+                if name not in signals and name != self._told
+            }
+            told = told_in(self._told, self.client.limits) if self._told else None
+            if observation_space is None:
+                observation_space = told[0] if told else space_of_specs(shown, "observation")
+            actions = {each.name: each for each in specs.actions.values()}
+            if action_space is None:
+                action_space = told[1] if told else space_of_specs(actions, "action")
+            seen = _structure(observation_space, shown, "observation", partial=True)
+            self._actions = _structure(action_space, actions, "action", partial=False)
+            self._observations = seen
+            self._requested = (*seen.names, *signals)
+            self._decode = Decoder(
+                limits=self.client.limits, copy=True, strict_map_key=False
+            ).decode
+            self._alone = _as_it_comes(observation_space, seen)
+        self.observation_space, self.action_space = observation_space, action_space
+        self.reward_space, self.discount_space = self._reward.space, self._discount.space
+        self.client.release()  # a server makes an environment in another thread than it steps it
+
+    def _join(
+        self,
+        world: str,
+        settings: Mapping[str, Any] | None,
+        join_settings: Mapping[str, Any] | None,
+    ) -> None:
+        client = self.client
+        if settings is None:
+            try:
+                client.join_world(world, join_settings)
+                return
+            except StatusError as error:
+                if world:
+                    raise
+                refused = error
+            try:
+                name = client.create_world()
+            except StatusError as error:
+                raise refused from error
+        elif world:
+            raise ValueError("a world that is named is not created; settings are of no use")
+        else:
+            name = client.create_world(settings)
+        self._created = True
+        client.join_world(name, join_settings)
+
+    def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
+        """Ask for a new episode."""
+        settings: dict[str, Any] = {} if seed is None else {"seed": int(seed)}
+        if options:
+            settings |= flatten({"options": dict(options)}, strict=False)
+        self._begun = settings
+        if self._lost is None:
+            self._ask_reset(settings)
+
+    def _ask_reset(self, settings: dict[str, Any]) -> None:
+        client, self._running, self._again = self.client, False, None
+        try:
+            # An answer that nobody waited for may have changed where the sequence stands.
+            if settings or self._pending is not None or client.state is State.RUNNING:
+                self._again = client.submit(ResetRequest(settings))
+            self._pending = client.submit(Step({}, self._requested))
+        except _LOST as error:
+            self._lost = str(error)
+
+    def begin_step(self, action: Any) -> None:
+        """Act."""
+        if not self._running:
+            raise LocalProtocolError(f"{self.client.address}: no episode goes on, call reset()")
+        self._begun = None
+        request = Step(self._actions.flatten(action), self._requested)
+        try:
+            self._pending = self.client.submit(request)
+        except _LOST as error:
+            self._lost = str(error)
+
+    def finish(self) -> Outcome:
+        """Wait for the answer."""
+        if self._begun is not None:
+            return self._finish_reset(self._begun)
+        try:
+            if self._lost is not None:
+                raise ConnectionClosed(self._lost)
+            state, seen = self._answer()
+        except _LOST as error:
+            self._lost, self._running = str(error), False
+            logger.warning("%s: lost within an episode: %s", self.client.address, error)
+            return self._last, 0.0, False, True, {"lost": self._lost}
+        terminated = state == _TERMINATED
+        self._running = state == _RUNNING
+        signal = self._reward
+        reward = 0.0 if signal.alone is None else float(seen[signal.alone])
+        info = self._info(seen)
+        if signal.structure is not None:
+            info["reward"] = signal.structure.build(seen)
+        signal = self._discount
+        if signal.structure is not None:
+            info["discount"] = signal.structure.build(seen)
+        elif signal.alone is not None:
+            discount = seen[signal.alone]
+            if discount != (0.0 if terminated else 1.0):
+                info["discount"] = discount
+        self._last = observation = self._observation(seen)
+        return observation, reward, terminated, not (terminated or self._running), info
+
+    def _finish_reset(self, settings: dict[str, Any]) -> Outcome:
+        if self._lost is None:
+            try:
+                return self._first()
+            except DeadlineExceeded as error:  # another attempt would only wait as long
+                self._lost = str(error)
+                raise
+            except _LOST as error:
+                logger.info("%s: lost between episodes: %s", self.client.address, error)
+        if self.client.reconnect(self._backoff) != self._specs:
+            raise self._changed()
+        self._lost, self._running = None, False
+        self._ask_reset(settings)
+        return self._first()
+
+    def _first(self) -> Outcome:
+        if self._lost is not None:
+            raise ConnectionClosed(self._lost)
+        again = self._again
+        specs = self._specs if again is None else again.result().specs
+        state, seen = self._answer()
+        if specs != self._specs:
+            raise self._changed()
+        if state != _RUNNING:
+            raise RemoteProtocolError(
+                f"{self.client.address}: the episode was over before its first step: {state!r}"
+            )
+        self._running = True
+        self._last = observation = self._observation(seen)
+        return observation, self._info(seen)
+
+    def _answer(self) -> tuple[Any, dict[str, Any]]:
+        pending = self._pending
+        assert pending is not None
+        try:
+            result = pending.result()
+        except DeadlineExceeded as error:
+            raise DeadlineExceeded(
+                f"{error}: the environment takes longer than answer_timeout, or its step waits for "
+                f"other agents, which have to join, reset and step as well"
+            ) from error
+        self._pending = None
+        return result.state, result.observations
+
+    def _info(self, seen: dict[str, Any]) -> dict[str, Any]:
+        told = None if self._told is None else seen.get(self._told)
+        if told is None:
+            return {}
+        info = self._decode(told)
+        if not isinstance(info, dict):
+            raise RemoteProtocolError(f"{self.client.address}: an info is {quoted(info)}")
+        return info
+
+    def _observation(self, seen: dict[str, Any]) -> Any:
+        if self._alone is not None:
+            return seen[self._alone]
+        return self._observations.build(seen)
+
+    def _changed(self) -> RemoteProtocolError:
+        return RemoteProtocolError(
+            f"{self.client.address}: the server's world has other actions or observations than "
+            f"before; make the environment anew"
+        )
+
+    def start_rendering(self) -> None:
+        """Ask the server for its frame rate, and `render` for its pictures."""
+        self._properties = PropertiesExtension(self.client)
+        try:
+            fps = self._properties.read(RENDER_FPS)
+        except (KeyError, StatusError):
+            raise ValueError(
+                f"{self.client.address}: the server renders no pictures: rlwire.serve does for an "
+                f'environment that takes render_mode="rgb_array", in a world of one agent'
+            ) from None
+        self.client.release()
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": float(fps)}
+        self.render_mode = "rgb_array"
+
+    def render(self) -> Any:
+        """Ask for the environment's picture."""
+        return None if self.render_mode is None else self._decode(self._properties.read(PICTURE))
+
+    def close(self) -> None:
+        """Leave the world, destroy it if it was created for this, and close the connection."""
+        client = self.client
+        try:
+            if not client.closed and self._pending is None:
+                client.release()
+                world = client.world_name
+                client.leave_world()
+                if self._created and world is not None:
+                    client.destroy_world(world)
+        except (ConnectionClosed, DeadlineExceeded, StatusError) as error:
+            logger.info("%s: not told that the agent leaves: %s", client.address, error)
+        finally:
+            client.close()
+
+
+class _Signal:
+    """The reward or the discount among the observations, nested if its names go on.
+
+    Attributes:
+        names: of what it consists.
+        alone: the name, if it is one number.
+        structure: of what is more.
+        space: its space.
+    """
+
+    def __init__(self, name: str, specs: Mapping[str, TensorSpec]) -> None:
+        found = {
+            each: spec
+            for each, spec in specs.items()
+            if name and (each == name or each.startswith(f"{name}."))
+        }
+        self.names = list(found)
+        self.alone: str | None = None
+        self.structure: Structure | None = None
+        self.space: Any = None
+        if not found:
+            return
+        lone = found.get(name)
+        if lone is not None and not len(lone.shape) and lone.dtype != DataType.STRING:
+            self.alone = name
+            return
+        self.space = space_of_specs(found, name)
+        self.structure = structure_of(
+            self.space, name, name, "" if name in found else name, checked=False
+        )
+
+
+def _as_it_comes(space: Any, structure: Structure) -> str | None:
+    """Return the name of the one tensor that is the observation as it was received, or None."""
+    if not isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)):
+        return None
+    spec = structure.specs[0]
+    return spec.name if space.shape and space.dtype == numpy_dtype(spec.dtype) else None
+
+
+def _structure(
+    space: Any, specs: Mapping[str, TensorSpec], what: str, *, partial: bool
+) -> Structure:
+    """Return how a space's values are the tensors of these specs."""
+    tops = {name.split(".")[0] for name in specs}
+    name = tops.pop() if len(tops) == 1 else what
+    structure = structure_of(space, what, name, checked=not partial)
+    for leaf in structure.leaves:
+        ours, theirs = leaf.spec, specs.get(leaf.spec.name)
+        if theirs is None:
+            raise EncodeError(
+                f"the {what} space {space} needs {ours.name!r}, and the server has {sorted(specs)}"
+            )
+        if ours.dtype != theirs.dtype or not _fits(ours.shape, theirs.shape):
+            raise EncodeError(
+                f"the {what} {ours.name!r} is {DataType(theirs.dtype).name} of shape "
+                f"{tuple(theirs.shape)} at the server, and {DataType(ours.dtype).name} of shape "
+                f"{tuple(ours.shape)} in {space}"
+            )
+    missing = [name for name in specs if name not in structure.names]
+    if missing and not partial:
+        raise EncodeError(f"the {what} space {space} lacks the server's {missing[0]!r}")
+    return structure
+
+
+def _fits(ours: Any, theirs: Any) -> bool:
+    return len(ours) == len(theirs) and all(
+        one == other or other < 0 for one, other in zip(ours, theirs, strict=True)
+    )
+
+
+def space_of_specs(specs: Mapping[str, TensorSpec], what: str) -> Any:
+    """Return the Gymnasium space that specs describe."""
+    space = _nested(unflatten(dict(specs)), what)
+    return space[what] if list(space) == [what] else space
+
+
+def _nested(value: Any, what: str) -> Any:
+    if isinstance(value, TensorSpec):
+        return _leaf(value, what)
+    children = {key: _nested(each, what) for key, each in value.items()}
+    if children and set(children) == set(map(str, range(len(children)))):
+        return spaces.Tuple([children[str(place)] for place in range(len(children))])
+    return spaces.Dict(children)
+
+
+def _leaf(spec: TensorSpec, what: str) -> Any:
+    shape = tuple(map(int, spec.shape))
+    if any(size < 0 for size in shape) or (spec.dtype == DataType.STRING and shape):
+        raise EncodeError(
+            f"the {what} {spec.name!r} has no fixed size, so no space: its shape is {shape}; give "
+            f"{what}_space=, a Dict without it"
+        )
+    if spec.dtype == DataType.STRING:
+        return text_of(None, spaces)
+    dtype = numpy_dtype(spec.dtype)  # raises for messages
+    if dtype.kind == "b":
+        return spaces.Box(0, 1, shape, np.bool_)
+    low, high = bounds(spec)
+    if dtype.kind == "f":
+        low = dtype.type(-np.inf) if spec.min is None else low
+        high = dtype.type(np.inf) if spec.max is None else high
+    elif spec.max is not None and spec.min is not None:
+        if not shape:
+            return spaces.Discrete(int(high) - int(low) + 1, start=int(low), dtype=dtype.type)
+        least, most = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
+        if dtype == np.int8 and not least.any() and (most == 1).all():
+            return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
+        if dtype == np.int64 and what == "action" and len(shape) == 1:
+            return spaces.MultiDiscrete(most - least + 1, start=least)
+    return spaces.Box(np.broadcast_to(low, shape), np.broadcast_to(high, shape), shape, dtype.type)

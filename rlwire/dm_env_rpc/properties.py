@@ -1,0 +1,425 @@
+"""The properties extension: values beside the steps that clients may read, write and list.
+
+`Properties` is a server's or a world's; `PropertiesExtension` and `AsyncPropertiesExtension` are a
+client's. Keys form a tree at periods. A property is a value, or holds other properties, or both.
+
+Not here: the messages' bytes (`rlwire.codecs.dm_env_rpc`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from rlwire.codecs.casting import cast
+from rlwire.codecs.dm_env_rpc import (
+    AnyMessage,
+    DataType,
+    ListPropertyRequest,
+    ListPropertyResponse,
+    PropertyRequest,
+    PropertyResponse,
+    PropertySpec,
+    ReadPropertyRequest,
+    ReadPropertyResponse,
+    TensorSpec,
+    WritePropertyRequest,
+    WritePropertyResponse,
+    check_bounds,
+    decode_property_request,
+    decode_property_response,
+    encode_property_request,
+    encode_property_response,
+    make_spec,
+    numpy_dtype,
+)
+from rlwire.codecs.msgpack import encode
+from rlwire.dm_env_rpc.protocols import Refusal, World
+from rlwire.dm_env_rpc.status import StatusError
+from rlwire.environments.driver import Driven
+from rlwire.errors import EncodeError, RemoteProtocolError, quoted
+from rlwire.limits import DEFAULT
+from rlwire.sessions.dm_env_rpc import Code, without_spec
+from rlwire.transports.waits import Asyncio, Blocking, Client, Waits, driven
+
+PICTURE = "rlwire.render"
+RENDER_FPS = "rlwire.render_fps"
+
+
+# ---- the server's side --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A registered property; without `read` and `write`, a word about those that it holds."""
+
+    spec: TensorSpec
+    read: Callable[[], Any] | None
+    write: Callable[[Any], None] | None
+    description: str
+
+
+class Properties:
+    """Properties of a server, or of a world.
+
+    ::
+
+        properties = Properties()
+        properties.add("speed", dtype=np.float32, read=lambda: world.speed)
+        server = Server(..., properties=properties)
+
+    A world's are the attribute ``properties`` of a `World`; they are seen by those who have joined
+    it, besides the server's, and before these where both have a key. Callbacks are called by the
+    thread of the connection that asks: those of a world one at a time (unless the world sets
+    ``parallel_agents``), those of a server by several at once. A ValueError that a callback raises
+    tells the client that the value is wrong, a PermissionError that it may not.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: dict[str, _Entry] = {}
+
+    def add(
+        self,
+        key: str,
+        *,
+        shape: Sequence[int] = (),
+        dtype: DTypeLike | DataType = np.float64,
+        minimum: Any = None,
+        maximum: Any = None,
+        read: Callable[[], Any] | None = None,
+        write: Callable[[Any], None] | None = None,
+        description: str = "",
+    ) -> None:
+        """Register a property.
+
+        Args:
+            key: unique; a period nests.
+            shape: of its value.
+            dtype: of its value; NumPy's or dm_env_rpc's.
+            minimum: inclusive bound, checked when a client writes.
+            maximum: as `minimum`.
+            read: returns the value; None for one that cannot be read.
+            write: takes a value of this shape, dtype and range; None for one that cannot be
+                written. What a client writes is converted where that changes no more than the
+                precision.
+            description: for a person.
+
+        Raises:
+            ValueError: the key is taken or none, or there is neither `read` nor `write`.
+            EncodeError: the spec is none.
+        """
+        if read is None and write is None:
+            raise ValueError(f"the property {key!r} needs read or write")
+        spec = make_spec(key, shape, dtype, minimum, maximum)
+        self._register(key, _Entry(spec, read, write, description))
+
+    def describe(self, key: str, description: str) -> None:
+        """Say what the properties below `key` are, which need not be one itself.
+
+        Raises:
+            ValueError: the key is taken or none.
+        """
+        self._register(key, _Entry(TensorSpec(key), None, None, description))
+
+    def _register(self, key: str, entry: _Entry) -> None:
+        if not key or not all(key.split(".")):
+            raise ValueError(f"{key!r} is no key: its parts between periods must not be empty")
+        with self._lock:
+            if key in self._entries:
+                raise ValueError(f"there is a property {key!r} already")
+            self._entries[key] = entry
+
+    def _find(self, key: str) -> _Entry | None:
+        with self._lock:
+            return self._entries.get(key)
+
+    def _below(self, key: str) -> dict[str, PropertySpec]:
+        """The properties that `key` holds, and those that hold others there."""
+        prefix = key + "." if key else ""
+        with self._lock:
+            entries = dict(self._entries)
+        found: dict[str, PropertySpec] = {}
+        for name, entry in entries.items():
+            if not name.startswith(prefix):
+                continue
+            first, _, rest = name[len(prefix) :].partition(".")
+            spec = found.setdefault(prefix + first, PropertySpec(TensorSpec(prefix + first)))
+            if rest:
+                spec.is_listable = True
+                continue
+            spec.spec = entry.spec
+            spec.is_readable = entry.read is not None
+            spec.is_writable = entry.write is not None
+            spec.description = entry.description
+        return found
+
+
+def pictures_of(driven: Driven) -> Properties | None:
+    """Return the properties with which `rlwire.make` renders an environment, if it can.
+
+    `PICTURE` is ``environment.render()``, (height, width, 3) uint8, as MessagePack, since a spec
+    has at most one variable dimension. `RENDER_FPS` is the frame rate of its videos in Hz.
+    """
+    environment = driven.environment
+    if getattr(environment, "render_mode", None) != "rgb_array":
+        return None
+    fps = float((getattr(environment, "metadata", None) or {}).get("render_fps") or 30.0)
+    pictures = Properties()
+    pictures.add(
+        PICTURE,
+        shape=(-1,),
+        dtype=np.uint8,
+        read=lambda: np.frombuffer(encode(environment.render()), np.uint8),
+    )
+    pictures.add(RENDER_FPS, read=lambda: fps)
+    return pictures
+
+
+class PropertyService:
+    """Answers the extension's requests: a server's `Extension`.
+
+    Args:
+        properties: the server's own.
+    """
+
+    def __init__(self, properties: Properties | None = None) -> None:
+        self._own = Properties() if properties is None else properties
+
+    def __call__(self, message: AnyMessage, world: World | None) -> AnyMessage:
+        """Answer one request.
+
+        Raises:
+            Refusal: there is no such property, or what is asked cannot be done with it.
+            DecodeError: the request is none.
+        """
+        layers = [self._own]
+        for of_world in (getattr(world, "properties", None), getattr(world, "pictures", None)):
+            if of_world is not None:
+                layers.insert(0, of_world)
+        limits = without_spec(DEFAULT, len(message.value))
+        request = decode_property_request(message, limits=limits)
+        if request is None:
+            raise Refusal(Code.INVALID_ARGUMENT, "the property request has no payload")
+        return encode_property_response(_answer(request, layers))
+
+
+def _answer(request: PropertyRequest, layers: list[Properties]) -> PropertyResponse:
+    if isinstance(request, ListPropertyRequest):
+        return ListPropertyResponse(tuple(_list(request.key, layers)))
+    entry = _entry(request.key, layers)
+    if isinstance(request, ReadPropertyRequest):
+        if entry.read is None:
+            raise Refusal(Code.PERMISSION_DENIED, f"{_shown(request.key)} cannot be read")
+        return ReadPropertyResponse(_fit(entry, entry.read()))
+    if entry.write is None:
+        raise Refusal(Code.PERMISSION_DENIED, f"{_shown(request.key)} cannot be written")
+    try:
+        value = _fit(entry, request.value)
+        check_bounds(entry.spec, value)
+    except EncodeError as error:  # the client's value
+        raise Refusal(Code.INVALID_ARGUMENT, str(error)) from None
+    entry.write(value)
+    return WritePropertyResponse()
+
+
+def _entry(key: str, layers: list[Properties]) -> _Entry:
+    for layer in layers:
+        entry = layer._find(key)
+        if entry is not None and (entry.read is not None or entry.write is not None):
+            return entry
+    if _children(key, layers):
+        raise Refusal(
+            Code.PERMISSION_DENIED, f"{_shown(key)} has no value, it only holds properties"
+        )
+    raise _no_property(key, layers)
+
+
+def _list(key: str, layers: list[Properties]) -> list[PropertySpec]:
+    children = _children(key, layers)
+    if not children and key:
+        if any(layer._find(key) is not None for layer in layers):
+            raise Refusal(Code.INVALID_ARGUMENT, f"{_shown(key)} holds no properties")
+        raise _no_property(key, layers)
+    return list(children.values())
+
+
+def _children(key: str, layers: list[Properties]) -> dict[str, PropertySpec]:
+    found: dict[str, PropertySpec] = {}
+    for layer in layers:
+        for name, spec in layer._below(key).items():
+            first = found.setdefault(name, spec)
+            listable = first.is_listable or spec.is_listable
+            if not (first.is_readable or first.is_writable):
+                first = found[name] = spec  # the value of the layer below is seen
+            first.is_listable = listable
+    return found
+
+
+def _no_property(key: str, layers: list[Properties]) -> Refusal:
+    names = ", ".join(list(_children("", layers))[:20]) or "none"
+    return Refusal(Code.NOT_FOUND, f"there is no {_shown(key)}; the outermost are: {names}")
+
+
+def _shown(key: str) -> str:
+    return f"property {quoted(key, 200)}"
+
+
+def _fit(entry: _Entry, value: Any) -> Any:
+    """A value in its spec's dtype and shape."""
+    spec = entry.spec
+    if spec.dtype == DataType.PROTO:
+        return value
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # such as a jagged list
+        raise EncodeError(f"the value of {_shown(spec.name)} is no array: {error}") from None
+    if len(array.shape) != len(spec.shape) or any(
+        size != wanted for size, wanted in zip(array.shape, spec.shape, strict=True) if wanted >= 0
+    ):
+        raise EncodeError(
+            f"the value of {_shown(spec.name)} must have the shape {spec.shape}, not {array.shape}"
+        )
+    if spec.dtype == DataType.STRING:
+        if array.dtype.kind != "U":
+            raise EncodeError(f"the value of {_shown(spec.name)} must be text, not {array.dtype}")
+        return array if spec.shape else str(array.item())
+    array = cast(array, numpy_dtype(spec.dtype), f"the value of {_shown(spec.name)}")
+    return array if spec.shape else array[()]
+
+
+# ---- the client's side --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Property:
+    """What a property is.
+
+    Attributes:
+        key: the whole one.
+        readable: it has a value.
+        writable: its value can be set.
+        listable: it holds other properties.
+        spec: of its value; None if it has none.
+        description: for a person.
+    """
+
+    key: str
+    readable: bool
+    writable: bool
+    listable: bool
+    spec: TensorSpec | None
+    description: str
+
+
+class ExtensionBase(Client):
+    """What both extensions are made of.
+
+    Args:
+        client: a `Client`, or an `AsyncClient`.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    @driven
+    def read(self, key: str) -> Waits[Any]:
+        """Return a value, a scalar or an array.
+
+        Raises:
+            KeyError: there is no such property.
+            PermissionError: it cannot be read.
+            StatusError: the server says something else.
+        """
+        return (yield from self._ask(ReadPropertyRequest(key), ReadPropertyResponse)).value
+
+    @driven
+    def write(self, key: str, value: Any) -> Waits[None]:
+        """Set a value.
+
+        Raises:
+            KeyError: there is no such property.
+            PermissionError: it cannot be written.
+            ValueError: the server does not take this value.
+            StatusError: the server says something else.
+        """
+        yield from self._ask(WritePropertyRequest(key, value), WritePropertyResponse)
+
+    @driven
+    def list(self, key: str = "") -> Waits[tuple[Property, ...]]:
+        """Return the properties that one holds; of the empty key, the outermost.
+
+        Raises:
+            KeyError: there is no such property.
+            ValueError: it holds none.
+            StatusError: the server says something else.
+        """
+        answer = yield from self._ask(ListPropertyRequest(key), ListPropertyResponse)
+        return tuple(map(_property, answer.values))
+
+    @driven
+    def specs(self, key: str = "") -> Waits[dict[str, Property]]:
+        """Return what `list` does, by key."""
+        return {each.key: each for each in (yield self.list(key))}
+
+    def _ask(self, request: PropertyRequest, awaited: type) -> Waits[Any]:
+        message = encode_property_request(request)
+        try:
+            return _response((yield self._client.extension(message)), awaited)
+        except StatusError as error:
+            kind = _BUILTIN.get(error.code)
+            if kind is None:
+                raise
+            raise kind(error.message) from error
+
+
+class PropertiesExtension(Blocking, ExtensionBase):
+    """A server's properties, by key; before a world is joined the server's own.
+
+    The argument is `ExtensionBase`'s.
+    """
+
+    def __getitem__(self, key: str) -> Any:
+        return self.read(key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.write(key, value)
+
+
+class AsyncPropertiesExtension(Asyncio, ExtensionBase):
+    """`PropertiesExtension` with coroutines, over an `AsyncClient`."""
+
+
+def _property(spec: PropertySpec) -> Property:
+    has_value = spec.spec.dtype != DataType.INVALID_DATA_TYPE
+    return Property(
+        spec.spec.name,
+        spec.is_readable,
+        spec.is_writable,
+        spec.is_listable,
+        spec.spec if has_value else None,
+        spec.description,
+    )
+
+
+def _response(message: AnyMessage, awaited: type) -> Any:
+    response = decode_property_response(message)
+    if not isinstance(response, awaited):
+        raise RemoteProtocolError(
+            f"a {awaited.__name__} was expected, not "
+            f"{'nothing' if response is None else 'a ' + type(response).__name__}"
+        )
+    return response
+
+
+# What the server says about keys and values becomes Python's own exceptions.
+_BUILTIN: dict[int, type[Exception]] = {
+    Code.NOT_FOUND: KeyError,
+    Code.PERMISSION_DENIED: PermissionError,
+    Code.INVALID_ARGUMENT: ValueError,
+}

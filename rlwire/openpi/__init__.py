@@ -1,0 +1,39 @@
+"""openpi's remote policies: a server, a client, and openpi-client's functions over rlwire's codec.
+
+| openpi | here |
+|---|---|
+| `openpi_client.msgpack_numpy` | `packb`, `unpackb`, `Packer`, `Unpacker`, and its two hooks |
+| `openpi_client.websocket_client_policy` | `Client`, `AsyncClient` |
+| `openpi.serving.websocket_policy_server` | `Server` |
+
+Either end may be openpi's own. A program that uses openpi-client as it is calls
+``rlwire.install("openpi_client")``. `rlwire.msgpack_numpy` describes the functions.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from rlwire import msgpack_numpy
+from rlwire.msgpack_numpy import Unpacker, unpackb
+from rlwire.openpi.client import AsyncClient, Client
+from rlwire.openpi.server import PolicyStatistics, Server, api_key_check
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "Packer",
+    "PolicyStatistics",
+    "Server",
+    "Unpacker",
+    "api_key_check",
+    "pack_array",
+    "packb",
+    "unpack_array",
+    "unpackb",
+]
+
+Packer = functools.partial(msgpack_numpy.Packer, dialect="openpi")
+packb = msgpack_numpy.packs("openpi", Packer)
+pack_array = functools.partial(msgpack_numpy.encode, dialect="openpi")
+unpack_array = msgpack_numpy.decode

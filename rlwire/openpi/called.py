@@ -1,0 +1,174 @@
+"""openpi's part of `rlwire.listen` and `rlwire.play`: callers that want a policy's actions.
+
+openpi's protocol knows observations and chunks of actions, and no rewards or episodes. An
+observation may have the entries `reward`, `terminated` and `truncated` besides those of its space,
+as `play` sends them; one without goes on, with the reward 0. An observation that is no dictionary
+stands in the entry `observation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlwire.environments.called import Caller, Callers, Turn
+from rlwire.environments.playing import opened
+from rlwire.environments.trees import tree_of
+from rlwire.errors import EncodeError, RemoteProtocolError, describe, optional, quoted
+from rlwire.limits import DEFAULT, Limits
+from rlwire.openpi.client import Client
+from rlwire.openpi.server import PORT, api_key_check
+from rlwire.serving.listening import Listener
+from rlwire.sessions import websocket
+from rlwire.sessions.openpi import Dialect, Failure, OpenPIServerSession
+from rlwire.transports.address import AddressLike
+from rlwire.transports.connection import Connection
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from rlwire.serving.serving import StreamOptions
+
+_OBSERVATION = "observation"
+_ABOUT = ("reward", "terminated", "truncated")
+
+
+def listen(
+    address: AddressLike = f"localhost:{PORT}",
+    num_envs: int = 1,
+    *,
+    observation_space: Any = None,
+    action_space: Any = None,
+    kind: Callable[[int, Any, Any], Callers] = Callers,
+    horizon: int | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    auth: str | None = None,
+    arrays: Dialect = "openpi",
+    origins: Any = (),
+    limits: Limits = DEFAULT,
+    **options: Unpack[StreamOptions],
+) -> Callers:
+    """Listen for environments that ask for actions; returns at once if the spaces are given."""
+    if action_space is None:
+        raise ValueError(
+            "openpi does not tell which actions there are: give action_space= or like="
+        )
+    actions = tree_of(action_space, "the action", "which openpi's actions cannot carry")
+    if not actions.lone:
+        raise EncodeError(
+            f"openpi carries an action as one array, and the action space is {action_space}; wrap "
+            f"the environment so that it is a Box, Discrete, MultiDiscrete, MultiBinary or Text"
+        )
+    if horizon is not None:
+        with optional("gymnasium", "gym"):
+            from gymnasium.vector.utils import batch_space
+        action_space = batch_space(action_space, horizon)
+    session = partial(
+        websocket.WebSocketServerSession,
+        lambda request: OpenPIServerSession(arrays=arrays, limits=limits),
+        pages=websocket.health,
+        check=None if auth is None else api_key_check(auth),
+        origins=origins,
+        limits=limits,
+    )
+    caller = partial(OpenpiCaller, dict(metadata or {}), horizon is None)
+    callers = kind(num_envs, observation_space, action_space)
+    return callers.open(
+        Listener("openpi", address, callers, session, caller, guarded=auth is not None, **options)
+    )
+
+
+class OpenpiCaller(Caller):
+    """An environment that asks for actions."""
+
+    attention = 5.0  # openpi's own client pings after 20 s, and leaves 20 s later
+
+    def __init__(
+        self, metadata: dict[str, Any], single: bool, connection: Connection, callers: Callers
+    ) -> None:
+        super().__init__(connection, callers)
+        self._single = single
+        self._begins = True
+        connection.send(metadata)
+
+    def turn(self) -> Turn:
+        """Wait for the next observation; errors as `Caller.turn`."""
+        while True:
+            try:
+                given = self.receive()
+                break
+            except RemoteProtocolError as error:
+                self.refuse(error)
+        space = self.callers.observation_space
+        inside = getattr(space, "spaces", {})
+        about = {name: given.pop(name) for name in _ABOUT if name in given and name not in inside}
+        if _OBSERVATION in given and not inside and len(given) == 1:
+            given = given[_OBSERVATION]
+        try:
+            observation = self.callers.fit(given)
+            reward = float(np.sum(np.asarray(about.get("reward", 0.0), np.float64)))
+        except (ValueError, TypeError) as error:
+            # A failure ends the conversation: so does openpi's own server.
+            self.connection.send(Failure(describe(error)))
+            raise RemoteProtocolError(str(error)) from error
+        terminated, truncated = bool(about.get("terminated")), bool(about.get("truncated"))
+        begins, self._begins = self._begins, terminated or truncated
+        return Turn(observation, None if begins else reward, terminated, truncated, {})
+
+    def act(self, action: Any) -> None:
+        """Answer the last observation; errors as `Caller.act`."""
+        actions = np.asarray(action)
+        self.connection.send({"actions": actions[None] if self._single else actions})
+
+
+def play(
+    environment: Any,
+    where: str,
+    *,
+    episodes: int = 1,
+    seed: int | None = None,
+    **options: Any,
+) -> list[float]:
+    """Have a policy on an openpi server play an environment; return the rewards of each episode.
+
+    The actions of a chunk are done one after another, up to the end of the episode.
+    """
+    totals = []
+    with opened(environment, seed, "openpi") as game, Client(where, **options) as policy:
+        for _ in range(episodes):
+            observation = game.reset()
+            about: dict[str, Any] = {}
+            while True:
+                given = (
+                    observation if isinstance(observation, dict) else {_OBSERVATION: observation}
+                )
+                answer = policy.infer({**given, **about})
+                if game.over:
+                    break
+                reward = 0.0
+                for action in _chunk(answer):
+                    observation, got = game.step(action)
+                    reward += got
+                    if game.over:
+                        break
+                about = {"reward": reward}
+                if game.over:
+                    about["truncated" if game.truncated else "terminated"] = True
+            totals.append(game.total)
+    return totals
+
+
+def _chunk(answer: dict[str, Any]) -> Any:
+    actions = answer.get("actions")
+    if "actions" not in answer:
+        raise RemoteProtocolError(
+            f"the policy's answer has no 'actions', it has {quoted(list(answer))}"
+        )
+    if not isinstance(actions, (np.ndarray, list)) or np.ndim(actions) == 0 or len(actions) == 0:
+        raise RemoteProtocolError(
+            f"the policy's 'actions' must be an array with one action a row, not {quoted(actions)}"
+        )
+    return actions

@@ -1,0 +1,201 @@
+"""`Client` and `AsyncClient`: a policy on a server, for a program with observations.
+
+They speak to `rlwire.openpi.Server` and to openpi's own server. Not here: what is
+said (`rlwire.sessions.openpi`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from rlwire import websocket
+from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, on_error
+from rlwire.limits import Limits
+from rlwire.sessions.openpi import Dialect, Failure, OpenPIClientSession
+from rlwire.transports import waits
+from rlwire.transports.address import AddressLike
+from rlwire.transports.connecting import hang_up
+from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.tls import ClientSide
+from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
+
+
+class ClientBase(waits.Counting):
+    """What both clients are made of.
+
+    Args:
+        address: ``"host:port"``, ``"unix:/path"``, or a URL: ``ws://host:port/path``, or ``wss``
+            for TLS.
+        auth: what the server wants as ``Authorization: Api-Key``.
+        tls: for TLS; by default, for ``wss``, a context that trusts the system's authorities.
+        timeouts: by default `Timeouts()`; its `idle` is how long a policy may think.
+        backoff: how often and when to try to reach the server; by default once.
+        limits: maxima for messages.
+        arrays: how arrays are written; both dialects are read.
+        reconnect: whether an observation that meets a closed connection is sent again over a new
+            one, once. A server closes after an error of its policy, and may close a client that
+            was silent for long. The policy may then see an observation twice.
+
+    Attributes:
+        metadata: what the server says about its policy; empty before it has.
+    """
+
+    _open: Callable[..., Any]
+
+    def __init__(
+        self,
+        address: AddressLike,
+        *,
+        auth: str | None = None,
+        tls: ClientSide = None,
+        timeouts: Timeouts | None = None,
+        backoff: Backoff | None = None,
+        limits: Limits | None = None,
+        arrays: Dialect = "openpi",
+        reconnect: bool = True,
+    ) -> None:
+        self._url = websocket.url_of(address, tls)
+        self._dialect: dict[str, Any] = {"arrays": arrays, "limits": limits}
+        self._options: dict[str, Any] = {
+            "timeouts": timeouts,
+            "backoff": backoff,
+            "tls": tls,
+            "limits": limits,
+            "headers": [] if auth is None else [("Authorization", f"Api-Key {auth}")],
+        }
+        self._reconnect = reconnect
+        self._session: Any = None
+        self._closed = False
+        self.metadata: dict[str, Any] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        """Do what making one ends with."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._url}>"
+
+    @driven
+    def connect(self) -> Waits[None]:
+        """Connect, and hear what the policy is; a connection that is open is closed.
+
+        Raises:
+            ValueError: there is no such address.
+            OSError: the server cannot be reached.
+            rlwire.sessions.websocket.Refused: it does not want us, such as for a wrong key.
+            PeerError, RlwireError: it says something else than a policy server does.
+        """
+        if self._connection is not None:
+            yield from hang_up(self._connection)
+        session = OpenPIClientSession(**self._dialect)
+        connection = self._count((yield self._open(self._url, session, **self._options)))
+        with on_error(connection.close):
+            metadata = yield connection.receive()
+            if isinstance(metadata, Failure):
+                raise PeerError(metadata.text)
+        self.metadata, self._connection, self._session = metadata, connection, session
+        self._closed = False
+
+    @driven
+    def infer(self, observation: dict[str, Any]) -> Waits[dict[str, Any]]:
+        """Return the policy's action for an observation.
+
+        Raises:
+            PeerError: the policy failed, with the server's words.
+            EncodeError, LimitExceeded: the observation cannot be sent; nothing was.
+            LocalProtocolError: another observation waits for its action.
+            DeadlineExceeded: no action came in time; the connection is closed.
+            ConnectionClosed, OSError: the connection is lost, and cannot be made again.
+        """
+        try:
+            action = yield from self._exchange(observation)
+        except ConnectionClosed:
+            if not self._reconnect or self._closed or self._connection is None:
+                raise
+            yield self.connect()
+            action = yield from self._exchange(observation)
+        if isinstance(action, Failure):
+            raise PeerError(action.text)
+        return cast("dict[str, Any]", action)
+
+    def _exchange(self, observation: dict[str, Any]) -> Waits[Any]:
+        connection = self._connection
+        if self._closed or connection is None:
+            raise ConnectionClosed(f"{self} is {'closed' if self._closed else 'not connected'}")
+        if connection.closed:
+            raise ConnectionClosed(f"the connection to {connection.peer} is closed")
+        try:
+            return (yield connection.exchange(observation))
+        except BaseException as error:
+            self._close_if_owed(error)
+            raise
+
+    def _close_if_owed(self, error: BaseException) -> None:
+        if self._session.asked and not isinstance(error, LocalProtocolError):
+            # The action may still come, and would be taken for the next one's.
+            self._connection.close()
+
+    def get_server_metadata(self) -> dict[str, Any]:
+        """Return `metadata`, by the name that openpi's client has for it."""
+        return self.metadata
+
+    @driven
+    def reset(self) -> Waits[None]:
+        """Do nothing: the protocol has no words for it. openpi's policies have this method."""
+        yield None
+
+    @driven
+    def close(self) -> Waits[None]:
+        """Close the connection."""
+        self._closed = True
+        if self._connection is not None:
+            yield from hang_up(self._connection)
+
+
+class Client(Blocking, ClientBase):
+    """A policy on a server; blocking, for one thread. It connects at once.
+
+    ::
+
+        with Client("localhost:8000") as policy:
+            action = policy.infer({"image": frame, "state": state, "prompt": "fold the towel"})
+
+    The arguments are `ClientBase`'s, the errors those of `connect`.
+    """
+
+    _open = staticmethod(websocket.connect)
+
+    def _begin(self) -> None:
+        self.connect()
+
+    def infer(self, observation: dict[str, Any]) -> dict[str, Any]:
+        """Return the policy's action for an observation; errors as for `ClientBase.infer`."""
+        # That is a generator, which is for what goes wrong.
+        try:
+            action = self._connection.exchange(observation)
+        except BaseException as error:
+            self._close_if_owed(error)
+            if isinstance(error, ConnectionClosed) and (self._reconnect or self._closed):
+                return super().infer(observation)
+            raise
+        if type(action) is Failure:
+            raise PeerError(action.text)
+        return cast("dict[str, Any]", action)
+
+
+class AsyncClient(Asyncio, ClientBase):
+    """`Client` for a task of an event loop: the same methods, to be awaited.
+
+    ::
+
+        async with AsyncClient("localhost:8000") as policy:
+            action = await policy.infer({"image": frame, "state": state})
+
+    It connects on entry, or with `connect`. One observation waits for its action at a time; when
+    its task is cancelled, the connection is closed, and the next observation goes over a new one.
+
+    The arguments are `ClientBase`'s.
+    """
+
+    _open = staticmethod(websocket.connect_asyncio)

@@ -1,0 +1,501 @@
+"""`Client` and `AsyncClient`: an agent's side of PERLERT, blocking and for the tasks of a loop."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import secrets
+from collections import deque
+from collections.abc import Callable
+from math import inf
+from time import monotonic
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rlwire.codecs import perlert
+from rlwire.codecs.perlert import AgentSlot
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError, quoted
+from rlwire.limits import DEFAULT, Limits
+from rlwire.perlert.spaces import OURS, ToldSpaces
+from rlwire.sessions.perlert.client import Frame, GaveUp, Message, PerlertClientSession, Started
+from rlwire.sessions.perlert.registration import (
+    RUNNING,
+    LobbyChanged,
+    RegisteredAs,
+    SlotTaken,
+    State,
+)
+from rlwire.transports import udp, udp_asyncio, waits
+from rlwire.transports.address import AddressLike, parse
+from rlwire.transports.datagram_cipher import DatagramCipher
+from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, driven
+
+logger = logging.getLogger(__name__)
+
+_MESSAGES = 100
+_LOOK_AGAIN = 0.5
+
+
+def describe(slots: tuple[AgentSlot, ...]) -> str:
+    """Return what a lobby waits for, for a human."""
+    if not slots:
+        return "nothing is known of the lobby"
+    unready = [f"{slot.key} ({slot.tag})" for slot in slots if not slot.open and not slot.ready]
+    parts = []
+    if missing := [slot.key for slot in slots if slot.open]:
+        parts.append(f"nobody has registered for {', '.join(missing)}")
+    if unready:
+        parts.append(f"not ready are {', '.join(unready)}")
+    return "; ".join(parts) or "all are ready"
+
+
+class ClientBase(waits.Counting):
+    """What both clients are made of.
+
+    Args:
+        address: the server's lobby, ``"host:port"``, ``"[ipv6]:port"`` or ``(host, port)``.
+        instance: ``"name"`` or ``"name:number"``; the number is 0 if there is none.
+        auth: the key that the server has as well, or a cipher made of it.
+        limits: `Limits.datagram` is the size of the largest datagram.
+        tag: what others see in the lobby; by default a random one, since two agents with the same
+            tag cannot tell who is who.
+
+    Attributes:
+        messages: the newest 100 texts of the server to those in the lobby.
+        told: what a server of ours told of the spaces of the slot.
+    """
+
+    def __init__(
+        self,
+        address: AddressLike,
+        instance: str,
+        *,
+        auth: DatagramCipher | bytes | None = None,
+        limits: Limits | None = None,
+        tag: str | None = None,
+    ) -> None:
+        self._address = parse(address)
+        if not self._address.host:
+            raise ValueError(f"PERLERT needs UDP, so host:port and not {self._address}")
+        self._name, colon, number = instance.partition(":")
+        if colon and not (number.isascii() and number.isdecimal()):
+            raise ValueError(f"expected an instance such as 'city' or 'city:7', not {instance!r}")
+        self._number = int(number or 0)
+        self.tag = f"{OURS}{secrets.token_hex(4)}" if tag is None else tag
+        self._limits = limits or DEFAULT
+        self._refused: int | None = None
+        self._options: dict[str, Any] = {
+            "limit": self._limits.datagram,
+            "cipher": DatagramCipher(auth, "client") if isinstance(auth, bytes) else auth,
+        }
+        self.messages: deque[str] = deque(maxlen=_MESSAGES)
+        self.told = ToldSpaces()
+        self._open_session: PerlertClientSession | None = None
+        self._frames: deque[Frame] = deque()
+        self._informed = False
+        self._started: Started | None = None
+        self._answer: RegisteredAs | SlotTaken | None = None
+        self._gave_up: GaveUp | None = None
+        self._told = True  # that the run is over, by its last frame or an error
+
+    _dial: ClassVar[Callable[..., Any]]
+
+    def __str__(self) -> str:
+        return f"{self._name}:{self._number} at {self._address}"
+
+    @property
+    def slots(self) -> tuple[AgentSlot, ...]:
+        """The lobby's slots as last heard of; `lobby` asks for them."""
+        return self._session.slots
+
+    @property
+    def key(self) -> str | None:
+        """The slot that is held or played, None for none."""
+        return self._session.key
+
+    @property
+    def state(self) -> State:
+        """Where the agent stands."""
+        return State.CLOSED if self._open_session is None else self._open_session.state
+
+    # ---- open and close ----
+
+    @driven
+    def connect(self) -> Waits[Any]:
+        """Open a port, and return the client. Nothing is sent yet."""
+        if self._connection is not None:
+            raise RuntimeError(f"{self} is open already")
+        connection = yield self._dial(self._address, self._make_session, **self._options)
+        self._connection = self._count(connection)
+        return self
+
+    def close(self) -> None:
+        """Close the port; a blocking client's from any thread.
+
+        The server frees a slot in the lobby after a while.
+        """
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        session = self._open_session
+        try:
+            with contextlib.suppress(LocalProtocolError):  # it is another thread's
+                connection.flush()
+                if session is not None and session.state is State.READY:
+                    # What can be said for good-bye: that nobody need wait for us.
+                    session.set_ready(False, monotonic())
+                    connection.flush()
+        finally:
+            self._open_session = None
+            connection.close()
+
+    @property
+    def _session(self) -> PerlertClientSession:
+        if self._open_session is None:
+            raise self._not_open()
+        return self._open_session
+
+    def _opened(self) -> Any:
+        if self._connection is None:
+            raise self._not_open()
+        return self._connection
+
+    def _not_open(self) -> ConnectionClosed:
+        return ConnectionClosed(f"{self} is not open: use `with`, or connect()")
+
+    def _make_session(self, server: Any) -> PerlertClientSession:
+        self._refused = None  # refusals when the server was heard last; None if it was not
+        self._open_session = PerlertClientSession(
+            self._name,
+            self._number,
+            server,
+            limits=self._limits,
+            jitter=random.random,
+        )
+        return self._open_session
+
+    # ---- what only sends ----
+
+    def act(self, action: Any) -> None:
+        """Say what to do from now on; it stays in force until the next one.
+
+        It is of no effect if the run is over and its last frame waits to be returned.
+
+        Args:
+            action: text, or a number, or a sequence or array of numbers.
+        """
+        if not isinstance(action, str):
+            if isinstance(action, (list, tuple, np.ndarray)):
+                action = perlert.array_to_text(np.asarray(action))
+            else:
+                action = perlert.value_to_text(action)
+        session, connection = self._open_session, self._connection
+        if session is None or connection is None:
+            raise self._not_open()
+        if self._told or session.state in RUNNING:
+            session.act(action, monotonic())
+            connection.flush()
+        else:
+            # The run is over, and its last frame has arrived while our caller was thinking: that
+            # is theirs to find out from the frame.
+            perlert.encode(perlert.Action(self._name, self._number, action), limits=self._limits)
+
+    def ready(self, ready: bool = True) -> None:
+        """Say that one is ready, or no longer. It is repeated while one waits."""
+        self._session.set_ready(ready, monotonic())
+        self._opened().flush()
+
+    def statistics(self) -> dict[str, int]:
+        """Return what all clients count, the session's counts, and those of the open socket."""
+        connection = self._connection
+        socket = {} if connection is None else connection.statistics()
+        return {**socket, **self._session.statistics(), **super().statistics()}
+
+    # ---- what waits ----
+
+    @driven
+    def lobby(self, timeout: float | None = None) -> Waits[tuple[AgentSlot, ...]]:
+        """Ask for the lobby's slots, and return them.
+
+        Args:
+            timeout: seconds; None for as long as the session tries, 30 s.
+        """
+        return (yield from self._look(timeout))
+
+    def _look(self, timeout: float | None) -> Waits[tuple[AgentSlot, ...]]:
+        session = self._session
+        yield from self._wait(0.0)  # what came before is no answer
+        self._informed, self._gave_up = False, None
+        session.request_lobby(monotonic())
+        yield from self._until(lambda: self._informed, timeout, lambda: "no lobby information")
+        return session.slots
+
+    @driven
+    def register(
+        self, key: str | None = None, *, timeout: float | None = None, wait: float | None = 0.0
+    ) -> Waits[str]:
+        """Get a slot and return its key; a slot that is held is given up for it.
+
+        Args:
+            key: which slot; None for the first that is open.
+            timeout: for an answer, as in `lobby`.
+            wait: seconds to wait for a slot that others hold; None for ever.
+
+        Raises:
+            PeerError: somebody else has the slot, or all of them.
+            DeadlineExceeded: there was no answer, or there is no such slot.
+            LocalProtocolError: a run goes on.
+        """
+        until = inf if wait is None else monotonic() + wait
+        told = False
+        while True:
+            error: PeerError | None = None
+            if key is None:
+                slots = yield from self._look(timeout)
+                wanted = [slot.key for slot in slots if slot.open]
+                holders = ", ".join(f"{slot.key} is {slot.tag}'s" for slot in slots)
+                error = PeerError(f"{self}: no slot is open: {holders}")
+            else:
+                wanted = [key]
+            for each in wanted:
+                answer = yield from self._ask_for(each, timeout)
+                if isinstance(answer, RegisteredAs):
+                    return answer.key
+                error = PeerError(f"{self}: the slot {each!r} is taken by {quoted(answer.tag)}")
+            assert error is not None
+            left = until - monotonic()
+            if left <= 0:
+                raise error
+            if not told:
+                logger.warning("%s; waiting up to %.0f s for one", error, left)
+                told = True
+            pause = monotonic() + min(left, _LOOK_AGAIN)
+            while (left := pause - monotonic()) > 0:
+                yield from self._wait(left)
+
+    def _ask_for(self, key: str, timeout: float | None) -> Waits[RegisteredAs | SlotTaken]:
+        session = self._session
+        yield from self._wait(0.0)
+        self._answer = self._started = self._gave_up = None
+        session.register(key, self.tag, monotonic())
+        yield from self._until(
+            lambda: self._answer or self._started,
+            timeout,
+            lambda: f"no answer to the registration for {key!r}",
+        )
+        # A run that begins before the slot is changed begins with the old one.
+        return self._answer or RegisteredAs(session.key or key)
+
+    @driven
+    def wait_start(self, timeout: float | None = None) -> Waits[str]:
+        """Wait until the run begins, and return the key of the slot.
+
+        Args:
+            timeout: seconds; None waits as long as the server is heard of.
+
+        Raises:
+            DeadlineExceeded: it did not begin; the text names those that are missing or not ready.
+                Or the server is silent.
+            PeerError: the slot went to somebody else.
+            LocalProtocolError: no slot is held.
+        """
+        session = self._session
+        holding = State.REGISTERED, State.READY
+        if session.state not in holding:
+            yield from self._wait(0.0)
+        if not self._started and session.state not in holding:
+            raise LocalProtocolError(f"{self}: nothing will start: register, and say ready")
+        self._answer = self._gave_up = None
+
+        def there() -> object:
+            if isinstance(self._answer, SlotTaken):
+                raise PeerError(
+                    f"{self}: the slot {self._answer.key!r} went to {quoted(self._answer.tag)}"
+                )
+            return self._started
+
+        yield from self._until(
+            there, timeout, lambda: f"the run did not begin, {describe(session.slots)},"
+        )
+        assert self._started is not None
+        return self._started.key
+
+    @driven
+    def frames(self, timeout: float | None = None) -> Waits[list[Frame]]:
+        """Return all frames that have arrived; if there are none, wait for one.
+
+        With a `timeout` of 0 the list may be empty.
+        """
+        yield from self._playing()
+        session, frames = self._session, self._frames
+        known = -1
+        while len(frames) > known:  # whatever has arrived already
+            known = len(frames)
+            yield from self._wait(0.0)
+        if timeout != 0:
+            yield from self._until(
+                lambda: frames or session.state is State.DONE, timeout, lambda: "no frame"
+            )
+        taken = list(frames)
+        frames.clear()
+        self._told = self._told or any(frame.done for frame in taken)
+        return taken
+
+    def _next_frame(self, timeout: float | None, since: float | None = None) -> Waits[Frame]:
+        yield from self._playing()
+        yield from self._until(lambda: self._frames, timeout, lambda: "no frame", since)
+        frame = self._frames.popleft()
+        self._told = self._told or frame.done
+        return frame
+
+    def _playing(self) -> Waits[None]:
+        """Find out whether there is something to wait for."""
+        state = self._session.state
+        if not self._frames and state not in RUNNING:
+            yield from self._wait(0.0)
+            if not self._frames:
+                self._raise_given_up()
+                raise LocalProtocolError(
+                    f"{self}: the run is over; register for the next one"
+                    if state is State.DONE
+                    else f"{self}: no run has begun: call wait_start first"
+                )
+
+    def _until(
+        self,
+        there: Callable[[], Any],
+        timeout: float | None,
+        what: Callable[[], str],
+        since: float | None = None,
+    ) -> Waits[None]:
+        """Wait until something is there, by default from now."""
+        since = monotonic() if since is None else since
+        while not there():
+            self._raise_given_up()
+            if self._was_refused():
+                yield from self._wait(0.0)  # what came before that may still be unread
+                if not there():
+                    self._raise_refused()
+                continue
+            left = None if timeout is None else since + timeout - monotonic()
+            if left is not None and left <= 0:
+                raise DeadlineExceeded(f"{self}: {what()} within {timeout:g} s")
+            yield from self._wait(left)
+
+    def _wait(self, timeout: float | None) -> Waits[None]:
+        connection = self._opened()
+        try:
+            self._take((yield connection.wait(timeout, refusals=self._refused is not None)))
+        finally:
+            if connection.closed:  # by another thread, which left it to this one to free it
+                with contextlib.suppress(ConnectionClosed):
+                    connection.flush()
+
+    def _take(self, events: list[Any]) -> None:
+        if events:  # the server was heard
+            self._refused = None if self._connection is None else self._connection.sock.refusals
+        for event in events:
+            kind = type(event)
+            if kind is Frame:
+                self._frames.append(event)
+            elif kind is LobbyChanged:
+                self._informed = True
+            elif kind is RegisteredAs or kind is SlotTaken:
+                self._answer = event
+            elif kind is Started:
+                self._started = event
+                self._told = False
+                self._frames.clear()
+            elif kind is Message:
+                if not self.told.take(event.text):
+                    self.messages.append(event.text)
+            elif kind is GaveUp:
+                self._gave_up = event
+
+    def _raise_given_up(self) -> None:
+        gave_up, self._gave_up = self._gave_up, None
+        if gave_up is not None:
+            self._told = True
+            raise DeadlineExceeded(f"{self}: {gave_up.what}: {gave_up.reason}")
+
+    def _was_refused(self) -> bool:
+        """Whether the server has gone: not if it has never been heard, since it may yet come."""
+        return self._refused is not None and self._opened().sock.refusals > self._refused
+
+    def _raise_refused(self) -> None:
+        if self._was_refused():
+            self._refused = None
+            reason = self._opened().sock.refusal[1].strerror
+            raise ConnectionClosed(f"{self}: the server is no longer there: {reason}")
+
+
+class Client(Blocking, ClientBase):
+    """An agent of one instance of a PERLERT server.
+
+    ::
+
+        with Client("127.0.0.1:32322", "CartPole-v1", tag="my_agent") as client:
+            client.register()                     # the first open slot; or register("agent0")
+            client.ready()
+            client.wait_start()
+            frame = client.frame()
+            while not frame.done:
+                x, velocity, angle, spin = text_to_array(frame.observation)
+                client.act(1 if angle > 0 else 0)
+                frame = client.frame(timeout=1.0)
+
+    It has one port, which others cannot take over, for any number of runs; for each, register anew.
+    What gets lost is asked for again while one of its methods waits. It belongs to one thread.
+
+    The arguments are `ClientBase`'s.
+    """
+
+    _dial = staticmethod(udp.connect)
+
+    def frame(self, timeout: float | None = None) -> Frame:
+        """Return the next frame of the run, in order. Late ones and duplicates are left out.
+
+        Args:
+            timeout: seconds; None for as long as the session tries, 30 s.
+
+        Raises:
+            DeadlineExceeded: there was none.
+            LocalProtocolError: no run has begun, or its last frame was returned before.
+        """
+        frames, session, since = self._frames, self._open_session, None
+        if not frames and session is not None and session.state in RUNNING:
+            # The usual case without a generator.
+            since = monotonic()
+            heard = self._refused is not None
+            self._take(self._opened().wait(timeout, refusals=heard))
+        if not frames:
+            return drive(self._next_frame(timeout, since))
+        frame = frames.popleft()
+        if frame.done:
+            self._told = True
+        return frame
+
+
+class AsyncClient(Asyncio, ClientBase):
+    """`Client` with coroutines: the same methods, arguments and errors.
+
+    ::
+
+        async with AsyncClient("127.0.0.1:32322", "CartPole-v1") as client:
+            await client.register()
+            client.ready()
+            await client.wait_start()
+            while not (frame := await client.frame()).done:
+                client.act("1")
+
+    What gets lost is asked for again while the loop runs, whether or not anybody waits. One task
+    may wait at a time; `ready`, `act` and `close` only send, so they need no ``await``.
+    """
+
+    _dial = staticmethod(udp_asyncio.connect)
+
+    async def frame(self, timeout: float | None = None) -> Frame:
+        """Return the next frame, as `Client.frame`."""
+        return await waits.drive_async(self._next_frame(timeout))

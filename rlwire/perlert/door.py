@@ -1,0 +1,33 @@
+"""PERLERT by URL: what the front door calls; see `rlwire.protocols`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlwire.perlert.client import AsyncClient, Client
+from rlwire.perlert.endpoint import PerlertEndpoint
+from rlwire.perlert.server import Server
+from rlwire.protocols import URL
+from rlwire.serving.doors import Arguments, clients
+
+__all__ = ["async_client", "client", "endpoint", "server"]
+
+
+def server(environment: Any, url: URL, *, name: str | None = None, **options: Any) -> Server:
+    """Return a server of an environment in real time; the URL's path is the instance's name."""
+    return Server(environment, url.address, name=url.path or name, **options)
+
+
+def _means(url: URL, options: dict[str, Any]) -> Arguments:
+    if not url.path:
+        raise ValueError(f"{url}: which instance? As in {url.replace(path='CartPole-v1:0')}")
+    return (url.address, url.path), options
+
+
+client, async_client = clients(Client, AsyncClient, _means)
+
+
+def endpoint(url: URL, *, copy: bool = True, **options: Any) -> PerlertEndpoint:
+    """Return a slot of the instance that the URL names; `copy` is of no use, with text."""
+    where, options = _means(url, options)
+    return PerlertEndpoint(*where, **options)

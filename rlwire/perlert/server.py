@@ -1,0 +1,392 @@
+"""`Server`: environments that agents play in real time, over UDP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from rlwire.errors import on_error
+from rlwire.limits import DEFAULT, Limits
+from rlwire.perlert.environments import Default, Simulation, simulations_of
+from rlwire.perlert.runs import Clock, Extra, Host
+from rlwire.perlert.spaces import OURS
+from rlwire.serving.serving import BackgroundServer, LoopThread, Running
+from rlwire.sessions.perlert.lobby import Slot
+from rlwire.sessions.perlert.rollout import FRAMES
+from rlwire.sessions.perlert.server import Left, PerlertServerSession, Registered, Started
+from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.datagram_cipher import DatagramCipher
+from rlwire.transports.pacing import Pacer
+from rlwire.transports.reception import DRAINING
+from rlwire.transports.udp_asyncio import DatagramEndpoint, serve
+
+logger = logging.getLogger(__name__)
+
+PORT = 32322
+"""The lobby port of the draft's example; no port is assigned to PERLERT."""
+
+
+class Server(BackgroundServer):
+    """A PERLERT server: one lobby port, one rollout port, any number of environments.
+
+    ::
+
+        with Server("gym:CartPole-v1", "127.0.0.1:32322", instances=2) as server:
+            ...
+        server = Server(address="127.0.0.1:32322")
+        server.add("mpe2.simple_spread_v3:parallel_env", name="spread")
+        server.add(MyEnvironment, name="mine", rate=10, instances=4)
+        server.serve_forever()                                    # until SIGINT or SIGTERM
+
+    An instance has an environment of its own. Its run begins when enough clients are ready, and
+    its environment then steps at a fixed rate, whatever the clients do: an agent's last action
+    stays in force, and slots without a client are played by the server. When all its clients are
+    done, a new lobby is open.
+
+    Without a cipher anybody on the way can read and forge datagrams; a server that listens beyond
+    this machine then says so in its log.
+
+    Args:
+        environment: what is served; see `add`. None to add all of it later.
+        address: where the lobby listens, ``"host:port"``, ``"[ipv6]:port"`` or ``(host, port)``;
+            with port 0 the system chooses one.
+        auth: the key that clients have as well, or a cipher made of it.
+        limits: `Limits.datagram` is the size of the largest datagram.
+        loop_factory: makes the event loop, such as ``uvloop.new_event_loop``.
+        rollout_port: by default the one after the lobby's.
+        threads: so many step environments. 0 for none: environments step on the event
+            loop, where each waits for the others; right for those that step in well less than
+            a period.
+        frames: how many steps a second an agent is told of, at most.
+        options: those of `add`.
+    """
+
+    scheme = "perlert"
+
+    def __init__(
+        self,
+        environment: Any = None,
+        address: AddressLike = f"127.0.0.1:{PORT}",
+        *,
+        auth: DatagramCipher | bytes | None = None,
+        limits: Limits | None = None,
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+        rollout_port: int | None = None,
+        threads: int = 0,
+        frames: float = FRAMES,
+        **options: Any,
+    ) -> None:
+        where = parse(address)
+        if not where.host:
+            raise ValueError(f"PERLERT needs UDP, so host:port and not {where}")
+        if not isinstance(threads, int) or isinstance(threads, bool) or threads < 0:
+            raise ValueError(f"threads must be a number, 0 for none, not {threads!r}")
+        if rollout_port is None:
+            rollout_port = where.port and where.port + 1
+        super().__init__(where)
+        self._rollout = Address(where.host, rollout_port)
+        self._threads = threads
+        self._guarded = True  # its sockets warn
+        self._limits = limits or DEFAULT
+        self._frames = frames
+        self._cipher = DatagramCipher(auth, "server") if isinstance(auth, bytes) else auth
+        self._loop_factory = loop_factory
+        self._hosted: list[_Hosted] = []
+        self._service: _Service | None = None
+        self._statistics: dict[str, Any] = {}
+        if environment is not None:
+            self.add(environment, **options)
+        elif options:
+            raise TypeError(f"{next(iter(options))!r} is for an environment, and there is none")
+
+    def add(
+        self,
+        environment: Any,
+        *,
+        name: str | None = None,
+        number: int = 0,
+        instances: int = 1,
+        players: int | None = None,
+        rate: float = 30.0,
+        decimals: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+        default_action: Default = None,
+        extra: Extra | None = None,
+        seed: int | None = None,
+    ) -> Server:
+        """Serve one more environment, from the next start on.
+
+        Args:
+            environment: a class or function that makes environments, of Gymnasium, dm_env or
+                PettingZoo's parallel kind; their name, such as ``"gym:CartPole-v1"`` or
+                ``"mpe2.simple_spread_v3:parallel_env"``; an environment, for one instance, which
+                is not closed; or a `Simulation`.
+            name: SERVER_INSTANCE_NAME; by default the environment's own.
+            number: SERVER_INSTANCE_NUMBER of the first instance; the others count on.
+            instances: how many runs can go on at once, each in an environment of its own.
+            players: how many clients it takes to begin; by default one for each agent.
+            rate: steps a second.
+            decimals: to which numbers are rounded; by default they have as many digits as it
+                takes to read the same number again.
+            settings: keyword arguments for what makes environments.
+            default_action: what agents do whose clients have not said what they want, and those
+                without a client: an action, or a function of the agent's key and its last
+                observation that returns one. By default the action nearest to zero.
+            extra: called with an agent's key and the environment's info for what is to go into
+                EXTRA beside the sum of rewards; see `scalars`.
+            seed: from which each run's is made; None for other ones each time.
+        """
+        if self._running is not None:
+            raise RuntimeError("the server runs; add environments before it starts")
+        Pacer(rate)  # refuses what is no rate
+        if instances < 1:
+            raise ValueError(f"instances must be at least 1, not {instances}")
+        first, make = simulations_of(environment, settings, self._limits)
+        session = {"players": players, "decimals": decimals}
+        host = {"rate": rate, "default_action": default_action, "extra": extra, "seed": seed}
+        hosted = _Hosted(
+            name or first.name, range(number, number + instances), session, host, make, [first]
+        )
+        with on_error(hosted.close):
+            if instances > 1 and make is None:
+                raise ValueError(
+                    f"there is one environment for {instances} instances; give a class or function "
+                    f"that makes environments"
+                )
+            # What the session would refuse, it refuses now.
+            hosted.join(PerlertServerSession(frames=self._frames, limits=self._limits))
+            taken = {header for other in self._hosted for header in other.headers}
+            for header in hosted.headers:
+                if header in taken:
+                    raise ValueError(f"there is an instance {header} already; give it a name")
+        self._hosted.append(hosted)
+        return self
+
+    @property
+    def instances(self) -> list[str]:
+        """The headers of all instances, such as ``CartPole-v1:0``."""
+        return [header for hosted in self._hosted for header in hosted.headers]
+
+    def _path(self) -> str:
+        headers = self.instances
+        return headers[0] if len(headers) == 1 else ""
+
+    @property
+    def rollout_address(self) -> Address:
+        """Where rollouts listen; while the server runs, with the port that the system chose."""
+        service = self._service
+        return self._rollout if service is None else service.rollout_address
+
+    def statistics(self) -> dict[str, Any]:
+        """Return counts of ``instances``, by header, the ``session``, its ports and the ``cipher``.
+
+        After the server has stopped they are the last ones.
+        """
+        service = self._service
+        if service is not None:
+            self._statistics = service.statistics()
+        return self._statistics
+
+    def message(self, text: str) -> None:
+        """Tell something to all clients that are in a lobby."""
+        if self._service is None:
+            raise RuntimeError("the server does not run")
+        self._service.loop.call_soon_threadsafe(self._service.message, text)
+
+    def _run(self) -> Running:
+        if not self._hosted:
+            raise ValueError("there is nothing to serve: add an environment first")
+        service = _Service(self)
+        with contextlib.ExitStack() as undo:
+            for hosted in self._hosted:
+                undo.callback(hosted.close)
+                hosted.fill()
+            thread = LoopThread(lambda: service, self._loop_factory, "an environment")
+            undo.pop_all()
+        self._service = service
+        return thread
+
+    def _details(self) -> str:
+        served = ", ".join(str(hosted) for hosted in self._hosted)
+        return f"rollouts on port {self.rollout_address.port}: {served}"
+
+    def _after_stop(self) -> None:
+        service, self._service = self._service, None
+        if service is not None:
+            self._statistics = service.statistics()
+            counts = [
+                *self._statistics["instances"].values(),
+                self._statistics["session"]["dropped"],
+            ]
+            played = sum(map(Counter, counts), Counter[str]())  # without zeros
+            logger.info("played: %s", ", ".join(f"{name} {n}" for name, n in played.items()))
+
+
+@dataclass(frozen=True)
+class _Hosted:
+    """An environment and how often it is served."""
+
+    name: str
+    numbers: range
+    session: dict[str, Any]
+    host: dict[str, Any]
+    make: Callable[[], Simulation] | None
+    idle: list[Simulation]
+
+    def __str__(self) -> str:
+        numbers = self.numbers
+        last = f" to {numbers[-1]}" if len(numbers) > 1 else ""
+        return f"{self.name}:{numbers[0]}{last} at {self.host['rate']:g} Hz"
+
+    @property
+    def headers(self) -> list[str]:
+        return [f"{self.name}:{number}" for number in self.numbers]
+
+    def fill(self) -> None:
+        """Make as many environments as it takes."""
+        while self.make is not None and len(self.idle) < len(self.numbers):
+            self.idle.append(self.make())
+
+    def close(self) -> None:
+        """Close the environments that wait for their instance; never the user's own."""
+        while self.make is not None and self.idle:
+            self.idle.pop().close()
+
+    def join(self, session: PerlertServerSession) -> list[Any]:
+        """Add the instances to a session, and return them."""
+        slots = [Slot(key, kind) for key, kind in self.idle[0].agents.items()]
+        return [
+            session.add_instance(self.name, number, slots, **self.session)
+            for number in self.numbers
+        ]
+
+    def take(self) -> Simulation:
+        """Return an environment for an instance, which closes it."""
+        return self.idle[0] if self.make is None else self.idle.pop()
+
+
+class _Service:
+    """A server on an event loop: what a `LoopThread` runs."""
+
+    def __init__(self, server: Server) -> None:
+        self.address = server._where
+        self.rollout_address = server._rollout
+        self._hosted = server._hosted
+        self._threads = server._threads
+        self._options: dict[str, Any] = {
+            "limit": server._limits.datagram, "cipher": server._cipher
+        }  # fmt: skip
+        self._session = PerlertServerSession(frames=server._frames, limits=server._limits)
+        self._hosts: dict[Any, Host] = {}
+        self._ports: dict[str, DatagramEndpoint] = {}
+        self._pool: ThreadPoolExecutor | None = None
+        self._clock: Clock | None = None
+
+    async def start(self) -> None:
+        """Bind both ports, and open the lobbies."""
+        self.loop = asyncio.get_running_loop()
+        session = self._session
+        with on_error(self._close):
+            self.address = await self._listen("lobby", self.address, session.lobby)
+            self.rollout_address = await self._listen(
+                "rollout", self.rollout_address, session.rollout
+            )
+            session.rollout_port = self.rollout_address.port
+            if self._threads:
+                self._pool = ThreadPoolExecutor(self._threads, "rlwire environment")
+            self._open_lobbies()
+
+    async def _listen(self, name: str, where: Address, session: Any) -> Address:
+        port = await serve(where, session, on_events=self._react, **self._options)
+        self._ports[name] = port
+        return port.address
+
+    def _open_lobbies(self) -> None:
+        self._clock = Clock(self._ports["rollout"].flush)
+        for hosted in self._hosted:
+            instances = hosted.join(self._session)
+            for place, instance in enumerate(instances):
+                self._hosts[instance] = Host(
+                    instance,
+                    hosted.take(),
+                    hosted.make,
+                    self._clock,
+                    **hosted.host,
+                    executor=self._pool,
+                    phase=place / len(instances),
+                )
+
+    def _react(self, events: list[Any]) -> None:
+        for event in events:
+            if isinstance(event, Started):
+                # Not now: first the clients are told to start.
+                self.loop.call_soon(self._hosts[event.instance].begin)
+            elif isinstance(event, Registered):
+                host = self._hosts[event.instance]
+                self._tell(host, event)
+                if event.previous is not None:
+                    continue
+                logger.info("%s: %s is %s, from %s", host, event.key, event.tag, _of(event.peer))
+            elif isinstance(event, Left):
+                host = self._hosts[event.instance]
+                logger.info("%s: %s has gone, it was %s", host, event.key, _of(event.peer))
+
+    async def drain(self, seconds: float) -> None:
+        """Tell the lobbies, begin no more runs, and wait until those that go on are over."""
+        self._session.rollout_port = None  # without it nothing starts
+        self.message("the server ends, no run begins any more")
+        until = self.loop.time() + seconds
+        while (left := until - self.loop.time()) > 0:
+            if all(instance.rollout is None for instance in self._hosts):
+                return
+            await asyncio.sleep(min(left, DRAINING))
+
+    def _tell(self, host: Host, event: Registered) -> None:
+        """Tell a client of ours its spaces: another's would show it to people."""
+        if event.tag.startswith(OURS):
+            text = host.told(event.key)
+            if text is not None:
+                event.instance.lobby.tell(event.peer, text)
+
+    async def stop(self, grace: float) -> None:
+        """End all runs for their clients, close the environments, and free the ports."""
+        try:
+            await asyncio.gather(*(host.stop(grace) for host in self._hosts.values()))
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        if self._clock is not None:
+            self._clock.stop()
+        self._session.close()
+        for port in self._ports.values():
+            port.close()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def statistics(self) -> dict[str, Any]:
+        """Return counts; from any thread, since a copy of a dictionary is one step."""
+        cipher = self._options["cipher"]
+        return {
+            "instances": {str(host): host.statistics() for host in self._hosts.values()},
+            "session": self._session.statistics(),
+            **{name: port.statistics() for name, port in self._ports.items()},
+            "cipher": {} if cipher is None else dict(cipher.dropped),
+        }
+
+    def message(self, text: str) -> None:
+        """Tell something to all clients that are in a lobby."""
+        for instance in self._hosts:
+            if instance.rollout is None:
+                instance.message(text)
+        self._ports["lobby"].flush()
+
+
+def _of(peer: Any) -> str:
+    return str(parse(peer))

@@ -1,0 +1,275 @@
+"""Algorithms: an `Agent` and a `ParameterServer` that belong together, found by name or folder.
+
+By RELAAX's convention a folder has them in ``agent.py`` and ``parameter_server.py``; a single
+module may have both. `AlgorithmServer` gives each environment that calls over RLX an agent, and all
+of them one parameter server.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import sys
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from rlwire.errors import on_error
+from rlwire.relaax.checkpoints import Checkpoints
+from rlwire.relaax.homes import check_home, open_parameter_server
+from rlwire.relaax.parameter_server import Handle
+from rlwire.rlx.config import Options, section
+from rlwire.rlx.metrics import Metrics
+from rlwire.rlx.server import Server
+from rlwire.serving.serving import Running
+from rlwire.transports.address import AddressLike
+
+if TYPE_CHECKING:
+    from rlwire.protocols import URL
+
+_SHIPPED = "rlwire.relaax.algorithms"
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """An agent and a parameter server that belong together.
+
+    Attributes:
+        name: which checkpoints and errors give.
+        agent: called as ``agent(parameter_server)`` or ``agent(parameter_server, metrics)``, for
+            each environment; settings are `config` of the parameter server.
+        parameter_server: called once, as ``parameter_server(config, metrics)``; a subclass of
+            `rlwire.relaax.parameter_server.ParameterServer`.
+        config: settings.
+    """
+
+    name: str
+    agent: Callable[..., Any]
+    parameter_server: Callable[..., Any]
+    config: Options
+    _source: tuple[Any, ...] | None = field(default=None, repr=False, compare=False)
+
+    def __reduce__(self) -> Any:
+        # A folder's modules are not where another process would import them from.
+        if self._source is not None:
+            return load_algorithm, self._source
+        return Algorithm, (self.name, self.agent, self.parameter_server, self.config)
+
+
+def load_algorithm(
+    where: str | os.PathLike[str] | ModuleType, config: Mapping[str, Any] | Options | None = None
+) -> Algorithm:
+    """Find an algorithm's `Agent` and `ParameterServer`.
+
+    Args:
+        where: the name of one that is shipped, such as ``"pg"``; the path of a folder or file of
+            Python's, with a slash in it or there; ``"package.module"``; or a module.
+        config: its settings, the section ``algorithm`` of ``app.yaml``. A `name` in it is that of
+            what a path has, which is otherwise the file's.
+
+    Raises:
+        ImportError: there is none. What the algorithm raises while it is imported is not caught.
+        AttributeError: it lacks one of the two.
+    """
+    if isinstance(where, ModuleType):
+        where = where.__name__
+    where = os.fspath(where)
+    options = config if isinstance(config, Options) else Options(config)
+    module, name = _module(where)
+    if _is_path(where):  # a copy is the same algorithm, so its checkpoints are
+        name = str(options.get("name", name))
+    found = {attribute: _find(where, module, attribute) for attribute in _FILES}
+    agent, parameter_server = found["Agent"], found["ParameterServer"]
+    return Algorithm(name, agent, parameter_server, options, (_absolute(where), options))
+
+
+@dataclass(frozen=True)
+class _AgentOf:
+    """Makes agents as the algorithm's class does, and finds that in a worker process as well."""
+
+    algorithm: Algorithm
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self.algorithm.agent)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self.algorithm.agent(*arguments, **keywords)
+
+
+_FILES = {"Agent": "agent", "ParameterServer": "parameter_server"}
+
+
+def _module(where: str) -> tuple[ModuleType, str]:
+    """Return the module or package, and the name of the algorithm in it."""
+    if _is_path(where):
+        path = os.path.abspath(where)
+        name = os.path.splitext(os.path.basename(path))[0]
+        if not os.path.exists(path):
+            raise ImportError(f"there is no algorithm {where}: neither folder nor file", path=path)
+        return _of_path(where, path, name), name
+    name = where.rpartition(".")[2]
+    if "." not in where:
+        shipped = f"{_SHIPPED}.{where}"
+        if _exists(shipped):
+            return importlib.import_module(shipped), name
+        if not _exists(where):
+            raise ImportError(
+                f"there is no algorithm {where}: it is neither shipped with rlwire nor a module, "
+                f"and no folder {os.path.abspath(where)} is there",
+                name=where,
+            )
+    return importlib.import_module(where), name
+
+
+def _is_path(where: str) -> bool:
+    return os.sep in where or "/" in where or where.endswith(".py") or os.path.isdir(where)
+
+
+def _absolute(where: str) -> str:
+    return os.path.abspath(where) if _is_path(where) else where
+
+
+def _exists(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ModuleNotFoundError, ValueError):
+        return False
+
+
+def _of_path(where: str, path: str, name: str) -> ModuleType:
+    """Import a folder as a package, or a file as a module, under a name of its own."""
+    unique = f"_algorithm_{zlib.crc32(path.encode()):08x}_{re.sub(r'[^0-9A-Za-z_]', '_', name)}"
+    if unique in sys.modules:
+        return sys.modules[unique]
+    places = [path] if os.path.isdir(path) else None
+    file = os.path.join(path, "__init__.py") if places else path
+    spec = importlib.util.spec_from_file_location(unique, file, submodule_search_locations=places)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"algorithm {where}: {path} is no file of Python's", path=path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[unique] = module
+    try:
+        if os.path.exists(file):  # a folder needs no __init__.py
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[unique]
+        raise
+    return module
+
+
+def _find(where: str, module: ModuleType, attribute: str) -> Any:
+    found = getattr(module, attribute, None)
+    if found is None and hasattr(module, "__path__"):
+        name = f"{module.__name__}.{_FILES[attribute]}"
+        if _exists(name):
+            found = getattr(importlib.import_module(name), attribute, None)
+    if not callable(found):
+        raise AttributeError(
+            f"algorithm {where} has no {attribute}: its folder needs a file "
+            f"{_FILES[attribute]}.py that defines it, or its module does"
+        )
+    return found
+
+
+class AlgorithmServer(Server):
+    """An RLX server whose agents learn together, with one parameter server.
+
+    ::
+
+        algorithm = load_algorithm("path/to/folder", {"learning_rate": 0.01})
+        with AlgorithmServer(algorithm, "localhost:7001", checkpoints="checkpoints") as server:
+            ...
+
+    When it stops, also by SIGINT or SIGTERM under `serve_forever`, a checkpoint is saved; when it
+    starts, the latest is brought back.
+
+    Args:
+        algorithm: whose agents and parameter server.
+        address: where to listen.
+        parameter_server: its home, as `open_parameter_server` takes it.
+        checkpoints: as `open_parameter_server` takes them.
+        metrics: of environments, agents and the parameter server.
+        options: `rlx.Server`'s.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        address: AddressLike = "localhost:7001",
+        *,
+        parameter_server: str = "server",
+        checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
+        metrics: Metrics | None = None,
+        **options: Any,
+    ) -> None:
+        check_home(parameter_server)
+        if parameter_server == "server" and isinstance(options.get("workers"), int):
+            raise ValueError(
+                f"agents in workers={options['workers']} processes need a parameter server that "
+                "all of them reach: use parameter_server='ray', or workers='threads'"
+            )
+        super().__init__(_AgentOf(algorithm), address, metrics=metrics, **options)
+        self.algorithm = algorithm
+        self._home = parameter_server
+        self._checkpoints = checkpoints
+        self._handle: Handle | None = None
+
+    @property
+    def parameter_server(self) -> Handle:
+        """The parameter server, while the server runs."""
+        if self._handle is None:
+            raise RuntimeError("the parameter server is there while the server runs")
+        return self._handle
+
+    def check(self) -> None:
+        """Make the parameter server and an agent, which is the first connection's."""
+        self._open()
+        with on_error(self._close):
+            super().check()
+
+    def _open(self) -> None:
+        if self._handle is None:
+            self._handle = open_parameter_server(
+                self.algorithm,
+                home=self._home,
+                checkpoints=self._checkpoints,
+                metrics=self._agents.metrics,
+            )
+            self._agents.parameter_server = self._handle
+
+    def _close(self) -> None:
+        handle, self._handle = self._handle, None
+        self._agents.parameter_server = None
+        if handle is not None:
+            handle.close()
+
+    def _run(self) -> Running:
+        self._open()
+        with on_error(self._close):
+            return super()._run()
+
+    def _after_stop(self) -> None:
+        self._close()
+        super()._after_stop()
+
+
+def server(
+    name: str,
+    url: URL,
+    *,
+    config: Mapping[str, Any] | Options | str | None = None,
+    **options: Any,
+) -> AlgorithmServer:
+    """Return a server of an algorithm's agents, ``"algorithm:NAME"``; not started.
+
+    `config` has its settings, or is ``"FILE"`` or ``"FILE:SECTION"`` of YAML that has them; the
+    section is ``algorithm`` by default.
+    """
+    settings = section(config) if isinstance(config, str) else config
+    return AlgorithmServer(load_algorithm(name, settings), url.address, **options)

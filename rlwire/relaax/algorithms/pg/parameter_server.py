@@ -1,0 +1,78 @@
+"""`ParameterServer`: has the weights, and makes the steps that agents' gradients ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlwire.errors import optional
+from rlwire.relaax import parameter_server
+
+from .model import ActorCritic
+from .settings import Settings
+
+with optional("PyTorch", "torch", "torch"):
+    import torch
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["ParameterServer"]
+
+
+class ParameterServer(parameter_server.ParameterServer):
+    """One for all agents."""
+
+    def init_session(self) -> None:
+        """Make the network and its optimizer."""
+        self.session = parameter_server.Session(SharedParameters(Settings.of(self.config)))
+
+
+class SharedParameters:
+    """The weights; each gradient is a step at once, whatever weights it was made with."""
+
+    def __init__(self, settings: Settings) -> None:
+        with torch.random.fork_rng(devices=[]):
+            if settings.seed is not None:
+                torch.manual_seed(settings.seed)
+            self.network = ActorCritic(settings)
+        self.optimizer = torch.optim.Adam(
+            self.network.parameters(), lr=settings.initial_learning_rate, eps=1e-5
+        )
+        self.n_step = 0
+        self.weights = self.network.weights()
+
+    def op_n_step(self) -> int:
+        """Return of how many steps of all agents the weights are."""
+        return self.n_step
+
+    def op_get_weights_signed(self) -> tuple[dict[str, NDArray[np.float32]], int]:
+        """Return the weights by name, and of how many steps they are."""
+        return self.weights, self.n_step
+
+    def op_submit_gradients(
+        self, gradients: Mapping[str, NDArray[np.float32]], step_inc: int
+    ) -> int:
+        """Make a step with a gradient that is made of `step_inc` steps; return `n_step`."""
+        for name, weight in self.network.named_parameters():
+            weight.grad = torch.tensor(gradients[name])
+        self.optimizer.step()
+        self.weights = self.network.weights()  # new arrays: agents may still hold the old ones
+        self.n_step += step_inc
+        return self.n_step
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
+        return {
+            "network": self.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "n_step": self.n_step,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Bring back what a checkpoint kept."""
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.n_step = state["n_step"]
+        self.weights = self.network.weights()

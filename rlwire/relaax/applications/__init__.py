@@ -1,0 +1,37 @@
+"""Applications: an environment, an algorithm and their servers, by one file and one command.
+
+An application is a folder with ``app.yaml``, whose names are RELAAX's, and ``environment/``:
+``rlwire new``, ``generate``, ``config`` and ``run`` make, change and run it. Not here: what is run
+(`rlwire.rlx`, `rlwire.relaax`), and the shipped algorithms (`rlwire.relaax.algorithms`).
+"""
+
+from __future__ import annotations
+
+from rlwire.relaax.applications.configuration import (
+    AlgorithmSection,
+    Application,
+    ApplicationError,
+    EnvironmentSection,
+    MetricsServerSection,
+    ParameterServerSection,
+    RLXServerSection,
+    read_application,
+)
+from rlwire.relaax.applications.generating import configurations, configure, generate, new
+from rlwire.relaax.applications.running import run
+
+__all__ = [
+    "AlgorithmSection",
+    "Application",
+    "ApplicationError",
+    "EnvironmentSection",
+    "MetricsServerSection",
+    "ParameterServerSection",
+    "RLXServerSection",
+    "configurations",
+    "configure",
+    "generate",
+    "new",
+    "read_application",
+    "run",
+]

@@ -1,0 +1,275 @@
+"""``app.yaml``: what an application is made of, read and checked.
+
+Names are RELAAX's, in both spellings: ``relaax-rlx-server`` and ``relaax_rlx_server``. Errors name
+the file and the line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+from rlwire import options as texts
+from rlwire.errors import RlwireError, optional, quoted
+from rlwire.protocol_options import RLX
+from rlwire.rlx.config import read, setting_name, typed
+from rlwire.transports.address import Address, parse
+
+logger = logging.getLogger(__name__)
+
+_Section = TypeVar("_Section", bound="Section")
+
+
+class ApplicationError(RlwireError, ValueError):
+    """Something is wrong with an application; the text has the place, such as ``app.yaml:12``."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Base of sections; its fields are what may stand in one.
+
+    Attributes:
+        place: the file and line where it begins, for errors.
+        own: what else stands in it, by name, where anything may.
+    """
+
+    open: ClassVar[bool] = False
+    """Whether other names are somebody else's to understand."""
+
+    place: str = ""
+    own: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EnvironmentSection(Section):
+    """``environment``; whatever else stands in it is the environment's own.
+
+    Attributes:
+        run: the command that starts it, in the application's folder.
+        type: which template it is of; says which configurations of algorithms fit.
+        max_episodes: how many episodes to run; see `rlwire.rlx.TrainingBase`.
+        infinite_run: go on after these.
+    """
+
+    open = True
+
+    run: str | None = None
+    type: str | None = None
+    max_episodes: int | None = None
+    infinite_run: bool = False
+
+
+@dataclass(frozen=True)
+class RLXServerSection(Section):
+    """``relaax-rlx-server``; the options of a server of ``rlx://`` may stand in it.
+
+    Attributes:
+        bind: where to listen, ``host:port`` or ``unix:/path``.
+        bind_by_env_var: the variable that has it instead, if it is set.
+        log_level: of what is logged.
+    """
+
+    open = True
+
+    bind: str = "localhost:7001"
+    bind_by_env_var: str | None = None
+    log_level: str = "INFO"
+
+    @property
+    def address(self) -> Address:
+        """Where to listen."""
+        try:
+            return parse(os.environ.get(self.bind_by_env_var or "") or self.bind)
+        except ValueError as error:
+            raise ApplicationError(f"{self.place}: bind: {error}") from None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The server's options, as keywords."""
+        known = [option for option in RLX if option.name not in _ELSEWHERE]
+        given = [
+            (setting_name(name), str(each).lower() if isinstance(each, bool) else str(each))
+            for name, value in self.own.items()
+            for each in (value if isinstance(value, list) else [value])
+        ]
+        try:
+            return texts.keywords(known, given, "server", "rlx")
+        except (ValueError, OSError) as error:
+            raise ApplicationError(f"{self.place}: {error}") from None
+
+
+@dataclass(frozen=True)
+class ParameterServerSection(Section):
+    """``relaax-parameter-server``.
+
+    Attributes:
+        checkpoint_dir: where checkpoints are kept, a folder; nowhere if not set.
+        checkpoint_step_interval: after how many steps one is saved.
+        checkpoint_time_interval: after how many seconds one is saved.
+        checkpoints_to_keep: how many of the latest.
+    """
+
+    checkpoint_dir: str | None = None
+    checkpoint_step_interval: int | None = None
+    checkpoint_time_interval: float | None = None
+    checkpoints_to_keep: int = 5
+
+
+@dataclass(frozen=True)
+class MetricsServerSection(Section):
+    """``relaax-metrics-server``.
+
+    Attributes:
+        metrics_dir: where TensorBoard's files are written; none if not set.
+        log_metrics_to_console: whether each measurement is logged.
+    """
+
+    metrics_dir: str | None = None
+    log_metrics_to_console: bool = False
+
+
+@dataclass(frozen=True)
+class AlgorithmSection(Section):
+    """``algorithm``; whatever else stands in it is the algorithm's own.
+
+    Attributes:
+        name: of a shipped algorithm or a module's.
+        path: of a folder that has it instead, from the application's folder on.
+    """
+
+    open = True
+
+    name: str | None = None
+    path: str | None = None
+
+
+@dataclass(frozen=True)
+class Application:
+    """An application, as its file has it; a section that is not there is None.
+
+    Attributes:
+        path: of the file, absolute.
+        environment: what calls.
+        rlx_server: what it calls.
+        parameter_server: what learns.
+        metrics_server: where metrics go.
+        algorithm: what is learned with.
+    """
+
+    path: str
+    environment: EnvironmentSection | None = None
+    rlx_server: RLXServerSection | None = None
+    parameter_server: ParameterServerSection | None = None
+    metrics_server: MetricsServerSection | None = None
+    algorithm: AlgorithmSection | None = None
+
+    @property
+    def folder(self) -> str:
+        """Where the file is, and everything else from there on."""
+        return os.path.dirname(self.path)
+
+    @property
+    def name(self) -> str:
+        """Of the file, as errors have it."""
+        return os.path.basename(self.path)
+
+
+_SECTIONS: dict[str, tuple[str, type[Section]]] = {
+    "environment": ("environment", EnvironmentSection),
+    "relaax_rlx_server": ("rlx_server", RLXServerSection),
+    "relaax_parameter_server": ("parameter_server", ParameterServerSection),
+    "relaax_metrics_server": ("metrics_server", MetricsServerSection),
+    "algorithm": ("algorithm", AlgorithmSection),
+}
+# Options of rlx:// that other sections say.
+_ELSEWHERE = ("parameter_server", "metrics", "config", "checkpoints")
+# What an environment reads, or RELAAX did.
+_BESIDE = (
+    *("version", "log_level", "short_log_messages", "exploit", "show_ui", "rlx_server_address"),
+    *("enable_unknown_metrics", "metrics", "relaax_wsproxy"),
+)
+# What sections of RELAAX's servers have, and is of no effect here.
+_IGNORED = (
+    *("bind", "bind_by_env_var", "log_level", "log_metrics", "profile_dir", "metrics_dir"),
+    *("enable_unknown_metrics", "metrics", "metrics_server", "parameter_server"),
+    *("protocol", "timeout", "best_checkpoints_to_keep", "checkpoint_aws_s3"),
+    *("aws_access_key", "aws_secret_key", "aws_keys"),
+)
+
+
+def read_application(path: str | os.PathLike[str] = "app.yaml") -> Application:
+    """Read an application's file.
+
+    Raises:
+        ApplicationError: it is not there, is not YAML, or a setting in it is wrong.
+        MissingExtra: ruamel.yaml is not installed.
+    """
+    path = os.fspath(path)
+    with optional("ruamel.yaml", "apps", "ruamel"):
+        import ruamel.yaml
+    try:
+        values = read(path)
+        with open(path, encoding="utf-8") as file:
+            places = ruamel.yaml.YAML().load(file)  # this one knows lines
+    except FileNotFoundError:
+        raise ApplicationError(
+            f"there is no {path}: `rlwire new NAME` makes an application, and its folder is where "
+            "to run it; or say --config FILE"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ApplicationError(" ".join(str(error).split())) from error
+    name = os.path.basename(path)
+    sections: dict[str, Any] = {}
+    for key, value in values.items():
+        line, known = _line(name, places, key), setting_name(key)
+        if known in _SECTIONS:
+            attribute, kind = _SECTIONS[known]
+            if attribute in sections:
+                raise ApplicationError(f"{line}: {key} is there twice, in two spellings")
+            if value is not None and not isinstance(value, Mapping):
+                raise ApplicationError(f"{line}: {key} must be a section, not {quoted(value)}")
+            sections[attribute] = _section(kind, str(key), value or {}, places[key], line)
+        elif known not in _BESIDE:
+            near = _near(known, [*_SECTIONS, *_BESIDE])
+            raise ApplicationError(f"{line}: there is no section {key}{near}")
+    return Application(os.path.abspath(path), **sections)
+
+
+def _section(
+    kind: type[_Section], section: str, values: Mapping[Any, Any], places: Any, line: str
+) -> _Section:
+    name = line.rpartition(":")[0]
+    fields = {each.name: str(each.type) for each in dataclasses.fields(kind)}
+    del fields["place"], fields["own"]
+    found: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    for key, value in values.items():
+        where, known = f"{_line(name, places, key)}: {section}/{key}", setting_name(key)
+        if known in found:
+            raise ApplicationError(f"{where}: it is there twice, in two spellings")
+        if known in fields:
+            try:
+                found[known] = typed(fields[known], value)
+            except ValueError as error:
+                raise ApplicationError(f"{where}: {error}") from None
+        elif known in _IGNORED and section.startswith("relaax"):
+            logger.debug("%s is ignored", where)
+        elif kind.open:
+            own[str(key)] = value
+        else:
+            raise ApplicationError(f"{where}: there is no such setting{_near(known, [*fields])}")
+    return kind(line, own, **found)
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    found = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {found[0].replace('_', '-')}?" if found else ""
+
+
+def _line(name: str, places: Any, key: Any) -> str:
+    return f"{name}:{places.lc.key(key)[0] + 1}"

@@ -1,0 +1,87 @@
+"""The RLX server of an application: its algorithm, parameter server, checkpoints and metrics."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+from rlwire.relaax.algorithm import AlgorithmServer, load_algorithm
+from rlwire.relaax.applications.configuration import (
+    Application,
+    ApplicationError,
+    ParameterServerSection,
+    read_application,
+)
+from rlwire.relaax.checkpoints import Checkpoints
+from rlwire.rlx.metrics import (
+    LoggingMetrics,
+    Metrics,
+    MultiMetrics,
+    TensorBoardMetrics,
+)
+
+logger = logging.getLogger(__name__)
+
+# RELAAX's algorithms whose settings pg understands.
+_LIKE_PG = ("policy_gradient", "policy-gradient", "da3c")
+
+
+def make_metrics(application: Application) -> Metrics:
+    """Return where an application's metrics go."""
+    section = application.metrics_server
+    sinks: list[Metrics] = []
+    if section is not None and section.log_metrics_to_console:
+        sinks.append(LoggingMetrics())
+    if section is not None and section.metrics_dir is not None:
+        sinks.append(TensorBoardMetrics(os.path.join(application.folder, section.metrics_dir)))
+    return MultiMetrics(sinks)
+
+
+def make_server(application: Application) -> AlgorithmServer:
+    """Return the RLX server of an application, not started.
+
+    Relative paths in the file are meant from its folder on, which has to be the current one.
+    """
+    section, algorithm = application.rlx_server, application.algorithm
+    if section is None or algorithm is None:
+        missing = "relaax-rlx-server" if section is None else "algorithm"
+        raise ApplicationError(f"{application.name} has no section {missing}, so nothing to serve")
+    where = algorithm.path or algorithm.name
+    if where is None:
+        raise ApplicationError(f"{algorithm.place}: algorithm needs a name or a path")
+    if where in _LIKE_PG:
+        logger.warning("%s: %s is RELAAX's; pg learns in its place", algorithm.place, where)
+        where = "pg"
+    return AlgorithmServer(
+        load_algorithm(where, {"name": algorithm.name, **algorithm.own}),
+        section.address,
+        checkpoints=_checkpoints(application.parameter_server or ParameterServerSection()),
+        metrics=make_metrics(application),
+        **section.options,
+    )
+
+
+def _checkpoints(section: ParameterServerSection) -> Checkpoints | None:
+    if section.checkpoint_dir is None:
+        return None
+    steps, seconds = section.checkpoint_step_interval, section.checkpoint_time_interval
+    return Checkpoints(
+        section.checkpoint_dir,
+        keep=section.checkpoints_to_keep,
+        every_steps=steps,
+        every_seconds=60.0 if steps is seconds is None else seconds,
+    )
+
+
+def serve(path: str) -> None:
+    """Serve the application of a file until SIGINT or SIGTERM, from its folder."""
+    application = read_application(path)
+    section = application.rlx_server
+    level = "INFO" if section is None else section.log_level.upper()
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    os.chdir(application.folder)
+    sys.path.append(application.folder)  # for an algorithm that is a module there
+    server = make_server(application)
+    server.check()
+    server.serve_forever()

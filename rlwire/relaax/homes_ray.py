@@ -1,0 +1,189 @@
+"""A parameter server as an actor of Ray's, for agents on any node of its cluster (extra `ray`).
+
+Ray carries arrays in its object store, and restarts an actor that died. Not here: what runs the
+parameter server there (`rlwire.relaax.homes`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Sequence
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    EncodeError,
+    LocalProtocolError,
+    describe,
+    optional,
+)
+from rlwire.relaax.checkpoints import Checkpoints
+from rlwire.relaax.homes import Host, path_of
+from rlwire.relaax.parameter_server import Handle, ParameterServerError
+from rlwire.rlx.config import Options
+from rlwire.rlx.metrics import Metrics
+from rlwire.serving.stopping import keep_signals
+
+if TYPE_CHECKING:
+    from rlwire.relaax.algorithm import Algorithm
+
+_NAMESPACE = "rlwire"
+_DEADLINE = 60.0  # seconds for a call, a restart of the actor included
+_GRACE = 60.0  # seconds for the last op and checkpoint
+
+
+class _Actor:
+    """What lives on Ray."""
+
+    def __init__(
+        self, algorithm: Algorithm, checkpoints: Checkpoints | None, metrics: Metrics, maker: str
+    ) -> None:
+        self._maker = maker
+        self._metrics = metrics
+        self._host: Host | None = None
+        try:
+            self._host = Host(algorithm, checkpoints, metrics)
+        except Exception as error:  # raised by each call: raised here, Ray would try again
+            self._failure = f"the parameter server: {describe(error)}"
+
+    def maker(self) -> str:
+        return self._maker
+
+    def call(self, names: Sequence[str], args: Any, kwargs: Any) -> Any:
+        if self._host is None:
+            raise ParameterServerError(self._failure)
+        try:
+            return self._host.run(names, args, kwargs)
+        except SystemExit as error:  # Ray would take it for the actor's end
+            raise RuntimeError("the op raised SystemExit") from error
+
+    def close(self) -> None:
+        if self._host is not None:
+            self._host.close()
+        self._metrics.close()
+
+
+class OnRay(Handle):
+    """A parameter server on Ray; it can be pickled, for agents in other processes.
+
+    Args:
+        config: the algorithm's settings.
+        metrics: the sink that the actor has a copy of.
+        address: of the cluster.
+        name: of the actor.
+        actor: the actor, where it is known.
+        owner: whether closing this handle ends the actor.
+        began: whether it also ends this program's connection to Ray.
+    """
+
+    def __init__(
+        self,
+        config: Options,
+        metrics: Metrics,
+        address: str,
+        name: str,
+        *,
+        actor: Any = None,
+        owner: bool = False,
+        began: bool = False,
+    ) -> None:
+        super().__init__(config, metrics)
+        self._where = address, name
+        self._owner = owner
+        self._began = began
+        self._actor = actor
+        self._closed = False
+
+    def __reduce__(self) -> Any:
+        return OnRay, (self.config, self.metrics, *self._where)
+
+    def close(self) -> None:
+        """Leave the actor; its owner ends it, after a last checkpoint."""
+        if self._closed:
+            return
+        self._closed = True
+        ray = _ray()
+        if self._owner and ray.is_initialized():
+            with contextlib.suppress(ray.exceptions.RayError):  # it died: there is no last one
+                actor = self._found()
+                ray.get(actor.close.remote(), timeout=_GRACE)
+                ray.kill(actor)
+        self._actor = None
+        if self._began:
+            ray.shutdown()
+
+    def _call(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Return what an op returns; a call that died with the actor is made again."""
+        if self._closed:
+            raise LocalProtocolError(f"{path_of(names)}: this parameter server has been closed")
+        ray = _ray()
+        until = monotonic() + _DEADLINE
+        while True:
+            try:
+                asked = self._found().call.remote(list(names), list(args), kwargs)
+            except TypeError as error:  # Ray's word for what it cannot serialize
+                raise EncodeError(f"an argument cannot be sent to Ray: {error}") from error
+            try:
+                return ray.get(asked, timeout=max(until - monotonic(), 0.001))
+            except ray.exceptions.GetTimeoutError as error:
+                raise DeadlineExceeded(
+                    f"{path_of(names)}: no answer from the parameter server within {_DEADLINE} s; "
+                    "whether it was called is not known"
+                ) from error
+            except ray.exceptions.RayActorError as error:
+                if monotonic() >= until:
+                    raise ConnectionClosed(
+                        f"{path_of(names)}: the parameter server's actor is lost: {error}"
+                    ) from error
+                sleep(0.1)
+            except ray.exceptions.RayTaskError as error:
+                cause = error.cause
+                text = str(cause) if isinstance(cause, ParameterServerError) else describe(cause)
+                raise ParameterServerError(f"{path_of(names)}: {text}") from error
+
+    def _found(self) -> Any:
+        if self._actor is None:
+            ray = _ray()
+            address, name = self._where
+            if not ray.is_initialized():
+                with keep_signals():
+                    ray.init(address=address, namespace=_NAMESPACE)
+            self._actor = ray.get_actor(name, namespace=_NAMESPACE)
+        return self._actor
+
+
+def open_actor(
+    algorithm: Algorithm, checkpoints: Checkpoints | None, metrics: Metrics, name: str = ""
+) -> OnRay:
+    """Start the actor, and Ray on this machine if this program is connected to no cluster.
+
+    Args:
+        algorithm: whose parameter server; every node finds it under the same name or path.
+        checkpoints: in a folder that every node reaches.
+        metrics: where its measurements go; the actor gets a copy.
+        name: by which other programs find it, and join one that is there already; by default a new
+            actor is made, which no other program finds.
+    """
+    ray = _ray()
+    began = not ray.is_initialized()
+    if began:
+        with keep_signals():
+            ray.init(namespace=_NAMESPACE)
+    maker = uuid.uuid4().hex
+    name = f"parameter-server-{name or maker}"
+    options = {"name": name, "namespace": _NAMESPACE, "max_restarts": -1, "num_cpus": 0}
+    kind = ray.remote(_Actor).options(get_if_exists=True, **options)
+    actor = kind.remote(algorithm, checkpoints, metrics, maker)
+    owner = ray.get(actor.maker.remote(), timeout=_DEADLINE) == maker
+    address = ray.get_runtime_context().gcs_address
+    return OnRay(algorithm.config, metrics, address, name, actor=actor, owner=owner, began=began)
+
+
+def _ray() -> Any:
+    with optional("ray", "ray"):
+        import ray
+        import ray.exceptions
+    return ray

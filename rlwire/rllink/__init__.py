@@ -1,0 +1,17 @@
+"""RLlink: a simulator that samples by itself (`Client`), and who trains (`Server`)."""
+
+from rlwire.codecs.rllink import Episode, SetConfig, SetState
+from rlwire.rllink.client import AsyncClient, Client
+from rlwire.rllink.collector import EpisodeCollector
+from rlwire.rllink.server import RLlinkStatistics, Server
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "Episode",
+    "EpisodeCollector",
+    "RLlinkStatistics",
+    "Server",
+    "SetConfig",
+    "SetState",
+]

@@ -1,0 +1,31 @@
+"""RLlink by URL: what the front door calls; see `rlwire.protocols`."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from rlwire.environments.loading import load
+from rlwire.protocols import URL
+from rlwire.rllink.client import AsyncClient, Client
+from rlwire.rllink.learning import LearnerServer
+from rlwire.serving.doors import calling, check_no_environment, clients
+
+
+def server(learner: Any, url: URL, **options: Any) -> LearnerServer:
+    """Return a server of a learner, a class of learners, or ``"module:learner"``; not started."""
+    check_no_environment(learner, url)
+    if isinstance(learner, str):
+        learner = load(learner, "'module:learner'")
+    made: Any = learner() if inspect.isclass(learner) else learner
+    return LearnerServer(made, url.address, **options)
+
+
+client, async_client = clients(Client, AsyncClient)
+
+
+def play(environment: Any, url: URL, **options: Any) -> list[float]:
+    """Have an environment sample; arguments as of `playing.play`."""
+    from rlwire.rllink import playing  # needs Gymnasium
+
+    return playing.play(environment, url.address, **calling(url, options))

@@ -1,0 +1,334 @@
+"""`Server`: takes episodes from any number of simulators, and gives them weights.
+
+It has no algorithm: a trainer takes what has come with `sample` and gives new weights with
+`set_state`. RLlib's is `rlwire.rllib.rllink`.
+
+Ray's own server takes one client, looks every 10 ms whether it may go on, and does not hear its
+client meanwhile. Here who waits for weights is answered when they come, and who waits for episodes
+is woken up by them. A connection's thread that waits sees within a second that its client has gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from rlwire.codecs.rllink import (
+    Episodes,
+    EpisodesAndGetState,
+    GetConfig,
+    GetState,
+    Message,
+    Ping,
+    SetConfig,
+    SetState,
+)
+from rlwire.errors import ConnectionClosed
+from rlwire.limits import DEFAULT, Limits
+from rlwire.rllink.client import PORT
+from rlwire.serving.serving import Service, StreamOptions, StreamServer
+from rlwire.sessions.rllink import RLlinkServerSession
+from rlwire.transports.address import AddressLike
+from rlwire.transports.interface import NOTHING
+from rlwire.transports.seldom_log import SeldomLog
+from rlwire.transports.sockets import hung_up
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_LOOKS: Final = 1.0  # seconds after which a thread that waits looks whether its client has gone
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class RLlinkStatistics:
+    """What an `Server` has done since it was made.
+
+    Attributes:
+        clients: that are connected now.
+        waiting: of these, those that wait for weights.
+        episodes: pieces of episodes that came.
+        steps: in them.
+        queued: steps that came and that `sample` has not taken yet.
+        weights_seq_no: of the newest weights.
+    """
+
+    clients: int = 0
+    waiting: int = 0
+    episodes: int = 0
+    steps: int = 0
+    queued: int = 0
+    weights_seq_no: int = 0
+
+
+class Server(StreamServer):
+    """A trainer's side of RLlink.
+
+    ::
+
+        with Server("localhost:5555", config=SetConfig(500, True)) as server:
+            server.set_state(SetState(1, {"rl_module": weights}))
+            while True:
+                episodes = server.sample()
+                ...                                     # learn
+                server.set_state(SetState(number, {"rl_module": weights}))
+
+    Clients are answered with the newest weights. One that sends its episodes with
+    EPISODES_AND_GET_STATE is answered by the first `set_state` after `sample` has taken them, so
+    what it samples next is on-policy. Before the first `set_state` everybody who asks for weights
+    waits. A `sample` that finds nothing answers those whose episodes were taken with the weights
+    that there are: the trainer wants more of the same, and nobody waits for each other.
+
+    Args:
+        address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
+            0 the system chooses one.
+        auth: a token that clients of rlwire's must bring; Ray's client has none, and is not let in
+            then. None lets all in.
+        limits: maxima for messages.
+        config: what clients are told.
+        backlog: steps that may wait for `sample`; a client that sends more is not answered, and
+            not heard, until some are taken.
+        options: `rlwire.serving.serving.StreamOptions`.
+
+    Raises:
+        ValueError: an argument makes no sense.
+    """
+
+    scheme = "rllink"
+    guards: ClassVar[str] = "TLS or a token"
+    handlers: ClassVar[str] = "a client"
+
+    def __init__(
+        self,
+        address: AddressLike = f"localhost:{PORT}",
+        *,
+        auth: str | None = None,
+        limits: Limits = DEFAULT,
+        config: SetConfig | None = None,
+        backlog: int = 1_000_000,
+        **options: Unpack[StreamOptions],
+    ) -> None:
+        if auth == "":
+            raise ValueError("an empty token would let in everyone who sends none")
+        if backlog < 1:
+            raise ValueError(f"backlog must be at least one step, not {backlog}")
+        self._exchange = _Exchange(
+            {"token": auth, "limits": limits}, SetConfig() if config is None else config, backlog
+        )
+        super().__init__(address, self._exchange, workers="threads", **options)
+        self._guarded = self._guarded or auth is not None
+
+    def sample(self, timeout: float | None = None) -> list[Any]:
+        """Return the pieces of episodes that have come, and wait for some if there are none.
+
+        Args:
+            timeout: seconds to wait; None for as long as the server runs.
+
+        Returns:
+            The pieces, each an `Episode`, in the order in which they came; none after the timeout
+            or `stop`.
+        """
+        return self._exchange.sample(timeout)
+
+    def set_state(self, state: SetState) -> None:
+        """Give weights: to those whose episodes were sampled, and to all who ask from now on."""
+        self._exchange.set_state(state)
+
+    def set_config(self, config: SetConfig) -> None:
+        """Change what clients that ask from now on are told."""
+        self._exchange.config = config
+
+    def statistics(self) -> RLlinkStatistics:
+        """Return what it has done so far; from any thread."""
+        return self._exchange.statistics()
+
+    def stop(self, grace: float = 5.0) -> None:
+        """Stop listening; who waits for weights or episodes waits no longer."""
+        self._exchange.end()
+        super().stop(grace)
+
+    def _details(self) -> str:
+        return "any number of simulators"
+
+    def _after_stop(self) -> None:
+        super()._after_stop()
+        done = self._exchange.statistics()
+        logger.info("%d steps in %d pieces of episodes", done.steps, done.episodes)
+
+
+class _Later:
+    """What a connection's thread waits for."""
+
+    def __init__(self, taken: bool = False) -> None:
+        self.taken = taken  # whether `sample` has the episodes that weights are owed for
+        self.gone = False  # nobody waits any more
+        self._value: Any = None
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def settle(self, value: Any) -> None:
+        """Give what is waited for; once, from any thread."""
+        self._value = value
+        self._lock.release()
+
+    def wait(self, file: int) -> Any:
+        """Return it; raise ConnectionClosed if the peer hangs up."""
+        while not self._lock.acquire(timeout=_LOOKS):
+            if hung_up(file):
+                self.gone = True
+                raise ConnectionClosed("the client has gone")
+        return self._value
+
+
+class _Exchange(Service):
+    """Where clients' episodes and the trainer's weights meet; from any thread."""
+
+    def __init__(
+        self,
+        session_options: dict[str, Any],
+        config: SetConfig,
+        backlog: int,
+    ) -> None:
+        self.config = config
+        self.log = SeldomLog(logger)
+        self._session_options = session_options
+        self._backlog = backlog
+        self._changed = threading.Condition()
+        self._running = False
+        self._state: SetState | None = None
+        self._queue: list[tuple[list[Any], _Later | None]] = []
+        self._waiting: list[_Later] = []
+        self._held: list[_Later] = []  # of clients that wait for room
+        self._clients = self._episodes = self._steps = self._queued = 0
+        RLlinkServerSession(**session_options)  # what makes no sense raises here
+
+    def session(self) -> RLlinkServerSession:
+        return RLlinkServerSession(**self._session_options)
+
+    def responder(self, connection: Any) -> _Conversation:
+        with self._changed:
+            self._clients += 1
+        return _Conversation(self, connection)
+
+    def begin(self) -> None:
+        self._running = True
+
+    def end(self) -> None:
+        with self._changed:
+            self._running = False
+            self._changed.notify_all()
+            waiting, self._waiting = self._waiting, []
+            held, self._held = self._held, []
+        for later in [*waiting, *held]:
+            later.settle(NOTHING)
+        self.log.flush()
+
+    def left(self) -> None:
+        with self._changed:
+            self._clients -= 1
+
+    def statistics(self) -> RLlinkStatistics:
+        with self._changed:
+            number = 0 if self._state is None else self._state.weights_seq_no
+            waiting = [one for one in self._waiting if not one.gone]
+            return RLlinkStatistics(
+                self._clients, len(waiting), self._episodes, self._steps, self._queued, number
+            )
+
+    def sample(self, timeout: float | None) -> list[Any]:
+        with self._changed:
+            empty, state = not self._queue, self._state
+        if empty and state is not None:
+            self.set_state(state)  # those that wait for it can go on
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or not self._running, timeout)
+            queue, self._queue = self._queue, []
+            self._queued = 0
+            held, self._held = self._held, []
+        for _, waiting in queue:
+            if waiting is not None:
+                waiting.taken = True
+        for room in held:
+            room.settle(NOTHING)
+        return [episode for episodes, _ in queue for episode in episodes]
+
+    def set_state(self, state: SetState) -> None:
+        with self._changed:
+            self._state = state
+            answered = [one for one in self._waiting if one.taken]
+            self._waiting = [one for one in self._waiting if not one.taken]
+        for one in answered:
+            one.settle(state)
+
+    def state(self) -> SetState | _Later:
+        """Return the newest weights, or where the first ones will be."""
+        with self._changed:
+            return self._state if self._state is not None else self._wait(True)
+
+    def take(self, message: Episodes) -> _Later | None:
+        """Take episodes; return what their client waits for, if for anything."""
+        with self._changed:
+            waiting = self._wait(False) if isinstance(message, EpisodesAndGetState) else None
+            self._queue.append((message.episodes, waiting))
+            steps = sum(map(len, message.episodes))
+            self._episodes += len(message.episodes)
+            self._steps += steps
+            self._queued += steps
+            self._changed.notify_all()
+            if waiting is not None:
+                return waiting
+            if self._queued <= self._backlog or not self._running:
+                return None
+            room = _Later()
+            self._held.append(room)
+            return room
+
+    def _wait(self, taken: bool) -> _Later:
+        waiting = _Later(taken)
+        self._waiting = [one for one in self._waiting if not one.gone]
+        if self._running:
+            self._waiting.append(waiting)
+        else:
+            waiting.settle(NOTHING)
+        return waiting
+
+
+class _Conversation:
+    """Answers one client; a `rlwire.transports.interface.Responder`."""
+
+    def __init__(self, exchange: _Exchange, connection: Any) -> None:
+        self._exchange = exchange
+        self._connection = connection
+        exchange.log.info("%s: a client has connected", connection.peer)
+
+    def answer(self, message: Message) -> Any:
+        """Return what answers a message; waits where that is weights to come."""
+        exchange = self._exchange
+        answer: Any
+        if isinstance(message, Ping):
+            return self._connection.session.pong(message)
+        if isinstance(message, GetConfig):
+            return exchange.config
+        if isinstance(message, GetState):
+            answer = exchange.state()
+        else:
+            assert isinstance(message, Episodes)
+            answer = exchange.take(message)
+        if not isinstance(answer, _Later):
+            return NOTHING if answer is None else answer
+        return answer.wait(self._connection.fileno())
+
+    def failure(self, message: Message, error: Exception) -> Any:
+        """Hang up: there are no words for weights that cannot be sent."""
+        self._exchange.log.error("%s: %s", self._connection.peer, error)
+        raise error
+
+    def close(self) -> None:
+        """The client is gone; the episodes that it sent stay."""
+        self._exchange.left()
+        with contextlib.suppress(Exception):
+            self._exchange.log.info("%s: the client is gone", self._connection.peer)

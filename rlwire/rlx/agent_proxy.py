@@ -1,0 +1,313 @@
+"""`AgentProxy` and `AsyncAgentProxy`: an environment's side of RLX.
+
+`AgentProxy` has the interface of `relaax.environment.agent_proxy.AgentProxy`. Not here: what may
+be said when (`rlwire.sessions.rlx`), sockets and time limits (`rlwire.transports`), and the loop
+over episodes (`rlwire.rlx.training`).
+
+Differences from the original: a connection that stays silent fails after a while instead of
+hanging (see `Timeouts`), metrics are sent whatever their name, and the text of an
+`AgentProxyException` goes on, after what the original would say, with who said it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, NoReturn, cast
+
+from rlwire.errors import LocalProtocolError, PeerError, RlwireError
+from rlwire.limits import DEFAULT, Limits
+from rlwire.rlx.metrics import Metrics
+from rlwire.sessions.rlx import RLXClientSession, State
+from rlwire.transports import tcp, tcp_asyncio, waits
+from rlwire.transports.address import AddressLike, parse
+from rlwire.transports.connecting import hang_up
+from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.tls import ClientSide
+from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, drive_async, driven
+
+# A server that is started together with its environments needs some seconds to load an agent:
+# six attempts then last about ten seconds, a little less than RELAAX's.
+_BACKOFF = Backoff(deadline=None, first=0.5, longest=6.0)
+
+
+class AgentProxyException(RlwireError):
+    """What went wrong between an environment and its agent.
+
+    ``__cause__`` holds the error itself: `PeerError` when the server answered with an error (the
+    connection then goes on), `EncodeError` or `LimitExceeded` for a value that cannot be sent
+    (nothing was sent, the connection goes on), `DeadlineExceeded`, `ConnectionClosed` or
+    `DecodeError` when the connection is lost, `RemoteProtocolError` for an answer that cannot be
+    read (the connection goes on) or is none to the command (it is lost), `LocalProtocolError` for
+    a command out of turn, or an `OSError` such as a failed connect.
+    """
+
+
+class ProxyBase(waits.Counting):
+    """What both proxies are made of.
+
+    Args:
+        rlx_server_url: ``"host:port"``, ``"[::1]:port"``, ``"unix:/path"`` or ``(host, port)``.
+        tls: for a server with TLS: an SSL context, or `rlwire.transports.tls.ClientTLS`.
+        timeouts: seconds to wait for a connect, a read, a write and an answer.
+        backoff: the waits between attempts to connect; `connect` sets their number.
+        limits: maxima for messages; `rlwire.limits.DEFAULT` by default.
+        dialect: of RLX; "readme" for servers that follow the table in RELAAX's README.
+        dtype: of the arrays that a server of the readme dialect sends, which do not tell it.
+        images: what an image in an action becomes.
+
+    Attributes:
+        address: of the server; a new one counts from the next `connect` on.
+        metrics: `scalar(name, y, x=None)` and `histogram(name, y, x=None)`, which send one number
+            `y`, or many, of the series `name` at step `x`.
+    """
+
+    _open: Callable[..., Any]
+    metrics: Any
+
+    def __init__(
+        self,
+        rlx_server_url: AddressLike,
+        *,
+        tls: ClientSide = None,
+        timeouts: Timeouts | None = None,
+        backoff: Backoff | None = None,
+        limits: Limits = DEFAULT,
+        dialect: Literal["relaax", "readme"] = "relaax",
+        dtype: Any = None,
+        images: Literal["array", "float32", "pil"] = "float32",
+    ) -> None:
+        self.address: AddressLike = rlx_server_url
+        self.backoff = _BACKOFF if backoff is None else backoff
+        self._timeouts = Timeouts() if timeouts is None else timeouts
+        self._tls = tls
+        self._session_options: dict[str, Any] = {
+            "limits": limits,
+            "dialect": dialect,
+            "dtype": dtype,
+            "images": images,
+        }
+        self._attach(None)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Set `metrics`."""
+        raise NotImplementedError
+
+    def _attach(self, connection: Any) -> None:
+        self._connection = connection
+        # A bound method of the connection, so that update() pays for no look-ups.
+        self._converse: Callable[[Any], Any]
+        self._converse = self._no_connection if connection is None else connection.exchange
+
+    def _leave(self) -> Waits[None]:
+        yield self.disconnect()
+
+    @driven
+    def connect(self, retry: int = 6) -> Waits[None]:
+        """Connect, after leaving a connection that is open.
+
+        Args:
+            retry: how many attempts, with growing waits between them.
+
+        Raises:
+            AgentProxyException: no attempt succeeded, or the address cannot be understood.
+        """
+        yield self.disconnect()
+        backoff = dataclasses.replace(self.backoff, attempts=max(1, retry))
+        options = {"timeouts": self._timeouts, "tls": self._tls, "backoff": backoff}
+        session = RLXClientSession(**self._session_options)
+        try:
+            connection = yield self._open(self.address, session, **options)
+        except (RlwireError, OSError, ValueError) as error:
+            raise self._failed("connect", error) from error
+        self._attach(self._count(connection))
+
+    @driven
+    def init(self, exploit: bool = False) -> Waits[Any]:
+        """Have the agent get ready; with `exploit`, it neither explores nor learns.
+
+        Returns:
+            ``"ready"``.
+
+        Raises:
+            AgentProxyException: the agent could not, or the connection is lost.
+        """
+        return (yield from self._exchange({"command": "init", "exploit": exploit}))
+
+    @driven
+    def reset(self) -> Waits[Any]:
+        """Have the agent forget the episode; returns ``"done"``.
+
+        Raises:
+            AgentProxyException: the agent could not, or the connection is lost.
+        """
+        return (yield from self._exchange({"command": "reset"}))
+
+    @driven
+    def disconnect(self) -> Waits[None]:
+        """Close the connection; nothing happens if there is none."""
+        connection = self._connection
+        self._attach(None)
+        if connection is not None:
+            yield from hang_up(connection)
+
+    @driven
+    def _report(self, method: str, name: str, y: Any, x: Any) -> Waits[None]:
+        # A list with one entry, as RELAAX's program sends it; its README shows an older, flat form.
+        metrics = [{"method": method, "name": name, "y": y, "x": x}]
+        yield from self._exchange({"command": "update_metrics", "data": metrics})
+
+    def _exchange(self, message: dict[str, Any]) -> Waits[Any]:
+        connection = self._connection
+        try:
+            reply = yield self._converse(message)
+        except BaseException as error:
+            yield from self._give_up(connection, message["command"], error)
+            raise
+        return self._data(message["command"], reply)
+
+    def _give_up(self, connection: Any, command: str, error: BaseException) -> Waits[None]:
+        """Leave a connection that is lost, and raise what the error is to a user, if another."""
+        if isinstance(error, AgentProxyException) or connection is None:
+            return
+        ours = isinstance(error, (RlwireError, OSError))
+        if _lost(connection.session, error) if ours else connection.closed:
+            if connection is self._connection:
+                self._attach(None)
+            yield from hang_up(connection)
+        if ours:
+            raise self._failed(command, cast(Exception, error)) from error
+
+    def _data(self, command: str, reply: dict[str, Any]) -> Any:
+        if reply["response"] == "error":
+            # The original's text comes first, and is all of PeerError's.
+            text = str(reply.get("message", "unknown error"))
+            raise self._failed(command, PeerError(text)) from PeerError(text)
+        return reply["data"] if "data" in reply else reply["response"]
+
+    def _failed(self, doing: str, error: Exception) -> AgentProxyException:
+        return AgentProxyException(f"{error} ({doing}, RLX server {self._name()})")
+
+    def _no_connection(self, *_: Any) -> NoReturn:
+        raise AgentProxyException(
+            f"no connection is available: call connect() first (RLX server {self._name()})"
+        )
+
+    def _name(self) -> str:
+        try:
+            return str(parse(self.address))
+        except ValueError:
+            return repr(self.address)
+
+
+class AgentProxy(Blocking, ProxyBase):
+    """An agent on an RLX server, as an environment sees it; blocking, for one thread.
+
+    ::
+
+        agent = AgentProxy("localhost:7001")
+        agent.connect()
+        agent.init()
+        action = agent.update(reward=None, state=observation)
+
+    Used as a context manager, it connects on entry and disconnects on exit. The arguments are
+    `ProxyBase`'s.
+    """
+
+    _open = staticmethod(tcp.connect)
+
+    def _begin(self) -> None:
+        self.metrics: Metrics = _ProxyMetrics(self._report)
+
+    def update(self, reward: Any = None, state: Any = None, terminal: bool = False) -> Any:
+        """Tell the agent what the last action led to, and return the next action.
+
+        Args:
+            reward: None before the first action; a float, or a list of floats.
+            state: a list, an array, an image, or None.
+            terminal: whether the episode has ended.
+
+        Raises:
+            AgentProxyException: the agent failed, or the connection is lost.
+        """
+        # The hot path, therefore without a generator.
+        try:
+            exchange = self._converse
+            reply = exchange(
+                {"command": "update", "reward": reward, "state": state, "terminal": terminal}
+            )
+        except BaseException as error:
+            drive(self._give_up(self._connection, "update", error))
+            raise
+        if reply["response"] == "error" or "data" not in reply:
+            return self._data("update", reply)
+        return reply["data"]
+
+
+class AsyncAgentProxy(Asyncio, ProxyBase):
+    """`AgentProxy` for asyncio: the same methods, to be awaited; arguments as there.
+
+    One task at a time uses it: a second command before the answer to the first is refused. When a
+    task is cancelled inside a command, the connection is closed, because the answer that is still
+    under way would be taken for that of the next command.
+    """
+
+    _open = staticmethod(tcp_asyncio.connect)
+
+    def _begin(self) -> None:
+        self.metrics: AsyncMetrics = AsyncMetrics(self._report)
+
+    async def update(self, reward: Any = None, state: Any = None, terminal: bool = False) -> Any:
+        """Tell what the last action led to and return the next, as `AgentProxy.update`."""
+        # The hot path, therefore without a generator.
+        connection = self._connection
+        try:
+            exchange = self._converse
+            reply = await exchange(
+                {"command": "update", "reward": reward, "state": state, "terminal": terminal}
+            )
+        except BaseException as error:
+            await drive_async(self._give_up(connection, "update", error))
+            raise
+        return self._data("update", reply)
+
+
+class AsyncMetrics:
+    """`AsyncAgentProxy.metrics`: sends measurements."""
+
+    def __init__(self, report: Callable[..., Awaitable[None]]) -> None:
+        self._report = report
+
+    async def scalar(self, name: str, y: Any, x: Any = None) -> None:
+        """Send one number `y` of the series `name` at step `x`."""
+        await self._report("scalar", name, y, x)
+
+    async def histogram(self, name: str, y: Any, x: Any = None) -> None:
+        """Send many numbers `y` of the series `name` at step `x`."""
+        await self._report("histogram", name, y, x)
+
+
+class _ProxyMetrics(Metrics):
+    """Sends each measurement over the proxy's connection and waits for the answer."""
+
+    def __init__(self, report: Callable[..., None]) -> None:
+        self._report = report
+
+    def scalar(self, name: str, y: Any, x: Any = None) -> None:
+        self._report("scalar", name, y, x)
+
+    def histogram(self, name: str, y: Any, x: Any = None) -> None:
+        self._report("histogram", name, y, x)
+
+
+def _lost(session: Any, error: BaseException) -> bool:
+    """Whether a connection is of no more use.
+
+    An answer that did not come could come later, and be taken for that to the next command. An
+    error of ours proves nothing: another thread or task may be using the connection.
+    """
+    return not isinstance(error, LocalProtocolError) and session.state not in (
+        State.NEW,
+        State.READY,
+    )

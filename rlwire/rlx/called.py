@@ -1,0 +1,222 @@
+"""RLX's part of `rlwire.listen` and `rlwire.play`: callers that are environments.
+
+The trainer's side is `listen`: what `AgentHost` does with an agent, it does with a seat that a
+trainer's turn is taken from, so that init, reset, metrics and numbers that came as text are
+answered as `Server` answers them. The environment's is `play`.
+
+Between rlwire's own ends two messages say more, in entries that others pass over: `init` names the
+spaces, and an `update` that ends an episode whether it was ``truncated``.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlwire.environments.called import Caller, Callers, Turn
+from rlwire.environments.playing import Game, opened
+from rlwire.environments.spaces import describe_both, spaces_of
+from rlwire.errors import EncodeError, RemoteProtocolError
+from rlwire.limits import DEFAULT, Limits
+from rlwire.rlx.agent_proxy import AgentProxy
+from rlwire.rlx.hosting import AgentFactory, AgentHost
+from rlwire.rlx.metrics import LoggingMetrics, Metrics
+from rlwire.rlx.training import TrainingBase
+from rlwire.serving.listening import Listener
+from rlwire.sessions import rlx
+from rlwire.transports.address import AddressLike
+from rlwire.transports.connection import Connection
+from rlwire.transports.waits import drive
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from rlwire.serving.serving import StreamOptions
+
+logger = logging.getLogger(__name__)
+
+
+def listen(
+    address: AddressLike,
+    num_envs: int = 1,
+    *,
+    observation_space: Any = None,
+    action_space: Any = None,
+    kind: Callable[[int, Any, Any], Callers] = Callers,
+    metrics: Metrics | None = None,
+    limits: Limits = DEFAULT,
+    dialect: Any = "relaax",
+    dtype: Any = None,
+    images: Any = "array",
+    **options: Unpack[StreamOptions],
+) -> Callers:
+    """Listen for environments that speak RLX; returns at once if the spaces are given.
+
+    By default the observation space is what the first caller's first state tells, and the action
+    space what the first caller names. `kind` is what becomes of callers: by default each has one of
+    `num_envs` places. The rest is `Server`'s.
+    """
+    sink = LoggingMetrics() if metrics is None else metrics
+    session = partial(
+        rlx.RLXServerSession, limits=limits, dialect=dialect, dtype=dtype, images=images
+    )
+    callers = kind(num_envs, observation_space, action_space)
+    return callers.open(
+        Listener("rlx", address, callers, session, partial(RLXCaller, sink), **options)
+    )
+
+
+class RLXCaller(Caller):
+    """An environment that speaks RLX."""
+
+    def __init__(self, metrics: Metrics, connection: Connection, callers: Callers) -> None:
+        super().__init__(connection, callers)
+        self._seat = _Seat(self)
+        host = AgentHost(AgentFactory(self._seat.taken, None, metrics), connection.peer)
+        # Bound once, as they are called for each step.
+        self._answer, self._receive, self._send = host.answer, connection.receive, connection.send
+
+    def turn(self) -> Turn:
+        """Wait for the next update; errors as `Caller.turn`."""
+        seat = self._seat
+        while True:
+            try:
+                message = self._receive()
+            except RemoteProtocolError as error:
+                self.refuse(error)
+                continue
+            seat.message = message
+            reply = self._answer(message)
+            turn = seat.turn
+            if turn is not None:
+                seat.turn = None
+                return turn
+            self.connection.send(reply)
+
+    def act(self, action: Any) -> None:
+        """Answer the last update; errors as `Caller.act`."""
+        # Of RLX's types README allows an action integers, doubles and lists.
+        if isinstance(action, (np.ndarray, np.generic)):
+            action = action.tolist()
+        self._send({"response": "action", "data": action})
+
+
+class _Seat:
+    """The agent that a caller's messages are for; `turn` is what came of an update."""
+
+    def __init__(self, caller: RLXCaller) -> None:
+        self.message: dict[str, Any] = {}
+        self.turn: Turn | None = None
+        self._caller = caller
+        self._exploit: Any = False
+        self._begins = True
+        self._last: Any = None
+
+    def taken(self, parameter_server: Any) -> _Seat:
+        return self
+
+    def init(self, exploit: Any) -> bool:
+        told = spaces_of(self.message.get("spaces"))
+        if told is not None:
+            self._caller.told = told
+        self._exploit, self._begins = exploit, True
+        return True
+
+    def reset(self) -> bool:
+        self._begins = True
+        return True
+
+    def update(self, reward: Any, state: Any, terminal: Any) -> None:
+        if state is not None:
+            observation = self._caller.callers.fit(state)
+        elif self._last is not None:
+            observation = copy.deepcopy(self._last)
+        else:
+            observation = self._caller.callers.nothing()
+        info: dict[str, Any] = {}
+        if self._begins or (reward is None and not terminal):
+            number = None
+            info["exploit"] = self._exploit
+        elif type(reward) is float:
+            number = reward
+        elif reward is None:
+            number = 0.0
+        else:
+            number = float(np.sum(np.asarray(reward, np.float64)))
+            if type(reward) is list:
+                info["rewards"] = reward
+        self._begins, self._last = bool(terminal), observation
+        if terminal:
+            truncated = self.message.get("truncated") is True
+            self.turn = Turn(observation, number, not truncated, truncated, info)
+        else:
+            self.turn = Turn(observation, number, False, False, info)
+
+
+def play(
+    environment: Any,
+    address: AddressLike,
+    *,
+    episodes: int = 1,
+    seed: int | None = None,
+    exploit: bool = False,
+    **options: Any,
+) -> list[float]:
+    """Have an agent on an RLX server play an environment; return the rewards of each episode.
+
+    When the connection is lost the episode begins again over another one, as `TrainingBase` has it.
+
+    `options` are those of `AgentProxy`.
+    """
+    with opened(environment, seed, "RLX") as game:
+        playing = _Playing(game, address, max_episodes=episodes, exploit=exploit, **options)
+        playing.run()
+    return playing.totals
+
+
+class _Player(AgentProxy):
+    """`AgentProxy` that says what `rlwire.listen` likes to know."""
+
+    spaces: dict[str, Any] | None = None
+
+    def init(self, exploit: bool = False) -> Any:
+        message = {"command": "init", "exploit": exploit}
+        if self.spaces is not None:
+            message["spaces"] = self.spaces
+        return drive(self._exchange(message))
+
+    def truncate(self, reward: float, state: Any) -> None:
+        update = {"command": "update", "reward": reward, "state": state, "terminal": True}
+        drive(self._exchange({**update, "truncated": True}))
+
+
+class _Playing(TrainingBase):
+    proxy = _Player
+    agent: _Player
+
+    def __init__(self, game: Game, address: AddressLike, **options: Any) -> None:
+        super().__init__(address, **options)
+        self.totals: list[float] = []
+        self._game = game
+        given = game.environment
+        try:
+            self.agent.spaces = describe_both(given.observation_space, given.action_space)
+        except EncodeError as error:
+            logger.debug("the agent is not told the spaces: %s", error)
+
+    def episode(self, number: int) -> None:
+        game, agent = self._game, self.agent
+        action = agent.update(None, game.reset())
+        while not game.over:
+            state, reward = game.step(action)
+            if game.truncated:
+                agent.truncate(reward, state)
+            else:
+                action = agent.update(reward, state, game.over)
+        # Nothing is returned: a report would be one more thing that the trainer has to answer.
+        self.totals.append(game.total)

@@ -1,0 +1,327 @@
+"""`options`: what a RELAAX environment is started with, from its command line and its YAML file.
+
+RELAAX starts environments as ``training.py --config app.yaml --exploit False --show-ui False``, and
+they read what else they need with ``options.get("environment/name", "CartPole-v0")``. Has the
+interface of `relaax.environment.config`. Not here: what a training does with it
+(`rlwire.rlx.training`).
+
+Differences from the original, all on purpose:
+
+- The command line is read when something is asked for, not when the module is imported, and what
+  is not RELAAX's on it is left to the program, with a warning; the original exits.
+- A flag counts more than the file; in the original a top-level key of the file counts more.
+- ``infinite_run: no`` is false; to the original a text that is not empty is true.
+- A name in a path may be written as in the file: ``get("relaax-rlx-server/bind")``.
+- Nothing in the file makes an object of a class; in the original a tag may name any.
+- A file of another version than 1.1.0 is read, with a warning.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rlwire.errors import optional, quoted
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_ADDRESS = "localhost:7001"  # RELAAX's own default for its RLX server
+VERSION = "1.1.0"
+"""Of RELAAX, whose files are read."""
+
+
+class Options:
+    """Settings by name, with sections inside sections.
+
+    A name counts without what no name of Python's may have: ``relaax-rlx-server`` and
+    ``relaax_rlx_server`` are the same, and so are ``--bind`` and ``bind``. An attribute is a
+    setting or, as `Options` again, a section.
+    """
+
+    def __init__(self, values: Mapping[Any, Any] | None = None) -> None:
+        self._values: dict[str, Any] = {}
+        for name, value in (values or {}).items():
+            self._values[setting_name(name)] = (
+                Options(value) if isinstance(value, Mapping) else value
+            )
+
+    def get(self, path: str, default: Any = None) -> Any:
+        """Return the setting or section at a path such as ``"environment/max_episodes"``."""
+        found: Any = self
+        for name in map(setting_name, path.split("/")):
+            if not isinstance(found, Options) or name not in found._known():
+                return default
+            found = found._known()[name]
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_"):
+            known = self._known()
+            if name in known:
+                return known[name]
+        raise AttributeError(f"there is no setting {name!r}", name=name, obj=self)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known())
+
+    def _known(self) -> dict[str, Any]:
+        return self._values
+
+
+class EnvironmentOptions(Options):
+    """The settings of an environment's program; `options` is the one of this program.
+
+    Attributes:
+        config: the path of the YAML file; None without one.
+        rlx_server_address: ``"host:port"``, or several with commas between.
+        exploit: whether the agent is not to explore or learn.
+        show_ui: whether the environment is to show what it does.
+        short_log_messages: whether log lines are messages alone.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._read: list[str] | None = None  # the command line that was read
+        self._given = False  # by the program, so that a later one of Python's does not count
+
+    def load(self, argv: Sequence[str] | None = None) -> EnvironmentOptions:
+        """Read a command line, and the file that it names.
+
+        With a file, the log is set up as RELAAX does it, if nobody has set it up: to standard
+        output, from the file's top-level ``log_level`` on, DEBUG by default.
+
+        Args:
+            argv: the arguments; those of this program by default.
+
+        Returns:
+            itself.
+
+        Raises:
+            SystemExit: an argument makes no sense, or help was asked for.
+            OSError: the file cannot be read.
+            ValueError: the file is not YAML, or a setting in it makes no sense.
+            MissingExtra: there is a file, and ruamel.yaml is not installed.
+        """
+        arguments = list(sys.argv[1:] if argv is None else argv)
+        self._values, unknown = _settings(arguments)
+        self._read, self._given = arguments, argv is not None
+        if unknown:
+            logger.warning("not understood and left to this program: %s", quoted(" ".join(unknown)))
+        return self
+
+    def _known(self) -> dict[str, Any]:
+        if self._read is None or not (self._given or self._read == sys.argv[1:]):
+            self.load()
+        return self._values
+
+
+options = EnvironmentOptions()
+"""Those of this program, read from its command line as soon as one is asked for."""
+
+
+def _settings(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return all settings by name, and the arguments that are none of RELAAX's."""
+    flags, unknown = _parser().parse_known_args(argv)
+    given = vars(flags)
+    path = given.get("config")
+    found = Options(None if path is None else read(path))._values
+    environment = found.get("environment")
+    if environment is None:
+        environment = Options()
+    if not isinstance(environment, Options):
+        raise ValueError(f"{path}: environment must be a section, not {environment!r:.60}")
+    inside = environment._values
+    for name, kind in (("max_episodes", "int"), ("infinite_run", "bool")):
+        if name in given:
+            inside[name] = given.pop(name)
+        elif name in inside:
+            inside[name] = _checked(path, f"environment/{name}", kind, inside[name])
+    if inside:
+        found["environment"] = environment
+    for name in ("exploit", "show_ui", "short_log_messages"):
+        if name in found:
+            found[name] = _checked(path, name, "bool", found[name])
+    defaults = {
+        "config": None,
+        "exploit": False,
+        "show_ui": False,
+        "short_log_messages": True,
+        "log_level": "DEBUG",
+    }
+    found = {**defaults, **found, **given}
+    if path is not None:
+        _set_up_log(path, found)
+        version = found.get("version")
+        if version not in (None, VERSION):
+            logger.warning("%s is of version %s; it is read as %s", path, version, VERSION)
+    if "rlx_server_address" not in found:
+        found["rlx_server_address"] = _address(path, found)
+    return found, unknown
+
+
+def read(path: str) -> Mapping[Any, Any]:
+    """Return what a YAML file holds, with its own spelling of names.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is not YAML, or holds no sections.
+        MissingExtra: ruamel.yaml is not installed.
+    """
+    with optional("ruamel.yaml", "relaax", "ruamel"):
+        # As in the original: to YAML 1.1, which PyYAML reads, 1e-4 is a text.
+        import ruamel.yaml
+    with open(path, encoding="utf-8") as file:
+        try:
+            found = ruamel.yaml.YAML(typ="safe", pure=True).load(file)
+        except ruamel.yaml.YAMLError as error:
+            raise ValueError(f"{path} cannot be read as YAML: {error}") from error
+    if not isinstance(found, Mapping):
+        raise ValueError(
+            f"{path} must hold sections, such as 'environment:', not {type(found).__name__}"
+        )
+    return found
+
+
+def section(written: str, default: str = "algorithm") -> Options:
+    """Return a section of a YAML file, as ``"FILE"`` or ``"FILE:SECTION"`` names it.
+
+    Args:
+        written: the file, and maybe the section.
+        default: the section, if it is not said.
+
+    Raises:
+        OSError, ValueError, MissingExtra: as `read`; or there is no such section.
+    """
+    path, colon, name = written.rpartition(":")
+    if not colon or os.path.exists(written):
+        path, name = written, default
+    found = Options(read(path)).get(name.replace(".", "/"))
+    if not isinstance(found, Options):
+        raise ValueError(f"{path} has no section {name!r} with an algorithm's settings")
+    return found
+
+
+def _address(path: str | None, found: dict[str, Any]) -> str:
+    section = found.get("relaax_rlx_server")
+    section = section if isinstance(section, Options) else Options()
+    variable = section.get("bind_by_env_var")
+    bind = os.environ.get(variable) if isinstance(variable, str) else None
+    if bind is None:
+        bind = section.get("bind")
+    if bind is None:
+        if path is not None:
+            logger.warning("%s has no relaax-rlx-server/bind: %s it is", path, DEFAULT_ADDRESS)
+        return DEFAULT_ADDRESS
+    if not isinstance(bind, str):
+        raise ValueError(f"{path}: relaax-rlx-server/bind must be 'host:port', not {bind!r:.60}")
+    return bind
+
+
+def _set_up_log(path: str, found: dict[str, Any]) -> None:
+    level = str(found["log_level"]).upper()
+    if level not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
+        raise ValueError(f"{path}: log_level must be DEBUG, INFO, ..., not {level!r:.60}")
+    short = "%(message)s"
+    logging.basicConfig(
+        stream=sys.stdout,
+        datefmt="%H:%M:%S",
+        format=short if found["short_log_messages"] else f"[%(asctime)s]:[%(name)s]: {short}",
+        level=level,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    # No abbreviations: "--max" may be an option of the user's own program.
+    parser = argparse.ArgumentParser(allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    add = parser.add_argument
+    add("--config", metavar="FILE", help="RELAAX's YAML file (app.yaml)")
+    add(
+        "--rlx-server-address",
+        metavar="HOST:PORT[,...]",
+        help="RLX server, or several of them with commas between (default: the file's "
+        f"relaax-rlx-server/bind, or {DEFAULT_ADDRESS})",
+    )
+    for name, text in (
+        ("--exploit", "ask the agent not to explore or learn (default: False)"),
+        ("--show-ui", "have the environment show what it does (default: False)"),
+        ("--short-log-messages", "log messages alone, without time and name (default: True)"),
+    ):
+        add(name, type=_boolean, metavar="True|False", help=text)
+    add(
+        "--max-episodes",
+        type=int,
+        metavar="N",
+        help="how many episodes to run (default: the file's environment/max_episodes, or 1)",
+    )
+    add(
+        "--infinite-run",
+        type=_boolean,
+        nargs="?",
+        const=True,
+        metavar="True|False",
+        help="go on after the last episode (default: the file's environment/infinite_run, or "
+        "False)",
+    )
+    return parser
+
+
+def _boolean(text: str) -> bool:
+    try:
+        return truth(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def truth(value: Any) -> bool:
+    """Return what a word such as ``yes`` says.
+
+    Raises:
+        ValueError: it says neither yes nor no.
+    """
+    # The words that RELAAX's command line takes, and the rest of YAML 1.1's.
+    if isinstance(value, bool):
+        return value
+    lower = str(value).lower()
+    if lower in ("yes", "true", "t", "y", "1", "on"):
+        return True
+    if lower in ("no", "false", "f", "n", "0", "off"):
+        return False
+    raise ValueError(f"expected True or False, not {value!r:.60}")
+
+
+def typed(kind: str, value: Any) -> Any:
+    """Return a value as the text of a type says, such as ``"int | None"``, or raise ValueError."""
+    kind, _, nothing = kind.partition(" | ")
+    if nothing and (value is None or value is False):
+        return None
+    if kind == "bool":
+        return truth(value)
+    if kind == "str" and isinstance(value, str) and value:
+        return value
+    if kind.startswith("tuple[") and isinstance(value, list):
+        inner = kind[len("tuple[") : kind.index(",")]
+        return tuple(typed(inner, each) for each in value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if kind == "float":
+            return float(value)
+        if kind == "int" and float(value).is_integer():  # 1e6 is a float
+            return int(value)
+    raise ValueError(f"expected {kind}, not {value!r:.60}")
+
+
+def _checked(path: str | None, name: str, kind: str, value: Any) -> Any:
+    try:
+        return typed(kind, value)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{path}: {name}: {error}") from None
+
+
+def setting_name(text: Any) -> str:
+    """Return a name as an attribute has it: ``--log-level`` is ``log_level``."""
+    text = str(text)
+    return re.sub(r"^[^A-Za-z]+", "", re.sub(r"\W", "_", text)) or text

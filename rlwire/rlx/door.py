@@ -1,0 +1,66 @@
+"""RLX by URL: what the front door calls; see `rlwire.protocols`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlwire.protocols import URL
+from rlwire.rlx.agent_proxy import AgentProxy, AsyncAgentProxy
+from rlwire.rlx.metrics import LoggingMetrics, Metrics, MultiMetrics, TensorBoardMetrics
+from rlwire.rlx.server import Server
+from rlwire.serving.agents import served
+from rlwire.serving.doors import calling, clients
+from rlwire.serving.serving import BackgroundServer
+
+if TYPE_CHECKING:
+    from rlwire.environments.called import Callers
+
+
+def server(
+    agent: Any,
+    url: URL,
+    *,
+    metrics: Metrics | Sequence[tuple[str, str]] | None = None,
+    **options: Any,
+) -> BackgroundServer:
+    """Return a server of agents, one for each connection; not started.
+
+    `agent` may be a name with a prefix of `rlwire.serving.agents.SERVED`; `metrics` a sink, or
+    several: ``("logging", "")`` and ``("tensorboard", directory)``.
+    """
+    options = {"metrics": _sink(metrics), **options}
+    return served(agent, url, options) or Server(agent, url.address, **options)
+
+
+client, async_client = clients(AgentProxy, AsyncAgentProxy)
+
+
+def listen(
+    url: URL,
+    num_envs: int,
+    *,
+    metrics: Metrics | Sequence[tuple[str, str]] | None = None,
+    **options: Any,
+) -> Callers:
+    """Return places for environments that call; arguments as of `called.listen` and `server`."""
+    from rlwire.rlx import called  # needs Gymnasium
+
+    return called.listen(url.address, num_envs, metrics=_sink(metrics), **options)
+
+
+def play(environment: Any, url: URL, **options: Any) -> list[float]:
+    """Have an environment call; arguments as of `called.play`."""
+    from rlwire.rlx import called  # needs Gymnasium
+
+    return called.play(environment, url.address, **calling(url, options))
+
+
+def _sink(metrics: Metrics | Sequence[tuple[str, str]] | None) -> Metrics | None:
+    if metrics is None or isinstance(metrics, Metrics):
+        return metrics
+    sinks = [
+        TensorBoardMetrics(where) if name == "tensorboard" else LoggingMetrics()
+        for name, where in metrics
+    ]
+    return sinks[0] if len(sinks) == 1 else MultiMetrics(sinks)

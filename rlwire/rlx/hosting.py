@@ -1,0 +1,363 @@
+"""Runs one user's agent for one connection: makes it, calls it, turns what it does into replies.
+
+An `AgentFactory` is made once a server (and process), an `AgentHost` once a connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlwire.environments.loading import load
+from rlwire.errors import describe, quoted
+from rlwire.rlx.metrics import LONGEST_NAME, METHODS, Metrics, StepMetrics
+from rlwire.transports.answers_asyncio import LateAnswer
+from rlwire.transports.seldom_log import SeldomLog
+
+logger = logging.getLogger(__name__)
+
+# The README of RELAAX names these; what went wrong follows after a colon.
+FAILURES = {
+    "init": "can't initialize agent",
+    "update": "can't update state",
+    "reset": "can't reset agent",
+    "update_metrics": "can't update metrics",
+}
+
+
+def resolve_agent(agent: Any) -> Callable[..., Any]:
+    """Return the class or callable that `agent` is or, as ``"module:name"``, names."""
+    found: Callable[..., Any] = load(agent) if isinstance(agent, str) else agent
+    if not callable(found):
+        raise TypeError(
+            f"agent must be a class, a callable or 'module:name', not {type(found).__name__}"
+        )
+    if inspect.isclass(found):
+        _check_agent(found, found.__name__)
+    _arguments(found, None, None)
+    return found
+
+
+class Later(LateAnswer):
+    """An action that an agent on an event loop returns now and gives later, on the same loop."""
+
+    def give(self, action: Any) -> None:
+        """Send the action, if the peer is still there."""
+        self.set_result({"response": "action", "data": action})
+
+    def fail(self, error: BaseException) -> None:
+        """Send why there is none, as if `update` had raised it."""
+        self.set_result(self._host.failure(self._message, error))
+
+    def reply(self, host: AgentHost, message: dict[str, Any]) -> Later:
+        """Return what the reply will be; for the host."""
+        self._host, self._message = host, message
+        return self
+
+
+class AgentFactory:
+    """Makes agents, from a class, a callable or ``"module:name"``.
+
+    It is called as ``agent(parameter_server)``, or ``agent(parameter_server, metrics)`` if it has a
+    parameter called `metrics` or needs a second one. When the parameter server has a method
+    `n_step`, it is asked for the `x` of each measurement that has none, as RELAAX does.
+    """
+
+    def __init__(self, agent: Any, parameter_server: Any, metrics: Metrics) -> None:
+        agent = resolve_agent(agent)
+        if isinstance(parameter_server, str):
+            parameter_server = load(parameter_server)()
+        step = getattr(parameter_server, "n_step", None)
+        self.metrics = StepMetrics(metrics, step) if callable(step) else metrics
+        self._agent = agent
+        self._arguments, self._keywords = _arguments(agent, parameter_server, self.metrics)
+        self._spare: deque[Any] = deque()
+        self.log = SeldomLog(logger)
+
+    def prepare(self) -> None:
+        """Make an agent now, for the next connection; errors as of `make`."""
+        self._spare.append(self._make())
+
+    def make(self) -> Any:
+        """Make one agent, or return the one that was made before."""
+        with contextlib.suppress(IndexError):
+            return self._spare.pop()
+        return self._make()
+
+    def close(self) -> None:
+        """Close the agent that no connection has come for."""
+        while self._spare:
+            close_agent(self._spare.pop(), "nobody came", self.log)
+        self.log.flush()
+
+    def _make(self) -> Any:
+        agent = self._agent(*self._arguments, **self._keywords)
+        _check_agent(agent, type(agent).__name__)
+        return agent
+
+
+def close_agent(agent: Any, peer: object, log: SeldomLog) -> None:
+    """Call an agent's `close` or `disconnected`, if it has one; errors are logged."""
+    for name in ("close", "disconnected"):
+        hook = getattr(agent, name, None)
+        if callable(hook):
+            try:
+                hook()
+            except BaseException as error:
+                log.exception("%s: agent's %s(): %s", peer, name, describe(error))
+            return
+
+
+class AgentHost:
+    """One connection's agent and the replies it gives; a `Responder` of the transports.
+
+    The agent is made when the first command comes, so a connection that says nothing costs none.
+    `hang_up` is called when the agent could not be made: the connection is to be closed after the
+    reply that says so.
+    """
+
+    __slots__ = ("_agent", "_average", "_factory", "_handlers", "_hang_up", "_peer", "_told")
+
+    def __init__(
+        self, factory: AgentFactory, peer: object, hang_up: Callable[[], object] = bool
+    ) -> None:
+        self._factory = factory
+        self._peer = peer
+        self._hang_up = hang_up
+        self._agent: Any = None
+        self._average = RewardAverage(self._report_average)
+        self._told = False
+        self._handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "init": self._init,
+            "reset": self._reset,
+            "update_metrics": self._update_metrics,
+        }
+
+    def answer(self, message: dict[str, Any]) -> dict[str, Any] | Later:
+        """Carry out one command, as the session hands it over; return the reply.
+
+        Or what it will be, if the agent gives its action later.
+
+        Whatever the agent raises, `SystemExit` and `KeyboardInterrupt` included, becomes an error
+        reply: an agent must not be able to end the server or another's connection.
+        """
+        command = message["command"]
+        try:
+            if command == "update":
+                # The hot path: no further call but the agent's own. The session lets no update
+                # come before init, so there is an agent; RELAAX calls it by keyword.
+                reward, terminal = message.get("reward"), message.get("terminal", False)
+                if reward is not None and self._average.append(reward):
+                    reward = self._of_text("reward", reward)
+                    self._average.append(reward)
+                if terminal is not False and terminal is not True:
+                    terminal = self._of_text("terminal", terminal)
+                state = message.get("state")
+                action = self._agent.update(reward=reward, state=state, terminal=terminal)
+                if type(action) is Later:
+                    return action.reply(self, message)
+                return {"response": "action", "data": action}
+            return self._handlers[command](message)
+        except BaseException as error:
+            return self.failure(message, error)
+
+    def failure(self, message: dict[str, Any], error: BaseException) -> dict[str, Any]:
+        """Log what an agent raised, or its answer when it was encoded; return the error reply."""
+        command, text = message["command"], describe(error)
+        self._factory.log.error("%s: %s: %s", self._peer, FAILURES[command], text, exc_info=error)
+        return _error(f"{FAILURES[command]}: {text}")
+
+    def close(self) -> None:
+        """Tell the agent that its connection has ended, by its `close` or `disconnected` method."""
+        agent, self._agent = self._agent, None
+        close_agent(agent, self._peer, self._factory.log)
+
+    def _made(self) -> Any:
+        if self._agent is None:
+            try:
+                self._agent = self._factory.make()
+            except BaseException:
+                self._hang_up()
+                raise
+        return self._agent
+
+    def _init(self, message: dict[str, Any]) -> dict[str, Any]:
+        result = self._made().init(message.get("exploit", False))
+        if result:
+            return {"response": "ready"}
+        return self._refused("init", result)
+
+    def _reset(self, message: dict[str, Any]) -> dict[str, Any]:
+        agent = self._made()
+        if not hasattr(agent, "reset"):
+            text = f"{FAILURES['reset']}: agent {type(agent).__name__} has no method reset"
+            self._factory.log.warning("%s: %s", self._peer, text)
+            return _error(text)
+        result = agent.reset()
+        if result:
+            return {"response": "done"}
+        return self._refused("reset", result)
+
+    def _update_metrics(self, message: dict[str, Any]) -> dict[str, Any]:
+        entries = message["data"]
+        for entry in entries:  # all are looked at first: a command counts whole or not at all
+            if entry["method"] not in METHODS:
+                raise ValueError(
+                    f"a metric's method must be one of {METHODS}, not {quoted(entry['method'])}"
+                )
+            if len(entry["name"]) > LONGEST_NAME:
+                raise ValueError(
+                    f"a metric's name has at most {LONGEST_NAME} characters, "
+                    f"not {len(entry['name'])}"
+                )
+        self._made()
+        sink = self._sink()
+        for entry in entries:
+            getattr(sink, entry["method"])(name=entry["name"], y=entry["y"], x=entry["x"])
+        return {"response": "done"}
+
+    def _of_text(self, name: str, value: Any) -> Any:
+        """Return the number or boolean that came as text, anything else as it is.
+
+        That is said once a connection. RELAAX's client sends ``str(value)`` for what it has no
+        type for, NumPy's scalars among them; "False" would be true to an agent, and nothing can be
+        added to "1.5".
+        """
+        plain: Any
+        if isinstance(value, str):
+            plain = _plain(value)
+            if name == "terminal" and plain is not value:
+                plain = bool(plain)
+        elif type(value) is list and str in map(type, value):
+            plain = [_plain(item) if type(item) is str else item for item in value]
+        else:
+            return value
+        if not self._told:
+            self._told = True
+            known = plain != value
+            given = f"as {quoted(plain)}" if known else "as it came, since it is no number"
+            self._factory.log.warning(
+                "%s: a %s came as text, %s, as RELAAX's client sends NumPy's scalars; the agent "
+                "is given it %s. Send float(reward) and bool(terminal). This connection's further "
+                "ones are treated the same and not logged.",
+                self._peer,
+                name,
+                quoted(value),
+                given,
+            )
+        return plain
+
+    def _refused(self, command: str, result: object) -> dict[str, Any]:
+        text = f"{FAILURES[command]}: the agent's {command}() returned {quoted(result)}"
+        self._factory.log.warning("%s: %s", self._peer, text)
+        return _error(text)
+
+    def _sink(self) -> Any:
+        # RELAAX hands metrics to the agent's own attribute, which an agent may have wrapped; it
+        # may also be set as late as in init().
+        own = getattr(self._agent, "metrics", None)
+        if callable(getattr(own, "scalar", None)) and callable(getattr(own, "histogram", None)):
+            return own
+        return self._factory.metrics
+
+    def _report_average(self, value: float) -> None:
+        try:
+            self._sink().scalar("average_reward", value)
+        except Exception:
+            # A full disk under the metrics is no reason to stop the training.
+            self._factory.log.warning("%s: can't report average_reward", self._peer, exc_info=True)
+
+
+class RewardAverage:
+    """Calls back with the average of each `n` rewards, then starts again.
+
+    A reward that is a list of numbers or an array (RLX: TYPE_LIST of TYPE_DOUBLE, such as one for
+    each of several players) counts as that many rewards. What is not a number is left out: a
+    reward is the agent's business, and only the average is lost.
+    """
+
+    __slots__ = ("_callback", "_count", "_n", "_sum")
+
+    def __init__(self, callback: Callable[[float], None], n: int = 100) -> None:
+        self._callback = callback
+        self._n = n
+        self._count = 0
+        self._sum = 0.0
+
+    def append(self, reward: Any) -> bool:
+        """Add one reward, or several; or return True: there is a text among them, none is added."""
+        if type(reward) is float:
+            self._sum += reward
+            self._count += 1
+        else:
+            if isinstance(reward, (str, list)):
+                # Before NumPy sees it, which gives each text of a list the size of the longest.
+                kinds = {type(reward)} if isinstance(reward, str) else set(map(type, reward))
+                if not kinds <= {int, float, bool}:
+                    return str in kinds
+            values = np.asarray(reward)
+            if values.dtype.kind not in "buif":
+                return False
+            self._sum += float(values.sum())
+            self._count += values.size
+        if self._count >= self._n:
+            average = self._sum / self._count
+            self._sum = 0.0
+            self._count = 0
+            self._callback(average)
+        return False
+
+
+def _plain(text: str) -> Any:
+    """Return the boolean or number that `text` is `str` of, or else the text."""
+    if text in ("True", "False"):
+        return text == "True"
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _error(message: str) -> dict[str, Any]:
+    return {"response": "error", "message": message}
+
+
+def _check_agent(agent: Any, name: str) -> None:
+    missing = [
+        method for method in ("init", "update") if not callable(getattr(agent, method, None))
+    ]
+    if missing:
+        raise TypeError(f"agent {name} has no method {', '.join(missing)}")
+
+
+def _arguments(
+    agent: Callable[..., Any], parameter_server: Any, metrics: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return with which arguments an agent is made, by what its signature takes."""
+    try:
+        signature = inspect.signature(agent)
+    except ValueError:  # written in C, and without a signature
+        return (parameter_server,), {}
+    parameters = signature.parameters.values()
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    named = signature.parameters.get("metrics")
+    arguments: tuple[Any, ...] = (parameter_server,)
+    keywords: dict[str, Any] = {}
+    if named is not None and named.kind in (named.POSITIONAL_OR_KEYWORD, named.KEYWORD_ONLY):
+        keywords = {"metrics": metrics}
+    elif len(positional) > 1 and positional[1].default is inspect.Parameter.empty:
+        arguments = (parameter_server, metrics)
+    try:
+        signature.bind(*arguments, **keywords)
+    except TypeError as error:
+        raise TypeError(
+            f"agent {agent!r} must be callable with (parameter_server) or "
+            f"(parameter_server, metrics), but {error}"
+        ) from None
+    return arguments, keywords

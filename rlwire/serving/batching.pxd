@@ -1,0 +1,38 @@
+cimport cython
+
+from rlwire.rlx.hosting cimport Later
+
+
+cdef class Batched:
+    cdef object __weakref__
+    cdef readonly object _policy
+    cdef readonly object _threads
+    cdef bint _explores
+    cdef object _fit
+    cdef dict _loops
+    cdef object _made
+
+    @cython.locals(waiting=list)
+    cpdef act(self, _Agent agent)
+    @cython.locals(waiting=list, agent=_Agent, later=Later)
+    cpdef _flush(self, object loop, Py_ssize_t before)
+    cpdef _act(self, list agents)
+    cdef _tried(self, list agents)
+    cpdef _called(self, list agents)
+
+
+cdef class _Agent:
+    cdef Batched _batched
+    cdef public bint exploit
+    cdef public object observation
+    cdef public Later later
+
+
+cdef class _Failed:
+    cdef readonly object error
+
+
+cdef bint _floats(list values) except -1
+@cython.locals(agent=_Agent, size=Py_ssize_t)
+cdef bint _same_lists(list agents) except -1
+cdef _plain(object action)

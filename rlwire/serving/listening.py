@@ -1,0 +1,58 @@
+"""`Listener`: the server of what `rlwire.listen` gives a trainer, for any protocol of callers.
+
+Not here: the trainer's side (`rlwire.environments.called`), what a caller says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlwire.environments.called import Caller, Callers
+from rlwire.serving.serving import Service, StreamOptions, StreamServer
+from rlwire.transports.address import AddressLike
+from rlwire.transports.connection import Connection
+from rlwire.transports.interface import StreamSession
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Listener(StreamServer):
+    """Listens for callers, with a thread for each that waits while the trainer has it."""
+
+    handlers = "a caller"
+
+    def __init__(
+        self,
+        scheme: str,
+        address: AddressLike,
+        callers: Callers,
+        session: Callable[[], StreamSession],
+        caller: Callable[[Connection, Callers], Caller],
+        *,
+        guarded: bool = False,
+        **options: Unpack[StreamOptions],
+    ) -> None:
+        self.scheme = scheme
+        super().__init__(address, _Calls(callers, session, caller), workers="threads", **options)
+        self._guarded = self._guarded or guarded
+
+
+@dataclass
+class _Calls(Service):
+    """What is done with a connection."""
+
+    callers: Callers
+    make_session: Callable[[], StreamSession]
+    make_caller: Callable[[Connection, Callers], Caller]
+
+    def session(self) -> StreamSession:
+        return self.make_session()
+
+    def answers(self) -> dict[str, Any]:
+        return {"handler": self._attend}
+
+    def _attend(self, connection: Connection) -> None:
+        self.callers.attend(self.make_caller(connection, self.callers))

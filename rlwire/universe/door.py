@@ -1,0 +1,121 @@
+"""Universe by URL: what the front door calls; see `rlwire.protocols`."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rlwire.environments.driver import maker
+from rlwire.protocols import URL
+from rlwire.serving.doors import Arguments, by_websocket, client_tls, clients, with_settings
+from rlwire.serving.serving import BackgroundServer
+from rlwire.universe.page import PagePlace
+from rlwire.universe.remotes import Remote, remotes_of
+from rlwire.universe.rewarder.client import RewarderClient
+from rlwire.universe.rewarder.client_asyncio import AsyncRewarderClient
+from rlwire.universe.rewarder.endpoint import RewarderEndpoint
+from rlwire.universe.rewarder.environments import EnvironmentRewarder
+from rlwire.universe.rewarder.server import TIMEOUTS
+from rlwire.universe.served import UniverseServer
+
+if TYPE_CHECKING:
+    from rlwire.universe.endpoint import UniverseEndpoint
+
+__all__ = ["TIMEOUTS", "async_client", "client", "endpoint", "server"]
+
+
+def server(
+    environment: Any,
+    url: URL,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    rate: float = 60,
+    page: PagePlace = None,
+    novnc: str | None = None,
+    **options: Any,
+) -> BackgroundServer:
+    """Return a server of an environment in real time; not started.
+
+    Without pixels in the URL it is an `EnvironmentRewarder`, with them a `UniverseServer`.
+    """
+    shown = url.pixels is not None
+    if not shown:
+        given = {**options, **({} if page is None else {"page": page})}
+        needs = [key for key in ("keys", "play", "frames", "view_auth", "page") if key in given]
+        if needs:
+            pixels = f"universe://{url.host}:5900+{url.port}"
+            raise ValueError(f"{url}: {', '.join(needs)} need pixels: {pixels}")
+        return EnvironmentRewarder(
+            with_settings(environment, settings),
+            url.address,
+            env_id=url.path or name,
+            fps=rate,
+            **options,
+        )
+    own = ("lockstep", "seed", "about", "backlog")
+    rewards = {key: options.pop(key) for key in own if key in options}
+    if options.get("keys"):
+        options["keys"] = dict(options["keys"])
+    return UniverseServer(
+        _rendering(environment, settings),
+        url if url.path or name is None else url.replace(path=name),
+        rate=rate,
+        page=page,
+        novnc=novnc,
+        rewards=rewards,
+        **options,
+    )
+
+
+def _rendering(thing: Any, settings: Mapping[str, Any] | None) -> Any:
+    """Return what makes the environment so that it renders frames, if it can be told to."""
+    made, make = maker(thing)
+    if make is None:
+        return with_settings(made, settings)
+    with contextlib.suppress(ValueError):  # a class that has no signature
+        takes = inspect.signature(make).parameters
+        any_name = isinstance(thing, str) and thing.startswith("gym:")
+        if "render_mode" in takes or (any_name and "settings" in takes):
+            settings = {"render_mode": "rgb_array", **(settings or {})}
+    return with_settings(make, settings)
+
+
+def _means(url: URL, options: dict[str, Any]) -> Arguments:
+    if url.pixels is not None:
+        raise ValueError(
+            f"{url}: a client is of the rewarder alone, {url.host}:+PORT; rlwire.make, make_vec "
+            f"and UniverseEnv take pixels too, and rlwire.universe.rfb.RfbClient takes them alone"
+        )
+    return by_websocket(url, options)
+
+
+client, async_client = clients(RewarderClient, AsyncRewarderClient, _means)
+
+
+def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint | UniverseEndpoint:
+    """Return the environment that the URL names, or the one that runs."""
+    if url.pixels is not None:
+        from rlwire.universe.endpoint import UniverseEndpoint
+
+        return UniverseEndpoint(_calling_both(url, options), copy=copy, **options)
+    where, options = by_websocket(url, options)
+    return RewarderEndpoint(*where, env_id=url.path or None, **options)
+
+
+def _calling_both(url: URL, options: dict[str, Any]) -> Remote:
+    """Return where it is, and make of `options` what a vector takes."""
+    tls = client_tls(url, options.pop("tls", None))
+    both: dict[str, Any] = {}
+    for name in ("timeouts", "limits"):
+        if name in options:
+            both[name] = options.pop(name)
+    if tls is not None:
+        both["tls"] = tls
+    for connection in ("rewarder", "pixels"):
+        options[connection] = {**both, **options.get(connection, {})}
+    (remote,) = remotes_of(url)
+    return replace(remote, auth=options.pop("auth", remote.auth), tls=tls is not None)

@@ -1,0 +1,431 @@
+"""`RewarderServer`: tells any number of clients what happens in one environment.
+
+Not here: who may say what (`rlwire.sessions.rewarder.server`), what is around it
+(`rlwire.sessions.websocket`), connections (`rlwire.universe.rewarder.connections`), an environment
+that is served by itself (`rlwire.universe.rewarder.environments`).
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from rlwire.codecs.rewarder import (
+    AgentAction,
+    EnvDescribe,
+    EnvObservation,
+    EnvReset,
+    EnvReward,
+    EnvText,
+    ReplyEnvReset,
+    ReplyError,
+)
+from rlwire.limits import Limits
+from rlwire.serving.serving import Running, StreamOptions, StreamServer
+from rlwire.sessions.rewarder.rules import Push
+from rlwire.sessions.rewarder.server import Runtime
+from rlwire.sessions.websocket import health
+from rlwire.transports.address import AddressLike
+from rlwire.transports.sockets import Timeouts
+from rlwire.universe.rewarder.connections import Client, Connections
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+logger = logging.getLogger(__name__)
+
+PORT: Final = 15900
+"""The rewarder's port in the document."""
+
+TIMEOUTS: Final = Timeouts(idle=None, write=30.0)
+"""The times of connections by default: clients are pinged, so they may be silent."""
+
+_KNOWN = "openai"  # the document's password
+_ACTIONS = 1024  # that wait for `actions`; the oldest are dropped
+_RESETS = 64  # that wait for `next_reset`; the oldest are refused
+_TEXT = 1000  # characters of an error that a client is told
+
+
+@dataclass(frozen=True)
+class ResetRequest:
+    """A client asks for a new episode; `RewarderServer.begin_episode` or `refuse` answers it.
+
+    Attributes:
+        env_id: which environment, None for the one that runs.
+        seed: for the environment, None for any.
+        fps: frames a second that it would like, None for those there are.
+        episode_id: the newest episode that the client knows.
+        peer: the client's name, for logs.
+    """
+
+    env_id: str | None
+    seed: int | None
+    fps: float | None
+    episode_id: str | None
+    peer: str
+    _message: EnvReset = field(repr=False, compare=False)
+    _client: Client = field(repr=False, compare=False)
+
+
+class RewarderServer(StreamServer):
+    """A rewarder: environments push what happens, agents reset and act.
+
+    ::
+
+        with RewarderServer("my.Game-v0", "127.0.0.1:15900", auth="...") as server:
+            while True:
+                if (request := server.next_reset(timeout=0)) is not None:
+                    game.reset(request.seed)
+                    server.begin_episode(request)
+                for action in server.actions():
+                    game.play(action.action)
+                server.observation(game.numbers())
+                server.reward(game.score(), game.is_over())
+
+    All clients are told the same; one of them is the active one, whose resets and actions come to
+    the environment, all others look on. The methods may be called from any thread: what one thread
+    pushes arrives in that order, and nothing waits for slow clients. ``GET /healthz`` is answered
+    with 200, without a password, for whoever watches servers.
+
+    Args:
+        env_id: which environment there is; None for none yet.
+        address: where to listen, ``"host:port"``, ``"[ipv6]:port"``, ``(host, port)`` or
+            ``"unix:/path"``; with port 0 the system chooses one.
+        auth: the password that clients give; None lets all in.
+        limits: maxima for what is read and written.
+        fps: frames a second, as clients are told.
+        env_state: what the environment does first.
+        about: what else clients are told of the environment, under names that the protocol does
+            not have.
+        on_reset: called with each `ResetRequest`, one after another in a thread of its own. It
+            answers now or later; what it raises is the answer. Without it there is `next_reset`.
+        on_action: called with each `AgentAction` on the event loop, so it returns at once. Without
+            it there is `actions`.
+        backlog: bytes that may wait for a client; one that does not read so much is closed.
+        origins: the pages whose scripts may connect; see `WebSocketServerSession`.
+        ping_interval: seconds of silence after which a client is pinged; one that does not answer
+            is gone. None for never.
+        ping_timeout: seconds that it may take to answer.
+        options: `rlwire.serving.serving.StreamOptions`; of `timeouts`, `connect` is for handshakes
+            and `write` for a client that takes nothing.
+
+    Raises:
+        ValueError: an argument makes no sense.
+    """
+
+    scheme = "universe"
+    guards = "TLS or a password of its own"
+    handlers = "a client's handler"
+
+    def __init__(
+        self,
+        env_id: str | None = None,
+        address: AddressLike = f"127.0.0.1:{PORT}",
+        *,
+        auth: str | None = "openai",
+        limits: Limits | None = None,
+        fps: float = 60,
+        env_state: str = "running",
+        about: Mapping[str, Any] | None = None,
+        on_reset: Callable[[ResetRequest], object] | None = None,
+        on_action: Callable[[AgentAction], object] | None = None,
+        backlog: int = 1 << 20,
+        origins: Collection[str] = (),
+        ping_interval: float | None = 20.0,
+        ping_timeout: float | None = 20.0,
+        **options: Unpack[StreamOptions],
+    ) -> None:
+        if backlog < 1:
+            raise ValueError(f"backlog must be at least 1, not {backlog}")
+        self._runtime = Runtime(
+            env_id,
+            clock=time.monotonic,
+            wall=time.time,
+            password=auth,
+            env_state=env_state,
+            fps=fps,
+            about=about,
+            limits=limits,
+        )
+        self._connections = Connections(
+            self,
+            on_action,
+            self._runtime,
+            backlog,
+            {
+                "origins": origins,
+                "ping_interval": ping_interval,
+                "ping_timeout": ping_timeout,
+                "limits": limits,
+                "kind": "text",
+                "pages": health,
+            },
+        )
+        self._connections.session()  # what is wrong with its arguments, it says now
+        options["timeouts"] = options.get("timeouts") or TIMEOUTS
+        super().__init__(address, self._connections, **options)
+        self._guarded = self._guarded or auth not in (None, _KNOWN)
+        self._on_reset = on_reset
+        self._order = threading.Lock()  # of episodes: they are told as they begin
+        self._lock = threading.Lock()  # of what follows
+        self._actions: deque[AgentAction] = deque(maxlen=_ACTIONS)
+        self._resets: deque[ResetRequest] = deque()
+        self._asked = threading.Condition(self._lock)
+        self._counts: Counter[str] = Counter()
+        self._jobs: queue.SimpleQueue[ResetRequest | None] = queue.SimpleQueue()
+
+    # -- what the environment says ---------------------------------------------------------------
+
+    @property
+    def status(self) -> EnvDescribe:
+        """What clients are told of the environment when they connect."""
+        return self._runtime.status
+
+    @property
+    def episode_id(self) -> str:
+        """The episode that goes on."""
+        return self._runtime.episode_id
+
+    @property
+    def clients(self) -> int:
+        """How many there are, observers among them."""
+        return len(self._connections.clients)
+
+    @property
+    def active(self) -> bool:
+        """Whether there is an active client."""
+        return self._runtime.active is not None
+
+    def reward(
+        self,
+        value: float,
+        done: bool = False,
+        info: Mapping[str, Any] | None = None,
+        *,
+        episode_id: str | None = None,
+    ) -> None:
+        """Tell all clients of a reward.
+
+        Args:
+            value: the reward.
+            done: whether the episode is over.
+            info: whatever JSON can carry.
+            episode_id: that it is of; by default the one that goes on now. Who pushes in another
+                thread than the one that begins episodes should say it: what is of an older episode
+                than a client was told of is not sent to it, and counted as ``stale``.
+
+        Raises:
+            EncodeError, LimitExceeded: it cannot be written; nothing was sent.
+            DeadlineExceeded: the server is too busy to take it.
+        """
+        # An event that has its episode from the beginning need not be made twice.
+        episode_id = episode_id or self._runtime.status.episode_id
+        reward = EnvReward(_number(value), bool(done), dict(info or {}), episode_id=episode_id)
+        push = self._runtime.push(reward)
+        self._connections.send(push, None, wait=True)
+
+    def text(self, text: str, *, episode_id: str | None = None) -> None:
+        """Tell all clients a text; arguments and errors as for `reward`."""
+        if not isinstance(text, str):
+            raise TypeError(f"text must be str, not {type(text).__name__}")
+        episode_id = episode_id or self._runtime.status.episode_id
+        push = self._runtime.push(EnvText(str(text), episode_id=episode_id))
+        self._connections.send(push, None, wait=True)
+
+    def observation(self, observation: Any, *, episode_id: str | None = None) -> None:
+        """Show all clients an observation, an array or whatever JSON can carry; as `reward`."""
+        episode_id = episode_id or self._runtime.status.episode_id
+        push = self._runtime.push(EnvObservation(observation, episode_id=episode_id))
+        self._connections.send(push, None, wait=True)
+
+    def describe(
+        self,
+        *,
+        env_id: str | None = None,
+        env_state: str | None = None,
+        fps: float | None = None,
+    ) -> None:
+        """Change what is not None, and tell all clients what the environment is."""
+        with self._order:
+            status = self._runtime.describe(env_id=env_id, env_state=env_state, fps=fps)
+            self._send(self._runtime.push(status))
+
+    def begin_episode(
+        self,
+        request: ResetRequest | None = None,
+        *,
+        env_id: str | None = None,
+        env_state: str = "running",
+        fps: float | None = None,
+        info: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Begin a new episode, tell all clients, and answer the client that asked for it.
+
+        What is pushed from now on is of the new episode.
+
+        Args:
+            request: the reset that this answers; None if the environment begins by itself.
+            env_id: which environment it is now; by default the same.
+            env_state: what it does now.
+            fps: frames a second from now on; by default as before.
+            info: of the environment's reset. Clients of ours have it in their first step's info.
+
+        Returns:
+            The new episode's id.
+        """
+        past = None if request is None else request.episode_id
+        with self._order:
+            status = self._runtime.begin(
+                past, env_id=env_id, env_state=env_state, fps=fps, info=info
+            )
+            episode_id = status.episode_id
+            assert episode_id is not None
+            self.count("episodes")  # before a client hears of it, and asks
+            self._send(self._runtime.push(status))
+            if request is not None:
+                parent = request._message.message_id
+                reply = ReplyEnvReset(parent_message_id=parent, episode_id=episode_id)
+                self._send(reply, request._client)
+        return episode_id
+
+    def refuse(self, request: ResetRequest | AgentAction, message: str) -> None:
+        """Answer a reset or an action with an error, such as "No such environment: llama"."""
+        if isinstance(request, ResetRequest):
+            client: Client | None = request._client
+            number, name = request._message.message_id, "resets_refused"
+        else:
+            active = self._runtime.active
+            client = None if active is None else self._connections.clients.get(active)
+            number, name = request.message_id, "actions_refused"
+        self.count(name)
+        if client is not None:
+            self._send(ReplyError(message[:_TEXT], parent_message_id=number), client)
+
+    # -- what agents say -------------------------------------------------------------------------
+
+    def actions(self) -> list[AgentAction]:
+        """Return the actions that have come since the last call, the last 1,024 of them."""
+        with self._lock:
+            taken = list(self._actions)
+            self._actions.clear()
+        return taken
+
+    def next_reset(self, timeout: float | None = None) -> ResetRequest | None:
+        """Return the next reset, None if none comes within `timeout` seconds or the server stops.
+
+        0 does not wait, None waits for ever.
+        """
+        with self._asked:
+            if not self._resets and timeout != 0:
+                self._asked.wait_for(lambda: self._resets or self._running is None, timeout)
+            return self._resets.popleft() if self._resets else None
+
+    def wait_for_input(self, timeout: float | None = None) -> bool:
+        """Wait for a reset or an action; return whether there is one."""
+        with self._asked:
+            return bool(
+                self._asked.wait_for(
+                    lambda: self._resets or self._actions or self._running is None, timeout
+                )
+                and (self._resets or self._actions)
+            )
+
+    def statistics(self) -> dict[str, int]:
+        """Return counts since the server was made, and of the ``clients`` that there are.
+
+        ``pushes`` became ``messages``, one for each client; of these ``stale`` ones were not sent,
+        since their episode was over. ``slow`` clients were closed, ``refused`` ones had no right
+        password or came second. ``actions_dropped`` were too many for who takes them.
+        """
+        with self._lock:
+            counts = dict(self._counts)
+        connections = self._connections
+        for name, count in (
+            ("actions", connections.actions),
+            ("pushes", connections.pushes),
+            ("messages", connections.messages),
+            ("stale", self._runtime.stale),
+        ):
+            if count:
+                counts[name] = count
+        return {"clients": self.clients, "active": int(self.active), **counts}
+
+    # -- the inside ------------------------------------------------------------------------------
+
+    def _send(self, what: Push | ReplyEnvReset | ReplyError, client: Client | None = None) -> None:
+        self._connections.send(what, client)
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Add to the statistics."""
+        with self._lock:
+            self._counts[name] += number
+
+    def take(self, event: AgentAction | EnvReset, client: Client) -> None:
+        """Take what a client said, on the event loop."""
+        if isinstance(event, AgentAction):
+            with self._asked:
+                self._counts["actions_dropped"] += len(self._actions) == _ACTIONS
+                self._actions.append(event)
+                self._asked.notify_all()
+            return
+        seed = cast("int | None", event.seed)  # as the session has checked
+        request = ResetRequest(
+            event.env_id, seed, event.fps, event.episode_id, client.peer, event, client
+        )
+        self._connections.log.info(
+            "%s: asks for a new episode of %s", client.peer, event.env_id or "the same"
+        )
+        if self._on_reset is not None:
+            self.count("resets")
+            self._jobs.put(request)
+            return
+        with self._asked:
+            self._counts["resets"] += 1
+            self._resets.append(request)
+            late = self._resets.popleft() if len(self._resets) > _RESETS else None
+            self._asked.notify_all()
+        if late is not None:
+            self.refuse(late, "too many resets wait")
+
+    def _answer_resets(self) -> None:
+        assert self._on_reset is not None
+        while (request := self._jobs.get()) is not None:
+            try:
+                self._on_reset(request)
+            except Exception as error:
+                logger.exception("%s: its reset failed", request.peer)
+                self.refuse(request, f"{type(error).__name__}: {error}")
+
+    def _run(self) -> Running:
+        running = super()._run()
+        if self._on_reset is not None:
+            threading.Thread(target=self._answer_resets, name="rlwire resets", daemon=True).start()
+        return running
+
+    def _details(self) -> str:
+        env_id, fps = self._runtime.status.env_id, self._runtime.status.fps
+        return f"{env_id or 'no environment yet'} at {fps:g} frames a second"
+
+    def _after_stop(self) -> None:
+        super()._after_stop()
+        if self._on_reset is not None:
+            self._jobs.put(None)
+        with self._asked:
+            self._asked.notify_all()
+        counts = ", ".join(f"{name} {count}" for name, count in self.statistics().items() if count)
+        logger.info("rewarder: %s", counts or "nobody came")
+
+
+def _number(value: Any) -> int | float:
+    """Return a reward as a number of Python's."""
+    if type(value) is float or type(value) is int:
+        return value
+    if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
+        raise TypeError(f"reward must be a number, not {type(value).__name__}")
+    return float(value)

@@ -1,0 +1,345 @@
+"""`RfbClient` and `AsyncRfbClient`: a screen somewhere else, its keyboard and pointer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlwire.codecs.rfb.decoder import Rectangle
+from rlwire.codecs.rfb.framebuffer import Framebuffer
+from rlwire.codecs.rfb.keysyms import keysym
+from rlwire.codecs.rfb.messages import (
+    Bell,
+    ClientMessage,
+    KeyEvent,
+    PointerEvent,
+)
+from rlwire.codecs.rfb.pixels import RGBX, PixelFormat
+from rlwire.errors import ConnectionClosed, LocalProtocolError, RlwireError
+from rlwire.limits import Limits
+from rlwire.sessions.rfb.client import LOSSLESS, RfbClientSession
+from rlwire.sessions.rfb.events import CursorShape
+from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports.address import AddressLike, parse
+from rlwire.transports.connection import Connection
+from rlwire.transports.hearing import Ear, Hearing
+from rlwire.transports.sockets import Backoff, Timeouts, ready
+from rlwire.transports.tls import ClientSide
+from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
+
+_Self = TypeVar("_Self", bound="ClientBase")
+
+_LOOKS = 1024  # reads, at most, for who does not wait: a flood is not to hold it
+_MOMENT = 0.25  # seconds, at most, that a read lasts before the clock is looked at
+
+
+class ClientBase(Hearing):
+    """What both clients do, once.
+
+    Args:
+        address: ``"host:port"`` (VNC's display 0 is port 5900), or ``"unix:/path"``.
+        auth: the password, for VNC authentication; None for none.
+        tls: an SSL context, or what makes one; None for no encryption.
+        timeouts: `connect` is for the handshake too, `read` for an update once it has begun, `idle`
+            is None: a screen may be still for as long as it likes.
+        backoff: how often and when to try to reach the server; by default once.
+        limits: maxima for what is read.
+        shared: whether other viewers may stay.
+        channels: of the framebuffer: 3, or 4 of which the last is always 255.
+        encodings: what is asked for, the best first.
+        quality: 0 to 9 allows JPEG in Tight; None for exact pixels.
+        compression: 0 to 9, how hard the server is to try; None for its own choice.
+        pixel_format: in which pixels are to come.
+        continuous: whether updates are to come without requests, where the server knows how to.
+    """
+
+    _connect: Callable[..., Any]
+
+    def __init__(
+        self,
+        address: AddressLike,
+        *,
+        auth: str | None = None,
+        tls: ClientSide = None,
+        timeouts: Timeouts | None = None,
+        backoff: Backoff | None = None,
+        limits: Limits | None = None,
+        shared: bool = True,
+        channels: int = 3,
+        encodings: Iterable[int] = LOSSLESS,
+        quality: int | None = None,
+        compression: int | None = None,
+        pixel_format: PixelFormat = RGBX,
+        continuous: bool = True,
+    ) -> None:
+        self.address = parse(address)
+        self._timeouts = timeouts or Timeouts(idle=None)
+        self._said: dict[str, Any] = {
+            "password": auth,
+            "shared": shared,
+            "channels": channels,
+            "encodings": tuple(encodings),
+            "quality": quality,
+            "compression": compression,
+            "pixel_format": pixel_format,
+            "continuous": continuous,
+            "update_timeout": self._timeouts.read,
+            "limits": limits,
+        }
+        self._options: dict[str, Any] = {
+            "timeouts": self._timeouts, "tls": tls, "backoff": backoff
+        }  # fmt: skip
+        self._session = self._make_session()
+        self._transmit: Callable[[Any], Any]  # what sends messages over it
+        self._seen = 0  # updates that the user has had
+        self._bells = 0
+        self._cursor: CursorShape | None = None
+
+    def _peer(self) -> Any:
+        return self.address
+
+    def _make_session(self) -> RfbClientSession:
+        return RfbClientSession(**self._said)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.address}>"
+
+    # -- the connection --------------------------------------------------------------------------
+
+    @driven
+    def connect(self: _Self) -> Waits[_Self]:
+        """Connect, and go through the handshake; pixels come with the first update.
+
+        Raises:
+            PeerError: the server does not let us in, in its own words.
+            RemoteProtocolError: it speaks another version, or has other security types.
+            DeadlineExceeded: it says nothing.
+            OSError: it cannot be reached.
+        """
+        if self._connection is not None:
+            raise LocalProtocolError(f"{self} is connected already")
+        self._session, self._ended, self._seen = self._make_session(), None, 0
+        connection = yield self._connect(self.address, self._session, **self._options)
+        self._connection = self._count(connection)
+        self._listen(self._connection)
+        return self
+
+    # What the two kinds have of their own.
+
+    def _listen(self, connection: Any) -> None:
+        """Have what comes taken by `_take`, and an end by `_end`."""
+        raise NotImplementedError
+
+    def _look(self) -> Any:
+        """Take in what is there already; or return what to await for that."""
+        raise NotImplementedError
+
+    # What comes.
+
+    def _take(self, event: Any) -> None:
+        """Take one event of the session."""
+        kind = type(event)
+        if kind is Bell:
+            self._bells += 1
+        elif kind is CursorShape:
+            self._cursor = event
+
+    # -- pixels ----------------------------------------------------------------------------------
+
+    @property
+    def framebuffer(self) -> Framebuffer:
+        """The screen as it is: whole updates only. It is painted into as long as others come."""
+        framebuffer = self._session.framebuffer
+        if framebuffer is None:
+            self._check()
+            raise ConnectionClosed(f"{self} has no pixels yet")
+        return framebuffer
+
+    @property
+    def width(self) -> int:
+        """Of the screen, pixels."""
+        return self.framebuffer.width
+
+    @property
+    def height(self) -> int:
+        """Of the screen, pixels."""
+        return self.framebuffer.height
+
+    @property
+    def name(self) -> str:
+        """The desktop's."""
+        return self._session.name
+
+    @property
+    def session(self) -> RfbClientSession:
+        """What is known of the connection: `version`, `continuous`, `fences`, `resizable`."""
+        return self._session
+
+    @driven
+    def update(self, timeout: float | None = None) -> Waits[list[Rectangle]]:
+        """Wait for a whole update that changes something; return what has changed.
+
+        That is all since the last call, of this method or `poll`. `DeadlineExceeded` after so many
+        seconds leaves the connection as it is.
+        """
+        session, updates = self._session, self._seen
+        yield from self._until(lambda: session.updates != updates, timeout, "update")
+        return self._take_changes()
+
+    @driven
+    def poll(self) -> Waits[list[Rectangle]]:
+        """Take in what is there, without waiting; return what has changed since the last call."""
+        self._check()
+        yield self._look()
+        changes = self._take_changes()
+        if not changes:
+            self._check()
+        return changes
+
+    def _take_changes(self) -> list[Rectangle]:
+        self._seen = self._session.updates
+        return self._session.take()
+
+    def snapshot(self, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        """Return a copy of the pixels, in `out` if given: (height, width, channels), uint8."""
+        return self.framebuffer.snapshot(out)
+
+    # -- input -----------------------------------------------------------------------------------
+
+    @driven
+    def send(self, messages: ClientMessage | Sequence[ClientMessage]) -> Waits[None]:
+        """Send a message, or several at once.
+
+        Raises:
+            EncodeError: a field does not fit; nothing was sent.
+            LocalProtocolError: the server does not know such a message; nothing was sent.
+            ConnectionClosed: the connection is gone.
+        """
+        self._check()
+        yield self._transmit(messages)
+
+    @driven
+    def key(self, key: int | str, down: bool) -> Waits[None]:
+        """Press a key, or let it go: X11's name, the character that it types, or a keysym."""
+        yield self.send(KeyEvent(keysym(key), down))
+
+    @driven
+    def pointer(self, x: int, y: int, buttons: int = 0) -> Waits[None]:
+        """Move the pointer, in pixels from the left and the top.
+
+        `buttons` are those that are down: 1 for the left, 2 for the middle, 4 for the right one, 8
+        and 16 for the wheel.
+        """
+        yield self.send(PointerEvent(x, y, buttons))
+
+    # -- what is known ---------------------------------------------------------------------------
+
+    @property
+    def cursor(self) -> CursorShape | None:
+        """How the pointer looks, where the encoding Cursor is asked for."""
+        return self._cursor
+
+    def statistics(self) -> dict[str, int]:
+        """Return what all clients count, and what came over the newest connection.
+
+        ``updates`` that changed something, ``rectangles`` with pixels, ``bytes`` of messages, and
+        ``bells`` that rang.
+        """
+        session = self._session
+        return {
+            **super().statistics(),
+            "updates": session.updates,
+            "rectangles": session.rectangles,
+            "bytes": session.bytes,
+            "bells": self._bells,
+        }
+
+
+class RfbClient(Blocking, ClientBase):
+    """A screen somewhere else; blocking, for one thread.
+
+    ::
+
+        with RfbClient("localhost:5900", auth="secret") as screen:
+            screen.update()
+            screen.key("Return", True)
+            image = screen.snapshot()
+
+    Nothing is read but in `update` and `poll`. The arguments and errors are `ClientBase`'s.
+    """
+
+    _connect = staticmethod(tcp.connect)
+
+    def _listen(self, connection: Connection) -> None:
+        self._transmit = connection.send
+        self._fetch, self._may_wait = connection.share(_MOMENT)
+
+    def _wait(self, seconds: float | None, heard: int) -> None:
+        """Read once, waiting for so long at most."""
+        connection = self._connection
+        wait = _MOMENT if seconds is None else min(seconds, _MOMENT)
+        if self._may_wait and wait == _MOMENT:
+            self._hear(self._fetch(True))
+        elif connection.pending or ready(connection.fileno(), wait)[0]:
+            self._hear(self._fetch(False))
+        else:
+            self._hear(None)
+
+    def _look(self) -> None:
+        for _ in range(_LOOKS):
+            have = self._fetch(False)
+            self._hear(have)
+            if have is None:
+                return
+
+    def _hear(self, have: int | OSError | None) -> None:
+        try:
+            self._connection.listen(self._take, have)
+        except RlwireError as error:
+            self._end(error)
+
+
+class AsyncRfbClient(Asyncio, ClientBase):
+    """`RfbClient` for a task of an event loop: the same methods, to be awaited.
+
+    ::
+
+        async with AsyncRfbClient("localhost:5900") as screen:
+            await screen.update()
+            await screen.key("Return", True)
+
+    What comes is taken in while the loop runs, so the framebuffer is always the newest. One task
+    may wait at a time. The arguments and errors are `ClientBase`'s.
+    """
+
+    _connect = staticmethod(tcp_asyncio.connect)
+    _waiter: asyncio.Future[None] | None = None
+
+    def _listen(self, connection: Any) -> None:
+        self._transmit = connection.post
+        connection.serve(Ear(self._hear, self._gone), self._end)
+
+    def _hear(self, event: Any) -> None:
+        self._take(event)
+        self._wake()
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    async def _wait(self, seconds: float | None, heard: int) -> None:
+        if self._waiter is not None:
+            raise LocalProtocolError(f"another task is waiting for {self.address}; one may")
+        waiter = self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait({waiter}, timeout=seconds)
+        finally:
+            self._waiter = None
+
+    async def _look(self) -> None:
+        await asyncio.sleep(0)  # one turn of the loop, which reads

@@ -1,0 +1,124 @@
+"""Gymnasium's spaces of what agents of Universe do and see. Needs Gymnasium (the extra ``gym``)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlwire.codecs.rfb.keysyms import KEYSYMS
+from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
+from rlwire.errors import optional
+from rlwire.universe.events import key, pointer
+
+with optional("gymnasium", "gym"):
+    from gymnasium import Space, spaces
+
+_BUTTONS = 256  # states of eight buttons
+
+
+class Events(Space):
+    """Lists of key and pointer events.
+
+    A sample is one event. Keys stay down until they are let go; an event of the pointer says which
+    buttons are down.
+
+    Args:
+        keys: names of those that may be pressed; None for all.
+        buttons: states of the buttons, bit 0 for the left one; empty for no pointer at all.
+        size: the screen's width and height; None for no pointer.
+        seed: of samples.
+    """
+
+    def __init__(
+        self,
+        keys: Collection[str | int] | None = None,
+        buttons: Sequence[int] = range(_BUTTONS),
+        size: tuple[int, int] | None = (1024, 768),
+        seed: int | None = None,
+    ) -> None:
+        names = KEYSYMS if keys is None else keys
+        self.keys = tuple(dict.fromkeys(key(name, True).keysym for name in names))
+        self.buttons = tuple(buttons) if size is not None else ()
+        self.size = size if self.buttons else None
+        self._keys, self._buttons = frozenset(self.keys), frozenset(self.buttons)
+        super().__init__(None, None, seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """No array has them."""
+        return False
+
+    def sample(self, mask: Any = None, probability: Any = None) -> list[Any]:
+        """Return an action of one event."""
+        if mask is not None or probability is not None:
+            raise ValueError("events have neither masks nor probabilities")
+        draw = self.np_random
+        if self.size is None or (self.keys and draw.integers(2)):
+            return [key(self.keys[draw.integers(len(self.keys))], bool(draw.integers(2)))]
+        width, height = self.size
+        buttons = self.buttons[draw.integers(len(self.buttons))]
+        return [pointer(int(draw.integers(width)), int(draw.integers(height)), buttons)]
+
+    def contains(self, x: Any) -> bool:
+        """Return whether it is a list of events that may happen."""
+        return isinstance(x, list) and all(map(self._has, x))
+
+    def _has(self, event: Any) -> bool:
+        if isinstance(event, KeyEvent):
+            return event.keysym in self._keys
+        if isinstance(event, PointerEvent) and self.size is not None:
+            width, height = self.size
+            return 0 <= event.x < width and 0 <= event.y < height and event.buttons in self._buttons
+        return False
+
+    def __repr__(self) -> str:
+        return f"Events({len(self.keys)} keys, size={self.size})"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Events)
+            and (self.keys, self.buttons, self.size) == (other.keys, other.buttons, other.size)
+        )  # fmt: skip
+
+    def __hash__(self) -> int:
+        return hash((self.keys, self.buttons, self.size))
+
+
+class Choices(spaces.Discrete):
+    """The numbers of some actions, each a list of events.
+
+    Args:
+        actions: what each number stands for.
+        seed: of samples.
+    """
+
+    def __init__(self, actions: Sequence[Sequence[Any]], seed: int | None = None) -> None:
+        if not actions:
+            raise ValueError("there must be an action to choose")
+        self.actions = [list(action) for action in actions]
+        super().__init__(len(self.actions), seed=seed)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Choices) and self.actions == other.actions
+
+    def __hash__(self) -> int:
+        return hash(len(self.actions))
+
+
+class _Words(spaces.Text):
+    """Texts in any language; samples are of letters and digits."""
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str) and len(x) <= self.max_length
+
+
+def observations(size: tuple[int, int] | None, channels: int = 3) -> Any:
+    """Return the space of what is seen at one index."""
+    width, height = size or (65535, 65535)
+    text = spaces.Sequence(_Words(65535, min_length=0))
+    if size is None:
+        return spaces.Dict({"text": text})
+    vision = spaces.Box(0, 255, (height, width, channels), np.uint8)
+    return spaces.Dict({"vision": vision, "text": text})

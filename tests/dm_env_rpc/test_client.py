@@ -1,0 +1,390 @@
+"""`Client` against a server of the reference's own parts, and against our own."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pickle
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from rlwire.codecs.dm_env_rpc import (
+    ActionObservationSpecs,
+    DataType,
+    EnvironmentStateType,
+    LeaveWorldRequest,
+    LeaveWorldResponse,
+    ResetRequest,
+    Step,
+    StepRequest,
+    StepResponse,
+    StepResult,
+    make_spec,
+)
+from rlwire.dm_env_rpc import (
+    Client,
+    Refusal,
+    Server,
+    StatusError,
+)
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    EncodeError,
+    LocalProtocolError,
+    PeerError,
+)
+from rlwire.sessions.dm_env_rpc import Code, State
+from rlwire.transports.sockets import Timeouts
+
+RUNNING = EnvironmentStateType.RUNNING
+
+
+@pytest.fixture
+def client(reference_server):
+    with Client(reference_server) as client:
+        yield client
+
+
+@pytest.fixture
+def joined(client):
+    client.join_world(client.create_world({"first": 3}))
+    return client
+
+
+class TestAgainstTheReference:
+    def test_the_life_of_a_world(self, client, voyage) -> None:
+        assert (client.closed, client.state, client.specs) == (False, State.NOT_JOINED, None)
+        name = client.create_world({"first": np.int64(3)})
+        assert name.startswith("sea ")
+        specs = client.join_world(name)
+        assert specs == client.specs
+        assert client.world_name == name
+        assert {spec.name for spec in specs.actions.values()} == {"course", "sail"}
+        (log,) = (s for s in specs.observations.values() if s.name == "log.entry")
+        assert log.dtype == DataType.STRING
+        result = client.step()
+        local = voyage.Voyage(3)
+        seen = voyage.flat(local.reset().observation)
+        assert result.state == RUNNING
+        assert set(result.observations) == {*seen, "reward", "discount"}
+        for name_, value in seen.items():
+            np.testing.assert_array_equal(result.observations[name_], value)
+        action = voyage.actions(3, 0)
+        result = client.step(action, ("reward", "place"))
+        assert list(sorted(result.observations)) == ["place", "reward"]
+        assert result.observations["reward"] == local.step(action).reward
+        assert client.step(action, ()).observations == {}
+        assert client.reset() == specs
+        assert client.state == State.INTERRUPTED
+        client.reset_world()
+        client.leave_world()
+        assert (client.state, client.specs, client.world_name) == (State.NOT_JOINED, None, None)
+        client.leave_world()
+        client.destroy_world(name)
+        with pytest.raises(StatusError) as raised:
+            client.join_world(name)
+        assert raised.value.code == Code.NOT_FOUND
+
+    def test_errors_have_code_message_and_details(self, client) -> None:
+        with pytest.raises(StatusError, match=r"there is no world 'x' \(NOT_FOUND\)") as raised:
+            client.destroy_world("x")
+        error = raised.value
+        assert isinstance(error, PeerError)
+        assert (error.code, error.message) == (Code.NOT_FOUND, "there is no world 'x'")
+        (detail,) = error.details
+        assert detail.type_url.endswith("/dm_env_rpc.v1.DestroyWorldRequest")
+        assert b"detail" in detail.value
+        again = pickle.loads(pickle.dumps(error))
+        assert (again.code, again.details, str(again)) == (error.code, error.details, str(error))
+        assert StatusError(99, "odd").code == 99
+
+    def test_what_is_refused_here(self, client, joined) -> None:
+        joined.step()
+        with pytest.raises(EncodeError, match="fly"):
+            joined.step({"fly": 1})
+        with pytest.raises(EncodeError, match="sail"):
+            joined.step({"sail": [1, 2, 3]})
+        with pytest.raises(EncodeError, match="there is no 'sound'"):
+            joined.step({}, ["sound"])
+        with pytest.raises(EncodeError):
+            joined.create_world({"first": 1 + 2j})
+        joined.leave_world()
+        with pytest.raises(LocalProtocolError, match="join_world first"):
+            joined.step()
+        assert not client.closed
+
+    def test_many_steps_at_once(self, joined, voyage) -> None:
+        local = voyage.Voyage(3)
+        actions = [voyage.actions(3, day % 6) for day in range(300)]
+        results = joined.step_many(actions)
+        steps = [local.step(action) for action in actions]
+        assert len(results) == 300
+        for result, step in zip(results, steps, strict=True):
+            assert (result.state == RUNNING) == (not step.last())
+            for name, value in voyage.flat(step.observation).items():
+                np.testing.assert_array_equal(result.observations[name], value)
+        rewards = joined.step_many(actions[:5], ("reward",))
+        assert [list(each.observations) for each in rewards] == [["reward"]] * 5
+        assert joined.step_many([]) == []
+
+    def test_a_refused_step_among_many(self, joined, voyage) -> None:
+        joined.step()
+        good = voyage.actions(0, 0)
+        with pytest.raises(StatusError, match="missing actions"):
+            joined.step_many([good, {}, good])
+        assert joined.step(good).observations["log.day"] == 3
+        with pytest.raises(EncodeError, match="fly"):
+            joined.step_many([good, {"fly": 1}, good])
+        assert joined.step(good, ["log.day"]).observations["log.day"] == 5
+
+    def test_submitted_requests(self, joined, voyage) -> None:
+        joined.step()
+        good = voyage.actions(0, 0)
+        first = joined.submit(Step(good, ("log.day",)))
+        wrong = joined.submit(Step({}, ()))
+        reset = joined.submit(ResetRequest())
+        begun = joined.submit(Step({}, ("log.day",)))
+        assert not begun.done
+        assert joined.step(good, ("log.day",)).observations["log.day"] == 1
+        assert begun.done
+        assert begun.result().observations["log.day"] == 0
+        assert first.result().observations["log.day"] == 1
+        assert reset.result().specs == joined.specs
+        with pytest.raises(StatusError, match="missing actions"):
+            wrong.result()
+        with pytest.raises(StatusError, match="missing actions"):
+            wrong.result()
+
+    def test_no_more_under_way_than_asked_for(self, reference_server) -> None:
+        with Client(reference_server, ahead=2) as client:
+            client.join_world(client.create_world())
+            under_way = [client.submit(ResetRequest()) for _ in range(5)]
+            assert [each.done for each in under_way] == [True, True, True, False, False]
+            client.step()
+            assert all(each.done for each in under_way)
+        with pytest.raises(ValueError, match="ahead"):
+            Client(reference_server, ahead=0)
+
+    def test_by_uid(self, joined) -> None:
+        (uid,) = (u for u, s in joined.specs.observations.items() if s.name == "log.day")
+        response = joined.request(StepRequest({}, [uid]))
+        assert response == StepResponse(RUNNING, {uid: 0})
+
+    def test_nested_settings(self, client) -> None:
+        with pytest.raises(StatusError, match=r"\['a.b', 'a.c.d'\]"):
+            client.create_world({"a": {"b": 1, "c": {"d": [1.0]}}})
+
+    def test_copies_and_views(self, reference_server) -> None:
+        for copy, writeable in ((True, True), (False, False)):
+            with Client(reference_server, copy=copy) as client:
+                client.join_world(client.create_world())
+                assert client.step().observations["sea"].flags.writeable is writeable
+
+
+# ---- losses -------------------------------------------------------------------------------------
+
+
+class Slow:
+    """A world of one agent; its steps take as long as `Slow.wait` says."""
+
+    wait = threading.Event()
+
+    def __init__(self, settings) -> None:
+        unknown = set(settings) - {"level"}
+        if unknown:
+            raise ValueError(f"unknown settings {unknown}")
+        self.level = int(settings.get("level", 0))
+        self.specs = ActionObservationSpecs(
+            {1: make_spec("sleep", (), bool)}, {1: make_spec("level", (), np.int32)}
+        )
+        self.agents = 0
+
+    def join(self, settings):
+        if self.agents:
+            raise Refusal(Code.RESOURCE_EXHAUSTED, "one agent is all it takes")
+        if settings and settings["race"] != "elf":
+            raise ValueError("elves only")
+        self.agents += 1
+        return self
+
+    def reset(self, settings) -> None:
+        pass
+
+    def begin(self):
+        return StepResult(RUNNING, {"level": np.int32(self.level)})
+
+    def step(self, actions):
+        if actions.get("sleep"):
+            Slow.wait.wait(20)
+        return self.begin()
+
+    def close(self) -> None:
+        self.agents = 0
+
+
+@pytest.fixture
+def slow():
+    Slow.wait.clear()
+    with Server(Slow, "127.0.0.1:0") as server:
+        yield server
+        Slow.wait.set()
+
+
+def proxy(to: str):
+    """A listener that hands bytes through, so that a connection can be cut."""
+    host, port = to.rsplit(":", 1)
+    listener = socket.create_server(("127.0.0.1", 0))
+    ends: list[socket.socket] = []
+
+    def copy(one: socket.socket, other: socket.socket) -> None:
+        try:
+            while data := one.recv(65536):
+                other.sendall(data)
+        except OSError:
+            pass
+
+    def accept() -> None:
+        while True:
+            try:
+                near, _ = listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection((host, int(port)))
+            ends.extend((near, far))
+            for pair in ((near, far), (far, near)):
+                threading.Thread(target=copy, args=pair, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    return listener, ends
+
+
+def address_of(listener: socket.socket) -> str:
+    return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def cut(ends) -> None:
+    while ends:
+        end = ends.pop()
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+        end.close()
+
+
+class TestLosses:
+    def test_nothing_listens(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            address = address_of(listener)
+        with pytest.raises(OSError, match=address):
+            Client(address).connect()
+
+    def test_no_answer_in_time(self, slow) -> None:
+        with Client(slow.address, timeouts=Timeouts(idle=1.5)) as client:
+            client.join_world()
+            client.step()
+            with pytest.raises(DeadlineExceeded):
+                client.step({"sleep": True})
+            assert client.closed
+            Slow.wait.set()
+
+    def test_cancelling_from_another_thread(self, slow) -> None:
+        with Client(slow.address) as client:
+            client.join_world()
+            client.step()
+            threading.Timer(0.2, client.cancel).start()
+            with pytest.raises(ConnectionClosed):
+                client.step({"sleep": True})
+            Slow.wait.set()
+
+    def test_before_connecting_and_after_closing(self, slow) -> None:
+        client = Client(slow.address)
+        for _ in range(2):
+            assert client.closed
+            assert client.state == State.CLOSED
+            assert client.specs is None
+            with pytest.raises(ConnectionClosed, match=r"connect\(\) or reconnect\(\)"):
+                client.step()
+            client.cancel()
+            client.connect()
+            client.join_world()
+            left = client.submit(Step())
+            client.close()
+            with pytest.raises(ConnectionClosed, match="closed here"):
+                left.result()
+
+
+class TestReconnecting:
+    def test_the_same_world_again(self, slow, caplog) -> None:
+        caplog.set_level(logging.INFO, "rlwire.dm_env_rpc.client")
+        listener, ends = proxy(str(slow.address))
+        with listener, Client(address_of(listener)) as client:
+            name = client.create_world({"level": 5})
+            specs = client.join_world(name, {"race": "elf"})
+            client.step()
+            cut(ends)
+            with pytest.raises(ConnectionClosed):
+                client.step({"sleep": False})
+            assert client.reconnect() == specs
+            assert client.world_name == name
+            assert client.state == State.TERMINATED
+            assert client.step().observations["level"] == 5
+            assert f"connected again, joined the world {name!r}" in caplog.text
+            cut(ends)
+
+    def test_a_world_that_the_server_has_forgotten(self, caplog) -> None:
+        with Server(Slow, "127.0.0.1:0") as server:
+            client = Client(server.address)
+            client.connect()
+            client.create_world({"level": 1})
+            name = client.create_world({"level": 7})
+            client.join_world(name, {"race": "elf"})
+            address = str(server.address)
+        with pytest.raises(ConnectionClosed):
+            client.step()
+        timer = threading.Timer(0.5, lambda: again.start())
+        again = Server(Slow, address)
+        timer.start()
+        try:
+            assert client.reconnect() is not None
+            assert client.world_name != name
+            assert client.step().observations["level"] == 7
+            assert "has forgotten the world" in caplog.text
+        finally:
+            timer.join()
+            client.close()
+            again.stop()
+
+    def test_a_world_of_somebody_else_that_is_gone(self, slow) -> None:
+        with Client(slow.address) as owner, Client(slow.address) as client:
+            name = owner.create_world()
+            client.join_world(name)
+            client.cancel()
+            with pytest.raises(ConnectionClosed):
+                client.step()
+            deadline = time.monotonic() + 10
+            while True:
+                try:
+                    owner.destroy_world(name)
+                    break
+                except StatusError:  # until the server has noticed
+                    assert time.monotonic() < deadline
+                    time.sleep(0.02)
+            with pytest.raises(StatusError, match="there is no world"):
+                client.reconnect()
+            assert not client.closed
+
+    def test_without_a_world(self, slow) -> None:
+        with Client(slow.address) as client:
+            client.cancel()
+            assert client.reconnect() is None
+            assert client.request  # usable
+            client.leave_world()
+
+
+def test_leaving_is_answered(slow) -> None:
+    with Client(slow.address) as client:
+        assert client.request(LeaveWorldRequest()) == LeaveWorldResponse()

@@ -1,0 +1,279 @@
+"""The package's connections over rlwire's HTTP/2: what a program sees is the same."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import gc
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from dm_env_rpc.v1 import (
+    async_connection,
+    connection,
+    dm_env_adaptor,
+    dm_env_rpc_pb2,
+    dm_env_rpc_pb2_grpc,
+    error,
+    spec_manager,
+)
+from dm_env_rpc.v1.extensions import properties
+
+import rlwire
+from rlwire.dm_env_rpc import (
+    EnvironmentWorlds,
+    Properties,
+    Server,
+    drop_in_transport,
+)
+
+KINDS = (drop_in_transport._Channel, drop_in_transport._AsyncChannel)
+INSECURE, SECURE = grpc.insecure_channel, grpc.secure_channel
+
+
+@pytest.fixture(autouse=True)
+def _installed() -> Iterator[None]:
+    rlwire.install("dm_env_rpc", transport=True)
+    rlwire.install("dm_env_rpc", transport=True)
+    yield
+    rlwire.uninstall("dm_env_rpc")
+    assert (grpc.insecure_channel, grpc.secure_channel) == (INSECURE, SECURE)
+
+
+@pytest.fixture(params=["reference", "threads", "asyncio"])
+def address(request: pytest.FixtureRequest, voyage: Any) -> Iterator[str]:
+    """Of the reference's own server, or one of ours."""
+    if request.param == "reference":
+        yield request.getfixturevalue("reference_server")
+        return
+    worlds = EnvironmentWorlds(voyage.Voyage, accepts=["first"])
+    with Server(worlds, "localhost:0", workers=request.param) as server:
+        yield str(server.address)
+
+
+@pytest.fixture
+def no_grpcio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No channel of grpcio's own is made."""
+
+    def refuse(self: Any) -> Any:
+        raise AssertionError("a channel of grpcio's is made")
+
+    for kind in KINDS:
+        monkeypatch.setattr(kind, "original", property(refuse))
+
+
+@pytest.mark.usefixtures("no_grpcio")
+def test_an_agent_plays(address: str, voyage: Any) -> None:
+    with grpc.insecure_channel(address) as channel:
+        assert isinstance(channel, KINDS[0])
+        environment, name = dm_env_adaptor.create_and_join_world(
+            connection.Connection(channel), {"first": 11}, {}
+        )
+        local = voyage.Voyage(11)
+        for episode in range(5):
+            ours, theirs, day = environment.reset(), local.reset(), 0
+            while not theirs.last():
+                for key, value in voyage.flat(theirs.observation).items():
+                    seen = voyage.flat(ours.observation)[key]
+                    assert np.asarray(seen).tobytes() == value.tobytes()
+                action = voyage.actions(episode, day)
+                day += 1
+                ours, theirs = environment.step(action), local.step(action)
+        environment.close()
+        with connection.Connection(channel) as second:
+            second.send(dm_env_rpc_pb2.DestroyWorldRequest(world_name=name))
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(grpc.FutureTimeoutError):
+        connection.create_secure_channel_and_connect(address, timeout=0.5)
+    with grpc.insecure_channel(address) as channel, pytest.raises(grpc.RpcError) as raised:
+        connection.Connection(channel).send(dm_env_rpc_pb2.CreateWorldRequest())
+    assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
+    assert address in raised.value.details()
+
+
+@pytest.mark.usefixtures("no_grpcio")
+def test_errors_and_metadata() -> None:
+    with (
+        Server(lambda settings: None, "127.0.0.1:0", auth="sesame") as server,
+        grpc.insecure_channel(str(server.address)) as channel,
+    ):
+        their = connection.Connection(channel, [("authorization", "Bearer sesame")])
+        with pytest.raises(error.DmEnvRpcError, match="is no world"):
+            their.send(dm_env_rpc_pb2.CreateWorldRequest())
+        their = connection.Connection(channel)
+        for _ in range(2):
+            with pytest.raises(grpc.RpcError) as raised:
+                their.send(dm_env_rpc_pb2.CreateWorldRequest())
+            assert raised.value.code() == grpc.StatusCode.UNAUTHENTICATED
+            assert "token" in raised.value.details()
+
+
+@pytest.mark.usefixtures("no_grpcio")
+def test_properties() -> None:
+    values = Properties()
+    seen = {"speed": 2.5}
+    values.add("speed", read=lambda: seen["speed"], write=lambda value: seen.update(speed=value))
+    with (
+        Server(lambda settings: None, "127.0.0.1:0", properties=values) as server,
+        grpc.insecure_channel(str(server.address)) as channel,
+    ):
+        extension = properties.PropertiesExtension(connection.Connection(channel))
+        assert extension["speed"] == 2.5
+        extension["speed"] = 3.5
+        assert (extension["speed"], list(extension.specs())) == (3.5, ["speed"])
+        with pytest.raises(KeyError):
+            extension["depth"]
+
+
+def test_messages_over_the_limit_of_the_channel(voyage: Any) -> None:
+    with (
+        Server(EnvironmentWorlds(voyage.Voyage), "127.0.0.1:0") as server,
+        grpc.insecure_channel(
+            str(server.address), options=[("grpc.max_receive_message_length", 100)]
+        ) as channel,
+    ):
+        assert isinstance(channel, KINDS[0])
+        their = connection.Connection(channel)
+        name = their.send(dm_env_rpc_pb2.CreateWorldRequest()).world_name
+        with pytest.raises(grpc.RpcError) as raised:
+            their.send(dm_env_rpc_pb2.JoinWorldRequest(world_name=name))
+    assert raised.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "vs. 100" in raised.value.details()
+
+
+@pytest.mark.usefixtures("no_grpcio")
+def test_a_connection_that_is_forgotten_leaves(voyage: Any) -> None:
+    with (
+        Server(EnvironmentWorlds(voyage.Voyage), "127.0.0.1:0") as server,
+        grpc.insecure_channel(str(server.address)) as channel,
+    ):
+        with connection.Connection(channel) as their:
+            name = their.send(dm_env_rpc_pb2.CreateWorldRequest()).world_name
+            their.send(dm_env_rpc_pb2.JoinWorldRequest(world_name=name))
+        gc.collect()
+        with connection.Connection(channel) as other:
+            while True:  # until the server has seen it go
+                try:
+                    other.send(dm_env_rpc_pb2.DestroyWorldRequest(world_name=name))
+                    break
+                except error.DmEnvRpcError:
+                    continue
+
+
+@pytest.mark.usefixtures("no_grpcio")
+def test_asyncio(address: str, voyage: Any) -> None:
+    async def talk() -> None:
+        made = await async_connection.create_secure_async_channel_and_connect(address)
+        with made as their:
+            name = (await their.send(dm_env_rpc_pb2.CreateWorldRequest())).world_name
+            joined = await their.send(dm_env_rpc_pb2.JoinWorldRequest(world_name=name))
+            actions = spec_manager.SpecManager(joined.specs.actions)
+            for day in range(-1, 20):
+                request = dm_env_rpc_pb2.StepRequest(actions=actions.pack(voyage.actions(0, day)))
+                assert (await their.send(request)).state
+            with pytest.raises(error.DmEnvRpcError, match="code: 9"):
+                await their.send(dm_env_rpc_pb2.JoinWorldRequest(world_name=name))
+        async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await async_connection.AsyncConnection(channel).send(
+                    dm_env_rpc_pb2.CreateWorldRequest()
+                )
+            assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
+
+    asyncio.run(talk())
+
+
+def test_all_else_goes_to_grpcio(reference_server: str) -> None:
+    requests = [dm_env_rpc_pb2.EnvironmentRequest()] * 2
+    with grpc.insecure_channel(reference_server) as channel:
+        stub = dm_env_rpc_pb2_grpc.EnvironmentStub(channel)
+        assert len(list(stub.Process(iter(requests)))) == 2
+        call = channel.unary_unary("/some.Service/Method")
+        with pytest.raises(grpc.RpcError) as raised:
+            call(b"")
+        assert raised.value.code() == grpc.StatusCode.UNIMPLEMENTED
+        ready: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+        def look(state: Any) -> None:
+            if state is grpc.ChannelConnectivity.READY and not ready.done():
+                ready.set_result(None)
+
+        channel.subscribe(look)
+        ready.result(10)
+        channel.unsubscribe(look)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: grpc.insecure_channel("host", options=[("grpc.keepalive_time_ms", 5)]),
+        lambda: grpc.insecure_channel("xds:///host:1"),
+        lambda: grpc.insecure_channel("localhost:1", compression=grpc.Compression.Gzip),
+        lambda: grpc.secure_channel(
+            "localhost:1",
+            grpc.composite_channel_credentials(
+                grpc.ssl_channel_credentials(), grpc.access_token_call_credentials("t")
+            ),
+        ),
+        lambda: grpc.secure_channel("example.org:1", grpc.local_channel_credentials()),
+    ],
+)
+def test_what_may_mean_more_stays_grpcios(make: Any) -> None:
+    with make() as channel:
+        assert not isinstance(channel, KINDS)
+
+
+@pytest.mark.usefixtures("no_grpcio")
+def test_a_clients_certificate(tmp_path: Any, voyage: Any, monkeypatch: Any) -> None:
+    import trustme
+
+    from rlwire.dm_env_rpc import ServerTLS
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    authority, theirs = trustme.CA(), trustme.CA()
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(tmp_path / "pem")
+    theirs.cert_pem.write_to_path(tmp_path / "ca")
+    roots, mine = authority.cert_pem.bytes(), theirs.issue_cert("agent@localhost")
+    key, chain = mine.private_key_pem.bytes(), mine.cert_chain_pems[0].bytes()
+    tls = ServerTLS(tmp_path / "pem", client_ca=tmp_path / "ca")
+    with Server(EnvironmentWorlds(voyage.Voyage), "localhost:0", tls=tls) as server:
+        where = f"localhost:{server.address.port}"
+        known = grpc.ssl_channel_credentials(roots, key, chain)
+        with grpc.secure_channel(where, known) as channel:
+            their = connection.Connection(channel)
+            assert their.send(dm_env_rpc_pb2.CreateWorldRequest()).world_name
+        assert not list((tmp_path / "temporary").iterdir())  # the key lies about nowhere
+        unknown = grpc.ssl_channel_credentials(root_certificates=roots)
+        with grpc.secure_channel(where, unknown) as channel:
+            their = connection.Connection(channel)
+            with pytest.raises(grpc.RpcError) as raised:
+                their.send(dm_env_rpc_pb2.CreateWorldRequest())
+            assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize("pem", [b"no key at all", b"enciphered"])
+def test_a_key_that_cannot_be_read_is_left_to_grpcio(pem: bytes) -> None:
+    import trustme
+    from cryptography.hazmat.primitives.serialization import (
+        BestAvailableEncryption,
+        Encoding,
+        PrivateFormat,
+        load_pem_private_key,
+    )
+
+    mine = trustme.CA().issue_cert("agent@localhost")
+    if pem == b"enciphered":
+        key = load_pem_private_key(mine.private_key_pem.bytes(), None)
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"word"))
+    given = grpc.ssl_channel_credentials(None, pem, mine.cert_chain_pems[0].bytes())
+    with grpc.secure_channel("localhost:1", given) as channel:
+        assert not isinstance(channel, KINDS)

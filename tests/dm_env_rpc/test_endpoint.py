@@ -1,0 +1,236 @@
+"""Agents of dm_env_rpc's servers as endpoints: spaces, episodes, losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rlwire.codecs.dm_env_rpc import DataType, make_spec
+from rlwire.dm_env_rpc import EnvironmentWorlds, Server, StatusError
+from rlwire.dm_env_rpc.endpoint import DmEnvRpcEndpoint, space_of_specs
+from rlwire.environments.remote import RemoteEnvironment
+from rlwire.errors import EncodeError, LocalProtocolError, RemoteProtocolError
+from rlwire.transports.sockets import Backoff
+
+NESTED = spaces.Dict(
+    {
+        "image": spaces.Box(0, 255, (3, 2), np.uint8),
+        "pair": spaces.Tuple([spaces.Discrete(5, start=-2), spaces.MultiBinary(3)]),
+        "deep": spaces.Dict({"word": spaces.Text(5), "low": spaces.Box(-1, 1, (2,), np.float64)}),
+    }
+)
+ACTIONS = spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.MultiDiscrete([3, 4])})
+
+
+class Nested(gymnasium.Env):
+    observation_space = NESTED
+    action_space: Any = ACTIONS
+
+    def __init__(self, ends: int = 4, high: float = 1.0) -> None:
+        self.ends = ends
+        self.action_space = spaces.Dict(
+            {"a": spaces.Box(-high, high, (2,)), "b": spaces.MultiDiscrete([3, 4])}
+        )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0 if options is None else int(options["from"])
+        return self._seen(), {}
+
+    def _seen(self) -> Any:
+        return {
+            "image": self.np_random.integers(0, 255, (3, 2), np.uint8),
+            "pair": (np.int64(self.steps % 5 - 2), np.array([1, 0, 1], np.int8)),
+            "deep": {"word": "abc", "low": np.array([0.5, -1])},
+        }
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), action
+        self.steps += 1
+        over = self.steps >= self.ends
+        return self._seen(), float(action["a"][0]), False, over, {}
+
+
+Serve = Callable[..., Server]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    servers = []
+
+    def start(make: Any, address: Any = "127.0.0.1:0", **options: Any) -> Server:
+        worlds = EnvironmentWorlds(make, **options) if callable(make) else make
+        server = Server(worlds, address)
+        server.start()
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+def cartpole() -> Any:
+    return gymnasium.make("CartPole-v1")
+
+
+def same(ours: Any, theirs: Any) -> None:
+    if isinstance(theirs, dict):
+        assert ours.keys() == theirs.keys()
+        for key in ours:
+            same(ours[key], theirs[key])
+    elif isinstance(theirs, tuple):
+        for one, other in zip(ours, theirs, strict=True):
+            same(one, other)
+    else:
+        assert np.asarray(ours).dtype == np.asarray(theirs).dtype
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_nested_spaces(serve: Serve) -> None:
+    server = serve(Nested, accepts=["options.from"])
+    like = {"observation_space": NESTED, "action_space": ACTIONS}
+    for given in ({}, like):
+        with RemoteEnvironment(DmEnvRpcEndpoint(server.address, **given)) as env:
+            assert env.action_space == ACTIONS
+            assert env.observation_space["pair"] == NESTED["pair"]
+            assert env.observation_space["image"] == NESTED["image"]
+            theirs = Nested()
+            same(env.reset(seed=3, options={"from": 2}), theirs.reset(seed=3, options={"from": 2}))
+            action = {"a": np.array([0.25, 0], np.float32), "b": np.array([2, 3])}
+            same(env.step(action), theirs.step(action))
+            ours = env.step(action)
+            same(ours, theirs.step(action))
+            assert ours[2:4] == (False, True)
+            with pytest.raises(LocalProtocolError, match="call reset"):
+                env.step(action)
+
+
+def test_fewer_observations(serve: Serve) -> None:
+    server = serve(Nested)
+    space = spaces.Dict({"image": NESTED["image"]})
+    with RemoteEnvironment(DmEnvRpcEndpoint(server.address, observation_space=space)) as env:
+        observation, _ = env.reset(seed=1)
+        assert observation.keys() == {"image"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"observation_space": spaces.Box(-1, 1, (3,))}, r"FLOAT of shape \(4,\) at the server"),
+        ({"observation_space": spaces.Box(-1, 1, (4,), np.float64)}, "and DOUBLE of shape"),
+        ({"observation_space": spaces.Dict({"x": spaces.Discrete(2)})}, r"needs 'x'.*observation"),
+        ({"action_space": spaces.Box(-1, 1, (1,))}, "action 'action' is INT64 of shape"),
+        ({"action_space": spaces.Dict({})}, "lacks the server's 'action'"),
+    ],
+)
+def test_spaces_that_do_not_fit(serve: Serve, given: Any, expected: str) -> None:
+    server = serve(cartpole)
+    with pytest.raises(EncodeError, match=expected):
+        DmEnvRpcEndpoint(server.address, **given)
+
+
+@pytest.mark.parametrize(
+    ("specs", "space"),
+    [
+        ({"observation": ((), np.int64, -1, 3)}, spaces.Discrete(5, start=-1)),
+        ({"observation": ((2,), np.int8, 0, 1)}, spaces.MultiBinary(2)),
+        ({"observation": ((2,), np.int64, 0, 3)}, spaces.Box(0, 3, (2,), np.int64)),
+        ({"observation": ((), np.uint8, None, None)}, spaces.Box(0, 255, (), np.uint8)),
+        ({"observation": ((2,), np.float32, None, None)}, spaces.Box(-np.inf, np.inf, (2,))),
+        ({"observation": ((2,), np.bool_, None, None)}, spaces.Box(0, 1, (2,), np.bool_)),
+        (
+            {"observation.0": ((), np.int64, 0, 1), "observation.1": ((1,), np.float32, 0, 1)},
+            spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 1, (1,))]),
+        ),
+        ({"board": ((1,), np.float32, 0, 1)}, spaces.Dict({"board": spaces.Box(0, 1, (1,))})),
+        (
+            {"a.x": ((), np.int64, 0, 1), "b": ((), np.int64, 0, 2)},
+            spaces.Dict({"a": spaces.Dict({"x": spaces.Discrete(2)}), "b": spaces.Discrete(3)}),
+        ),
+    ],
+)
+def test_spaces_of_specs(specs: Any, space: Any) -> None:
+    made = {name: make_spec(name, *spec) for name, spec in specs.items()}
+    assert space_of_specs(made, "observation") == space
+
+
+@pytest.mark.parametrize("spec", [((-1,), np.float32), ((2,), DataType.STRING)])
+def test_specs_that_are_no_space(spec: Any) -> None:
+    with pytest.raises(EncodeError, match=r"'x' has no fixed size.*give observation_space="):
+        space_of_specs({"x": make_spec("x", *spec)}, "observation")
+
+
+def test_worlds(serve: Serve) -> None:
+    server = serve(Nested, accepts=["ends"])
+    action = {"a": np.zeros(2, np.float32), "b": np.zeros(2, np.int64)}
+    endpoint = DmEnvRpcEndpoint(server.address, settings={"ends": 1})
+    name = endpoint.client.world_name
+    assert name
+    with RemoteEnvironment(endpoint) as env:
+        env.reset()
+        assert env.step(action)[3]
+    with pytest.raises(StatusError, match="NOT_FOUND"):  # it is destroyed
+        DmEnvRpcEndpoint(server.address, world=name)
+    with pytest.raises(ValueError, match="not created"):
+        DmEnvRpcEndpoint(server.address, world=name, settings={"ends": 1})
+
+
+def test_a_server_that_comes_back(serve: Serve) -> None:
+    server = serve(cartpole)
+    address = server.address
+    with RemoteEnvironment(
+        DmEnvRpcEndpoint(address, reconnect=Backoff(attempts=100, deadline=30, longest=0.2))
+    ) as env:
+        env.reset(seed=1)
+        last = env.step(0)[0]
+        server.stop()
+        observation, reward, terminated, truncated, info = env.step(0)
+        assert (reward, terminated, truncated) == (0.0, False, True)
+        assert info["lost"]
+        np.testing.assert_array_equal(observation, last)
+        with pytest.raises(LocalProtocolError, match="call reset"):
+            env.step(0)
+        serve(cartpole, address)
+        np.testing.assert_array_equal(env.reset(seed=1)[0], cartpole().reset(seed=1)[0])
+        assert env.step(0)[1] == 1.0
+
+
+def test_a_server_that_comes_back_with_other_spaces(serve: Serve) -> None:
+    server = serve(Nested)
+    with RemoteEnvironment(DmEnvRpcEndpoint(server.address)) as env:
+        env.reset(seed=1)
+        address = server.address
+        server.stop()
+        serve(lambda: Nested(high=2.0), address)
+        with pytest.raises(RemoteProtocolError, match="other actions or observations"):
+            env.reset()
+
+
+def test_what_the_server_refuses(serve: Serve) -> None:
+    server = serve(cartpole)
+    with RemoteEnvironment(DmEnvRpcEndpoint(server.address)) as env:
+        with pytest.raises(StatusError, match=r"from_nowhere"):
+            env.reset(options={"from_nowhere": 1})
+        env.reset(seed=1)
+        with pytest.raises(StatusError, match="out of bounds"):
+            env.step(7)
+        with pytest.raises(EncodeError):
+            env.step(np.zeros(3))
+        assert env.step(1)[1] == 1.0
+
+
+def test_an_interrupted_answer_is_not_taken_for_the_next(serve: Serve) -> None:
+    server = serve(cartpole)
+    endpoint = DmEnvRpcEndpoint(server.address)
+    with RemoteEnvironment(endpoint) as env:
+        env.reset(seed=1)
+        endpoint.begin_step(0)  # and nobody waits for it
+        np.testing.assert_array_equal(env.reset(seed=1)[0], cartpole().reset(seed=1)[0])
+        endpoint.begin_reset(5, None)
+        np.testing.assert_array_equal(env.reset(seed=1)[0], cartpole().reset(seed=1)[0])

@@ -1,0 +1,166 @@
+"""Calls that end amid something: Ctrl-C, connections that are gone, peers that do not read.
+
+What is asked each time: is the socket free, and is nothing kept of the connection? A peer that
+sees the end of the stream is the proof for the first, weak references are for the second.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.codecs.dm_env_rpc import (
+    ActionObservationSpecs,
+    EnvironmentStateType,
+    StepResult,
+    make_spec,
+)
+from rlwire.dm_env_rpc import Client, Server
+from rlwire.dm_env_rpc.grpc_answers import Answers
+from rlwire.sessions import dm_env_rpc, grpc
+from rlwire.sessions.grpc.server import GrpcServerSession
+from tests.waiting import eventually
+
+PATIENCE = 30.0
+SPECS = ActionObservationSpecs(
+    {1: make_spec("act", (-1,), np.float32)}, {1: make_spec("seen", (-1,), np.float32)}
+)
+HOLDERS = (
+    Answers,
+    GrpcServerSession,
+    grpc.GrpcClientSession,
+    grpc.ClientCall,
+    dm_env_rpc.DmEnvRpcClientSession,
+    dm_env_rpc.DmEnvRpcServerSession,
+)
+
+
+class Interrupter:
+    """Ctrl-C for the main thread, which hears of it once.
+
+    A signal that comes just before a call of the system does not end that call, with Python's own
+    sockets neither: so it is given again until it was heard.
+    """
+
+    def __init__(self) -> None:
+        self.heard = threading.Event()
+
+    def _hear(self, *_: Any) -> None:
+        if not self.heard.is_set():
+            self.heard.set()
+            raise KeyboardInterrupt
+
+    def __call__(self) -> None:
+        until = time.monotonic() + PATIENCE
+        while not self.heard.is_set():
+            assert time.monotonic() < until, "the main thread was not interrupted"
+            os.kill(os.getpid(), signal.SIGINT)
+            self.heard.wait(0.05)
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[Interrupter]:
+    """Called in another thread, it interrupts the main one."""
+    if os.name != "posix":
+        pytest.skip("signals of POSIX")
+    interrupter = Interrupter()
+    before = signal.signal(signal.SIGINT, interrupter._hear)
+    yield interrupter
+    signal.signal(signal.SIGINT, before)
+
+
+class World:
+    """One agent's world, which does `at` at one of its steps."""
+
+    specs = SPECS
+
+    def __init__(self, where: str = "", at: Callable[[], object] = lambda: None) -> None:
+        self._where, self._at = where, at
+        self._do("create")
+
+    def _do(self, what: str) -> None:
+        if what == self._where:
+            self._at()
+
+    def join(self, settings: Any) -> World:
+        self._do("join")
+        return self
+
+    def reset(self, settings: Any) -> None:
+        self._do("reset")
+
+    def begin(self) -> StepResult:
+        self._do("begin")
+        return StepResult(EnvironmentStateType.RUNNING, {"seen": np.zeros(1, np.float32)})
+
+    def step(self, actions: Any) -> StepResult:
+        self._do("step")
+        return StepResult(EnvironmentStateType.RUNNING, {"seen": actions["act"]})
+
+    def close(self) -> None:
+        pass
+
+
+def play(client: Client) -> None:
+    """Every request once."""
+    client.connect()
+    world = client.create_world()
+    client.join_world(world)
+    client.step()
+    client.step({"act": np.zeros(300_000, np.float32)})
+    client.reset()
+
+
+@pytest.mark.parametrize("where", ["create", "join", "begin", "step", "reset"])
+def test_ctrl_c_while_an_answer_is_waited_for(where: str, ctrl_c: Interrupter) -> None:
+    over = threading.Event()
+
+    def at() -> None:
+        ctrl_c()
+        assert over.wait(PATIENCE)  # no answer comes before
+
+    with Server(lambda settings: World(where, at), "127.0.0.1:0") as server:
+        client = Client(server.address)
+        with pytest.raises(KeyboardInterrupt):
+            play(client)
+        connection = client._connection
+        client.cancel()
+        assert connection.fileno() == -1
+        left = [weakref.ref(one) for one in (client, connection, connection.session)]
+        over.set()
+        del client, connection
+
+        def nothing_is_left() -> bool:
+            gc.collect()
+            return not any(one() is not None for one in left)
+
+        eventually(nothing_is_left)
+
+
+@pytest.mark.parametrize("workers", ["threads", "asyncio"])
+def test_nothing_is_kept_of_connections_that_are_gone(workers: Any) -> None:
+    def held() -> list[Any]:
+        gc.collect()
+        return [one for one in gc.get_objects() if issubclass(type(one), HOLDERS)]
+
+    before = len(held())
+    with Server(lambda settings: World(), "127.0.0.1:0", workers=workers) as server:
+        for end in ("close", "cancel", "close"):
+            clients = [Client(server.address) for _ in range(5)]
+            for client in clients:
+                play(client)
+            assert len(held()) > before
+            for client in clients:
+                getattr(client, end)()
+            clients.clear()
+            del client
+            eventually(lambda: len(held()) == before)

@@ -1,0 +1,571 @@
+"""Environments of dm_env and Gymnasium as worlds, without any connection."""
+
+from __future__ import annotations
+
+import functools
+
+import dm_env
+import gymnasium
+import numpy as np
+import pytest
+from dm_env import specs
+from gymnasium import spaces
+from mpe2 import simple_spread_v3
+
+import rlwire
+from rlwire.codecs.dm_env_rpc import DataType, EnvironmentStateType, SpecManager
+from rlwire.dm_env_rpc.environments import (
+    EnvironmentWorld,
+    EnvironmentWorlds,
+    Names,
+)
+from rlwire.dm_env_rpc.protocols import Refusal
+from rlwire.errors import EncodeError
+from rlwire.sessions.dm_env_rpc import Code
+
+RUNNING = EnvironmentStateType.RUNNING
+TERMINATED = EnvironmentStateType.TERMINATED
+INTERRUPTED = EnvironmentStateType.INTERRUPTED
+
+
+class Walk(dm_env.Environment):
+    """A walk along a line of `length` places; it ends there, or after 5 steps."""
+
+    made: list[Walk]
+
+    def __init__(self, length: int = 3, kind: str = "plain", task: dict | None = None) -> None:
+        if length < 1:
+            raise ValueError("length must be positive")
+        self.length = length
+        self.kind = kind
+        self.task = task
+        self.closed = False
+        self.place = self.steps = 0
+        self.actions: list[object] = []
+        Walk.made.append(self)
+
+    def observation_spec(self):
+        return specs.BoundedArray((1,), np.int32, 0, self.length, name="place")
+
+    def action_spec(self):
+        return specs.DiscreteArray(3, name="stride")
+
+    def reset(self):
+        self.place = self.steps = 0
+        return dm_env.restart(self._observation())
+
+    def step(self, action):
+        if action == 2:
+            raise RuntimeError("the legs are too short")
+        self.actions.append(action)
+        self.place += int(action)
+        self.steps += 1
+        if self.place == self.length:
+            return dm_env.termination(1.0, self._observation())
+        if self.steps == 5:
+            return dm_env.truncation(-1.0, self._observation(), 0.5)
+        return dm_env.transition(0.25, self._observation(), 0.9)
+
+    def close(self):
+        self.closed = True
+
+    def _observation(self):
+        return np.array([self.place], np.int32)
+
+
+class Dice(gymnasium.Env):
+    """Throws dice; the sum is the reward."""
+
+    observation_space = spaces.Dict(
+        {"dice": spaces.MultiDiscrete([6, 6]), "odd": spaces.Discrete(2)}
+    )
+    action_space = spaces.Dict(
+        {"count": spaces.Discrete(2, start=1), "cheat": spaces.MultiBinary(1)}
+    )
+
+    def __init__(self, most: int = 4) -> None:
+        self.most = most
+        self.seeds: list[object] = []
+        self.closed = False
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seeds.append((seed, options))
+        self.throws = 0
+        return self._throw(2), {"hidden": 1}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self.throws += int(action["count"])
+        seen = self._throw(6 if action["cheat"][0] else 2)
+        return seen, int(seen["dice"].sum()), self.throws == 3, self.throws >= self.most, {}
+
+    def close(self):
+        self.closed = True
+
+    def _throw(self, sides):
+        dice = self.np_random.integers(0, sides, 2)
+        return {"dice": dice, "odd": int(dice.sum() % 2)}
+
+
+@pytest.fixture(autouse=True)
+def nothing_made():
+    Walk.made = []
+
+
+def check(agent, result):
+    """What the agent is told can be written, and is what its specs say."""
+    manager = SpecManager(agent.specs.observations)
+    seen = manager.unpack(manager.pack(result.observations))
+    return result.state, {name: value.tolist() for name, value in seen.items()}
+
+
+def code_of(call, *arguments) -> tuple[Code, str]:
+    with pytest.raises(Refusal) as raised:
+        call(*arguments)
+    return Code(raised.value.code), raised.value.message
+
+
+# ---- sequences ----------------------------------------------------------------------------------
+
+
+def test_a_dm_env_environment() -> None:
+    agent = EnvironmentWorld(Walk).join({})
+    assert [spec.name for spec in agent.specs.actions.values()] == ["stride"]
+    assert {uid: (spec.name, spec.dtype) for uid, spec in agent.specs.observations.items()} == {
+        1: ("place", DataType.INT32),
+        2: ("reward", DataType.DOUBLE),
+        3: ("discount", DataType.DOUBLE),
+    }
+    one, none = {"stride": np.int32(1)}, {"stride": np.int32(0)}
+    for _ in range(2):
+        assert check(agent, agent.begin()) == (RUNNING, {"place": [0], "reward": 0, "discount": 1})
+        for place in (1, 2):
+            step = check(agent, agent.step(one))
+            assert step == (RUNNING, {"place": [place], "reward": 0.25, "discount": 0.9})
+        last = check(agent, agent.step(one))
+        assert last == (TERMINATED, {"place": [3], "reward": 1.0, "discount": 0.0})
+    agent.begin()
+    for _ in range(4):
+        assert agent.step(none).state == RUNNING
+    last = check(agent, agent.step(none))
+    assert last == (INTERRUPTED, {"place": [0], "reward": -1.0, "discount": 0.5})
+
+
+def test_a_gymnasium_environment() -> None:
+    agent = EnvironmentWorld(Dice).join({"seed": np.int64(7)})
+    assert [spec.name for spec in agent.specs.actions.values()] == ["cheat", "count"]
+    names = [spec.name for spec in agent.specs.observations.values()]
+    assert names == ["dice", "odd", "reward", "discount"]
+    local = Dice()
+    for sequence in range(4):
+        seen, _info = local.reset(seed=7 if sequence == 0 else None)
+        state, told = check(agent, agent.begin())
+        assert told == {
+            "dice": seen["dice"].tolist(),
+            "odd": seen["odd"],
+            "reward": 0,
+            "discount": 1,
+        }
+        while state == RUNNING:
+            count = 1 + sequence % 2
+            action = {"count": np.int64(count), "cheat": np.array([1], np.int8)}
+            state, told = check(agent, agent.step(dict(action)))
+            seen, reward, ended, cut, _info = local.step(action)
+            assert told == {
+                "dice": seen["dice"].tolist(),
+                "odd": seen["odd"],
+                "reward": reward,
+                "discount": 0.0 if ended else 1.0,
+            }
+            assert state == (TERMINATED if ended else INTERRUPTED if cut else RUNNING)
+        assert state == (TERMINATED if count == 1 else INTERRUPTED)
+
+
+def test_an_environment_that_ends_before_it_begins() -> None:
+    class Over(Walk):
+        def reset(self):
+            return dm_env.termination(0.0, self._observation())
+
+    agent = EnvironmentWorld(Over).join({})
+    with pytest.raises(RuntimeError, match="type LAST, which begins no sequence"):
+        agent.begin()
+
+
+# ---- names --------------------------------------------------------------------------------------
+
+
+def test_names() -> None:
+    class Plain(gymnasium.Env):
+        observation_space = action_space = spaces.Discrete(2)
+
+    agent = EnvironmentWorld(Plain).join({})
+    assert [spec.name for spec in agent.specs.observations.values()] == [
+        "observation", "reward", "discount",
+    ]  # fmt: skip
+    assert [spec.name for spec in agent.specs.actions.values()] == ["action"]
+    agent = EnvironmentWorld(Plain, names=Names("seen", "do", "score", None)).join({})
+    assert [spec.name for spec in agent.specs.observations.values()] == ["seen", "score"]
+    assert [spec.name for spec in agent.specs.actions.values()] == ["do"]
+
+
+def test_an_observation_called_reward() -> None:
+    class Rewarding(Walk):
+        def observation_spec(self):
+            return {"reward": specs.Array((1,), np.int32)}
+
+        def _observation(self):
+            return {"reward": np.array([self.place], np.int32)}
+
+    with pytest.raises(EncodeError, match=r"Names\(reward=None\)"):
+        EnvironmentWorld(Rewarding)
+    assert Walk.made[0].closed
+    agent = EnvironmentWorld(Rewarding, names=Names(reward=None)).join({})
+    assert check(agent, agent.begin()) == (RUNNING, {"reward": [0], "discount": 1})
+
+
+def test_nested_rewards() -> None:
+    class Several(Walk):
+        def reward_spec(self):
+            return {"a": specs.Array((), float), "b": specs.BoundedArray((2,), float, 1.0, 3.0)}
+
+        def discount_spec(self):
+            return [specs.BoundedArray((), np.float32, 0.0, 1.0)]
+
+        def step(self, action):
+            reward = {"a": 2.0, "b": np.array([1.0, 2.0])}
+            return dm_env.TimeStep(dm_env.StepType.LAST, reward, [0.0], self._observation())
+
+    agent = EnvironmentWorld(Several).join({})
+    _, told = check(agent, agent.begin())
+    assert told == {"place": [0], "reward.a": 0, "reward.b": [1, 1], "discount.0": 1}
+    state, told = check(agent, agent.step({"stride": np.int32(0)}))
+    assert told == {"place": [0], "reward.a": 2, "reward.b": [1, 2], "discount.0": 0}
+    assert state == TERMINATED
+
+
+# ---- actions ------------------------------------------------------------------------------------
+
+
+def test_missing_actions() -> None:
+    agent = EnvironmentWorld(Dice).join({})
+    agent.begin()
+    assert code_of(agent.step, {}) == (
+        Code.INVALID_ARGUMENT,
+        "every step must have all actions; missing: 'cheat', 'count'",
+    )
+    assert "'cheat'" in code_of(agent.step, {"count": np.int64(1)})[1]
+    agent.step({"count": np.int64(1), "cheat": np.int8([0])})
+
+
+def test_default_actions() -> None:
+    world = EnvironmentWorld(Dice, default_actions={"cheat": [0]})
+    agent = world.join({})
+    agent.begin()
+    agent.step({"count": np.int64(1)})
+    assert code_of(agent.step, {})[1].endswith("missing: 'count'")
+    with pytest.raises(EncodeError, match="there is no action 'jump'; there are"):
+        EnvironmentWorld(Dice, default_actions={"jump": 1})
+    with pytest.raises(EncodeError, match="out of bounds"):
+        EnvironmentWorld(Dice, default_actions={"count": 3})
+
+
+# ---- settings -----------------------------------------------------------------------------------
+
+
+def test_settings_become_arguments() -> None:
+    given = {"length": np.int32(2), "kind": np.str_("steep"), "task.a.b": np.float32([1, 2])}
+    world = EnvironmentWorld(Walk, given, accepts=["length", "kind", "task"])
+    (walk,) = Walk.made
+    assert (walk.length, type(walk.length), walk.kind, type(walk.kind)) == (2, int, "steep", str)
+    assert walk.task is not None
+    assert walk.task["a"]["b"].tolist() == [1, 2]
+    assert world.join({}).specs.observations[1].max == 2
+    assert len(Walk.made) == 1  # the agent has the environment that was made
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"depth": 1}, "setting 'depth' not accepted; accepted: length, seed, task; who runs"),
+        ({"kind": 1, "x": 2}, "settings 'kind', 'x' not accepted; accepted: "),
+        ({"lengths": 1}, "setting 'lengths' not accepted"),
+        ({"options.a": 1}, "setting 'options.a' not accepted"),
+        ({"seed": 1}, "setting 'seed' not accepted; accepted: length, task; "),
+        ({"task" + 100 * ".a": 1}, "101 is over the limit depth=64"),
+        ({"task": 1, "task.a": 2}, "cannot be nested"),
+    ],
+)
+def test_settings_that_are_refused(given, text) -> None:
+    code, told = code_of(lambda: EnvironmentWorld(Walk, given, accepts=["length", "task"]))
+    assert code == Code.INVALID_ARGUMENT
+    assert told.startswith(text) or text in told
+    assert all(walk.closed for walk in Walk.made)
+
+
+def test_required_settings() -> None:
+    def make(size, *, colour="red", place):
+        return Walk(size)
+
+    worlds = EnvironmentWorlds(make, accepts=["size", "colour", "place"])
+    code, text = code_of(worlds, {"colour": np.str_("blue")})
+    assert code == Code.INVALID_ARGUMENT
+    assert text == "settings 'size', 'place' must be given when a world is created"
+    told = code_of(worlds, {"shape": np.int32(1)})[1]
+    assert "accepted: colour, place (required), seed, size (required); " in told
+    worlds({"size": np.int32(1), "place": np.int32(1)})
+
+
+def test_a_factory_that_takes_anything() -> None:
+    def make(**settings):
+        return Walk(**settings)
+
+    worlds = EnvironmentWorlds(make, accepts=["length", "depth"])
+    worlds({"length": np.int32(2)})
+    code, text = code_of(worlds, {"depth": np.int32(2)})
+    assert code == Code.INVALID_ARGUMENT
+    assert "unexpected keyword argument 'depth'" in text
+    assert "setting 'kind' not accepted; accepted: depth, length" in code_of(worlds, {"kind": 1})[1]
+
+
+def test_what_is_accepted_must_make_sense() -> None:
+    def make(size, colour="red"):
+        return Walk(size)
+
+    assert EnvironmentWorlds(make, accepts=["size"]).accepts == {"size", "seed"}
+    EnvironmentWorlds(functools.partial(make, size=3))({})
+    with pytest.raises(TypeError, match="make needs 'size', which clients may not give"):
+        EnvironmentWorlds(make)
+    with pytest.raises(ValueError, match="make has no argument 'sizes'; it has size, colour"):
+        EnvironmentWorlds(make, accepts=["sizes"])
+    with pytest.raises(TypeError, match=r"such as \['size'\]"):
+        EnvironmentWorlds(make, accepts="size")
+    assert Walk.made[1:] == []
+
+
+def test_part_of_an_argument() -> None:
+    accepts = ["task.size"]
+    EnvironmentWorld(Walk, {"task.size.x": 1, "task.size.y": 2}, accepts=accepts)
+    for name in ("task", "task.path", "task.sizes", "task."):
+        assert "not accepted; accepted: seed, task.size; " in code_of(
+            lambda name=name: EnvironmentWorld(Walk, {name: 1}, accepts=accepts)
+        )[1]  # fmt: skip
+
+
+def test_what_the_factory_raises_comes_through() -> None:
+    with pytest.raises(ValueError, match="length must be positive"):
+        EnvironmentWorld(Walk, {"length": np.int32(0)}, accepts=["length"])
+
+    def broken():
+        raise TypeError("inside")
+
+    with pytest.raises(TypeError, match="inside"):
+        EnvironmentWorld(broken)
+
+
+def test_join_settings_make_another_environment() -> None:
+    world = EnvironmentWorld(Walk, {"length": np.int32(2)}, accepts=["length"])
+    agent = world.join({"length": np.int32(4)})
+    assert [walk.length for walk in Walk.made] == [2, 4]
+    assert Walk.made[0].closed
+    assert agent.specs.observations[1].max == 4
+    assert "'depth' not accepted" in code_of(world.join, {"depth": 1})[1]
+
+
+def test_reset_settings() -> None:
+    world = EnvironmentWorld(Walk, {"kind": np.str_("steep")}, accepts=["length", "kind"])
+    agent = world.join({})
+    agent.begin()
+    before = agent.specs
+    agent.reset({})
+    assert len(Walk.made) == 1
+    assert agent.specs is before
+    agent.reset({"length": np.int32(5)})
+    assert [(walk.length, walk.kind, walk.closed) for walk in Walk.made] == [
+        (3, "steep", True), (5, "steep", False),
+    ]  # fmt: skip
+    assert agent.specs.observations[1].max == 5
+    agent.reset({"length": np.int32(5)})
+    assert len(Walk.made) == 2
+    assert "'depth' not accepted" in code_of(agent.reset, {"depth": 1})[1]
+    with pytest.raises(ValueError, match="positive"):
+        agent.reset({"length": np.int32(0)})
+    assert check(agent, agent.begin())[1]["place"] == [0]  # the old one is still there
+    assert not Walk.made[1].closed
+
+
+def test_seeds_and_options() -> None:
+    made: list[Dice] = []
+
+    def make(most=4):
+        made.append(Dice(most))
+        return made[-1]
+
+    given = {"seed": np.int64(1), "options.a": np.int32(5)}
+    world = EnvironmentWorld(make, given, accepts=["most", "options"])
+    agent = world.join({})
+    agent.begin()
+    agent.begin()
+    agent.reset({"seed": np.uint8(3), "options.b.c": np.str_("x")})
+    agent.begin()
+    agent.begin()
+    agent.close()
+    other = world.join({"seed": np.int64(2)})
+    other.begin()
+    (dice,) = made
+    assert dice.seeds == [
+        (1, {"a": 5}), (None, None), (3, {"b": {"c": "x"}}), (None, None), (2, {"a": 5}),
+    ]  # fmt: skip
+    for wrong in (np.int64(-1), np.float32(1), np.str_("x"), np.int64([1]), np.bool_(True)):
+        assert "seed must be an integer" in code_of(other.reset, {"seed": wrong})[1]
+    assert "options.NAME" in code_of(other.reset, {"options": np.int32(1)})[1]
+    assert (
+        "'depth' not accepted; accepted: most, options, seed"
+        in code_of(other.reset, {"depth": 1})[1]
+    )
+
+
+def test_a_seed_that_the_factory_takes() -> None:
+    seeds = []
+
+    def make(seed=0):
+        seeds.append(seed)
+        return Dice()
+
+    for accepts, expected in ((["seed"], [1, 2]), ([], [0])):  # unlisted, it is the reset's
+        seeds.clear()
+        agent = EnvironmentWorld(make, {"seed": np.int64(1)}, accepts=accepts).join({})
+        agent.begin()
+        agent.reset({"seed": np.int64(2)})
+        agent.begin()
+        assert seeds == expected
+
+
+def test_resetting_the_world() -> None:
+    world = EnvironmentWorld(Walk, agents=2, accepts=["length", "kind"])
+    one, two = world.join({}), world.join({"kind": np.str_("steep")})
+    world.reset({"length": np.int32(7), "kind": np.str_("flat")})
+    one.reset({})
+    two.reset({})
+    assert [(walk.length, walk.kind) for walk in Walk.made[2:]] == [(7, "flat"), (7, "steep")]
+    assert one.specs.observations[1].max == 7
+    assert "'depth' not accepted" in code_of(world.reset, {"depth": 1})[1]
+
+
+def test_resetting_the_world_with_a_seed() -> None:
+    made: list[Dice] = []
+
+    def make():
+        made.append(Dice())
+        return made[-1]
+
+    world = EnvironmentWorld(make, agents=2)
+    agents = [world.join({}), world.join({})]
+    world.reset({"seed": np.int64(9)})
+    for agent in agents:
+        agent.reset({})
+        agent.begin()
+        agent.reset({})
+        agent.begin()
+    assert [dice.seeds for dice in made] == [[(9, None), (None, None)]] * 2
+
+
+# ---- who has which environment ------------------------------------------------------------------
+
+
+def test_an_environment_goes_to_the_next_agent() -> None:
+    world = EnvironmentWorld(Walk)
+    first = world.join({})
+    assert code_of(world.join, {}) == (
+        Code.RESOURCE_EXHAUSTED,
+        "agents in this world: 1, as many as it takes",
+    )
+    first.close()
+    world.join({}).close()
+    assert len(Walk.made) == 1
+    world.close()
+    assert Walk.made[0].closed
+
+
+def test_an_environment_that_failed_goes_to_nobody() -> None:
+    world = EnvironmentWorld(Walk)
+    agent = world.join({})
+    agent.begin()
+    with pytest.raises(RuntimeError, match="legs"):
+        agent.step({"stride": np.int32(2)})
+    assert agent.step({"stride": np.int32(1)}).state == RUNNING
+    agent.close()
+    assert Walk.made[0].closed
+    world.join({})
+    assert len(Walk.made) == 2
+
+
+def test_agents_have_environments_of_their_own() -> None:
+    world = EnvironmentWorld(Walk, agents=3)
+    agents = [world.join({}) for _ in range(3)]
+    assert len(Walk.made) == 3
+    for agent in agents:
+        agent.begin()
+    agents[0].step({"stride": np.int32(1)})
+    assert [walk.place for walk in Walk.made] == [1, 0, 0]
+    for agent in agents:
+        agent.close()
+    assert [walk.closed for walk in Walk.made] == [False, True, True]
+    world.close()
+    assert all(walk.closed for walk in Walk.made)
+
+
+def test_an_instance_is_lent_and_not_closed() -> None:
+    walk = Walk()
+    worlds = EnvironmentWorlds(walk)
+    first = worlds({})
+    assert code_of(worlds, {})[0] == Code.RESOURCE_EXHAUSTED
+    agent = first.join({})
+    assert code_of(first.join, {})[0] == Code.RESOURCE_EXHAUSTED
+    agent.begin()
+    with pytest.raises(RuntimeError, match="legs"):
+        agent.step({"stride": np.int32(2)})
+    agent.close()
+    first.join({}).close()
+    first.close()
+    assert not walk.closed
+    second = worlds({})
+    assert second.join({}).begin().state == RUNNING
+
+
+def test_an_instance_takes_no_settings_of_a_factory() -> None:
+    worlds = EnvironmentWorlds(Walk())
+    assert "setting 'length' not accepted" in code_of(worlds, {"length": np.int32(1)})[1]
+    worlds({})  # the refused one holds nothing
+    dice = EnvironmentWorld(Dice(), {"seed": np.int64(4)})
+    dice.join({}).begin()
+
+
+def test_what_cannot_be_carried_is_said_before_anybody_connects() -> None:
+    class Endless(Dice):
+        action_space = spaces.Dict(a=spaces.Sequence(spaces.Discrete(2)))
+
+    text = r"the action has a Sequence at a, which dm_env_rpc cannot describe"
+    with pytest.raises(EncodeError, match=text):
+        rlwire.serve(Endless, "dm-env-rpc://127.0.0.1:0")
+    with pytest.raises(TypeError, match=r"agent_0.*dm_env_rpc carries one agent's"):
+        EnvironmentWorlds(simple_spread_v3.parallel_env).check()
+
+    EnvironmentWorlds(Walk).check()
+    assert [walk.closed for walk in Walk.made] == [True]
+    EnvironmentWorlds(lambda size: Walk(size), accepts=["size"]).check()
+    assert len(Walk.made) == 1  # nobody has said the size
+    walk = Walk()
+    worlds = EnvironmentWorlds(walk)
+    worlds.check()
+    assert not walk.closed
+    worlds({}).join({}).begin()  # it is not in use
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [(5, "a int is no environment"), (gymnasium.vector.VectorEnv(), "no environment|vector")],
+)
+def test_what_is_no_environment(made, text) -> None:
+    with pytest.raises(TypeError, match=text):
+        EnvironmentWorld(lambda: made)

@@ -1,0 +1,209 @@
+"""What dm_env_rpc's client and server promise about their calls, with grpcio at the other end."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from dm_env_rpc.v1 import dm_env_rpc_pb2
+
+from rlwire.codecs.dm_env_rpc import (
+    ActionObservationSpecs,
+    AnyMessage,
+    EnvironmentStateType,
+    StepResult,
+    make_spec,
+)
+from rlwire.dm_env_rpc import (
+    Client,
+    EnvironmentWorlds,
+    Server,
+    StatusError,
+)
+from rlwire.dm_env_rpc.client import METHOD
+from rlwire.errors import LimitExceeded
+from rlwire.limits import Limits
+
+CREATE = dm_env_rpc_pb2.EnvironmentRequest(
+    create_world=dm_env_rpc_pb2.CreateWorldRequest()
+).SerializeToString()
+
+
+def echo(message: AnyMessage, world: Any) -> AnyMessage:
+    return message
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def make(request: pytest.FixtureRequest, voyage: Any) -> Iterator[Callable[..., Server]]:
+    """Makes servers of ours, which end with the test."""
+    servers = []
+
+    def serve(worlds: Any = None, **options: Any) -> Server:
+        server = Server(
+            worlds or EnvironmentWorlds(voyage.Voyage), "127.0.0.1:0", workers=request.param,
+            extensions={"a/b": echo}, **options,
+        )  # fmt: skip
+        servers.append(server.start())
+        return server
+
+    yield serve
+    for server in servers:
+        server.stop()
+
+
+def status(call: Any) -> tuple[Any, str]:
+    with pytest.raises(grpc.RpcError) as raised:
+        list(call)
+    return raised.value.code(), raised.value.details()
+
+
+def test_a_request_over_the_servers_limit(make: Any) -> None:
+    server = make(limits=Limits(received=1000))
+    with grpc.insecure_channel(str(server.address)) as channel:
+        code, details = status(channel.stream_stream(METHOD)(iter([bytes(1001)])))
+        assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "Received message larger than max (1001 vs. 1000)" in details
+    with Client(server.address) as client:
+        with pytest.raises(LimitExceeded, match="received=1000 of the server") as raised:
+            client.extension(AnyMessage("a/b", bytes(5000)))
+        assert (raised.value.limit, raised.value.maximum) == ("received", 1000)
+        assert client.closed
+
+
+def test_an_answer_over_a_limit(make: Any) -> None:
+    server = make(max_sent=1000)
+    with Client(server.address) as client, pytest.raises(LimitExceeded, match="max_sent=1000"):
+        client.extension(AnyMessage("a/b", bytes(5000)))
+    server = make()
+    with (
+        Client(server.address, limits=Limits(received=1000), max_sent=10_000) as client,
+        pytest.raises(LimitExceeded, match="received=1000"),
+    ):
+        client.extension(AnyMessage("a/b", bytes(5000)))
+
+
+def grpcio_server(received: int) -> Any:
+    """Answers each request with itself."""
+    pool = concurrent.futures.ThreadPoolExecutor(4)
+    server = grpc.server(pool, options=[("grpc.max_receive_message_length", received)])
+    handler = grpc.stream_stream_rpc_method_handler(lambda requests, context: requests)
+    service, method = METHOD.split("/")[1:]
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(service, {method: handler}),)
+    )
+    return server, f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+
+
+def test_a_request_over_the_limit_of_grpcios_server() -> None:
+    server, address = grpcio_server(1000)
+    server.start()
+    with Client(address) as client:
+        assert client.extension(AnyMessage("a/b", b"c")) == AnyMessage("a/b", b"c")
+        with pytest.raises(LimitExceeded, match="received=1000"):
+            client.extension(AnyMessage("a/b", bytes(5000)))
+        assert client.closed
+    server.stop(0).wait()
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_large_requests_with_large_answers_do_not_jam(make: Any, ours: bool) -> None:
+    server, address = grpcio_server(2**28)
+    server.start()
+    if ours:
+        address = make().address
+    with Client(address) as client:
+        message = AnyMessage("a/b", bytes(3_000_000))
+        waiting = [client.submit(message) for _ in range(20)]
+        for each in waiting:
+            assert each.result() == message
+    server.stop(0).wait()
+
+
+class Meeting:
+    """A world whose agents wait for each other, as a barrier."""
+
+    parallel_agents = True
+    specs = ActionObservationSpecs({}, {1: make_spec("met", (), bool)})
+
+    def __init__(self, settings: Any) -> None:
+        self.barrier = threading.Barrier(2)
+
+    def join(self, settings: Any) -> Meeting:
+        return self
+
+    def begin(self) -> StepResult:
+        return StepResult(EnvironmentStateType.RUNNING, {"met": np.bool_(False)})
+
+    def step(self, actions: Any) -> StepResult:
+        self.barrier.wait(20)
+        return StepResult(EnvironmentStateType.RUNNING, {"met": np.bool_(True)})
+
+    def reset(self, settings: Any) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_agents_that_wait_for_each_other_on_one_connection(voyage: Any) -> None:
+    """grpcio puts the calls of a channel on one connection, and none may hold up another."""
+    from dm_env_rpc.v1 import connection
+
+    with (
+        Server(Meeting, "127.0.0.1:0") as server,
+        grpc.insecure_channel(str(server.address)) as channel,
+    ):
+        agents = [connection.Connection(channel) for _ in range(2)]
+        name = agents[0].send(dm_env_rpc_pb2.CreateWorldRequest()).world_name
+        request = dm_env_rpc_pb2.StepRequest(requested_observations=[1])
+        for agent in agents:
+            agent.send(dm_env_rpc_pb2.JoinWorldRequest(world_name=name))
+            agent.send(request)
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for _ in range(10):
+                met = pool.map(lambda agent: agent.send(request), agents)
+                assert [each.observations[1].bools.array[0] for each in met] == [True, True]
+
+
+def test_stopping_says_why(make: Any) -> None:
+    server = make()
+    with grpc.insecure_channel(str(server.address)) as channel:
+        more = threading.Event()
+
+        def requests() -> Iterator[bytes]:
+            yield CREATE
+            more.wait(20)
+
+        call = channel.stream_stream(METHOD)(requests())
+        next(call)
+        server.stop()
+        assert status(call)[0] == grpc.StatusCode.UNAVAILABLE
+        more.set()
+
+
+def test_too_many(make: Any) -> None:
+    server = make(max_connections=2, max_connections_per_address=1)
+    with grpc.insecure_channel(str(server.address)) as channel, Client(server.address) as client:
+        with pytest.raises(StatusError):
+            client.destroy_world("x")
+        code, details = status(channel.stream_stream(METHOD)(iter([CREATE])))
+        assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "max_connections_per_address" in details
+
+
+def test_who_sends_ahead_of_the_windows_waits_for_answers(make: Any) -> None:
+    """More than `Limits.unsent` never lies here but for the last message; nothing is lost."""
+    server = make(limits=Limits(received=2**23))
+    value = bytes(6 * 2**20)  # a stream's window has 4 MiB
+    with Client(server.address, limits=Limits(received=2**23, unsent=1000)) as client:
+        answers, waited = [], []
+        for _ in range(6):
+            answers.append(client.submit(AnyMessage("a/b", value)))
+            waited.append(client._connection.session.unsent)
+        assert all(len(answer.result().value) == len(value) for answer in answers)
+    assert max(waited) <= 1000 + len(value) + 100

@@ -1,0 +1,53 @@
+"""What the package offers, and what it needs for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from rlwire import dm_env_rpc
+from rlwire.dm_env_rpc.spaces import structure_of
+from rlwire.errors import MissingExtra
+
+
+def test_all_names_are_there() -> None:
+    for name in dm_env_rpc.__all__:
+        assert getattr(dm_env_rpc, name).__name__ == name or name == "WorldFactory"
+    with pytest.raises(AttributeError, match="NoSuchName"):
+        dm_env_rpc.NoSuchName  # noqa: B018
+
+
+def test_importing_it_needs_no_extra(tmp_path) -> None:
+    """All are blocked; what is left are the worlds, and the text that says what is missing."""
+    program = """
+import sys
+for name in ("hpack", "grpc", "dm_env", "gymnasium", "dm_env_rpc", "google"):
+    sys.modules[name] = None
+import rlwire.dm_env_rpc as package
+from rlwire.errors import MissingExtra
+for call in (
+    lambda: package.Server(lambda settings: None),
+    lambda: package.Client("localhost:1").connect(),
+):
+    try:
+        call()
+    except MissingExtra as error:
+        print(error.extra)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    assert (done.stdout.split(), done.stderr) == (["grpc", "grpc"], "")
+
+
+@pytest.mark.parametrize(
+    ("space", "module", "extra"),
+    [({}, "dm_env", "dm"), (None, "gymnasium", "gym")],
+)
+def test_environments_whose_package_is_missing(monkeypatch, space, module, extra) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtra) as raised:
+        structure_of(space, "observation", "observation")
+    assert raised.value.extra == extra

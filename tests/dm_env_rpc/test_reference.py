@@ -1,0 +1,389 @@
+"""Our server and clients against the reference's own: its compliance classes, its clients, a server
+of its parts (`reference_server.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+import grpc
+import numpy as np
+import pytest
+from dm_env import specs
+from dm_env_rpc.v1 import (
+    async_connection,
+    connection,
+    dm_env_adaptor,
+    dm_env_rpc_pb2,
+    error,
+    spec_manager,
+    tensor_utils,
+)
+from dm_env_rpc.v1.compliance import (
+    create_destroy_world,
+    join_leave_world,
+    reset,
+    reset_world,
+    step,
+)
+
+from rlwire.codecs.dm_env_rpc import (
+    ActionObservationSpecs,
+    EnvironmentStateType,
+    Settings,
+    StepResult,
+    TensorSpec,
+    make_spec,
+)
+from rlwire.dm_env_rpc import AsyncClient, EnvironmentWorlds, Server
+from rlwire.dm_env_rpc.endpoint import DmEnvRpcEndpoint
+from rlwire.environments.dm_env import DmEnvironment
+from rlwire.environments.remote import RemoteEnvironment
+
+# The compliance test itself casts float64's least value to float32.
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
+
+RUNNING = EnvironmentStateType.RUNNING
+
+# ---- the compliance classes ---------------------------------------------------------------------
+
+NUMBERS = [np.float32, np.float64, np.int8, np.int32, np.int64, np.uint8, np.uint32, np.uint64]
+
+
+def all_specs() -> list[TensorSpec]:
+    """Every type, as scalar, with bounds for each element, of variable and of empty shape."""
+    specs = []
+    for kind in NUMBERS:
+        name = np.dtype(kind).name
+        low = 0 if name.startswith("u") else -2
+        each = np.arange(6).reshape(2, 3)
+        specs += [
+            make_spec(f"{name}.free", (), kind),
+            make_spec(f"{name}.scalar", (), kind, low, 5),
+            make_spec(f"{name}.below", (3,), kind, None, 5),
+            make_spec(f"{name}.above", (1, 2), kind, low, None),
+            make_spec(f"{name}.each", (2, 3), kind, each, each + 3),
+            make_spec(f"{name}.variable", (2, -1), kind),
+        ]
+    for kind in (bool, str):
+        name = np.dtype(kind).name
+        specs += [
+            make_spec(f"{name}.scalar", (), kind),
+            make_spec(f"{name}.array", (2, 2), kind),
+            make_spec(f"{name}.variable", (-1,), kind),
+        ]
+    return specs
+
+
+class Everything:
+    """A world whose agents do, and see, one of each; its size has to be given."""
+
+    def __init__(self, settings: Settings) -> None:
+        if set(settings) != {"size"}:
+            raise ValueError(f"size is the one setting, and needed; not {sorted(settings)}")
+        if settings["size"] < 1:
+            raise ValueError("size must be positive")
+        specs = all_specs()
+        # UIDs from 3 on: 0 is what the tests take for one that does not exist.
+        self.specs = ActionObservationSpecs(dict(enumerate(specs, 3)), dict(enumerate(specs, 7)))
+
+    def join(self, settings: Settings) -> Everything:
+        if set(settings) - {"race"}:
+            raise ValueError(f"unknown settings {sorted(settings)}")
+        return self
+
+    def reset(self, settings: Settings) -> None:
+        pass
+
+    def begin(self) -> StepResult:
+        seen = {}
+        for spec in self.specs.observations.values():
+            shape = tuple(4 if size < 0 else size for size in spec.shape)
+            dtype = tensor_utils.data_type_to_np_type(int(spec.dtype))
+            value = np.zeros(shape, dtype)
+            for bound, choose in ((spec.min, np.maximum), (spec.max, np.minimum)):
+                if bound is not None:
+                    value = choose(value, bound).astype(dtype)
+            seen[spec.name] = value
+        return StepResult(RUNNING, seen)
+
+    def step(self, actions: dict[str, Any]) -> StepResult:
+        return self.begin()
+
+    def close(self) -> None:
+        pass
+
+
+class Served:
+    """A server for a class of tests, and a connection of the reference's for each test."""
+
+    workers: Any = "threads"
+    make_worlds: Any = Everything
+    settings: ClassVar[dict[str, Any]] = {"size": 3}
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        cls.server = Server(cls.make_worlds, "127.0.0.1:0", workers=cls.workers).start()
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.server.stop()
+        super().tearDownClass()
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.channel = grpc.insecure_channel(str(self.server.address))
+        self._connection = connection.Connection(self.channel)
+        self._world: str | None = None
+
+    def tearDown(self) -> None:
+        super().tearDown()
+        self._connection.close()
+        self.channel.close()
+
+    @property
+    def connection(self) -> Any:
+        return self._connection
+
+    @property
+    def required_world_settings(self) -> dict[str, Any]:
+        return {key: tensor_utils.pack_tensor(value) for key, value in self.settings.items()}
+
+    @property
+    def world_name(self) -> str:
+        if self._world is None:
+            self._world = self._connection.send(
+                dm_env_rpc_pb2.CreateWorldRequest(settings=self.required_world_settings)
+            ).world_name
+        return self._world
+
+    def join_world(self, **kwargs: Any) -> Any:
+        kwargs.setdefault("world_name", self.world_name)
+        return self._connection.send(dm_env_rpc_pb2.JoinWorldRequest(**kwargs)).specs
+
+
+class CreateDestroy(Served):
+    @property
+    def invalid_world_settings(self) -> dict[str, Any]:
+        return {"shape": tensor_utils.pack_tensor(1), "colour": tensor_utils.pack_tensor("red")}
+
+    @property
+    def has_multiple_world_support(self) -> bool:
+        return True
+
+
+class JoinLeave(Served):
+    @property
+    def invalid_join_settings(self) -> dict[str, Any]:
+        return {"name": tensor_utils.pack_tensor("x")}
+
+
+class Stepping(Served):
+    def setUp(self) -> None:
+        super().setUp()
+        self._specs = self.join_world()
+
+    @property
+    def specs(self) -> Any:
+        return self._specs
+
+
+class Asyncio:
+    workers: Any = "asyncio"
+
+
+class TestCreateDestroyThreads(CreateDestroy, create_destroy_world.CreateDestroyWorld):
+    pass
+
+
+class TestCreateDestroyAsyncio(Asyncio, CreateDestroy, create_destroy_world.CreateDestroyWorld):
+    pass
+
+
+class TestJoinLeaveThreads(JoinLeave, join_leave_world.JoinLeaveWorld):
+    pass
+
+
+class TestJoinLeaveAsyncio(Asyncio, JoinLeave, join_leave_world.JoinLeaveWorld):
+    pass
+
+
+class TestResetThreads(Served, reset.Reset):
+    pass
+
+
+class TestResetAsyncio(Asyncio, Served, reset.Reset):
+    pass
+
+
+class TestResetWorldThreads(Served, reset_world.ResetWorld):
+    pass
+
+
+class TestResetWorldAsyncio(Asyncio, Served, reset_world.ResetWorld):
+    pass
+
+
+class TestStepThreads(Stepping, step.Step):
+    pass
+
+
+class TestStepAsyncio(Asyncio, Stepping, step.Step):
+    pass
+
+
+class Voyages:
+    """The same for an environment of dm_env, all of whose actions must be in each step."""
+
+    settings: ClassVar[dict[str, Any]] = {}
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        class Sea(sys.modules["voyage"].Voyage):  # the fixture has loaded it
+            def action_spec(self) -> Any:
+                return {**super().action_spec(), "flag": specs.StringArray((), name="flag")}
+
+        cls.make_worlds = EnvironmentWorlds(
+            Sea, default_actions={"course": 0, "sail": [0.0, 0.0], "flag": "white"}
+        )
+        super().setUpClass()
+
+
+@pytest.mark.usefixtures("voyage")
+class TestStepOfAnEnvironment(Voyages, Stepping, step.Step):
+    pass
+
+
+@pytest.mark.usefixtures("voyage")
+class TestResetOfAnEnvironment(Voyages, Served, reset.Reset):
+    pass
+
+
+@pytest.mark.usefixtures("voyage")
+class TestJoinLeaveOfAnEnvironment(Voyages, JoinLeave, join_leave_world.JoinLeaveWorld):
+    pass
+
+
+# ---- episodes -----------------------------------------------------------------------------------
+
+
+def play(environment: Any, voyage: Any, episodes: int, first: int) -> int:
+    """Compare each step of a remote environment with a local one; return how many there were."""
+    local = voyage.Voyage(first)
+    steps = 0
+    for episode in range(episodes):
+        ours, theirs = environment.reset(), local.reset()
+        day = 0
+        while True:
+            voyage.compare(ours, theirs, f"episode {episode}, day {day}")
+            steps += 1
+            if theirs.last():
+                break
+            action = voyage.actions(episode, day)
+            day += 1
+            ours, theirs = environment.step(action), local.step(action)
+    return steps
+
+
+def remote_voyage(address: str, first: int) -> DmEnvironment:
+    """A remote environment that begins with this voyage."""
+    return DmEnvironment(RemoteEnvironment(DmEnvRpcEndpoint(address, settings={"first": first})))
+
+
+many_episodes = pytest.mark.parametrize(
+    "episodes", [50, pytest.param(1000, marks=pytest.mark.long)]
+)
+
+
+@many_episodes
+def test_their_client_plays_with_our_server(our_server, voyage, episodes) -> None:
+    with grpc.insecure_channel(our_server) as channel:
+        environment, name = dm_env_adaptor.create_and_join_world(
+            connection.Connection(channel), {"first": 11}, {}
+        )
+        assert play(environment, voyage, episodes, 11) > 6 * episodes
+        environment.close()
+        with connection.Connection(channel) as second:
+            second.send(dm_env_rpc_pb2.DestroyWorldRequest(world_name=name))
+
+
+@many_episodes
+def test_our_environment_plays_with_their_server(reference_server, voyage, episodes) -> None:
+    with remote_voyage(reference_server, 11) as environment:
+        assert play(environment, voyage, episodes, 11) > 6 * episodes
+
+
+@many_episodes
+def test_our_async_client_plays_with_their_server(reference_server, voyage, episodes) -> None:
+    asyncio.run(play_with_coroutines(reference_server, voyage, episodes))
+
+
+async def play_with_coroutines(address: str, voyage: Any, episodes: int) -> None:
+    local = voyage.Voyage(2)
+    async with AsyncClient(address) as client:
+        await client.join_world(await client.create_world({"first": 2}))
+        for episode in range(episodes):
+            seen, theirs = await client.step(), local.reset()
+            day = 0
+            while True:
+                assert (seen.state == RUNNING) == (not theirs.last())
+                for name, value in voyage.flat(theirs.observation).items():
+                    assert np.asarray(seen.observations[name]).tobytes() == value.tobytes(), name
+                if theirs.last():
+                    assert seen.observations["reward"] == theirs.reward
+                    break
+                action = voyage.actions(episode, day)
+                day += 1
+                seen, theirs = await client.step(action), local.step(action)
+
+
+def test_their_async_connection_with_our_server(our_server, voyage) -> None:
+    async def talk() -> None:
+        channel = grpc.aio.insecure_channel(our_server)
+        with async_connection.AsyncConnection(channel) as their:
+            name = (await their.send(dm_env_rpc_pb2.CreateWorldRequest())).world_name
+            joined = await their.send(dm_env_rpc_pb2.JoinWorldRequest(world_name=name))
+            actions = spec_manager.SpecManager(joined.specs.actions)
+            observations = spec_manager.SpecManager(joined.specs.observations)
+            local = voyage.Voyage()
+            for day in range(-1, 30):
+                action = voyage.actions(0, day)
+                theirs = local.step(action)
+                response = await their.send(
+                    dm_env_rpc_pb2.StepRequest(
+                        actions=actions.pack(action),
+                        requested_observations=observations.uids(),
+                    )
+                )
+                seen = observations.unpack(response.observations)
+                for key, value in voyage.flat(theirs.observation).items():
+                    assert np.asarray(seen[key]).tobytes() == value.tobytes()
+            with pytest.raises(error.DmEnvRpcError, match="leave_world first"):
+                await their.send(dm_env_rpc_pb2.DestroyWorldRequest(world_name=name))
+            await their.send(dm_env_rpc_pb2.LeaveWorldRequest())
+            await their.send(dm_env_rpc_pb2.DestroyWorldRequest(world_name=name))
+        await channel.close()
+
+    asyncio.run(talk())
+
+
+def test_their_many_clients_share_our_server(our_server) -> None:
+    """Each in a world of its own, at once, through one process."""
+
+    def one(first: int) -> list[int]:
+        with grpc.insecure_channel(our_server) as channel:
+            environment, _ = dm_env_adaptor.create_and_join_world(
+                connection.Connection(channel), {"first": first}, {}
+            )
+            stars = []
+            for _ in range(10):
+                stars.append(int(environment.reset().observation["stars"][0]))
+            environment.close()
+            return stars
+
+    with ThreadPoolExecutor(8) as pool:
+        for first, stars in enumerate(pool.map(one, range(8))):
+            assert stars == list(range(first, first + 10))

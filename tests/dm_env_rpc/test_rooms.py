@@ -1,0 +1,620 @@
+"""Steps and resets of agents that share a world, seen from their connections."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+)
+from hypothesis.strategies import integers
+
+from rlwire.codecs.dm_env_rpc.values import (
+    ActionObservationSpecs,
+    DestroyWorldRequest,
+    EnvironmentStateType,
+    JoinWorldRequest,
+    JoinWorldResponse,
+    LeaveWorldRequest,
+    LeaveWorldResponse,
+    ResetRequest,
+    ResetWorldRequest,
+    ResetWorldResponse,
+    Status,
+    Step,
+    StepResult,
+)
+from rlwire.dm_env_rpc.protocols import Refusal
+from rlwire.dm_env_rpc.worlds import Host, Worlds
+from rlwire.sessions.dm_env_rpc.states import TRANSITIONS, Code, State
+
+RUNNING, TERMINATED, INTERRUPTED = (
+    EnvironmentStateType.RUNNING,
+    EnvironmentStateType.TERMINATED,
+    EnvironmentStateType.INTERRUPTED,
+)
+
+
+class Agent:
+    def __init__(self, arena: Arena, name: str) -> None:
+        self.specs = ActionObservationSpecs()
+        self.arena = arena
+        self.name = name
+        self.closed = False
+
+    def say(self, what: str) -> None:
+        assert not self.closed
+        self.arena.log.append(f"{self.name}.{what}")
+
+    def reset(self, settings: dict[str, Any]) -> None:
+        self.say("reset")
+        if "bad agent" in settings or self.arena.bad_agent == self.name:
+            raise ValueError("bad agent")
+
+    def begin(self) -> StepResult:
+        self.say("begin")
+        return StepResult(RUNNING, {"ticks": 0})
+
+    def step(self, actions: dict[str, Any]) -> StepResult:
+        self.say("step")
+        if "raise" in actions:
+            raise actions["raise"]
+        return StepResult(actions.get("end", RUNNING), {"ticks": 1})
+
+    def close(self) -> None:
+        self.say("close")
+        self.closed = True
+
+
+class Arena:
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.resets: list[dict[str, Any]] = []
+        self.names = iter("ABCDEFGHIJKLMNOPQRSTUVWXYZ" * 99)
+        self.bad_agent = ""
+
+    def join(self, settings: dict[str, Any]) -> Agent:
+        return Agent(self, next(self.names))
+
+    def reset(self, settings: dict[str, Any]) -> None:
+        self.log.append("reset")
+        self.resets.append(settings)
+        if "bad" in settings:
+            raise ValueError("a bad setting")
+
+    def close(self) -> None:
+        self.log.append("close")
+
+
+class Table:
+    """A world called ``w`` and connections to it."""
+
+    def __init__(self, arena: Any = None) -> None:
+        self.arena = Arena() if arena is None else arena
+        self.worlds = Worlds()
+        self.worlds.add(self.arena, "w")
+
+    def host(self, peer: str = "a peer") -> Host:
+        return Host(self.worlds, peer)
+
+    def joined(self, count: int = 1, running: bool = True) -> list[Host]:
+        hosts = [self.host(f"peer {number}") for number in range(count)]
+        for host in hosts:
+            assert isinstance(host.answer(JoinWorldRequest("w")), JoinWorldResponse)
+            if running:
+                assert step(host).state is RUNNING
+        self.arena.log.clear()
+        return hosts
+
+
+def step(host: Host, **actions: Any) -> Any:
+    return host.answer(Step(actions, ("ticks",)))
+
+
+def reset_world(host: Host, **world_settings: Any) -> Any:
+    return host.answer(ResetWorldRequest("w", world_settings))
+
+
+def done(answer: Any) -> bool:
+    return not isinstance(answer, Future) or answer.done()
+
+
+def value(answer: Any) -> Any:
+    return answer.result(timeout=10) if isinstance(answer, Future) else answer
+
+
+WAYS = {
+    "step": lambda host: step(host),
+    "reset": lambda host: host.answer(ResetRequest()),
+    "leave": lambda host: host.answer(LeaveWorldRequest()),
+    "close": lambda host: host.close(),
+    "reset_world": lambda host: reset_world(host),
+}
+
+
+@pytest.mark.each("ways", list(itertools.product(WAYS, repeat=2)), ids="-".join)
+@pytest.mark.each("order", [(1, 2), (2, 1)])
+@pytest.mark.each("inside", [True, False], ids=["joined", "outside"])
+def test_three_joined_in_every_order(
+    ways: tuple[str, str], order: tuple[int, int], inside: bool
+) -> None:
+    table = Table()
+    hosts = table.joined(3)
+    if not inside:
+        hosts[0].answer(LeaveWorldRequest())
+    answer = reset_world(hosts[0], number=1)
+    answers = []
+    for way, number in zip(ways, order, strict=True):
+        assert not done(answer)
+        answers.append(WAYS[way](hosts[number]))
+    assert value(answer) == ResetWorldResponse()
+    assert all(done(given) for given in answers)
+    for way, given in zip(ways, answers, strict=True):
+        if way == "step":
+            assert given.state is INTERRUPTED
+    assert table.arena.resets[0] == {"number": 1}
+    assert len(table.arena.resets) == 1 + ways.count("reset_world")
+    # Whoever is still there begins anew.
+    table.arena.log.clear()
+    for host, way in zip([hosts[0], *(hosts[n] for n in order)], ["", *ways], strict=True):
+        if way not in ("leave", "close") and (way or inside):
+            assert step(host).state is RUNNING
+    assert {entry.partition(".")[2] for entry in table.arena.log} <= {"begin"}
+
+
+def test_who_was_told_begins_after_the_reset() -> None:
+    table = Table()
+    caller, quick, slow = table.joined(3)
+    answer = reset_world(caller)
+    assert step(quick).state is INTERRUPTED
+    early = step(quick)
+    assert not done(early)
+    assert step(slow).state is INTERRUPTED
+    assert done(answer)
+    assert value(early) == StepResult(RUNNING, {"ticks": 0})
+    assert table.arena.log == [
+        *["B.step", "C.step", "reset", "A.reset", "B.reset", "C.reset", "B.begin"],
+    ]
+
+
+def test_who_is_not_running_or_joins_begins_after_the_reset() -> None:
+    table = Table()
+    caller, running = table.joined(2)
+    (idle,) = table.joined(1, running=False)
+    answer = reset_world(caller)
+    late = table.host()
+    assert isinstance(late.answer(JoinWorldRequest("w")), JoinWorldResponse)
+    waiting = [step(idle), step(late)]
+    assert not any(map(done, waiting))
+    step(running)
+    assert done(answer)
+    assert [value(given).state for given in waiting] == [RUNNING, RUNNING]
+
+
+def test_a_reset_that_fails_leaves_the_caller_where_it_was() -> None:
+    table = Table()
+    caller, other = table.joined(2)
+    answer = reset_world(caller, bad=1)
+    assert step(other).state is INTERRUPTED
+    assert value(answer) == Status(Code.INVALID_ARGUMENT, "reset_world: a bad setting")
+    table.arena.log.clear()
+    assert step(caller).state is RUNNING
+    assert step(other).state is RUNNING
+    assert table.arena.log == ["A.step", "B.begin"]
+
+
+def test_an_agent_that_cannot_be_reset_is_reported_to_the_caller() -> None:
+    table = Table()
+    table.arena.bad_agent = "B"
+    caller, _other = table.joined(2, running=False)
+    answer = reset_world(caller)
+    assert answer == Status(Code.INVALID_ARGUMENT, "reset_world, the agent of peer 1: bad agent")
+    assert table.arena.log == ["reset", "A.reset", "B.reset"]
+
+
+def test_a_step_that_fails_tells_nobody_and_is_waited_for_again() -> None:
+    table = Table()
+    caller, other = table.joined(2)
+    answer = reset_world(caller)
+    failed = step(other, **{"raise": RuntimeError("lost my key")})
+    assert failed == Status(Code.INTERNAL, "step: RuntimeError: lost my key")
+    assert not done(answer)
+    assert step(other).state is INTERRUPTED
+    assert done(answer)
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_caller_that_goes_away_does_not_stop_the_reset(joined: bool) -> None:
+    table = Table()
+    caller, other = table.joined(2)
+    if not joined:
+        caller.answer(LeaveWorldRequest())
+    answer = reset_world(caller)
+    assert isinstance(answer, Future)
+    assert not answer.cancel()
+    caller.close()
+    assert not done(answer)
+    early = step(other)
+    assert early.state is INTERRUPTED
+    assert table.arena.resets == [{}]
+    assert done(answer)
+
+
+def test_a_server_that_closes_answers_all_who_wait() -> None:
+    table = Table()
+    caller, told, _other = table.joined(3)
+    step(told)
+    answer = reset_world(caller)
+    step(told)
+    held = step(told)
+    table.worlds.close()
+    assert value(answer).code == Code.UNAVAILABLE
+    assert value(held).code == Code.UNAVAILABLE
+    assert table.arena.log[-4:] == ["A.close", "B.close", "C.close", "close"]
+    assert step(told).code == Code.ABORTED
+    assert told.answer(LeaveWorldRequest()) == LeaveWorldResponse()
+    assert reset_world(table.host()).code == Code.NOT_FOUND
+
+
+def test_what_could_not_be_sent_is_begun_again() -> None:
+    table = Table()
+    (host,) = table.joined(1, running=False)
+    event = Step()
+    assert host.answer(event).state is RUNNING
+    assert host.failure(event, ValueError("too large")).code == Code.INVALID_ARGUMENT
+    assert step(host).state is RUNNING
+    assert table.arena.log == ["A.begin", "A.begin"]
+    # Within a sequence, a step that is lost does not end it ...
+    assert host.answer(event).state is RUNNING
+    host.failure(event, ValueError("too large"))
+    assert host.answer(event).state is RUNNING
+    # ... and one that has ended it has: the next one says so.
+    assert step(host, end=TERMINATED).state is TERMINATED
+    host.failure(event, ValueError("too large"))
+    assert step(host) == StepResult(INTERRUPTED, {"ticks": 0})
+    host.failure(event, ValueError("too large"))
+    assert step(host) == StepResult(INTERRUPTED, {"ticks": 0})
+    assert step(host).state is RUNNING
+    assert table.arena.log == [*["A.begin"] * 2, *["A.step"] * 3, *["A.begin"] * 3]
+
+
+def test_a_caller_that_cannot_be_reset_itself_is_told() -> None:
+    table = Table()
+    (host,) = table.joined()
+    table.arena.bad_agent = "A"
+    assert reset_world(host).code == Code.INVALID_ARGUMENT
+    table.arena.bad_agent = ""
+    assert step(host).state is INTERRUPTED
+    assert step(host).state is RUNNING
+
+
+class Barrier(Arena):
+    """Each step and each beginning is one of all agents together."""
+
+    parallel_agents = True
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.barrier = threading.Barrier(count)
+
+    def join(self, settings: dict[str, Any]) -> Agent:
+        arena = self
+
+        class Waiting(Agent):
+            def begin(self) -> StepResult:
+                arena.barrier.wait(10)
+                return super().begin()
+
+            def step(self, actions: dict[str, Any]) -> StepResult:
+                arena.barrier.wait(10)
+                return super().step(actions)
+
+        return (Agent if "lone" in settings else Waiting)(self, next(self.names))
+
+
+def in_threads(*calls: Any) -> list[Any]:
+    results: list[Any] = [None] * len(calls)
+
+    def run(number: int) -> None:
+        results[number] = calls[number]()
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    return results
+
+
+def test_agents_that_wait_for_each_other() -> None:
+    table = Table(Barrier(2))
+    hosts = table.joined(2, running=False)
+    outside = table.host()
+    states = in_threads(*(lambda host=host: step(host) for host in hosts))
+    assert [given.state for given in states] == [RUNNING, RUNNING]
+    answer = reset_world(outside)
+    states = in_threads(*(lambda host=host: step(host) for host in hosts))
+    assert [given.state for given in states] == [INTERRUPTED, INTERRUPTED]
+    assert value(answer) == ResetWorldResponse()
+    states = in_threads(*(lambda host=host: step(host) for host in hosts))
+    assert [given.state for given in states] == [RUNNING, RUNNING]
+
+
+class Gate(Arena):
+    """What is called `slow` waits until it is let go on."""
+
+    parallel_agents = True
+
+    def __init__(self, slow: str) -> None:
+        super().__init__()
+        self.slow = slow
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def pass_(self, what: str) -> None:
+        if what == self.slow:
+            self.begun.set()
+            assert self.go_on.wait(10)
+
+    def join(self, settings: dict[str, Any]) -> Agent:
+        arena = self
+
+        class Slow(Agent):
+            def begin(self) -> StepResult:
+                arena.pass_(f"{self.name}.begin")
+                return super().begin()
+
+        return Slow(self, next(self.names))
+
+    def reset(self, settings: dict[str, Any]) -> None:
+        self.pass_("reset")
+        super().reset(settings)
+
+
+def test_a_reset_that_comes_while_the_world_is_reset() -> None:
+    gate = Gate("reset")
+    table = Table(gate)
+    table.joined(1, running=False)
+    answers: list[Any] = []
+    first = threading.Thread(target=lambda: answers.append(reset_world(table.host(), number=1)))
+    first.start()
+    assert gate.begun.wait(10)
+    second = reset_world(table.host(), number=2)
+    assert not done(second)
+    gate.go_on.set()
+    first.join(10)
+    assert value(second) == ResetWorldResponse()
+    assert answers == [ResetWorldResponse()]
+    assert gate.resets == [{"number": 1}, {"number": 2}]
+    assert gate.log == ["reset", "A.reset"] * 2
+
+
+class Busy(Arena):
+    """Notices when two threads are in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = threading.Lock()
+        self.met = False
+
+    def join(self, settings: dict[str, Any]) -> Agent:
+        arena = self
+
+        class Watching(Agent):
+            def say(self, what: str) -> None:
+                free = arena.inside.acquire(blocking=False)
+                arena.met |= not free
+                threading.Event().wait(0.0001)
+                if free:
+                    arena.inside.release()
+
+        return Watching(self, "X")
+
+
+def test_agents_of_one_world_are_called_one_at_a_time() -> None:
+    table = Table(Busy())
+    hosts = table.joined(4, running=False)
+    outside = table.host()
+
+    def play(host: Host) -> None:
+        for number in range(60):
+            assert value(step(host)).state in (RUNNING, INTERRUPTED)
+            if number % 20 == 10:
+                assert value(reset_world(host)) == ResetWorldResponse()
+        host.close()
+
+    def reset() -> None:
+        for _ in range(5):
+            assert value(reset_world(outside)) == ResetWorldResponse()
+
+    in_threads(reset, *(lambda host=host: play(host) for host in hosts))
+    assert not table.arena.met
+    assert table.arena.log == ["reset"] * 17
+
+
+def test_a_world_destroyed_while_an_agent_joins() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(Arena):
+        def join(self, settings: dict[str, Any]) -> Agent:
+            begun.set()
+            assert go_on.wait(10)
+            return super().join(settings)
+
+    table = Table(Slow())
+    host = table.host()
+    answers: list[Any] = []
+    joining = threading.Thread(target=lambda: answers.append(host.answer(JoinWorldRequest("w"))))
+    joining.start()
+    assert begun.wait(10)
+    refused = table.host().answer(DestroyWorldRequest("w"))
+    assert "1 agent is joined" in refused.message
+    room = table.worlds._rooms["w"]
+    closing = threading.Thread(target=table.worlds.close)
+    closing.start()
+    while not room.closed:
+        threading.Event().wait(0.001)
+    go_on.set()
+    joining.join(10)
+    closing.join(10)
+    assert [answer.code for answer in answers] == [Code.NOT_FOUND]
+    assert table.arena.log == ["A.close", "close"]
+
+
+def test_an_agent_that_refuses_and_one_that_returns_nonsense() -> None:
+    table = Table()
+    (host,) = table.joined()
+    refused = step(host, **{"raise": Refusal(Code.OUT_OF_RANGE, "the king would be in check")})
+    assert refused == Status(Code.OUT_OF_RANGE, "step: the king would be in check")
+    room = table.worlds._rooms["w"]
+    (member,) = room.members
+    member._agent.step = lambda actions: {"ticks": 1}
+    nonsense = step(host)
+    assert nonsense.code == Code.INTERNAL
+    assert "Agent must return a StepResult, not a dict" in nonsense.message
+
+
+def test_an_agent_that_wants_to_know_what_is_requested() -> None:
+    asked: list[tuple[str, ...]] = []
+    table = Table()
+    make = table.arena.join
+
+    def join(settings: dict[str, Any]) -> Agent:
+        agent = make(settings)
+        agent.request = asked.append
+        return agent
+
+    table.arena.join = join
+    (host,) = table.joined()
+    host.answer(Step({}, ("pixels", "reward")))
+    assert asked == [("ticks",), ("pixels", "reward")]
+
+
+class Rooms(RuleBasedStateMachine):
+    """Four connections, of which one waits now and then; no reply is one that cannot follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        machine = self
+        self.acting: int | None = None
+        self.states = [State.NOT_JOINED] * 4
+        self.waiting: dict[int, tuple[str, Future[Any]]] = {}
+
+        class Watched(Arena):
+            def reset(self, settings: dict[str, Any]) -> None:
+                # All are told, but those who have asked for a reset themselves.
+                for number, state in enumerate(machine.states):
+                    member = machine.hosts[number]._member
+                    untold = member is not None and member.untold
+                    if state is State.RUNNING and number != machine.acting and not untold:
+                        assert machine.waiting[number][0] == "reset_world"
+                super().reset(settings)
+
+        self.table = Table(Watched())
+        self.hosts = [self.table.host(f"peer {number}") for number in range(4)]
+
+    def settle(self, number: int, kind: str, reply: Any) -> None:
+        if isinstance(reply, StepResult):
+            outcome = reply.state.name.lower()
+        else:
+            outcome = "error" if isinstance(reply, Status) else "done"
+        if kind == "reset_world" and self.states[number] is State.NOT_JOINED:
+            outcome = "done elsewhere" if outcome == "done" else outcome
+        self.states[number] = TRANSITIONS[self.states[number], kind, outcome]
+
+    def act(self, number: int, kind: str, event: Any) -> None:
+        self.acting = number
+        answer = self.hosts[number].answer(event)
+        if isinstance(answer, Future):
+            self.waiting[number] = (kind, answer)
+        else:
+            self.settle(number, kind, answer)
+        self.acting = None
+        self.collect()
+
+    def collect(self) -> None:
+        for number, (kind, answer) in list(self.waiting.items()):
+            if answer.done():
+                del self.waiting[number]
+                self.settle(number, kind, answer.result())
+
+    def free(self, number: int, *states: State) -> bool:
+        return number not in self.waiting and self.states[number] in states
+
+    @rule(number=integers(0, 3))
+    def join(self, number: int) -> None:
+        if self.free(number, State.NOT_JOINED):
+            self.act(number, "join_world", JoinWorldRequest("w"))
+
+    @rule(number=integers(0, 3), end=integers(1, 3))
+    def step(self, number: int, end: int) -> None:
+        if number not in self.waiting and self.states[number] is not State.NOT_JOINED:
+            self.act(number, "step", Step({"end": EnvironmentStateType(end)}))
+
+    @rule(number=integers(0, 3))
+    def broken_step(self, number: int) -> None:
+        if self.free(number, State.RUNNING):
+            self.act(number, "step", Step({"raise": KeyError("x")}))
+
+    @rule(number=integers(0, 3), class_=integers(0, 1))
+    def reset(self, number: int, class_: int) -> None:
+        if number not in self.waiting and self.states[number] is not State.NOT_JOINED:
+            self.act(number, "reset", ResetRequest({"class": 1} if class_ else {}))
+
+    @rule(number=integers(0, 3), bad=integers(0, 4))
+    def reset_world(self, number: int, bad: int) -> None:
+        if number not in self.waiting:
+            settings = {"bad": 1} if bad == 4 else {}
+            self.act(number, "reset_world", ResetWorldRequest("w", settings))
+
+    @rule(number=integers(0, 3))
+    def leave(self, number: int) -> None:
+        if number not in self.waiting:
+            self.act(number, "leave_world", LeaveWorldRequest())
+
+    @precondition(lambda self: self.waiting)
+    @rule()
+    def vanish(self) -> None:
+        number, _ = self.waiting.popitem()
+        self.states[number] = State.NOT_JOINED
+        self.acting = number
+        self.hosts[number].close()
+        self.acting = None
+        self.hosts[number] = self.table.host(f"peer {number}, again")
+        self.collect()
+
+    @invariant()
+    def nobody_waits_in_vain(self) -> None:
+        room = self.table.worlds._rooms["w"]
+        active = [
+            number
+            for number, host in enumerate(self.hosts)
+            if host._member is not None and host._member.running and number not in self.waiting
+        ]
+        for number, host in enumerate(self.hosts):
+            if number not in self.waiting and host._member is not None:
+                running = host._member.running or host._member.untold
+                assert running is (self.states[number] is State.RUNNING)
+        assert bool(room.resets) <= bool(active)
+        assert bool(self.waiting) <= bool(room.resets)
+        assert len(room.members) == sum(state is not State.NOT_JOINED for state in self.states)
+        assert not room.resetting
+        assert len(room.held) <= len(self.waiting)
+
+    def teardown(self) -> None:
+        for host in self.hosts:
+            host.close()
+        for _kind, answer in self.waiting.values():
+            assert answer.done()
+
+
+Rooms.TestCase.settings = settings(max_examples=2 * settings().max_examples, stateful_step_count=40)
+TestRooms = Rooms.TestCase

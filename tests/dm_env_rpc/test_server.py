@@ -1,0 +1,381 @@
+"""`dm_env_rpc.Server` as a whole: what is served, who comes in, how it ends."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import dm_env
+import grpc
+import gymnasium
+import numpy as np
+import pytest
+from dm_env import specs
+from dm_env_rpc.v1 import dm_env_rpc_pb2
+
+import rlwire
+from rlwire.codecs.dm_env_rpc import (
+    ActionObservationSpecs,
+    AnyMessage,
+    EnvironmentStateType,
+    StepRequest,
+    StepResult,
+    make_spec,
+)
+from rlwire.dm_env_rpc import (
+    Client,
+    EnvironmentWorlds,
+    Refusal,
+    Server,
+    StatusError,
+)
+from rlwire.dm_env_rpc.client import METHOD
+from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded
+from rlwire.limits import Limits
+from rlwire.sessions.dm_env_rpc import Code
+
+RUNNING = EnvironmentStateType.RUNNING
+
+
+class Counter:
+    """A world of many agents, who count together."""
+
+    def __init__(self, settings=None) -> None:
+        self.count = 0
+        self.closed = False
+
+    def join(self, settings):
+        return CountingAgent(self)
+
+    def reset(self, settings) -> None:
+        self.count = 0
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class CountingAgent:
+    specs = ActionObservationSpecs(
+        {1: make_spec("add", (), np.int32, 0, 9), 2: make_spec("fail", (), str)},
+        {1: make_spec("count", (), np.int64), 2: make_spec("big", (-1,), np.uint8)},
+    )
+
+    def __init__(self, world: Counter) -> None:
+        self.world = world
+
+    def reset(self, settings) -> None:
+        pass
+
+    def begin(self):
+        return StepResult(RUNNING, self.seen())
+
+    def seen(self):
+        return {"count": np.int64(self.world.count), "big": np.zeros(self.world.count, np.uint8)}
+
+    def step(self, actions):
+        kind = actions.get("fail", "")
+        if kind == "value":
+            raise ValueError("that will not do")
+        if kind == "refusal":
+            raise Refusal(Code.OUT_OF_RANGE, "too far", [AnyMessage("a/b", b"c")])
+        if kind == "bug":
+            return {}["nothing"]
+        if kind == "shape":
+            return StepResult(RUNNING, {"count": np.zeros(2), "big": np.zeros(1, np.uint8)})
+        self.world.count += int(actions.get("add", 0))
+        return StepResult(RUNNING, self.seen())
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def workers(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def server(workers):
+    with Server(Counter, "127.0.0.1:0", workers=workers) as server:
+        yield server
+
+
+def test_worlds_are_shared(server) -> None:
+    with Client(server.address) as one, Client(server.address) as two:
+        name = one.create_world()
+        one.join_world(name)
+        two.join_world(name)
+        one.step()
+        two.step()
+        assert one.step({"add": 3}, ["count"]).observations["count"] == 3
+        assert two.step({"add": 2}, ["count"]).observations["count"] == 5
+        with pytest.raises(StatusError, match="leave_world first"):
+            one.destroy_world(name)
+        with Client(server.address) as three, pytest.raises(StatusError) as raised:
+            three.destroy_world(name)
+        assert raised.value.code == Code.FAILED_PRECONDITION
+        assert "2 agents are joined" in raised.value.message
+
+
+def test_bounds_are_checked_unless_told_otherwise(server, workers) -> None:
+    with Client(server.address) as client:
+        client.join_world()
+        client.step()
+        with pytest.raises(StatusError, match="out of bounds"):
+            client.step({"add": 10})
+    with (
+        Server(Counter, "127.0.0.1:0", workers=workers, check_bounds=False) as lax,
+        Client(lax.address) as client,
+    ):
+        client.join_world()
+        client.step()
+        assert client.step({"add": 10}, ["count"]).observations["count"] == 10
+
+
+def test_bytes_that_are_no_request(server) -> None:
+    """Whoever sends them hears why, and may go on; so may all others."""
+    with grpc.insecure_channel(str(server.address)) as channel:
+        messages = iter([b"\xff\xff", b"", b"\x0a\x05", dm_env_rpc_pb2.EnvironmentRequest(
+            create_world=dm_env_rpc_pb2.CreateWorldRequest()).SerializeToString()])  # fmt: skip
+        replies = list(channel.stream_stream(METHOD)(messages))
+    parsed = [dm_env_rpc_pb2.EnvironmentResponse.FromString(each) for each in replies]
+    assert [each.WhichOneof("payload") for each in parsed] == ["error"] * 3 + ["create_world"]
+    assert all(each.error.code == Code.INVALID_ARGUMENT for each in parsed[:3])
+    assert all(each.error.message for each in parsed[:3])
+    with Client(server.address) as client:
+        client.join_world()
+
+
+def test_what_a_client_may_not_set_is_not_even_decoded(workers) -> None:
+    """313 bytes that stood for 3 GiB: the names are refused, and no limit was met."""
+
+    def make(size=1):
+        raise AssertionError("nothing is made")
+
+    request = dm_env_rpc_pb2.EnvironmentRequest()
+    for name in "abcdefghijkl":
+        tensor = request.create_world.settings[name]
+        tensor.doubles.array.append(1)
+        tensor.shape.append(2**25 - 64)
+    wires = [request.SerializeToString(), b"\x0a\x08\x0a\x06\x0a\x01x\x12\x01\xff"]  # no tensor
+    with (
+        Server(EnvironmentWorlds(make, accepts=["size"]), "127.0.0.1:0", workers=workers) as server,
+        grpc.insecure_channel(str(server.address)) as channel,
+    ):
+        replies = list(channel.stream_stream(METHOD)(iter(wires)))
+    errors = [dm_env_rpc_pb2.EnvironmentResponse.FromString(each).error for each in replies]
+    assert [error.code for error in errors] == [Code.INVALID_ARGUMENT] * 2
+    assert "not accepted; accepted: seed, size; " in errors[0].message
+    assert "setting 'x' not accepted; accepted: seed, size; " in errors[1].message
+
+
+def test_limits_on_both_ends(workers) -> None:
+    small = Limits(received=50_000)
+    with (
+        Server(Counter, "127.0.0.1:0", workers=workers, limits=small) as server,
+        Client(server.address, limits=Limits(received=20_000)) as client,
+    ):
+        client.join_world()
+        client.step()
+        server_side = next(iter(server.worlds._unnamed)).world
+        server_side.count = 15_000
+        assert len(client.step({}, ["big"]).observations["big"]) == 15_000
+        server_side.count = 30_000
+        with pytest.raises(LimitExceeded, match="received=20000"):
+            client.step({}, ["big"])
+        client.connect()
+        client.join_world()
+    with (
+        Server(Counter, "127.0.0.1:0", workers=workers, limits=small) as server,
+        Client(server.address) as client,
+    ):
+        with pytest.raises(LimitExceeded, match="received=50000"):
+            client.create_world({"x": np.zeros(100_000, np.uint8)})
+        client.connect()
+        client.join_world()
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="no users of unix sockets")
+def test_too_many_calls_of_another_user(tmp_path, monkeypatch) -> None:
+    address = f"unix:{tmp_path}/s"
+    with Server(Counter, address, max_connections_per_address=1):
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr("os.geteuid", lambda: 4711)  # who connects is then somebody else
+            with Client(address) as other:
+                other.create_world()  # its call is counted before the second one comes
+                with (
+                    Client(address) as second,
+                    pytest.raises(ConnectionClosed, match="max_connections_per_address"),
+                ):
+                    second.create_world()
+        with Client(address) as own, Client(address) as another:
+            own.create_world()
+            another.create_world()
+
+
+# ---- what can be served -------------------------------------------------------------------------
+
+
+class Turn(dm_env.Environment):
+    def __init__(self, most: int = 3) -> None:
+        self.most = most
+
+    def observation_spec(self):
+        return specs.DiscreteArray(10)
+
+    def action_spec(self):
+        return specs.DiscreteArray(2)
+
+    def reset(self):
+        return dm_env.restart(np.int32(0))
+
+    def step(self, action):
+        return dm_env.transition(1.0, np.int32(action))
+
+
+@pytest.mark.parametrize(
+    "given", [Turn, Turn(), EnvironmentWorlds(Turn), lambda s: EnvironmentWorlds(Turn)(s)]
+)
+def test_environments(given, workers) -> None:
+    with (
+        Server(given, "127.0.0.1:0", workers=workers) as server,
+        Client(server.address) as client,
+    ):
+        client.join_world(client.create_world())
+        client.step()
+        seen = client.step({"action": 1}).observations
+        assert seen == {"observation": 1, "reward": 1.0, "discount": 1.0}
+
+
+class Kinds(gymnasium.Env):
+    """Remembers its actions, of several dtypes; int16 and float16 travel as wider ones."""
+
+    observation_space = gymnasium.spaces.Discrete(1)
+    action_space = gymnasium.spaces.Dict(
+        turn=gymnasium.spaces.Discrete(3),
+        steer=gymnasium.spaces.Box(-1, 1, (2,), np.float32),
+        gear=gymnasium.spaces.Box(-(2**15), 2**15 - 1, (), np.int16),
+    )
+
+    def __init__(self) -> None:
+        self.actions: list[Any] = []
+
+    def reset(self, *, seed=None, options=None):
+        return 0, {}
+
+    def step(self, action):
+        self.actions.append(action)
+        return 0, 0.0, False, False, {}
+
+
+OTHER_KINDS: list[dict[str, Any]] = [
+    {"turn": 1.5},
+    {"turn": 0.9},
+    {"turn": 1.0},
+    {"turn": np.float32(1)},
+    {"turn": "1"},
+    {"turn": b"1"},
+    {"turn": None},
+    {"steer": ["0", "1"]},
+    {"steer": [2**24 + 1, 0]},
+    {"gear": 2.5},
+]
+
+
+def test_actions_of_another_kind(workers) -> None:
+    """Refused by the client before anything is sent, and by the server that is sent them."""
+    environment = Kinds()
+    plain = {"turn": 1, "steer": [0.5, 0.0], "gear": 3}
+    with (
+        rlwire.serve(environment, "dm-env-rpc://127.0.0.1:0", workers=workers) as server,
+        Client(server.address) as client,
+    ):
+        specs = client.join_world()
+        uids = {spec.name: uid for uid, spec in specs.actions.items()}
+        client.step()
+        for wrong in OTHER_KINDS:
+            (name,) = wrong
+            with pytest.raises(EncodeError, match=rf"must be of |does not fit .*\.{name}$"):
+                client.step(plain | wrong)
+        native = {"turn": np.int64, "steer": np.float32, "gear": np.int32}
+        sent = {uids[name]: native[name](value) for name, value in plain.items()}
+        for name, value in (
+            ("turn", 1.5),
+            ("turn", np.float64(1)),
+            ("turn", np.int32(1)),
+            ("turn", "1"),
+            ("turn", True),
+            ("steer", np.array([1, 0])),
+            ("steer", np.array([0.5, 0.0])),
+            ("gear", 2.5),
+        ):
+            with pytest.raises(StatusError, match=f"'{name}' is of dtype .*, its spec says "):
+                client.request(StepRequest({**sent, uids[name]: value}))
+        assert environment.actions == []
+        # The same number in another dtype is no other kind.
+        for turn in (1, True, np.uint8(1), np.array(1, ">i2")):
+            client.step({"turn": turn, "steer": [1, 0], "gear": np.int64(-5)})
+            assert environment.action_space.contains(environment.actions[-1])
+            assert environment.actions.pop()["turn"] == 1
+
+
+def test_an_action_that_does_not_fit_the_environment(workers) -> None:
+    """What is wider on the wire may have numbers that the space has not."""
+    environment = Kinds()
+    with (
+        rlwire.serve(
+            environment, "dm-env-rpc://127.0.0.1:0", workers=workers, check_bounds=False
+        ) as server,
+        Client(server.address) as client,
+    ):
+        client.join_world()
+        client.step()
+        with pytest.raises(
+            StatusError, match="'gear' has a value that does not fit int16"
+        ) as error:
+            client.step({"turn": 1, "steer": [0, 0], "gear": 2**16 + 3})
+        assert error.value.code == Code.INVALID_ARGUMENT
+    assert environment.actions == []
+
+
+def test_what_cannot_be_served() -> None:
+    with pytest.raises(TypeError, match="expected what makes worlds"):
+        Server(5)
+    with pytest.raises(ValueError, match="workers"):
+        Server(Counter, workers=3)
+    with pytest.raises(ValueError, match="max_connections"):
+        Server(Counter, max_connections=0)
+    with pytest.raises(ValueError, match="max_worlds"):
+        Server(Counter, max_worlds=0)
+    with pytest.raises(ValueError, match="nowhere"):
+        Server(Counter, "nowhere")
+    with (
+        Server(lambda settings: Turn(), "127.0.0.1:0") as server,
+        Client(server.address) as client,
+        pytest.raises(StatusError, match=r"Turn is no world.*EnvironmentWorlds"),
+    ):
+        client.create_world()
+
+
+# ---- its life -----------------------------------------------------------------------------------
+
+
+def test_starting_and_stopping(workers) -> None:
+    server = Server(Counter, "127.0.0.1:0", workers=workers)
+    server.stop()
+    assert server.address.port == 0
+    server.start()
+    with pytest.raises(RuntimeError, match="runs already"):
+        server.start()
+    assert not server.wait(0.01)
+    first = str(server.address)
+    with pytest.raises(OSError, match=first):
+        Server(Counter, first, workers=workers).start()
+    with Client(first) as client:
+        client.create_world()
+        server.stop()
+        assert server.wait(0)
+        with pytest.raises(ConnectionClosed):
+            client.create_world()
+    with server, Client(server.address) as client:
+        assert client.create_world()

@@ -1,0 +1,228 @@
+"""Agents that share one environment of PettingZoo over dm_env_rpc."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from mpe2 import simple_spread_v3
+from pettingzoo import ParallelEnv
+
+import rlwire
+from rlwire.codecs.dm_env_rpc import EnvironmentStateType
+from rlwire.dm_env_rpc import Client, StatusError
+from rlwire.environments.pettingzoo import ParallelEnvironment
+
+RUNNING, INTERRUPTED = EnvironmentStateType.RUNNING, EnvironmentStateType.INTERRUPTED
+URL = "dm-env-rpc://127.0.0.1:0"
+SPREAD = functools.partial(simple_spread_v3.parallel_env, max_cycles=7)
+NAMES = [f"agent_{number}" for number in range(3)]
+
+
+class Relay(ParallelEnv):
+    """Agents that leave one after the other, the first after two steps; actions are added up."""
+
+    metadata = {"name": "relay"}  # noqa: RUF012
+    possible_agents = ["a", "b"]  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.closed = 0
+        self.fails = False
+
+    def observation_space(self, agent):
+        return spaces.Box(0, 100, (1 if agent == "a" else 2,), np.float32)
+
+    def action_space(self, agent):
+        return spaces.Discrete(5)
+
+    def reset(self, seed=None, options=None):
+        self.agents = list(self.possible_agents)
+        self.time, self.sum = 0, float(seed or 0)
+        return self._seen(self.agents), {}
+
+    def step(self, actions):
+        if self.fails:
+            raise ValueError("out of order")
+        acting = list(self.agents)
+        assert sorted(actions) == acting
+        self.time += 1
+        self.sum += sum(map(int, actions.values()))
+        over = {name: self.time >= (2 if name == "a" else 4) for name in acting}
+        self.agents = [name for name in acting if not over[name]]
+        rewards = {name: float(actions[name]) for name in acting}
+        return self._seen(acting), rewards, over, dict.fromkeys(acting, False), {}
+
+    def _seen(self, names):
+        return {name: np.full(1 if name == "a" else 2, self.sum, np.float32) for name in names}
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@contextlib.contextmanager
+def together(thing, names, **options):
+    """A server, and its agents as one environment."""
+    with rlwire.serve(thing, URL, **options) as server:
+        env = ParallelEnvironment({name: rlwire.make(server.url, agent=name) for name in names})
+        try:
+            yield env, server
+        finally:
+            env.close()
+
+
+@pytest.mark.parametrize("workers", ["threads", "asyncio"])
+def test_it_is_as_the_local_one(workers) -> None:
+    local = SPREAD()
+    chance = np.random.default_rng(3)
+    with together(SPREAD, NAMES, workers=workers) as (env, _):
+        for episode in range(3):
+            observations, _ = env.reset(seed=episode)
+            expected, _ = local.reset(seed=episode)
+            compare(observations, expected)
+            while local.agents:
+                assert env.agents == local.agents
+                actions = {name: int(chance.integers(5)) for name in local.agents}
+                ours, theirs = env.step(actions), local.step(actions)
+                compare(ours[0], theirs[0])
+                assert ours[1] == pytest.approx(theirs[1], abs=0)
+                assert ours[2:4] == theirs[2:4]
+            assert env.agents == []
+    local.close()
+
+
+def compare(ours, theirs) -> None:
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        np.testing.assert_array_equal(ours[name], value)
+        assert ours[name].dtype == value.dtype
+
+
+def test_agents_whose_episodes_end_one_after_the_other() -> None:
+    with together(Relay, "ab") as (env, _):
+        for _ in range(2):
+            observations, _ = env.reset(seed=10)
+            assert (observations["a"].tolist(), observations["b"].tolist()) == ([10], [10, 10])
+            env.step({"a": 1, "b": 2})
+            found = env.step({"a": 3, "b": 4})
+            assert found[1] == {"a": 3.0, "b": 4.0}
+            assert found[2] == {"a": True, "b": False}
+            assert env.agents == ["b"]
+            assert env.step({"b": 1})[0]["b"].tolist() == [21, 21]
+            env.step({"b": 1})
+            assert env.agents == []
+
+
+def test_a_reset_in_the_middle() -> None:
+    with together(Relay, "ab") as (env, _):
+        env.reset(seed=1)
+        env.step({"a": 1, "b": 2})
+        assert env.reset(seed=5)[0]["a"].tolist() == [5]
+        assert env.step({"a": 1, "b": 2})[0]["a"].tolist() == [8]
+
+
+@contextlib.contextmanager
+def alone(url, agent=None):
+    """An agent, and a thread for it: `act` returns a future."""
+    with ThreadPoolExecutor(1) as pool:
+        env = rlwire.make(url, agent=agent)
+        try:
+            yield (
+                env,
+                lambda method, *arguments, **named: pool.submit(
+                    getattr(env, method), *arguments, **named
+                ),
+            )
+        finally:
+            pool.submit(env.close).result(20)
+
+
+@pytest.mark.parametrize("workers", ["threads", "asyncio"])
+def test_who_leaves_ends_the_episode_of_the_others(workers) -> None:
+    with rlwire.serve(Relay, URL, workers=workers) as server, alone(server.url, "a") as (_, a):
+        with alone(server.url, "b") as (_, b):
+            first = a("reset", seed=2)
+            b("reset").result(20)
+            first.result(20)
+            waits = a("step", 1)  # for b
+            b("close").result(20)
+        observation, reward, terminated, truncated, _ = waits.result(20)
+        assert (observation.tolist(), reward, terminated, truncated) == ([2], 0.0, False, True)
+        again = a("reset", seed=3)
+        with alone(server.url) as (other, b):  # the one that is free
+            assert other.observation_space.shape == (2,)
+            assert b("reset").result(20)[0].tolist() == [3, 3]
+            assert again.result(20)[0].tolist() == [3]
+        assert a("step", 1).result(20)[3]  # told when it acts
+
+
+def test_who_is_lost_while_it_waits_comes_back() -> None:
+    with rlwire.serve(Relay, URL) as server, alone(server.url, "a") as (env, a):
+        waits = a("reset", seed=4)
+        with pytest.raises(StatusError, match="another plays"):
+            rlwire.make(server.url, agent="a")
+        env.endpoint.client.cancel()
+        with alone(server.url, "b") as (_, b):
+            assert b("reset").result(20)[0].tolist() == [4, 4]
+            assert waits.result(20)[0].tolist() == [4]
+
+
+def test_reset_world_ends_what_waits() -> None:
+    with (
+        rlwire.serve(Relay, URL) as server,
+        Client(server.address) as b,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        a = Client(server.address)
+        pool.submit(a.connect).result(20)
+        pool.submit(a.join_world, "", {"agent": "a"}).result(20)
+        b.join_world("", {"agent": "b"})
+        first = pool.submit(a.step)
+        assert b.step().state == RUNNING
+        assert first.result(20).state == RUNNING
+        waits = pool.submit(a.step, {"action": 1})
+        b.reset_world("", {"seed": 7})
+        assert waits.result(20).state == INTERRUPTED
+        again = pool.submit(a.step)
+        assert b.step().observations["observation"].tolist() == [7, 7]
+        assert again.result(20).state == RUNNING
+        pool.submit(a.close).result(20)
+
+
+def test_what_is_refused() -> None:
+    with rlwire.serve(Relay, URL) as server:
+        for settings, text in (
+            ({"agent": "c"}, "no agent 'c'; there are a, b"),
+            ({"size": 3}, "'size' not accepted"),
+        ):
+            with (
+                Client(server.address) as client,
+                pytest.raises(StatusError, match=text),
+            ):
+                client.join_world("", settings)
+        with rlwire.make(server.url) as a, rlwire.make(server.url):
+            assert a.observation_space.shape == (1,)
+            with pytest.raises(StatusError, match="all 2 agents"):
+                rlwire.make(server.url)
+    for options, text in (({"agents": 2}, "which meet in it"), ({"accepts": ["x"]}, "'x'")):
+        with pytest.raises(ValueError, match=text):
+            rlwire.serve(Relay, URL, **options)
+
+
+def test_what_the_environment_raises_is_told_to_all_that_wait() -> None:
+    relay = Relay()
+    relay.reset()
+    with together(relay, "ab") as (env, _):
+        env.reset()
+        relay.fails = True
+        with pytest.raises(StatusError, match="out of order"):
+            env.step({"a": 1, "b": 1})
+        relay.fails = False
+        found = env.step({"a": 1, "b": 1})
+        assert found[3] == {"a": True, "b": True}
+        env.reset(seed=6)
+        assert env.step({"a": 1, "b": 1})[0]["a"].tolist() == [8]
+    assert relay.closed == 0  # it was handed in

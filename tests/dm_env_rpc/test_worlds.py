@@ -1,0 +1,453 @@
+"""The registry of worlds, and what a connection's host answers apart from shared steps."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from rlwire.codecs.dm_env_rpc import (
+    ActionObservationSpecs,
+    AnyMessage,
+    CreateWorldRequest,
+    CreateWorldResponse,
+    DataType,
+    DestroyWorldRequest,
+    DestroyWorldResponse,
+    EnvironmentStateType,
+    JoinWorldRequest,
+    JoinWorldResponse,
+    LeaveWorldRequest,
+    LeaveWorldResponse,
+    ResetRequest,
+    ResetResponse,
+    ResetWorldRequest,
+    ResetWorldResponse,
+    Status,
+    Step,
+    StepResult,
+    TensorSpec,
+)
+from rlwire.dm_env_rpc.worlds import Host, Refusal, Worlds
+from rlwire.sessions.dm_env_rpc import Code
+
+RUNNING = EnvironmentStateType.RUNNING
+
+
+class Agent:
+    def __init__(self, log: list[str], settings: dict[str, Any]) -> None:
+        self.log = log
+        self.specs = ActionObservationSpecs(
+            {1: TensorSpec("move", (), DataType.INT32)},
+            {1: TensorSpec("count", (), DataType.INT32)},
+        )
+        self.settings = settings
+        self.count = 0
+
+    def reset(self, settings: dict[str, Any]) -> None:
+        if "race" in settings:
+            self.specs = ActionObservationSpecs({2: TensorSpec("fly", (), DataType.INT32)}, {})
+        self.log.append("agent reset")
+
+    def begin(self) -> StepResult:
+        self.count = 0
+        return StepResult(RUNNING, {"count": 0})
+
+    def step(self, actions: dict[str, Any]) -> StepResult:
+        self.count += actions.get("move", 1)
+        return StepResult(RUNNING, {"count": self.count})
+
+    def close(self) -> None:
+        self.log.append("agent close")
+        if "sticky" in self.settings:
+            raise RuntimeError("the door sticks")
+
+
+class Maze:
+    made: list[Maze]
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        unknown = set(settings) - {"size", "sticky"}
+        if unknown:
+            raise Refusal(Code.INVALID_ARGUMENT, f"unknown settings: {', '.join(unknown)}")
+        self.settings = settings
+        self.log: list[str] = []
+
+    def join(self, settings: dict[str, Any]) -> Agent:
+        if "full" in settings:
+            raise Refusal(Code.RESOURCE_EXHAUSTED, "two agents are all it takes")
+        return Agent(self.log, settings)
+
+    def reset(self, settings: dict[str, Any]) -> None:
+        self.log.append("reset")
+
+    def close(self) -> None:
+        self.log.append("close")
+        if "sticky" in self.settings:
+            raise RuntimeError("the gate sticks")
+
+
+class Made(list[Maze]):
+    def __call__(self, settings: dict[str, Any]) -> Maze:
+        self.append(Maze(settings))
+        return self[-1]
+
+
+@pytest.fixture
+def made() -> Made:
+    return Made()
+
+
+@pytest.fixture
+def worlds(made: Made) -> Worlds:
+    return Worlds(made)
+
+
+@pytest.fixture
+def host(worlds: Worlds) -> Host:
+    return Host(worlds, "10.1.2.3:99")
+
+
+def code_of(answer: Any) -> Code:
+    assert isinstance(answer, Status), answer
+    assert answer.message
+    return Code(answer.code)
+
+
+def create(host: Host, **settings: Any) -> str:
+    answer = host.answer(CreateWorldRequest(settings))
+    assert isinstance(answer, CreateWorldResponse), answer
+    return answer.world_name
+
+
+def test_a_life(host: Host, worlds: Worlds, made: Made) -> None:
+    name = create(host, size=7)
+    assert made[0].settings == {"size": 7}
+    assert worlds.names == [name]
+    joined = host.answer(JoinWorldRequest(name, {"class": "rogue"}))
+    assert isinstance(joined, JoinWorldResponse)
+    assert joined.specs.actions[1].name == "move"
+    assert host.world is made[0]
+    assert host.answer(Step({}, ("count",))) == StepResult(RUNNING, {"count": 0})
+    assert host.answer(Step({"move": 3}, ("count",))) == StepResult(RUNNING, {"count": 3})
+    reset = host.answer(ResetRequest())
+    assert isinstance(reset, ResetResponse)
+    assert reset.specs == joined.specs
+    assert host.answer(Step({"move": 3}, ())) == StepResult(RUNNING, {"count": 0})
+    assert host.answer(LeaveWorldRequest()) == LeaveWorldResponse()
+    assert host.world is None
+    assert host.answer(DestroyWorldRequest(name)) == DestroyWorldResponse()
+    assert made[0].log == ["agent reset", "agent close", "close"]
+    assert len(worlds) == 0
+
+
+def test_a_reset_may_change_the_specs(host: Host) -> None:
+    host.answer(JoinWorldRequest())
+    answer = host.answer(ResetRequest({"race": "bird"}))
+    assert isinstance(answer, ResetResponse)
+    assert answer.specs.actions[2].name == "fly"
+
+
+def test_names_are_unique_and_never_given_again(worlds: Worlds, made: Made) -> None:
+    worlds.add(Maze({}), "mine")
+    names = [worlds.create({}) for _ in range(3)]
+    worlds.destroy(names[0])
+    names.append(worlds.create({}))
+    assert len({*names, "mine"}) == 5
+    with pytest.raises(ValueError, match="'mine' already"):
+        worlds.add(Maze({}), "mine")
+
+
+def test_each_connection_may_have_a_world_of_its_own(worlds: Worlds, made: Made) -> None:
+    hosts = [Host(worlds), Host(worlds)]
+    for host in hosts:
+        assert isinstance(host.answer(JoinWorldRequest()), JoinWorldResponse)
+    assert hosts[0].world is not hosts[1].world
+    assert len(worlds) == 2
+    assert worlds.names == []
+    assert hosts[0].answer(ResetWorldRequest("")) == ResetWorldResponse()
+    assert made[0].log == ["reset", "agent reset"]
+    assert made[1].log == []
+    assert code_of(hosts[0].answer(DestroyWorldRequest(""))) is Code.FAILED_PRECONDITION
+    hosts[0].answer(LeaveWorldRequest())
+    assert made[0].log == ["reset", "agent reset", "agent close", "close"]
+    hosts[1].close()
+    assert made[1].log == ["agent close", "close"]
+    assert len(worlds) == 0
+
+
+def test_a_world_added_under_the_empty_name_is_everybodys(worlds: Worlds, made: Made) -> None:
+    shared = Maze({})
+    worlds.add(shared)
+    hosts = [Host(worlds), Host(worlds)]
+    for host in hosts:
+        host.answer(JoinWorldRequest(""))
+        assert host.world is shared
+    for host in hosts:
+        host.close()
+    assert shared.log == ["agent close", "agent close"]
+    assert made == []
+
+
+def test_no_world_of_ones_own() -> None:
+    given = Host(Worlds())
+    assert code_of(given.answer(JoinWorldRequest(""))) is Code.UNIMPLEMENTED
+    assert code_of(given.answer(CreateWorldRequest())) is Code.UNIMPLEMENTED
+
+
+def test_unknown_worlds(host: Host) -> None:
+    for request in (
+        JoinWorldRequest("nowhere"),
+        ResetWorldRequest("nowhere"),
+        DestroyWorldRequest("nowhere"),
+        DestroyWorldRequest(""),
+        ResetWorldRequest(""),
+    ):
+        answer = host.answer(request)
+        assert code_of(answer) is Code.NOT_FOUND
+        assert repr(request.world_name) in answer.message
+        assert "create_world" in answer.message
+    assert len(host.answer(JoinWorldRequest("x" * 10000)).message) < 300
+
+
+def test_a_joined_connection_joins_no_other(host: Host, worlds: Worlds) -> None:
+    name = create(host)
+    host.answer(JoinWorldRequest(name))
+    answer = host.answer(JoinWorldRequest(""))
+    assert code_of(answer) is Code.FAILED_PRECONDITION
+    assert name in answer.message
+    assert len(worlds) == 1
+
+
+def test_destroying_a_world_that_is_joined(worlds: Worlds, made: Made) -> None:
+    one, two, three = Host(worlds), Host(worlds), Host(worlds)
+    name = create(three)
+    one.answer(JoinWorldRequest(name))
+    answer = one.answer(DestroyWorldRequest(name))
+    assert code_of(answer) is Code.FAILED_PRECONDITION
+    assert "this connection" in answer.message
+    assert "1 agent is joined" in three.answer(DestroyWorldRequest(name)).message
+    two.answer(JoinWorldRequest(name))
+    assert "2 agents are joined" in three.answer(DestroyWorldRequest(name)).message
+    one.close()
+    two.answer(LeaveWorldRequest())
+    assert three.answer(DestroyWorldRequest(name)) == DestroyWorldResponse()
+    assert made[0].log[-1] == "close"
+    assert code_of(one.answer(JoinWorldRequest(name))) is Code.NOT_FOUND
+
+
+def test_a_joined_connection_may_create_reset_and_destroy_another_world(
+    host: Host, made: Made
+) -> None:
+    first, second = create(host), create(host)
+    host.answer(JoinWorldRequest(first))
+    host.answer(Step())
+    assert host.answer(ResetWorldRequest(second)) == ResetWorldResponse()
+    assert host.answer(DestroyWorldRequest(second)) == DestroyWorldResponse()
+    assert made[1].log == ["reset", "close"]
+    assert host.answer(Step({"move": 5}, ("count",))) == StepResult(RUNNING, {"count": 5})
+
+
+def test_refused_settings_leave_nothing_behind(host: Host, worlds: Worlds, made: Made) -> None:
+    answer = host.answer(CreateWorldRequest({"colour": 1}))
+    assert answer == Status(Code.INVALID_ARGUMENT, "create_world: unknown settings: colour")
+    assert len(worlds) == 0
+    assert code_of(host.answer(JoinWorldRequest("", {"full": 1}))) is Code.RESOURCE_EXHAUSTED
+    assert len(worlds) == 0
+    assert made[-1].log == ["close"]
+    name = create(host)
+    assert code_of(host.answer(JoinWorldRequest(name, {"full": 1}))) is Code.RESOURCE_EXHAUSTED
+    assert worlds.names == [name]
+    assert isinstance(host.answer(JoinWorldRequest(name)), JoinWorldResponse)
+
+
+def test_a_factory_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    def factory(settings: dict[str, Any]) -> Maze:
+        raise SystemExit("no licence")
+
+    worlds = Worlds(factory, max_worlds=1)
+    host = Host(worlds, "10.1.2.3:99")
+    for _ in range(3):  # no slot is lost
+        answer = host.answer(CreateWorldRequest())
+        assert answer == Status(Code.INTERNAL, "create_world: SystemExit: no licence")
+    assert caplog.messages == ["10.1.2.3:99: create_world: SystemExit: no licence"] * 3
+
+
+def test_as_many_worlds_as_allowed(made: Made) -> None:
+    worlds = Worlds(made, max_worlds=2)
+    one, two = Host(worlds), Host(worlds)
+    name = create(one)
+    two.answer(JoinWorldRequest(""))
+    for request in (CreateWorldRequest(), JoinWorldRequest("")):
+        answer = one.answer(request)
+        assert code_of(answer) is Code.RESOURCE_EXHAUSTED
+        assert "2 worlds" in answer.message
+    one.answer(DestroyWorldRequest(name))
+    create(one)
+    with pytest.raises(ValueError, match="max_worlds"):
+        Worlds(made, max_worlds=0)
+
+
+def test_worlds_that_are_being_made_count(made: Made) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(settings: dict[str, Any]) -> Maze:
+        begun.set()
+        assert go_on.wait(10)
+        return made(settings)
+
+    worlds = Worlds(slow, max_worlds=1)
+    names: list[str] = []
+    thread = threading.Thread(target=lambda: names.append(worlds.create({})))
+    thread.start()
+    assert begun.wait(10)
+    with pytest.raises(Refusal) as refused:
+        worlds.create({})
+    assert refused.value.code == Code.RESOURCE_EXHAUSTED
+    go_on.set()
+    thread.join(10)
+    assert worlds.names == names
+
+
+def test_a_server_that_closes(worlds: Worlds, made: Made) -> None:
+    host = Host(worlds)
+    create(host)
+    host.answer(JoinWorldRequest(""))
+    worlds.close()
+    worlds.close()
+    assert [maze.log for maze in made] == [["close"], ["agent close", "close"]]
+    assert len(worlds) == 0
+    assert code_of(host.answer(CreateWorldRequest())) is Code.UNAVAILABLE
+    assert code_of(host.answer(Step())) is Code.ABORTED
+    host.close()
+    assert [maze.log for maze in made] == [["close"], ["agent close", "close"]]
+
+
+def test_a_server_that_closes_while_a_world_is_made(made: Made) -> None:
+    worlds: Worlds
+
+    def factory(settings: dict[str, Any]) -> Maze:
+        worlds.close()
+        return made(settings)
+
+    worlds = Worlds(factory)
+    assert code_of(Host(worlds).answer(CreateWorldRequest())) is Code.UNAVAILABLE
+    assert made[0].log == ["close"]
+    assert len(worlds) == 0
+
+
+def test_abandoned_worlds_are_kept_or_not(made: Made) -> None:
+    for keep in (True, False):
+        worlds = Worlds(made, keep_abandoned=keep)
+        creator, agent = Host(worlds), Host(worlds)
+        used, unused = create(creator), create(creator)
+        agent.answer(JoinWorldRequest(used))
+        creator.close()
+        assert worlds.names == ([used, unused] if keep else [used])
+        agent.close()
+        assert worlds.names == ([used, unused] if keep else [])
+
+
+def test_a_connection_that_ends_while_its_request_is_carried_out(made: Made) -> None:
+    worlds: Worlds
+    host: Host
+
+    def factory(settings: dict[str, Any]) -> Maze:
+        host.close()
+        return made(settings)
+
+    worlds = Worlds(factory, keep_abandoned=False)
+    for request in (CreateWorldRequest(), JoinWorldRequest("")):
+        host = Host(worlds)
+        host.answer(request)
+        assert host.world is None
+        assert made[-1].log[-1] == "close"
+        assert len(worlds) == 0
+
+
+def test_closing_never_raises(host: Host, worlds: Worlds, caplog: pytest.LogCaptureFixture) -> None:
+    name = create(host, sticky=1)
+    host.answer(JoinWorldRequest(name, {"sticky": 1}))
+    assert host.answer(LeaveWorldRequest()) == LeaveWorldResponse()
+    assert host.answer(DestroyWorldRequest(name)) == DestroyWorldResponse()
+    assert caplog.messages == [
+        "10.1.2.3:99: the agent's close(): RuntimeError: the door sticks",
+        f"world '{name}': the world's close(): RuntimeError: the gate sticks",
+    ]
+    host.close()
+    host.close()
+
+
+def test_what_could_not_be_sent_is_taken_back(host: Host, made: Made, worlds: Worlds) -> None:
+    request = JoinWorldRequest("")
+    host.answer(request)
+    answer = host.failure(request, ValueError("two variable dimensions"))
+    assert answer == Status(Code.INVALID_ARGUMENT, "join_world: two variable dimensions")
+    assert host.world is None
+    assert made[0].log == ["agent close", "close"]
+    host.answer(request)
+    create_request = CreateWorldRequest()
+    assert code_of(host.failure(create_request, RuntimeError("lost"))) is Code.INTERNAL
+    assert host.world is made[1]
+
+
+ECHO = "type.googleapis.com/test.Echo"
+
+
+def test_extensions(worlds: Worlds, made: Made) -> None:
+    seen: list[Any] = []
+
+    def echo(request: AnyMessage, world: Any) -> AnyMessage:
+        seen.append(world)
+        if request.value == b"no":
+            raise Refusal(Code.PERMISSION_DENIED, "read only")
+        return AnyMessage("type.googleapis.com/test.Echoed", request.value)
+
+    host = Host(worlds, extensions={ECHO: echo})
+    assert host.answer(AnyMessage(ECHO, b"hi")).value == b"hi"
+    # Only what follows the last slash names the type.
+    assert host.answer(AnyMessage("example.org/types/test.Echo", b"ho")).value == b"ho"
+    host.answer(JoinWorldRequest(""))
+    host.answer(AnyMessage(ECHO, b"hi"))
+    assert seen == [None, None, made[0]]
+    refused = host.answer(AnyMessage(ECHO, b"no"))
+    assert refused == Status(Code.PERMISSION_DENIED, "extension: read only")
+    unknown = host.answer(AnyMessage("type.googleapis.com/test.Other"))
+    assert code_of(unknown) is Code.UNIMPLEMENTED
+    assert "test.Other" in unknown.message
+    assert "known: test.Echo" in unknown.message
+    assert "known: none" in Host(worlds).answer(AnyMessage(ECHO)).message
+
+
+def test_an_extension_is_not_called_while_an_agent_steps(worlds: Worlds) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def echo(request: AnyMessage, world: Any) -> AnyMessage:
+        order.append("extension")
+        return request
+
+    class Slow(Agent):
+        def begin(self) -> StepResult:
+            begun.set()
+            assert go_on.wait(10)
+            order.append("step")
+            return super().begin()
+
+    maze = Maze({})
+    maze.join = lambda settings: Slow([], settings)
+    worlds.add(maze)
+    hosts = [Host(worlds, extensions={ECHO: echo}) for _ in range(2)]
+    for host in hosts:
+        host.answer(JoinWorldRequest(""))
+    threads = [threading.Thread(target=hosts[0].answer, args=(Step(),))]
+    threads[0].start()
+    assert begun.wait(10)
+    threads.append(threading.Thread(target=hosts[1].answer, args=(AnyMessage(ECHO),)))
+    threads[1].start()
+    threads[1].join(0.05)
+    go_on.set()
+    for thread in threads:
+        thread.join(10)
+    assert order == ["step", "extension"]

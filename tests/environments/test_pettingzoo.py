@@ -1,0 +1,78 @@
+"""PettingZoo's face over agents of a server in this process."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from pettingzoo import ParallelEnv
+
+import rlwire
+from rlwire.environments.pettingzoo import ParallelEnvironment
+from rlwire.errors import EncodeError
+
+cartpole = functools.partial(gymnasium.make, "CartPole-v1")
+
+
+def test_agents_of_dm_env_rpc() -> None:
+    theirs = {"left": cartpole(), "right": cartpole()}
+    with rlwire.serve(cartpole, "dm-env-rpc://127.0.0.1:0") as server:
+        env = ParallelEnvironment({name: rlwire.make(server.url) for name in theirs})
+        assert isinstance(env, ParallelEnv)
+        assert env.observation_space("left") is env.observation_space("left")
+        assert env.action_space("right") == theirs["right"].action_space
+        observations, infos = env.reset(seed=4)
+        for name, each in theirs.items():
+            np.testing.assert_array_equal(observations[name], each.reset(seed=4)[0])
+        assert infos == {"left": {}, "right": {}}
+        gone: list[str] = []
+        for number in range(300):
+            actions = {"left": 1, "right": number % 2}
+            acting = list(env.agents)
+            found = env.step({name: actions[name] for name in acting})
+            for name in acting:
+                expected = theirs[name].step(actions[name])
+                np.testing.assert_array_equal(found[0][name], expected[0])
+                assert tuple(part[name] for part in found[1:]) == expected[1:]
+                gone += [name] * (expected[2] or expected[3])
+            assert env.agents == [name for name in ("left", "right") if name not in gone]
+            if not env.agents:
+                break
+        assert gone == ["left", "right"]
+        env.close()
+
+
+def test_an_error_of_one_leaves_no_answer_unread() -> None:
+    with rlwire.serve(cartpole, "dm-env-rpc://127.0.0.1:0") as server:
+        env = ParallelEnvironment({name: rlwire.make(server.url) for name in "ab"})
+        env.reset(seed=1)
+        with pytest.raises(KeyError):
+            env.step({"a": 1})
+        with pytest.raises(EncodeError):
+            env.step({"a": np.zeros(3), "b": 1})
+        assert env.step({"a": 1, "b": 1})[1] == {"a": 1.0, "b": 1.0}
+        env.close()
+    with pytest.raises(ValueError, match="no agents"):
+        ParallelEnvironment({})
+
+
+def test_agents_that_meet_in_one_instance() -> None:
+    url: Any
+    with rlwire.serve(
+        "mpe2.simple_spread_v3:parallel_env", "perlert://127.0.0.1:0/spread", rate=200
+    ) as server:
+        url = server.url
+        names = [f"agent_{number}" for number in range(3)]
+        env = ParallelEnvironment({name: rlwire.make(url, agent=name) for name in names})
+        observations, _ = env.reset()
+        assert all(observations[name] in env.observation_space(name) for name in names)
+        steps = 0
+        while env.agents:
+            found = env.step({name: env.action_space(name).sample() for name in env.agents})
+            steps += 1
+        assert 0 < steps <= 25
+        assert all(found[3].values())
+        env.close()

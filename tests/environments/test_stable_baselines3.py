@@ -1,0 +1,130 @@
+"""Vectors of environments as Stable-Baselines3 has them, and PPO that learns over the wire."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import rlwire
+from rlwire.environments.vector import local
+
+pytestmark = pytest.mark.training
+
+vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
+
+
+class Counting(gymnasium.Env):
+    """Counts to three; then its episode is over, or cut off every second time."""
+
+    observation_space = spaces.Box(-10, 10, (2,))
+    action_space = spaces.Discrete(3)
+    episodes = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.episodes += 1
+        self.count = 0
+        return self._seen(), {"episodes": self.episodes, "seed": seed, "options": options}
+
+    def _seen(self) -> Any:
+        return np.array([self.count, self.episodes], np.float32)
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        over = self.count == 3
+        odd = bool(self.episodes % 2)
+        return self._seen(), float(action), over and odd, over and not odd, {"count": self.count}
+
+    def add(self, number: int) -> int:
+        return self.episodes + number
+
+
+def ours(count: int, **options: Any) -> Any:
+    from rlwire.environments.stable_baselines3 import VecEnv
+
+    return VecEnv(local([Counting] * count, mode="SameStep", **options))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_same_as_theirs(workers: int) -> None:
+    theirs = vec_env.DummyVecEnv([Counting] * 3)
+    envs = ours(3, workers=workers)
+    for each in (theirs, envs):
+        each.seed(5)
+        each.set_options({"x": 1})
+    np.testing.assert_array_equal(envs.reset(), theirs.reset())
+    assert envs.reset_infos == theirs.reset_infos
+    for number in range(8):
+        given = np.array([number % 3, 1, 2])
+        one, other = envs.step(given), theirs.step(given)
+        for mine, yours in zip(one[:3], other[:3], strict=True):
+            assert mine.dtype == yours.dtype
+            np.testing.assert_array_equal(mine, yours)
+        for mine, yours in zip(one[3], other[3], strict=True):
+            last = mine.pop("terminal_observation", None), yours.pop("terminal_observation", None)
+            np.testing.assert_array_equal(*last)
+            assert mine == yours
+        assert envs.reset_infos == theirs.reset_infos
+    assert envs.get_attr("episodes", [0, 2]) == theirs.get_attr("episodes", [0, 2]) == [3, 3]
+    envs.set_attr("episodes", 7, indices=1)
+    assert envs.get_attr("episodes") == [3, 7, 3]
+    assert envs.env_method("add", 1, indices=[1, 0]) == [8, 4]
+    assert envs.env_is_wrapped(gymnasium.wrappers.TimeLimit) == [False] * 3
+    envs.set_options([{"x": 1}, {}, {}])
+    with pytest.raises(ValueError, match="same options"):
+        envs.reset()
+    envs.close()
+    theirs.close()
+
+
+def test_vectors_that_do_not_fit() -> None:
+    from rlwire.environments.stable_baselines3 import VecEnv
+
+    with (
+        local([Counting], workers=0) as envs,
+        pytest.raises(ValueError, match=r"autoreset_mode='SameStep'"),
+    ):
+        VecEnv(envs)
+    with pytest.raises(ValueError, match="leave copy=False out"):
+        ours(1, workers=0, copy=False)
+
+
+def is_learning(found: dict[str, Any], _: Any) -> bool:
+    """Whether to go on: the mean of the last hundred episodes is not good enough yet."""
+    episodes = found["self"].ep_info_buffer
+    return len(episodes) < 50 or np.mean([each["r"] for each in episodes]) < 230
+
+
+@pytest.mark.timeout(600)
+def test_ppo_learns_cartpole_over_dm_env_rpc() -> None:
+    from stable_baselines3 import PPO
+
+    from rlwire.environments.stable_baselines3 import VecEnv
+
+    make = functools.partial(gymnasium.make, "CartPole-v1")
+    with rlwire.serve(make, "dm-env-rpc://127.0.0.1:0") as server:
+        envs = VecEnv(rlwire.make_vec([server.url] * 8, autoreset_mode="SameStep"))
+        monitored = vec_env.VecMonitor(envs)
+        model = PPO(
+            "MlpPolicy", monitored, n_steps=32, batch_size=256, gae_lambda=0.8, gamma=0.98,
+            n_epochs=20, ent_coef=0.0, learning_rate=1e-3, seed=1, device="cpu",
+        )  # fmt: skip
+        model.learn(100_000, callback=is_learning)
+        env = rlwire.make(server.url)
+        returns = []
+        for seed in range(10):
+            observation, _ = env.reset(seed=seed)
+            total, over = 0.0, False
+            while not over:
+                action, _ = model.predict(observation, deterministic=True)
+                observation, reward, terminated, truncated, _ = env.step(action)
+                total, over = total + reward, terminated or truncated
+            returns.append(total)
+        env.close()
+        monitored.close()
+    assert np.mean(returns) >= 195, returns

@@ -1,0 +1,311 @@
+"""`rlwire.openpi`'s functions, and `rlwire.install("openpi_client")`."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlwire
+from rlwire import msgpack_numpy
+from rlwire import openpi as ours
+from rlwire.errors import DecodeError, EncodeError
+from rlwire.msgpack_numpy import openpi_client_drop_in
+from rlwire.openpi import Server
+
+msgpack = pytest.importorskip("msgpack")
+theirs = pytest.importorskip("openpi_client.msgpack_numpy")
+
+# As a program has them that imported them before.
+from openpi_client.msgpack_numpy import (  # noqa: E402
+    Packer,
+    Unpacker,
+    packb,
+    unpackb,
+)
+
+# The kinds of values that openpi-client's own tests go through, and some more.
+VALUES: dict[str, Any] = {
+    "int": 1,
+    "float": 1.5,
+    "str": "hello",
+    "numpy bool": np.bool_(True),
+    "numpy int": np.int64(3),
+    "numpy float32": np.float32(0.1),
+    "numpy float64": np.float64(0.1),
+    "numpy str": np.str_("fold"),
+    "list": [1, 2, 3],
+    "dict": {"key": "value", b"key": {"more": [1, 2]}},
+    "no dimensions": np.array(1.0),
+    "no items": np.zeros((0, 3), np.int8),
+    "int32": np.array([1, 2, 3], np.int32),
+    "strings": np.array(["fold", "towel"]),
+    "bytes": np.array([b"fold", b"towel"]),
+    "bools": np.array([True, False]),
+    "matrix": np.array([[1, 2], [3, 4]], np.float32),
+    "cube": np.arange(8, dtype=np.int16).reshape(2, 2, 2),
+    "special": np.array([np.nan, np.inf, -np.inf]),
+    "dates": np.array(["2024-02-29"], "M8[D]"),
+    "strided": np.arange(20)[::3],
+    "big endian": np.arange(3, dtype=">u2"),
+    "nested": {"arr": np.arange(3), "nested": {"arr": np.arange(6.0).reshape(2, 3)}},
+    "list of arrays": [np.array([1, 2]), np.array([3, 4])],
+    "observation": {
+        "observation/image": np.arange(224 * 224 * 3, dtype=np.uint32).astype(np.uint8),
+        "observation/state": np.arange(8, dtype=np.float32),
+        "prompt": "fold the towel",
+    },
+}
+COMPLEX = np.arange(3) * 1j
+ADDRESSES = {b"__ndarray__": True, b"data": b"\x41" * 8, b"dtype": "|O", b"shape": (1,)}
+
+
+def same(one: Any, other: Any) -> None:
+    assert type(one) is type(other), (one, other)
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+        for key in one:
+            same(one[key], other[key])
+    elif isinstance(one, list):
+        for left, right in zip(one, other, strict=True):
+            same(left, right)
+    elif isinstance(one, np.ndarray):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        assert one.tobytes() == other.tobytes()
+    else:
+        assert one == other
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_the_same_bytes_and_the_same_values(name: str) -> None:
+    value = VALUES[name]
+    packed = theirs.packb(value)
+    assert ours.packb(value) == packed
+    assert ours.Packer().pack(value) == packed
+    expected = theirs.unpackb(packed)
+    same(ours.unpackb(packed), expected)
+    unpacker = ours.Unpacker()
+    unpacker.feed(packed)
+    same(unpacker.unpack(), expected)
+    same(list(ours.Unpacker(io.BytesIO(packed * 2))), [expected, expected])
+
+
+def test_arrays_of_the_other_dialect_are_read() -> None:
+    library = pytest.importorskip("msgpack_numpy")
+    same(ours.unpackb(library.packb(VALUES["nested"])), VALUES["nested"])
+
+
+@pytest.mark.parametrize(
+    "value", [COMPLEX, np.complex64(1j), np.array([None]), np.zeros(2, [("a", np.int32)])]
+)
+def test_what_openpi_does_not_send(value: Any) -> None:
+    for pack in (theirs.packb, ours.packb, ours.pack_array):
+        with pytest.raises(ValueError):  # noqa: PT011
+            pack(value)
+    with pytest.raises(EncodeError):
+        ours.pack_array(value)
+
+
+WRONG = [
+    ADDRESSES,
+    {b"__ndarray__": True, b"data": b"1234", b"dtype": "<c8", b"shape": (1,)},
+    {b"__ndarray__": True, b"data": b"1234", b"dtype": "<f4", b"shape": (2,)},
+    {b"__ndarray__": True, b"data": b"1234", b"dtype": "no such", b"shape": (1,)},
+    {b"__npgeneric__": True, b"data": 1, b"dtype": "|O"},
+    {b"__ndarray__": True, b"data": b"1234", b"dtype": "<f4", b"shape": (2**64 - 1,)},
+    # NumPy's own parser raises SyntaxError, and divides by zero.
+    {b"__ndarray__": True, b"data": b"1234", b"dtype": "(,)f4", b"shape": (1,)},
+    {b"__ndarray__": True, b"data": b"12345678", b"dtype": "M8[s/0]", b"shape": (1,)},
+    {b"__npgeneric__": True, b"data": 1, b"dtype": "M8[s/0]"},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_maps_that_are_no_arrays(wrong: Any) -> None:
+    with pytest.raises(DecodeError):
+        ours.unpack_array(wrong)
+
+
+# -- installed ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def installed() -> Iterator[None]:
+    rlwire.install("openpi_client")
+    yield
+    rlwire.uninstall("openpi_client")
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_the_same_when_installed(installed: None, name: str) -> None:
+    with_it = [packb(VALUES[name]), theirs.Packer().pack(VALUES[name])]
+    found = unpackb(with_it[0])
+    rlwire.uninstall("openpi_client")
+    assert with_it == [packb(VALUES[name])] * 2
+    same(found, unpackb(with_it[0]))
+
+
+def test_all_of_it_goes_through_rlwire(installed: None) -> None:
+    """Seen by what only rlwire does: large arrays are views of the message."""
+    packed = packb(VALUES["observation"])
+    for unpack in (unpackb, theirs.unpackb):
+        image = unpack(packed)["observation/image"]
+        assert np.shares_memory(image, np.frombuffer(packed, np.uint8))
+    for make in (Packer, theirs.Packer):
+        assert isinstance(make(), msgpack_numpy.Packer)
+    for make in (Unpacker, theirs.Unpacker):
+        unpacker = make()
+        unpacker.feed(packed)
+        assert unpacker.unpack()["observation/image"].flags.writeable  # theirs never is
+
+
+def test_uninstalling_puts_everything_back() -> None:
+    def everything() -> list[Any]:
+        parts = [(name, value) for name, value in vars(theirs).items()]
+        states = [
+            (name, value.func, value.args, value.keywords)
+            for name, value in parts
+            if type(value).__name__ == "partial"
+        ]
+        assert len(states) == 4
+        return [[(name, id(value)) for name, value in parts], states]
+
+    was = everything()
+    rlwire.install("openpi_client")
+    rlwire.install("openpi_client")
+    assert everything() != was
+    rlwire.uninstall("openpi_client")
+    rlwire.uninstall("openpi_client")
+    assert everything() == was
+
+
+def test_hooks_of_the_users_own_take_the_place_of_the_librarys(installed: None) -> None:
+    def default(value: Any) -> Any:
+        return repr(type(value))
+
+    for pack in (packb, lambda value, **options: Packer(**options).pack(value)):
+        assert msgpack.unpackb(pack(np.arange(3), default=default)) == repr(np.ndarray)
+    packed = packb({"a": np.arange(3)})
+    found = unpackb(packed, object_hook=dict)
+    assert found["a"][b"__ndarray__"] is True
+    unpacker = Unpacker(object_hook=dict)
+    unpacker.feed(packed)
+    assert unpacker.unpack()["a"][b"__ndarray__"] is True
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: packb(object()),
+        lambda: packb(2**64),
+        lambda: packb(COMPLEX),
+        lambda: packb(1, no_such=1),
+        lambda: packb(1, 2),
+        lambda: packb(),
+        lambda: theirs.Packer().pack({1}),
+        lambda: theirs.Packer(1, 2),
+        lambda: unpackb(b"\xc1"),
+        lambda: unpackb(b""),
+        lambda: unpackb(b"\x01\x02"),
+        lambda: unpackb(b"\x81\x01\x02"),
+        lambda: unpackb(b"\x01", no_such=1),
+        lambda: unpackb("a text"),
+        lambda: unpackb(b"\x01", b"\x02"),
+        lambda: unpackb(b"\x81\x01\x02", strict_map_key=False),
+        lambda: theirs.Unpacker().unpack(),
+    ],
+)
+def test_errors_stay_the_librarys(call: Any) -> None:
+    def outcome() -> Any:
+        try:
+            return call()
+        except Exception as error:
+            return type(error)
+
+    without = outcome()
+    rlwire.install("openpi_client")
+    try:
+        found = outcome()
+        assert found == without or (found, without) == (EncodeError, ValueError)
+    finally:
+        rlwire.uninstall("openpi_client")
+
+
+def test_addresses_from_a_wire_are_refused(installed: None) -> None:
+    packed = msgpack.packb(ADDRESSES)
+    with pytest.raises(DecodeError):
+        unpackb(packed)
+    unpacker = Unpacker()
+    unpacker.feed(packed)
+    with pytest.raises(DecodeError):
+        unpacker.unpack()
+
+
+def test_beside_msgpack_numpys_drop_in() -> None:
+    library = pytest.importorskip("msgpack_numpy")
+    names = ["Packer", "Unpacker", "packb", "unpackb", "pack", "unpack", "dump", "dumps"]
+    names += ["load", "loads"]
+    before = {name: getattr(msgpack, name) for name in names}
+    try:
+        rlwire.install("msgpack_numpy")
+        library.patch()
+        rlwire.install("openpi_client")
+        packed = packb(VALUES["nested"])
+        assert b"__ndarray__" in packed
+        same(unpackb(packed), VALUES["nested"])
+    finally:
+        rlwire.uninstall("openpi_client")
+        rlwire.uninstall("msgpack_numpy")
+        for name, original in before.items():
+            setattr(msgpack, name, original)
+
+
+@pytest.mark.parametrize("name", ["packb", "Unpacker"])
+def test_another_version(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(theirs, name, getattr(msgpack, name))
+    with pytest.raises(RuntimeError, match=f"another msgpack_numpy.{name}"):
+        rlwire.install("openpi_client")
+    assert openpi_client_drop_in._installed is None
+
+
+@pytest.mark.filterwarnings("ignore:connect.. must be used:DeprecationWarning")
+def test_openpis_client_with_it_installed(installed: None) -> None:
+    policies = pytest.importorskip("openpi_client.websocket_client_policy")
+    with Server(lambda obs: {"seen": obs}, "127.0.0.1:0") as server:
+        client = policies.WebsocketClientPolicy("127.0.0.1", server.address.port)
+        try:
+            same(client.infer(VALUES["observation"])["seen"], VALUES["observation"])
+        finally:
+            client._ws.close()
+
+
+OWN_TESTS = """
+import sys
+import pytest
+import rlwire
+if sys.argv[1] == "with":
+    rlwire.install("openpi_client")
+options = ["-q", "-p", "no:cacheprovider", "-c", "none.ini", "--rootdir", "."]
+sys.exit(pytest.main([*options, "--pyargs", "openpi_client.msgpack_numpy_test"]))
+"""
+
+
+@pytest.mark.parametrize("how", ["with", "without"])
+def test_the_librarys_own_tests(how: str, tmp_path: Path) -> None:
+    pytest.importorskip("tree")
+    (tmp_path / "none.ini").write_text("[pytest]\n", "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", OWN_TESTS, how],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "20 passed" in done.stdout

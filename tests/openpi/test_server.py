@@ -1,0 +1,725 @@
+"""openpi.Server and openpi.Client, and openpi's own client and server, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import http.client
+import json
+import logging
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import websockets.sync.client
+from websockets.exceptions import ConnectionClosed as TheirsClosed
+
+from rlwire.codecs import msgpack
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    EncodeError,
+    PeerError,
+    RemoteProtocolError,
+)
+from rlwire.limits import Limits
+from rlwire.openpi import Client, PolicyStatistics, Server, api_key_check
+from rlwire.openpi.policies import Workers, resolve_policy
+from rlwire.sessions.openpi import OpenPIClientSession, Undecoded
+from rlwire.sessions.websocket import Closed, Messages, Refused
+from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.websocket import connect
+from tests.waiting import eventually
+
+LOOPBACK = "127.0.0.1:0"
+METADATA = {"robot": "aloha", "horizon": 50}
+
+
+def carried(how: Any) -> dict[str, Any]:
+    """Arguments for so many threads of the policy's, or a thread for each client."""
+    return {"workers": how} if how == "threads" else {"threads": how}
+
+
+def observation(number: int = 0) -> dict[str, Any]:
+    generator = np.random.default_rng(number)
+    return {
+        "observation/image": generator.integers(0, 256, (224, 224, 3), np.uint8),
+        "observation/wrist_image": generator.integers(0, 256, (224, 224, 3), np.uint8),
+        "observation/state": generator.random(8, np.float32),
+        "prompt": f"fold towel {number}",
+    }
+
+
+class Policy:
+    """Does what the prompt asks for; else says what it saw."""
+
+    metadata = METADATA
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, Any]] = []
+        self.threads: set[int] = set()
+        self.busy = self.most = 0
+        self.lock = threading.Lock()
+        self.go_on = threading.Event()
+
+    def infer(self, obs: dict[str, Any]) -> Any:
+        self.threads.add(threading.get_ident())
+        with self.lock:
+            self.busy += 1
+            self.most = max(self.most, self.busy)
+        try:
+            return self.act(obs)
+        finally:
+            with self.lock:
+                self.busy -= 1
+
+    def act(self, obs: dict[str, Any]) -> Any:
+        prompt = obs.get("prompt", "")
+        if prompt == "raise":
+            raise KeyError("observation/image")
+        if prompt == "exit":
+            raise SystemExit("a policy's own idea")
+        if prompt == "wait":
+            assert self.go_on.wait(20)
+        if prompt == "sleep":
+            time.sleep(obs["seconds"])
+        if prompt == "list":
+            return [1, 2, 3]
+        if prompt == "object":
+            return {"actions": object()}
+        if prompt == "keep":
+            self.seen.append(obs)
+        return {"actions": np.full((50, 7), len(prompt), np.float64), "seen": obs}
+
+
+@pytest.fixture
+def policy() -> Iterator[Policy]:
+    policy = Policy()
+    yield policy
+    policy.seen.clear()  # views of messages
+
+
+@pytest.fixture
+def server(policy: Policy) -> Iterator[Server]:
+    with Server(policy, LOOPBACK) as running:
+        yield running
+
+
+def client_of(server: Server, **options: Any) -> Client:
+    return Client(str(server.address), **options)
+
+
+def check_seen(action: dict[str, Any], sent: dict[str, Any]) -> None:
+    seen = action["seen"]
+    assert seen.keys() == sent.keys()
+    for name, value in sent.items():
+        np.testing.assert_array_equal(seen[name], value)
+        assert getattr(seen[name], "dtype", None) == getattr(value, "dtype", None)
+
+
+# -- what everybody wants ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3, "threads"])
+@pytest.mark.parametrize("arrays", ["openpi", "msgpack_numpy"])
+def test_observations_and_actions(policy: Policy, workers: Any, arrays: Any) -> None:
+    with (
+        Server(policy, LOOPBACK, **carried(workers), arrays=arrays) as server,
+        client_of(server, arrays=arrays) as client,
+    ):
+        assert client.metadata == METADATA
+        assert client.get_server_metadata() == METADATA
+        for number in range(5):
+            sent = observation(number)
+            action = client.infer(sent)
+            check_seen(action, sent)
+            np.testing.assert_array_equal(action["actions"], np.full((50, 7), len(sent["prompt"])))
+        client.reset()
+        assert server.statistics() == PolicyStatistics(clients=1, actions=5, failures=0)
+
+
+@pytest.mark.parametrize("numbers", [3, 500, 5000, 100_000])
+def test_all_arrays_are_writable_at_both_ends(numbers: int) -> None:
+    writable = []
+
+    def infer(obs: dict[str, Any]) -> dict[str, Any]:
+        writable.extend(array.flags.writeable for array in obs.values())
+        return {"small": np.zeros(3), "large": np.zeros(numbers)}
+
+    with (
+        Server(infer, LOOPBACK) as server,
+        Client(str(server.address)) as client,
+    ):
+        action = client.infer({"small": np.arange(3), "large": np.arange(float(numbers))})
+    writable += [action["small"].flags.writeable, action["large"].flags.writeable]
+    assert writable == [True] * 4
+
+
+def test_metadata_given_counts_for_more_than_the_policys(policy: Policy) -> None:
+    with (
+        Server(policy, LOOPBACK, metadata={"mine": 1}) as server,
+        client_of(server) as client,
+    ):
+        assert client.metadata == {"mine": 1}
+
+
+def test_timing_as_from_openpis_server(server: Server) -> None:
+    with client_of(server) as client:
+        timing = client.infer({"prompt": "sleep", "seconds": 0.05})["server_timing"]
+        assert timing.keys() == {"infer_ms"}
+        assert timing["infer_ms"] >= 50
+        timing = client.infer({})["server_timing"]
+        assert timing.keys() == {"infer_ms", "prev_total_ms"}
+        assert timing["infer_ms"] < 50 <= timing["prev_total_ms"]
+
+
+def test_no_timing_if_not_wanted(policy: Policy) -> None:
+    with Server(policy, LOOPBACK, timing=False) as server, client_of(server) as client:
+        assert client.infer({}).keys() == {"actions", "seen"}
+
+
+def test_the_policys_dict_is_left_alone() -> None:
+    action = {"actions": 1}
+    with Server(lambda obs: action, LOOPBACK) as server, client_of(server) as client:
+        assert "server_timing" in client.infer({})
+    assert action == {"actions": 1}
+
+
+# -- the policy fails --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 1, "threads"])
+@pytest.mark.parametrize(
+    ("prompt", "text"),
+    [
+        ("raise", "KeyError: 'observation/image'"),
+        ("exit", "SystemExit: a policy's own idea"),
+        ("list", "TypeError: a policy returns a dict, not list"),
+    ],
+)
+def test_an_error_is_told_in_a_text_and_ends_the_connection(
+    policy: Policy, workers: Any, prompt: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Server(policy, LOOPBACK, **carried(workers)) as server:
+        with client_of(server, reconnect=False) as client:
+            with pytest.raises(PeerError) as caught:
+                client.infer({"prompt": prompt})
+            assert str(caught.value) == text
+            with pytest.raises(Closed) as closed:
+                client.infer({})
+            assert closed.value.code == 1011
+        assert server.statistics().failures == 1
+    assert "Traceback" in caplog.text  # in the log, not on the wire
+
+
+def test_an_action_that_cannot_be_sent(server: Server) -> None:
+    with client_of(server) as client:
+        with pytest.raises(PeerError, match=r"EncodeError.*\$\.actions"):
+            client.infer({"prompt": "object"})
+        assert "actions" in client.infer({})  # over a new connection
+
+
+def test_a_traceback_only_if_it_is_wanted(policy: Policy) -> None:
+    with (
+        Server(policy, LOOPBACK, tracebacks=True) as server,
+        client_of(server) as client,
+        pytest.raises(PeerError) as caught,
+    ):
+        client.infer({"prompt": "raise"})
+    assert str(caught.value).startswith("Traceback")
+    assert "in act" in str(caught.value)
+
+
+def test_an_observation_that_cannot_be_sent(server: Server) -> None:
+    with client_of(server) as client:
+        with pytest.raises(EncodeError):
+            client.infer({"prompt": object()})
+        assert "actions" in client.infer({})
+        assert server.statistics().actions == 1
+
+
+# -- many clients, slow policies ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(1, 1), ("threads", 6)])
+def test_a_policy_is_called_once_at_a_time(policy: Policy, workers: Any, threads: int) -> None:
+    """By default from one thread; or from that of the client."""
+
+    def ask(address: str, number: int) -> None:
+        with Client(address) as client:
+            for _ in range(3):
+                client.infer({"prompt": "sleep", "seconds": 0.01, "number": number})
+
+    with Server(policy, LOOPBACK, **carried(workers)) as server:
+        robots = [
+            threading.Thread(target=ask, args=(str(server.address), number)) for number in range(6)
+        ]
+        for robot in robots:
+            robot.start()
+        for robot in robots:
+            robot.join(20)
+        assert server.statistics().actions == 18
+        eventually(lambda: server.statistics().clients == 0)
+    assert policy.most == 1
+    assert len(policy.threads) == threads
+
+
+def test_more_workers_call_it_at_the_same_time(policy: Policy) -> None:
+    with Server(policy, LOOPBACK, threads=2) as server, contextlib.ExitStack() as stack:
+        clients = [connect(f"ws://{server.address}", OpenPIClientSession()) for _ in range(3)]
+        for client in clients:
+            stack.callback(client.close)
+            client.receive()
+            client.send({"prompt": "wait"})
+        eventually(lambda: policy.busy == 2)
+        time.sleep(0.05)
+        assert policy.busy == 2
+        policy.go_on.set()
+        for client in clients:
+            assert "actions" in client.receive()
+    assert policy.most == 2
+
+
+def test_while_the_policy_thinks_others_are_greeted_and_pings_answered(
+    policy: Policy, server: Server
+) -> None:
+    with websockets.sync.client.connect(f"ws://{server.address}", proxy=None) as slow:
+        slow.recv()
+        slow.send(msgpack.encode({"prompt": "wait"}))
+        eventually(lambda: policy.busy == 1)
+        assert slow.ping().wait(5), "no pong while the policy thinks"
+        with client_of(server) as other:
+            assert other.metadata == METADATA
+        policy.go_on.set()
+        assert "actions" in msgpack.decode(slow.recv(timeout=5))
+
+
+def test_a_client_that_leaves_is_noticed_while_the_policy_thinks(
+    policy: Policy, server: Server
+) -> None:
+    client = connect(f"ws://{server.address}", OpenPIClientSession())
+    client.receive()
+    client.send({"prompt": "wait"})
+    eventually(lambda: policy.busy == 1)
+    waiting = connect(f"ws://{server.address}", OpenPIClientSession())
+    waiting.receive()
+    waiting.send({"prompt": "keep"})
+    client.close()
+    waiting.close()
+    eventually(lambda: server.statistics().clients == 0)
+    policy.go_on.set()
+    with client_of(server) as last:
+        assert "actions" in last.infer({})
+    assert server.statistics().actions == 1
+
+
+def test_observations_sent_ahead_are_answered_in_order(server: Server) -> None:
+    with websockets.sync.client.connect(f"ws://{server.address}", proxy=None) as client:
+        for number in range(5):
+            client.send(msgpack.encode({"number": number}))
+        assert msgpack.decode(client.recv()) == METADATA
+        for number in range(5):
+            assert msgpack.decode(client.recv(timeout=5))["seen"] == {"number": number}
+
+
+def test_a_policy_may_keep_observations(policy: Policy, server: Server) -> None:
+    sent = [{**observation(number), "prompt": "keep"} for number in range(4)]
+    with client_of(server) as client:
+        for one in sent:
+            client.infer(one)
+    for one, seen in zip(sent, policy.seen, strict=True):
+        check_seen({"seen": seen}, one)
+
+
+def test_an_observation_is_not_kept_by_the_server() -> None:
+    seen: list[weakref.ref[Any]] = []
+
+    def infer(obs: dict[str, Any]) -> dict[str, Any]:
+        seen.append(weakref.ref(obs["observation/image"]))
+        return {}
+
+    with Server(infer, LOOPBACK) as server, client_of(server) as client:
+        client.infer(observation())
+        eventually(lambda: gc.collect() >= 0 and seen[0]() is None)
+
+
+# -- bad peers ---------------------------------------------------------------------------------
+
+
+def test_a_bad_peer_disturbs_nobody(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "rlwire")
+    host, port = "127.0.0.1", server.address.port
+    with client_of(server) as good:
+        for junk in (b"", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n", b"GET /" + b"a" * 10_000):
+            with socket.create_connection((host, port)) as bad:
+                bad.sendall(junk)
+            assert "actions" in good.infer({})
+        for message in (b"\xc1", b"\xdd\xff\xff\xff\xff", b"\x80" * 50, "a text", b"\x90"):
+            with websockets.sync.client.connect(f"ws://{host}:{port}", proxy=None) as bad_one:
+                bad_one.recv()
+                bad_one.send(message)
+                assert isinstance(bad_one.recv(timeout=5), str)
+                with pytest.raises(TheirsClosed):
+                    bad_one.recv(timeout=5)
+            assert "actions" in good.infer({})
+
+
+def test_nothing_is_unpickled(server: Server) -> None:
+    class Trap:
+        def __reduce__(self) -> Any:
+            return (pytest.fail, ("it was unpickled",))
+
+    import pickle
+
+    array = {
+        b"nd": True, b"type": "|O", b"kind": b"O", b"shape": [1], b"data": pickle.dumps(Trap()),
+    }  # fmt: skip
+    with websockets.sync.client.connect(f"ws://{server.address}", proxy=None) as bad:
+        bad.recv()
+        bad.send(msgpack.encode({"x": array}))
+        answer = bad.recv(timeout=5)
+        assert isinstance(answer, str)
+        assert "pickle" in answer
+
+
+def test_too_much_is_refused_before_it_is_taken(policy: Policy) -> None:
+    with Server(policy, LOOPBACK, limits=Limits(received=10_000)) as server:
+        with client_of(server, reconnect=False) as client:
+            assert "actions" in client.infer({"x": bytes(5000)})
+            with pytest.raises((ConnectionClosed, PeerError)):
+                client.infer({"x": bytes(50_000)})
+        with client_of(server) as client:
+            assert "actions" in client.infer({})
+
+
+def test_pages_of_browsers_are_kept_out_by_default(policy: Policy) -> None:
+    with Server(policy, LOOPBACK) as server:
+        with pytest.raises(Refused) as caught:
+            connect(f"ws://{server.address}", OpenPIClientSession(), origin="https://evil.example")
+        assert caught.value.status == 403
+    with Server(policy, LOOPBACK, origins=["https://lab.example"]) as server:
+        connect(
+            f"ws://{server.address}", OpenPIClientSession(), origin="https://lab.example"
+        ).close()
+
+
+def test_a_silent_client_is_disconnected(policy: Policy) -> None:
+    with Server(policy, LOOPBACK, idle_timeout=0.1) as server:
+        client = connect(f"ws://{server.address}", OpenPIClientSession())
+        client.receive()
+        with pytest.raises((ConnectionClosed, RemoteProtocolError)):
+            client.receive()
+        client.close()
+
+
+def test_a_slow_policy_is_no_silent_client(policy: Policy) -> None:
+    with (
+        Server(policy, LOOPBACK, idle_timeout=1.0) as server,
+        client_of(server, reconnect=False) as client,
+    ):
+        for _ in range(2):
+            assert "actions" in client.infer({"prompt": "sleep", "seconds": 1.3})
+
+
+# -- keys, checks, health, TLS -----------------------------------------------------------------
+
+
+def test_an_api_key(policy: Policy) -> None:
+    with Server(policy, LOOPBACK, auth="s3cret") as server:
+        with client_of(server, auth="s3cret") as client:
+            assert "actions" in client.infer({})
+        for wrong in (None, "s3cres", "s3cret2", "Api-Key"):
+            with pytest.raises(Refused) as caught:
+                client_of(server, auth=wrong)
+            assert caught.value.status == 401
+            why = "the API key is wrong" if wrong else "an API key is needed, and none was sent"
+            assert str(caught.value) == f"the server refused the WebSocket: 401 {why}"
+        with pytest.raises(Refused, match="none was sent"):
+            connect(
+                f"ws://{server.address}",
+                OpenPIClientSession(),
+                headers=[("Authorization", "s3cret")],
+            )
+        with pytest.raises(Refused):
+            connect(
+                f"ws://{server.address}",
+                OpenPIClientSession(),
+                headers=[("Authorization", "Bearer s3cret")],
+            )
+        assert server.statistics().clients == 0
+
+
+def test_an_empty_key_is_refused() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        api_key_check("")
+
+
+def test_health(policy: Policy, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with Server(policy, LOOPBACK, auth="k") as server:
+        for _ in range(2):
+            asking = http.client.HTTPConnection("127.0.0.1", server.address.port, timeout=5)
+            asking.request("GET", "/healthz")
+            answer = asking.getresponse()
+            assert (answer.status, answer.read()) == (200, b"OK\n")
+            asking.close()
+        assert server.statistics().clients == 0
+    # Who watches asks every few seconds: that is not worth a line.
+    assert "health" not in caplog.text
+
+
+# -- the client --------------------------------------------------------------------------------
+
+
+def test_a_client_reconnects_to_a_server_that_was_away(policy: Policy) -> None:
+    server = Server(policy, LOOPBACK).start()
+    port = server.address.port
+    client = client_of(server)
+    try:
+        assert "actions" in client.infer({})
+        server.stop()
+        with pytest.raises((ConnectionClosed, OSError)):
+            client.infer({})
+        with Server(policy, f"127.0.0.1:{port}", metadata={"new": 1}):
+            assert "actions" in client.infer({})
+            assert client.metadata == {"new": 1}
+    finally:
+        client.close()
+        server.stop()
+
+
+def test_a_closed_client_stays_closed(server: Server) -> None:
+    client = client_of(server)
+    client.close()
+    client.close()
+    with pytest.raises(ConnectionClosed, match="is closed"):
+        client.infer({})
+    assert "ws://127.0.0.1" in repr(client)
+
+
+def test_a_late_action_is_not_taken_for_the_next(policy: Policy, server: Server) -> None:
+    with client_of(server, timeouts=Timeouts(idle=1.5)) as client:
+        with pytest.raises(DeadlineExceeded):
+            client.infer({"prompt": "wait", "number": 1})
+        policy.go_on.set()
+        assert client.infer({"number": 2})["seen"] == {"number": 2}
+
+
+def test_a_client_waits_for_a_server_that_starts(policy: Policy) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    server = Server(policy, f"127.0.0.1:{port}")
+    timer = threading.Timer(0.3, server.start)
+    timer.start()
+    try:
+        backoff = Backoff(attempts=50, first=0.05, longest=0.1)
+        with Client(f"127.0.0.1:{port}", backoff=backoff) as client:
+            assert client.metadata == METADATA
+    finally:
+        timer.join()
+        server.stop()
+
+
+def test_a_server_that_first_complains() -> None:
+    from rlwire.sessions.websocket import Messages, WebSocketServerSession
+    from rlwire.transports.server import ThreadServer as TCPServer
+
+    with (
+        TCPServer(
+            LOOPBACK, lambda: WebSocketServerSession(Messages()), lambda c: c.send("no policy")
+        ) as server,
+        pytest.raises(PeerError, match="no policy"),
+    ):
+        Client(str(server.address))
+
+
+# -- arguments, life and end -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", [Policy, 3, None, "my_policies:Policy"])
+def test_what_is_no_policy(policy: Any) -> None:
+    with pytest.raises(TypeError):
+        resolve_policy(policy)
+    with pytest.raises(TypeError):
+        Server(policy)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"threads": -1},
+        {"threads": True},
+        {"workers": 2},
+        {"threads": 1.5},
+        {"max_connections": 0},
+        {"auth": ""},
+        {"ping_interval": 0},
+        {"idle_timeout": 0},
+        {"address": "nowhere"},
+        {"metadata": {"x": object()}},
+        {"arrays": "json"},
+    ],
+)
+def test_arguments_that_make_no_sense(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        Server(Policy(), **options)
+
+
+def test_stopping_lets_an_action_that_is_made_be_sent(policy: Policy) -> None:
+    with Server(policy, LOOPBACK) as server:
+        client = connect(f"ws://{server.address}", OpenPIClientSession())
+        client.receive()
+        client.send({"prompt": "sleep", "seconds": 0.5})
+        eventually(lambda: policy.busy == 1)
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()
+        assert "actions" in client.receive()
+        with pytest.raises(Closed) as caught:
+            client.receive()
+        assert caught.value.code == 1001
+        stopping.join(10)
+        assert not stopping.is_alive()
+        client.close()
+
+
+def test_stopping_does_not_wait_for_a_stuck_policy(policy: Policy) -> None:
+    server = Server(policy, LOOPBACK).start()
+    client = connect(f"ws://{server.address}", OpenPIClientSession())
+    client.receive()
+    client.send({"prompt": "wait"})
+    eventually(lambda: policy.busy == 1)
+    begun = time.monotonic()
+    server.stop(grace=0.5)
+    assert time.monotonic() - begun < 3
+    policy.go_on.set()
+    client.close()
+
+
+def test_what_a_future_cannot_carry() -> None:
+    def call(argument: Any) -> Any:
+        raise StopIteration
+
+    async def main() -> None:
+        workers = Workers(1)
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await workers.submit(call, None)
+        workers.stop()
+
+    asyncio.run(main())
+
+
+# -- openpi's own client and server ------------------------------------------------------------
+
+
+# openpi_client connects as websockets no longer likes.
+OLD = pytest.mark.filterwarnings("ignore:connect.. must be used:DeprecationWarning")
+
+
+@OLD
+def test_openpis_client(policy: Policy, server: Server) -> None:
+    websocket_client_policy = pytest.importorskip("openpi_client.websocket_client_policy")
+    client = websocket_client_policy.WebsocketClientPolicy("127.0.0.1", server.address.port)
+    try:
+        assert client.get_server_metadata() == METADATA
+        for number in range(3):
+            sent = observation(number)
+            check_seen(client.infer(sent), sent)
+        with pytest.raises(RuntimeError, match=r"Error in inference server:\nKeyError"):
+            client.infer({"prompt": "raise"})
+    finally:
+        client._ws.close()
+
+
+SERVER = Path(__file__).with_name("openpi_peer.py")
+
+
+@pytest.fixture
+def original() -> Iterator[int]:
+    """The port of a server as openpi's is, on websockets and openpi_client's codec."""
+    pytest.importorskip("openpi_client")
+    process = subprocess.Popen([sys.executable, str(SERVER)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield int(json.loads(process.stdout.readline()))
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_openpis_server(original: int) -> None:
+    with Client(f"127.0.0.1:{original}") as client:
+        assert client.metadata == {"server": "websockets"}
+        for number in range(3):
+            sent = observation(number)
+            check_seen(client.infer(sent), sent)
+        with pytest.raises(PeerError, match="no such prompt"):
+            client.infer({"prompt": "raise"})
+        assert "seen" in client.infer({})
+
+
+def large_of_values(count: int = 200_000) -> dict[str, Any]:
+    """An observation of a megabyte, all of it small values."""
+    return {"values": [0.5] * count}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_large_observation_is_decoded_beside_the_loop_and_the_policy(
+    policy: Policy, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode = Undecoded.decode
+    decoding, go_on = threading.Event(), threading.Event()
+
+    def held(undecoded: Undecoded) -> dict[str, Any]:
+        decoding.set()
+        assert go_on.wait(60)
+        return decode(undecoded)
+
+    monkeypatch.setattr(Undecoded, "decode", held)
+    with Server(lambda seen: {"count": len(seen["values"])}, LOOPBACK, **carried(workers)) as on:
+        answers: list[int] = []
+
+        def ask() -> None:
+            with client_of(on, timeouts=Timeouts(idle=60)) as large:
+                answers.append(large.infer(large_of_values())["count"])
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        try:
+            assert decoding.wait(60)
+            with client_of(on, timeouts=Timeouts(idle=60)) as small:
+                for number in range(20):
+                    assert small.infer({"values": [1] * number})["count"] == number
+            assert not answers
+        finally:
+            go_on.set()
+            asking.join(60)
+        assert answers == [200_000]
+
+
+def test_a_large_message_that_is_wrong_is_refused_as_a_small_one(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = []
+    for count in (1, 1_000_000):
+        connection = connect(f"ws://{server.address}", Messages())
+        connection.receive()
+        connection.send(msgpack.encode([1] * count))
+        said.append(connection.receive())
+        with pytest.raises(Closed) as caught:
+            connection.receive()
+        said.append(caught.value.code)
+        connection.close()
+    assert said[0] == "RemoteProtocolError: an observation is a map of names to values, not a list"
+    assert said[:2] == said[2:]
+    with client_of(server) as client:
+        client.infer(observation())
+    assert "Traceback" not in caplog.text

@@ -1,0 +1,73 @@
+"""What the tests of PERLERT share: environments, a quick server, agents in processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from rlwire.perlert import Client, Server
+
+HERE = Path(__file__).parent
+
+os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # mpe2 imports pygame
+
+
+@pytest.fixture(scope="session")
+def worlds() -> ModuleType:
+    """`worlds.py`: small deterministic environments."""
+    name = "perlert_worlds"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, HERE / "worlds.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+@pytest.fixture
+def serving() -> Iterator[Callable[..., Server]]:
+    """Starts servers that play fast and answer at once."""
+    with ExitStack() as stack:
+
+        def serve(environment: Any, **options: Any) -> Server:
+            quick = {
+                "address": "127.0.0.1:0",
+                "rate": 200.0,
+                "frames": 10_000.0,
+            }
+            return stack.enter_context(Server(environment, **{**quick, **options}))
+
+        yield serve
+
+
+@pytest.fixture
+def begin() -> Iterator[Callable[..., Client]]:
+    """Makes clients that have said that they are ready."""
+    with ExitStack() as stack:
+
+        def join(server: Server, header: str, key: str | None = None, **options: Any) -> Any:
+            client = stack.enter_context(Client(server.address, header, **options))
+            client.register(key)
+            client.ready()
+            return client
+
+        yield join
+
+
+@pytest.fixture
+def silent() -> Iterator[Any]:
+    """An address where a socket is, but no server."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        yield sock.getsockname()

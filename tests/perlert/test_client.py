@@ -1,0 +1,216 @@
+"""`Client` against a server in this process."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from rlwire.codecs.perlert import AgentSlot, text_to_array
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    EncodeError,
+    LocalProtocolError,
+    PeerError,
+)
+from rlwire.perlert import Client
+from rlwire.perlert.environments import EnvironmentSimulation
+from rlwire.sessions.perlert import client as sessions
+from rlwire.sessions.perlert import registration
+from rlwire.sessions.perlert.registration import State
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch):
+    monkeypatch.setattr(registration, "FIRST_WAIT", 0.02)
+
+
+def test_from_the_lobby_to_done(worlds, serving):
+    server = serving(lambda: worlds.Walk(length=10))
+    with Client(server.address, "Walk:0", tag="walker") as client:
+        assert client.lobby() == (AgentSlot("agent0", True, "agent", "cpu", True),)
+        assert client.state is State.IDLE
+        assert client.register() == "agent0"
+        assert client.key == "agent0"
+        client.ready()
+        assert client.wait_start(5) == "agent0"
+        assert client.slots[0].tag == "walker"
+        frame = client.frame(5)
+        assert frame.step == 0
+        client.act(2)
+        frames = [frame]
+        while not frames[-1].done:
+            frames += client.frames(5)
+        assert [each.step for each in frames] == list(range(11))
+        assert text_to_array(frames[-1].observation)[0] > 0
+        with pytest.raises(LocalProtocolError, match="the run is over"):
+            client.frame(1)
+        with pytest.raises(LocalProtocolError):
+            client.act(1)
+        counts = client.statistics()
+        assert counts["frames"] == 11
+        assert counts["sent"] > 3
+        port = client._connection.sock.address.port
+        client.register("agent0")
+        client.ready()
+        client.wait_start(5)
+        assert client.frame(5).step == 0
+        assert client._connection.sock.address.port == port
+
+
+@pytest.mark.parametrize(
+    ("action", "text"),
+    [
+        ("go", "go"),
+        (b"go", "go"),
+        (1, "1"),
+        (np.int64(2), "2"),
+        (0.5, "0.5"),
+        ([1, 2.5], "1,2.5"),
+        (np.float32([0.1, 2]), "0.1,2"),
+    ],
+)
+def test_what_actions_look_like(worlds, serving, begin, action, text, monkeypatch):
+    texts = []
+    monkeypatch.setattr(EnvironmentSimulation, "parse", lambda self, key, text: texts.append(text))
+    client = begin(serving(lambda: worlds.Walk(length=10**6)), "Walk")
+    client.wait_start(5)
+    client.act(action)
+    worlds.until(lambda: texts)
+    assert texts == [text]
+    with pytest.raises(EncodeError):
+        client.act("a;b")
+
+
+def test_slots_that_others_have(worlds, serving):
+    server = serving(worlds.Crowd)
+    with (
+        Client(server.address, "crowd", tag="one") as one,
+        Client(server.address, "crowd", tag="two") as two,
+        Client(server.address, "crowd", tag="three") as three,
+        Client(server.address, "crowd", tag="four") as four,
+    ):
+        assert one.register("walker_1") == "walker_1"
+        with pytest.raises(PeerError, match="'walker_1' is taken by 'one'"):
+            two.register("walker_1")
+        assert two.register() == "walker_0"
+        assert three.register() == "walker_2"
+        with pytest.raises(PeerError, match=r"no slot is open: walker_0 is two's, "):
+            four.register()
+        with pytest.raises(PeerError, match="no slot is open"):
+            four.register(wait=0.1)
+        with pytest.raises(DeadlineExceeded, match="no slot 'walker_9'"):
+            four.register("walker_9")
+        with pytest.raises(LocalProtocolError):
+            four.ready()
+        with pytest.raises(LocalProtocolError, match="register, and say ready"):
+            four.wait_start(1)
+        # One who waits gets what becomes free.
+        for client in (one, two, three):
+            client.ready()
+        for client in (one, two, three):
+            client.wait_start(5)
+        assert four.register(wait=5) in ("walker_0", "walker_1", "walker_2")
+
+
+def test_waiting_for_others(worlds, serving):
+    server = serving(worlds.Crowd)
+    with (
+        Client(server.address, "crowd", tag="one") as one,
+        Client(server.address, "crowd", tag="two") as two,
+    ):
+        one.register("walker_0")
+        one.ready()
+        two.register("walker_1")
+        with pytest.raises(
+            DeadlineExceeded,
+            match=r"did not begin, nobody has registered for walker_2; not ready are "
+            r"walker_1 \(two\), within 0.1 s",
+        ):
+            one.wait_start(0.1)
+        # A client that leaves keeps nobody waiting without their knowing why.
+        two.ready()
+        two.close()
+        while next(slot for slot in one.lobby() if slot.key == "walker_1").ready:
+            pass
+
+
+def test_no_answer(silent, monkeypatch):
+    with Client(silent, "Walk") as client:
+        with pytest.raises(DeadlineExceeded, match=r"Walk:0 at 127.*no lobby information"):
+            client.lobby(0.05)
+        with pytest.raises(DeadlineExceeded, match="no answer to the registration"):
+            client.register("agent0", timeout=0.05)
+    monkeypatch.setattr(registration, "TIMEOUT", 0.3)
+    with Client(silent, "Walk") as client, pytest.raises(DeadlineExceeded, match="lobby: "):
+        client.lobby()
+
+
+def test_a_server_that_falls_silent(worlds, serving, begin, monkeypatch):
+    monkeypatch.setattr(sessions, "TIMEOUT", 2.0)
+    gate = threading.Event()
+    server = serving(lambda: worlds.Walk(gate=gate), threads=1)
+    client = begin(server, "Walk")
+    client.wait_start(5)
+    client.frame(5)
+    with pytest.raises(DeadlineExceeded, match=r"no frame within 0.05 s"):
+        client.frame(0.05)
+    with pytest.raises(DeadlineExceeded, match="rollout: "):
+        client.frame()
+    gate.set()
+
+
+def test_the_last_frame_is_read_although_the_server_has_gone(worlds, serving, begin):
+    server = serving(lambda: worlds.Walk(length=100_000))
+    client = begin(server, "Walk")
+    client.wait_start(5)
+    client.frame(5)
+    server.stop()  # which tells its players that they are done
+    for action in (1, 2, 1):  # their host says that nobody is there
+        client.act(action)
+    while not client.frame(5).done:
+        pass
+    with pytest.raises(LocalProtocolError, match="the run is over"):
+        client.frame(5)
+
+
+@pytest.mark.parametrize(
+    ("address", "instance", "options"),
+    [
+        ("unix:/tmp/x", "a", {}),
+        ("nowhere", "a", {}),
+        ("127.0.0.1:1", "a:b", {}),
+        ("127.0.0.1:1", "a:-1", {}),
+        ("127.0.0.1:1", "a:", {}),
+        ("127.0.0.1:1", "a", {"auth": b"short"}),
+    ],
+)
+def test_arguments_that_make_no_sense(address, instance, options):
+    with pytest.raises(ValueError, match=r".+"):
+        Client(address, instance, **options)
+
+
+def test_closing_from_another_thread(worlds, serving, begin):
+    client = begin(serving(worlds.Crowd), "crowd")
+    caught = []
+
+    def wait():
+        with Client(client._address, "crowd") as mine:
+            clients.append(mine)
+            mine.register()
+            mine.ready()
+            try:
+                mine.wait_start()
+            except ConnectionClosed as error:
+                caught.append(error)
+
+    clients = []
+    thread = threading.Thread(target=wait)
+    thread.start()
+    worlds.until(lambda: clients and clients[0].state is State.READY)
+    clients[0].close()
+    thread.join()
+    assert len(caught) == 1
+    assert clients[0].state is State.CLOSED

@@ -1,0 +1,249 @@
+"""`rlwire.make`: Gymnasium's interface over a server in this process."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
+
+import rlwire
+from rlwire.errors import (
+    DeadlineExceeded,
+    DecodeError,
+    EncodeError,
+    LocalProtocolError,
+)
+from rlwire.limits import Limits
+from rlwire.perlert import Client
+from rlwire.perlert.spaces import ToldSpaces
+
+
+@pytest.fixture
+def remote():
+    """Makes environments, and closes them."""
+    made = []
+
+    def make(server, header, **options):
+        url = f"perlert://{server.address}/{header}"
+        made.append(rlwire.make(url, **{"timeout": 5.0, **options}))
+        return made[-1]
+
+    yield make
+    for env in made:
+        env.close()
+
+
+def play(env, action):
+    """Play an episode and return its steps."""
+    observation, info = env.reset()
+    steps = [(observation, 0.0, False, False, info)]
+    while not (steps[-1][2] or steps[-1][3]):
+        steps.append(env.step(action))
+    return steps
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+def test_episodes(worlds, serving, remote, truncate):
+    walks = []
+    server = serving(lambda: walks.append(worlds.Walk(length=15, truncate=truncate)) or walks[0])
+    env = remote(server, "Walk", like=walks[0])
+    assert env.observation_space == worlds.Walk.observation_space
+    for _ in range(3):
+        steps = play(env, 2)
+        observation, _, terminated, truncated, info = steps[-1]
+        assert (terminated, truncated) == (not truncate, truncate)
+        assert info["step"] == 15
+        assert observation in env.observation_space
+        assert observation[1] == 15
+        assert observation[0] == sum(action - 1 for action in walks[0].actions[-15:])
+        total = sum(np.cumsum([action - 1 for action in walks[0].actions[-15:]]))
+        assert math.isclose(sum(step[1] for step in steps), total)
+        assert info["extra"]["total"] == total
+        numbers = [step[4]["step"] for step in steps]
+        assert numbers == sorted(set(numbers))
+        skipped = sum(step[4]["skipped"] for step in steps)
+        assert len(steps) - 1 + skipped + numbers[0] == 15
+        assert all(0 <= step[4]["age"] < 1 for step in steps)
+        with pytest.raises(LocalProtocolError, match=r"call reset\(\) first"):
+            env.step(1)
+    assert len(walks[0].seeds) == 3
+
+
+def test_the_world_does_not_wait(worlds, serving, remote):
+    """An agent that thinks for long gets the newest observation, and all rewards."""
+    walks = []
+    server = serving(lambda: walks.append(worlds.Walk(length=10_000)) or walks[0])
+    env = remote(server, "Walk", like=walks[0])
+    _, info = env.reset()
+    begun = info["step"]
+    deadline = time.monotonic() + 30
+    while len(walks[0].actions) < begun + 20 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    observation, reward, *_, info = env.step(0)
+    assert info["step"] >= begun + 15
+    assert info["skipped"] >= 14
+    assert observation[1] == info["step"]
+    assert reward == sum(np.cumsum([action - 1 for action in walks[0].actions[: info["step"]]]))
+    assert info["age"] < 1.0
+
+
+def test_rewards_without_totals(worlds, serving, remote, monkeypatch):
+    """As from a server that is not ours."""
+    monkeypatch.setattr("rlwire.perlert.runs.Host._extra", lambda *arguments: None)
+    walks = []
+    server = serving(lambda: walks.append(worlds.Walk(length=40, truncate=True)) or walks[0])
+    env = remote(server, "Walk", like=walks[0])
+    _, info = env.reset()
+    assert "extra" not in info
+    time.sleep(0.05)
+    rewards = 0.0
+    over = False
+    while not over:
+        _, reward, terminated, truncated, info = env.step(2)
+        rewards += reward
+        over = terminated or truncated
+    assert terminated  # nothing says that it was a truncation
+    assert rewards == sum(np.cumsum([action - 1 for action in walks[0].actions]))
+
+
+def test_a_run_that_is_over_at_once(worlds, serving, remote):
+    """Its only frame is the last: `reset` returns the observation, `step` the end."""
+    server = serving(worlds.Walk, settings={"fail": 0, "failures": 1})
+    env = remote(server, "Walk", observation_space=spaces.Text(9, min_length=0),
+                 action_space=spaces.Discrete(3))  # fmt: skip
+    observation, _ = env.reset()
+    assert observation == ""
+    observation, reward, terminated, truncated, info = env.step(1)
+    assert (observation, reward, terminated, truncated) == ("", 0.0, False, True)
+    assert info["extra"]["error"] is True
+    with pytest.raises(LocalProtocolError):
+        env.step(1)
+
+
+def test_reset_in_the_middle_waits_for_the_end(worlds, serving, remote):
+    walks = []
+    server = serving(lambda: walks.append(worlds.Walk(length=30)) or walks[0])
+    env = remote(server, "Walk", like=walks[0])
+    env.reset()
+    env.step(2)
+    _, info = env.reset()
+    assert info["step"] < 20
+    assert len(walks[0].seeds) == 2
+    assert len(walks[0].actions) >= 30
+
+
+def test_another_slot_if_ones_own_is_gone(worlds, serving, remote, begin):
+    server = serving(worlds.Crowd, players=1)
+    env = remote(server, "crowd", like=worlds.Crowd(), start_timeout=2.5)
+    for _ in range(2):
+        play(env, np.array(1))
+        assert env.endpoint._key == "walker_0"
+    with Client(server.address, "crowd", tag="other") as other:
+        other.register("walker_0")
+        with pytest.raises(DeadlineExceeded, match=r"not ready are walker_0 \(other\)"):
+            env.reset()
+        assert env.endpoint.client.key == "walker_1"
+
+
+def test_a_server_of_ours_tells_the_spaces(worlds, serving, remote):
+    server = serving("gym:CartPole-v1", rate=50)
+    made = gymnasium.make("CartPole-v1")
+    env = remote(server, "CartPole-v1")
+    assert (env.observation_space, env.action_space) == (made.observation_space, made.action_space)
+    observation, _ = env.reset()
+    assert observation in env.observation_space
+    crowd = serving(worlds.Crowd)
+    env = remote(crowd, "crowd", agent="walker_1")
+    assert env.observation_space == worlds.Crowd().observation_space("walker_1")
+    assert env.endpoint.client.key == "walker_1"
+
+
+def test_others_are_not_told(worlds, serving, begin):
+    server = serving(worlds.Walk)
+    with Client(server.address, "Walk", tag="an original") as client:
+        client.register()
+        client.lobby()
+        assert not client.messages
+        assert not client.told.count
+
+
+def test_spaces_that_no_datagram_holds_are_told_in_parts(worlds, serving, remote, monkeypatch):
+    low = np.linspace(-1, 0, 60, dtype=np.float32)
+    space = spaces.Box(low, 1)
+    monkeypatch.setattr(worlds.Walk, "observation_space", space)
+    server = serving(worlds.Walk, limits=Limits(datagram=420), settings={"fail": 0})
+    assert remote(server, "Walk").observation_space == space
+
+
+def test_spaces_that_take_too_many_parts_are_refused(worlds, serving, monkeypatch):
+    low = np.linspace(-1, 0, 200)
+    monkeypatch.setattr(worlds.Walk, "observation_space", spaces.Box(low, 1, dtype=np.float64))
+    with pytest.raises(EncodeError, match=r"datagram=420.*Box\("):
+        serving(worlds.Walk, limits=Limits(datagram=420), settings={"fail": 0})
+
+
+def test_a_server_that_does_not_tell(worlds, serving, remote, monkeypatch):
+    monkeypatch.setattr("rlwire.perlert.runs.Host.told", lambda host, key: None)
+    with pytest.raises(TypeError, match=r"does not tell its spaces: give observation_space="):
+        remote(serving(worlds.Walk, settings={"fail": 0}), "Walk")
+
+
+def test_parts_of_spaces_in_any_order():
+    told = ToldSpaces()
+    assert not told.take("hello")
+    assert told.spaces() is None
+    parts = ['{"observation":{"discrete":2},', '"action":{"text":3', "}}"]
+    for number in (3, 1, 1, 2):
+        assert told.spaces() is None
+        assert told.take(f"rlwire.spaces {number}/3 {parts[number - 1]}")
+    assert told.spaces() == (spaces.Discrete(2), spaces.Text(3))
+    for wrong in ("0/2", "3/2", "17/17"):
+        assert told.take(f"rlwire.spaces {wrong} {{")
+    assert told.spaces() is not None  # these were no parts of anything
+    assert told.take("rlwire.spaces 1/2 {")  # others have begun
+    assert told.spaces() is None
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"action":{},"observation":{}}', "[" * 100_000])
+def test_spaces_that_make_no_sense(text):
+    told = ToldSpaces()
+    assert told.take(f"rlwire.spaces 1/1 {text}")
+    with pytest.raises(DecodeError):
+        told.spaces()
+
+
+def test_actions_outside_the_space(worlds, serving, remote):
+    server = serving(lambda: worlds.Walk(length=10**6))
+    env = remote(server, "Walk", like=worlds.Walk())
+    env.reset()
+    for action in (3, -1, 0.5, "left", [1, 2]):
+        with pytest.raises(EncodeError):
+            env.step(action)
+    assert server.statistics()["session"]["actions"] == 0
+
+
+def test_a_cipher_and_larger_datagrams(worlds, serving, remote):
+    key = bytes(range(32))
+    limits = Limits(datagram=9000)
+    server = serving(lambda: worlds.Walk(length=5), auth=key, limits=limits)
+    env = remote(server, "Walk", like=worlds.Walk(), auth=key, limits=limits)
+    assert play(env, 1)[-1][4]["step"] == 5
+    assert key.hex() not in repr(env.spec)
+    assert str(key) not in repr(env.spec)
+
+
+def test_gymnasium_s_own_checker(worlds, serving, remote, recwarn):
+    """All of it, with `spec.nondeterministic`: a seed does not reach the server."""
+    server = serving(lambda: worlds.Walk(length=4))
+    env = remote(server, "Walk", like=worlds.Walk())
+    check_env(env)
+    assert env.render_mode is None
+    assert env.metadata == {"render_modes": []}
+    texts = {str(warning.message) for warning in recwarn}
+    # Of the spaces that were asked for.
+    assert all("infinity" in text for text in texts), texts

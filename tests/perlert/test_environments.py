@@ -1,0 +1,199 @@
+"""Environments of both kinds as simulations."""
+
+from __future__ import annotations
+
+import dm_env
+import gymnasium
+import numpy as np
+import pytest
+from dm_env import specs
+from gymnasium import spaces
+
+from rlwire.errors import EncodeError
+from rlwire.perlert.environments import (
+    EnvironmentSimulation,
+    scalars,
+    simulate,
+    simulations_of,
+)
+
+
+def test_gymnasium(worlds):
+    walk = worlds.Walk(length=3, truncate=True)
+    simulation = simulate(walk)
+    assert isinstance(simulation, EnvironmentSimulation)
+    assert simulation.name == "Walk"
+    assert simulation.agents == {"agent0": "agent"}
+    first = simulation.reset(7)["agent0"]
+    assert first.observation.tolist() == [0, 0, 1 / 3]
+    assert (first.reward, first.terminated, first.truncated) == (0.0, False, False)
+    assert walk.seeds == [7]
+    outcome = simulation.step({"agent0": simulation.parse("agent0", "2")})["agent0"]
+    assert outcome.observation.tolist() == [1, 1, 1 / 3]
+    assert outcome.reward == 1.0
+    assert outcome.info["mood"] == "bad"
+    assert simulation.default("agent0") == 0
+    simulation.step({"agent0": 1})
+    assert simulation.step({"agent0": 1})["agent0"].truncated
+    simulation.close()
+    assert walk.closed
+
+
+class Count(dm_env.Environment):
+    """Counts to 2, by dm_env's rules, and has no reward in its first step."""
+
+    def observation_spec(self):
+        return {"count": specs.BoundedArray((), np.int32, 0, 3), "pair": [specs.Array((2,), "f4")]}
+
+    def action_spec(self):
+        return specs.DiscreteArray(2, name="by")
+
+    def _see(self):
+        return {"count": np.int32(self.count), "pair": [np.float32([0.5, self.count])]}
+
+    def reset(self):
+        self.count = 0
+        return dm_env.restart(self._see())
+
+    def step(self, action):
+        self.count += int(action)
+        end = self.count == 2
+        return (dm_env.truncation if end else dm_env.transition)(None if end else 1.0, self._see())
+
+
+def test_dm_env():
+    simulation = simulate(Count())
+    assert (simulation.name, simulation.agents) == ("Count", {"agent0": "agent"})
+    assert simulation.reset(1)["agent0"].observation == "count:0,pair.0:0.5,0"
+    action = simulation.parse("agent0", "1")
+    outcome = simulation.step({"agent0": action})["agent0"]
+    assert (outcome.observation, outcome.reward) == ("count:1,pair.0:0.5,1", 1.0)
+    outcome = simulation.step({"agent0": action})["agent0"]
+    assert (outcome.reward, outcome.terminated, outcome.truncated) == (0.0, False, True)
+    assert outcome.info == {"discount": 1.0}
+    for text in ("2", "x"):
+        with pytest.raises(ValueError, match=r".+"):
+            simulation.parse("agent0", text)
+
+
+def test_specs_that_have_no_text():
+    for spec, text in (
+        (specs.StringArray((2,)), "has no text"),
+        (specs.Array((-1,), float), "has no text"),
+        (specs.Array((), np.complex64), "has no text"),
+        ({"a:b": specs.Array((), float)}, "'a:b'"),
+    ):
+
+        class Odd(Count):
+            def observation_spec(self, spec=spec):
+                return spec
+
+        with pytest.raises(EncodeError, match=text):
+            simulate(Odd())
+
+    class Two(Count):
+        def reward_spec(self):
+            return specs.Array((2,), float)
+
+    with pytest.raises(EncodeError, match="PERLERT carries a number"):
+        simulate(Two())
+
+
+def test_agents_that_vanish_without_a_last_observation(worlds):
+    class Rude(worlds.Crowd):
+        def step(self, actions):
+            seen, *rest = super().step(actions)
+            return {name: seen[name] for name in self.agents}, *rest
+
+    simulation = simulate(Rude())
+    simulation.reset(1)
+    actions = {"walker_0": 1, "walker_1": 2, "walker_2": 3}
+    outcomes = [simulation.step(actions) for _ in range(3)][-1]
+    assert outcomes["walker_0"].terminated
+    assert outcomes["walker_0"].observation == "actions:1,2,3,step:2"
+
+
+def test_actions_that_are_none(worlds):
+    simulation = simulate(worlds.Walk())
+    for text in ("", "3", "-1", "left", "1.5", "1,2", "nan"):
+        with pytest.raises(ValueError, match=r".+"):
+            simulation.parse("agent0", text)
+    pendulum = simulate(gymnasium.make("Pendulum-v1"))
+    assert pendulum.parse("agent0", "1.25").tolist() == [1.25]
+    for text in ("2.5", "inf", "nan", "1,1"):
+        with pytest.raises(ValueError, match=r".+"):
+            pendulum.parse("agent0", text)
+
+
+def test_infinity_is_no_action():
+    class Boundless(gymnasium.Env):
+        observation_space = action_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+
+    simulation = simulate(Boundless())
+    assert simulation.parse("agent0", "1e300").tolist() == [1e300]
+    for text in ("inf", "-inf", "nan", "1e999"):
+        with pytest.raises(ValueError, match=r".+"):
+            simulation.parse("agent0", text)
+
+
+def test_what_is_no_name_for_an_agent(worlds):
+    class Odd(worlds.Crowd):
+        def __init__(self, *names):
+            super().__init__()
+            self.possible_agents = [*names]
+
+    assert simulate(Odd("a:b", "c_1")).agents == {"a_b": "a_b", "c_1": "c"}
+    for names in (("a:b", "a_b"), ("", "a")):
+        with pytest.raises(EncodeError, match="keys"):
+            simulate(Odd(*names))
+
+
+def test_what_is_no_environment(worlds):
+    from mpe2 import simple_spread_v3
+
+    with pytest.raises(TypeError, match="aec_to_parallel"):
+        simulate(simple_spread_v3.env())
+    with pytest.raises(TypeError, match="vector of environments"):
+        simulate(gymnasium.make_vec("CartPole-v1", num_envs=2))
+    with pytest.raises(TypeError, match="is no environment"):
+        simulate(3)
+
+
+def test_where_environments_come_from(worlds):
+    walk = worlds.Walk()
+    simulation, make = simulations_of(walk)
+    assert make is None
+    assert simulation.reset(1)["agent0"].seen is not None
+    simulation, make = simulations_of(worlds.Walk, {"length": 2})
+    assert make is not None
+    assert make() is not simulation
+    simulation, make = simulations_of("gym:CartPole-v1", {"max_episode_steps": 7})
+    assert simulation.name == "CartPole-v1"
+    simulation, make = simulations_of("mpe2.simple_spread_v3:parallel_env", {"N": 2})
+    assert list(simulation.agents) == ["agent_0", "agent_1"]
+    assert simulations_of(simulation) == (simulation, None)
+    with pytest.raises(ValueError, match="this one is made"):
+        simulations_of(walk, {"length": 3})
+    with pytest.raises(TypeError, match="is no environment"):
+        simulations_of(3)
+
+
+def test_what_cannot_be_played_is_closed(worlds):
+    made = []
+
+    def make():
+        made.append(worlds.Walk())
+        made[0].observation_space = spaces.Sequence(spaces.Discrete(2))
+        return made[0]
+
+    with pytest.raises(EncodeError):
+        simulations_of(make)
+    assert made[0].closed
+
+
+def test_scalars():
+    info = {
+        **{"a": 1, "b": 2.5, "c": True, "d": "word", 5: np.float32(0.5), "e": np.int64(7)},
+        **{"x": [1], "y": object(), "z": "a;b", "k:": 1, "n": None, "m": np.zeros(2)},
+    }
+    assert scalars(info) == {"a": 1, "b": 2.5, "c": True, "d": "word", "5": 0.5, "e": 7}

@@ -1,0 +1,427 @@
+"""Mutated, random and forged datagrams to a live lobby and a live run, by the thousand.
+
+`pytest -m long tests/perlert/test_hostile.py` sends a million of them: most straight
+into the session, where addresses can be forged and time is simulated, the others through real
+sockets. Each test prints how many it were and what became of them (``-s``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import random
+import socket
+import threading
+import time
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.codecs import perlert
+from rlwire.perlert import Client, DatagramCipher, Outcome, Server
+from rlwire.sessions.perlert import lobby, rollout
+from rlwire.sessions.perlert.server import (
+    LOG_INTERVAL,
+    REASONS,
+    Left,
+    PerlertServerSession,
+    Registered,
+)
+
+REASONS_OF_CIPHERS = ("short", "version", "key", "stale", "replay")
+
+
+def soak(*values: Any) -> Any:
+    """Arguments of a test that takes minutes."""
+    return pytest.param(*values, marks=[pytest.mark.long, pytest.mark.timeout(600)])
+
+
+# --- what is sent
+
+
+class Forger:
+    """Makes datagrams: of all kinds, with right and wrong headers, most of them damaged.
+
+    Args:
+        seed: for all that is chosen.
+        headers: names and numbers of instances.
+        keys: of their slots.
+    """
+
+    def __init__(self, seed: int, headers: list[tuple[str, int]], keys: list[str]) -> None:
+        self._random = draw = random.Random(seed)
+        name, number = headers[0]
+        wrong = [(name, number + 1), (name + "x", number), (name.upper(), 2**63 - 1)]
+        self._whole = []
+        for header in headers * 3 + wrong:
+            for key in [*keys, "nobody"]:
+                tag = draw.choice(["", "me", "a longer one", "x" * draw.choice([40, 300, 900])])
+                slot = perlert.AgentSlot(key, draw.random() < 0.5, "agent", "cpu", True)
+                messages = [
+                    perlert.LobbyRequest(*header),
+                    perlert.Register(*header, key, tag),
+                    perlert.Ready(*header, key, draw.random() < 0.5),
+                    perlert.Action(*header, draw.choice(["0", "1", "2", "jump", "nan", "1,2"])),
+                    perlert.LobbyInformation(*header, (slot,)),
+                    perlert.Registered(*header, key),
+                    perlert.LobbyMessage(*header, "a=b;c:d,e"),
+                    perlert.Start(*header, draw.randrange(1, 65536)),
+                    perlert.RolloutStep(*header, 1590853116323, 7, "1,2", 0.5, True, "a:1"),
+                ]
+                # Clients' messages twice: the others are all malformed to a server.
+                self._whole += [perlert.encode(each) for each in messages + messages[:4]]
+
+    def make(self) -> bytes:
+        """Return one more."""
+        draw = self._random
+        data = bytearray(draw.choice(self._whole))
+        how = draw.randrange(20)
+        place = draw.randrange(len(data))
+        if how < 4 or how > 15:
+            pass
+        elif how == 4:
+            data[place] ^= 1 << draw.randrange(8)
+        elif how == 5:
+            data[place] = draw.randrange(256)
+        elif how == 6:
+            del data[place:]
+        elif how == 7:
+            del data[place : place + draw.randrange(1, 9)]
+        elif how == 8:
+            data[place:place] = draw.choice(
+                [b":", b";", b",", b"=", b"\0", b"\xff", b"\xed\xa0\x80"]
+            )
+        elif how == 9:
+            data[place:place] = data[: draw.randrange(len(data))]
+        elif how == 10:
+            data[place:] = draw.choice(self._whole)[-draw.randrange(1, 40) :]
+        elif how == 11:
+            digits = draw.choice([b"-1", b"9" * 19, b"9" * 400, b"00", b"1e9", "٣".encode()])
+            data = data.replace(b":0;", b":" + digits + b";", 1)
+        elif how == 12:
+            data = bytearray(draw.randbytes(draw.randrange(200)))
+        elif how == 13:
+            data += draw.randbytes(1) * draw.choice([1, 10, 1100, 1200, 2000])
+        elif how == 14:
+            data = bytearray(
+                draw.choice([b"", b";", b":", b"=", b":;", b"a:0", b";;;;", b"\0" * 64])
+            )
+        else:
+            draw.shuffle(data)
+        return bytes(data)
+
+
+# --- straight into the session: forged addresses, simulated time
+
+
+class World:
+    """A server's session with honest clients, and everything that it sends looked at.
+
+    Instance ``run`` plays with two honest clients and two careless ones, from whose addresses
+    nonsense comes too; one of these is done at once. In ``room`` an honest client waits and there
+    are open slots; ``short`` is free for all, and its runs last for three steps.
+    """
+
+    HONEST = (("10.9.9.1", 1000), ("10.9.9.2", 1000))
+    CARELESS = (("10.9.9.3", 1000), ("10.9.9.5", 1000))
+    WAITS = ("10.9.9.4", 1000)
+
+    def __init__(self) -> None:
+        self.session = PerlertServerSession(rollout_port=5)
+        self.run = self.session.add_instance("run", 0, ["a", "b", "c", "d"])
+        self.room = self.session.add_instance("room", 0, ["a", "b", "c", "d"])
+        self.short = self.session.add_instance("short", 0, ["a"])
+        self.now = 0.0
+        self.step = self.played = 0
+        self.members: set[object] = set()
+        self.frames = Counter[object]()
+        self.paid = Counter[str]()
+        self.kinds = Counter[str]()
+        self.texts = dict.fromkeys(self.HONEST, "")
+        players = [*self.HONEST, *self.CARELESS]
+        for peer, key in zip(players, "abcd", strict=True):
+            self.say(b"run:0;register=%s,honest" % key.encode(), peer)
+        for peer, key in zip(players, "abcd", strict=True):
+            self.say(perlert.encode(perlert.Ready("run", 0, key, True)), peer)
+        self.say(b"room:0;register=a,waits", self.WAITS)
+        assert self.run.rollout is not None
+
+    def say(self, data: bytes, peer: tuple[str, int], port: str = "lobby") -> None:
+        """Hand a datagram in, and look at what follows."""
+        events = getattr(self.session, port).receive(data, peer, self.now)
+        self.look(events)
+
+    def look(self, events: list[object]) -> None:
+        for event in events:
+            if isinstance(event, Registered):
+                self.members.add(event.peer)
+        for data, peer in (*self.session.lobby.datagrams(), *self.session.rollout.datagrams()):
+            if peer in self.members:
+                self.frames[peer] += b":" in data and b";obs=" in data
+                continue
+            # A stranger: it never had a slot anywhere.
+            message = perlert.decode_server_message(data)
+            assert isinstance(message, perlert.LobbyInformation), data
+            self.kinds[message.name] += 1
+            self.paid[peer[0] if peer[0].startswith("10.") else "others"] += len(data)
+        for event in events:
+            if isinstance(event, Left):
+                self.members.discard(event.peer)
+
+    def tick(self, draw: random.Random) -> None:
+        """The honest act, the others keep their slots, everybody gets a frame."""
+        self.step += 1
+        # What the honest said at the last tick is still in force, whatever came between.
+        actions = self.run.actions()
+        if self.step > 1:
+            assert [actions[key][0] for key in "ab"] == [*self.texts.values()]
+        for peer in self.HONEST:
+            self.texts[peer] = str(draw.randrange(1000))
+            self.say(b"run:0;action=" + self.texts[peer].encode(), peer, "rollout")
+        if self.step % 30 == 0:
+            self.say(b"room:0;lobby", self.WAITS)
+            for peer in [*self.short.lobby.clients]:  # whoever got it
+                self.say(perlert.encode(perlert.Ready("short", 0, "a", True)), peer)
+        milliseconds = int(self.now * 1000)
+        before = self.frames.copy()
+        shown = {key: (np.arange(3.0), 0.5, key == "d", None) for key in "abcd"}
+        self.run.publish(shown, self.step, milliseconds, self.now)
+        self.look([])
+        # Each of those who play gets this frame, at the full rate, whatever others send.
+        assert all(self.frames[peer] == before[peer] + 1 for peer in self.HONEST)
+        if self.short.rollout is not None:
+            self.played += 1
+            frame = (1, 0, self.played % 3 == 0, None)
+            self.short.publish({"a": frame}, self.played, milliseconds, self.now)
+            self.look([])
+        for port in (self.session.lobby, self.session.rollout):
+            self.look(port.advance(self.now))
+
+
+@pytest.fixture
+def traced() -> Iterator[Callable[[], int]]:
+    """Returns the bytes held by what was allocated since its first call."""
+
+    def held() -> int:
+        gc.collect()
+        if not tracemalloc.is_tracing():
+            tracemalloc.start()
+        # Not what threads of other tests may still be doing.
+        ours = tracemalloc.Filter(True, "*/perlert/*")
+        found = tracemalloc.take_snapshot().filter_traces([ours]).statistics("filename")
+        return sum(each.size for each in found)
+
+    yield held
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("forged", [100_000, soak(800_000)])
+def test_a_flood_from_forged_addresses(
+    forged: int,
+    traced: Callable[[], int],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing raises, strangers get lobby information only and little of it, memory is flat."""
+    # Few hosts and short times, so that every table overflows.
+    short = {
+        "HOSTS": 100, "IDLE": 5.0, "START_RESEND": 1.0, "DONE_RESEND": 1.0,
+        "STRANGER_RATE": 2000, "STRANGER_BURST": 5000,
+        "STRANGERS_RATE": 20_000, "STRANGERS_BURST": 40_000,
+    }  # fmt: skip
+    for name, value in short.items():
+        monkeypatch.setattr(lobby, name, value)
+    monkeypatch.setattr(rollout, "UNHEARD", 0.5)
+    caplog.set_level(logging.INFO, "rlwire")
+    world = World()
+    draw = random.Random(7)
+    forger = Forger(8, [("run", 0), ("room", 0), ("short", 0)], ["a", "b", "c", "d"])
+    make, say, ports = forger.make, world.say, ("lobby", "rollout")
+    crowd = [(f"10.0.0.{n % 40}", 1000 + n) for n in range(300)]
+    held = 0
+    for number in range(forged):
+        chance = draw.random()
+        if chance < 0.1:  # an address that was never seen
+            peer = (f"172.16.{draw.randrange(256)}.{draw.randrange(256)}", draw.randrange(65536))
+        elif chance < 0.15:
+            peer = draw.choice(World.CARELESS)
+        else:
+            peer = draw.choice(crowd)
+        say(make(), peer, ports[number & 1])
+        if number % 256 == 0:  # some 7,700 datagrams a second
+            world.now += 1 / 30
+            world.tick(draw)
+        if number == forged // 3:
+            traced()
+        elif number == forged * 5 // 12:
+            held = traced()
+    grown = traced() - held
+    assert grown < 100_000  # some of it is what the test itself remembers
+    most = 40_000 + 20_000 * world.now
+    assert sum(world.paid.values()) <= most
+    # Those never seen before are more than are remembered; these are not forgotten.
+    most = 5000 + 2000 * world.now
+    assert max(world.paid[host] for host, _ in crowd) <= most
+    assert set(world.kinds) == {"run", "room", "short"}
+    assert world.room.clients["a"] == World.WAITS
+    assert world.run.rollout is not None
+    statistics = world.session.statistics()
+    dropped = statistics["dropped"]
+    assert set(dropped) <= set(REASONS)
+    assert set(dropped) >= set(REASONS) - {"invalid_action"}
+    assert world.played > 30
+    assert statistics["resends"] > 0
+    assert sum(dropped.values()) < statistics["received"]
+    assert not [record for record in caplog.records if record.exc_info or record.levelno > 30]
+    # One line for each reason and minute.
+    assert len(caplog.records) <= len(REASONS) * (1 + world.now / LOG_INTERVAL)
+    print(f"\n{forged:,} forged, {world.now:.0f} simulated s, memory +{grown:,} bytes: {dropped}")
+
+
+# --- through real sockets
+
+
+class Endless:
+    """Four agents whose run never ends of itself; an action is 0 to 2."""
+
+    name = "run"
+
+    def __init__(self) -> None:
+        self.agents = dict.fromkeys("abcd", "agent")
+        self.step_number = 0
+
+    def _outcomes(self) -> dict[str, Outcome]:
+        seen = np.array([self.step_number, 1 / 3])
+        return {key: Outcome(seen, 1.0, False, False, {}, seen) for key in self.agents}
+
+    def reset(self, seed):
+        self.step_number = 0
+        return self._outcomes()
+
+    def step(self, actions):
+        assert set(actions) == set(self.agents)
+        assert set(actions.values()) <= {0, 1, 2}
+        self.step_number += 1
+        return self._outcomes()
+
+    def parse(self, key, text):
+        return ["0", "1", "2"].index(text)  # a ValueError for all else
+
+    def default(self, key):
+        return 0
+
+    def close(self):
+        pass
+
+
+class Player(threading.Thread):
+    """Plays to the end; remembers the numbers of its steps."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(daemon=True)
+        self.client = client
+        self.ready = threading.Event()
+        self.steps: list[int] = []
+        self.statistics: dict[str, int] = {}
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            with self.client as client:
+                client.register(client.tag)
+                client.ready()
+                self.ready.set()
+                client.wait_start(20)
+                done = False
+                while not done:
+                    frame = client.frame(20)
+                    assert done or float(frame.observation.split(",")[0]) <= frame.step
+                    self.steps.append(frame.step)
+                    done = frame.done
+                    if not done:
+                        client.act(frame.step % 3)
+                self.statistics = client.statistics()
+        except Exception as error:
+            self.error = error
+
+
+@pytest.mark.parametrize(
+    ("ciphered", "total"),
+    [(False, 10_000), (True, 5_000), soak(False, 100_000), soak(True, 50_000)],
+)
+def test_a_flood_through_sockets(
+    ciphered: bool, total: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those who play are not disturbed, strangers are told next to nothing, all is counted."""
+    if ciphered:
+        pytest.importorskip("cryptography", reason="ciphers come with the extra 'crypto'")
+    monkeypatch.setattr(lobby, "STRANGER_RATE", 1000)
+    monkeypatch.setattr(lobby, "STRANGER_BURST", 2000)
+    caplog.set_level(logging.INFO, "rlwire")
+    key = bytes(range(32)) if ciphered else None
+    draw = random.Random(total)
+    forger = Forger(3, [("run", 0), ("room", 0)], [*"abcd"])
+    wrong = DatagramCipher(bytes(32), "client") if ciphered else None
+    begun = time.monotonic()
+    with ExitStack() as stack:
+        server = Server(Endless, "127.0.0.1:0", rate=50.0, frames=10_000.0, auth=key)
+        stack.enter_context(server)
+        ports = [("127.0.0.1", where.port) for where in (server.address, server.rollout_address)]
+        strangers = [
+            stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(24)
+        ]
+        for sock in strangers:
+            sock.setblocking(False)
+        players = [Player(Client(server.address, "run", tag=slot, auth=key)) for slot in "abcd"]
+        for player in players:
+            player.start()
+            assert player.ready.wait(20), player.error
+        while not all(player.steps for player in players):
+            time.sleep(0.001)
+        for number in range(total):
+            data = forger.make()
+            if wrong is not None and draw.random() < 0.5:
+                data = wrong.seal(data)
+            draw.choice(strangers).sendto(data, draw.choice(ports))
+            if number % 100 == 0:
+                time.sleep(0.005)
+        time.sleep(0.1)
+        found = server.statistics()
+        got = []
+        for sock in strangers:
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    got.append(sock.recv(65536))
+        assert [player.error for player in players if not player.is_alive()] == []
+        server.stop()  # which tells them that they are done
+        for player in players:
+            player.join(20)
+            assert player.error is None
+            missing = player.steps[-1] - player.steps[0] + 1 - len(player.steps)
+            assert len(player.steps) > 5
+            lost = player.statistics.get("overflowed", 0) + found["rollout"]["unsent"]
+            assert missing <= lost
+            assert player.statistics["malformed"] == player.statistics["foreign"] == 0
+    # Strangers got nothing but lobby information, and no more of it than the budget.
+    for each in got:
+        assert isinstance(perlert.decode_server_message(each), perlert.LobbyInformation)
+    assert sum(map(len, got)) <= 2000 + 1000 * (time.monotonic() - begun)
+    dropped = found["session"]["dropped"]
+    if ciphered:
+        assert not got
+        assert {"short", "version", "key"} <= set(found["cipher"]) <= {*REASONS_OF_CIPHERS}
+        assert not dropped
+    else:
+        assert set(dropped) <= set(REASONS)
+        assert set(dropped) >= {"malformed", "unknown_instance", "stranger", "over_budget"}
+    assert found["lobby"]["truncated"] > 0
+    for port in ("lobby", "rollout"):
+        assert found[port]["failures"] == found[port]["errors"] == 0
+    assert found["instances"]["run:0"]["failures"] == 0
+    assert not [record for record in caplog.records if record.exc_info or record.levelno > 30]

@@ -1,0 +1,172 @@
+"""Spaces as text, both ways."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlwire.errors import DecodeError, EncodeError, MissingExtra
+from rlwire.limits import Limits
+from rlwire.perlert.spaces import SpaceText
+
+NESTED = spaces.Dict(
+    {
+        "x": spaces.Box(-1.0, 1.0, (), np.float32),
+        "eyes": spaces.Tuple((spaces.Box(0, 255, (2, 2), np.uint8), spaces.Discrete(3, start=-1))),
+        "word": spaces.Text(5, min_length=0),
+        "low": spaces.Dict({"bits": spaces.MultiBinary(2)}),
+    }
+)
+
+SPACES = [
+    spaces.Box(-np.inf, np.inf, (2, 3), np.float32),
+    spaces.Box(-np.inf, np.inf, (4,), np.float64),
+    spaces.Box(-1.0, 1.0, (3,), np.float16),
+    spaces.Box(-1.0, 1.0, (), np.float64),
+    spaces.Box(-128, 127, (5,), np.int8),
+    spaces.Box(-(2**62), 2**62, (3,), np.int64),
+    spaces.Box(0, 255, (2, 2, 3), np.uint8),
+    spaces.Box(0, 1, (3,), np.bool_),
+    spaces.Discrete(5),
+    spaces.Discrete(5, start=-2),
+    spaces.MultiDiscrete([3, 4]),
+    spaces.MultiDiscrete([[3, 4], [5, 6]], start=[[1, -7], [0, 3]]),
+    spaces.MultiBinary(7),
+    spaces.MultiBinary([2, 2]),
+    spaces.Text(8),
+    NESTED,
+    spaces.Tuple((NESTED, spaces.Discrete(4))),
+]
+
+
+def same(one, other):
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, np.ndarray):
+        return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+    return type(one) is type(other) and one == other
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["observation", "action"])
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_there_and_back(space, named):
+    text = SpaceText(space, "it", named=named)
+    space.seed(3)
+    for _ in range(20):
+        value = space.sample()
+        written = text.to_text(value)
+        back = text.from_text(written)
+        assert same(value, back), written
+        assert ";" not in written
+        assert "=" not in written
+        assert named or ":" not in written
+    nothing = text.nothing()
+    assert space.contains(nothing)
+    assert same(nothing, text.from_text(text.to_text(nothing)))
+
+
+def test_what_it_looks_like():
+    value = {
+        "x": np.array(0.1, np.float32),
+        "eyes": (np.array([[1, 2], [3, 4]], np.uint8), np.int64(-1)),
+        "word": "hi",
+        "low": {"bits": np.array([1, 0], np.int8)},
+    }
+    observation = SpaceText(NESTED, "it", named=True)
+    assert observation.to_text(value) == "eyes.0:1,2,3,4,eyes.1:-1,low.bits:1,0,word:hi,x:0.1"
+    assert SpaceText(NESTED, "it", named=False).to_text(value) == "1,2,3,4,-1,1,0,hi,0.1"
+    assert observation.to_wire(value) == observation.to_text(value)
+    box = SpaceText(spaces.Box(-1, 1, (2,), np.float32), "it", named=True)
+    assert box.to_text(np.float32([0.123456, -1]), decimals=2) == "0.12,-1"
+    # A lone array is left to what writes the datagram.
+    assert isinstance(box.to_wire([0.5, 1]), np.ndarray)
+
+
+def test_a_reader_does_not_mind_order_or_more():
+    space = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Box(0, 9, (2,), np.float64)})
+    text = SpaceText(space, "it", named=True)
+    assert same(text.from_text("b:1,2.5,new:7,8,a:2"), {"a": np.int64(2), "b": np.array([1, 2.5])})
+
+
+@pytest.mark.parametrize(
+    ("space", "value"),
+    [
+        (spaces.Box(0, 1, (2,)), [1.0]),
+        (spaces.Box(0, 1, (2,)), ["a", "b"]),
+        (spaces.Box(0, 1, (2,)), [[1.0], [1.0, 2.0]]),
+        (spaces.Box(0, 255, (2,), np.uint8), [1, 256]),
+        (spaces.Box(0, 255, (2,), np.uint8), [1, -1]),
+        (spaces.Box(0, 255, (2,), np.uint8), [1.5, 2.0]),
+        (spaces.Discrete(3), 1.5),
+        (spaces.Discrete(3), "1"),
+        (spaces.Discrete(3), np.float32(1)),
+        (spaces.Box(0, 255, (1,), np.uint8), [1.0]),
+        (spaces.Box(0, 1, (1,), np.float32), [2**24 + 1]),
+        (spaces.Text(3), 1),
+        (spaces.Text(3), "a;b"),
+        (spaces.Dict({"a": spaces.Discrete(3)}), {"b": 1}),
+        (spaces.Dict({"a": spaces.Discrete(3)}), 1),
+        (spaces.Tuple((spaces.Discrete(3), spaces.Discrete(3))), (1,)),
+    ],
+)
+def test_values_of_another_structure(space, value):
+    with pytest.raises(EncodeError):
+        SpaceText(space, "it", named=True).to_text(value)
+
+
+@pytest.mark.parametrize(
+    ("space", "texts"),
+    [
+        (spaces.Box(0, 1, (2,)), ["", "1", "1,2,3", "1,x", "1,,2", "1;2"]),
+        (spaces.Box(0, 255, (1,), np.uint8), ["256", "-1", "1.5", "1e400"]),
+        (spaces.Discrete(3), ["", "1.5", "one", "1_0", " 1", "\u0661", "9" * 30, "1,2"]),
+        (
+            spaces.Tuple((spaces.Discrete(3), spaces.Box(0, 1, (2,)))),
+            ["1,2", "1,2,3,4", "", "a,1,2"],
+        ),
+    ],
+)
+def test_texts_of_no_value(space, texts):
+    action = SpaceText(space, "the action", named=False)
+    for text in texts:
+        with pytest.raises((DecodeError, ValueError)) as raised:
+            action.from_text(text)
+        assert isinstance(raised.value, DecodeError), text
+
+
+@pytest.mark.parametrize("text", ["", "a:1", "b:1,2", "a:x,b:1,2", "a:1,b:1,2,3", "1,2,3"])
+def test_named_texts_of_no_value(text):
+    space = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Box(0, 9, (2,), np.float64)})
+    with pytest.raises(DecodeError):
+        SpaceText(space, "the observation", named=True).from_text(text)
+
+
+def test_a_larger_limit_lets_larger_spaces_through():
+    image = spaces.Box(0, 255, (84, 84), np.uint8)
+    text = SpaceText(image, "the observation", named=True, limits=Limits(datagram=65507))
+    value = image.sample()
+    assert same(text.from_text(text.to_text(value)), value)
+
+
+@settings(max_examples=3 * settings().max_examples)
+@given(text=st.text("0123456789.,:-+exyabtruenfi \u0661\0", max_size=30) | st.text(max_size=20))
+def test_whatever_a_peer_writes(text):
+    for space in SPACES:
+        for named in (True, False):
+            with contextlib.suppress(DecodeError):
+                value = SpaceText(space, "it", named=named).from_text(text)
+                space.contains(value)  # may be False, but is answered
+
+
+def test_without_gymnasium(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(MissingExtra, match=r"rlwire\[gym\]"):
+        SpaceText(object(), "it", named=True)

@@ -1,0 +1,149 @@
+"""An agent and its parameter server, without a network between them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.relaax.algorithm import load_algorithm
+from rlwire.relaax.homes import open_parameter_server
+from rlwire.relaax.parameter_server import Handle
+from rlwire.rlx import Metrics
+
+pytestmark = pytest.mark.training
+
+torch: Any = pytest.importorskip("torch")
+
+
+class Kept(Metrics):
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def scalar(self, name: str, y: Any, x: Any = None) -> None:
+        assert np.isfinite(y)
+        self.names.append(name)
+
+
+@contextlib.contextmanager
+def opened(metrics: Metrics | None = None, **more: Any) -> Iterator[tuple[Handle, Any]]:
+    config = {"input": {"shape": [2]}, "output": {"action_size": 3}, "seed": 1, **more}
+    algorithm = load_algorithm("pg", config)
+    handle = open_parameter_server(algorithm, metrics=metrics or Kept())
+    try:
+        yield handle, lambda: algorithm.agent(handle, handle.metrics)
+    finally:
+        handle.close()
+
+
+STATE = [0.5, -0.5]
+
+
+def test_a_batch_is_a_gradient() -> None:
+    metrics = Kept()
+    with opened(metrics, batch_size=4) as (handle, make):
+        agent = make()
+        assert agent.init(False) is True
+        before, _ = handle.session.op_get_weights_signed()
+        assert agent.update(None, STATE, False) in (0, 1, 2)
+        for _ in range(3):
+            assert agent.update(1.0, np.array(STATE), False) in (0, 1, 2)
+        assert handle.n_step() == 0
+        assert agent.update([1.0, 1.0], STATE, False) in (0, 1, 2)
+        after, n_step = handle.session.op_get_weights_signed()
+        assert n_step == 4
+        assert all(
+            (after[name] != before[name]).any() for name in ("actor.4.bias", "critic.4.bias")
+        )
+        assert metrics.names == ["policy_loss", "critic_loss", "entropy"]
+        assert agent.update(1.0, None, True) is None
+
+
+def test_an_episode_that_begins_anew_has_ended() -> None:
+    with opened(batch_size=4) as (_, make):
+        agent = make()
+        agent.init()
+        agent.update(None, STATE, False)
+        agent.update(1.0, STATE, False)
+        agent.update(1.0, STATE, False)
+        agent.update(None, STATE, False)  # the last action's reward is never told
+        assert agent.ends == [False, True]
+        agent.update(5.0, STATE, False)
+        assert agent.rewards == [1.0, 1.0, 5.0]
+        agent.reset()
+        assert agent.update(7.0, STATE, False) is not None  # of no action of this agent's
+        assert agent.rewards == []
+
+
+def test_exploiting_is_greedy_and_learns_nothing() -> None:
+    with opened(batch_size=2) as (handle, make):
+        learner, agent = make(), make()
+        learner.init(False)
+        agent.init(True)
+        weights = agent.network.weights()
+        weights["actor.4.bias"][:] = [0, 3, 0]
+        agent.network.load(weights)
+        agent.update(None, STATE, False)
+        assert [agent.update(1.0, STATE, False) for _ in range(20)] == [1] * 20
+        assert handle.n_step() == 0
+        learner.update(None, STATE, False)
+        learner.update(1.0, STATE, False)
+        learner.update(-1.0, STATE, False)
+        assert handle.n_step() == 2
+        agent.update(1.0, None, True)
+        newest, _ = handle.session.op_get_weights_signed()
+        for name, value in agent.network.weights().items():
+            np.testing.assert_array_equal(value, newest[name])
+
+
+def test_a_state_of_another_shape_is_refused() -> None:
+    with opened() as (_, make):
+        agent = make()
+        agent.init()
+        with pytest.raises(ValueError, match=r"\(2,\) of algorithm/input/shape, not \(3,\)"):
+            agent.update(None, [1.0, 2.0, 3.0], False)
+        assert agent.update(None, STATE, False) is not None
+
+
+def test_numbers_are_clipped_when_they_are_sent() -> None:
+    box = {"action_size": 2, "continuous": True, "action_low": [-0.1, 0], "action_high": [0.1, 9]}
+    with opened(output=box) as (_, make):
+        agent = make()
+        agent.init()
+        agent.update(None, STATE, False)
+        sent = [agent.update(0.0, STATE, False) for _ in range(50)]
+        assert all(type(each) is list and type(each[0]) is float for each in sent)
+        assert all(-0.1 <= first <= 0.1 and 0 <= second <= 9 for first, second in sent)
+        assert len({first for first, _ in sent}) > 2
+        assert np.abs(np.stack(agent.actions)).max() > 0.5  # as they were drawn
+
+
+def test_it_finds_the_arm_that_pays() -> None:
+    with opened(input={"shape": [0]}, output={"action_size": 4}, batch_size=20) as (_, make):
+        agent = make()
+        agent.init()
+        random = np.random.default_rng(1)
+        action = agent.update(None, [], False)
+        taken = []
+        for _ in range(4000):
+            taken.append(action)
+            pays = random.normal() > [0.2, 0, -0.2, -5][action]
+            action = agent.update(1 if pays else -1, [], False)
+        assert taken[-500:].count(3) > 400
+
+
+def test_it_finds_a_number() -> None:
+    box = {"action_size": 1, "continuous": True}
+    settings = {"initial_learning_rate": 0.01, "batch_size": 50, "entropy_beta": 0.0}
+    with opened(output=box, **settings) as (_, make):
+        agent = make()
+        agent.init()
+        for _ in range(8000):
+            (action,) = agent.update(None, STATE, False)
+            agent.update(-((action - 0.7) ** 2), None, True)
+        agent.init(True)
+        (action,) = agent.update(None, STATE, False)
+        assert abs(action - 0.7) < 0.2

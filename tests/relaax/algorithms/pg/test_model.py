@@ -1,0 +1,93 @@
+"""Advantages and gradients, against what they are by definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.relaax.algorithms.pg.settings import Settings
+
+pytestmark = pytest.mark.training
+
+torch: Any = pytest.importorskip("torch")
+
+from rlwire.relaax.algorithms.pg.model import ActorCritic, advantages, gradients  # noqa: E402
+
+
+def test_advantages_by_their_definition() -> None:
+    random = np.random.default_rng(1)
+    rewards = random.normal(size=7).astype(np.float32)
+    values = random.normal(size=8).astype(np.float32)
+    ends = np.array([0, 0, 1, 0, 0, 0, 0], bool)
+    found = advantages(rewards, values, ends, 0.9, 0.8)
+    for first in range(7):
+        expected, weight = 0.0, 1.0
+        for step in range(first, 7):
+            following = 0.0 if ends[step] else values[step + 1]
+            expected += weight * (rewards[step] + 0.9 * following - values[step])
+            if ends[step]:
+                break
+            weight *= 0.9 * 0.8
+        assert found[first] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_decay_of_1_tells_returns() -> None:
+    rewards = np.ones(3, np.float32)
+    values = np.array([5, 6, 7, 8], np.float32)
+    going_on = advantages(rewards, values, np.zeros(3, bool), 0.5, 1.0)
+    np.testing.assert_allclose(going_on + values[:3], [2.75, 3.5, 5.0])
+    ended = advantages(rewards, values, np.array([0, 0, 1], bool), 0.5, 1.0)
+    np.testing.assert_allclose(ended + values[:3], [1.75, 1.5, 1.0])
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_a_step_against_the_gradient_makes_what_went_well_likelier(continuous: bool) -> None:
+    torch.manual_seed(1)
+    settings = Settings((2,), 3, continuous=continuous, entropy_beta=0.0)
+    network = ActorCritic(settings)
+    states = np.ones((9, 2), np.float32)
+    if continuous:
+        actions = np.tile(np.array([1, -1, 0], np.float32), (8, 1))
+        actions[4:] *= -1
+    else:
+        actions = np.repeat(np.array([1, 2]), 4)
+    rewards = np.repeat(np.array([1, -1], np.float32), 4)
+
+    def likely() -> Any:
+        with torch.no_grad():
+            return network.policy(torch.from_numpy(states[:8])).log_prob(torch.from_numpy(actions))
+
+    before = likely()
+    found, losses = gradients(network, settings, states, actions, rewards, np.ones(8, bool))
+    assert set(found) == set(network.weights())
+    assert set(losses) == {"policy_loss", "critic_loss", "entropy"}
+    norm = np.sqrt(sum(np.sum(each**2) for each in found.values()))
+    assert norm <= 0.5 + 1e-5
+    network.load({name: value - 0.1 * found[name] for name, value in network.weights().items()})
+    better = likely() - before
+    assert bool((better[:4] > 0).all())
+    assert bool((better[4:] < 0).all())
+
+
+def test_entropy_alone_pulls_towards_chance() -> None:
+    torch.manual_seed(2)
+    settings = Settings((1,), 2, entropy_beta=1.0, critic_scale=0.0)
+    network = ActorCritic(settings)
+    weights = network.weights()
+    weights["actor.4.bias"][:] = [2, 0]
+    network.load(weights)
+    batch = np.ones((5, 1), np.float32), np.zeros(4, np.int64), np.zeros(4, np.float32)
+    found, _ = gradients(network, settings, *batch, np.ones(4, bool))
+    assert found["actor.4.bias"][0] > 0 > found["actor.4.bias"][1]
+
+
+def test_weights_are_copies_and_fit_their_network_only() -> None:
+    network = ActorCritic(Settings((4,), 2))
+    weights = network.weights()
+    for value in weights.values():
+        value += 1
+    assert all((network.weights()[name] != value).all() for name, value in weights.items())
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        ActorCritic(Settings((5,), 2)).load(weights)

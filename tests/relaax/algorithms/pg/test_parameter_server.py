@@ -1,0 +1,81 @@
+"""Steps, and what a checkpoint brings back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.relaax.algorithm import Algorithm, load_algorithm
+from rlwire.relaax.homes import open_parameter_server
+from rlwire.relaax.parameter_server import Handle, ParameterServerError
+
+pytestmark = [pytest.mark.training, pytest.mark.timeout(600)]  # each process imports PyTorch
+
+torch: Any = pytest.importorskip("torch")
+
+
+def algorithm(**more: Any) -> Algorithm:
+    config = {"input": {"shape": [2]}, "output": {"action_size": 3}, "seed": 1, **more}
+    return load_algorithm("pg", config)
+
+
+def weights(handle: Handle) -> dict[str, Any]:
+    found: dict[str, Any] = handle.session.op_get_weights_signed()[0]
+    return found
+
+
+def gradient(handle: Handle, value: float) -> dict[str, Any]:
+    return {name: np.full_like(each, value) for name, each in weights(handle).items()}
+
+
+def submit(handle: Handle, value: float) -> int:
+    found: int = handle.session.op_submit_gradients(gradients=gradient(handle, value), step_inc=10)
+    return found
+
+
+def test_each_gradient_is_a_step() -> None:
+    handle = open_parameter_server(algorithm())
+    before = weights(handle)
+    kept = {name: each.copy() for name, each in before.items()}
+    assert submit(handle, 1.0) == 10
+    assert submit(handle, 1.0) == 20
+    for name, each in weights(handle).items():
+        np.testing.assert_allclose(each, kept[name] - 2 * 2e-3, rtol=1e-3, atol=1e-6)
+        np.testing.assert_array_equal(before[name], kept[name])  # agents may hold them
+    handle.close()
+
+
+def test_a_checkpoint_brings_all_back(tmp_path: Path) -> None:
+    straight = open_parameter_server(algorithm())
+    first = open_parameter_server(algorithm(), checkpoints=tmp_path)
+    for handle in (straight, first):
+        submit(handle, 1.0)
+    first.close()
+    assert [file.suffix for file in tmp_path.iterdir()] == [".safetensors"]
+    second = open_parameter_server(algorithm(seed=7), checkpoints=tmp_path)
+    assert second.n_step() == 10
+    for handle in (straight, second):  # the optimizer remembers as well
+        assert submit(handle, 0.1) == 20
+    for name, each in weights(second).items():
+        np.testing.assert_array_equal(each, weights(straight)[name])
+    second.close()
+    straight.close()
+    with pytest.raises((ParameterServerError, RuntimeError), match="size mismatch"):
+        open_parameter_server(algorithm(hidden_sizes=[3]), checkpoints=tmp_path)
+
+
+def test_the_first_weights_are_the_seed_s_and_leave_others_chance_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    one, two = open_parameter_server(algorithm()), open_parameter_server(algorithm())
+    other = open_parameter_server(algorithm(seed=2))
+    assert torch.equal(torch.rand(3), expected)
+    name = "actor.0.weight"
+    np.testing.assert_array_equal(weights(one)[name], weights(two)[name])
+    assert (weights(one)[name] != weights(other)[name]).any()
+    for handle in (one, two, other):
+        handle.close()

@@ -1,0 +1,77 @@
+"""What may be set, by RELAAX's names, and what a wrong value is told."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from rlwire.relaax.algorithms.pg.settings import Settings
+from rlwire.rlx.config import Options
+
+LEAST: dict[str, Any] = {"input": {"shape": [4]}, "output": {"action_size": 2}}
+
+
+def of(**more: Any) -> Settings:
+    return Settings.of(Options({**LEAST, **more}))
+
+
+def test_a_file_of_relaax_s_is_read(caplog: pytest.LogCaptureFixture) -> None:
+    # policy-gradient's, of a bandit: all that RELAAX 1.1.0 writes into it.
+    found = of(
+        name="policy_gradient",
+        input={"shape": [0]},
+        output={"continuous": False, "action_size": 4},
+        hidden_sizes=[10],
+        batch_size=10,
+        initial_learning_rate=1e-2,
+        rewards_gamma=0.97,
+    )
+    assert found == Settings(
+        (0,), 4, hidden_sizes=(10,), batch_size=10, initial_learning_rate=0.01, rewards_gamma=0.97
+    )
+    assert found.state_size == 1
+    assert not caplog.records
+
+
+def test_numbers_are_taken_as_files_write_them() -> None:
+    found = of(gradients_norm_clipping=False, batch_size=64.0, rewards_gamma=1)
+    assert found.gradients_norm_clipping is None
+    assert type(found.batch_size) is int
+    assert type(found.rewards_gamma) is float
+    box = of(output={"action_size": 2, "continuous": True, "action_low": [-1, 0]})
+    assert box.action_low == (-1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"input": {}}, r"algorithm/input/shape must be set"),
+        ({"output": {}}, r"algorithm/output/action_size must be set"),
+        ({"input": {"shape": 4}}, r"algorithm/input/shape: expected tuple\[int, \.\.\.\], not 4"),
+        ({"batch_size": 1.5}, r"algorithm/batch_size: expected int, not 1\.5"),
+        ({"batch_size": "many"}, r"algorithm/batch_size: expected int, not 'many'"),
+        ({"batch_size": 0}, r"algorithm/batch_size must be above 0, not 0"),
+        ({"rewards_gamma": True}, r"algorithm/rewards_gamma: expected float, not True"),
+        (
+            {"output": {"action_size": 2, "continuous": "maybe"}},
+            r"algorithm/output/continuous: expected True or False, not 'maybe'",
+        ),
+        (
+            {"output": {"action_size": 2, "action_high": [1]}},
+            r"algorithm/output/action_high must have a number for each of 2",
+        ),
+    ],
+)
+def test_a_wrong_value_is_told(wrong: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        of(**wrong)
+
+
+def test_what_is_not_known_is_passed_over_in_words(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert of(batchsize=3, GAMMA=0.5) == of()
+        assert of(continuous=True).continuous is False  # it belongs to output
+    texts = [record.getMessage() for record in caplog.records]
+    assert ["batchsize" in texts[0], "GAMMA" in texts[1], "continuous" in texts[2]] == [True] * 3

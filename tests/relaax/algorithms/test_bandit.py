@@ -1,0 +1,72 @@
+"""The bandit algorithm: it finds the arm that pays, keeps it, and plays it."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from rlwire.relaax import load_algorithm, open_parameter_server
+from rlwire.rlx import Metrics
+from rlwire.rlx.config import Options
+
+CHANCES = (0.2, 0.8, 0.5)
+
+
+class Kept(Metrics):
+    def __init__(self):
+        self.names = set()
+
+    def scalar(self, name, y, x=None):
+        self.names.add((name, type(y)))
+
+    def histogram(self, name, y, x=None):
+        self.names.add((name, len(y)))
+
+
+@pytest.fixture
+def config():
+    return Options({"name": "bandit", "output": {"action_size": 3}, "batch_size": 5})
+
+
+def play(agent, pulls, rng):
+    """Return how often each arm was pulled."""
+    counts = np.zeros(3, int)
+    arm = agent.update(None, [], False)
+    for _ in range(pulls):
+        counts[arm] += 1
+        arm = agent.update(1.0 if rng.random() < CHANCES[arm] else -1.0, [], False)
+    return counts
+
+
+def test_two_agents_find_the_arm_that_pays_and_a_checkpoint_keeps_it(config, tmp_path):
+    algorithm = load_algorithm("bandit", config)
+    metrics, rng = Kept(), random.Random(1)
+    server = open_parameter_server(algorithm, checkpoints=tmp_path, metrics=metrics)
+    try:
+        agents = [algorithm.agent(server, metrics) for _ in range(2)]
+        for number, agent in enumerate(agents):
+            agent.random = np.random.default_rng(number)
+            assert agent.init()
+        for _ in range(10):
+            for agent in agents:
+                counts = play(agent, 100, rng)
+        assert counts[1] > 80
+        assert server.n_step() == 2000
+    finally:
+        server.close()
+    assert metrics.names == {("paying_arm", int), ("action", 5)}
+    server = open_parameter_server(algorithm, checkpoints=tmp_path, metrics=metrics)
+    try:
+        agent = algorithm.agent(server, metrics)
+        agent.init(exploit=True)
+        assert list(play(agent, 20, rng)) == [0, 20, 0]
+        assert server.n_step() == 2000
+        assert agent.update(1.0, [], True) is None
+        assert agent.reset()
+        config = Options({"output": {"action_size": 2}})
+        with pytest.raises(Exception, match="it has 3 arms, and output/action_size is 2"):
+            open_parameter_server(load_algorithm("bandit", config), checkpoints=tmp_path)
+    finally:
+        server.close()

@@ -1,0 +1,143 @@
+"""``app.yaml``: RELAAX's files and ours are read, and what is wrong is said with its line."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlwire.relaax.applications import ApplicationError, read_application
+from rlwire.transports.address import Address
+
+pytest.importorskip("ruamel.yaml")
+
+# After samples/simple-exchange-js/app.yaml of RELAAX.
+ORIGINAL = """
+environment:
+  run: environment/start
+  steps: 3000
+
+relaax-metrics-server:
+  enable_unknown_metrics: False
+  metrics:
+    episode_reward: true
+    mu: false
+
+  bind: localhost:7002
+  metrics_dir: logs/metrics
+  log_metrics_to_console: false
+  log_level: INFO
+
+relaax-parameter-server:
+  bind: localhost:7000
+  checkpoint-dir: logs/checkpoints/
+  checkpoint_step_interval: 1e3
+  log-level: DEBUG
+
+relaax-rlx-server:
+  --bind: 0.0.0.0:7001
+  --log-level: debug
+  --timeout: 1000
+
+relaax-wsproxy:
+  bind: localhost:9000
+  log-level: DEBUG
+
+version: 1.1.0
+algorithm:
+  path: ./algorithm
+  name: simple-exchange
+  GAMMA: 0.97
+"""
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(text):
+        path = tmp_path / "app.yaml"
+        path.write_text(text)
+        return read_application(path)
+
+    return read
+
+
+@pytest.mark.parametrize("spelling", [str, lambda text: text.replace("relaax-", "relaax_")])
+def test_an_original_file(read, spelling, tmp_path):
+    application = read(spelling(ORIGINAL))
+    assert application.folder == str(tmp_path)
+    assert application.environment.run == "environment/start"
+    assert application.environment.own == {"steps": 3000}
+    assert application.rlx_server.address == Address("0.0.0.0", 7001)
+    assert application.rlx_server.log_level == "debug"
+    assert application.parameter_server.checkpoint_dir == "logs/checkpoints/"
+    assert application.parameter_server.checkpoint_step_interval == 1000
+    assert application.metrics_server.metrics_dir == "logs/metrics"
+    assert application.algorithm.path == "./algorithm"
+    assert application.algorithm.own == {"GAMMA": 0.97}
+
+
+def test_what_is_not_there(read):
+    application = read("environment: {run: x}\nrelaax-rlx-server:\n")
+    assert application.algorithm is None
+    assert application.rlx_server.address == Address("localhost", 7001)
+
+
+def test_options_of_the_protocol(read):
+    application = read("relaax-rlx-server: {workers: 2, max-connections: 5, idle_timeout: 2.5}")
+    assert application.rlx_server.options == {
+        "workers": 2,
+        "max_connections": 5,
+        "idle_timeout": 2.5,
+    }
+
+
+def test_a_variable_may_have_the_address(read, monkeypatch):
+    server = read("relaax-rlx-server: {bind: 'a:1', bind_by_env_var: THE_BIND}").rlx_server
+    assert server.address == Address("a", 1)
+    monkeypatch.setenv("THE_BIND", "b:2")
+    assert server.address == Address("b", 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("environment: [", "cannot be read as YAML"),
+        ("a text", "must hold sections"),
+        ("environment: {}\nenvironmnt: {}", "app.yaml:2: there is no section environmnt; did you"),
+        ("\n\nenvironment: 5", "app.yaml:3: environment must be a section, not 5"),
+        (
+            "relaax-rlx-server: {}\nrelaax_rlx_server: {}",
+            "app.yaml:2: relaax_rlx_server is there twice",
+        ),
+        (
+            "relaax-metrics-server:\n  bind: a:1\n  metrics_dri: x",
+            "app.yaml:3: relaax-metrics-server/metrics_dri: .* did you mean metrics-dir",
+        ),
+        ("relaax-parameter-server:\n  checkpoints-to-keep: 1.5", "expected int, not 1.5"),
+        (
+            "relaax-rlx-server:\n  log-level: INFO\n  log_level: INFO",
+            "app.yaml:3: relaax-rlx-server/log_level: it is there twice",
+        ),
+        ("relaax-rlx-server:\n  bind: 5", "app.yaml:2: .*expected str, not 5"),
+        ("environment: {infinite_run: maybe}", "app.yaml:1: environment/infinite_run: expected"),
+        ("environment: {max_episodes: many}", "app.yaml:1: environment/max_episodes: expected"),
+    ],
+)
+def test_what_is_wrong(read, text, says):
+    with pytest.raises(ApplicationError, match=says) as caught:
+        read(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_shows_later(read):
+    application = read("relaax-rlx-server:\n  bind: nowhere")
+    with pytest.raises(ApplicationError, match=r"app.yaml:1: bind: .*nowhere"):
+        _ = application.rlx_server.address
+    for options, says in (("workers: many", "workers.*many"), ("bnid: 5", "bnid")):
+        with pytest.raises(ApplicationError, match=rf"app.yaml:1: .*{says}"):
+            _ = read(f"relaax-rlx-server: {{{options}}}").rlx_server.options
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(ApplicationError, match=r"there is no .*nothing.yaml: `rlwire new NAME`"):
+        read_application(tmp_path / "nothing.yaml")
+    with pytest.raises(ApplicationError, match="directory"):
+        read_application(tmp_path)

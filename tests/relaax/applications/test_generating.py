@@ -1,0 +1,126 @@
+"""`rlwire new`, `generate` and `config`: what they write, and what they keep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlwire import cli
+from rlwire.relaax import load_algorithm
+from rlwire.relaax.applications import (
+    ApplicationError,
+    configurations,
+    configure,
+    generate,
+    new,
+    read_application,
+)
+from rlwire.relaax.applications.generating import ENVIRONMENTS
+
+pytest.importorskip("ruamel.yaml")
+
+
+def files(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_each_environment_makes_an_application(tmp_path, environment):
+    folder = new(tmp_path / "deep" / "demo", environment)
+    application = read_application(folder / "app.yaml")
+    assert application.algorithm.name in ("bandit", "pg")
+    assert application.metrics_server.metrics_dir == "logs/metrics"
+    assert application.parameter_server.checkpoint_dir == "logs/checkpoints"
+    python, script = application.environment.run.split()
+    assert python == "python"
+    assert (folder / script).is_file()
+    text = (folder / "app.yaml").read_text()
+    assert text.count("\n\n\n") == 0
+    assert max(map(len, text.splitlines())) <= 100
+    with pytest.raises(ApplicationError, match="exists already"):
+        new(folder)
+
+
+def test_with_another_algorithm(tmp_path):
+    folder = new(tmp_path / "a", "bandit", "pg")
+    assert read_application(folder / "app.yaml").algorithm.name == "pg"
+    with pytest.raises(ApplicationError, match=r"no configuration of bandit for .* gym; there"):
+        new(tmp_path / "b", "gym", "bandit")
+    with pytest.raises(ApplicationError, match="no environment chess; say bandit, gym"):
+        new(tmp_path / "b", "chess")
+    assert not (tmp_path / "b").exists()
+
+
+def test_another_environment_and_what_was_there(tmp_path):
+    folder = new(tmp_path / "demo")
+    config = folder / "app.yaml"
+    before = config.read_text()
+    (folder / "environment" / "mine.py").write_text("mine")
+    generate("gym", config=config)
+    assert (folder / "environment.~1~" / "mine.py").read_text() == "mine"
+    assert (folder / "app.yaml.~1~").read_text() == before
+    assert files(folder / "environment") == {"training.py"}
+    application = read_application(config)
+    assert application.environment.type == "gym"
+    assert application.environment.own["name"] == "CartPole-v1"
+    assert application.algorithm.name == "bandit"
+    assert "# where environments call" in config.read_text()  # comments stay
+    generate("ale", config=config)
+    assert (folder / "environment.~2~").is_dir()
+
+
+def test_a_copy_of_an_algorithm_is_one(tmp_path):
+    folder = new(tmp_path / "demo")
+    config = folder / "app.yaml"
+    generate(algorithm="bandit", config=config)
+    application = read_application(config)
+    assert application.algorithm.path == "./algorithm"
+    assert application.algorithm.own["batch_size"] == 10
+    assert files(folder / "algorithm") == {"__init__.py", "agent.py", "parameter_server.py"}
+    algorithm = load_algorithm(folder / "algorithm", {"output": {"action_size": 2}})
+    assert Path(algorithm.agent.__init__.__code__.co_filename).is_relative_to(folder)
+    generate(algorithm="bandit", config=config)
+    assert (folder / "algorithm.~1~").is_dir()
+    assert config.read_text().count("path: ./algorithm") == 1
+    with pytest.raises(ApplicationError, match="no algorithm trpo to copy"):
+        generate(algorithm="trpo", config=config)
+
+
+def test_configurations(tmp_path):
+    found = configurations()
+    assert set(found) == {"bandit", "pg-bandit", "pg-gym", "pg-ale"}
+    assert all(len(text) > 20 for text in found.values())
+    config = new(tmp_path / "demo", "gym") / "app.yaml"
+    configure("bandit", "bandit", config=config)
+    application = read_application(config)
+    assert (application.algorithm.name, application.environment.type) == ("bandit", "bandit")
+    with pytest.raises(ApplicationError, match="there are bandit, pg-ale, "):
+        configure("trpo", config=config)
+    config.write_text("environment: {run: x}")
+    with pytest.raises(ApplicationError, match="environment/type is missing"):
+        configure("pg", config=config)
+
+
+def test_the_commands(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["new", "demo", "-e", "gym"]) == 0
+    assert cli.main(["new", "demo"]) == 1
+    assert "rlwire: demo exists already" in capsys.readouterr().err
+    assert cli.main(["config"]) == 0
+    assert "pg-gym\n    `pg`: actor and critic" in capsys.readouterr().out
+    monkeypatch.chdir("demo")
+    assert cli.main(["generate", "-e", "bandit"]) == 0
+    assert cli.main(["config", "-a", "pg"]) == 0
+    assert read_application("app.yaml").algorithm.own["hidden_sizes"] == [10]
+    assert cli.main(["config", "-a", "bandit", "--config", "app.yaml"]) == 0
+    assert cli.main(["generate"]) == 1
+    assert cli.main(["generate", "-a", "dqn"]) == 1
+    monkeypatch.chdir("..")
+    assert cli.main(["config", "-a", "pg"]) == 1
+    errors = capsys.readouterr().err
+    assert "say what: --environment" in errors
+    assert "there is no algorithm dqn to copy" in errors
+    assert "there is no app.yaml" in errors
+    with pytest.raises(SystemExit):
+        cli.main(["new", "other", "-e", "chess"])

@@ -1,0 +1,184 @@
+"""`rlwire run`: processes that begin, learn, and end together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from rlwire import cli
+from rlwire.relaax.applications import ApplicationError, new, read_application
+from rlwire.relaax.applications.running import commands
+from rlwire.relaax.checkpoints import Checkpoints
+from tests.reference.events import read_events
+
+pytest.importorskip("ruamel.yaml")
+pytest.importorskip("honcho")
+
+
+@contextlib.contextmanager
+def running(folder, *arguments, program=(sys.executable, "-m", "rlwire")):
+    """`rlwire run` in a process group of its own, as a shell has it."""
+    process = subprocess.Popen(
+        [*program, "run", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()  # which ends the others, too
+        process.communicate()
+
+
+def is_there(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Ctrl-C goes to a process group")
+def test_a_fresh_bandit_learns_which_arm_pays_and_ctrl_c_saves_it(tmp_path):
+    pytest.importorskip("tensorboardX")
+    folder = new(tmp_path / "demo")
+    config = folder / "app.yaml"
+    text = config.read_text().replace("localhost:7001", f"unix:{tmp_path}/rlx")
+    config.write_text(text.replace("max_episodes: 30", "infinite_run: true"))
+    said, good = [], 0
+    with running(folder, "all", "-n", "2") as process:
+        for line in process.stdout:
+            said.append(line)
+            found = re.search(r"environment-\d \| episode \d+: ([-.\d]+) a pull, .* arm 3", line)
+            good += found is not None and float(found[1]) > 0.5  # 0.6 is what arm 3 pays
+            if good == 10:
+                os.killpg(process.pid, signal.SIGINT)
+                good += 1
+        assert process.wait(60) == 0, "".join(said)
+    assert "Warning" not in "".join(said)
+    started = [int(pid) for pid in re.findall(r"started \(pid=(\d+)\)", "".join(said))]
+    assert len(started) == 3
+    assert not any(map(is_there, started))
+    (saved,) = Checkpoints(folder / "logs" / "checkpoints").list()
+    assert saved.step >= 200 * 10
+    events = read_events(folder / "logs" / "metrics")
+    assert max(value for _, value in events["episode_reward"]) > 0.5
+    assert events["paying_arm"][-1][1] == 3
+    assert {"action", "average_reward"} <= set(events)
+
+
+def test_it_ends_when_nobody_reads_on(tmp_path):
+    folder = new(tmp_path / "demo")
+    config = folder / "app.yaml"
+    text = config.read_text().replace("localhost:7001", f"unix:{tmp_path}/rlx")
+    config.write_text(text.replace("max_episodes: 30", "infinite_run: true"))
+    with running(folder, "all") as process:
+        assert "started" in process.stdout.readline()  # the other one has not yet
+        process.stdout.close()
+        assert process.wait(60) == 0
+        process.stdout = None
+    assert not (tmp_path / "rlx").exists()
+
+
+COPY = """
+import sys, time
+from pathlib import Path
+
+first = sys.argv[sys.argv.index("--exploit") + 1] == "True"
+here = Path(__file__).parent
+if first:
+    (here / "failed").touch()
+    sys.exit(3)
+for _ in range(600):  # until the first has ended
+    if (here / "failed").exists():
+        break
+    time.sleep(0.1)
+print("done, with", sys.argv[1:], flush=True)
+"""
+
+
+def test_copies_end_with_the_last_and_one_that_fails_is_told(tmp_path):
+    (tmp_path / "play.py").write_text(COPY)
+    (tmp_path / "app.yaml").write_text("environment: {run: python play.py}")
+    with running(tmp_path, "environment", "-n", "2", "--exploit") as process:
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 3, said
+    expected = ["--config", str(tmp_path / "app.yaml"), "--exploit", "False", "--show-ui", "False"]
+    assert f"environment-1 | done, with {expected}" in said
+    assert "stopped (rc=3)" in said
+
+
+@pytest.fixture
+def app(tmp_path):
+    path = new(tmp_path / "demo") / "app.yaml"
+    # Nobody listens there, unlike where applications usually do.
+    path.write_text(path.read_text().replace("localhost:7001", f"unix:{tmp_path}/rlx"))
+    return path
+
+
+def names(app, *components, **options):
+    return list(commands(read_application(app), components, **options))
+
+
+def test_components(app):
+    assert names(app, "all") == ["rlx-server", "environment-0"]
+    assert names(app, "servers") == ["rlx-server"]
+    assert names(app, "environment", "rlx-server", copies=2) == [
+        *["rlx-server", "environment-0", "environment-1"]
+    ]
+    found = commands(read_application(app), ["environment"], copies=2, exploit=True, show_ui=True)
+    assert found["environment-0"][-1].endswith("--exploit True --show-ui True")
+    assert found["environment-1"][-1].endswith("--exploit False --show-ui False")
+    assert "--wait" not in found["environment-0"]
+    assert "--wait" in commands(read_application(app), ["all"])["environment-0"]
+
+
+@pytest.mark.parametrize(
+    ("section", "components", "says"),
+    [
+        ("relaax-rlx-server", ["all"], "app.yaml has no section relaax-rlx-server"),
+        ("algorithm", ["servers"], "app.yaml has no section algorithm"),
+        ("environment", ["all"], "environment/run, the command, is missing"),
+    ],
+)
+def test_what_is_missing(app, section, components, says):
+    app.write_text(re.sub(rf"^{section}:.*\n((  .*)?\n)*", "", app.read_text(), flags=re.M))
+    with pytest.raises(ApplicationError, match=says):
+        names(app, *components)
+
+
+def test_an_address_that_is_in_use_is_said_with_its_line(app, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        text = app.read_text().replace(f"unix:{tmp_path}/rlx", f"127.0.0.1:{port}")
+        app.write_text(text)
+        line = text[: text.index("relaax-rlx-server")].count("\n") + 1
+        with pytest.raises(ApplicationError, match=rf"app.yaml:{line}: bind: .*{port}.*in use"):
+            names(app, "all")
+        assert names(app, "environment") == ["environment-0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "metrics-server"], "there is nothing called metrics-server to run; say all,"),
+        (["run", "-n", "0"], "--n-environments is at least 1, not 0"),
+        (["run", "-c", "nowhere.yaml"], "there is no nowhere.yaml"),
+    ],
+)
+def test_what_cannot_be_run(tmp_path, monkeypatch, capsys, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app.yaml").write_text("environment: {}")
+    assert cli.main(arguments) == 1
+    assert says in capsys.readouterr().err

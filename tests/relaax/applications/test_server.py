@@ -1,0 +1,87 @@
+"""The RLX server of an application, and the process that it is."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+
+import pytest
+
+from rlwire.relaax.applications import read_application
+from rlwire.relaax.applications.__main__ import main
+from rlwire.relaax.applications.server import make_metrics, make_server
+from rlwire.rlx import AgentProxy
+from tests.reference.events import read_events
+
+pytest.importorskip("ruamel.yaml")
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+@pytest.fixture
+def app(tmp_path):
+    def app(text):
+        path = tmp_path / "app.yaml"
+        path.write_text(text)
+        return read_application(path)
+
+    return app
+
+
+def test_metrics_go_where_the_file_says(app, tmp_path, caplog):
+    pytest.importorskip("tensorboardX")
+    caplog.set_level(logging.INFO)
+    sink = make_metrics(
+        app("relaax-metrics-server: {metrics_dir: logs, log_metrics_to_console: yes}")
+    )
+    sink.scalar("a", 1.5, 2)
+    sink.scalar("a", 3.5, 4)
+    sink.close()
+    assert read_events(tmp_path / "logs") == {"a": [(2, 1.5), (4, 3.5)]}
+    assert re.findall(r"metric '(\w)' at", caplog.text) == ["a", "a"]
+
+
+def test_without_a_section_they_go_nowhere(app):
+    sink = make_metrics(app("environment: {}"))
+    sink.scalar("a", 1)
+    sink.close()
+
+
+def test_it_serves_the_algorithm(app, tmp_path):
+    application = app(
+        f"relaax-rlx-server: {{bind: 'unix:{tmp_path}/rlx', max_connections: 1}}\n"
+        "relaax-parameter-server: {checkpoint-dir: kept, checkpoints_to_keep: 2}\n"
+        "algorithm: {name: bandit, output: {action_size: 2}}"
+    )
+    server = make_server(application)
+    with server, AgentProxy(f"unix:{tmp_path}/rlx") as agent:
+        agent.init()
+        assert agent.update(None, []) in (0, 1)
+        for _ in range(10):
+            agent.update(1.0, [])
+    assert [path.name for path in (tmp_path / "kept").iterdir()] != []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("environment: {}", "app.yaml has no section relaax-rlx-server, so nothing to serve"),
+        ("relaax-rlx-server: {}", "app.yaml has no section algorithm, so nothing to serve"),
+        ("relaax-rlx-server: {}\nalgorithm: {}", "app.yaml:2: algorithm needs a name or a path"),
+        (
+            "relaax-rlx-server: {bind: 'unix:/no/such/folder/s'}\nalgorithm: {name: bandit}",
+            "listen",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_line(app, capsys, text, says):
+    assert main(["server", app(text).path]) == 1
+    said = capsys.readouterr().err
+    assert re.search(says, said), said
+    assert said.startswith("rlwire: ")
+    assert said.count("\n") == 1

@@ -1,0 +1,132 @@
+"""Each environment of `rlwire new`, run as it is made, but for ports and fewer episodes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rlwire
+from rlwire import cli
+from rlwire.relaax.applications import new
+from rlwire.relaax.checkpoints import Checkpoints
+from tests.reference.events import read_events
+from tests.relaax.applications.test_running import running
+
+pytestmark = pytest.mark.consumers
+
+pytest.importorskip("ruamel.yaml")
+pytest.importorskip("honcho")
+pytest.importorskip("tensorboardX")
+
+HOWTO = Path(__file__).parents[3] / "docs" / "howto" / "applications.md"
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Return a function that makes an application with ports of its own."""
+
+    def make(environment, *changes, algorithm=None):
+        folder = new(tmp_path / "demo", environment, algorithm)
+        change(folder, ("localhost:7001", f"127.0.0.1:{free_port()}"))
+        change(folder, *changes)
+        return folder
+
+    return make
+
+
+def change(folder, *changes):
+    config = folder / "app.yaml"
+    text = config.read_text()
+    for before, after in changes:
+        text = text.replace(before, after)
+    config.write_text(text)
+
+
+def run(folder, *arguments):
+    with running(folder, *arguments) as process:
+        said, _ = process.communicate(timeout=100)
+    assert process.returncode == 0, said
+    return said
+
+
+def rewards(folder):
+    return [value for _, value in read_events(folder / "logs" / "metrics")["episode_reward"]]
+
+
+def play_at_random(folder, actions):
+    """Have an algorithm that needs nothing act."""
+    config = folder / "app.yaml"
+    text = config.read_text()
+    text = text[: text.index("algorithm:")]
+    config.write_text(f"{text}algorithm: {{name: bandit, output: {{action_size: {actions}}}}}\n")
+
+
+def test_gym(make):
+    pytest.importorskip("gymnasium")
+    folder = make("gym", ("max_episodes: 1000", "max_episodes: 3"))
+    play_at_random(folder, 2)
+    said = run(folder, "all", "-n", "2")
+    assert len(re.findall(r"environment-\d \| episode [0-2]: \d+", said)) == 6
+    assert len(rewards(folder)) == 6
+
+
+def test_gym_with_pg(make):
+    pytest.importorskip("gymnasium")
+    pytest.importorskip("torch")
+    folder = make("gym", ("max_episodes: 1000", "max_episodes: 30"))
+    # A copy of it, which is to be changed.
+    assert cli.main(["generate", "-a", "pg", "-c", str(folder / "app.yaml")]) == 0
+    assert "episode 29:" in run(folder)
+    (saved, *_) = Checkpoints(folder / "logs" / "checkpoints").list()
+    assert saved.step >= 128
+    assert saved.algorithm == "pg"
+
+
+def test_ale(make):
+    pytest.importorskip("gymnasium")
+    pytest.importorskip("ale_py")
+    folder = make("ale", ("max_episodes: 1000", "max_episodes: 2\n  limit: 30"))
+    play_at_random(folder, 6)
+    assert "game 1:" in run(folder)
+    assert len(rewards(folder)) == 2
+
+
+def test_the_howto(tmp_path):
+    """Its first commands, but for what is installed and the port."""
+    (commands,) = re.findall(r"```sh\n(.*?)```", HOWTO.read_text("utf-8"), re.S)
+    install, make, enter, start = commands.splitlines()
+    assert install.startswith("pip install 'rlwire[apps,metrics]'")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    program = programs / "rlwire"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rlwire "$@"\n')
+    program.chmod(0o755)
+    port = f"sed -i s/localhost:7001/127.0.0.1:{free_port()}/ app.yaml"
+    done = subprocess.run(
+        ["sh", "-c", " && ".join([make, enter, port, start])],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(Path(rlwire.__path__[0]).parent),
+        },
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "episode 29:" in done.stdout
+    assert rewards(tmp_path / "demo")[-1] > 0.3

@@ -1,0 +1,223 @@
+"""Algorithms by name and folder, and a server of their agents over real sockets."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import rlwire
+from rlwire.relaax import Algorithm, AlgorithmServer, load_algorithm
+from rlwire.relaax.checkpoints import CheckpointMismatch, Checkpoints
+from rlwire.rlx import Metrics
+from rlwire.rlx.config import Options
+
+# Both in one file; the state is how many updates there were, the action what they came to.
+ONE_FILE = """
+    import numpy as np
+
+    from rlwire.relaax import ParameterServer as Base, Session
+
+
+    class Model:
+        def __init__(self):
+            self.total, self.steps = np.zeros(2), 0
+
+        def op_add(self, state):
+            self.total = self.total + state
+            self.steps += 1
+            return self.total
+
+        def op_n_step(self):
+            return self.steps
+
+        def state_dict(self):
+            return {"total": self.total, "steps": self.steps}
+
+        def load_state_dict(self, state):
+            self.total, self.steps = state["total"], state["steps"]
+
+
+    class ParameterServer(Base):
+        def init_session(self):
+            self.session = Session(Model())
+
+
+    class Agent:
+        def __init__(self, parameter_server, metrics):
+            self.ps, self.metrics = parameter_server, metrics
+
+        def init(self, exploit=False):
+            return True
+
+        def update(self, reward, state, terminal):
+            total = self.ps.session.op_add(np.asarray(state))
+            self.metrics.scalar("total", float(total[0]))
+            return (total * self.ps.config.get("scale", 1)).tolist()
+
+        def reset(self):
+            return True
+"""
+
+
+class Recorder(Metrics):
+    def __init__(self):
+        self.calls = []
+
+    def scalar(self, name, y, x=None):
+        self.calls.append((name, y, x))
+
+
+@pytest.fixture
+def one_file(tmp_path):
+    path = tmp_path / "summing.py"
+    path.write_text(textwrap.dedent(ONE_FILE))
+    return path
+
+
+def make(folder, **files):
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(textwrap.dedent(text))
+    return folder
+
+
+def test_a_folder_as_the_original_has_them(tmp_path):
+    folder = make(
+        tmp_path / "my-algorithm",
+        agent="from . import model\nclass Agent(model.Base): pass",
+        parameter_server="from .model import Base as ParameterServer",
+        model="class Base: pass",
+    )
+    found = load_algorithm(folder, {"learning-rate": 0.5})
+    assert found.name == "my-algorithm"
+    assert issubclass(found.agent, found.parameter_server)
+    assert found.config.learning_rate == 0.5
+    again = pickle.loads(pickle.dumps(found))
+    assert again.agent is found.agent
+    assert again.config.learning_rate == 0.5
+    assert load_algorithm(str(folder) + "/").agent is found.agent
+    named = load_algorithm(folder, {"name": "mine", "path": str(folder)})
+    assert (named.name, pickle.loads(pickle.dumps(named)).name) == ("mine", "mine")
+
+
+def test_a_package_with_both_in_itself(tmp_path, monkeypatch):
+    make(tmp_path / "pack", __init__="Agent = ParameterServer = int")
+    make(tmp_path / "pack" / "deep", __init__="class Agent: pass", parameter_server="")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert load_algorithm("pack").agent is int
+    import pack
+
+    assert load_algorithm(pack).name == "pack"
+    with pytest.raises(AttributeError, match=r"pack\.deep has no ParameterServer: .*server\.py"):
+        load_algorithm("pack.deep")
+
+
+def test_one_of_ones_own_making():
+    algorithm = Algorithm("mine", int, float, Options({"a": 1}))
+    again = pickle.loads(pickle.dumps(algorithm))
+    assert (again.agent, again.config.a) == (int, 1)
+
+
+def test_one_that_fails_to_import(tmp_path):
+    folder = make(tmp_path / "wrong", agent="class Angel: pass", parameter_server="")
+    with pytest.raises(AttributeError, match=r"has no Agent: .*agent\.py"):
+        load_algorithm(folder)
+    folder = make(tmp_path / "broken", agent="1 / 0", parameter_server="")
+    with pytest.raises(ZeroDivisionError):
+        load_algorithm(folder)
+
+
+def test_one_that_is_not_there(tmp_path):
+    with pytest.raises(ImportError, match="neither shipped with rlwire nor a module"):
+        load_algorithm("nothing_of_that_name")
+    with pytest.raises(ImportError, match="neither folder nor file"):
+        load_algorithm(tmp_path / "nothing")
+    with pytest.raises(ImportError, match="nothing"):
+        load_algorithm("nothing.at.all")
+
+
+@pytest.mark.parametrize("workers", ["threads", "asyncio"])
+def test_agents_that_learn_together(one_file, tmp_path, workers):
+    for begins in (0.0, 2.0):
+        with rlwire.serve(
+            f"algorithm:{one_file}",
+            "rlx://localhost:0",
+            config={"scale": 10},
+            workers=workers,
+            checkpoints=str(tmp_path / "checkpoints"),
+            metrics=Recorder(),
+        ) as server:
+            assert isinstance(server, AlgorithmServer)
+            with rlwire.connect(server.url) as one, rlwire.connect(server.url) as other:
+                one.init()
+                other.init()
+                total = [10 * (begins + 1), 10 * (begins + 1)]
+                assert one.update(None, np.array([1.0, 1.0])) == total
+                total = [10 * (begins + 2), 10 * (begins + 2)]
+                assert other.update(0.5, np.array([1.0, 1.0])) == total
+            assert server.parameter_server.n_step() == begins + 2
+        with pytest.raises(RuntimeError, match="while the server runs"):
+            _ = server.parameter_server
+        assert Checkpoints(tmp_path / "checkpoints").list()[0].step == begins + 2
+
+
+def test_measurements_of_agents_have_the_step_of_the_parameter_server(one_file):
+    metrics = Recorder()
+    server = AlgorithmServer(load_algorithm(one_file), "localhost:0", metrics=metrics)
+    with server, rlwire.connect(server.url) as agent:
+        agent.init()
+        agent.update(None, np.array([1.0, 2.0]))
+        agent.metrics.scalar("score", 3.0)
+    assert metrics.calls == [("total", 1.0, 1), ("score", 3.0, 1)]
+
+
+def test_worker_processes_need_one_that_they_reach(one_file):
+    with pytest.raises(ValueError, match="workers=2 processes"):
+        rlwire.serve(f"algorithm:{one_file}", "rlx://localhost:0", workers=2)
+
+
+def test_checkpoints_of_another_algorithm(one_file, tmp_path):
+    folder = tmp_path / "checkpoints"
+    Checkpoints(folder).save(1, {}, algorithm="other", version=1)
+    with pytest.raises(Exception, match="of algorithm other, version 1, and not of summing") as e:
+        rlwire.serve(f"algorithm:{one_file}", "rlx://localhost:0", checkpoints=folder)
+    assert isinstance(e.value.__cause__, CheckpointMismatch)
+
+
+def test_arguments_that_make_no_sense(one_file, tmp_path):
+    with pytest.raises(ValueError, match=r"at home in .*, not 'a:b'"):
+        rlwire.serve(f"algorithm:{one_file}", "rlx://localhost:0", parameter_server="a:b")
+    (tmp_path / "app.yaml").write_text("environment:\n  name: x\n")
+    with pytest.raises(ValueError, match="has no section 'algorithm'"):
+        rlwire.serve(f"algorithm:{one_file}", "rlx://localhost:0", config=f"{tmp_path}/app.yaml")
+
+
+def test_from_the_command_line(one_file, tmp_path):
+    """A signal ends it with a checkpoint; settings come from a section of a file."""
+    (tmp_path / "app.yaml").write_text("learning:\n  scale: 3\n")
+    command = [sys.executable, "-m", "rlwire", "serve", f"algorithm:{one_file}"]
+    command += ["rlx://localhost:0", "--checkpoints", "kept", "--config", "app.yaml:learning"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    try:
+        for line in process.stderr:
+            if "serving rlx" in line:
+                url = line.partition("serving ")[2].partition(",")[0]
+                break
+        with rlwire.connect(url) as agent:
+            agent.init()
+            assert math.isclose(agent.update(None, np.array([1.0, 2.0]))[1], 6.0)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    assert process.returncode == 0
+    assert [each.step for each in Checkpoints(tmp_path / "kept").list()] == [1]

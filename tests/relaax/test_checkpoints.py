@@ -1,0 +1,247 @@
+"""Checkpoints: kept, forgotten, whole whatever happens, and refused where they are not ours."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from rlwire import cli
+from rlwire.errors import EncodeError
+from rlwire.relaax import checkpoints as module
+from rlwire.relaax.checkpoints import CheckpointDamaged, CheckpointMismatch, Checkpoints
+
+pytest.importorskip("safetensors")
+
+STATE = {
+    "weights": [np.arange(6, dtype=np.float32).reshape(2, 3), np.float32(0.5)],
+    "step": 7,
+    "names": {1: "one", "two": b"2", "none": None},
+}
+
+
+def steps(checkpoints):
+    return [each.step for each in checkpoints.list()]
+
+
+def test_what_was_saved_comes_back(tmp_path, same):
+    checkpoints = Checkpoints(tmp_path / "deep" / "down")
+    assert checkpoints.restore("pg") is None
+    assert list(checkpoints.list()) == []
+    name = checkpoints.save(7, STATE, algorithm="pg", version=2)
+    checkpoints.save(12, {"step": 12}, algorithm="pg", version=2)
+    os.remove(tmp_path / "deep" / "down" / "checkpoint-000000000012.safetensors")
+    step, state = Checkpoints(tmp_path / "deep" / "down").restore("pg", 2)
+    assert step == 7
+    assert same(state, STATE)
+    state["weights"][0][0, 0] = 3.0  # it is the caller's to write to
+    (found,) = checkpoints.list()
+    assert (found.name, found.step, found.algorithm, found.version) == (name, 7, "pg", 2)
+    assert found.bytes == (tmp_path / "deep" / "down" / name).stat().st_size
+    assert os.listdir(tmp_path / "deep" / "down") == [name]
+
+
+def test_the_latest_are_kept(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    for step in range(6):
+        checkpoints.save(step, {}, algorithm="pg")
+    assert steps(checkpoints) == [5, 4]
+
+
+def test_one_that_goes_back_is_kept(tmp_path):
+    """A training that was restored from an older step, by hand, writes lower numbers again."""
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(100, {}, algorithm="pg")
+    checkpoints.save(50, {}, algorithm="pg")
+    assert steps(checkpoints) == [100, 50]
+
+
+def test_when_one_is_due(tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    checkpoints = Checkpoints(tmp_path, every_steps=10, every_seconds=60.0)
+    assert [checkpoints.due(step) for step in (3, 4, 12, 13)] == [False, False, False, True]
+    checkpoints.save(13, {}, algorithm="pg")
+    assert checkpoints.saved(13)
+    assert not checkpoints.due(13)
+    now[0] += 61.0
+    assert not checkpoints.due(13)  # nothing was learned since
+    assert checkpoints.due(14)
+    again = Checkpoints(tmp_path, every_steps=10)
+    again.restore("pg")
+    assert [again.due(step) for step in (13, 22, 23)] == [False, False, True]
+    assert not any(map(Checkpoints(tmp_path).due, range(0, 1000, 100)))
+
+
+def test_wrong_numbers(tmp_path):
+    for options in ({"keep": 0}, {"every_steps": 0}, {"every_seconds": -1.0}):
+        with pytest.raises(ValueError, match="must be"):
+            Checkpoints(tmp_path, **options)
+
+
+def test_another_algorithm_or_version(tmp_path):
+    Checkpoints(tmp_path).save(1, {}, algorithm="pg", version=1)
+    for algorithm, version in (("dqn", 1), ("pg", 2)):
+        with pytest.raises(CheckpointMismatch, match=r"of algorithm pg, version 1, and not of"):
+            Checkpoints(tmp_path).restore(algorithm, version)
+
+
+def test_one_that_is_cut_off_is_passed_over_at_every_length(tmp_path, caplog):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"a": 1}, algorithm="pg")
+    last = tmp_path / checkpoints.save(2, {"a": np.ones(3)}, algorithm="pg")
+    whole = last.read_bytes()
+    for length in range(len(whole)):
+        last.write_bytes(whole[:length])
+        with caplog.at_level(logging.WARNING):
+            caplog.clear()
+            assert Checkpoints(tmp_path).restore("pg") == (1, {"a": 1})
+        assert last.name in caplog.text
+    assert steps(checkpoints) == [1]
+    last.write_bytes(whole + b"x")
+    assert Checkpoints(tmp_path).restore("pg")[0] == 1
+    last.write_bytes(whole)
+    assert Checkpoints(tmp_path).restore("pg")[0] == 2
+
+
+HEAD = {"algorithm": "pg", "version": 1, "step": 2, "time": 1.0}
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"__metadata__":{},"a":{"data_offsets":[]}}',
+        b'{"__metadata__":[],"a":{"data_offsets":[0,0]}}',
+        *(
+            json.dumps({"__metadata__": {"rlwire": json.dumps({**HEAD, **said})}}).encode()
+            for said in ({"time": float("nan")}, {"time": 1e300}, {"time": -1.0}, {"time": 3})
+        ),
+        b'{"__metadata__":{"rlwire":' + b"[" * 100_000,
+        b'{"__metadata__":{"rlwire":"' + b"[" * 100_000 + b'"}}',
+    ],
+    ids=lambda table: str(table[:99]),
+)
+def test_damaged_heads_are_passed_over(tmp_path, table):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"a": 1}, algorithm="pg")
+    damaged = tmp_path / "checkpoint-000000000002.safetensors"
+    damaged.write_bytes(struct.pack("<Q", len(table)) + table)
+    assert [each.step for each in checkpoints.list()] == [1]
+    assert Checkpoints(tmp_path).restore("pg") == (1, {"a": 1})
+    assert cli.main(["checkpoints", str(tmp_path)]) == 0
+
+
+def test_none_that_is_whole_is_no_beginning(tmp_path):
+    name = Checkpoints(tmp_path).save(1, {}, algorithm="pg")
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(CheckpointDamaged, match="none of the 1 checkpoints"):
+        Checkpoints(tmp_path).restore("pg")
+
+
+def test_what_cannot_be_kept_leaves_nothing(tmp_path):
+    with pytest.raises(EncodeError, match="object"):
+        Checkpoints(tmp_path).save(1, {"a": [object()]}, algorithm="pg")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_full_disk_leaves_the_older_ones(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {}, algorithm="pg")
+
+    def full(number):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module.os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        checkpoints.save(2, {}, algorithm="pg")
+    assert os.listdir(tmp_path) == ["checkpoint-000000000001.safetensors"]
+
+
+WRITER = """
+import sys
+import numpy as np
+from rlwire.relaax.checkpoints import Checkpoints
+checkpoints = Checkpoints(sys.argv[1], keep=3)
+print("ready", flush=True)
+step = int(sys.argv[2])
+while True:
+    step += 1
+    checkpoints.save(step, {"n": step, "w": np.full(200_000, step, np.float64)}, algorithm="pg")
+    print(step, flush=True)
+"""
+
+
+def test_a_kill_at_any_moment_leaves_a_whole_one(tmp_path):
+    """What the writer has said that it saved is there, or something later."""
+    chance = random.Random(18)
+    said = 0
+    for _ in range(4):
+        command = [sys.executable, "-c", WRITER, str(tmp_path), str(said)]
+        writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            assert writer.stdout.readline() == "ready\n"
+            for _ in range(chance.randrange(1, 6)):
+                said = int(writer.stdout.readline())
+            for _ in range(chance.randrange(20_000)):  # a moment, anywhere in the next one
+                pass
+        finally:
+            os.kill(writer.pid, signal.SIGKILL)
+            rest = writer.communicate()[0].split()
+        said = int(rest[-1]) if rest and rest[-1].isdigit() else said
+        step, state = Checkpoints(tmp_path).restore("pg")
+        assert step >= said
+        assert state["n"] == step
+        assert (state["w"] == step).all()
+        said = step
+    left = [name for name in os.listdir(tmp_path) if name.endswith(".writing")]
+    Checkpoints(tmp_path).save(said + 1, {}, algorithm="pg")
+    assert not [name for name in os.listdir(tmp_path) if name in left]
+
+
+@pytest.mark.training
+def test_tensors(tmp_path):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("safetensors")
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    state = {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "mean": np.arange(4.0),
+        "n": 3,
+        "tied": [model[0].weight, model[0].weight],
+        "half": torch.ones(2, dtype=torch.bfloat16),
+    }
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"n": 1}, algorithm="pg")
+    name = checkpoints.save(3, state, algorithm="pg")
+    assert name.endswith(".safetensors")
+    (found, _) = checkpoints.list()
+    assert (found.step, found.algorithm) == (3, "pg")
+    _, back = Checkpoints(tmp_path).restore("pg")
+    other = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+    other.load_state_dict(back["model"])
+    assert all(map(torch.equal, model.parameters(), other.parameters()))
+    again = torch.optim.Adam(other.parameters())
+    again.load_state_dict(back["optimizer"])
+    moment = optimizer.state[model[0].weight]["exp_avg"]
+    assert torch.equal(again.state[other[0].weight]["exp_avg"], moment)
+    assert (back["mean"] == np.arange(4.0)).all()
+    assert back["n"] == 3
+    assert back["half"].dtype == torch.bfloat16
+    whole = (tmp_path / name).read_bytes()
+    for length in [0, 7, 8, 20, *range(100, len(whole), 97), len(whole) - 1]:
+        (tmp_path / name).write_bytes(whole[:length])
+        assert Checkpoints(tmp_path).restore("pg") == (1, {"n": 1})

@@ -1,0 +1,191 @@
+"""A parameter server as an actor of Ray's: as the others to agents, and started again by Ray."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import rlwire
+from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError
+from rlwire.relaax import (
+    AlgorithmServer,
+    ParameterServerError,
+    homes_ray,
+    load_algorithm,
+    open_parameter_server,
+)
+from rlwire.relaax.checkpoints import Checkpoints
+from rlwire.rlx import Metrics
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+
+ALGORITHM = """
+    import os
+    import time
+
+    import numpy as np
+
+    from rlwire.relaax import ParameterServer as Base, Session
+
+
+
+    class Agent:
+        def __init__(self, parameter_server):
+            self.session = parameter_server.session
+
+        def init(self, exploit):
+            return True
+
+        def update(self, reward, state, terminal):
+            return self.session.op_add(np.float32(state[0]))
+
+
+    class Model:
+        def __init__(self):
+            self.weights, self.steps = np.zeros(200_000, np.float32), 0
+
+        def op_get(self):
+            return self.weights
+
+        def op_add(self, gradient):
+            self.weights = self.weights + gradient
+            self.steps += 1
+            return self.steps
+
+        def op_n_step(self):
+            return self.steps
+
+        def op_pid(self):
+            return os.getpid()
+
+        def op_raise(self):
+            raise ValueError("no")
+
+        def op_lock(self):
+            import threading
+
+            return threading.Lock()
+
+        def op_sleep(self, seconds):
+            time.sleep(seconds)
+
+        def state_dict(self):
+            return {"weights": self.weights, "steps": self.steps}
+
+        def load_state_dict(self, state):
+            self.weights, self.steps = state["weights"], state["steps"]
+
+
+    class ParameterServer(Base):
+        def init_session(self):
+            if self.config.get("fail"):
+                raise RuntimeError("no model today")
+            model = Model()
+            model.op_measure = lambda: self.metrics.scalar("loss", 0.5)
+            self.session = Session(model)
+"""
+
+
+class Written(Metrics):
+    """A sink that is found where it was written, by another process too."""
+
+    def __init__(self, path) -> None:
+        self.path = path
+
+    def scalar(self, name, y, x=None):
+        with open(self.path, "a") as file:
+            print(name, y, x, file=file)
+
+
+@pytest.fixture(scope="module")
+def algorithm(tmp_path_factory, cluster):
+    path = tmp_path_factory.mktemp("algorithms") / "adding.py"
+    path.write_text(textwrap.dedent(ALGORITHM))
+    return load_algorithm(path)
+
+
+def test_as_at_any_home(algorithm, tmp_path):
+    metrics = Written(tmp_path / "metrics")
+    checkpoints = Checkpoints(tmp_path / "kept", every_steps=2)
+    handle = open_parameter_server(algorithm, home="ray", checkpoints=checkpoints, metrics=metrics)
+    session = handle.session
+    assert [session.op_add(np.ones(200_000, np.float32)) for _ in range(3)] == [1, 2, 3]
+    weights = session.op_get()
+    assert weights.dtype == np.float32
+    assert (weights == 3.0).all()
+    session.op_measure()
+    assert metrics.path.read_text() == "loss 0.5 3\n"
+    with pytest.raises(ParameterServerError, match=r"op_raise: ValueError: no") as caught:
+        session.op_raise()
+    assert "adding.py" in str(caught.value.__cause__)
+    with pytest.raises(ParameterServerError, match=r"no session\.op_nothing"):
+        session.op_nothing()
+    with pytest.raises(ParameterServerError, match="lock"):
+        session.op_lock()
+    with pytest.raises(EncodeError, match="cannot be sent to Ray"):
+        session.op_add(x for x in [])
+    there = pickle.loads(pickle.dumps(handle))
+    assert there.session.op_add(np.float32(0)) == 4
+    there.close()
+    assert [each.step for each in checkpoints.list()] == [4, 2]
+    # Ray starts it again, and it begins with its checkpoint.
+    session.op_add(np.float32(0))
+    os.kill(session.op_pid(), signal.SIGKILL)
+    assert session.op_add(np.float32(0)) == 5
+    handle.close()
+    assert checkpoints.list()[0].step == 5
+    with pytest.raises(LocalProtocolError, match="has been closed"):
+        session.op_get()
+
+
+def test_one_that_is_slow_and_one_that_cannot_be_made(algorithm, monkeypatch):
+    handle = open_parameter_server(algorithm, home="ray")
+    monkeypatch.setattr(homes_ray, "_DEADLINE", 0.5)
+    with pytest.raises(DeadlineExceeded, match="op_sleep: no answer"):
+        handle.session.op_sleep(2.0)
+    monkeypatch.undo()
+    handle.close()
+    broken = load_algorithm(algorithm._source[0], {"fail": True})
+    with pytest.raises(ParameterServerError, match="no model today"):
+        open_parameter_server(broken, home="ray")
+
+
+ELSEWHERE = """
+import sys
+
+from rlwire.relaax import load_algorithm, open_parameter_server
+from rlwire.rlx import Metrics
+
+if __name__ == "__main__":
+    algorithm = load_algorithm(sys.argv[1])
+    handle = open_parameter_server(algorithm, home="ray:shared", metrics=Metrics())
+    print("steps", handle.session.op_add(1.0))
+    handle.close()
+"""
+
+
+def test_one_for_agents_of_several_programs(algorithm, cluster, tmp_path):
+    """One program makes it; worker processes and another program on the cluster find it."""
+    server = AlgorithmServer(algorithm, "localhost:0", parameter_server="ray:shared", workers=1)
+    with server:
+        assert server.parameter_server.session.op_add(1.0) == 1
+        with rlwire.connect(server.url) as agent:
+            agent.init()
+            assert agent.update(None, [1.0]) == 2
+        (tmp_path / "elsewhere.py").write_text(ELSEWHERE)
+        done = subprocess.run(
+            [sys.executable, str(tmp_path / "elsewhere.py"), algorithm._source[0]],
+            env={**os.environ, "RAY_ADDRESS": cluster},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert "steps 3" in done.stdout, done.stderr
+        assert server.parameter_server.n_step() == 3

@@ -1,0 +1,187 @@
+"""RLlib's algorithms behind RLX: they train with environments that call, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlwire
+from rlwire.rlx.metrics import Metrics
+
+ray: Any = pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
+gymnasium: Any = pytest.importorskip("gymnasium")
+
+from ray.rllib.algorithms.ppo import PPOConfig  # noqa: E402
+
+from rlwire.rllib.serving import RLlibServer, algorithm_config, saved  # noqa: E402
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("cluster"),
+]
+
+
+# What RELAAX's environments are: an AgentProxy, episodes, and another server when one is gone.
+CLIENT = """
+import sys
+import gymnasium, numpy as np
+from rlwire.rlx.training import TrainingBase
+
+class Training(TrainingBase):
+    def episode(self, number):
+        state, _ = env.reset()
+        action, over = self.agent.update(None, state), False
+        while not over:
+            state, reward, done, cut, _ = env.step(np.asarray(action))
+            over = done or cut
+            action = self.agent.update(float(reward), state, over)
+
+env = gymnasium.make(sys.argv[2])
+training = Training(sys.argv[1].removeprefix("rlx://"), infinite_run=True)
+training.retries = 100
+training.run()
+"""
+
+
+@contextlib.contextmanager
+def environments(urls: list[str], name: str = "CartPole-v1") -> Iterator[list[Any]]:
+    processes = [
+        subprocess.Popen([sys.executable, "-c", CLIENT, url, name], stderr=subprocess.DEVNULL)
+        for url in urls
+    ]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def wait(condition: Callable[[], bool], seconds: float = 200.0) -> bool:
+    until = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.1)
+    return condition()
+
+
+class Kept(Metrics):
+    def __init__(self) -> None:
+        self.scalars: dict[str, list[tuple[Any, Any]]] = {}
+
+    def scalar(self, name: str, y: Any, x: Any = None) -> None:
+        self.scalars.setdefault(name, []).append((x, y))
+
+
+def test_ppo_trains_and_goes_on_from_its_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = Kept()
+    logging.getLogger("ray").addHandler(caplog.handler)
+    where = "rlx://localhost:0"
+    server = RLlibServer(
+        "PPO", where, like="CartPole-v1", iterations=60, checkpoints=tmp_path, metrics=kept,
+        config={"train_batch_size_per_learner": 1000, "num_epochs": 6, "lr": 0.001,
+                "vf_loss_coeff": 0.01},
+    )  # fmt: skip
+    with server, environments(server.urls * 2):
+        assert wait(lambda: (server.statistics().episode_return_mean or 0.0) >= 60)  # chance: 22
+        assert server.statistics().iterations < 60
+    assert max(y for _, y in kept.scalars["episode_return_mean"]) >= 60
+    [checkpoint] = saved(tmp_path)
+    done = server.statistics().iterations
+    again = RLlibServer(
+        "PPO", where, like="CartPole-v1", runners=0, checkpoints=tmp_path,
+        config={"train_batch_size_per_learner": 200, "num_epochs": 1},
+    )  # fmt: skip
+    with again, environments(again.urls):
+        assert wait(lambda: again.statistics().iterations > 0)
+        assert again.statistics().iterations > done
+    assert saved(tmp_path)[0] == checkpoint
+    logging.getLogger("ray").removeHandler(caplog.handler)
+    assert "died" not in caplog.text  # the runners, which were ended
+
+
+def test_clients_go_on_when_a_runner_is_killed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # where the new one listens, too
+        port = listener.getsockname()[1]
+    server = RLlibServer(
+        "PPO", f"rlx://localhost:{port}", like="CartPole-v1",
+        config={"train_batch_size_per_learner": 200, "num_epochs": 1},
+    )  # fmt: skip
+    with server, environments(server.urls * 2) as processes:
+        assert wait(lambda: server.statistics().iterations >= 1)
+        group = server._running.algorithm.env_runner_group
+        [pid] = group.foreach_env_runner(lambda runner: os.getpid(), local_env_runner=False)
+        os.kill(pid, signal.SIGKILL)
+        before = server.statistics().steps
+        assert wait(lambda: server.statistics().steps > before + 400)
+        assert all(process.poll() is None for process in processes)
+
+
+SMALL = {
+    "DQN": {"num_steps_sampled_before_learning_starts": 200, "train_batch_size_per_learner": 32},
+    "IMPALA": {"train_batch_size_per_learner": 200},
+    "APPO": {"train_batch_size_per_learner": 200},
+    "SAC": {"num_steps_sampled_before_learning_starts": 100, "train_batch_size_per_learner": 32},
+}
+
+
+LONG = ("IMPALA", "APPO")  # several processes of their own; test_calling.py has what they call
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in SMALL],
+)
+def test_algorithms(algorithm: str) -> None:
+    environment = "Pendulum-v1" if algorithm == "SAC" else "CartPole-v1"
+    several = 1 if algorithm in LONG else 0
+    server = RLlibServer(
+        algorithm, "rlx://localhost:0", like=environment, runners=several, config=SMALL[algorithm]
+    )
+    with server, environments(server.urls * 2, environment):
+        assert wait(lambda: server.statistics().steps > 300)
+        assert server.wait(0) is False  # it has not failed
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "error", "why"),
+    [
+        ("PPPO", {"like": "CartPole-v1"}, ValueError, "no algorithm 'PPPO'; expected one such as"),
+        ("PPO", {}, ValueError, "nobody tells RLlib the spaces"),
+        ("PPO", {"like": "CartPole-v1", "wrokers": 2}, TypeError, "has no option wrokers"),
+        ("PPO", {"like": "CartPole-v1", "config": {"lrr": 1}}, ValueError, "no setting 'lrr'"),
+        ("PPO", {"like": "CartPole-v1", "runners": -1}, ValueError, "runners must be 0 or more"),
+        ("PPO", {"like": "x", "action_space": "y:z"}, TypeError, "not both"),
+        ("json:dumps", {"like": "CartPole-v1"}, TypeError, ""),
+    ],
+)
+def test_what_makes_no_sense(
+    name: str, options: dict[str, Any], error: type[Exception], why: str
+) -> None:
+    with pytest.raises(error, match=why):
+        rlwire.serve(f"rllib:{name}", "rlx://localhost:0", **options)
+
+
+def test_a_config_of_one_s_own() -> None:
+    config = algorithm_config("ray.rllib.algorithms.ppo:PPOConfig")
+    assert type(config) is PPOConfig
+    server = RLlibServer(
+        "ray.rllib.algorithms.ppo:PPOConfig", "rlx://localhost",
+        observation_space='{"box": "float32", "shape": [4]}', action_space='{"discrete": 2}',
+    )  # fmt: skip
+    assert server.config.action_space == gymnasium.spaces.Discrete(2)
+    assert server.config.observation_space.shape == (4,)

@@ -1,0 +1,118 @@
+"""Steps become episodes, cut where a batch is full."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.rllink import EpisodeCollector
+
+
+def play(collector: EpisodeCollector, lengths: list[int]) -> list[Any]:
+    """Play episodes of these lengths, and return the batches that were full."""
+    batches, clock = [], 0
+    for length in lengths:
+        collector.reset(np.full(2, clock, np.float32))
+        for number in range(length):
+            clock += 1
+            collector.step(
+                number, np.full(2, clock, np.float32), clock, number == length - 1,
+                outputs={"action_logp": -clock},
+            )  # fmt: skip
+            if collector.full:
+                batches.append(collector.take())
+        clock += 1
+    return batches
+
+
+def test_batches_have_exactly_so_many_steps() -> None:
+    batches = play(EpisodeCollector(10), [4, 13, 7, 6])
+    assert [[len(piece) for piece in batch] for batch in batches] == [[4, 6], [7, 3], [4, 6]]
+    assert [[piece.done for piece in batch] for batch in batches] == [
+        [True, False], [True, False], [True, True],
+    ]  # fmt: skip
+    first, second = batches[0][1], batches[1][0]
+    assert first.id == second.id != batches[0][0].id
+    assert (first.started, second.started) == (0, 6)
+    # A piece begins with the observation that the one before ended with.
+    np.testing.assert_array_equal(first.observations[-1], second.observations[0])
+    np.testing.assert_array_equal(np.concatenate([first.actions, second.actions]), range(13))
+    np.testing.assert_array_equal(second.outputs["action_logp"], -second.rewards)
+    for batch in batches:
+        for piece in batch:
+            piece.check()
+            assert piece.observations.dtype == np.float32
+
+
+def test_what_was_taken_stays_as_it_was() -> None:
+    collector = EpisodeCollector(3)
+    [[first], [second]] = play(collector, [6])
+    assert first.actions.tolist() == [0, 1, 2]
+    assert second.actions.tolist() == [3, 4, 5]
+
+
+def test_a_reset_truncates() -> None:
+    collector = EpisodeCollector(10)
+    collector.reset(np.zeros(2))
+    collector.step(0, np.ones(2), 1.0, False)
+    collector.reset(np.zeros(2))
+    assert [(piece.terminated, piece.truncated) for piece in collector.take()] == [(False, True)]
+    assert len(collector) == 0
+    assert not collector.needs_reset
+
+
+def test_dicts_tuples_and_infos() -> None:
+    collector = EpisodeCollector(2, infos=True)
+    place = {"a": np.zeros(3), "b": (1.0, np.int64(2))}
+    collector.reset(place, {"first": 1})
+    for _ in range(2):
+        collector.step((0, 0.5), place, 0.0, False, info={"x": 1})
+    [piece] = collector.take()
+    assert piece.observations["a"].shape == (3, 3)
+    assert piece.observations["b"][1].tolist() == [2, 2, 2]
+    assert piece.actions[1].tolist() == [0.5, 0.5]
+    assert piece.infos == [{"first": 1}, {"x": 1}, {"x": 1}]
+    collector.step((0, 0.5), place, 0.0, True, info={"y": 1})
+    [piece] = collector.take()
+    assert piece.infos == [{"x": 1}, {"y": 1}]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"action": 0.5},
+        {"action": [1]},
+        {"observation": np.zeros(3)},
+        {"observation": {"a": 1}},
+        {"outputs": {}},
+        {"outputs": {"logp": 1.0, "more": 2.0}},
+    ],
+    ids=str,
+)
+def test_steps_that_do_not_fit(step: dict[str, Any]) -> None:
+    collector = EpisodeCollector(10)
+    collector.reset(np.zeros(2))
+    fits: dict[str, Any] = {
+        "action": 1, "observation": np.zeros(2), "reward": 0.0, "terminated": False,
+        "outputs": {"logp": 1.0},
+    }  # fmt: skip
+    collector.step(**fits)
+    with pytest.raises(ValueError, match="has"):
+        collector.step(**{**fits, **step})
+    assert len(collector) == 1
+
+
+def test_steps_out_of_turn() -> None:
+    with pytest.raises(ValueError, match="at least one step"):
+        EpisodeCollector(0)
+    collector = EpisodeCollector(1)
+    with pytest.raises(RuntimeError, match="reset"):
+        collector.step(0, 0.0, 0.0, False)
+    collector.reset(0.0)
+    collector.step(0, 0.0, 0.0, False)
+    with pytest.raises(RuntimeError, match="take"):
+        collector.step(0, 0.0, 0.0, False)
+    with pytest.raises(ValueError, match="entries of type"):
+        EpisodeCollector(1).reset("text")

@@ -1,0 +1,437 @@
+"""Simulators and a trainer over sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlwire
+from rlwire.codecs.rllink import Codec, EpisodesAndGetState, GetState, Ping, Pong
+from rlwire.errors import (
+    ConnectionClosed,
+    DecodeError,
+    LimitExceeded,
+    RemoteProtocolError,
+)
+from rlwire.rllink import (
+    AsyncClient,
+    Client,
+    Episode,
+    Server,
+    SetConfig,
+    SetState,
+)
+from rlwire.transports.sockets import Backoff, Timeouts
+from tests.waiting import eventually
+
+WEIGHTS = {"rl_module": {"w": np.ones((10, 10), np.float32)}}
+
+
+def episode(steps: int = 5, started: int = 0) -> Episode:
+    return Episode(
+        np.zeros((steps + 1, 4), np.float32), np.zeros(steps, int), np.ones(steps), started=started
+    )
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server("127.0.0.1:0", config=SetConfig(10, True)) as server:
+        server.set_state(SetState(1, WEIGHTS))
+        yield server
+
+
+def client_of(server: Server, **options: Any) -> Client:
+    return Client(str(server.address), timeouts=Timeouts(idle=30), **options)
+
+
+class Apart:
+    """A client in a thread of its own, so that the test may go on while it waits."""
+
+    def __init__(self, server: Server, **options: Any) -> None:
+        self._pool = ThreadPoolExecutor(1)
+        self.client = client_of(server, **options)
+
+    def __enter__(self) -> Apart:
+        self.do("connect").result(30)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.do("close").result(30)
+        self._pool.shutdown()
+
+    def do(self, name: str, *arguments: Any, **options: Any) -> Future[Any]:
+        return self._pool.submit(getattr(self.client, name), *arguments, **options)
+
+
+def test_a_round(server: Server) -> None:
+    with Apart(server) as client:
+        assert client.do("get_config").result(30) == SetConfig(10, True)
+        assert client.do("get_state").result(30).weights_seq_no == 1
+        answer = client.do("send", [episode()])
+        [got] = server.sample(30)
+        assert len(got) == 5
+        assert not answer.done()
+        server.set_state(SetState(2, WEIGHTS))
+        weights = answer.result(30)
+        assert weights is not None
+        assert weights.weights_seq_no == 2
+        assert client.client.weights is weights
+        np.testing.assert_array_equal(weights.state["rl_module"]["w"], WEIGHTS["rl_module"]["w"])
+        assert client.do("send", [episode(3)], wait=False).result(30) is None
+        assert [len(piece) for piece in server.sample(30)] == [3]
+        done = server.statistics()
+        assert (done.clients, done.waiting, done.episodes, done.steps) == (1, 0, 2, 8)
+
+
+def test_new_weights_are_for_those_whose_episodes_were_taken(server: Server) -> None:
+    with Apart(server) as client:
+        answer = client.do("send", [episode()])
+        eventually(lambda: server.statistics().queued)
+        server.set_state(SetState(2, WEIGHTS))  # learnt from others' episodes
+        assert server.statistics().waiting == 1
+        server.sample(30)
+        server.set_state(SetState(3, WEIGHTS))
+        weights = answer.result(30)
+        assert weights is not None
+        assert weights.weights_seq_no == 3
+
+
+def test_many_clients(server: Server) -> None:
+    count = 8
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(Apart(server)) for _ in range(count)]
+        answers = [
+            client.do("send", [episode(number + 1)]) for number, client in enumerate(clients)
+        ]
+        lengths: list[int] = []
+        while len(lengths) < count:
+            # Not all of them may be there yet: those that are go on with the same weights.
+            lengths += [len(piece) for piece in server.sample(30)]
+        server.set_state(SetState(2, WEIGHTS))
+        numbers = {answer.result(30).weights_seq_no for answer in answers}
+        assert sorted(lengths) == list(range(1, count + 1))
+        assert numbers <= {1, 2}
+
+
+def test_before_the_first_weights_everybody_waits() -> None:
+    with Server("127.0.0.1:0") as server, Apart(server) as client:
+        answer = client.do("get_state")
+        eventually(lambda: server.statistics().waiting == 1)
+        server.set_state(SetState(5, WEIGHTS))
+        assert answer.result(30).weights_seq_no == 5
+
+
+def test_asyncio(server: Server) -> None:
+    async def talk() -> int:
+        async with AsyncClient(str(server.address)) as client:
+            assert (await client.get_config()).env_steps_per_sample == 10
+            sending = asyncio.create_task(client.send([episode()]))
+            await asyncio.to_thread(server.sample, 30)
+            server.set_state(SetState(9, WEIGHTS))
+            weights = await sending
+            assert weights is not None
+            return weights.weights_seq_no
+
+    assert asyncio.run(talk()) == 9
+
+
+def test_by_url(tmp_path: Any) -> None:
+    learner, where = Counting(), f"rllink+unix://{tmp_path / 's'}"
+    with rlwire.serve(learner, where, steps=20) as server, rlwire.connect(server.url) as client:
+        assert client.get_config() == SetConfig(20, True)
+        assert client.get_state().weights_seq_no == 1
+        assert client.send([episode(20)]).weights_seq_no == 2
+    assert learner.steps == 20
+
+
+class Counting:
+    """A learner whose weights are how many times it has learnt."""
+
+    def __init__(self) -> None:
+        self.times = 1
+        self.steps = 0
+        self.batches: list[list[Episode]] = []
+
+    def get_state(self) -> SetState:
+        return SetState(1, {"times": np.array([1])})
+
+    def learn(self, episodes: list[Episode]) -> SetState:
+        self.times += 1
+        self.batches.append(episodes)
+        self.steps += sum(map(len, episodes))
+        return SetState(self.times, {"times": np.array([self.times])})
+
+
+def test_play_sends_batches_of_exactly_so_many_steps() -> None:
+    pytest.importorskip("gymnasium")
+    learner, used = Counting(), []
+
+    def policy(observation: Any, weights: SetState) -> Any:
+        used.append(weights.weights_seq_no)
+        return 1, {"action_logp": np.float32(-0.5)}
+
+    with rlwire.serve(learner, "rllink://127.0.0.1:0", steps=16) as server:
+        totals = rlwire.play("gym:CartPole-v1", server.url, episodes=6, policy=policy, seed=1)
+    *full, last = [sum(map(len, batch)) for batch in learner.batches]
+    assert len(totals) == 6
+    assert set(full) == {16}
+    assert 0 < last <= 16
+    assert sum(totals) == learner.steps == len(used)
+    assert used == sorted(used)
+    assert used[-1] > 1
+    pieces = [piece for batch in learner.batches for piece in batch]
+    assert sum(piece.terminated for piece in pieces) == 6
+    assert all(piece.outputs["action_logp"].shape == (len(piece),) for piece in pieces)
+
+
+def test_play_without_new_weights_to_wait_for() -> None:
+    pytest.importorskip("gymnasium")
+    used: list[int] = []
+    with Server("127.0.0.1:0", config=SetConfig(5, False)) as server:
+        server.set_state(SetState(1, WEIGHTS))
+
+        def policy(observation: Any, weights: SetState) -> int:
+            used.append(weights.weights_seq_no)
+            server.set_state(SetState(len(used) + 1, WEIGHTS))
+            return 1
+
+        rlwire.play("gym:CartPole-v1", server.url, policy=policy, episodes=2)
+    assert used[:10] == [1] * 5 + [6] * 5  # those that there were when a batch was sent
+
+
+def test_play_without_a_number_of_steps() -> None:
+    pytest.importorskip("gymnasium")
+    with Server("127.0.0.1:0", config=SetConfig(config=b"pickle")) as server:
+        server.set_state(SetState(1, WEIGHTS))
+        with pytest.raises(ValueError, match="give steps="):
+            rlwire.play("gym:CartPole-v1", server.url, policy=lambda observation, weights: 0)
+
+
+def test_play_finds_a_trainer_that_was_started_again() -> None:
+    pytest.importorskip("gymnasium")
+    first, second = Counting(), Counting()
+    server = rlwire.serve(first, "rllink://127.0.0.1:0", steps=8)
+    url = server.url
+    begun = threading.Event()
+
+    def policy(observation: Any, weights: SetState) -> int:
+        if first.steps >= 16:
+            begun.set()
+        return 1
+
+    with ThreadPoolExecutor() as pool:
+        playing = pool.submit(
+            rlwire.play, "gym:CartPole-v1", url, episodes=40, policy=policy,
+            backoff=Backoff(attempts=100, first=0.02, longest=0.1, deadline=30),
+        )  # fmt: skip
+        assert begun.wait(60)
+        server.stop()
+        # One that is killed may still take a connection, and drop it.
+        host, _, port = url.removeprefix("rllink://").rpartition(":")
+        with socket.create_server((host, int(port))) as dying:
+            dying.settimeout(60)
+            dying.accept()[0].close()
+        with rlwire.serve(second, url, steps=8):
+            assert len(playing.result(60)) == 40
+    assert second.steps > 0
+    assert all(sum(map(len, batch)) == 8 for batch in second.batches[:-1])
+
+
+def test_a_learner_that_fails_stops_its_server(caplog: Any) -> None:
+    class Failing(Counting):
+        def learn(self, episodes: list[Episode]) -> SetState:
+            raise RuntimeError("no gradient")
+
+    with rlwire.serve(Failing(), "rllink://127.0.0.1:0") as server:
+        with rlwire.connect(server.url) as client, pytest.raises((ConnectionClosed, OSError)):
+            client.send([episode()])
+        assert server.wait(30)
+    assert "no gradient" in caplog.text
+
+
+def test_tokens_over_sockets(caplog: pytest.LogCaptureFixture) -> None:
+    with Server("127.0.0.1:0", auth="secret") as server:
+        server.set_state(SetState(1, WEIGHTS))
+        with client_of(server, auth="secret") as client:
+            assert client.get_state().weights_seq_no == 1
+        for token, words in (("guess", "a wrong token"), (None, "a token is needed")):
+            with pytest.raises(ConnectionClosed):
+                client_of(server, auth=token).connect()
+            eventually(lambda words=words: words in caplog.text)  # type: ignore[misc]
+    with pytest.raises(ValueError, match="empty token"):
+        Server(auth="")
+
+
+def wrong(column: str, entries: int) -> bytes:
+    """Two episodes, of which the second has a column of another length."""
+    state = episode(3).to_state()
+    state[column]["data"] = state[column]["data"][:entries]
+    return Codec().encode(EpisodesAndGetState([episode(3).to_state(), state], 6))
+
+
+def lying(by: int) -> bytes:
+    """A message that is said to be longer than it is, or shorter."""
+    frame = Codec().encode(GetState())
+    return b"%08d" % (len(frame) - 8 + by) + frame[8:]
+
+
+BAD = {
+    b"GET / HTTP/1.1\r\n\r\n": "a frame begins with 8 digits",
+    b"99999999": "over the limit received=",
+    b"00000003abc": "bytes after the end",
+    lying(1): "closed by the peer after 24 of 25 message bytes",
+    Codec().encode(GetState())[:-3]: "closed by the peer after 21 of 24 message bytes",
+    Codec().encode(EpisodesAndGetState([{"rewards": 3}], 1)): "an episode is a map",
+    wrong("actions", 2): "2 actions for 3 rewards",
+    Codec().encode(EpisodesAndGetState([episode(3).to_state()], 7)): "7 timesteps are announced",
+    Codec().encode(
+        EpisodesAndGetState([{**episode(3).to_document(), "actions": [1]}], 3), "json"
+    ): "1 actions for 3 rewards",
+}
+
+
+@pytest.mark.parametrize("garbage", BAD)
+def test_one_bad_client_disturbs_no_other(
+    server: Server, garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        client_of(server) as good,
+        socket.create_connection((server.address.host, server.address.port)) as bad,
+    ):
+        bad.settimeout(30)
+        bad.sendall(garbage)
+        bad.shutdown(socket.SHUT_WR)
+        assert bad.recv(1000) == b""
+        eventually(lambda: BAD[garbage] in caplog.text)
+        assert server.statistics().episodes == 0
+        assert good.get_state().weights_seq_no == 1
+        good.send([episode(3)], wait=False)
+        assert [len(piece) for piece in server.sample(30)] == [3]
+
+
+def test_a_client_that_stops_in_a_message(caplog: pytest.LogCaptureFixture) -> None:
+    with Server("127.0.0.1:0", timeouts=Timeouts(read=0.2)) as server:
+        server.set_state(SetState(1, WEIGHTS))
+        where = (server.address.host, server.address.port)
+        with client_of(server) as good, socket.create_connection(where) as bad:
+            bad.settimeout(30)
+            bad.sendall(Codec().encode(EpisodesAndGetState([episode(3).to_state()], 3))[:-1])
+            good.send([episode(2)], wait=False)  # meanwhile
+            assert [len(piece) for piece in server.sample(30)] == [2]
+            assert bad.recv(1000) == b""
+            eventually(lambda: "of a message came within read=0.2 s" in caplog.text)
+            assert good.get_state().weights_seq_no == 1
+            assert server.statistics().episodes == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (b"HTTP/1.1 400", DecodeError),
+        (b"99999999", LimitExceeded),
+        (b"00000003abc", DecodeError),
+        (Codec().encode(SetState(4, WEIGHTS))[:-1], ConnectionClosed),
+        (Codec().encode(SetState(2, WEIGHTS)), RemoteProtocolError),
+        (Codec().encode(SetConfig(10)), RemoteProtocolError),
+        (Codec().encode(SetState(4, WEIGHTS)).replace(b"no\x04", b"no\xff"), DecodeError),
+    ],
+)
+def test_a_bad_server(answer: bytes, error: type[Exception]) -> None:
+    """The client keeps what it has."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        listener.settimeout(30)
+
+        def serve() -> bytes:
+            with listener.accept()[0] as sock:
+                sock.settimeout(30)
+                for reply in (Codec().encode(Pong()), Codec().encode(SetState(3, WEIGHTS)), answer):
+                    assert sock.recv(1000)
+                    sock.sendall(reply)
+                sock.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(ConnectionResetError):  # it has not read all
+                    return sock.recv(1000)
+            return b""
+
+        serving = pool.submit(serve)
+        where = f"127.0.0.1:{listener.getsockname()[1]}"
+        with Client(where, timeouts=Timeouts(idle=30)) as client:
+            held = client.get_state()
+            with pytest.raises(error):
+                client.get_state()
+            assert client.weights is held
+            assert client.closed
+            assert serving.result(30) == b""
+
+
+def test_a_client_that_leaves_while_it_waits(server: Server) -> None:
+    client = client_of(server)
+    client.connect()
+    where = (server.address.host, server.address.port)
+    with contextlib.closing(client):
+        with socket.create_connection(where) as bad:
+            bad.sendall(Codec().encode(Ping()))
+            assert bad.recv(1000)
+            bad.sendall(Codec().encode(EpisodesAndGetState([episode(2).to_state()], 2)))
+            eventually(lambda: server.statistics().queued)
+        assert [len(piece) for piece in server.sample(30)] == [2]  # what was sent counts
+        server.set_state(SetState(2, WEIGHTS))
+        # It might have closed its sending half alone: only now it shows.
+        eventually(lambda: server.statistics().clients == 1)
+        assert client.get_state().weights_seq_no == 2
+
+
+def test_stop_ends_who_waits() -> None:
+    server = Server("127.0.0.1:0", backlog=1).start()
+    with Apart(server) as waiting, Apart(server) as held:
+        state = waiting.do("get_state")
+        eventually(lambda: server.statistics().waiting == 1)
+        held.do("send", [episode()], wait=False).result(30)
+        eventually(lambda: server.statistics().queued == 5)
+        begun = time.monotonic()
+        server.stop(60)  # long before its grace time ends
+        with pytest.raises((ConnectionClosed, OSError)):
+            state.result(30)
+        assert time.monotonic() - begun < 20
+
+
+def test_a_backlog_holds_clients_back() -> None:
+    with Server("127.0.0.1:0", backlog=10) as server, Apart(server) as client:
+        server.set_state(SetState(1, WEIGHTS))
+        client.do("send", [episode(11)], wait=False)
+        asking = client.do("get_state")
+        with pytest.raises(TimeoutError):
+            asking.result(0.2)
+        assert server.statistics().queued == 11
+        assert len(server.sample(30)) == 1
+        assert asking.result(30).weights_seq_no == 1
+
+
+def test_older_weights_are_not_used(server: Server) -> None:
+    with client_of(server) as client:
+        server.set_state(SetState(5, WEIGHTS))
+        held = client.get_state()
+        server.set_state(SetState(4, WEIGHTS))
+        with pytest.raises(RemoteProtocolError, match="weights 4 after 5"):
+            client.get_state()
+        assert client.weights is held
+        assert client.closed
+        with pytest.raises(ConnectionClosed):
+            client.get_state()
+
+
+def test_a_failing_encode_is_the_caller_s(server: Server) -> None:
+    wrong = Episode(np.zeros((2, 4)), np.zeros(5), np.zeros(5))
+    with client_of(server) as client:
+        with pytest.raises(ValueError, match="observations") as caught:
+            client.send([wrong])
+        assert not isinstance(caught.value, DecodeError)
+        assert client.get_state().weights_seq_no == 1

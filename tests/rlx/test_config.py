@@ -1,0 +1,203 @@
+"""What a RELAAX environment is started with: command line, file, and what is said about them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import textwrap
+
+import pytest
+
+from rlwire.errors import MissingExtra
+from rlwire.rlx import TrainingBase
+from rlwire.rlx.config import EnvironmentOptions, Options, options
+
+# In the manner of RELAAX's own files: hyphens, dashes in front, numbers of YAML 1.2.
+APP = """
+    ---
+    environment:
+      run: python environment/training.py
+      name: CartPole-v0
+      shape: [42, 42, 3]
+      max_episodes: 3
+      infinite_run: no
+    relaax-metrics-server:
+      enable_unknown_metrics: false
+      metrics:
+        episode_reward: true
+        action: false
+    relaax-rlx-server:
+      --bind: 127.0.0.1:7009
+      log-level: INFO
+    version: 1.1.0
+    algorithm:
+      output:
+        action_size: 2
+      initial_learning_rate: 1e-4
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Return a function that writes a file and returns its path."""
+
+    def write(text=APP, name="app.yaml"):
+        pytest.importorskip("ruamel.yaml")
+        path = tmp_path / name
+        path.write_text(textwrap.dedent(text))
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def start(monkeypatch):
+    """Return a function that is this program's start with some arguments."""
+
+    def start(*arguments):
+        monkeypatch.setattr(sys, "argv", ["training.py", *arguments])
+        return options
+
+    return start
+
+
+def loaded(*arguments):
+    return EnvironmentOptions().load(arguments)
+
+
+class TestOptions:
+    """What `options` is to an environment."""
+
+    def test_defaults(self):
+        found = loaded()
+        assert (found.exploit, found.show_ui, found.config) == (False, False, None)
+        assert found.rlx_server_address == "localhost:7001"
+
+    def test_paths(self, write):
+        found = loaded("--config", write())
+        assert found.get("environment/name", "Pong") == "CartPole-v0"
+        assert found.get("environment/frame_skip") is None
+        assert found.get("environment/frame_skip", 4) == 4
+        assert found.get("environment/name/deeper", 5) == 5
+        assert found.get("nothing/at/all", 6) == 6
+        assert found.get("environment/shape") == [42, 42, 3]
+        assert found.get("relaax_rlx_server/bind") == "127.0.0.1:7009"
+        assert found.get("relaax-rlx-server/--bind") == "127.0.0.1:7009"
+        assert found.get("environment").get("max_episodes") == 3
+
+    def test_attributes(self, write):
+        found = loaded("--config", write())
+        assert found.algorithm.output.action_size == 2
+        assert found.algorithm.initial_learning_rate == 0.0001
+        assert hasattr(found.relaax_rlx_server, "log_level")
+        assert not hasattr(found.relaax_rlx_server, "profile_dir")
+        with pytest.raises(AttributeError, match="no setting 'beta'"):
+            _ = found.algorithm.beta
+        assert list(found.algorithm) == ["output", "initial_learning_rate"]
+
+    def test_names(self):
+        found = Options({"--a-b": 1, "2nd": 2, 3: 3, "c d": {"e/f": 4}})
+        assert (found.a_b, found.get("nd"), found.get("3"), found.c_d.e_f) == (1, 2, 3, 4)
+
+    def test_this_programs_are_read_when_asked_for_and_again_when_they_change(self, start):
+        assert start("--exploit", "True").exploit is True
+        assert start("--show-ui", "yes").exploit is False
+        assert options.show_ui is True
+
+    def test_what_a_program_loads_itself_stays(self, start):
+        own = loaded("--exploit", "True")
+        start("--exploit", "False")
+        assert own.exploit is True
+
+
+class TestTraining:
+    """`training.py --config app.yaml --exploit False --show-ui False`."""
+
+    def test_as_relaax_starts_it(self, start, write, caplog):
+        start("--config", write(), "--exploit", "True", "--show-ui", "True")
+        training = TrainingBase()
+        assert training.addresses == ["127.0.0.1:7009"]
+        assert (training.exploit, training.max_episodes, training.infinite_run) == (True, 3, False)
+        assert options.show_ui is True
+        assert caplog.records == []
+
+    def test_flags_count_more_than_the_file(self, start, write):
+        start(
+            "--config", write(), "--rlx-server-address", "a:1, b:2", "--max-episodes", "9",
+            "--infinite-run",
+        )  # fmt: skip
+        training = TrainingBase()
+        assert training.addresses == ["a:1", "b:2"]
+        assert (training.max_episodes, training.infinite_run) == (9, True)
+        assert options.get("environment/max_episodes") == 9
+
+    def test_the_address_may_come_from_the_environment(self, start, write, monkeypatch):
+        text = """
+            relaax-rlx-server:
+              bind: a:1
+              bind_by_env_var: RLX_FOR_THE_TEST
+        """
+        assert start("--config", write(text)).rlx_server_address == "a:1"
+        monkeypatch.setenv("RLX_FOR_THE_TEST", "b:2")
+        assert loaded("--config", write(text)).rlx_server_address == "b:2"
+
+
+class TestWhatIsSaid:
+    """Nothing is dropped without a word."""
+
+    def test_arguments_that_are_not_relaaxs(self, caplog):
+        found = loaded("--level", "3", "map.txt", "--exploit", "True", "x\ny")
+        assert found.exploit is True
+        [record] = caplog.records
+        assert record.levelno == logging.WARNING
+        assert "left to this program: '--level 3 map.txt x\\ny'" in record.getMessage()
+
+    def test_a_file_without_an_address(self, write, caplog):
+        found = loaded("--config", write("environment: {steps: 3}"))
+        assert found.rlx_server_address == "localhost:7001"
+        [record] = caplog.records
+        assert "has no relaax-rlx-server/bind: localhost:7001 it is" in record.getMessage()
+
+    def test_another_version(self, write, caplog):
+        loaded("--config", write(APP.replace("1.1.0", "2.0.0")))
+        [record] = caplog.records
+        assert "is of version 2.0.0; it is read as 1.1.0" in record.getMessage()
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("environment: {max_episodes: many}", "environment/max_episodes: expected int"),
+            ("environment: {max_episodes: 1.5}", "expected int, not 1.5"),
+            ("environment: {max_episodes: .inf}", "environment/max_episodes"),
+            ("environment: {max_episodes: true}", "expected int, not True"),
+            ("environment: {infinite_run: maybe}", "environment/infinite_run: expected True or"),
+            ("environment: 3", "environment must be a section, not 3"),
+            ("relaax-rlx-server: {bind: 7001}", "bind must be 'host:port', not 7001"),
+            ("exploit: perhaps", "exploit: expected True or False, not 'perhaps'"),
+            ("log_level: loud", "log_level must be DEBUG"),
+            ("- a\n- b", "must hold sections, such as 'environment:', not list"),
+            ("", "must hold sections, such as 'environment:', not NoneType"),
+            ("a: [", "cannot be read as YAML"),
+            ("a: 1\na: 2", "cannot be read as YAML"),
+            ("a: !!python/object/apply:os.getcwd []", "cannot be read as YAML"),
+        ],
+    )
+    def test_what_makes_no_sense(self, write, text, words):
+        with pytest.raises(ValueError, match=r"app\.yaml") as caught:
+            loaded("--config", write(text))
+        assert words in str(caught.value)
+
+    def test_no_file(self, tmp_path):
+        pytest.importorskip("ruamel.yaml")
+        with pytest.raises(FileNotFoundError):
+            loaded("--config", str(tmp_path / "none.yaml"))
+
+    def test_without_the_extra(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "ruamel.yaml", None)
+        with pytest.raises(MissingExtra, match=r"rlwire\[relaax\]"):
+            loaded("--config", "app.yaml")
+
+    def test_a_wrong_flag(self, capsys):
+        with pytest.raises(SystemExit):
+            loaded("--show-ui", "maybe")
+        assert "expected True or False, not 'maybe'" in capsys.readouterr().err

@@ -1,0 +1,90 @@
+"""What docs/protocols/rlx.md tells RELAAX's users to write, put together and run."""
+
+from __future__ import annotations
+
+import ast
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlwire.rlx import AgentProxy, AgentProxyException
+
+ROOT = Path(__file__).parents[2]
+
+
+def examples(page):
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.S)
+
+
+@pytest.fixture
+def served(tmp_path):
+    """The page's agent in a module of its own, behind its command; yields the address."""
+    [example] = [
+        block for block in examples("docs/protocols/rlx.md") if "import AgentProxy, Server" in block
+    ]
+    [agent] = [node for node in ast.parse(example).body if isinstance(node, ast.ClassDef)]
+    (tmp_path / "my_agents.py").write_text(ast.get_source_segment(example, agent), "utf-8")
+    page = (ROOT / "docs/protocols/rlx.md").read_text("utf-8")
+    [(command, url)] = re.findall(r"`rlwire (serve my_agents:Agent) (\S+)`", page)
+    assert url == "rlx://localhost:7001"  # RELAAX's own; here any that is free
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rlwire", *command.split(), "rlx://127.0.0.1:0"],
+        cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        for line in process.stderr:
+            found = re.search(r"serving rlx://(\S+), ", line)
+            if found:
+                yield found[1]
+                break
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_an_environment_of_relaax_plays_against_the_pages_agent(served, tmp_path):
+    [two_lines] = [block for block in examples("docs/protocols/rlx.md") if "options" in block]
+    program = two_lines + (
+        "class Training(TrainingBase):\n"
+        "    def episode(self, number):\n"
+        "        for step in range(steps):\n"
+        "            action = self.agent.update(reward=None, state=[0.1, 0.2, 0.3, 0.4])\n"
+        "            print(number, step, action, options.show_ui)\n"
+        "        return 1.0\n"
+        "Training().run()\n"
+    )
+    (tmp_path / "training.py").write_text(program, "utf-8")
+    pytest.importorskip("ruamel.yaml")
+    (tmp_path / "app.yaml").write_text(
+        "environment: {steps: 2, max_episodes: 2}\n"
+        f"relaax-rlx-server: {{bind: '{served}'}}\n"
+        "relaax-metrics-server: {enable_unknown_metrics: false, metrics: {episode_reward: true}}\n"
+        "log_level: WARNING\n",
+        "utf-8",
+    )
+    text = (ROOT / "docs/protocols/rlx.md").read_text("utf-8")
+    [arguments] = re.findall(r"starts an environment as `training.py ([^`]+)`", text)
+    done = subprocess.run(
+        [sys.executable, "training.py", *arguments.split()],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["0 0 0 False", "0 1 0 False", "1 0 0 False", "1 1 0 False"]
+
+
+def test_the_readmes_environment_gets_an_action(served):
+    with AgentProxy(served) as agent:
+        assert agent.init() == "ready"
+        assert agent.update(reward=None, state=[0.1, 0.2, 0.3, 0.4]) == 0
+        assert agent.reset() == "done"
+        with pytest.raises(AgentProxyException, match="update_metrics"):
+            agent.metrics.scalar("loss", "no number")
+        agent.metrics.histogram("weights", [])
+        assert agent.update(reward=1.0, state=[0.1, 0.2, 0.3, 0.4], terminal=True) == 0

@@ -1,0 +1,256 @@
+"""The metrics sinks: log lines, event files read back, fan-out."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pickle
+import sys
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from rlwire.errors import LimitExceeded, MissingExtra
+from rlwire.rlx import (
+    LoggingMetrics,
+    Metrics,
+    MultiMetrics,
+    StepMetrics,
+    TensorBoardMetrics,
+    metrics,
+)
+from tests.reference.events import read_events, read_events_with_tensorboardx
+
+
+class Recorder(Metrics):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.calls = []
+        self.closed = 0
+
+    def scalar(self, name, y, x=None):
+        self.calls.append(("scalar", name, y, x))
+
+    def histogram(self, name, y, x=None):
+        self.calls.append(("histogram", name, y, x))
+
+    def close(self):
+        self.closed += 1
+
+
+def test_logging(caplog):
+    caplog.set_level(logging.INFO)
+    sink = LoggingMetrics(logging.getLogger("mine"))
+    sink.scalar("loss\nforged line", 0.5, 7)
+    sink.histogram("weights", np.arange(5))
+    sink.histogram("h", [])
+    sink.histogram("h", [float("nan"), 1.0, float("inf"), 3.0], 1)
+    sink.close()
+    assert {record.name for record in caplog.records} == {"mine"}
+    assert [record.getMessage() for record in caplog.records] == [
+        "metric 'loss\\nforged line' at 7: 0.5",
+        "metric 'weights' has 5 values, min 0, mean 2, max 4",
+        "metric 'h' has 0 values",
+        "metric 'h' at 1 has 4 values, min 1, mean 2, max 3, 2 not finite and left out",
+    ]
+
+
+def test_a_peer_writes_few_and_short_lines(caplog):
+    caplog.set_level(logging.INFO, logger="rlwire")
+    sink = LoggingMetrics()
+    for step in range(1600):
+        sink.scalar("n" * 10**6, step, step)
+    sink.close()
+    texts = [record.getMessage() for record in caplog.records]
+    assert max(map(len, texts)) < 300
+    assert len(texts) == 21
+    assert "1580" in texts[-1]
+
+
+def test_multi():
+    first, second = Recorder(), Recorder()
+    both = MultiMetrics([first, second])
+    both.scalar("a", 1.0, 2)
+    both.histogram("b", [1.0])
+    both.close()
+    assert first.calls == second.calls
+    assert first.calls == [
+        ("scalar", "a", 1.0, 2),
+        ("histogram", "b", [1.0], None),
+    ]
+    assert first.closed == second.closed == 1
+
+
+def test_step_fills_in_x():
+    sink = Recorder()
+    stepped = StepMetrics(sink, lambda: 42)
+    stepped.scalar("a", 1.0)
+    stepped.scalar("a", 1.0, 0)
+    stepped.histogram("b", [1.0])
+    assert [call[-1] for call in sink.calls] == [42, 0, 42]
+
+
+SINKS = [
+    LoggingMetrics,
+    pytest.param(lambda: TensorBoardMetrics("events"), id="TensorBoardMetrics"),
+]
+
+
+@pytest.fixture
+def _in_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("_in_a_folder")
+@pytest.mark.parametrize("make", SINKS)
+class TestWhatASinkTakes:
+    """The same of every sink, so that another one can be chosen without another look."""
+
+    @pytest.fixture
+    def sink(self, make):
+        if make is not LoggingMetrics:
+            pytest.importorskip("tensorboardX")
+        sink = make()
+        yield sink
+        sink.close()
+
+    @pytest.mark.parametrize(
+        "y",
+        [
+            [],
+            np.zeros((0, 3), np.float32),
+            [float("nan")],
+            [float("inf"), 1.0, float("-inf")],
+            np.array([np.nan, 2.0], np.float16),
+            [1e300, -1e300],
+            [1.7e308] * 10,
+            ["1.5", str(np.float32(2.5))],
+            3,
+            [True, False],
+            [1.0, None],
+        ],
+    )
+    def test_histograms(self, sink, y, caplog):
+        caplog.set_level(logging.INFO)
+        sink.histogram("a", y)
+        sink.histogram("a", y, np.int64(3))
+
+    @pytest.mark.parametrize("y", [1, True, "1.5", np.float32(2), [3.0], float("nan"), np.inf])
+    def test_scalars(self, sink, y, caplog):
+        caplog.set_level(logging.INFO)
+        sink.scalar("a", y)
+        sink.scalar("a", y, "7")
+
+    @pytest.mark.parametrize("y", [None, "text", [[1.0], [1.0, 2.0]], np.array([1j]), object()])
+    def test_what_is_no_number(self, sink, y):
+        for measure in (sink.scalar, sink.histogram):
+            with pytest.raises(ValueError, match="metric 'a'"):
+                measure("a", y)
+        with pytest.raises(ValueError, match="'a': a scalar is one number"):
+            sink.scalar("a", [1.0, 2.0])
+
+    @pytest.mark.parametrize("x", ["x", [1], float("nan"), float("inf"), 2**63])
+    def test_what_is_no_step(self, sink, x):
+        for measure in (sink.scalar, sink.histogram):
+            with pytest.raises(ValueError, match="'a': x must be a number"):
+                measure("a", 1.0, x)
+
+    def test_texts_take_no_more_memory_than_they_have(self, sink):
+        texts = ["1" * 100_000] + ["1"] * 200  # as an array of texts 80 MB
+        tracemalloc.start()
+        try:
+            for measure in (sink.scalar, sink.histogram):
+                with contextlib.suppress(ValueError):
+                    measure("a", texts)
+            assert tracemalloc.get_traced_memory()[1] < 5_000_000
+        finally:
+            tracemalloc.stop()
+
+
+def test_missing_extra_names_itself(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(MissingExtra, match=r"rlwire\[metrics\]"):
+        TensorBoardMetrics("anywhere")
+
+
+class TestTensorBoard:
+    """Event files, when tensorboardX is there."""
+
+    @pytest.fixture(autouse=True)
+    def _installed(self):
+        pytest.importorskip("tensorboardX")
+
+    def test_event_files(self, tmp_path):
+        directory = tmp_path / "new" / "directory"
+        sink = TensorBoardMetrics(directory)
+        for step, y in enumerate([0.5, 1.5]):
+            sink.scalar("loss", y, 10 * step)
+            sink.scalar("counted", y)
+        sink.scalar("array", np.array([2.5], np.float32), 3.0)
+        sink.histogram("weights", np.arange(6).reshape(2, 3), 4)
+        sink.close()
+        sink.close()
+        assert read_events(directory) == {
+            "loss": [(0, 0.5), (10, 1.5)],
+            "counted": [(0, 0.5), (1, 1.5)],
+            "array": [(3, 2.5)],
+            "weights": [(4, 6.0)],
+        }
+
+    def test_a_pickled_copy_writes_a_file_of_its_own(self, tmp_path):
+        first = TensorBoardMetrics(tmp_path)
+        first.scalar("a", 1.0, 1)
+        second = pickle.loads(pickle.dumps(first))
+        second.scalar("b", 2.0, 1)
+        first.close()
+        second.close()
+        assert len(list(tmp_path.iterdir())) == 2
+        assert set(read_events_with_tensorboardx(tmp_path)) == {"a", "b"}
+
+    def test_threads(self, tmp_path):
+        sink = TensorBoardMetrics(tmp_path)
+
+        def report():
+            for _ in range(20):
+                sink.scalar("a", 1.0)
+
+        threads = [threading.Thread(target=report) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        sink.close()
+        assert sorted(step for step, _ in read_events(tmp_path)["a"]) == list(range(80))
+
+    def test_what_is_left_out_of_a_histogram(self, tmp_path):
+        sink = TensorBoardMetrics(tmp_path)
+        sink.histogram("some", [1.0, float("nan"), 2.0, float("inf"), 1e30], 1)
+        sink.histogram("none", [float("nan")], 1)
+        sink.close()
+        assert read_events_with_tensorboardx(tmp_path) == {"some": [(1, 2.0)]}
+
+    def test_a_peer_cannot_fill_the_memory_with_names(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(metrics, "MOST_NAMES", 2)
+        sink = TensorBoardMetrics(tmp_path)
+        sink.scalar("a", 1.0)
+        sink.scalar("b", 1.0)
+        with pytest.raises(LimitExceeded, match="names"):
+            sink.scalar("c", 1.0)
+        sink.scalar("a", 1.0)
+        sink.close()
+
+
+def test_a_writer_of_ones_own():
+    calls = []
+
+    class Writer:
+        def add_scalar(self, name, y, x):
+            calls.append((name, y, x))
+
+    sink = TensorBoardMetrics(Writer())
+    sink.scalar("loss", 0.5, 3)
+    sink.close()
+    assert calls == [("loss", 0.5, 3)]

@@ -1,0 +1,173 @@
+"""JSON of RELAAX's proxy: strict texts, sids, lists that become arrays."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RemoteProtocolError
+from rlwire.rlx.proxy_json import (
+    SID,
+    Conversation,
+    Reply,
+    arrays_of,
+    floats_of_large,
+)
+
+
+def test_a_request():
+    text = b'{"sid":7,"command":"update","reward":-0.5,"state":[1,2.5,null],"terminal":false}'
+    (request,) = Conversation().receive(text)
+    assert (request.sid, request.size) == (7, len(text))
+    assert request.message == {
+        "command": "update",
+        "reward": -0.5,
+        "state": [1, 2.5, None],
+        "terminal": False,
+    }
+    assert [type(item) for item in request.message["state"]] == [int, float, type(None)]
+
+
+@pytest.mark.parametrize("sid", [0, -1, 2**53, "", "a", "ünï 𝄞", "x" * SID])
+def test_sids(sid):
+    conversation = Conversation()
+    (request,) = conversation.receive(json.dumps({"sid": sid}).encode())
+    assert request.sid == sid
+    assert type(request.sid) is type(sid)
+    assert request.message == {}
+    assert not conversation.closed
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ('{"command":"init"}', "its sid is null"),
+        ('{"sid":null}', "its sid is null"),
+        ('{"sid":true}', "its sid is a boolean"),
+        ('{"sid":1.0}', "its sid is a number"),
+        ('{"sid":9223372036854775808}', "its sid is a number"),
+        ('{"sid":-1%s}' % ("0" * 4000), "its sid is a number"),
+        ('{"sid":[1]}', "its sid is a list"),
+        ('{"sid":{}}', "its sid is an object"),
+        ('{"sid":"' + "x" * (SID + 1) + '"}', "its sid is a text"),
+        ('{"sid":"\\n"}', "its sid is a text"),
+        ("[]", "this is a list"),
+        ("3", "this is a number"),
+        ('"sid"', "this is a text"),
+        ("null", "this is null"),
+    ],
+)
+def test_what_no_sid_can_be_told_of_ends_the_conversation(text, what):
+    conversation = Conversation()
+    with pytest.raises(RemoteProtocolError, match=what):
+        conversation.receive(text.encode())
+    assert conversation.closed
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "what"),
+    [
+        (b"", DecodeError, "byte 0"),
+        (b"{", DecodeError, "byte 1"),
+        (b'{"sid":1,}', DecodeError, "byte 9"),
+        (b"{'sid':1}", DecodeError, "byte 1"),
+        (b'{"sid":1} {}', DecodeError, "byte 11"),
+        (b'{"sid":01}', DecodeError, "byte 8"),
+        (b'{"sid":NaN}', DecodeError, "byte 7"),
+        (b'{"sid":1,"x":-Infinity}', DecodeError, "byte 14"),
+        (b'{"sid":1,"x":[1e400]}', DecodeError, "out of range"),
+        (b'{"sid":' + b"9" * 5000 + b"}", DecodeError, "out of range"),
+        (b"[" * 100_000, LimitExceeded, "depth=64"),
+        (b'{"a":' * 100_000, LimitExceeded, "depth=64"),
+        (b"\xef\xbb\xbf{}", DecodeError, "byte 0"),
+        (b"\xff", DecodeError, "byte 0"),
+        (b'{"sid":"\n"}', DecodeError, "byte 8"),
+        (rb'{"sid":"\ud800"}', DecodeError, "byte 16"),
+        ('{"sid":1}'.encode("utf-16"), DecodeError, "byte 0"),
+    ],
+)
+def test_what_is_no_json(text, error, what):
+    with pytest.raises(error, match=what):
+        Conversation().receive(text)
+
+
+def test_a_reply():
+    message = {"response": "action", "data": np.arange(6, dtype=np.int16).reshape(2, 3)}
+    text = Conversation().send(Reply("a", message))
+    assert json.loads(text) == {"sid": "a", "response": "action", "data": [[0, 1, 2], [3, 4, 5]]}
+
+
+@pytest.mark.parametrize("value", [np.array([1j]), object(), "\ud800"])
+def test_what_json_cannot_say(value):
+    with pytest.raises(EncodeError):
+        Conversation().send(Reply(1, {"data": value}))
+
+
+def test_lists_that_become_arrays():
+    for value in ([1, 2], [[1, 2], [3, 4.5]], [[[1]], [[2]]], [], [[], []]):
+        array = arrays_of(value, "float32")
+        assert array.dtype == np.float32
+        assert array.shape == np.array(value).shape
+        assert array.tolist() == value
+
+
+@pytest.mark.parametrize("value", [None, 1, 1.5, True, "1.5", ["1.5", 2], [True, 1], [None]])
+def test_what_stays_what_it_is(value):
+    assert arrays_of(value, "float64") == value
+    assert type(arrays_of(value, "float64")) is type(value)
+
+
+def test_arrays_inside_of_other_things():
+    value = {"image": [[1, 2], [3, 4]], "name": "x", "uneven": [[1], [2, 3]], "more": [[1, 2], "y"]}
+    found = arrays_of(value, "float64")
+    assert list(found) == list(value)
+    assert found["image"].shape == (2, 2)
+    assert found["name"] == "x"
+    assert [row.tolist() for row in found["uneven"]] == [[1], [2, 3]]
+    assert found["more"][0].tolist() == [1, 2]
+    assert found["more"][1] == "y"
+
+
+def test_a_long_text_among_many_short_ones_takes_no_memory():
+    """As one array of texts, this would be 40 GB."""
+    value = ["x" * 100_000, *["y"] * 100_000]
+    assert arrays_of(value, "float32") == value
+
+
+def test_more_dimensions_than_an_array_has():
+    value: list = [1]
+    for _ in range(40):
+        value = [value]
+    found = arrays_of(value, "float32")
+    assert type(found) is list
+    while type(found) is list:
+        assert len(found) == 1
+        found = found[0]
+    assert found.ndim == 32
+
+
+def test_a_number_that_is_too_large():
+    for number in (1e39, 10**400):
+        with pytest.raises(EncodeError, match="float32"):
+            arrays_of([1, number], "float32")
+    assert arrays_of([1e39], "float64")[0] == 1e39
+
+
+def test_integers_that_rlx_has_no_type_for():
+    """JavaScript's numbers are doubles, and those below 1e21 are written without an exponent."""
+    most = 2**63
+    value = {"a": [1e20, {"b": 1e19}], "c": 2**64, "d": -most - 1, "e": True, "f": "x", "g": None}
+    text = json.dumps(value).replace("1e+20", "1" + "0" * 20).replace("1e+19", "1" + "0" * 19)
+    (request,) = Conversation().receive(f'{{"sid":0,"state":{text}}}'.encode())
+    found = floats_of_large(request.message["state"])
+    assert found == {**value, "c": 2.0**64, "d": -(2.0**63)}
+    assert [type(item) for item in found.values()] == [list, float, float, bool, str, type(None)]
+    array = np.arange(3)
+    assert floats_of_large([array])[0] is array
+    for kept in (most - 1, -most, 2**53 + 1):
+        assert type(floats_of_large(kept)) is int
+        assert floats_of_large(kept) == kept
+    with pytest.raises(EncodeError, match="too large for a double"):
+        floats_of_large([10**400])

@@ -1,0 +1,181 @@
+"""TrainingBase: episodes, the command line, and servers that die."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from rlwire.errors import PeerError
+from rlwire.rlx import AgentProxyException, Metrics, Server, TrainingBase
+from rlwire.transports.sockets import Backoff
+from tests import agents
+
+QUICK = Backoff(deadline=None, first=0.01, longest=0.02)
+
+
+class Recorder(Metrics):
+    def __init__(self):
+        self.scalars = []
+
+    def scalar(self, name, y, x=None):
+        self.scalars.append((name, y, x))
+
+
+class Agent(agents.Agent):
+    def init(self, exploit=False):
+        INITS.append(exploit)
+        return True
+
+    def update(self, reward, state, terminal):
+        return state
+
+
+INITS = []
+
+
+@pytest.fixture(autouse=True)
+def _no_inits():
+    INITS.clear()
+
+
+@pytest.fixture
+def sink():
+    return Recorder()
+
+
+@pytest.fixture
+def server(sink):
+    with Server(Agent, "127.0.0.1:0", metrics=sink) as running:
+        yield running
+
+
+class Training(TrainingBase):
+    """Notes the numbers of its episodes; `during` is called in each."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, backoff=QUICK, **options)
+        self.numbers = []
+
+    def during(self, number):
+        return None
+
+    def episode(self, number):
+        self.numbers.append(number)
+        assert self.agent.update(state=[number]) == [number]
+        return self.during(number)
+
+
+def test_episodes(server, sink):
+    training = Training(server.address, max_episodes=3)
+    training.during = lambda number: None if number == 1 else number / 2
+    training.run()
+    assert training.numbers == [0, 1, 2]
+    assert sink.scalars == [("episode_reward", 0.0, None), ("episode_reward", 1.0, None)]
+    assert INITS == [False]
+    with pytest.raises(AgentProxyException, match="no connection"):
+        training.agent.update()
+
+
+class Enough(Exception):
+    pass
+
+
+def test_an_infinite_run_ends_with_the_users_exception(server, caplog):
+    training = Training(server.address, infinite_run=True)
+
+    def during(number):
+        if number == 5:
+            raise Enough("that will do")
+
+    training.during = during
+    with pytest.raises(Enough):
+        training.run()
+    assert training.numbers == [0, 1, 2, 3, 4, 5]
+    assert "that will do" in caplog.text
+    with pytest.raises(AgentProxyException, match="no connection"):
+        training.agent.update()
+
+
+@pytest.mark.parametrize("workers", ["threads", "asyncio"])
+def test_the_next_server_takes_over_the_same_episode(server, workers, caplog):
+    first = Server(Agent, "127.0.0.1:0", workers=workers).start()
+    training = Training([first.address, server.address], max_episodes=3)
+    agent = training.agent
+
+    def during(number):
+        if number == 1:
+            first.stop()
+            agent.update()
+
+    training.during = during
+    # The second server would be stopped again by `during`, which does nothing the second time.
+    training.run()
+    assert training.numbers == [0, 1, 1, 2]
+    assert INITS == [False, False]
+    assert training.agent is agent
+    assert agent.address == server.address
+    assert "episode 1 lost its agent" in caplog.text
+
+
+def test_no_server_is_left(server, caplog):
+    training = Training(server.address, max_episodes=2)
+
+    def during(number):
+        server.stop()
+        training.agent.update()
+
+    training.during = during
+    with pytest.raises(AgentProxyException, match="no RLX server takes this training"):
+        training.run()
+    assert training.numbers == [0]
+
+
+def test_servers_that_refuse_are_asked_once():
+    class Refusing(Agent):
+        def init(self, exploit=False):
+            super().init(exploit)
+            return False
+
+    with (
+        Server(Refusing, "127.0.0.1:0") as first,
+        Server(Refusing, "127.0.0.1:0") as second,
+        pytest.raises(AgentProxyException, match="can't initialize agent") as caught,
+    ):
+        Training([first.address, second.address]).run()
+    assert len(INITS) == 2
+    assert isinstance(caught.value.__cause__.__cause__, PeerError)
+
+
+def test_an_episode_that_always_fails_is_given_up():
+    class Failing(Agent):
+        def update(self, reward, state, terminal):
+            if state == [1]:
+                raise ValueError("never")
+            return state
+
+    with Server(Failing, "127.0.0.1:0") as server:
+        training = Training(server.address, max_episodes=2)
+        training.retries = 3
+        with pytest.raises(AgentProxyException, match="never"):
+            training.run()
+    assert training.numbers == [0, 1, 1, 1]
+
+
+def test_an_empty_list_of_servers():
+    with pytest.raises(ValueError, match="at least one address"):
+        TrainingBase([])
+
+
+def test_interrupting_ends_the_run(server, caplog):
+    caplog.set_level(logging.DEBUG)
+    training = Training(server.address)
+
+    def during(number):
+        raise KeyboardInterrupt
+
+    training.during = during
+    with pytest.raises(KeyboardInterrupt):
+        training.run()
+    with pytest.raises(AgentProxyException, match="no connection"):
+        training.agent.update()

@@ -1,0 +1,57 @@
+"""Things with a prefix: a table of modules that make servers of them."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import rlwire
+from rlwire.protocols import parse_url
+from rlwire.serving import agents
+from rlwire.serving.agents import served
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    made: list[Any] = []
+
+    class Server:
+        url = "rlx://nowhere:1"
+
+        def check(self) -> None:
+            made.append("checked")
+
+        def start(self) -> Server:
+            return self
+
+    def server(name: str, url: Any, **options: Any) -> Server:
+        made.append((name, url.port, options))
+        return Server()
+
+    module = ModuleType("a_module_of_servers")
+    module.server = server
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(agents.SERVED, "learned", module.__name__)
+    return made
+
+
+@pytest.mark.parametrize("scheme", ["rlx", "openpi"])
+def test_a_prefix_has_a_server_of_its_own(made: list[Any], scheme: str) -> None:
+    server = rlwire.serve("learned:PPO:x", f"{scheme}://localhost:0", like="CartPole-v1")
+    assert server.url == "rlx://nowhere:1"
+    (name, port, options), checked = made
+    assert (name, port, options["like"], checked) == ("PPO:x", 0, "CartPole-v1", "checked")
+
+
+@pytest.mark.parametrize("thing", ["my_agents:Agent", "learned", object])
+def test_other_things_have_none(made: list[Any], thing: Any) -> None:
+    assert served(thing, parse_url("rlx://localhost"), {}) is None
+    assert not made
+
+
+def test_options_of_whole_algorithms_are_no_agent_s() -> None:
+    with pytest.raises(TypeError, match="like is an option of algorithm:NAME, rllib:NAME, not of"):
+        rlwire.serve("tests.none:Agent", "rlx://localhost:0", like="CartPole-v1")

@@ -1,0 +1,323 @@
+"""Servers that let what is under way end before they stop, and peers that see it end in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from dm_env_rpc.v1 import connection as original
+from dm_env_rpc.v1 import dm_env_rpc_pb2
+from gymnasium.envs.classic_control import CartPoleEnv
+
+from rlwire.dm_env_rpc import AsyncClient, Client, EnvironmentWorlds, Server
+from rlwire.errors import ConnectionClosed
+from rlwire.openpi import Client as PolicyClient
+from rlwire.openpi import Server as PolicyServer
+from rlwire.rlx import AgentProxy, AgentProxyException
+from rlwire.rlx import Server as RLXServer
+from rlwire.serving.serving import BackgroundServer
+from rlwire.sessions.grpc import CallEnded
+from rlwire.transports.sockets import Timeouts
+from rlwire.transports.tcp import connect
+from tests.waiting import eventually
+
+LOOPBACK = "127.0.0.1:0"
+LONG = 60.0
+
+
+@contextmanager
+def draining(server: BackgroundServer, seconds: float = LONG) -> Iterator[threading.Thread]:
+    """A thread that drains the server; it lets nobody in any more."""
+    where = server.address
+    drain = threading.Thread(target=server.drain, args=[seconds])
+    drain.start()
+
+    def shut() -> bool:
+        try:
+            connect(where, _Silent(), timeouts=Timeouts(connect=5)).close()
+        except OSError:
+            return True
+        return False
+
+    eventually(shut)
+    yield drain
+    drain.join(30)
+    assert not drain.is_alive()
+    assert server.wait(0)
+
+
+class _Silent:
+    """A session that says nothing."""
+
+    closed = False
+
+    def send(self, event: Any) -> list[bytes]:
+        return []
+
+    receive = receive_whole = refuse = frame_size = data_offset = send
+
+
+def carts() -> EnvironmentWorlds:
+    return EnvironmentWorlds(CartPoleEnv, default_actions={"action": 0})
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def worlds(request: Any) -> Iterator[Server]:
+    with Server(carts(), LOOPBACK, workers=request.param) as server:
+        yield server
+
+
+def joined(channel: grpc.Channel) -> original.Connection:
+    connection = original.Connection(channel)
+    connection.send(dm_env_rpc_pb2.JoinWorldRequest())
+    return connection
+
+
+class Watched(grpc.StreamStreamClientInterceptor):
+    """Keeps the call, to ask for how it ended."""
+
+    call: Any = None
+
+    def intercept_stream_stream(self, go_on: Any, details: Any, requests: Any) -> Any:
+        self.call = go_on(details, requests)
+        return self.call
+
+
+class TestGrpc:
+    def test_a_call_of_the_original_s_goes_on_and_ends_in_order(self, worlds: Server) -> None:
+        watched = Watched()
+        with grpc.insecure_channel(str(worlds.address)) as plain:
+            agent = joined(grpc.intercept_channel(plain, watched))
+            with draining(worlds) as drain:
+                for _ in range(50):
+                    agent.send(dm_env_rpc_pb2.StepRequest())
+                assert drain.is_alive()
+                agent.send(dm_env_rpc_pb2.LeaveWorldRequest())
+                agent._stream._requests.put(None)  # nothing more; its `close` only forgets the call
+                eventually(watched.call.done)
+                assert watched.call.code() is grpc.StatusCode.OK
+
+    def test_a_channel_that_was_told_begins_nothing_more(self, worlds: Server) -> None:
+        watched = Watched()
+        with grpc.insecure_channel(str(worlds.address)) as channel:
+            first = joined(channel)
+            with draining(worlds):
+                first.send(dm_env_rpc_pb2.StepRequest())
+                first.send(dm_env_rpc_pb2.StepRequest())  # GOAWAY came no later than its answer
+                second = original.Connection(grpc.intercept_channel(channel, watched))
+                with pytest.raises(grpc.RpcError) as refused:
+                    second.send(dm_env_rpc_pb2.JoinWorldRequest())
+                assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+                first.send(dm_env_rpc_pb2.StepRequest())
+                first._stream._requests.put(None)
+                second.close()
+
+    def test_when_the_time_is_over_answered_calls_end_in_order(self, worlds: Server) -> None:
+        watched = Watched()
+        with grpc.insecure_channel(str(worlds.address)) as plain:
+            agent = joined(grpc.intercept_channel(plain, watched))
+            worlds.drain(0.1)
+            eventually(watched.call.done)
+            assert watched.call.code() is grpc.StatusCode.OK
+            agent.close()
+
+    def test_our_clients(self, worlds: Server) -> None:
+        async def talk() -> None:
+            async with AsyncClient(worlds.address) as other:
+                await other.join_world()
+                for _ in range(20):
+                    await other.step()
+                await other.leave_world()
+
+        with Client(worlds.address) as client:
+            client.join_world()
+            task = threading.Thread(target=asyncio.run, args=[talk()])
+            task.start()
+            task.join()
+            with draining(worlds):
+                for _ in range(20):
+                    client.step()
+                client.close()
+
+    def test_our_client_is_told_that_it_is_over(self, worlds: Server) -> None:
+        with Client(worlds.address) as client:
+            client.join_world()
+            worlds.drain(0.1)
+            with pytest.raises(CallEnded, match="the server ended the call"):
+                client.step()
+
+
+class Slow:
+    """An agent that answers when it may."""
+
+    at_work = threading.Event()
+    gate = threading.Event()
+
+    def __init__(self, parameter_server: Any) -> None:
+        pass
+
+    def init(self, exploit: bool = False) -> bool:
+        return True
+
+    def update(self, reward: Any, state: Any, terminal: bool) -> Any:
+        if reward == 1:
+            self.at_work.set()
+            assert self.gate.wait(30)
+        return 5
+
+    def reset(self) -> bool:
+        return True
+
+
+FILES = """
+import os, pathlib, time
+
+HERE = pathlib.Path(__file__).parent
+
+class Agent:
+    def __init__(self, parameter_server):
+        pass
+
+    def init(self, exploit=False):
+        return True
+
+    def update(self, reward, state, terminal):
+        (HERE / f"at work {int(reward)}").touch()
+        while not (HERE / "gate").exists():
+            time.sleep(0.01)
+        return os.getpid()
+
+    def reset(self):
+        return True
+"""
+
+
+class TestOthers:
+    def test_an_answer_that_is_being_made_is_sent(self) -> None:
+        Slow.at_work.clear()
+        Slow.gate.clear()
+        with RLXServer(Slow, LOOPBACK) as server:
+            idle = AgentProxy(server.address)
+            idle.connect()
+            idle.init()
+            answers: list[Any] = []
+            asking = threading.Thread(target=_ask, args=[server, 1, answers])
+            asking.start()
+            assert Slow.at_work.wait(30)
+            with draining(server) as drain:
+                with pytest.raises(AgentProxyException):
+                    for _ in iter(lambda: idle.update(0), None):  # it ends between two messages
+                        pass
+                assert drain.is_alive()
+                Slow.gate.set()
+                asking.join()
+                assert answers == [5]
+            idle.disconnect()
+
+    def test_on_a_loop(self) -> None:
+        at_work, gate = threading.Event(), threading.Event()
+
+        def policy(observation: dict[str, Any]) -> dict[str, Any]:
+            at_work.set()
+            assert gate.wait(30)
+            return {"action": 7}
+
+        with PolicyServer(policy, LOOPBACK) as server:
+            address = str(server.address)
+            answers: list[Any] = []
+
+            def ask() -> None:
+                with PolicyClient(address, reconnect=False) as client:
+                    answers.append(client.infer({}))
+
+            with PolicyClient(address, reconnect=False) as idle:
+                asking = threading.Thread(target=ask)
+                asking.start()
+                assert at_work.wait(30)
+                with draining(server) as drain:
+                    assert drain.is_alive()
+                    gate.set()
+                    asking.join()
+                assert answers[0]["action"] == 7
+                with pytest.raises(ConnectionClosed):
+                    idle.infer({})
+
+    def test_in_worker_processes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "agents_that_wait.py").write_text(FILES)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        with RLXServer("agents_that_wait:Agent", LOOPBACK, workers=2) as server:
+            answers: list[int] = []
+            asking = [
+                threading.Thread(target=_ask, args=[server, number, answers]) for number in range(4)
+            ]
+            for thread in asking:
+                thread.start()
+            eventually(lambda: len(list(tmp_path.glob("at work*"))) == 4)
+            with draining(server) as drain:
+                assert drain.is_alive()
+                (tmp_path / "gate").touch()
+                for thread in asking:
+                    thread.join()
+            assert len(answers) == 4
+            assert os.getpid() not in answers
+
+    def test_nobody_is_there(self) -> None:
+        for workers in ("threads", "asyncio"):
+            with RLXServer(Slow, LOOPBACK, workers=workers) as server:
+                server.drain(LONG)
+                assert server.wait(0)
+                server.drain(LONG)  # of no effect
+
+    def test_stopping_cuts_it_short(self) -> None:
+        for workers in ("threads", "asyncio"):
+            with (
+                Server(carts(), LOOPBACK, workers=workers) as server,
+                Client(server.address) as client,
+            ):
+                client.join_world()
+                with draining(server):
+                    client.step()
+                    server.stop()
+
+
+def _ask(server: RLXServer, reward: float, answers: list[Any]) -> None:
+    agent = AgentProxy(server.address)
+    agent.connect()
+    agent.init()
+    answers.append(agent.update(reward))
+    agent.disconnect()
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_the_first_signal_drains_and_a_second_one_stops(signals: int) -> None:
+    server = Server(carts(), LOOPBACK)
+    steps = []
+
+    def play() -> None:
+        eventually(lambda: server.address.port)
+        with Client(server.address) as client:
+            client.join_world()
+            signal.raise_signal(signal.SIGTERM)
+            for _ in range(20):
+                client.step()
+                steps.append(1)
+            if signals == 2:
+                signal.raise_signal(signal.SIGTERM)
+                assert server.wait(30)
+            else:
+                client.close()
+
+    player = threading.Thread(target=play)
+    player.start()
+    server.serve_forever(drain=LONG)
+    player.join()
+    assert len(steps) == 20
+    assert server.wait(0)

@@ -1,0 +1,151 @@
+"""Passwords tried at speed, at each server that has one: many at once, and the owner among them."""
+
+from __future__ import annotations
+
+import base64
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from rlwire.codecs.rfb.auth import respond
+from rlwire.openpi.server import Server
+from rlwire.protocols import URL
+from rlwire.sessions import guesses
+from rlwire.universe.page import PageServer
+from rlwire.universe.rewarder import RewarderServer
+from rlwire.universe.rfb.server import Display, RfbServer
+
+FREE, EACH = 10, 0.1
+"""Wrong passwords of an address that wait for nothing, and seconds for each further one."""
+
+
+class Guarded(NamedTuple):
+    """A server with the password "secret"."""
+
+    server: Any
+    said: Callable[[socket.socket, str], bytes]
+    """Returns what tries a password, once all before it has been said and heard."""
+    right: Callable[[bytes], bool]
+    """Tells from an answer whether the password was right."""
+
+
+def http(path: str, scheme: str, upgrade: bool) -> Callable[[socket.socket, str], bytes]:
+    def said(sock: socket.socket, word: str) -> bytes:
+        if scheme == "Basic":
+            word = base64.b64encode(f"{word}:".encode()).decode()
+        host = "{}:{}".format(*sock.getpeername())
+        lines = [f"GET {path} HTTP/1.1", f"Host: {host}", f"Authorization: {scheme} {word}"]
+        if upgrade:
+            lines += ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"]
+            lines += ["Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="]
+        return "\r\n".join([*lines, "", ""]).encode()
+
+    return said
+
+
+def vnc(sock: socket.socket, word: str) -> bytes:
+    sock.sendall(b"RFB 003.008\n\2")
+    greeting = b""
+    while len(greeting) < 12 + 2 + 16:
+        greeting += sock.recv(100)
+    return respond(greeting[14:30], word)
+
+
+@pytest.fixture(params=["pixels", "page", "rewarder", "openpi", "openpi-threads"])
+def guarded(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Guarded]:
+    monkeypatch.setattr(guesses, "GUESSES", guesses.Guesses())  # other tests' are none of these
+    where = "127.0.0.1:0"
+    if request.param == "pixels":
+        server: Any = RfbServer(Display(8, 8), where, auth="secret")
+        made = Guarded(server, vnc, lambda answer: answer == bytes(4))
+    elif request.param == "page":
+        (tmp_path / "core").mkdir()
+        (tmp_path / "core/rfb.js").write_bytes(b"export default class RFB {}")
+        server = PageServer(
+            lambda: URL("universe", "127.0.0.1", 1), where, auth="secret", novnc=tmp_path
+        )
+        made = Guarded(server, http("/", "Basic", False), lambda answer: b" 200 " in answer[:20])
+    elif request.param == "rewarder":
+        server = RewarderServer("a.Game-v0", where, auth="secret")
+        made = Guarded(server, http("/", "Basic", True), lambda answer: b"env.describe" in answer)
+    else:
+        workers: Any = "threads" if "threads" in request.param else "asyncio"
+        server = Server(lambda observation: {}, where, auth="secret", workers=workers)
+        made = Guarded(server, http("/", "Api-Key", True), lambda answer: b" 101 " in answer[:20])
+    with made.server:
+        yield made
+
+
+def opened(guarded: Guarded) -> socket.socket:
+    address = guarded.server.address
+    sock = socket.create_connection((address.host, address.port))
+    sock.settimeout(30.0)
+    return sock
+
+
+def let_in(guarded: Guarded, sock: socket.socket) -> bool:
+    sock.sendall(guarded.said(sock, "secret"))
+    answer = b""
+    while not guarded.right(answer):
+        part = sock.recv(65536)
+        if not part:
+            return False
+        answer += part
+    return True
+
+
+def is_open(sock: socket.socket) -> bool:
+    sock.setblocking(False)
+    try:
+        while sock.recv(65536):
+            pass
+    except BlockingIOError:
+        return True
+    return False
+
+
+def test_many_at_once_wait_for_each_other_and_lock_nobody_out(guarded: Guarded) -> None:
+    count = 40
+    with opened(guarded) as before:
+        assert let_in(guarded, before)
+        socks = [opened(guarded) for _ in range(count)]
+        try:
+            waiting = {sock: guarded.said(sock, "guess") for sock in socks}
+            begun = time.monotonic()
+            for sock, said in waiting.items():
+                sock.sendall(said)
+            # Many more than are free, and so at least some of them late.
+            with opened(guarded) as owner:
+                assert let_in(guarded, owner)
+            took = time.monotonic() - begun
+            answered = 0
+            while waiting:
+                here, _, _ = select.select(list(waiting), [], [], 30)
+                assert here
+                elapsed = time.monotonic() - begun
+                for sock in here:
+                    assert not guarded.right(sock.recv(65536))
+                    del waiting[sock]
+                    answered += 1
+                assert answered <= FREE + elapsed / EACH + 1
+            assert took < 30
+            assert time.monotonic() - begun > (count - FREE - 2) * EACH
+        finally:
+            for sock in socks:
+                sock.close()
+        # Of the page, an answer ends its connection.
+        assert is_open(before) or isinstance(guarded.server, PageServer)
+
+
+def test_the_right_one_waits_for_nothing(guarded: Guarded) -> None:
+    for _ in range(5 * FREE):
+        with opened(guarded) as sock:
+            assert let_in(guarded, sock)
+    assert guesses.GUESSES.place("127.0.0.1") <= time.monotonic()

@@ -1,0 +1,157 @@
+"""A server whose process is killed is reported as soon as the system knows, not after a timeout.
+
+All times that a client could wait for are far longer than a test may take.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlwire.protocols import parse_url
+from rlwire.transports.sockets import Timeouts
+
+LONG = 3000.0
+FOREVER = Timeouts(connect=LONG, read=LONG, write=LONG, idle=LONG)
+
+SERVED = """
+import gymnasium, numpy as np
+
+class Agent:
+    def __init__(self, parameter_server):
+        pass
+    def init(self, exploit=False):
+        return True
+    def update(self, reward, state, terminal):
+        return 0
+    def reset(self):
+        return True
+
+class Policy:
+    def infer(self, observation):
+        return {}
+
+class Room(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+"""
+
+
+class Served:
+    """A server in a process of its own."""
+
+    def __init__(self, folder: Path, url: str, what: str, *arguments: str) -> None:
+        (folder / "served.py").write_text(SERVED)
+        command = [sys.executable, "-m", "rlwire", "serve", f"served:{what}", url, *arguments]
+        self.process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        log = ""
+        for line in self.process.stderr:
+            log += line
+            if found := re.search(r"serving (\S+), ", line):
+                self.address = str(parse_url(found[1]).address)
+                return
+        raise AssertionError(log)
+
+    def kill(self) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
+            self.process.communicate()
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Any]:
+    with contextlib.ExitStack() as stack:
+
+        def start(*arguments: str) -> Served:
+            served = Served(tmp_path, *arguments)
+            stack.callback(served.kill)
+            return served
+
+        yield start
+
+
+def test_rlx(serve: Any) -> None:
+    from rlwire.rlx import AgentProxy, AgentProxyException
+
+    server = serve("rlx://127.0.0.1:0", "Agent")
+    with AgentProxy(server.address, timeouts=FOREVER) as agent:
+        agent.init()
+        agent.update(state=1)
+        server.kill()
+        with pytest.raises((ConnectionError, AgentProxyException)):
+            agent.update(state=2)
+
+
+def test_openpi(serve: Any) -> None:
+    from rlwire.openpi import Client as PolicyClient
+
+    server = serve("openpi://127.0.0.1:0", "Policy")
+    with PolicyClient(server.address, timeouts=FOREVER) as policy:
+        policy.infer({})
+        server.kill()
+        with pytest.raises(ConnectionError):
+            policy.infer({})
+
+
+def test_rewarder(serve: Any) -> None:
+    from rlwire.universe.rewarder import RewarderClient
+
+    server = serve("universe://127.0.0.1:+0", "Room", "--lockstep")
+    with RewarderClient(server.address) as client:
+        client.reset()
+        server.kill()
+        with pytest.raises(ConnectionError):  # noqa: PT012
+            while True:
+                client.step(LONG)
+
+
+def test_dm_env_rpc(serve: Any) -> None:
+    pytest.importorskip("hpack")
+    from rlwire.dm_env_rpc import Client
+
+    server = serve("dm-env-rpc://127.0.0.1:0", "Room")
+    with Client(server.address, timeouts=FOREVER) as client:
+        client.join_world(client.create_world())
+        client.step()
+        server.kill()
+        with pytest.raises(ConnectionError):
+            client.step({"action": 0})
+
+
+linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="other systems do not tell an unconnected socket"
+)
+
+
+@linux
+@pytest.mark.parametrize("playing", [False, True])
+def test_perlert(serve: Any, playing: bool) -> None:
+    from rlwire.perlert import Client
+
+    server = serve("perlert://127.0.0.1:0", "Room")
+    with Client(server.address, "Room") as client:
+        client.register()
+        if playing:
+            client.ready()
+            client.wait_start(LONG)
+            client.frame(LONG)
+        server.kill()
+        with pytest.raises(ConnectionError, match="no longer there: Connection refused"):  # noqa: PT012
+            while True:
+                if playing:
+                    client.act(1)
+                    client.frame(LONG)
+                else:
+                    client.lobby(LONG)

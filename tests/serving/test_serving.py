@@ -1,0 +1,252 @@
+"""What all servers share: starting, stopping, a loop in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import signal
+import ssl
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rlwire.rlx import Server as RLXServer
+from rlwire.serving.serving import BackgroundServer, LoopThread
+from rlwire.sessions import rlx
+from rlwire.transports.address import Address
+from rlwire.transports.sockets import Timeouts
+from rlwire.transports.tcp import connect
+
+
+class Async:
+    """A server on a loop that takes `nap` seconds to end."""
+
+    def __init__(self, error=None, nap=0.0):
+        self.address = Address("127.0.0.1", 0)
+        self.error = error
+        self.nap = nap
+
+    async def start(self):
+        if self.error is not None:
+            raise self.error
+        self.address = Address("127.0.0.1", 7)
+        self.thread = threading.current_thread()
+
+    async def stop(self, grace):
+        self.grace = grace
+        await asyncio.sleep(self.nap)
+
+
+class Server(BackgroundServer):
+    scheme = "rlx"
+    tidied = 0
+
+    def __init__(self, error=None):
+        super().__init__(Address("127.0.0.1", 0))
+        self.error = error
+
+    def _run(self):
+        self.on_loop = Async(self.error)
+        return LoopThread(lambda: self.on_loop, None, "a mind")
+
+    def _details(self):
+        return "far and wide"
+
+    def _after_stop(self):
+        self.tidied += 1
+
+
+def test_starting_and_stopping(caplog):
+    caplog.set_level("INFO")
+    server = Server()
+    server.stop()  # of no effect
+    for count in (1, 2):
+        with server:
+            assert server.address.port == 7
+            assert not server.wait(0)
+            assert server.on_loop.thread is not threading.current_thread()
+            with server, pytest.raises(RuntimeError, match="runs already"):
+                server.start()
+            assert server.wait(0)
+            assert repr(server) == "<Server rlx://127.0.0.1:7, not running>"
+        assert server.tidied == count
+        assert server.address.port == 7  # the one that it had
+        assert server.url == "rlx://127.0.0.1:7"
+        assert server.on_loop.grace == 5.0
+    assert "serving rlx://127.0.0.1:7, far and wide" in caplog.text
+    assert "stopped serving rlx://127.0.0.1:7" in caplog.text
+
+
+def test_what_fails_at_the_start():
+    server = Server(OSError("no line"))
+    for _ in range(2):
+        with pytest.raises(OSError, match="no line"):
+            server.start()
+    assert server.tidied == 0
+
+
+@pytest.mark.parametrize("how", ["signal", "stop"])
+def test_serving_until_told_otherwise(how, caplog):
+    caplog.set_level("INFO")
+    server = Server()
+
+    def end():
+        while server._running is None:
+            pass
+        if how == "signal":
+            signal.raise_signal(signal.SIGTERM)
+        else:
+            server.stop()
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    server.serve_forever()
+    thread.join()
+    assert server.tidied == 1
+    assert (
+        "stopping: SIGTERM" if how == "signal" else "stopping: stop() was called"
+    ) in caplog.text
+
+
+def test_what_does_not_end_in_time(caplog):
+    thread = LoopThread(lambda: Async(nap=3.0), None, "a mind")
+    thread.stop(0.05)
+    assert "127.0.0.1:7: a mind did not end within 0.1 s and is left behind" in caplog.text
+    thread.stop(20.0)  # the loop is on its way out
+
+
+def test_a_loop_of_ones_own():
+    made = []
+
+    def factory():
+        made.append(asyncio.new_event_loop())
+        return made[0]
+
+    thread = LoopThread(Async, factory, "a mind")
+    assert thread.loop is made[0]
+    thread.stop(1.0)
+    assert made[0].is_closed()
+
+
+class TestStreams:
+    """Servers of streams are the one server, by their options."""
+
+    @pytest.fixture(params=["threads", "asyncio"])
+    def server(self, request: pytest.FixtureRequest) -> Iterator[RLXServer]:
+        with RLXServer(_Agent, "127.0.0.1:0", workers=request.param) as server:
+            yield server
+
+    def test_connections_are_counted_until_the_next_start(self, server: RLXServer) -> None:
+        with connect(server.address, rlx.RLXClientSession()) as client:
+            assert client.exchange({"command": "init"}) == {"response": "ready"}
+            statistics = server.statistics()
+            assert statistics is not None
+            assert (statistics.open, statistics.refused, statistics.ended) == (1, 0, {})
+        server.stop()
+        statistics = server.statistics()
+        assert statistics is not None
+        assert (statistics.open, statistics.ended) == (0, {"left": 1})
+        with server:
+            statistics = server.statistics()
+            assert statistics is not None
+            assert statistics.ended == {}
+
+    @pytest.mark.parametrize(
+        ("options", "idle"),
+        [
+            ({}, 3600.0),
+            ({"timeouts": Timeouts(idle=5)}, 5),
+            ({"timeouts": Timeouts(idle=5, read=7), "idle_timeout": 6}, 6),
+            ({"idle_timeout": None}, None),
+        ],
+    )
+    def test_the_idle_time(self, options: Any, idle: float | None) -> None:
+        times = RLXServer(_Agent, **options)._options["timeouts"]
+        assert times.idle == idle
+        assert times.read == options.get("timeouts", Timeouts()).read
+
+    def test_worker_processes_count_for_themselves(self) -> None:
+        assert RLXServer(_Agent, workers=1).statistics() is None
+
+    @pytest.mark.parametrize("workers", ["fibres", 0, -1, True, 1.5])
+    def test_workers_that_make_no_sense(self, workers: Any) -> None:
+        with pytest.raises(ValueError, match="workers must be 'threads', 'asyncio' or a number"):
+            RLXServer(_Agent, workers=workers)
+
+
+class TestWhatOthersCanReach:
+    """A server with neither TLS nor a secret that listens beyond this machine says so."""
+
+    @pytest.fixture(params=["rlx", "proxy", "rewarder", "openpi", "dm_env_rpc", "perlert"])
+    def make(self, request: pytest.FixtureRequest) -> Any:
+        """Make a server at an address, with what guards it or without."""
+        if request.param == "rlx":
+            from rlwire.rlx import Server as RLXServer
+
+            return lambda where, guarded: RLXServer(
+                _Agent, where, tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if guarded else None
+            )
+        if request.param == "proxy":
+            from rlwire.rlx import RLXProxy
+
+            return lambda where, guarded: RLXProxy(
+                "127.0.0.1:1", where, check=(lambda request: None) if guarded else None
+            )
+        if request.param == "rewarder":
+            from rlwire.universe.rewarder import RewarderServer
+
+            return lambda where, guarded: RewarderServer(
+                "a", where, auth="its own" if guarded else "openai"
+            )
+        if request.param == "openpi":
+            from rlwire.openpi import Server as PolicyServer
+
+            return lambda where, guarded: PolicyServer(
+                lambda observation: {}, where, auth="its own" if guarded else None
+            )
+        if request.param == "dm_env_rpc":
+            pytest.importorskip("hpack")
+            from rlwire.dm_env_rpc import Server as DmEnvRpcServer
+
+            return lambda where, guarded: DmEnvRpcServer(
+                lambda settings: None, where, auth="sesame" if guarded else None
+            )
+        gymnasium = pytest.importorskip("gymnasium")
+        from rlwire.perlert import Server as PerlertServer
+
+        if importlib.util.find_spec("cryptography") is None:
+            pytest.skip("no cryptography")
+        return lambda where, guarded: PerlertServer(
+            gymnasium.make("CartPole-v1"), where, auth=bytes(32) if guarded else None
+        )
+
+    WORDS = "can be reached from other machines, with neither encryption nor a secret"
+
+    def test_it_warns(self, make: Any, caplog: pytest.LogCaptureFixture) -> None:
+        with make("0.0.0.0:0", False):
+            pass
+        assert self.WORDS in caplog.text
+
+    @pytest.mark.parametrize(("where", "guarded"), [("127.0.0.1:0", False), ("0.0.0.0:0", True)])
+    def test_it_does_not(
+        self, make: Any, caplog: pytest.LogCaptureFixture, where: str, guarded: bool
+    ) -> None:
+        with make(where, guarded):
+            pass
+        assert self.WORDS not in caplog.text
+
+
+class _Agent:
+    def __init__(self, parameter_server: object) -> None:
+        pass
+
+    def init(self, exploit: bool = False) -> bool:
+        return True
+
+    def update(self, reward: object, state: object, terminal: bool) -> int:
+        return 0
+
+    def reset(self) -> bool:
+        return True

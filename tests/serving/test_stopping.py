@@ -1,0 +1,74 @@
+"""Waiting for a signal or another thread's word."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from rlwire.serving.stopping import keep_signals, stop_signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_wait(number):
+    before = signal.getsignal(number)
+    with stop_signals() as stopping:
+        timer = threading.Timer(0.05, signal.raise_signal, [number])
+        timer.start()
+        assert stopping.wait() == signal.Signals(number).name
+        timer.join()
+    assert signal.getsignal(number) is before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_signal_before_the_wait_counts():
+    with stop_signals() as stopping:
+        signal.raise_signal(signal.SIGTERM)
+        assert stopping.wait() == "SIGTERM"
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no other signal to try")
+def test_other_signals_do_not(monkeypatch):
+    seen = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+    try:
+        with stop_signals() as stopping:
+            signal.raise_signal(signal.SIGUSR1)
+            signal.raise_signal(signal.SIGTERM)
+            assert stopping.wait() == "SIGTERM"
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert seen == [signal.SIGUSR1]
+
+
+def test_handlers_that_others_put_there_go():
+    with stop_signals() as stopping:
+        with keep_signals():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.raise_signal(signal.SIGTERM)
+        assert stopping.wait() == "SIGTERM"
+
+
+def test_another_thread_ends_the_wait():
+    with stop_signals() as stopping:
+        timer = threading.Timer(0.05, stopping.ask)
+        timer.start()
+        assert stopping.wait() == ""
+        timer.join()
+    stopping.ask()  # too late, and harmless
+
+
+def test_outside_the_main_thread_signals_are_left_alone():
+    results = []
+
+    def wait():
+        with stop_signals() as stopping:
+            results.append(signal.getsignal(signal.SIGTERM))
+            stopping.ask()
+            results.append(stopping.wait())
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join()
+    assert results == [signal.getsignal(signal.SIGTERM), ""]

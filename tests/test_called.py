@@ -1,0 +1,692 @@
+"""`rlwire.listen` and `rlwire.play`: environments that call, and their trainer."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
+
+import rlwire
+from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, RemoteProtocolError
+from rlwire.openpi import Client
+from rlwire.openpi.called import OpenpiCaller
+from rlwire.rlx import AgentProxy, AgentProxyException, Metrics, Server, TrainingBase
+from rlwire.sessions.websocket import Refused
+from rlwire.testing.rlx import RawClient
+from rlwire.transports.sockets import Backoff, Timeouts
+from tests import agents
+
+BOX = spaces.Box(-9, 9, (2,), np.float32)
+SPACES = {"observation_space": BOX, "action_space": spaces.Discrete(3)}
+QUICK = Backoff(attempts=3, deadline=None, first=0.01, longest=0.02)
+
+
+class Counting(gymnasium.Env):
+    """Observes the seed and the number of steps; ends after `length`."""
+
+    observation_space: Any = BOX
+    action_space: Any = spaces.Discrete(3)
+
+    def __init__(self, length: int = 3, truncates: bool = False) -> None:
+        self.length, self.truncates = length, truncates
+        self.actions: list[Any] = []
+        self.closed = False
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.number = 0
+        self.seed = -1 if seed is None else seed
+        return self._seen(), {}
+
+    def step(self, action):
+        self.actions.append(action)
+        self.number += 1
+        over = self.number == self.length
+        return self._seen(), 0.5, over and not self.truncates, over and self.truncates, {}
+
+    def _seen(self):
+        return np.array([self.seed, self.number], np.float32)
+
+    def close(self):
+        self.closed = True
+
+
+@contextlib.contextmanager
+def aside(work: Callable[[], Any]) -> Iterator[list[Any]]:
+    """Do work in another thread; what it returned or raised is in the list afterwards."""
+    came: list[Any] = []
+
+    def run() -> None:
+        try:
+            came.append(work())
+        except Exception as error:
+            came.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield came
+    finally:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def address_of(env: Any) -> str:
+    return env.callers.url.partition("://")[2]
+
+
+@pytest.fixture(params=["rlx", "openpi"])
+def scheme(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+# ---- one environment -----------------------------------------------------------------------------
+
+
+def test_one_environment(scheme):
+    game = Counting()
+    with (
+        contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
+        aside(lambda: rlwire.play(game, env.callers.url, episodes=2, seed=7)) as came,
+    ):
+        assert isinstance(env, gymnasium.Env)
+        for first in ([7, 0], [-1, 0]):
+            observation, info = env.reset()
+            assert observation.tolist() == first
+            assert observation.dtype == np.float32
+            assert "continued" not in info
+            for number in (1, 2, 3):
+                observation, reward, terminated, truncated, info = env.step(np.int64(number - 1))
+                assert observation.tolist() == [first[0], number]
+                assert (reward, terminated, truncated, info) == (0.5, number == 3, False, {})
+    assert came == [[1.5, 1.5]]
+    assert list(map(int, game.actions)) == [0, 1, 2, 0, 1, 2]
+    assert all(spaces.Discrete(3).contains(action) for action in game.actions)
+    assert not game.closed  # it is the user's
+
+
+def test_a_truncated_episode_is_told_from_one_that_ends(scheme):
+    with (
+        contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
+        aside(lambda: rlwire.play(Counting(1, True), env.callers.url)) as came,
+    ):
+        env.reset()
+        assert env.step(0)[2:4] == (False, True)
+    assert came == [[0.5]]
+
+
+@pytest.mark.parametrize("scheme", ["rlx", "openpi"])
+def test_who_waits_for_a_first_caller_says_where(scheme):
+    """In a program without a log: the port is the system's choice."""
+    program = (
+        "import rlwire, gymnasium; "
+        f"rlwire.listen('{scheme}://localhost:0', action_space=gymnasium.spaces.Discrete(2))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert re.search(rf" {scheme}://localhost:[1-9]", process.stderr.readline())
+        finally:
+            process.kill()
+
+
+def test_what_the_caller_tells_needs_no_spaces(tmp_path):
+    url = f"rlx+unix://{tmp_path}/socket"
+
+    def play() -> Any:
+        return rlwire.play("gym:CartPole-v1", url, backoff=Backoff(8, None, 0.05, 0.5), seed=1)
+
+    with aside(play) as came, contextlib.closing(rlwire.listen(url)) as env:
+        original = gymnasium.make("CartPole-v1")
+        assert env.observation_space == original.observation_space
+        assert env.action_space == original.action_space
+        assert env.reset()[0].tolist() == original.reset(seed=1)[0].tolist()
+        over = False
+        while not over:
+            over = env.step(0)[2]
+        original.close()
+    assert came == [[float(env.callers.statistics().steps)]]
+
+
+@pytest.mark.parametrize(
+    ("state", "space"),
+    [
+        ([1.0, 2.0], spaces.Box(-np.inf, np.inf, (2,), np.float64)),
+        (np.zeros((2, 2), np.uint8), spaces.Box(0, 255, (2, 2), np.uint8)),
+        ({"a": [True, False]}, spaces.Dict({"a": spaces.MultiBinary((2,))})),
+    ],
+    ids=["list", "array", "dict"],
+)
+def test_the_first_message_tells_the_observations(tmp_path, state, space):
+    address = f"unix:{tmp_path}/socket"
+
+    def call() -> Any:
+        with AgentProxy(address, backoff=Backoff(8, None, 0.05, 0.5)) as agent:
+            agent.init()
+            return agent.update(None, state)
+
+    url = f"rlx+unix://{tmp_path}/socket"
+    with (
+        aside(call) as came,
+        contextlib.closing(rlwire.listen(url, action_space=spaces.Discrete(3))) as env,
+    ):
+        assert env.observation_space == space
+        assert space.contains(env.reset()[0])
+        assert env.step(2)[2:4] == (False, True)  # it has left
+    assert came == [2]
+
+
+@pytest.mark.parametrize(
+    ("state", "action_space", "text"),
+    [([1.0], None, "action_space="), (5, spaces.Discrete(2), "observation_space=")],
+    ids=["actions", "observations"],
+)
+def test_spaces_that_nobody_tells(tmp_path, state, action_space, text):
+    def call() -> Any:
+        with AgentProxy(f"unix:{tmp_path}/s", backoff=Backoff(8, None, 0.05, 0.5)) as agent:
+            agent.init()
+            return agent.update(None, state)
+
+    with aside(call) as came, pytest.raises(ValueError, match=text):
+        rlwire.listen(f"rlx+unix://{tmp_path}/s", action_space=action_space)
+    assert isinstance(came[0], AgentProxyException)
+
+
+# ---- callers that are not ours -------------------------------------------------------------------
+
+
+class Sink(Metrics):
+    def __init__(self) -> None:
+        self.came: list[Any] = []
+
+    def scalar(self, name, y, x=None):
+        self.came.append((name, y, x))
+
+
+def test_a_training_of_relaax(caplog):
+    """Its loop: a reward of None first, then each reward, then its metric."""
+    sink = Sink()
+
+    class Training(TrainingBase):
+        def episode(self, number):
+            assert self.agent.update(reward=None, state=[0, number]) == 1
+            assert self.agent.update(reward=1, state=[1, number]) == 2
+            self.agent.update(reward=np.float64(2.5), state=None, terminal=True)
+            self.agent.reset()
+            return 3.5
+
+    with contextlib.closing(rlwire.listen("rlx://localhost:0", metrics=sink, **SPACES)) as env:
+        training = Training(address_of(env), max_episodes=2)
+        with aside(training.run) as came:
+            for number in (0, 1):
+                assert env.reset()[0].tolist() == [0, number]
+                assert env.step(1)[0].tolist() == [1, number]
+                # No state: the last one.
+                observation, *rest = env.step(2)
+                assert observation.tolist() == [1, number]
+                assert rest == [2.5, True, False, {}]
+            with aside(env.reset) as ended:  # it answers the last metric, and waits
+                assert_soon(lambda: len(sink.came) == 2 and not env.callers.statistics().callers)
+                env.callers.close()
+            assert isinstance(ended[0], ConnectionClosed)
+        assert came == [None]
+    assert sink.came == [("episode_reward", 3.5, None)] * 2
+
+
+def assert_soon(condition: Callable[[], bool]) -> None:
+    until = threading.Event()
+    for _ in range(3000):
+        if condition():
+            return
+        until.wait(0.01)
+    pytest.fail("it did not become true")
+
+
+def test_openpis_client_knows_no_rewards():
+    with contextlib.closing(
+        rlwire.listen("openpi://localhost:0", horizon=4, metadata={"model": "x"}, **SPACES)
+    ) as env:
+        assert env.action_space == spaces.MultiDiscrete([3] * 4)
+
+        def call() -> Any:
+            with Client(address_of(env)) as policy:
+                first = policy.infer({"observation": [1.0, 2.0]})
+                return policy.metadata, first["actions"].tolist()
+
+        with aside(call) as came:
+            assert env.reset()[0].tolist() == [1, 2]
+            *_, truncated, info = env.step([0, 1, 2, 1])
+            assert truncated
+            assert "lost" in info
+        assert came == [({"model": "x"}, [0, 1, 2, 1])]
+
+
+@pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")  # by openpi_client
+def test_openpis_own_client_has_its_pings_answered_while_the_trainer_learns(monkeypatch):
+    policies = pytest.importorskip("openpi_client.websocket_client_policy")
+    monkeypatch.setattr(OpenpiCaller, "attention", 0.01)
+    clients = queue.SimpleQueue()
+
+    def call() -> Any:
+        client = policies.WebsocketClientPolicy("localhost", port)
+        clients.put(client._ws)
+        with contextlib.closing(client._ws):
+            return [client.infer({"observation": BOX.sample()}) for _ in range(2)]
+
+    def answered(websocket) -> bool:
+        return websocket.ping().wait(20)
+
+    with rlwire.listen("openpi://localhost:0", **SPACES) as env, ThreadPoolExecutor(1) as pool:
+        port = int(env.callers.url.rpartition(":")[2])
+        actions = pool.submit(call)
+        websocket = clients.get(timeout=20)
+        assert answered(websocket)  # while it has no place
+        assert env.callers.statistics().waiting == 1
+        env.reset()
+        assert answered(websocket)  # while it waits for an action
+        assert not env.step(2)[3]
+        assert answered(websocket)
+        assert "lost" in env.step(1)[4]
+        assert [answer["actions"].tolist() for answer in actions.result(20)] == [[2], [1]]
+
+
+def test_openpis_callers_need_the_secret():
+    url = "openpi://localhost:0"
+    with contextlib.closing(rlwire.listen(url, auth="secret", **SPACES)) as env:
+        with pytest.raises(Refused, match="401"):
+            rlwire.play(Counting, env.callers.url)
+        with aside(lambda: rlwire.play(Counting(1), env.callers.url, auth="secret")) as came:
+            env.reset()
+            assert env.step(0)[2]
+        assert came == [[0.5]]
+
+
+def test_openpis_policies_play():
+    class Policy:
+        def infer(self, observation):
+            return {"actions": [1, 2]}
+
+    game = Counting()
+    with rlwire.serve(Policy(), "openpi://localhost:0") as server:
+        assert rlwire.play(game, server.url, episodes=2) == [1.5, 1.5]
+    assert list(map(int, game.actions)) == [1, 2, 1] * 2
+
+
+class Agent(agents.Agent):
+    def update(self, reward, state, terminal):
+        UPDATES.append((reward, list(state), terminal))
+        return ANSWERS.get("action", 1)
+
+
+UPDATES: list[Any] = []
+ANSWERS: dict[str, Any] = {}
+
+
+@pytest.fixture
+def agent() -> Iterator[Server]:
+    UPDATES.clear()
+    ANSWERS.clear()
+    with Server(Agent, "localhost:0") as server:
+        yield server
+
+
+def test_an_agent_plays(agent):
+    assert rlwire.play(lambda: Counting(2), agent.url, episodes=1, seed=5) == [1.0]
+    assert UPDATES == [(None, [5, 0], False), (0.5, [5, 1], False), (0.5, [5, 2], True)]
+
+
+@pytest.mark.parametrize("action", [3, [1, 2], "up", None, 0.5], ids=str)
+def test_an_action_of_no_space_ends_the_play(agent, action):
+    ANSWERS["action"] = action
+    with pytest.raises(RemoteProtocolError, match=r"the action .*from the agent"):
+        rlwire.play(Counting, agent.url)
+
+
+def test_a_gateway(agent):
+    with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://localhost:0") as server:
+        (total,) = rlwire.play(server.url, agent.url, seed=3)
+    assert total == len(UPDATES) - 1 > 5
+    with gymnasium.make("CartPole-v1") as original:
+        assert UPDATES[0][1] == original.reset(seed=3)[0].tolist()
+
+
+def test_what_plays_no_environment(agent):
+    with pytest.raises(TypeError, match="no environment"):
+        rlwire.play(object(), agent.url)
+    with pytest.raises(ValueError, match="in which the trainer calls"):
+        rlwire.play(Counting, "dm-env-rpc://localhost:1")
+    with pytest.raises(ValueError, match="in which the trainer calls"):
+        rlwire.listen("perlert://localhost:0")
+
+
+# ---- callers that come and go --------------------------------------------------------------------
+
+
+def test_a_caller_that_leaves(scheme, caplog):
+    caplog.set_level(logging.INFO, "rlwire")
+    with contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env:
+        with ask(scheme, env) as ask_one, aside(lambda: ask_one([1, 2])):
+            env.reset()
+            env.begin = env.endpoint.begin_step(0)
+        observation, reward, terminated, truncated, info = env.endpoint.finish()
+        assert observation.tolist() == [1, 2]
+        assert (reward, terminated, truncated) == (0.0, False, True)
+        assert info["lost"]
+        assert "lost its caller" in caplog.text
+        with pytest.raises(LocalProtocolError, match="reset"):
+            env.step(0)
+        # The next one takes its place.
+        with aside(lambda: rlwire.play(Counting(1), env.callers.url, seed=8)) as came:
+            assert env.reset()[0].tolist() == [8, 0]
+            assert env.step(0)[2]
+        assert came == [[0.5]]
+        found = env.callers.statistics()
+        assert (found.episodes, found.steps, found.lost) == (2, 1, 1)
+
+
+@contextlib.contextmanager
+def ask(scheme: str, env: Any) -> Iterator[Callable[[Any], Any]]:
+    """One caller: gives an observation, returns the action."""
+    if scheme == "rlx":
+        with AgentProxy(address_of(env)) as agent:
+            begun: list[bool] = []
+
+            def update(state: Any, reward: Any = None, **more: Any) -> Any:
+                if not begun:
+                    begun.append(True)
+                    agent.init()
+                return agent.update(reward, state, **more)
+
+            yield update
+    else:
+        made: list[Client] = []  # by the thread that asks
+
+        def infer(state: Any) -> Any:
+            if not made:
+                made.append(Client(address_of(env), reconnect=False))
+            return made[0].infer({"observation": state})
+
+        try:
+            yield infer
+        finally:
+            for policy in made:
+                policy.close()
+
+
+def test_a_caller_that_begins_anew():
+    with contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env:
+
+        def call() -> Any:
+            with AgentProxy(address_of(env)) as agent:
+                agent.init()
+                agent.update(None, [0, 0])
+                agent.update(1.0, [0, 1])
+                agent.reset()
+                return [agent.update(9.0, [1, 0]), agent.update(None, [2, 0])]
+
+        with aside(call) as came:
+            env.reset()
+            assert env.step(0)[1:4] == (1.0, False, False)
+            observation, reward, terminated, truncated, info = env.step(0)
+            assert observation.tolist() == [0, 1]
+            assert (reward, terminated, truncated) == (0.0, False, True)
+            assert info == {"abandoned": True}
+            observation, info = env.reset()
+            assert observation.tolist() == [1, 0]
+            assert "continued" not in info
+            # A reward of None begins an episode, as RELAAX's environments say it.
+            assert env.step(1)[2:] == (False, True, {"abandoned": True})
+            assert env.reset()[0].tolist() == [2, 0]
+            env.endpoint.begin_step(2)
+        assert came == [[1, 2]]
+
+
+def test_a_reset_in_the_middle_goes_on():
+    with (
+        contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env,
+        aside(lambda: rlwire.play(Counting(3), env.callers.url, seed=1)) as came,
+    ):
+        env.reset()
+        env.step(0)
+        observation, info = env.reset(seed=3)
+        assert observation.tolist() == [1, 1]
+        assert info["continued"]
+        env.step(0)
+        assert env.step(0)[2]
+        assert came in ([], [[1.5]])
+
+
+def test_a_state_of_no_space_is_refused_in_words(scheme):
+    """RLX goes on after it; openpi's protocol ends there."""
+
+    def call() -> Any:
+        with ask(scheme, env) as ask_one:
+            with pytest.raises((AgentProxyException, PeerError), match=r"shape \(2,\), not"):
+                ask_one([1, 2, 3])
+            if scheme == "rlx":
+                ask_one([3, 4])
+        if scheme == "openpi":
+            with ask(scheme, env) as ask_another:
+                ask_another([3, 4])
+        return "asked again"
+
+    with (
+        contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
+        aside(call) as came,
+    ):
+        assert env.reset()[0].tolist() == [3, 4]
+        env.endpoint.begin_step(0)
+    assert came == ["asked again"]
+
+
+def once(env: Any) -> Any:
+    """A game whose only step is made by another thread, once its first observation has come."""
+
+    class Game(Counting):
+        def reset(self, **options):
+            threading.Thread(target=self._act).start()
+            return super().reset(**options)
+
+        def _act(self):
+            assert_soon(lambda: env.endpoint.episodes == 1)
+            env.step(0)
+
+    return Game(1)
+
+
+def test_a_command_out_of_turn_is_refused():
+    with (
+        contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env,
+        RawClient(address_of(env)) as caller,
+        aside(env.reset) as came,
+    ):
+        assert caller.ask({"command": "update", "state": [1, 2]})["response"] == "error"
+        assert caller.ask({"command": "init"}) == {"response": "ready"}
+        metric = {"command": "update_metrics", "name": "a", "y": 1.0}
+        assert caller.ask(metric) == {"response": "done"}
+        caller.send({"command": "update", "state": [1, 2], "reward": None, "terminal": False})
+    assert came[0][0].tolist() == [1, 2]
+
+
+def test_a_caller_that_says_nothing_does_not_hold_its_place_for_ever():
+    with contextlib.closing(
+        rlwire.listen("rlx://localhost:0", timeouts=Timeouts(first=0.05), **SPACES)
+    ) as env:
+        host, port = address_of(env).rsplit(":", 1)
+        with socket.create_connection((host, int(port)), 20) as silent, aside(env.reset) as came:
+            assert silent.recv(65536) == b"" or silent.recv(65536) == b""
+            rlwire.play(once(env), env.callers.url)
+        assert len(came) == 1
+
+
+# ---- many ----------------------------------------------------------------------------------------
+
+
+def test_many_callers(scheme):
+    lengths = (2, 3, 5)
+    options = {"backoff": QUICK} if scheme == "rlx" else {"reconnect": False}
+
+    def play(length: int, url: str) -> Any:
+        return rlwire.play(Counting(length), url, episodes=100, seed=length, **options)
+
+    envs = rlwire.listen(f"{scheme}://localhost:0", 3, **SPACES)
+    assert isinstance(envs, gymnasium.vector.VectorEnv)
+    with contextlib.ExitStack() as stack:
+        for length in lengths:
+            stack.enter_context(aside(lambda length=length: play(length, envs.callers.url)))
+        stack.callback(envs.close)
+        observations, _ = envs.reset()
+        length_of = observations[:, 0].astype(int)  # by place, as they came
+        assert sorted(length_of) == sorted(lengths)
+        for step in range(1, 20):
+            observations, rewards, terminated, truncated, _infos = envs.step(np.zeros(3, int))
+            number = step % (length_of + 1)  # a step of each episode is the reset
+            assert observations[:, 1].tolist() == number.tolist()
+            assert rewards.tolist() == np.where(number == 0, 0, 0.5).tolist()
+            assert terminated.tolist() == (number == length_of).tolist()
+            assert not truncated.any()
+
+
+def test_further_callers_wait_for_a_place():
+    with contextlib.closing(rlwire.listen("rlx://localhost:0", 1, **SPACES)) as envs:
+        url = envs.callers.url
+        with (
+            aside(lambda: rlwire.play(Counting(1), url, seed=1)) as one,
+            aside(lambda: rlwire.play(Counting(1), url, seed=1)) as two,
+        ):
+            assert_soon(lambda: envs.callers.statistics().waiting == 2)
+            for _ in range(2):
+                assert envs.reset()[0].tolist() == [[1, 0]]
+                assert envs.step([0])[2].all()
+        assert one == two == [[0.5]]
+
+
+def test_more_callers_than_may_wait_are_refused_in_words():
+    with (
+        contextlib.closing(
+            rlwire.listen("rlx://localhost:0", 1, max_connections=1, **SPACES)
+        ) as envs,
+        AgentProxy(address_of(envs)),
+    ):
+        assert_soon(lambda: envs.callers.statistics().waiting == 1)
+        with (
+            AgentProxy(address_of(envs)) as another,
+            pytest.raises(AgentProxyException, match="connections"),
+        ):
+            another.init()
+
+
+# ---- ends ----------------------------------------------------------------------------------------
+
+
+def test_closing_wakes_who_waits_for_a_caller(scheme):
+    env = rlwire.listen(f"{scheme}://localhost:0", **SPACES)
+    with aside(env.reset) as came:
+        env.callers.close()
+    assert isinstance(came[0], ConnectionClosed)
+    with pytest.raises(ConnectionClosed):
+        env.reset()
+    env.close()
+
+
+def test_closing_wakes_who_waits_for_a_step_and_who_waits_for_an_action(scheme):
+    env = rlwire.listen(f"{scheme}://localhost:0", **SPACES)
+    with ask(scheme, env) as ask_one:
+        with aside(lambda: ask_one([1, 2])):
+            env.reset()
+            with aside(lambda: env.step(0)) as came:
+                assert_soon(lambda: env.endpoint._turn is None)
+                env.callers.close()
+        assert came[0][2:4] == (False, True)
+    env = rlwire.listen(f"{scheme}://localhost:0", **SPACES)
+    with ask(scheme, env) as ask_one, aside(lambda: ask_one([1, 2])) as came:
+        env.reset()
+        env.close()
+    assert isinstance(came[0], (AgentProxyException, ConnectionClosed, PeerError))
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["for a caller", "for a step"])
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no such signals here")
+def test_ctrl_c_ends_a_wait(there):
+    """The next reset finds the caller where it stands."""
+    with contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env:
+        heard = threading.Event()
+
+        def on_signal(*_: object) -> None:
+            if not heard.is_set():
+                heard.set()
+                raise KeyboardInterrupt
+
+        def interrupt() -> None:
+            assert_soon(env.endpoint._lock.locked)
+            # Again and again: one that comes just before a system call does not end that.
+            while not heard.wait(0.05):
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        def call() -> None:
+            with AgentProxy(address_of(env)) as agent:
+                agent.init()
+                agent.update(None, [1, 2])
+                heard.wait(60)
+                agent.update(1.0, [3, 4])
+
+        with contextlib.ExitStack() as stack:
+            stack.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, on_signal))
+            if there:
+                stack.enter_context(aside(call))
+                env.reset()
+                env.endpoint.begin_step(0)
+            with aside(interrupt), pytest.raises(KeyboardInterrupt):
+                env.endpoint.finish() if there else env.reset()
+            if there:
+                with pytest.raises(LocalProtocolError, match="not finished"):
+                    env.step(0)
+                observation, info = env.reset()
+                assert observation.tolist() == [3, 4]
+                assert info["continued"]
+                env.endpoint.begin_step(0)
+
+
+def test_gymnasiums_checker_finds_nothing():
+    game = Counting(5)
+    with contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env:
+
+        def play() -> Any:
+            with pytest.raises(AgentProxyException):
+                rlwire.play(game, env.callers.url, episodes=1000, backoff=QUICK)
+            return "ended"
+
+        with aside(play) as came, contextlib.closing(env):
+            check_env(env, skip_render_check=True, skip_close_check=True)
+        assert came == ["ended"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "named", "unnamed"),
+    [({"joints": 1}, "joints", "must be"), ({"actions": 0.5}, "0.5", "has no")],
+)
+def test_what_is_wrong_with_a_policy_s_actions(answer: Any, named: str, unnamed: str) -> None:
+    class Policy:
+        def infer(self, observation: Any) -> Any:
+            return answer
+
+    with rlwire.serve(Policy(), "openpi://localhost:0") as server:
+        with pytest.raises(RemoteProtocolError, match=named) as caught:
+            rlwire.play("gym:CartPole-v1", server.url, episodes=1)
+        assert unnamed not in str(caught.value)

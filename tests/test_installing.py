@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rlwire
+from rlwire.installing import LIBRARIES, install
+
+
+def run(program: str, where: Path) -> subprocess.CompletedProcess[str]:
+    """Run it away from the checkout, whose modules may not be compiled."""
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", ["numpy", "", None, "dm-env-rpc"])
+def test_an_unknown_library_is_refused(name: object) -> None:
+    with pytest.raises(ValueError, match=r"there is one for dm_env_rpc"):
+        rlwire.install(name)
+    with pytest.raises(ValueError, match=r"there is one for dm_env_rpc"):
+        rlwire.uninstall(name)
+
+
+IMPORTED = {name: "ray.rllib" if name == "rllib" else name for name in LIBRARIES}
+
+
+@pytest.mark.parametrize("name", list(LIBRARIES))
+def test_installing_twice_and_uninstalling_twice(name: str) -> None:
+    pytest.importorskip(IMPORTED[name])
+    rlwire.uninstall(name)
+    rlwire.install(name)
+    rlwire.install(name)
+    rlwire.uninstall(name)
+    rlwire.uninstall(name)
+
+
+@pytest.mark.parametrize("name", list(LIBRARIES))
+def test_a_library_that_is_not_there_is_named(name: str, tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        f"sys.modules[{IMPORTED[name].partition('.')[0]!r}] = None\n"
+        "import rlwire\n"
+        "try:\n"
+        f"    rlwire.install({name!r})\n"
+        "except ImportError as error:\n"
+        "    print(error)\n"
+    )
+    done = run(program, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert name in done.stdout
+    assert "pip install" in done.stdout
+
+
+def test_importing_rlwire_imports_no_library(tmp_path: Path) -> None:
+    program = (
+        "import sys, rlwire; "
+        "print([n for n in sys.modules if n.startswith(('dm_env', 'msgpack', 'openpi'))])"
+    )
+    done = run(program, tmp_path)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.parametrize("name", list(LIBRARIES))
+def test_an_option_that_a_drop_in_has_not(name: str) -> None:
+    with pytest.raises(TypeError, match="no_such_option"):
+        install(name, no_such_option=True)

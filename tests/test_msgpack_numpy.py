@@ -1,0 +1,666 @@
+"""`rlwire.msgpack_numpy` by itself; what it must do is what msgpack-numpy does."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from rlwire import msgpack_numpy as ours
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+
+theirs = pytest.importorskip("msgpack_numpy")
+msgpack = pytest.importorskip("msgpack")
+
+STRUCTURE = np.dtype([("a", np.float64), ("b", np.int64)])
+RANDOM = np.random.default_rng(11)
+
+# The kinds of values that msgpack-numpy's own tests go through, and some more.
+VALUES: dict[str, Any] = {
+    "bytes": b"foo",
+    "str": "föö",
+    "numpy bool": np.bool_(True),
+    "numpy bool false": np.bool_(False),
+    "numpy float32": np.float32(0.1),
+    "numpy float64": np.float64(0.1),
+    "numpy int8": np.int8(-3),
+    "numpy uint64": np.uint64(2**64 - 1),
+    "numpy complex64": np.complex64(1.5 - 2j),
+    "numpy complex128": np.complex128(1.5 - 2j),
+    "numpy timedelta": np.timedelta64(3, "s"),
+    "numpy str": np.str_("fold"),
+    "numpy bytes": np.bytes_(b"fold"),
+    "float": 0.1,
+    "complex": 1.5 - 2j,
+    "complex without a real part": -0.0 + 1e300j,
+    "list of numpy floats": [np.float32(x) for x in range(5)],
+    "list of both": [*map(np.float32, range(3)), *map(np.complex128, range(3))],
+    "list of floats": [0.5, 1.5],
+    "list of complex": [1j, 2j],
+    "list of bytes": [b"x" * n for n in range(5)],
+    "mixed list": [1.0, np.float32(3.5), np.complex128(4.25), b"foo"],
+    "dict of floats": {b"foo": 1.0, b"bar": 2.0},
+    "dict of complex": {b"foo": 1 + 1j, "bar": 2 + 2j},
+    "dict of bytes": {b"foo": b"xxx", b"bar": b"yyyy"},
+    "dict of numpy floats": {b"foo": np.float32(1), b"bar": np.float32(2)},
+    "nested": {"a": [{"b": np.arange(3)}, None, True, {}], "c": {"d": {"e": np.float32(1)}}},
+    "float32 array": RANDOM.random(5, np.float32),
+    "float32 matrix": RANDOM.random((5, 5), np.float32),
+    "complex array": RANDOM.random(5) + 1j,
+    "bool array": np.array([True, False]),
+    "array of bytes": np.array([b"aaa", b"bbbb", b"ccccc"]),
+    "array of str": np.array(["aaa", "bbbb", "ccccc"]),
+    "big endian": np.arange(5, dtype=">i4"),
+    "float16": np.arange(5, dtype=np.float16),
+    "no dimensions": np.array(3.5),
+    "no items": np.zeros((0, 3)),
+    "strided": np.ones((10, 10), np.uint32)[0:5, 0:5],
+    "backwards": np.arange(10)[::-1],
+    "column-major": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    "large": RANDOM.integers(0, 256, (210, 160, 3), np.uint8),
+    "structured": np.array([(1.5, 2), (3.5, 4)], STRUCTURE),
+    "structured with shapes": np.zeros(3, [("a", np.float64, 3), ("b", np.int64)]),
+    "structured and nested": np.zeros(3, [("foo", STRUCTURE), ("bar", STRUCTURE)]),
+    "structured and mixed": np.array(
+        [(1, 2, b"a", [1.0, 2.0])],
+        [("arg0", np.uint32), ("arg1", np.uint32), ("arg2", "S1"), ("arg3", np.float32, (2,))],
+    ),
+    "read-only": np.frombuffer(b"12345678", np.int32),
+}  # fmt: skip
+
+
+def same(one: Any, other: Any) -> None:
+    assert type(one) is type(other), (one, other)
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+        for key in one:
+            same(one[key], other[key])
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(other)
+        for left, right in zip(one, other, strict=True):
+            same(left, right)
+    elif isinstance(one, np.ndarray):
+        assert one.dtype == other.dtype
+        assert one.shape == other.shape
+        assert one.tobytes() == other.tobytes()
+    elif isinstance(one, (np.generic, float)):
+        assert np.array(one).tobytes() == np.array(other).tobytes()
+    else:
+        assert one == other
+
+
+@pytest.mark.each("name", VALUES)
+def test_the_same_bytes_and_the_same_values(name: str) -> None:
+    value = VALUES[name]
+    packed = theirs.packb(value)
+    assert ours.packb(value) == packed
+    same(ours.unpackb(packed), theirs.unpackb(packed))
+
+
+@pytest.mark.each("name", VALUES)
+def test_the_hooks_do_the_same(name: str) -> None:
+    value = VALUES[name]
+    packed = msgpack.packb(value, default=theirs.encode)
+    assert msgpack.packb(value, default=ours.encode) == packed
+    same(
+        msgpack.unpackb(packed, object_hook=ours.decode),
+        msgpack.unpackb(packed, object_hook=theirs.decode),
+    )
+
+
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), st.binary(),
+    st.text(), st.complex_numbers(allow_nan=False),
+    hnp.arrays(
+        st.one_of(
+            hnp.boolean_dtypes(), hnp.integer_dtypes(), hnp.unsigned_integer_dtypes(),
+            hnp.floating_dtypes(), hnp.complex_number_dtypes(),
+        ),
+        hnp.array_shapes(min_dims=0, min_side=0, max_side=4),
+    ),
+)  # fmt: skip
+# A map with one of these is not a map to the original, whatever else it holds.
+KEYS = (st.text() | st.binary()).filter(lambda key: key not in ("nd", "complex", b"nd", b"complex"))
+ANY = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(ANY)
+def test_the_same_for_any_value(value: Any) -> None:
+    packed = theirs.packb(value)
+    assert ours.packb(value) == packed
+    same(ours.unpackb(packed), theirs.unpackb(packed))
+    stream = ours.Unpacker()
+    stream.feed(packed)
+    same(stream.unpack(), theirs.unpackb(packed))
+
+
+@pytest.mark.each(
+    "options",
+    [
+        {"use_single_float": True},
+        {"use_bin_type": False},
+        {"unicode_errors": "surrogateescape"},
+        {"unicode_errors": None},
+        {"datetime": True},
+        {"autoreset": False},
+        {"default": lambda value: "instead"},
+    ],
+    ids=str,
+)
+def test_packb_takes_the_same_options(options: dict[str, Any]) -> None:
+    aware = datetime.datetime(2024, 2, 29, 1, 2, 3, 4, datetime.timezone.utc)
+    for value in ([0.1, b"x", "x", np.arange(3)], {b"k": np.float32(1)}):
+        assert ours.packb(value, **options) == theirs.packb(value, **options)
+    if options.get("unicode_errors"):
+        assert ours.packb("\udc80", **options) == theirs.packb("\udc80", **options)
+    if options.get("datetime") or "default" in options:
+        assert ours.packb(aware, **options) == theirs.packb(aware, **options)
+
+
+class Special(dict):
+    pass
+
+
+def test_strict_types() -> None:
+    def default(value: Any) -> Any:
+        return [type(value).__name__]
+
+    for value in (Special(), (1, 2), np.float64(1.5)):
+        packed = theirs.packb(value, strict_types=True, default=default)
+        assert ours.packb(value, strict_types=True, default=default) == packed
+
+
+UNPACKED = [
+    msgpack.packb([1, (2, 3), {"a": b"b"}]),
+    msgpack.packb({"x": np.arange(6).reshape(2, 3)}, default=theirs.encode),
+    msgpack.packb({1: 2}),
+    msgpack.packb(msgpack.ExtType(5, b"data")),
+    msgpack.packb(msgpack.ExtType(73, b"\x01image")),
+    msgpack.packb(msgpack.Timestamp(1_700_000_000, 123_456_000)),
+    b"\xa1\xff",
+]
+
+
+@pytest.mark.each("packed", UNPACKED)
+@pytest.mark.each(
+    "options",
+    [
+        {},
+        {"use_list": False},
+        {"raw": True},
+        {"strict_map_key": False},
+        {"timestamp": 1},
+        {"timestamp": 2},
+        {"timestamp": 3},
+        {"unicode_errors": "replace"},
+        {"list_hook": tuple},
+        {"object_hook": lambda found: list(found.items())},
+        {"ext_hook": lambda code, data: (code, data)},
+        {"max_bin_len": 2},
+        {"max_str_len": 100, "max_array_len": 2, "max_map_len": -1, "max_ext_len": 4},
+    ],
+    ids=str,
+)
+def test_unpackb_takes_the_same_options(packed: bytes, options: dict[str, Any]) -> None:
+    try:
+        expected = theirs.unpackb(packed, **options)
+    except ValueError:
+        with pytest.raises(ValueError):  # noqa: PT011
+            ours.unpackb(packed, **options)
+    else:
+        same(ours.unpackb(packed, **options), expected)
+
+
+class ThirdParty:
+    def __init__(self, foo: bytes) -> None:
+        self.foo = foo
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ThirdParty) and self.foo == other.foo
+
+    __hash__ = None
+
+
+def test_hooks_of_the_users_own_are_chained() -> None:
+    def pack_it(value: Any) -> Any:
+        return {b"__thirdparty__": True, b"foo": value.foo, b"more": np.arange(2)}
+
+    def unpack_it(found: Any) -> Any:
+        return ThirdParty(found[b"foo"]) if b"__thirdparty__" in found else found
+
+    value = [ThirdParty(b"bar"), np.arange(3)]
+    packed = ours.packb(value, default=pack_it)
+    assert packed == theirs.packb(value, default=pack_it)
+    found = ours.unpackb(packed, object_hook=unpack_it)
+    assert found[0] == value[0]
+    np.testing.assert_array_equal(found[1], value[1])
+    assert ours.decode({b"a": 1}, chain=len) == 1
+    assert ours.encode("a text", chain=len) == 6
+    assert ours.encode("a text") == "a text"
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_what_may_change_is_copied(kind: Any) -> None:
+    data = bytearray(ours.packb(np.zeros(5000, np.uint8)))
+    found = ours.unpackb(kind(data))
+    data[-5000:] = b"x" * 5000
+    assert not found.any()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"nd": True, "type": "<i8", "kind": "", "shape": [1], "data": "12345678"},
+        {"nd": False, "type": "<i8", "data": "1"},
+        {"complex": True, "data": "1+2j"},
+    ],
+    ids=str,
+)
+def test_only_bytes_mark_an_array(other: Any) -> None:
+    packed = msgpack.packb(other)
+    assert ours.unpackb(packed) == theirs.unpackb(packed) == other
+
+
+def test_arrays_from_before_there_was_a_type_for_bytes() -> None:
+    packed = theirs.packb(np.arange(3), use_bin_type=False)
+    same(ours.unpackb(packed, raw=True), theirs.unpackb(packed, raw=True))
+
+
+def test_large_arrays_are_views_of_bytes() -> None:
+    packed = ours.packb({"image": np.ones((84, 84, 4), np.uint8)})
+    found = ours.unpackb(packed)["image"]
+    assert np.shares_memory(found, np.frombuffer(packed, np.uint8))
+    assert not found.flags.writeable
+
+
+READ_ONLY = {
+    "large": np.ones((84, 84, 4), np.uint8),
+    "large and misaligned": [[b"x" * n, np.arange(1000.0)] for n in range(8)],
+    "small": np.arange(3.0),
+    "no dimensions": np.array(1.5),
+    "empty": np.zeros((0, 3), np.float32),
+    "strings": np.array(["a", "bc"]),
+    "bytes": np.array([b"a", b"bc"]),
+    "structured": np.zeros(2, [("a", "<i4"), ("b", "<f8", (2,))]),
+    "other order": np.arange(3, dtype=">i4"),
+    "in a list in a map": {"deep": [{"x": np.arange(2)}, np.arange(5000)]},
+}
+
+
+def arrays_in(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [array for item in value for array in arrays_in(item)]
+    return [value] if isinstance(value, np.ndarray) else []
+
+
+@pytest.mark.parametrize("value", READ_ONLY.values(), ids=READ_ONLY)
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+@pytest.mark.parametrize(
+    "options", [{}, {"raw": False, "use_list": True}], ids=["plain", "options"]
+)
+def test_every_array_is_read_only_as_the_original_s_are(
+    value: Any, kind: Any, options: Any
+) -> None:
+    packed = kind(theirs.packb(value))
+    for unpack in (ours.unpackb, theirs.unpackb):
+        found = arrays_in(unpack(packed, **options))
+        assert len(found) == len(arrays_in(value))
+        for array in found:
+            assert not array.flags.writeable
+            assert array.flags.aligned
+            with pytest.raises(ValueError, match="read-only"):
+                array[...] = array
+    found = arrays_in(ours.unpack(io.BytesIO(packed)))
+    assert not any(array.flags.writeable for array in found)
+
+
+def test_scalars_are_values() -> None:
+    for scalar in (np.float32(1.5), np.int64(3), np.bool_(True)):
+        for unpack in (ours.unpackb, theirs.unpackb):
+            found = unpack(theirs.packb(scalar))
+            assert found == scalar
+            assert type(found) is type(scalar)
+
+
+def test_every_array_of_an_unpacker_is_writable() -> None:
+    stream = ours.Unpacker()
+    stream.feed(b"".join(map(ours.packb, READ_ONLY.values())))
+    found = arrays_in(list(stream))
+    assert len(found) == len(arrays_in(READ_ONLY))
+    assert all(array.flags.writeable for array in found)
+
+
+# -- streams -----------------------------------------------------------------------------------
+
+
+def test_files() -> None:
+    for pack, unpack in ((ours.pack, ours.unpack), (ours.dump, ours.load)):
+        mine, other = io.BytesIO(), io.BytesIO()
+        pack(VALUES["nested"], mine)
+        theirs.pack(VALUES["nested"], other)
+        assert mine.getvalue() == other.getvalue()
+        mine.seek(0)
+        other.seek(0)
+        same(unpack(mine), theirs.unpack(other))
+    assert ours.dumps is ours.packb
+    assert ours.loads is ours.unpackb
+
+
+def test_packer() -> None:
+    mine, other = ours.Packer(), theirs.Packer()
+    for name in ("nested", "structured", "float"):
+        assert mine.pack(VALUES[name]) == other.pack(VALUES[name])
+    assert mine.pack_array_header(3) == other.pack_array_header(3)
+    assert mine.pack_map_header(70_000) == other.pack_map_header(70_000)
+    pairs = [("a", np.arange(3)), ("a", 2), (b"c", None)]
+    assert mine.pack_map_pairs(pairs) == other.pack_map_pairs(pairs)
+    assert mine.pack_ext_type(5, b"12345") == other.pack_ext_type(5, b"12345")
+    assert mine.bytes() == other.bytes()
+
+
+def test_packer_that_collects() -> None:
+    mine, other = ours.Packer(autoreset=False), theirs.Packer(autoreset=False)
+    for packer in (mine, other):
+        assert packer.pack_array_header(2) is None
+        assert packer.pack(np.arange(3)) is None
+        assert packer.pack(1.5) is None
+    assert mine.bytes() == other.bytes()
+    assert bytes(mine.getbuffer()) == bytes(other.getbuffer())
+    mine.reset()
+    assert mine.bytes() == b""
+
+
+STREAM = b"".join(theirs.packb(value) for value in VALUES.values())
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000, len(STREAM)])
+def test_unpacker_fed_in_pieces(size: int) -> None:
+    mine = ours.Unpacker()
+    found = []
+    for start in range(0, len(STREAM), size):
+        mine.feed(STREAM[start : start + size])
+        found += list(mine)
+    same(found, [theirs.unpackb(theirs.packb(value)) for value in VALUES.values()])
+    assert mine.tell() == len(STREAM)
+
+
+@pytest.mark.parametrize("read_size", [0, 1, 64])
+def test_unpacker_of_a_file(read_size: int) -> None:
+    mine = list(ours.Unpacker(io.BytesIO(STREAM), read_size))
+    same(mine, list(theirs.Unpacker(io.BytesIO(STREAM), read_size)))
+
+
+def test_the_methods_of_an_unpacker() -> None:
+    data = (
+        msgpack.packb([1, np.arange(3)], default=theirs.encode)
+        + msgpack.packb({"a": 1})
+        + b"raw"
+        + msgpack.packb("skipped") * 2
+        + msgpack.packb("last")
+    )
+    for source in ("fed", "file"):
+        found: list[list[Any]] = []
+        for library in (ours, theirs):
+            if source == "fed":
+                unpacker = library.Unpacker()
+                unpacker.feed(data)
+            else:
+                unpacker = library.Unpacker(io.BytesIO(data), 5)
+            saw: list[Any] = [unpacker.read_array_header(), unpacker.unpack(), unpacker.unpack()]
+            saw += [unpacker.tell(), unpacker.read_map_header(), unpacker.unpack()]
+            saw += [next(unpacker), unpacker.read_bytes(3)]
+            unpacker.skip()
+            unpacker.skip()
+            saw += [unpacker.unpack()]
+            for method in ("unpack", "skip", "read_array_header", "read_map_header"):
+                with pytest.raises(msgpack.OutOfData):
+                    getattr(unpacker, method)()
+            assert list(unpacker) == []
+            assert unpacker.read_bytes(3) == b""
+            found.append(saw)
+        same(*found)
+
+
+def test_an_unpacker_that_is_full() -> None:
+    for library in (ours, theirs):
+        unpacker = library.Unpacker(max_buffer_size=10)
+        unpacker.feed(b"x" * 10)
+        with pytest.raises(msgpack.BufferFull):
+            unpacker.feed(b"x")
+        with pytest.raises(ValueError, match="read_size"):
+            library.Unpacker(io.BytesIO(), 11, max_buffer_size=10)
+        with pytest.raises(AssertionError):
+            library.Unpacker(io.BytesIO()).feed(b"x")
+        with pytest.raises((TypeError, AttributeError)):
+            library.Unpacker(3)
+
+
+def test_bytes_that_a_file_gives_after_those_that_waited() -> None:
+    for library in (ours, theirs):
+        unpacker = library.Unpacker(io.BytesIO(b"\x01" + b"x" * 20), 4)
+        assert unpacker.unpack() == 1
+        assert unpacker.read_bytes(10) == b"x" * 10
+
+
+# -- what is refused ---------------------------------------------------------------------------
+
+OBJECTS = np.array([1, None], object)
+
+
+class Trap:
+    def __reduce__(self) -> Any:
+        return (pytest.fail, ("it was unpickled",))
+
+
+PICKLED = {b"nd": True, b"type": "|O", b"kind": b"O", b"shape": (1,), b"data": pickle.dumps(Trap())}
+ADDRESSES = {b"nd": True, b"type": "|O", b"kind": b"", b"shape": (1,), b"data": b"\x41" * 8}
+
+
+def test_objects_are_refused_with_the_reason() -> None:
+    for pack in (ours.packb, ours.Packer().pack, ours.encode):
+        with pytest.raises(EncodeError, match="pickle"):
+            pack(OBJECTS)
+    with pytest.raises(EncodeError, match="pickle"):
+        ours.packb(np.zeros(2, [("a", object)]))
+
+
+@pytest.mark.parametrize("trap", [PICKLED, ADDRESSES, {**PICKLED, b"type": [["", "|O"]]}], ids=str)
+def test_objects_from_a_wire_are_refused(trap: Any) -> None:
+    packed = msgpack.packb(trap)
+    stream = ours.Unpacker()
+    stream.feed(packed)
+    for unpack in (lambda: ours.unpackb(packed), stream.unpack, lambda: ours.decode(trap)):
+        with pytest.raises(DecodeError):
+            unpack()
+    if trap[b"kind"] == b"O":
+        with pytest.raises(DecodeError, match="pickle"):
+            ours.unpackb(packed)
+        with pytest.raises(DecodeError, match="pickle"):
+            ours.decode(trap)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {b"nd": True, b"type": "<f4", b"kind": b"", b"shape": (3,), b"data": b"1234"},
+        {b"nd": True, b"type": "no such", b"kind": b"", b"shape": (1,), b"data": b"1234"},
+        {b"nd": True, b"type": "<f4", b"kind": b"", b"shape": (-1, -1), b"data": b"1234"},
+        {b"nd": True, b"type": "<f4", b"kind": b"", b"shape": (2**64 - 1,), b"data": b"1234"},
+        # NumPy's own parser raises SyntaxError, and divides by zero.
+        {b"nd": True, b"type": "(,)f4", b"kind": b"", b"shape": (1,), b"data": b"1234"},
+        {b"nd": True, b"type": "M8[s/0]", b"kind": b"", b"shape": (1,), b"data": b"12345678"},
+        {
+            b"nd": True,
+            b"type": [["a", "m8[0s/0]"]],
+            b"kind": b"V",
+            b"shape": [1],
+            b"data": b"12345678",
+        },
+        {b"nd": False, b"type": "M8[s/0]", b"data": b"12345678"},
+        {b"nd": False, b"type": "<f4", b"data": b""},
+        {b"complex": True, b"data": "no number"},
+    ],
+    ids=str,
+)
+def test_maps_that_are_no_arrays(wrong: Any) -> None:
+    with pytest.raises(DecodeError):
+        ours.decode(wrong)
+    with pytest.raises(DecodeError):
+        ours.unpackb(msgpack.packb(wrong))
+
+
+def test_maps_inside_each_other_are_none() -> None:
+    inside: Any = {b"nd": True}
+    for _ in range(200):
+        inside = {b"nd": inside, b"data": [b"x" * 100]}
+    assert msgpack.unpackb(msgpack.packb(inside), object_hook=ours.decode) == inside
+
+
+def test_without_bytes_no_memory_is_taken() -> None:
+    no_array = {b"nd": True, b"type": "<f4", b"kind": b"", b"shape": (9,), b"data": None}
+    assert ours.decode(no_array) is no_array
+
+
+@pytest.mark.parametrize("other", [{b"nd": True}, {b"nd": 3}, {b"nd": True, b"type": "<f4"}])
+def test_maps_of_somebody_else(other: Any) -> None:
+    assert ours.decode(other) == theirs.decode(other) == other
+    assert ours.unpackb(msgpack.packb(other)) == other
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (object(), TypeError),
+        ({"a": {1, 2}}, TypeError),
+        (2**64, OverflowError),
+        (-(2**63) - 1, OverflowError),
+        ("\udc80", ValueError),
+        (datetime.datetime(2024, 1, 1), TypeError),
+    ],
+)
+def test_errors_are_caught_as_the_originals_are(value: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        theirs.packb(value)
+    with pytest.raises(error):
+        ours.packb(value)
+
+
+def test_too_deep() -> None:
+    deep: Any = []
+    for _ in range(600):
+        deep = [deep]
+    assert ours.packb(deep) == theirs.packb(deep)  # by the msgpack package
+    with pytest.raises(LimitExceeded):
+        ours.unpackb(b"\x91" * 600 + b"\x90")
+    near: Any = []
+    for _ in range(450):
+        near = [near]
+    assert ours.unpackb(ours.packb(near)) == near
+
+
+def test_many_items() -> None:
+    """More than the limits of rlwire's own protocols allow: the caller has the bytes."""
+    many = [0] * (2**20 + 10)
+    assert ours.unpackb(ours.packb(many)) == many
+    long = "x" * (17 * 2**20)
+    assert ours.unpackb(ours.packb(long)) == long
+
+
+@pytest.mark.parametrize("wrong", [b"", b"\xc1", b"\x92\x01", b"\x01\x02", b"\xa5abc"])
+def test_bytes_that_are_no_value(wrong: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        theirs.unpackb(wrong)
+    with pytest.raises(DecodeError):
+        ours.unpackb(wrong)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: ours.packb(1, no_such=1),
+        lambda: ours.unpackb(b"\x01", no_such=1),
+        lambda: ours.unpackb(b"\x80", object_hook=len, object_pairs_hook=len),
+    ],
+)
+def test_wrong_options(call: Any) -> None:
+    with pytest.raises(TypeError):
+        call()
+    with pytest.raises(ValueError, match="timestamp"):
+        ours.unpackb(b"\x01", timestamp=7)
+
+
+# -- patch, and life without the others --------------------------------------------------------
+
+
+def test_patch() -> None:
+    names = [name for name in ours.__all__ if name not in ("patch", "encode", "decode")]
+    before = {name: getattr(msgpack, name) for name in names}
+    try:
+        ours.patch()
+        for name in names:
+            assert getattr(msgpack, name) is getattr(ours, name)
+        value = VALUES["nested"]
+        same(msgpack.unpackb(msgpack.packb(value)), theirs.unpackb(theirs.packb(value)))
+    finally:
+        for name, original in before.items():
+            setattr(msgpack, name, original)
+
+
+WITHOUT = """
+import sys
+sys.modules["msgpack"] = sys.modules["msgpack_numpy"] = sys.modules["openpi_client"] = None
+import numpy as np
+import rlwire.msgpack_numpy as m
+import rlwire.openpi as o
+from rlwire.codecs.msgpack import ExtType, Timestamp
+for library in (m, o):
+    value = {"a": np.arange(3), "t": Timestamp(5), "e": ExtType(73, b"\x01")}
+    found = library.unpackb(library.packb(value))
+    assert found["a"].tolist() == [0, 1, 2]
+    assert type(found["t"]) is Timestamp and type(found["e"]) is ExtType
+    unpacker = library.Unpacker()
+    unpacker.feed(library.packb(value))
+    for found in unpacker:
+        assert found["a"].tolist() == [0, 1, 2]
+    try:
+        unpacker.unpack()
+    except EOFError as error:
+        print("EOFError")
+    try:
+        library.packb(object())
+    except ValueError as error:
+        print(type(error).__name__)
+try:
+    m.patch()
+except ImportError as error:
+    print(error.name)
+"""
+
+
+def test_neither_msgpack_nor_msgpack_numpy_is_needed(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["EOFError", "EncodeError"] * 2 + ["msgpack"]
+
+
+def test_extensions_are_msgpacks_own_where_it_is_imported() -> None:
+    found = ours.unpackb(ours.packb([msgpack.ExtType(5, b"x"), msgpack.Timestamp(5)]))
+    assert [type(value) for value in found] == [msgpack.ExtType, msgpack.Timestamp]

@@ -1,0 +1,312 @@
+"""`rlwire.install("msgpack_numpy")`: the library as a program sees it, with and without."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlwire
+from rlwire import installing
+from rlwire.errors import DecodeError, EncodeError
+from rlwire.msgpack_numpy import msgpack_numpy_drop_in
+
+library = pytest.importorskip("msgpack_numpy")
+msgpack = pytest.importorskip("msgpack")
+
+# As a program has them that imported them before.
+from msgpack_numpy import (  # noqa: E402
+    Packer,
+    Unpacker,
+    decode,
+    encode,
+    packb,
+    unpackb,
+)
+
+NAMES = [
+    "Packer", "Unpacker", "packb", "unpackb", "pack", "unpack", "dump", "dumps", "load", "loads",
+]  # fmt: skip
+VALUE = {"image": np.arange(48, dtype=np.uint8).reshape(4, 4, 3), "state": np.float32(0.5), "n": 1j}
+OBJECTS = np.array([1.5, 2.5], object)
+
+
+@pytest.fixture
+def installed() -> Iterator[None]:
+    rlwire.install("msgpack_numpy")
+    yield
+    rlwire.uninstall("msgpack_numpy")
+
+
+@pytest.fixture
+def patched() -> Iterator[None]:
+    """The msgpack package as it was, whatever a test patches."""
+    before = {name: getattr(msgpack, name) for name in NAMES}
+    yield
+    for name, original in before.items():
+        setattr(msgpack, name, original)
+
+
+class Counting:
+    """Counts calls of the codec, which shows in whose hands a message is."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls = 0
+        for name in ("ndarray_to_bytes", "_unpack_dtype"):
+            original = getattr(library, name)
+            monkeypatch.setattr(library, name, self.counted(original))
+
+    def counted(self, original: Any) -> Any:
+        def call(*args: Any) -> Any:
+            self.calls += 1
+            return original(*args)
+
+        return call
+
+
+def check(found: Any) -> None:
+    np.testing.assert_array_equal(found["image"], VALUE["image"])
+    assert found["image"].dtype == np.uint8
+    assert found["state"] == np.float32(0.5)
+    assert type(found["state"]) is np.float32
+    assert found["n"] == 1j
+
+
+def test_all_of_it_goes_through_rlwire(
+    installed: None, patched: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library.patch()
+    original = Counting(monkeypatch)
+    ways = [
+        (library.packb, library.unpackb),
+        (library.dumps, library.loads),
+        (msgpack.packb, msgpack.unpackb),
+        (library.Packer().pack, library.unpackb),
+        (msgpack.Packer().pack, msgpack.loads),
+        # Names from before.
+        (packb, unpackb),
+        (Packer().pack, unpackb),
+    ]
+    for pack, unpack in ways:
+        check(unpack(pack(VALUE)))
+    for unpacker in (library.Unpacker(), msgpack.Unpacker(), Unpacker()):
+        unpacker.feed(packb(VALUE))
+        check(unpacker.unpack())
+    assert original.calls == 0, "the library's own code was at work"
+
+
+def test_without_it_the_librarys_own_code_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Counting(monkeypatch)
+    check(unpackb(packb(VALUE)))
+    assert original.calls > 0
+
+
+def test_uninstalling_puts_everything_back(patched: None) -> None:
+    def everything() -> dict[str, Any]:
+        found = {("library", name): value for name, value in vars(library).items()}
+        for name in ("packb", "unpackb", "unpack", "encode", "decode"):
+            found["code", name] = getattr(library, name).__code__
+        found |= {("msgpack", name): value for name, value in vars(msgpack).items()}
+        for kind in (library.Packer, library.Unpacker):
+            found |= {(kind.__name__, name): value for name, value in vars(kind).items()}
+        return found
+
+    for before in (lambda: None, library.patch):
+        before()
+        was = everything()
+        rlwire.install("msgpack_numpy")
+        assert library.packb.__code__ is not was["code", "packb"]
+        rlwire.install("msgpack_numpy")
+        rlwire.uninstall("msgpack_numpy")
+        rlwire.uninstall("msgpack_numpy")
+        now = everything()
+        assert now.keys() == was.keys()
+        assert [name for name, value in was.items() if now[name] is not value] == []
+
+
+def test_patching_while_it_is_installed_is_undone_to_the_librarys_own(patched: None) -> None:
+    rlwire.install("msgpack_numpy")
+    library.patch()
+    assert msgpack.packb is library.packb
+    rlwire.uninstall("msgpack_numpy")
+    assert msgpack.packb is library.packb is packb
+    check(msgpack.unpackb(msgpack.packb(VALUE)))
+
+
+def test_classes_stay_what_they_are(installed: None) -> None:
+    assert library.Packer is Packer
+    assert library.Unpacker is Unpacker
+    for kind in (Packer, Unpacker):
+        made = kind()
+        assert isinstance(made, kind)
+        assert isinstance(made, getattr(msgpack, kind.__name__))
+        assert type(made).__name__ == kind.__name__
+
+
+def test_subclasses_of_a_users_own(installed: None) -> None:
+    class Mine(Packer):
+        def pack(self, obj: Any) -> Any:
+            return b"mine" + super().pack(obj)
+
+    class Yours(Unpacker):
+        pass
+
+    packed = Mine().pack(VALUE)
+    assert packed[:4] == b"mine"
+    unpacker = Yours()
+    unpacker.feed(packed[4:])
+    check(unpacker.unpack())
+
+
+def test_what_was_made_before_and_what_lives_on(patched: None) -> None:
+    old_packer, old_unpacker = Packer(), Unpacker()
+    rlwire.install("msgpack_numpy")
+    old_unpacker.feed(old_packer.pack(VALUE))
+    check(old_unpacker.unpack())
+    new_packer, new_unpacker = Packer(), Unpacker()
+    half = new_packer.pack(VALUE)
+    new_unpacker.feed(half[:20])
+    rlwire.uninstall("msgpack_numpy")
+    new_unpacker.feed(half[20:])
+    check(new_unpacker.unpack())
+    assert new_packer.pack(VALUE) == half
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: library.packb(object()),
+        lambda: library.packb({"a": 2**64}),
+        lambda: library.packb("\udc80"),
+        lambda: library.Packer().pack({1, 2}),
+        lambda: library.packb(1, no_such=1),
+        lambda: library.unpackb(b"\xc1"),
+        lambda: library.unpackb(b""),
+        lambda: library.unpackb(b"\x01\x02"),
+        lambda: library.unpackb(b"\x91" * 3000),
+        lambda: library.unpackb(b"\x81\x01\x02"),
+        lambda: library.unpackb(b"\xa1\xff"),
+        lambda: library.unpackb(b"\x01", no_such=1),
+        lambda: library.unpackb("a text"),
+        lambda: library.unpackb(b"\x01", timestamp=9),
+        lambda: packb(object()),
+        lambda: unpackb(b"\x92\x01"),
+        lambda: library.Unpacker().unpack(),
+        lambda: library.Unpacker(max_buffer_size=1).feed(b"xx"),
+    ],
+)
+def test_errors_stay_the_librarys(call: Any) -> None:
+    def outcome() -> Any:
+        try:
+            return call()
+        except Exception as error:
+            return type(error)
+
+    without = outcome()
+    rlwire.install("msgpack_numpy")
+    try:
+        assert outcome() == without
+    finally:
+        rlwire.uninstall("msgpack_numpy")
+
+
+def test_arrays_that_only_the_library_takes(installed: None) -> None:
+    masked = np.ma.masked_array([1, 2, 3], [0, 1, 0])
+    np.testing.assert_array_equal(library.unpackb(library.packb(masked)), [1, 2, 3])
+    deep: Any = []
+    for _ in range(505):
+        deep = [deep]
+    assert library.unpackb(library.packb(deep)) == deep
+
+
+# -- pickles -----------------------------------------------------------------------------------
+
+
+class Trap:
+    def __reduce__(self) -> Any:
+        return (pytest.fail, ("it was unpickled",))
+
+
+PICKLED = {b"nd": True, b"type": "|O", b"kind": b"O", b"shape": (1,), b"data": pickle.dumps(Trap())}
+ADDRESSES = {b"nd": True, b"type": "|O", b"kind": b"", b"shape": (1,), b"data": b"\x41" * 8}
+
+
+@pytest.mark.parametrize("trap", [PICKLED, ADDRESSES])
+def test_objects_are_refused(installed: None, patched: None, trap: Any) -> None:
+    library.patch()
+    packed = msgpack.packb(trap)
+    for unpack in (library.unpackb, unpackb, msgpack.unpackb):
+        with pytest.raises(DecodeError):
+            unpack(packed)
+    with pytest.raises(DecodeError):
+        msgpack.unpackb(packed, object_hook=library.decode)
+    for unpacker in (library.Unpacker(), Unpacker()):
+        unpacker.feed(packed)
+        with pytest.raises(DecodeError):
+            unpacker.unpack()
+
+
+def test_objects_are_not_pickled(installed: None) -> None:
+    for pack in (library.packb, packb, library.Packer().pack, Packer(autoreset=False).pack):
+        with pytest.raises(EncodeError, match="pickle"):
+            pack({"a": OBJECTS})
+
+
+def test_pickles_can_be_left_to_the_library() -> None:
+    installing.install("msgpack_numpy", pickle=True)
+    try:
+        for pack, unpack in (
+            (library.packb, library.unpackb),
+            (packb, unpackb),
+            (Packer().pack, unpackb),
+        ):
+            found = unpack(pack({"a": OBJECTS, "b": np.arange(3)}))
+            assert found["a"].dtype == object
+            assert found["a"].tolist() == [1.5, 2.5]
+        with pytest.raises(DecodeError):
+            library.unpackb(msgpack.packb(ADDRESSES))
+        with pytest.raises(RuntimeError, match="uninstall it first"):
+            rlwire.install("msgpack_numpy")
+        installing.install("msgpack_numpy", pickle=True)
+    finally:
+        rlwire.uninstall("msgpack_numpy")
+
+
+def test_hooks_that_were_imported_before(installed: None) -> None:
+    packed = msgpack.packb(VALUE, default=encode)
+    check(msgpack.unpackb(packed, object_hook=decode))
+    with pytest.raises(EncodeError):
+        encode(OBJECTS)
+    for trap in (PICKLED, ADDRESSES):
+        with pytest.raises(DecodeError):
+            msgpack.unpackb(msgpack.packb(trap), object_hook=decode)
+
+
+# -- other versions ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["packb", "decode", "Packer", "Unpacker"])
+def test_a_version_without_a_part(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(library, name)
+    with pytest.raises(RuntimeError, match=rf"{name}\b.* 0\.4\.8"):
+        rlwire.install("msgpack_numpy")
+    assert msgpack_numpy_drop_in._installed is None
+
+
+def test_a_version_with_another_packer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other(msgpack.Packer):
+        def __init__(self, default: Any = None, encoding: str = "utf-8") -> None:
+            super().__init__(default=default)
+
+    monkeypatch.setattr(library, "Packer", Other)
+    with pytest.raises(RuntimeError, match="another Packer"):
+        rlwire.install("msgpack_numpy")
+
+
+def test_an_option_that_it_has_not() -> None:
+    with pytest.raises(TypeError):
+        installing.install("msgpack_numpy", safe=True)
+    assert msgpack_numpy_drop_in._installed is None

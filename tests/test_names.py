@@ -1,0 +1,127 @@
+"""What is the same about all protocols' servers and clients has the same name everywhere."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from rlwire import dm_env_rpc, openpi, perlert, rllink, rlx, websocket
+from rlwire.dm_env_rpc.endpoint import DmEnvRpcEndpoint
+from rlwire.perlert.endpoint import PerlertEndpoint
+from rlwire.serving.serving import BackgroundServer, StreamOptions, StreamServer
+from rlwire.transports import tcp, tcp_asyncio, waits
+from rlwire.transports.reception import Reception
+from rlwire.universe import rewarder, rfb
+from rlwire.universe.rewarder.endpoint import RewarderEndpoint
+
+SERVERS: list[type[BackgroundServer]] = [
+    dm_env_rpc.Server,
+    openpi.Server,
+    perlert.Server,
+    rlx.Server,
+    rfb.RfbServer,
+    rllink.Server,
+    rewarder.RewarderServer,
+]
+CLIENTS: list[type[Any]] = [
+    dm_env_rpc.Client,
+    dm_env_rpc.AsyncClient,
+    openpi.Client,
+    openpi.AsyncClient,
+    perlert.Client,
+    perlert.AsyncClient,
+    rlx.AgentProxy,
+    rlx.AsyncAgentProxy,
+    rewarder.RewarderClient,
+    rewarder.AsyncRewarderClient,
+    rfb.RfbClient,
+    rfb.AsyncRfbClient,
+    rllink.Client,
+    rllink.AsyncClient,
+]
+ENDPOINTS: list[Any] = [DmEnvRpcEndpoint, PerlertEndpoint, RewarderEndpoint]
+CALLS: list[Any] = [StreamServer, Reception, rlx.RLXProxy, tcp.connect, tcp_asyncio.connect]
+CALLS += [websocket.connect, websocket.connect_asyncio]
+STREAMS = {
+    *("workers", "tls", "timeouts", "limits", "idle_timeout", "max_connections"),
+    *("max_connections_per_address", "loop_factory"),
+}
+ORDER = ["workers", "auth", "view_auth", "tls", "timeouts", "idle_timeout", "backoff", "limits"]
+ORDER += ["max_sent", "max_connections", "max_connections_per_address", "loop_factory"]
+# What a protocol does not have: PERLERT goes over UDP, the rewarder's and RFB's servers
+# have one event loop, RLlink's a thread for each client.
+LACKS = {
+    perlert.Server: STREAMS - {"limits", "loop_factory"},
+    rewarder.RewarderServer: {"workers"},
+    rfb.RfbServer: {"workers"},
+    rllink.Server: {"workers"},
+}
+DROP_INS = {rlx.AgentProxy, rlx.AsyncAgentProxy}  # with the original's names
+NO_SECRET = {rlx.Server, rlx.AgentProxy, rlx.AsyncAgentProxy}
+
+
+def names_of(kind: type[Any]) -> set[str]:
+    """The names of a constructor's arguments, those of its bases with them if it hands them on."""
+    names: set[str] = set()
+    for base in kind.__mro__:
+        if "__init__" not in vars(base) or base is object:
+            continue
+        parameters = inspect.signature(base.__init__).parameters
+        names |= set(parameters)
+        options = str(parameters["options"].annotation) if "options" in parameters else ""
+        if "StreamOptions" in options:
+            names |= set(StreamOptions.__annotations__)
+        handed_on = any(
+            each.kind in (each.VAR_KEYWORD, each.VAR_POSITIONAL) for each in parameters.values()
+        )
+        if not handed_on or "StreamOptions" in options:
+            break
+    return names
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_servers(kind: type[BackgroundServer]) -> None:
+    names = names_of(kind)
+    expected = STREAMS | (set() if kind in NO_SECRET else {"auth"})
+    assert expected - names == LACKS.get(kind, set())
+    assert "address" in names
+    for method in ("start", "drain", "stop", "wait", "serve_forever", "statistics", "check"):
+        assert inspect.isfunction(getattr(kind, method)), method
+    for attribute in ("address", "url"):
+        assert isinstance(inspect.getattr_static(kind, attribute), property)
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_clients(kind: type[Any]) -> None:
+    names = names_of(kind)
+    assert "limits" in names
+    assert ("auth" in names) == (kind not in NO_SECRET)
+    assert callable(kind.connect)
+    assert issubclass(kind, waits.Counting)
+    if kind not in DROP_INS:
+        assert next(iter(inspect.signature(kind).parameters)) == "address"
+        assert callable(kind.close)
+    if kind not in (perlert.Client, perlert.AsyncClient):
+        assert {"tls", "timeouts", "backoff"} <= names
+
+
+@pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS, *ENDPOINTS, *CALLS])
+def test_what_all_have_comes_first_and_in_one_order(kind: Any) -> None:
+    bases = [vars(base)["__init__"] for base in getattr(kind, "__mro__", ()) if base is not object
+             if "__init__" in vars(base)] or [kind]  # fmt: skip
+    for made in bases:
+        parameters = inspect.signature(made).parameters.values()
+        names = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+        common = [name for name in names if name in ORDER]
+        assert common == sorted(common, key=ORDER.index)
+        own = [name for name in names if name not in (*ORDER, "server_hostname", "initializer")]
+        assert not common or not own or names.index(own[0]) > names.index(common[-1]), own
+
+
+@pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS])
+def test_all_but_what_and_where_is_given_by_name(kind: type[Any]) -> None:
+    for name, parameter in inspect.signature(kind).parameters.items():
+        positional = parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        assert not (positional and name in STREAMS | {"auth"}), name

@@ -1,0 +1,178 @@
+"""`connect` by URL; and the ``websockets`` package at the other end, in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from rlwire.sessions.websocket import (
+    Closed,
+    Messages,
+    Refused,
+    WebSocketServerSession,
+    basic_authorization,
+)
+from rlwire.transports.server import ThreadServer
+from rlwire.transports.server_asyncio import LoopServer
+from rlwire.websocket import connect, connect_asyncio
+
+PEERS = Path(__file__).with_name("websocket_peers.py")
+MESSAGES: list[Any] = ["text", "ünï 𝄞", b"", b"x" * 126, b"y" * 70_000, "z" * 300_000]
+
+
+def make_session() -> WebSocketServerSession:
+    return WebSocketServerSession(Messages(), protocols=["one"])
+
+
+def answer(peer: Any) -> Callable[[Any], Any]:
+    def reply(event: Any) -> Any:
+        if event == "close":
+            peer.session.leave(4003, "gladly")
+            raise StopIteration
+        return event
+
+    return reply
+
+
+def handler(peer: Any) -> None:
+    with contextlib.suppress(StopIteration):
+        peer.serve(answer(peer))
+
+
+async def async_handler(peer: Any) -> None:
+    while (event := await peer.receive()) != "close":
+        await peer.send(event)
+    peer.session.leave(4003, "gladly")
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    pytest.importorskip("websockets")
+    process = subprocess.Popen(
+        [sys.executable, PEERS, "serve"],
+        stdout=subprocess.PIPE,
+        cwd=tmp_path_factory.mktemp("peers"),
+    )
+    assert process.stdout is not None
+    try:
+        yield int(process.stdout.readline())
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_blocking_client_of_websockets(port: int) -> None:
+    with connect(f"ws://127.0.0.1:{port}/", protocols=["one", "three"]) as peer:
+        session: Any = peer.session
+        assert session.protocol == "one"
+        for message in MESSAGES:
+            assert peer.exchange(message) == message
+        assert peer.exchange("fragments") == "in three"
+        assert peer.exchange("ping") == "ponged"
+        with pytest.raises(Closed) as caught:
+            peer.exchange("close")
+        assert (caught.value.code, caught.value.reason) == (4002, "as you wish")
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_an_asyncio_client_of_websockets(port: int, loop: str) -> None:
+    async def main() -> None:
+        async with await connect_asyncio(f"ws://127.0.0.1:{port}/", protocols=["two"]) as peer:
+            for message in MESSAGES:
+                assert await peer.exchange(message) == message
+            assert await peer.exchange("fragments") == "in three"
+            assert await peer.exchange("ping") == "ponged"
+            with pytest.raises(Closed) as caught:
+                await peer.exchange("close")
+            assert caught.value.code == 4002
+
+    if loop == "uvloop":
+        pytest.importorskip("uvloop").run(main())
+    else:
+        asyncio.run(main())
+
+
+def ask(port: int, cwd: Path) -> Any:
+    done = subprocess.run(
+        [sys.executable, PEERS, "ask", str(port)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=cwd,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+EXPECTED = {"protocol": "one", "extensions": 0, "closed": [4003, "gladly"]}
+
+
+def test_websockets_as_a_client_of_threads(tmp_path: Path) -> None:
+    pytest.importorskip("websockets")
+    with ThreadServer("127.0.0.1:0", make_session, handler) as server:
+        assert ask(server.address.port, tmp_path) == EXPECTED
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_websockets_as_a_client_of_a_loop(loop: str, tmp_path: Path) -> None:
+    pytest.importorskip("websockets")
+
+    async def main() -> Any:
+        async with LoopServer("127.0.0.1:0", make_session, async_handler) as server:
+            running = asyncio.get_running_loop()
+            return await running.run_in_executor(None, ask, server.address.port, tmp_path)
+
+    if loop == "uvloop":
+        assert pytest.importorskip("uvloop").run(main()) == EXPECTED
+    else:
+        assert asyncio.run(main()) == EXPECTED
+
+
+def test_tls_by_url() -> None:
+    authority = trustme.CA()
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(served)
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authority.configure_trust(trusting)
+    with ThreadServer("localhost:0", make_session, handler, tls=served) as server:
+        url = f"wss://localhost:{server.address.port}/"
+        with connect(url, tls=trusting) as peer:
+            assert peer.exchange("a") == "a"
+        with pytest.raises(ssl.SSLCertVerificationError):
+            connect(url)
+
+        async def main() -> None:
+            async with await connect_asyncio(url, tls=trusting) as peer:
+                assert await peer.exchange("a") == "a"
+
+        asyncio.run(main())
+        with pytest.raises(ValueError, match="wss"):
+            connect(url.replace("wss", "ws"), tls=trusting)
+
+
+def test_a_url_s_user_is_asked_for() -> None:
+    check = basic_authorization(lambda user, password: (user, password) == ("openai", "pw"))
+    with ThreadServer(
+        "127.0.0.1:0", lambda: WebSocketServerSession(Messages(), check=check), handler
+    ) as server:
+        with connect(f"ws://openai:pw@{server.address}/") as peer:
+            assert peer.exchange("a") == "a"
+        with pytest.raises(Refused) as caught:
+            connect(f"ws://openai:no@{server.address}/")
+        assert caught.value.status == 401
+
+
+def test_urls_that_are_none() -> None:
+    for url in ("http://a/", "ws://a/#b", "a:80"):
+        with pytest.raises(ValueError):  # noqa: PT011
+            connect(url)

@@ -1,0 +1,188 @@
+"""What the tests of Universe share: rewarders, screens that show what a test says, and vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from rlwire.universe.env import UniverseEnv
+from rlwire.universe.hub import Hub
+from rlwire.universe.remotes import Remote
+from rlwire.universe.rewarder import RewarderServer
+from rlwire.universe.sums import added
+from tests.waiting import eventually
+
+
+class Painted(NamedTuple):
+    x: int
+    y: int
+    width: int
+    height: int
+
+
+class Screen:
+    """One that has the interface of `rlwire.universe.rfb.Screen`, and a test at the other end."""
+
+    def __init__(self, address: str, on_change: Callable[[Screen], object]) -> None:
+        self._on_change = on_change
+        self.address = address
+        self.ready = False
+        self.error: BaseException | None = None
+        self.width, self.height = 8, 6
+        self.updates = 0
+        self.sent: list[Any] = []
+        self.closed = False
+        self._pixels = np.zeros((6, 8, 3), np.uint8)
+        self._dirty: list[Painted] = []
+
+    def show(self, pixels: Any) -> None:
+        self._pixels[...] = pixels
+        self._dirty.append(Painted(0, 0, self.width, self.height))
+        self.updates += 1
+        self._on_change(self)
+
+    def read(self, out: Any = None) -> Any:
+        if out is None:
+            return self._pixels.copy()
+        out[...] = self._pixels
+        return out
+
+    def read_changes(self, out: Any) -> list[Painted]:
+        self.read(out)
+        return self.take()
+
+    def take(self) -> list[Painted]:
+        taken, self._dirty = self._dirty, []
+        return taken
+
+    def send(self, messages: list[Any]) -> None:
+        self.sent += messages
+
+    def round_trip(self) -> float | None:
+        return None
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Screens:
+    """They are ready at once, unless a test has put an error in `errors` for their address."""
+
+    def __init__(self) -> None:
+        self.all: list[Screen] = []
+        self.errors: dict[str, list[BaseException]] = {}
+        self.closed = False
+
+    def add(self, address: Any, on_change: Callable[[Screen], object], **_: Any) -> Screen:
+        screen = Screen(str(address), on_change)
+        self.all.append(screen)
+        errors = self.errors.get(str(address))
+        if errors:
+            screen.error = errors.pop(0)
+        else:
+            screen.ready = True
+        return screen
+
+    def at(self, address: str) -> Screen:
+        return next(each for each in reversed(self.all) if each.address == address)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def wait_for() -> Callable[..., None]:
+    return eventually
+
+
+class Driver:
+    """A vector, and steps until something comes."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.last: Any = None
+
+    def step(self, *actions: Any) -> Any:
+        given = list(actions) or [[] for _ in range(self.env.n)]
+        self.last = self.env.step(given)
+        return self.last
+
+    def until(self, condition: Callable[..., Any], *actions: Any) -> Any:
+        """Step until ``condition(observations, rewards, dones, infos)``; return that step."""
+        found: list[Any] = []
+
+        def look() -> bool:
+            observations, rewards, dones, info = self.step(*actions)
+            found[:] = [observations, rewards, dones, info["n"]]
+            return bool(condition(*found))
+
+        eventually(look)
+        return found
+
+    def gather(self, condition: Callable[..., Any]) -> Any:
+        """Step until the condition holds for all that came together; return that."""
+        total = self.step()
+
+        def look() -> bool:
+            nonlocal total
+            if condition(*total[:3], total[3]["n"]):
+                return True
+            total = added(total, self.step())
+            return False
+
+        eventually(look)
+        return [*total[:3], total[3]["n"]]
+
+    def until_seen(self) -> Any:
+        return self.until(lambda seen, *_: all(each is not None for each in seen))
+
+
+@pytest.fixture
+def screens() -> Screens:
+    return Screens()
+
+
+@pytest.fixture
+def rewarder() -> Iterator[Callable[..., RewarderServer]]:
+    """Starts rewarders, which answer resets by themselves unless `on_reset` is given."""
+    with ExitStack() as stack:
+
+        def serve(env_id: str = "test.Game-v0", **options: Any) -> RewarderServer:
+            box: list[RewarderServer] = []
+            options.setdefault("on_reset", lambda request: box[0].begin_episode(request))
+            server = RewarderServer(env_id, options.pop("address", "127.0.0.1:0"), **options)
+            box.append(server)
+            return stack.enter_context(server)
+
+        yield serve
+
+
+@pytest.fixture
+def vector(screens: Screens) -> Iterator[Callable[..., Driver]]:
+    """Makes vectors over rewarders that run, each with a screen ``pixels:<its port>``."""
+    with ExitStack() as stack:
+
+        def make(*servers: Any, pixels: Any = True, **options: Any) -> Driver:
+            remotes = [
+                each
+                if isinstance(each, (str, Remote))
+                else Remote(f"pixels:{each.address.port}" if pixels else None, each.address)
+                for each in servers
+            ]
+            if len(remotes) == 1 and isinstance(remotes[0], str):
+                remotes = remotes[0]
+            hub = Hub(screens)
+            stack.callback(hub.close)
+            return Driver(stack.enter_context(UniverseEnv(remotes, hub=hub, **options)))
+
+        yield make
+
+
+@pytest.fixture
+def screen_of(screens: Screens) -> Callable[[RewarderServer], Screen]:
+    """The screen beside a rewarder."""
+    return lambda server: screens.at(f"pixels:{server.address.port}")

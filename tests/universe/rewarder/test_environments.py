@@ -1,0 +1,432 @@
+"""Environments of Gymnasium behind a rewarder, among them one served by a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import dm_env
+import numpy as np
+import pytest
+import trustme
+from dm_env import specs
+
+from rlwire.cli import main
+from rlwire.environments.spaces import space_of
+from rlwire.errors import EncodeError, PeerError
+from rlwire.protocols import parse_url
+from rlwire.sessions.rewarder.client import Step
+from rlwire.universe.rewarder import RewarderClient
+from rlwire.universe.rewarder.environments import SPACES, EnvironmentRewarder
+
+gymnasium = pytest.importorskip("gymnasium")
+
+
+def same(seen: Any, observation: Any) -> bool:
+    """Numbers are written with as many digits as it takes to read the same float32 again."""
+    return np.array_equal(seen.astype(observation.dtype), observation)
+
+
+def whole(client: RewarderClient) -> Step:
+    """The next step that has a reward in it: the observation is told before it."""
+    for _ in range(10):
+        step = client.step(5)
+        if step.count:
+            return step
+    raise AssertionError("no reward")
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Any:
+    """Starts `rlwire serve` in a process; returns where it listens, and the process."""
+    processes = []
+
+    def serve(*arguments: str, env: dict[str, str] | None = None) -> tuple[str, Any]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rlwire", "serve", *arguments],
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(env or {})},
+        )
+        processes.append(process)
+        assert process.stderr is not None
+        for line in process.stderr:
+            found = re.search(r"serving (universe\S+), ", line)
+            if found:
+                return str(parse_url(found[1]).address), process
+        raise AssertionError("it does not serve")
+
+    yield serve
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def test_a_thousand_steps_of_cartpole(serving: Any, tmp_path: Path) -> None:
+    """All that a local environment gives, in order, and an observer sees the same."""
+    (tmp_path / "secret").write_text("sesame\n")
+    address, process = serving(
+        "gym:CartPole-v1", "universe://127.0.0.1:+0", "--auth-file", "secret", "--lockstep"
+    )
+    with pytest.raises(PeerError, match="password"):
+        RewarderClient(address).connect()
+    local = gymnasium.make("CartPole-v1")
+    observation, _ = local.reset(seed=5)
+    with (
+        RewarderClient(address, auth="sesame") as client,
+        RewarderClient(address, auth="sesame", observer=True) as observer,
+    ):
+        client.reset(seed=5)
+        step = client.step(10)
+        assert same(step.observation, observation)
+        random = np.random.default_rng(1)
+        for _ in range(1000):
+            action = int(random.integers(2))
+            client.act([("Action", action)])
+            observation, reward, terminated, truncated, _ = local.step(action)
+            step = whole(client)
+            assert step.reward == reward
+            assert step.done == (terminated or truncated)
+            assert same(step.observation, observation)
+            seen = whole(observer)
+            assert (seen.reward, seen.done) == (step.reward, step.done)
+            if step.done:
+                client.reset(seed=9)
+                observation, _ = local.reset(seed=9)
+                assert same(client.step(10).observation, observation)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+
+
+def test_tls_and_a_password(serving: Any, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost")
+    issued.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+    for part in issued.cert_chain_pems:
+        part.write_to_path(str(tmp_path / "cert.pem"), append=True)
+    (tmp_path / "secret").write_text("sesame\n")
+    address, process = serving(
+        "gym:CartPole-v1", "universe+tls://localhost:+0", "--lockstep", "--auth-file", "secret",
+        "--tls-cert", "cert.pem", "--tls-key", "key.pem",
+    )  # fmt: skip
+    url = f"wss://localhost:{address.rpartition(':')[2]}/"
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authority.configure_trust(trusting)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        RewarderClient(url, auth="sesame").connect()
+    with pytest.raises(PeerError, match="Invalid password"):
+        RewarderClient(url, auth="openai", tls=trusting).connect()
+    with (
+        RewarderClient(url, auth="sesame", tls=trusting) as client,
+        RewarderClient(url, auth="sesame", tls=trusting, observer=True) as observer,
+    ):
+        client.reset(seed=5)
+        local = gymnasium.make("CartPole-v1")
+        observation, _ = local.reset(seed=5)
+        assert same(client.step(10).observation, observation)
+        for _ in range(10):
+            client.act([("Action", 1)])
+            observation, *_ = local.step(1)
+            for each in (client, observer):
+                step = whole(each)
+                assert same(step.observation, observation)
+            if step.done:
+                break
+        process.send_signal(signal.SIGTERM)
+        with pytest.raises(PeerError, match="stops"):  # noqa: PT012
+            for _ in range(1000):
+                client.step(20)
+    assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("mode", [("--rate", "50"), ("--lockstep",)], ids=lambda mode: mode[0])
+def test_ctrl_c(serving: Any, mode: tuple[str, ...]) -> None:
+    """Clients are told, and the status is 0, whether steps are under way or not."""
+    address, process = serving("gym:CartPole-v1", "universe://127.0.0.1:+0", *mode)
+    with RewarderClient(address) as client, RewarderClient(address, observer=True) as observer:
+        client.reset()
+        assert client.step(10).observation is not None
+        process.send_signal(signal.SIGINT)
+        for each in (client, observer):
+            with pytest.raises(PeerError, match="the rewarder stops"):  # noqa: PT012
+                for _ in range(1000):
+                    each.step(20)
+    log = process.stderr.read()
+    assert process.wait(20) == 0
+    assert "stopping: SIGINT" in log
+    assert "Traceback" not in log
+
+
+def test_in_real_time(serving: Any) -> None:
+    address, _ = serving(
+        "gym:CartPole-v1", "universe://127.0.0.1:+0", "--rate", "100", "--auth-env", "SECRET",
+        env={"SECRET": "abc"},
+    )  # fmt: skip
+    with RewarderClient(address, auth="abc") as client:
+        begun, count, episodes = time.monotonic(), 0, 0
+        client.reset(fps=200)
+        assert client.fps == 200
+        while count < 200:
+            step = client.step(10)
+            count += step.count
+            episodes += step.done
+        assert 0.7 < time.monotonic() - begun < 10
+        assert episodes > 2
+        assert client.statistics()["skipped"] == 0
+
+
+def test_wrong_actions_and_resets_are_refused() -> None:
+    with (
+        EnvironmentRewarder("gym:Pendulum-v1", "127.0.0.1:0", lockstep=True) as server,
+        RewarderClient(str(server.address)) as client,
+    ):
+        assert client.env_id == "Pendulum-v1"
+        client.reset("Pendulum-v1")
+        for action, text in (
+            ([("Action", "up")], r"numbers.*'up'"),
+            ([("Action", [3.0])], r"Box\(-2"),
+            ([("Action", [1.0, 1.0])], r"shape \(1,\)"),
+            ([("KeyEvent", 97, True)], "an action is an event"),
+            ([], "an action is an event"),
+        ):
+            client.act(action)
+            with pytest.raises(PeerError, match=text):  # noqa: PT012
+                for _ in range(1000):
+                    client.step(10)
+        with pytest.raises(PeerError, match="No such environment: llama"):
+            client.reset("llama")
+        with pytest.raises(PeerError, match="Seed"):
+            client.reset(seed=-1)
+        client.reset()  # after one that failed there is no episode
+        client.act([("Action", [1.5])])
+        step = whole(client)
+        assert step.reward < 0
+        assert step.observation.shape == (3,)
+
+
+class Strange(gymnasium.Env):
+    """Says what JSON cannot carry, counts in NumPy's numbers, and is cut short."""
+
+    observation_space = gymnasium.spaces.Discrete(10)
+    action_space = gymnasium.spaces.MultiDiscrete([3, 3])
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.steps = 0
+        return np.int64(0), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return (
+            np.int64(self.steps),
+            np.float32(action[0]),
+            False,
+            self.steps == 3,
+            {
+                "a": object(),
+                "action_mask": np.array([1, 0], np.int8),
+            },
+        )
+
+
+def test_what_an_environment_may_say() -> None:
+    with (
+        EnvironmentRewarder(Strange(), "127.0.0.1:0", lockstep=True, env_id="strange") as server,
+        RewarderClient(str(server.address)) as client,
+    ):
+        client.reset()
+        for number in (1, 2, 3):
+            client.act([("Action", [2, number - 1])])
+            step = whole(client)
+            assert (step.reward, step.observation) == (2.0, number)
+        assert step.done
+        mask = step.info.pop("action_mask")
+        assert (mask.dtype, mask.tolist()) == (np.int8, [1, 0])
+        assert step.info == {"rlwire.truncated": True}
+        assert server.statistics()["infos_dropped"] == 3
+        assert client.step(10).observation == 0
+
+
+class Nested(gymnasium.Env):
+    """Sees its last action, whatever it was."""
+
+    observation_space = action_space = gymnasium.spaces.Dict(
+        {
+            "go": gymnasium.spaces.Tuple(
+                [gymnasium.spaces.Discrete(3), gymnasium.spaces.Box(-1, 1, (2,))]
+            ),
+            "say": gymnasium.spaces.Text(5, min_length=0),
+        }
+    )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return {"go": (np.int64(0), np.zeros(2, np.float32)), "say": ""}, {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        return action, 0.5, False, False, {}
+
+
+def test_nested_spaces() -> None:
+    with (
+        EnvironmentRewarder(Nested, "127.0.0.1:0", lockstep=True) as server,
+        RewarderClient(str(server.address)) as client,
+    ):
+        client.reset()
+        told = client.about[SPACES]
+        assert space_of(told["action"]) == Nested.action_space
+        first = client.step(10).observation
+        assert first["go"][0] == 0
+        assert first["say"] == ""
+        client.act([("Action", {"go": [2, [0.5, -1]], "say": "hi"})])
+        step = whole(client)
+        assert step.observation["go"][0] == 2
+        assert np.asarray(step.observation["go"][1]).tolist() == [0.5, -1]
+        assert (step.observation["say"], step.reward) == ("hi", 0.5)
+        for action, text in (
+            ({"go": [2, [0.5, -1]]}, "no entry 'say'"),
+            ({"go": [2], "say": ""}, "must have 2 items"),
+            ({"go": [3, [0.5, -1]], "say": ""}, r"go\.0 .*Discrete\(3\)"),
+            ({"go": [2, [0.5, -2]], "say": ""}, r"go\.1 .*Box\(-1"),
+            ({"go": [2, [0.5, -1]], "say": 5}, r"say "),
+            (3, "must be a mapping"),
+        ):
+            client.act([("Action", action)])
+            with pytest.raises(PeerError, match=text):  # noqa: PT012
+                for _ in range(1000):
+                    client.step(10)
+
+
+class Count(dm_env.Environment):
+    """Counts to 3, by dm_env's rules."""
+
+    def observation_spec(self) -> Any:
+        return {"count": specs.BoundedArray((), np.int32, 0, 3)}
+
+    def action_spec(self) -> Any:
+        return specs.DiscreteArray(2)
+
+    def reset(self) -> Any:
+        self.count = 0
+        return dm_env.restart({"count": np.int32(0)})
+
+    def step(self, action: Any) -> Any:
+        self.count += int(action)
+        seen = {"count": np.int32(self.count)}
+        if self.count == 3:
+            return dm_env.truncation(1.0, seen, 0.5)
+        return dm_env.transition(0.25, seen)
+
+
+def test_an_environment_of_dm_env() -> None:
+    with (
+        EnvironmentRewarder(Count, "127.0.0.1:0", lockstep=True) as server,
+        RewarderClient(str(server.address)) as client,
+    ):
+        assert client.env_id == "Count"
+        assert space_of(client.about[SPACES]["observation"])["count"].n == 4
+        client.reset()
+        for count in (1, 2, 3):
+            client.act([("Action", 1)])
+            step = whole(client)
+            assert (step.observation["count"], step.done) == (count, count == 3)
+        assert (step.reward, step.info) == (1.0, {"discount": 0.5, "rlwire.truncated": True})
+
+
+def test_spaces_whose_description_is_long() -> None:
+    class Far(Nested):
+        action_space = gymnasium.spaces.Discrete(2)
+        observation_space = gymnasium.spaces.Box(np.arange(9000.0), np.inf, dtype=float)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return self.observation_space.low, {}
+
+    with (
+        EnvironmentRewarder(Far, "127.0.0.1:0", lockstep=True, about={"x": 1}) as server,
+        RewarderClient(str(server.address)) as client,
+    ):
+        assert client.about["x"] == 1
+        assert space_of(client.about[SPACES]["observation"]) == Far.observation_space
+    Far.observation_space = gymnasium.spaces.Box(np.arange(90000.0), np.inf, dtype=float)
+    with pytest.raises(EncodeError, match=r"dm_env_rpc: observation space Box"):
+        EnvironmentRewarder(Far)
+
+
+def test_what_a_rewarder_cannot_carry() -> None:
+    from mpe2 import simple_spread_v3
+
+    class Endless(Nested):
+        observation_space = gymnasium.spaces.Dict(
+            a=gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(2))
+        )
+
+    with pytest.raises(EncodeError, match=r"the observation has a Sequence at a, .* rewarder"):
+        EnvironmentRewarder(Endless)
+    with pytest.raises(TypeError, match=r"agent_0.*the rewarder carries one agent's"):
+        EnvironmentRewarder(simple_spread_v3.parallel_env)
+
+    class Two(Count):
+        def reward_spec(self) -> Any:
+            return specs.Array((2,), float)
+
+    with pytest.raises(EncodeError, match=r"a reward of Two .* the rewarder carries a number"):
+        EnvironmentRewarder(Two)
+
+
+def test_an_environment_that_fails_stops_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Strange):
+        def step(self, action: Any) -> Any:
+            raise RuntimeError("broken")
+
+    with EnvironmentRewarder(Broken, "127.0.0.1:0", fps=100) as server:
+        client = RewarderClient(str(server.address))
+        with client, pytest.raises(PeerError, match="stops"):  # noqa: PT012
+            client.reset()
+            for _ in range(1000):
+                client.step(10)
+        assert server.wait(5)
+    assert "the environment failed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["no_such_module_at_all:Env"], 1, "no_such_module_at_all"),
+        (["sys:version"], 1, "is no environment"),
+        (["gym:NoSuch-v7"], 1, "NoSuch"),
+        (["gym:CartPole-v1", "universe://nowhere:+port"], 2, "not an address"),
+        (["gym:CartPole-v1", "--rate", "0"], 2, "positive"),
+        (["gym:CartPole-v1", "--auth", "x"], 2, "ambiguous"),
+        (["gym:CartPole-v1", "--auth-file", "no-such-file"], 1, "no-such-file"),
+        (["gym:CartPole-v1", "--auth-env", "NO_SUCH_NAME"], 2, "NO_SUCH_NAME"),
+        (["gym:CartPole-v1", "--tls-key", "key.pem"], 2, "tls_cert"),
+        (["gym:CartPole-v1", "--tls-cert", "no-such.pem"], 1, "no-such.pem"),
+    ],
+)
+def test_what_cannot_be_served(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    status: int,
+    text: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    thing, *rest = arguments
+    if not (rest and "://" in rest[0]):
+        rest = ["universe://127.0.0.1:+0", *rest]
+    try:
+        returned: Any = main(["serve", thing, *rest])
+    except SystemExit as left:
+        returned = left.code
+    assert returned == status
+    said = capsys.readouterr().err
+    assert text in said
+    assert ("usage:" in said) == (status == 2)

@@ -1,0 +1,513 @@
+"""Many threads, many clients, all kinds of event loops: nothing is lost, and order is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, RlwireError
+from rlwire.sessions.rewarder.client import RewarderClientSession, handshake_headers
+from rlwire.universe.rewarder import (
+    AsyncRewarderClient,
+    ClientSettings,
+    ResetRequest,
+    RewarderClient,
+    RewarderServer,
+)
+from rlwire.websocket import connect
+
+Serving = Callable[..., RewarderServer]
+Join = Callable[..., RewarderClient]
+WaitFor = Callable[..., None]
+Factory = Callable[[], asyncio.AbstractEventLoop]
+
+
+def _uvloop() -> asyncio.AbstractEventLoop:
+    uvloop = pytest.importorskip("uvloop")
+    made: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return made
+
+
+LOOPS: dict[str, Factory] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": _uvloop,
+}
+loops = pytest.mark.parametrize("factory", list(LOOPS.values()), ids=list(LOOPS))
+
+
+def run(factory: Factory, main: Any) -> Any:
+    loop = factory()
+    try:
+        return loop.run_until_complete(main)
+    finally:
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+
+@loops
+def test_all_of_it_over_each_event_loop(serving: Serving, factory: Factory) -> None:
+    """Reset, action, reward, text, observation, ping; from a thread, and from the loop itself."""
+    box: list[RewarderServer] = []
+
+    def on_reset(request: ResetRequest) -> None:
+        box[0].begin_episode(request)
+
+    def on_action(action: Any) -> None:
+        box[0].text(f"heard {action.action[0][1]}")
+
+    server = serving(on_reset=on_reset, on_action=on_action, loop_factory=factory)
+    box.append(server)
+
+    async def main() -> None:
+        async with AsyncRewarderClient(str(server.address)) as client:
+            assert await client.reset() == "2"
+            for number in range(200):
+                client.act([("A", number)])
+                assert (await client.step(10)).texts == (f"heard {number}",)
+            server.reward(1.5)
+            server.observation([1.0, 2.0])
+            server.reward(2, True)
+            reward, step = 0.0, await client.step(10)
+            while not step.done:
+                reward, step = reward + step.reward, await client.step(10)
+            assert reward + step.reward == 3.5
+            server.begin_episode()
+            assert step.observation.tolist() == [1.0, 2.0]
+            assert await client.ping() > 0
+            begun = time.monotonic()
+            assert (await client.step(0.05)).count == 0
+            assert (await client.step(0.01)).count == 0
+            assert 0.05 <= time.monotonic() - begun < 5
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(client.step(), 0.02)
+            server.reward(1)
+            assert (await client.step(10)).reward == 1
+            waiting = asyncio.ensure_future(client.step(100))
+            await asyncio.sleep(0.01)
+            server.stop()
+            with pytest.raises(PeerError, match="stops"):
+                await waiting
+
+    run(factory, main())
+
+
+@loops
+def test_an_agent_and_two_observers(
+    serving: Serving, join: Join, wait_for: WaitFor, factory: Factory
+) -> None:
+    """All see the same, whoever acts."""
+    box: list[RewarderServer] = []
+    server = serving(
+        on_reset=lambda request: box[0].begin_episode(request),
+        on_action=lambda action: box[0].reward(action.action[0][1], False, {"n": 1}),
+        loop_factory=factory,
+    )
+    box.append(server)
+    agent = join(server)
+    agent.reset()
+    observers = [join(server, observer=True), join(server, observer=True)]
+    wait_for(lambda: server.clients == 3)
+    totals = [0.0] * 3
+    counts = [0] * 3
+    for number in range(300):
+        agent.act([("Reward", number)])
+        if number % 3 == 0:
+            server.text(str(number))
+    server.observation([7])
+    agent.act([("Reward", -1)])
+    for which, client in enumerate([agent, *observers]):
+        texts: list[str] = []
+        while counts[which] < 301 or len(texts) < 100:
+            step = client.step(10)
+            assert step.episode_id == "2"
+            totals[which] += step.reward
+            counts[which] += step.count
+            texts += step.texts
+        assert texts == [str(number) for number in range(0, 300, 3)]
+        if step.observation is None:
+            step = client.step(10)
+        assert step.observation.tolist() == [7]
+    assert totals == [sum(range(300)) - 1] * 3
+    for observer in observers:
+        with pytest.raises(LocalProtocolError, match="observer"):
+            observer.act([("Reward", 1)])
+        assert observer.ping() > 0
+
+
+class Numbers(RewarderClientSession):
+    """Notes the reward of each message as it comes."""
+
+    __slots__ = ("seen",)
+
+    def __init__(self) -> None:
+        super().__init__(
+            clock=time.monotonic,
+            wall=time.time,
+            observer=True,
+            settings=ClientSettings(first_pings=0, ping_interval=None),
+        )
+        self.seen: list[float] = []
+
+    def receive(self, message: Any) -> list[Any]:
+        events = super().receive(message)
+        self.seen += [event.reward for event in events if hasattr(event, "reward")]
+        return events
+
+
+@loops
+def test_ten_thousand_rewards_while_clients_come_and_go(
+    serving: Serving, wait_for: WaitFor, factory: Factory
+) -> None:
+    """Who is there sees each reward, in order: those that stay all, the others a range of them."""
+    count = 10_000
+    server = serving(backlog=1 << 26, loop_factory=factory)
+    stay, ready = 3, threading.Semaphore(0)
+    problems: list[object] = []
+    visits = 0
+    over = threading.Event()
+
+    def watch(most: int) -> list[float]:
+        session = Numbers()
+        url, headers = f"ws://{server.address}/", handshake_headers("openai", True)
+        with connect(url, session, headers=headers, kind="text") as peer:
+            ready.release()
+            while len(session.seen) < most and not (over.is_set() and most < count):
+                peer.receive()
+        return session.seen
+
+    def remain() -> None:
+        if watch(count) != list(range(count)):
+            problems.append("one that stayed did not see all")
+
+    def come_and_go(seed: int) -> None:
+        nonlocal visits
+        rng = random.Random(seed)
+        while not over.is_set():
+            try:
+                seen = watch(rng.randrange(1, 300))
+            except (RlwireError, OSError) as error:
+                problems.append(error)
+                return
+            first = int(seen[0]) if seen else 0
+            if seen != list(range(first, first + len(seen))):
+                problems.append(seen)
+            visits += 1
+
+    remaining = [threading.Thread(target=remain) for _ in range(stay)]
+    for thread in remaining:
+        thread.start()
+    for _ in remaining:
+        assert ready.acquire(timeout=20)
+    wait_for(lambda: server.clients == stay)
+    coming = [threading.Thread(target=come_and_go, args=(seed,)) for seed in range(3)]
+    for thread in coming:
+        thread.start()
+    for number in range(count):
+        server.reward(number)
+        if number % 100 == 0:
+            time.sleep(0.002)
+    over.set()
+    for thread in remaining:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert server.statistics()["pushes"] == count
+    for thread in coming:
+        while thread.is_alive():  # one that has come after the last reward
+            server.text("it is over")
+            thread.join(0.01)
+    assert problems == []
+    assert visits > 3
+    assert "slow" not in server.statistics()
+
+
+@loops
+def test_nothing_is_lost_from_the_description_on(serving: Serving, factory: Factory) -> None:
+    """Who was told what the environment is gets all that is pushed then."""
+    server = serving(loop_factory=factory)
+    for number in range(50):
+        with RewarderClient(str(server.address), observer=True) as client:
+            server.reward(number)
+            assert client.step(10).reward == number
+    stop = threading.Event()
+
+    def push() -> None:
+        number = 0
+        while not stop.is_set():
+            server.reward(number := number + 1)
+
+    thread = threading.Thread(target=push)
+    thread.start()
+    try:
+        for _ in range(20):
+            with RewarderClient(str(server.address), observer=True) as client:
+                total, count = 0.0, 0
+                while count < 50:
+                    step = client.step(10)
+                    total, count = total + step.reward, count + step.count
+                # Of numbers one after another the smallest is whole.
+                assert (total / count - (count - 1) / 2) % 1 == 0
+    finally:
+        stop.set()
+        thread.join(10)
+
+
+def test_a_newcomer_for_whom_too_much_waits(
+    serving: Serving, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serving(backlog=1000)
+    connections = server._connections
+    responder = connections.responder
+
+    def late(connection: Any) -> Any:
+        """What is pushed while it opens is too much."""
+        for _ in range(20):
+            server.text("x" * 100)
+        return responder(connection)
+
+    assert server._server is not None
+    monkeypatch.setattr(server._server, "_make_responder", late)
+    client = RewarderClient(str(server.address), observer=True)
+    with pytest.raises((ConnectionClosed, PeerError)), client:
+        client.step(10)
+    wait_for(lambda: server.statistics().get("slow") == 1)
+    assert server.clients == 0
+
+
+def test_rewards_of_many_threads(serving: Serving, join: Join, wait_for: WaitFor) -> None:
+    """What each of them pushes comes in its order, and none is lost."""
+    threads, each = 4, 250
+    server = serving()
+    # No more than a client keeps: this thread may not run before all of them came.
+    observer = join(server, observer=True)
+    wait_for(lambda: server.clients == 1)
+
+    def push(which: int) -> None:
+        for number in range(each):
+            server.text(f"{which} {number}")
+
+    workers = [threading.Thread(target=push, args=(which,)) for which in range(threads)]
+    for worker in workers:
+        worker.start()
+    texts: list[str] = []
+    while len(texts) < threads * each:
+        texts += observer.step(10).texts
+    for worker in workers:
+        worker.join(10)
+    for which in range(threads):
+        own = [int(text.split()[1]) for text in texts if text.startswith(f"{which} ")]
+        assert own == list(range(each))
+
+
+@loops
+def test_what_waits_for_the_loop_is_not_overtaken(
+    serving: Serving, join: Join, factory: Factory
+) -> None:
+    """Neither by what the loop itself says then, nor by what the same thread says after it."""
+    busy, go_on = threading.Event(), threading.Event()
+
+    def on_action(action: Any) -> None:
+        busy.set()
+        assert go_on.wait(10)
+        go_on.clear()
+        server.text("loop")
+
+    server = serving(on_action=on_action, loop_factory=factory)
+    agent = join(server, attach=True)
+    for _ in range(30):
+        agent.act([("A", 1)])
+        assert busy.wait(10)
+        busy.clear()
+        for number in range(20):
+            server.text(str(number))
+        go_on.set()
+        for number in range(20, 60):
+            server.text(str(number))
+        texts: list[str] = []
+        while len(texts) < 61:
+            texts += agent.step(10).texts
+        assert texts.index("loop") >= 20
+        texts.remove("loop")
+        assert texts == [str(number) for number in range(60)]
+
+
+def test_a_lock_that_both_take_is_no_deadlock(serving: Serving, join: Join) -> None:
+    """A thread pushes under a lock of the user's, which the event loop waits for meanwhile."""
+    lock = threading.Lock()
+    heard = 0
+
+    def on_action(action: Any) -> None:
+        nonlocal heard
+        with lock:
+            heard += 1
+            server.text("heard")
+
+    server = serving(on_action=on_action)
+    agent = join(server, attach=True)
+    stop = threading.Event()
+
+    def push() -> None:
+        while not stop.is_set():
+            with lock:
+                server.reward(1)
+            time.sleep(0.0001)
+
+    thread = threading.Thread(target=push)
+    thread.start()
+    texts = 0
+    try:
+        for _ in range(300):
+            agent.act([("A", 1)])
+        while texts < 300:
+            texts += len(agent.step(20).texts)
+    finally:
+        stop.set()
+        thread.join(10)
+    assert not thread.is_alive()
+    assert heard == 300
+
+
+def test_one_thread_waits_for_a_step_at_a_time(
+    serving: Serving, join: Join, wait_for: WaitFor
+) -> None:
+    server = serving()
+    client = join(server, observer=True)
+    steps: list[Any] = []
+    thread = threading.Thread(target=lambda: steps.append(client.step(20)))
+    thread.start()
+    wait_for(lambda: client._reader is not None and client._reader.waiting)
+    with pytest.raises(LocalProtocolError, match="another thread"):
+        client.step(1)
+    wait_for(lambda: server.clients == 1)
+    server.reward(5)
+    thread.join(10)
+    assert steps[0].reward == 5
+    server.reward(6)
+    assert client.step(10).reward == 6
+
+
+def test_closing_wakes_who_waits(serving: Serving, join: Join, wait_for: WaitFor) -> None:
+    client = join(serving(), observer=True)
+    errors: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            client.step()
+        except ConnectionClosed as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    wait_for(lambda: client._reader is not None and client._reader.waiting)
+    client.close()
+    thread.join(10)
+    assert "closed on this side" in str(errors[0])
+
+
+def test_an_agent_that_thinks_does_not_spoil_the_times(serving: Serving, join: Join) -> None:
+    """What comes is taken in when it comes: pings and delays are measured meanwhile."""
+    server = serving()
+    client = join(
+        server, attach=True, session_settings=ClientSettings(first_pings=5, ping_interval=0.05)
+    )
+    client.ping()
+    until = time.monotonic() + 30
+    while (clock := client.clock_offset()) is None or client.peek().count < 15:
+        assert time.monotonic() < until
+        server.reward(1)
+        time.sleep(0.02)
+    assert clock.error < 0.1
+    step = client.step(10)
+    assert step.lag is not None
+
+
+AGENT = """
+import sys
+from rlwire.universe.rewarder import RewarderClient
+
+try:
+    with RewarderClient(sys.argv[1], attach=True) as client:
+        print(client.step().texts, flush=True)
+        client.step()
+except KeyboardInterrupt:
+    print("interrupted", client.statistics())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
+def test_ctrl_c_while_an_agent_waits(serving: Serving, wait_for: WaitFor, tmp_path: Path) -> None:
+    server = serving()
+    with subprocess.Popen(
+        [sys.executable, "-c", AGENT, str(server.address)],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as agent:
+        assert agent.stdout is not None
+        try:
+            wait_for(lambda: server.clients == 1, 60.0)  # an interpreter, on a busy machine
+            server.text("go on")
+            assert agent.stdout.readline() == "('go on',)\n"
+            time.sleep(0.1)
+            agent.send_signal(signal.SIGINT)
+            out, err = agent.communicate(timeout=5)
+        finally:
+            agent.kill()
+    assert out.startswith("interrupted {'connections': 1")
+    assert err == ""
+    assert agent.returncode == 0
+    wait_for(lambda: server.clients == 0)
+
+
+# --- again
+
+
+def test_an_asyncio_client_connects_again(serving: Serving, wait_for: WaitFor) -> None:
+    server = serving()
+
+    async def main() -> None:
+        client = AsyncRewarderClient(str(server.address), attach=True)
+        for number in range(5):
+            async with client:
+                await client.ping()
+                server.reward(number)
+                assert (await client.step(10)).reward == number
+            with pytest.raises(ConnectionClosed):
+                await client.step(1)
+            while server.clients:
+                await asyncio.sleep(0.005)
+
+    asyncio.run(main())
+
+
+def test_an_agent_that_only_acts(serving: Serving, join: Join) -> None:
+    """What comes is taken in meanwhile: neither side waits for the other to read."""
+    told = 0
+
+    def on_action(action: Any) -> None:
+        nonlocal told
+        told += 1
+        server.text("x" * 3000)
+
+    server = serving(on_action=on_action)
+    agent = join(server, attach=True)
+    for number in range(5000):
+        agent.act([("A", number, "y" * 400)])
+    assert agent.ping(60) > 0
+    assert told == 5000
+    texts = dropped = 0
+    while texts + dropped < 5000:
+        step = agent.step(10)
+        texts, dropped = texts + len(step.texts), dropped + step.dropped
+    assert "slow" not in server.statistics()

@@ -1,0 +1,176 @@
+"""Who reads a blocking client's connection: the thread that waits, or else the reader's."""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rlwire.errors import ConnectionClosed, PeerError
+from rlwire.universe.rewarder import ClientSettings, RewarderClient, RewarderServer, reading
+
+Serving = Callable[..., RewarderServer]
+WaitFor = Callable[..., None]
+
+
+@pytest.fixture(params=["poll", "select"])
+def joined(
+    request: pytest.FixtureRequest, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[RewarderServer, RewarderClient]]:
+    """A server, and a client on a system that has this at best."""
+
+    def join(**options: Any) -> tuple[RewarderServer, RewarderClient]:
+        server = serving(**options)  # its event loop is made first
+        for name in {"poll": [], "select": ["poll"]}[request.param]:
+            monkeypatch.delattr(select, name, raising=False)
+        quiet = ClientSettings(first_pings=0, ping_interval=None)
+        return server, RewarderClient(str(server.address), attach=True, session_settings=quiet)
+
+    return join
+
+
+def test_steps_and_thoughts(joined: Callable[..., Any], wait_for: WaitFor) -> None:
+    """Steps one after another, some with a pause before, in which the reader's thread reads."""
+    box: list[RewarderServer] = []
+    server, client = joined(on_action=lambda action: box[0].text(str(action.action[0][1])))
+    box.append(server)
+    with client:
+        for number in range(300):
+            client.act([("A", number)])
+            if number % 100 == 50:
+                wait_for(lambda: client.peek().texts)
+            assert client.step(10).texts == (str(number),)
+        server.reward(1)
+        wait_for(lambda: client.peek().count == 1)
+        assert client.step(0).count == 1
+        assert client.step(0.01).count == 0
+        assert client.ping(10) > 0
+
+
+def test_what_has_come_is_taken_without_waiting(
+    joined: Callable[..., Any], wait_for: WaitFor
+) -> None:
+    server, client = joined()
+    with client:
+        assert client.take().count == 0
+        server.reward(1)
+        server.text("a")
+        wait_for(lambda: client.peek().texts)
+        assert client.take_texts() == ("a",)
+        first = client.newest()
+        assert first[1] == "running"
+        server.begin_episode(env_state="resetting")
+        wait_for(lambda: client.newest() != first)
+        assert client.newest()[1] == "resetting"
+        step = client.take()
+        assert (step.reward, step.texts, step.episode_id, step.done) == (1, (), first[0], True)
+        assert step.sent_at is not None
+        server.stop()
+        wait_for(lambda: client.ended)
+        with pytest.raises(PeerError, match="stops"):
+            client.take()
+
+
+def test_others_act_and_ask_while_one_waits(joined: Callable[..., Any], wait_for: WaitFor) -> None:
+    box: list[RewarderServer] = []
+    server, client = joined(
+        on_action=lambda action: box[0].reward(1, True),
+        on_reset=lambda request: box[0].begin_episode(request),
+    )
+    box.append(server)
+    steps: list[Any] = []
+    with client:
+        for _ in range(5):
+            client.reset(timeout=10)
+            thread = threading.Thread(target=lambda: steps.append(client.step(20)))
+            thread.start()
+            wait_for(lambda: client._reader.waiting)
+            assert client.ping(10) > 0
+            client.act([("A", 1)])
+            thread.join(20)
+            assert steps.pop().done
+
+
+def test_an_end_wakes_who_waits(joined: Callable[..., Any], wait_for: WaitFor) -> None:
+    _, client = joined()
+    errors: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            client.step()
+        except ConnectionClosed as error:
+            errors.append(error)
+
+    before = threading.active_count()
+    for _ in range(3):
+        client.connect()
+        thread = threading.Thread(target=wait)
+        thread.start()
+        wait_for(lambda: client._reader is not None and client._reader.waiting)
+        client.close()
+        thread.join(10)
+        assert "closed on this side" in str(errors.pop())
+    wait_for(lambda: threading.active_count() <= before)  # others may have ended as well
+
+
+def test_who_looks_sees_what_has_come_although_nobody_reads(
+    joined: Callable[..., Any], wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As between two quick steps, when the reader's thread rests: here it looks at nothing."""
+    monkeypatch.setattr(reading, "_REST", 1000.0)
+    monkeypatch.setattr(reading, "_LOOK", 1000.0)
+    box: list[RewarderServer] = []
+    server, client = joined(on_action=lambda action: box[0].reward(1))
+    box.append(server)
+    with client:
+        file = client._connection.fileno()
+        wait_for(lambda: client._reader._due - time.monotonic() > 5)
+
+        def stepped() -> bool:
+            client.act([("A", 1)])
+            assert client.step(10).count == 1
+            return bool(client._reader._resting)
+
+        def arrived(name: str) -> bool:
+            # A look that the reader's thread had begun before may have taken it in already.
+            taken = getattr(client._session.peek(), name)
+            return bool(taken or select.select([file], [], [], 0)[0])
+
+        for _ in range(3):
+            wait_for(stepped)
+            server.reward(2)
+            wait_for(lambda: arrived("count"))
+            assert client.peek().count == 1
+            server.text("more")
+            wait_for(lambda: arrived("texts"))
+            step = client.step(0)
+            assert (step.reward, step.texts) == (2, ("more",))
+        for _ in range(300):  # several reads
+            server.text("x" * 100)
+        seen: list[str] = []
+        wait_for(lambda: seen.extend(client.step(0).texts) or len(seen) == 300)
+
+
+def test_an_agent_that_acted_and_thinks_is_read_for(
+    joined: Callable[..., Any], wait_for: WaitFor
+) -> None:
+    """One that acts often is left to read the answers; if it does not, they come all the same."""
+    box: list[RewarderServer] = []
+    server, client = joined(on_action=lambda action: box[0].reward(1))
+    box.append(server)
+    with client:
+        until = time.monotonic() + 0.2  # long enough to be taken for one that acts often
+        count = 0
+        while time.monotonic() < until:
+            client.act([("A", 1)])
+            count += 1
+            assert client.step(10).count == 1
+        for _ in range(3):
+            client.act([("A", 1)])
+            wait_for(lambda: client.peek().count == 1)
+            assert client.step(0).count == 1
+        assert count > 1

@@ -1,0 +1,492 @@
+"""`RewarderServer` and both clients, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import trustme
+
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    EncodeError,
+    LocalProtocolError,
+    PeerError,
+)
+from rlwire.sessions.rewarder.client import handshake_headers
+from rlwire.sessions.websocket import Closed
+from rlwire.transports.address import parse
+from rlwire.universe.rewarder import (
+    AsyncRewarderClient,
+    ResetRequest,
+    RewarderClient,
+    RewarderServer,
+    UnknownMessage,
+)
+from rlwire.websocket import connect as connect_websocket
+
+Serving = Callable[..., RewarderServer]
+Join = Callable[..., RewarderClient]
+WaitFor = Callable[..., None]
+
+
+def answer_resets(server_of: list[RewarderServer]) -> Callable[[ResetRequest], None]:
+    """Answers all resets at once."""
+
+    def on_reset(request: ResetRequest) -> None:
+        server_of[0].begin_episode(request)
+
+    return on_reset
+
+
+@pytest.fixture
+def answering(serving: Serving) -> Serving:
+    """Servers that answer each reset."""
+
+    def serve(**options: Any) -> RewarderServer:
+        box: list[RewarderServer] = []
+        server = serving(on_reset=answer_resets(box), **options)
+        box.append(server)
+        return server
+
+    return serve
+
+
+def test_what_is_pushed_arrives_as_a_step(answering: Serving, join: Join) -> None:
+    server = answering(fps=30)
+    client = join(server)
+    assert (client.env_id, client.env_state, client.fps) == ("test.Game-v0", "running", 30)
+    assert client.episode_id is None
+    assert client.reset() == "2"
+    assert server.episode_id == client.episode_id == "2"
+    server.reward(1, False, {"a": 1, "stats.n": 2})
+    server.text("one")
+    server.reward(2.5, False, {"a": 2, "stats.n": 3})
+    server.observation(np.array([[1.5, 2.5], [3.5, 4.5]], np.float32))
+    server.text("two")
+    server.reward(0, True, {"last": True})
+    reward, texts, step = 0.0, [], client.step(5)
+    while True:
+        reward += step.reward
+        texts += step.texts
+        if step.done:
+            break
+        step = client.step(5)
+    assert reward == 3.5
+    assert texts == ["one", "two"]
+    assert step.info["last"] is True
+    assert step.observation.tolist() == [[1.5, 2.5], [3.5, 4.5]]
+    assert step.episode_id == "2"
+    assert client.step(0).count == 0
+    begun = time.monotonic()
+    assert client.step(0.05).count == 0
+    assert 0.04 < time.monotonic() - begun < 5
+
+
+def test_actions_go_the_other_way(answering: Serving, join: Join, wait_for: WaitFor) -> None:
+    server = answering()
+    client = join(server)
+    client.reset()
+    client.act([("JoystickAxisXEvent", 0.1), ("KeyEvent", 97, True)])
+    client.act([])
+    assert server.wait_for_input(5)
+    wait_for(lambda: server.statistics()["actions"] == 2)
+    first, second = server.actions()
+    assert first.action == (("JoystickAxisXEvent", 0.1), ("KeyEvent", 97, True))
+    assert second.action == ()
+    assert server.actions() == []
+    server.refuse(first, "no such key")
+    with pytest.raises(PeerError, match="no such key"):
+        client.step(5)
+    assert client.ping() > 0  # it goes on
+
+
+def test_actions_at_once(serving: Serving, join: Join) -> None:
+    seen: list[Any] = []
+    come = threading.Event()
+
+    def on_action(action: Any) -> None:
+        seen.append(action.action)
+        server.observation([len(seen)])
+        come.set()
+
+    server = serving(on_action=on_action)
+    client = join(server, attach=True)
+    client.act([("A", 1)])
+    assert client.step(5).observation == [1]
+    assert come.wait(5)
+    assert seen == [(("A", 1),)]
+
+
+def test_resets_that_wait_in_a_queue(serving: Serving, join: Join) -> None:
+    server = serving()
+    client = join(server)
+    assert server.next_reset(0) is None
+    assert server.next_reset(0.01) is None
+    seen = []
+
+    def play() -> None:
+        request = server.next_reset()
+        assert request is not None
+        seen.append((request.env_id, request.seed, request.fps))
+        server.refuse(request, "No such environment: llama")
+        request = server.next_reset(5)
+        assert request is not None
+        server.describe(env_state="resetting")
+        server.begin_episode(request, env_id=request.env_id, fps=request.fps)
+
+    thread = threading.Thread(target=play)
+    thread.start()
+    with pytest.raises(PeerError, match="No such environment: llama"):
+        client.reset("llama", 7, fps=12.5)
+    client.reset("other", fps=12.5)
+    thread.join(5)
+    assert seen == [("llama", 7, 12.5)]
+    assert (client.env_id, client.env_state, client.fps) == ("other", "running", 12.5)
+
+
+def test_a_reset_that_raises_or_takes_too_long(
+    serving: Serving, join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    hold = threading.Event()
+
+    def on_reset(request: ResetRequest) -> None:
+        if request.seed == 1:
+            raise RuntimeError("broken")
+        hold.wait(5)
+        server.begin_episode(request)
+
+    server = serving(on_reset=on_reset)
+    client = join(server)
+    with pytest.raises(PeerError, match="RuntimeError: broken"):
+        client.reset(seed=1)
+    assert "its reset failed" in caplog.text
+    with pytest.raises(DeadlineExceeded, match=r"reset within 0\.1 s"):
+        client.reset(timeout=0.1)
+    hold.set()
+    client.reset(timeout=5)  # the late reply to the former does not end this one
+    assert client.episode_id == server.episode_id == "3"
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_reply_after_the_reset_was_given_up(
+    serving: Serving, wait_for: WaitFor, cancelled: bool
+) -> None:
+    server = serving()
+
+    async def play() -> None:
+        async with AsyncRewarderClient(str(server.address)) as client:
+            if cancelled:
+                task = asyncio.create_task(client.reset())
+                request = await asyncio.to_thread(server.next_reset, 10)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            else:
+                with pytest.raises(DeadlineExceeded, match="no reply to a reset"):
+                    await client.reset(timeout=0.01)
+                request = await asyncio.to_thread(server.next_reset, 10)
+            assert request is not None
+            server.begin_episode(request)
+            server.reward(1)
+            for _ in range(2):  # a pong may pass by what another thread has just handed over
+                await client.ping()
+            assert client.statistics()["late"] == 1
+            assert client.statistics()["stale"] == 1
+            assert client.episode_id is None
+            assert (await client.step(0)).episode_id is None
+
+    asyncio.run(play())
+
+
+def test_the_original_s_observer(answering: Serving, join: Join) -> None:
+    """It pings ten times, resets whether it may or not, and fails on a refusal."""
+    server = answering()
+    agent = join(server)
+    assert agent.reset() == "2"
+    episodes = server.statistics()["episodes"]
+    with connect_websocket(
+        f"ws://{server.address}/", kind="text", headers=handshake_headers(observer=True)
+    ) as peer:
+
+        def hear() -> dict[str, Any]:
+            told: dict[str, Any] = json.loads(bytes(peer.receive()))
+            return told
+
+        assert hear()["method"] == "v0.env.describe"
+        for number in range(10):
+            peer.send(
+                b'{"method":"v0.control.ping","body":{},"headers":'
+                b'{"message_id":%d,"sent_at":1479493678.1937322617}}' % number
+            )
+            assert hear()["headers"]["parent_message_id"] == number
+        peer.send(
+            b'{"method":"v0.env.reset","body":{"seed":null,"env_id":"test.Game-v0","fps":60},'
+            b'"headers":{"message_id":10,"sent_at":1479493678.1937322617,"episode_id":"0"}}'
+        )
+        told = hear()
+        assert (told["method"], told["body"]) == ("v0.reply.env.reset", {})
+        assert told["headers"]["parent_message_id"] == 10
+        assert told["headers"]["episode_id"] == "2"
+        server.reward(5, True)
+        told = hear()
+        assert (told["headers"]["episode_id"], told["body"]["reward"]) == ("2", 5)
+        assert told["body"]["done"] is True
+    # The agent's episode ended by that reward alone, and nobody was asked for another.
+    step = agent.step(10)
+    assert (step.episode_id, step.reward, step.done, step.cut) == ("2", 5, True, False)
+    assert server.statistics()["episodes"] == episodes
+    assert server.statistics().get("resets") == 1
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_connection_that_says_nothing_is_no_warning(
+    serving: Serving, wait_for: WaitFor, caplog: pytest.LogCaptureFixture, encrypted: bool
+) -> None:
+    """As the original's clients measure a network, ten times every five minutes."""
+    caplog.set_level(logging.DEBUG, "rlwire")
+    words = "gone before it was served" if encrypted else "closed by the peer"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    server = serving(tls=context if encrypted else None)
+    for _ in range(10):
+        socket.create_connection((server.address.host, server.address.port)).close()
+    wait_for(lambda: sum(words in one.message for one in caplog.records) == 10)
+    assert {one.levelname for one in caplog.records} <= {"DEBUG", "INFO"}
+    # Who has begun to speak is another matter.
+    with socket.create_connection((server.address.host, server.address.port)) as sock:
+        sock.sendall(b"GET / HT")
+    wait_for(lambda: any(one.levelname == "WARNING" for one in caplog.records))
+
+
+def test_a_second_active_client_is_sent_away(
+    answering: Serving, join: Join, wait_for: WaitFor
+) -> None:
+    server = answering()
+    first = join(server)
+    first.reset()
+    with pytest.raises((PeerError, ConnectionClosed), match="active client"):
+        # Its first ping is what it says first.
+        join(server).reset()
+    server.reward(1)
+    assert first.step(5).reward == 1
+    wait_for(lambda: server.statistics().get("refused") == 1)
+    first.close()
+    wait_for(lambda: server.clients == 0)
+    assert not server.active
+    second = join(server)
+    assert second.reset() == "3"
+
+
+@pytest.mark.parametrize("password", ["no", "opena", "openaio", "pä"])
+def test_a_wrong_password(answering: Serving, join: Join, password: str) -> None:
+    server = answering()
+    with pytest.raises(PeerError, match="Invalid password"):
+        join(server, password)
+    with connect_websocket(f"ws://{server.address}/", kind="text") as peer:
+        told = json.loads(bytes(peer.receive()))
+        assert told["method"] == "v0.connection.close"
+        assert "No password" in told["body"]["message"]
+        with pytest.raises(Closed) as caught:
+            peer.receive()
+        assert caught.value.code == 1000
+        assert "No password" in caught.value.reason
+    join(server, "openai").reset()
+    assert server.statistics()["refused"] == 2
+
+
+def test_no_password_and_one_s_own(serving: Serving, join: Join) -> None:
+    assert join(serving(auth=None), "whatever").env_id == "test.Game-v0"
+    assert join(serving(auth="sesame"), "sesame").env_id == "test.Game-v0"
+
+
+def raw(server: RewarderServer, *, observer: bool = True) -> socket.socket:
+    """A client by hand that has shaken hands and reads nothing."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.connect((server.address.host, server.address.port))
+    lines = "".join(f"{name}: {value}\r\n" for name, value in handshake_headers("openai", observer))
+    sock.sendall(
+        b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+        + lines.encode()
+        + b"\r\n"
+    )
+    return sock
+
+
+def test_a_client_that_reads_late_gets_all_in_order(answering: Serving, wait_for: WaitFor) -> None:
+    server = answering(backlog=1 << 26)
+
+    async def main() -> list[str]:
+        async with AsyncRewarderClient(str(server.address), observer=True) as client:
+            await asyncio.get_running_loop().run_in_executor(
+                None, wait_for, lambda: server.clients == 1
+            )
+            # Nothing is read while this blocks the loop; more than the sockets hold is pushed.
+            for number in range(400):
+                server.text(f"{number} " + "x" * 20_000)
+            server.text("end")
+            time.sleep(0.2)
+            texts: list[str] = []
+            while not texts or texts[-1] != "end":
+                texts += (await client.step(10)).texts
+            return texts
+
+    assert [text.split()[0] for text in asyncio.run(main())] == [*map(str, range(400)), "end"]
+
+
+def test_a_client_that_dies(answering: Serving, join: Join, wait_for: WaitFor) -> None:
+    server = answering()
+    dying = raw(server, observer=False)
+    observer = join(server, observer=True)
+    wait_for(lambda: server.clients == 2)
+    dying.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    dying.close()
+    wait_for(lambda: server.clients == 1)
+    server.reward(1)
+    assert observer.step(5).reward == 1
+
+
+def test_a_silent_client_is_told_to_go(serving: Serving, wait_for: WaitFor) -> None:
+    server = serving(ping_interval=0.2, ping_timeout=0.2)
+    with raw(server, observer=False) as silent:
+        wait_for(lambda: server.clients == 1)
+        wait_for(lambda: server.clients == 0)
+        silent.settimeout(5)
+        while silent.recv(4096):  # pings, and the close frame
+            pass
+
+
+def test_a_server_that_stops_says_so(answering: Serving, join: Join) -> None:
+    server = answering()
+    client = join(server)
+    client.reset()
+    server.reward(3)
+    server.stop()
+    assert client.step(5).reward == 3
+    with pytest.raises(PeerError, match="the rewarder stops"):
+        client.step(5)
+    assert server.next_reset() is None
+    server.reward(1)  # to nobody
+    server.start()
+    with RewarderClient(str(server.address)) as again:
+        assert again.reset() == "3"
+
+
+def test_asyncio(answering: Serving) -> None:
+    server = answering()
+
+    async def main() -> None:
+        async with AsyncRewarderClient(f"ws://{server.address}/some/path") as client:
+            await client.reset()
+            waiting = asyncio.ensure_future(client.step())
+            await asyncio.sleep(0)
+            with pytest.raises(LocalProtocolError, match="one may at a time"):
+                await client.step()
+            server.reward(1)
+            assert (await waiting).reward == 1
+            assert await client.ping() > 0
+            client.act([("A", 1)])
+            offset = client.clock_offset()
+            assert offset is not None
+            assert abs(offset.offset) <= offset.error + 0.01
+            waiting = asyncio.ensure_future(client.step())
+            await asyncio.sleep(0)
+            await client.close()
+            with pytest.raises(ConnectionClosed, match="closed on this side"):
+                await waiting
+            with pytest.raises(ConnectionClosed):
+                client.act([])
+        with pytest.raises(ConnectionClosed):
+            await client.ping()
+
+    asyncio.run(main())
+
+
+def test_what_a_client_knows(answering: Serving, join: Join) -> None:
+    server = answering()
+    client = join(server)
+    client.reset()
+    client.ping()
+    server.reward(1)
+    assert client.step(5).lag is not None
+    assert client.clock_offset() is not None
+    counted = client.statistics()
+    assert counted["connections"] == 1
+    assert all(counted[name] == 0 for name in ("stale", "late", "unknown", "skipped"))
+    client.send(UnknownMessage("v0.my.own", {"a": 1}))
+    with pytest.raises(PeerError, match="no method that is known"):
+        client.step(5)
+    assert client.unknown() == []
+
+
+def test_nothing_wrong_is_sent(answering: Serving, join: Join) -> None:
+    server = answering()
+    client = join(server)
+    client.reset()
+    with pytest.raises(EncodeError):
+        server.reward(1, False, {"a": object()})
+    with pytest.raises(EncodeError):
+        server.reward(float("nan"))
+    with pytest.raises(LocalProtocolError, match="episode_id"):
+        server.reward(1, episode_id="x")
+    with pytest.raises(EncodeError):
+        client.act([("A", object())])
+    server.reward(1)
+    assert client.step(5).reward == 1
+
+
+def test_the_port_of_the_document() -> None:
+    assert RewarderServer("a").address == parse("127.0.0.1:15900")
+
+
+@pytest.mark.parametrize("options", [{"backlog": 0}, {"fps": 0}, {"ping_interval": -1}])
+def test_arguments_that_make_no_sense(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        RewarderServer("a", "127.0.0.1:0", **options)
+
+
+def test_clients_that_are_not_connected() -> None:
+    client = RewarderClient("127.0.0.1:1")
+    for call in (client.reset, client.ping, client.step, lambda: client.act([])):
+        with pytest.raises(ConnectionClosed, match="not connected"):
+            call()
+    with pytest.raises(OSError, match="cannot connect"):
+        client.connect()
+
+
+def test_many_observers_of_one_process(answering: Serving) -> None:
+    server = answering()
+
+    async def one(ready: asyncio.Semaphore) -> float:
+        async with AsyncRewarderClient(str(server.address), observer=True) as client:
+            ready.release()
+            total = 0.0
+            while not (step := await client.step(20)).done:
+                total += step.reward
+            return total + step.reward
+
+    async def main() -> list[float]:
+        ready = asyncio.Semaphore(0)
+        tasks = [asyncio.ensure_future(one(ready)) for _ in range(100)]
+        for _ in tasks:
+            await ready.acquire()
+        while server.clients < 100:
+            await asyncio.sleep(0.01)
+        for number in range(50):
+            server.reward(number)
+        server.reward(0, True)
+        return await asyncio.gather(*tasks)
+
+    assert asyncio.run(main()) == [sum(range(50))] * 100

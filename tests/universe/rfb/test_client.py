@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.codecs.rfb.keysyms import keysym
+from rlwire.codecs.rfb.messages import (
+    Bell,
+    KeyEvent,
+    PointerEvent,
+    encode,
+)
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    DecodeError,
+    LocalProtocolError,
+    PeerError,
+    RemoteProtocolError,
+)
+from rlwire.transports.sockets import Timeouts
+from rlwire.universe.rfb import AsyncRfbClient, Display, RfbClient, RfbServer
+from tests.waiting import eventually
+
+SOON = 20.0  # seconds, for what comes at once unless the machine is busy
+
+Start = Callable[[Callable[[Any], object]], str]
+
+
+def picture(seed: int, height: int = 48, width: int = 64) -> np.ndarray:
+    """A frame with areas of one colour, and noise."""
+    random = np.random.default_rng(seed)
+    frame = np.full((height, width, 3), seed % 256, np.uint8)
+    frame[: height // 2, : width // 3] = random.integers(0, 256, (height // 2, width // 3, 3))
+    return frame
+
+
+def has(client: Any, frame: np.ndarray) -> bool:
+    pixels = client.snapshot()
+    return pixels.shape == frame.shape and bool((pixels == frame).all())
+
+
+def await_picture(client: RfbClient, frame: np.ndarray) -> None:
+    while not has(client, frame):
+        client.update(SOON)
+
+
+# Against a server of rlwire's.
+
+
+@pytest.mark.each("channels", [3, 4])
+def test_what_a_display_shows(channels: int) -> None:
+    display = Display(64, 48, name="game")
+    with (
+        RfbServer(display, "127.0.0.1:0") as server,
+        RfbClient(str(server.address), channels=channels) as client,
+    ):
+        assert (client.width, client.height, client.name) == (64, 48, "game")
+        for seed in (1, 2, 3):
+            display.show(picture(seed))
+            while not (client.framebuffer.pixels[..., :3] == picture(seed)).all():
+                assert client.update(SOON)
+        assert client.framebuffer.pixels.shape == (48, 64, channels)
+        assert client.statistics()["updates"] >= 3
+        assert client.statistics()["rectangles"] >= 3
+        assert client.statistics()["bytes"] > 0
+
+
+def test_over_a_unix_socket_with_a_password(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    display = Display(64, 48)
+    display.show(picture(7))
+    with RfbServer(display, f"unix:{tmp_path}/vnc", auth="secret") as server:
+        with RfbClient(str(server.address), auth="secret") as client:
+            await_picture(client, picture(7))
+        with pytest.raises(PeerError):
+            RfbClient(str(server.address), auth="wrong").connect()
+        with pytest.raises(RemoteProtocolError, match="asks for a password"):
+            RfbClient(str(server.address)).connect()
+
+
+def test_keys_and_the_pointer_arrive() -> None:
+    heard: list[Any] = []
+    display = Display(64, 48, on_input=lambda viewer, message: heard.append(message))
+    with RfbServer(display, "127.0.0.1:0") as server, RfbClient(str(server.address)) as client:
+        client.key("left", True)
+        client.key("é", False)
+        client.pointer(3, 4, 1)
+        client.send([KeyEvent(97, True), PointerEvent(1, 2)])
+        eventually(lambda: len(heard) == 5)
+    keys = [KeyEvent(keysym("Left"), True), KeyEvent(0xE9, False), PointerEvent(3, 4, 1)]
+    assert heard == [*keys, KeyEvent(97, True), PointerEvent(1, 2)]
+
+
+def test_another_size() -> None:
+    display = Display(64, 48)
+    with RfbServer(display, "127.0.0.1:0") as server, RfbClient(str(server.address)) as client:
+        client.update(SOON)
+        display.show(picture(4, 30, 40))
+        await_picture(client, picture(4, 30, 40))
+        assert (client.width, client.height) == (40, 30)
+
+
+def test_a_task_watches_and_plays() -> None:
+    heard: list[Any] = []
+
+    async def run() -> None:
+        display = Display(64, 48, on_input=lambda viewer, message: heard.append(message))
+        with RfbServer(display, "127.0.0.1:0") as server:
+            async with AsyncRfbClient(str(server.address)) as client:
+                display.show(picture(9))
+                while not has(client, picture(9)):
+                    await client.update(SOON)
+                await client.key("a", True)
+                while not heard:
+                    await client.poll()
+                waiting = asyncio.create_task(client.update())
+                await asyncio.sleep(0)
+                with pytest.raises(LocalProtocolError, match="another task"):
+                    await client.update()
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+                with pytest.raises(DeadlineExceeded):
+                    await client.update(0.001)
+                display.show(picture(10))
+                while not has(client, picture(10)):
+                    await client.update(SOON)
+            assert client.ended
+            with pytest.raises(ConnectionClosed):
+                await client.update()
+
+    asyncio.run(run())
+    assert heard == [KeyEvent(97, True)]
+
+
+def test_the_server_ends() -> None:
+    display = Display(64, 48)
+    with RfbServer(display, "127.0.0.1:0") as server:
+        client = RfbClient(str(server.address)).connect()
+        client.update(SOON)
+    with pytest.raises(ConnectionClosed):
+        client.update(SOON)
+    with pytest.raises(ConnectionClosed):
+        client.poll()
+    assert client.ended
+    assert client.snapshot().shape == (48, 64, 3)
+    client.close()
+
+
+def test_nothing_is_known_before_it_is_connected() -> None:
+    client = RfbClient("127.0.0.1:1")
+    for ask in (
+        lambda: client.framebuffer,
+        client.update,
+        client.poll,
+        lambda: client.key("a", True),
+    ):
+        with pytest.raises(ConnectionClosed, match="not connected"):
+            ask()
+    assert client.ended
+    assert "127.0.0.1:1" in repr(client)
+    with pytest.raises(OSError, match=r"127\.0\.0\.1:1"):
+        client.connect()
+    client.close()
+
+
+def test_it_can_be_connected_again() -> None:
+    display = Display(64, 48)
+    with RfbServer(display, "127.0.0.1:0") as server:
+        client = RfbClient(str(server.address))
+        for seed in (1, 2):
+            display.show(picture(seed))
+            with client:
+                await_picture(client, picture(seed))
+                with pytest.raises(LocalProtocolError, match="connected already"):
+                    client.connect()
+
+
+# Against a script.
+
+
+def test_updates_and_polls(scripted: Start) -> None:
+    go_on, done = threading.Event(), threading.Event()
+
+    def script(peer: Any) -> None:
+        peer.greet()
+        peer.update(peer.rectangle(0, 0, 8, 4, 5))
+        go_on.wait(SOON)
+        peer.update(peer.rectangle(1, 1, 2, 2, 6), peer.rectangle(4, 1, 1, 1, 7))
+        done.set()
+
+    with RfbClient(scripted(script)) as client:
+        (changed,) = client.update(SOON)
+        assert tuple(changed) == (0, 0, 8, 4, 0)
+        assert client.poll() == []
+        with pytest.raises(DeadlineExceeded, match=r"no update within 0\.01 s"):
+            client.update(0.01)
+        assert (client.snapshot() == 5).all()
+        go_on.set()
+        done.wait(SOON)
+        changes: list[Any] = []
+        while not changes:
+            changes = client.poll()
+        assert [tuple(one)[:4] for one in changes] == [(1, 1, 2, 2), (4, 1, 1, 1)]
+        out = np.zeros((4, 8, 3), np.uint8)
+        assert client.snapshot(out) is out
+        assert out[1, 1:5].max(-1).tolist() == [6, 6, 5, 7]
+
+
+def test_a_bell_is_counted(scripted: Start) -> None:
+    def script(peer: Any) -> None:
+        peer.greet()
+        peer.say(encode(Bell()))
+
+    with RfbClient(scripted(script)) as client:
+        while not client.statistics()["bells"]:
+            client.poll()
+
+
+def test_a_server_that_makes_no_sense(scripted: Start) -> None:
+    def script(peer: Any) -> None:
+        peer.greet()
+        peer.say(b"\xff")
+
+    address = scripted(script)
+    with RfbClient(address) as client, pytest.raises(DecodeError):
+        client.update(SOON)
+
+    async def run() -> None:
+        async with AsyncRfbClient(address) as client:
+            with pytest.raises(DecodeError):
+                await client.update(SOON)
+            assert client.ended
+
+    asyncio.run(run())
+
+
+def test_a_server_that_stops_in_the_middle_of_a_rectangle(scripted: Start) -> None:
+    def script(peer: Any) -> None:
+        peer.greet()
+        peer.say(b"\0\0\0\1" + peer.rectangle(0, 0, 8, 4, 1)[:50])
+
+    times = Timeouts(read=0.5, idle=None)
+    with RfbClient(scripted(script), timeouts=times) as client:
+        with pytest.raises(DeadlineExceeded, match=r"not whole within 0\.5 s"):
+            client.update(SOON)
+        assert client.ended
+        assert not client.snapshot().any()
+
+
+def test_a_server_that_says_nothing(scripted: Start) -> None:
+    times = Timeouts(connect=0.05)
+    with pytest.raises(DeadlineExceeded, match="no handshake within"):
+        RfbClient(scripted(lambda peer: None), timeouts=times).connect()

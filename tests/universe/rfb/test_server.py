@@ -1,0 +1,297 @@
+"""A display and its server, over real sockets: many viewers, and those that behave badly."""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+import struct
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.codecs.rfb.encodings import Encoding
+from rlwire.codecs.rfb.messages import KeyEvent
+from rlwire.codecs.rfb.pixels import RGB888, RGBX
+from rlwire.errors import PeerError
+from rlwire.limits import Limits
+from rlwire.transports.sockets import Timeouts
+from rlwire.universe.rfb import Display, RfbClient, RfbServer, Viewer
+from tests.waiting import eventually
+
+WIDTH, HEIGHT = 64, 48
+SOON = 30.0
+FULL = struct.pack(">BBHHHH", 3, 0, 0, 0, WIDTH, HEIGHT)
+
+
+def frame(seed: int, width: int = WIDTH, height: int = HEIGHT) -> Any:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def watching(server: RfbServer, **options: Any) -> RfbClient:
+    return RfbClient(server.address, **{"encodings": (Encoding.RAW,), **options})
+
+
+def see(client: RfbClient, expected: Any) -> None:
+    """Take in updates until the screen is this frame."""
+    while not np.array_equal(client.snapshot(), expected):
+        client.update(SOON)
+
+
+def opened(server: RfbServer) -> socket.socket:
+    """Return a viewer of which a test decides every byte, its handshake done."""
+    sock = socket.create_connection((server.address.host, server.address.port))
+    sock.settimeout(SOON)
+    sock.sendall(b"RFB 003.008\n\1\1")
+    size = 12 + 2 + 4 + 24 + len(server.display.name)
+    while size:
+        size -= len(sock.recv(size))
+    return sock
+
+
+def test_viewers_see_what_is_shown() -> None:
+    display = Display(WIDTH, HEIGHT, name="Pong")
+    assert (display.width, display.height, display.frames) == (WIDTH, HEIGHT, 0)
+    with (
+        RfbServer(display, "127.0.0.1:0") as server,
+        watching(server) as one,
+        watching(server, encodings=(Encoding.TIGHT,)) as two,
+    ):
+        assert server.url == f"universe://127.0.0.1:{server.address.port}"
+        for seed in range(3):
+            mine = frame(seed)
+            display.show(mine)
+            expected = mine.copy()
+            mine[:] = 0  # a copy was kept
+            for client in (one, two):
+                see(client, expected)
+        found = server.statistics()
+        assert found["viewers"] == server.viewers == 2
+        assert found["frames"] == display.frames == 3
+        assert found["updates"] >= 6
+    assert server.viewers == 0
+
+
+def test_a_slow_viewer_sees_the_newest_and_holds_up_nobody() -> None:
+    display = Display(400, 300)
+    with (
+        RfbServer(display, "127.0.0.1:0") as server,
+        watching(server, continuous=False) as slow,
+        watching(server) as fast,
+    ):
+        for seed in range(30):
+            shown = frame(seed, 400, 300)
+            display.show(shown)
+            see(fast, shown)  # and the other one does not read
+        before = server.statistics()["updates"]
+        see(slow, shown)
+        assert server.statistics()["updates"] - before <= 6
+
+
+def test_input_comes_to_the_display() -> None:
+    events: list[tuple[str, Any]] = []
+
+    def on_input(viewer: Viewer, event: Any) -> None:
+        events.append((viewer.peer, event))
+        if event == KeyEvent(13, True):
+            raise KeyError("a handler that fails")
+
+    display = Display(WIDTH, HEIGHT, on_input=on_input)
+    with RfbServer(display, "127.0.0.1:0") as server, watching(server) as client:
+        client.send([KeyEvent(13, True), KeyEvent(14, True)])
+        eventually(lambda: len(events) == 2)
+        assert [event for _, event in events] == [KeyEvent(13, True), KeyEvent(14, True)]
+        assert events[0][0].startswith("127.0.0.1:")
+        assert server.statistics()["inputs"] == 2
+        client.update(SOON)  # it goes on
+
+
+def test_passwords() -> None:
+    events: list[Any] = []
+    display = Display(WIDTH, HEIGHT, on_input=lambda viewer, event: events.append(event))
+    with RfbServer(display, "127.0.0.1:0", auth="secret", view_auth="look") as server:
+        with watching(server, auth="secret") as client:
+            client.key(" ", True)
+            eventually(lambda: events)
+        with watching(server, auth="look") as client:
+            client.key("!", True)
+            client.update(SOON)
+            assert events == [KeyEvent(32, True)]
+        with pytest.raises(PeerError, match="the password is wrong"):
+            watching(server, auth="guess").connect()
+
+
+def test_a_client_that_never_reads_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    display = Display(1000, 800)
+    caplog.set_level(logging.WARNING)
+    times = Timeouts(idle=None, write=0.5)
+    request = struct.pack(">BBHHHH", 3, 0, 0, 0, 1000, 800)
+    with (
+        RfbServer(display, "127.0.0.1:0", timeouts=times) as server,
+        watching(server) as other,
+        opened(server) as sock,
+    ):
+        eventually(lambda: server.viewers == 2)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stop = threading.Event()
+
+        def ask() -> None:
+            while not stop.is_set():  # more than the system keeps for it
+                try:
+                    sock.sendall(request)
+                except OSError:
+                    return
+                stop.wait(0.01)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        try:
+            eventually(lambda: server.viewers == 1)
+            display.show(frame(3, 1000, 800))
+            see(other, frame(3, 1000, 800))
+        finally:
+            stop.set()
+            asking.join()
+    assert "did not take a message within write=0.5 s" in caplog.text
+
+
+def test_who_leaves_in_the_middle_of_an_update_just_left(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    with RfbServer(Display(WIDTH, HEIGHT), "127.0.0.1:0") as server:
+        with opened(server) as sock:
+            eventually(lambda: server.viewers == 1)
+            sock.sendall(FULL)
+            assert select.select([sock], [], [], SOON)[0]
+        # The socket was closed with bytes unread: a reset, not an end.
+        eventually(lambda: server.viewers == 0)
+    assert caplog.text == ""
+
+
+FLOODS = {
+    "requests": FULL,
+    "keys": struct.pack(">BBxxI", 4, 1, 97),
+    "pointer": struct.pack(">BBHH", 5, 1, 3, 4),
+    "encodings": struct.pack(">BxH2i", 2, 2, 0, 1)
+    + struct.pack(">BxH1000i", 2, 1000, *range(1000)),
+    "pixel formats": bytes(4) + RGBX.pack() + bytes(4) + RGB888.pack(),
+    "cut texts": struct.pack(">BxxxI", 6, 1000) + bytes(1000),
+}
+
+
+@pytest.mark.parametrize("what", FLOODS)
+def test_a_flood_leaves_the_others_alone(what: str) -> None:
+    display = Display(WIDTH, HEIGHT)
+    with (
+        RfbServer(display, "127.0.0.1:0") as server,
+        opened(server) as bad,
+        watching(server) as good,
+    ):
+        data = FLOODS[what] * (200_000 // len(FLOODS[what]))
+        over = threading.Event()
+
+        def flood() -> None:
+            try:
+                while not over.is_set():
+                    bad.send(data)
+            except OSError:
+                pass
+
+        def swallow() -> None:
+            try:
+                while bad.recv(1 << 20):
+                    pass
+            except OSError:
+                pass
+
+        threads = [threading.Thread(target=flood), threading.Thread(target=swallow)]
+        for thread in threads:
+            thread.start()
+        try:
+            for seed in range(5):
+                display.show(frame(seed))
+                see(good, frame(seed))
+        finally:
+            over.set()
+            bad.shutdown(socket.SHUT_RDWR)
+            for thread in threads:
+                thread.join()
+
+
+@pytest.mark.parametrize(
+    ("said", "log"),
+    [(b"\x63", "99 is no type of a client's message"), (b"\6\0\0\0\0\0\x13\x88", "string")],
+)
+def test_bad_messages_end_that_connection_only(
+    said: bytes, log: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    display = Display(WIDTH, HEIGHT)
+    with (
+        RfbServer(display, "127.0.0.1:0", limits=Limits(string=1000)) as server,
+        opened(server) as bad,
+        watching(server) as good,
+    ):
+        bad.sendall(said)
+        assert bad.recv(1) == b""
+        display.show(frame(1))
+        see(good, frame(1))
+    assert log in caplog.text
+
+
+@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"RFB 003.003\n", b"\0" * 12])
+def test_who_speaks_something_else_is_told_to_go(
+    said: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        RfbServer(Display(WIDTH, HEIGHT), "127.0.0.1:0") as server,
+        socket.create_connection((server.address.host, server.address.port)) as sock,
+    ):
+        sock.settimeout(SOON)
+        sock.sendall(said)
+        data = b""
+        try:
+            while part := sock.recv(4096):
+                data += part
+        except ConnectionError:
+            pass
+        assert data.startswith(b"RFB 003.008\n")
+    assert "closed, it sent what is not allowed" in caplog.text
+
+
+def test_too_many_viewers_hear_why() -> None:
+    with (
+        RfbServer(Display(WIDTH, HEIGHT), "127.0.0.1:0", max_connections=1) as server,
+        watching(server),
+        pytest.raises(PeerError, match="connections"),
+    ):
+        watching(server).connect()
+
+
+def test_one_display_is_served_twice_and_again() -> None:
+    display = Display(WIDTH, HEIGHT)
+    with (
+        RfbServer(display, "127.0.0.1:0") as one,
+        RfbServer(display, "127.0.0.1:0") as two,
+        watching(one) as first,
+        watching(two) as second,
+    ):
+        display.show(frame(1))
+        see(first, frame(1))
+        see(second, frame(1))
+    with one, watching(one) as first:
+        display.show(frame(2))
+        see(first, frame(2))
+    display.show(frame(3))  # nobody looks
+
+
+def test_what_makes_no_sense() -> None:
+    for size in ((0, 5), (5, 0), (65536, 1)):
+        with pytest.raises(ValueError, match="1 to 65535"):
+            Display(*size)
+    display = Display(5, 5)
+    for bad in (np.zeros((5, 5), np.uint8), np.zeros((5, 5, 4), np.uint8), np.zeros((5, 5, 3))):
+        with pytest.raises(ValueError, match="a frame is"):
+            display.show(bad)
+    with pytest.raises(ValueError, match="of no use"):
+        RfbServer(display, view_auth="x")

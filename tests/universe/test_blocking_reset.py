@@ -1,0 +1,111 @@
+"""`BlockingReset` around a vector that follows a test's script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.errors import DeadlineExceeded
+from rlwire.universe.blocking_reset import BlockingReset
+from rlwire.universe.events import PEEK, key
+
+Step = tuple[Any, float, bool, dict[str, Any]]
+
+
+def seen(number: int, *text: str) -> dict[str, Any]:
+    return {"vision": np.full((6, 8, 3), number, np.uint8), "text": list(text)}
+
+
+def number(observation: Any) -> int | None:
+    return None if observation is None else int(observation["vision"][0, 0, 0])
+
+
+class Vector:
+    """Gives for each step what stands next in its script, a list of indices' steps."""
+
+    def __init__(self, *script: Sequence[Step], n: int = 1) -> None:
+        self.script = list(script)
+        self.n = n
+        self.actions: list[Any] = []
+        self.closed = False
+        self.waits: list[tuple[float | None, bool]] = []
+        self.now = 100.0
+
+    def wait(self, timeout: float | None = None, *, turns: bool = False) -> bool:
+        self.waits.append((timeout, turns))
+        self.now += 0.125
+        return True
+
+    def reset(self, seed: Any = None) -> list[Any]:
+        return [None] * self.n
+
+    def step(self, action_n: Sequence[Any]) -> Any:
+        self.actions.append(list(action_n))
+        step = self.script.pop(0) if self.script else [(None, 0.0, False, {})] * self.n
+        observations, rewards, dones, infos = map(list, zip(*step, strict=True))
+        return observations, rewards, dones, {"n": [dict(info) for info in infos]}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+NONE: Step = (None, 0.0, False, {})
+
+
+def test_a_wrapper_is_the_vector_within() -> None:
+    inner = Vector(n=3)
+    with BlockingReset(inner) as outer:
+        assert outer.n == 3
+        with pytest.raises(AttributeError):
+            _ = outer.nothing_of_the_kind
+    assert inner.closed
+
+
+def test_a_reset_blocks_until_all_run() -> None:
+    inner = Vector(
+        [NONE, (seen(1, "a"), 1.0, False, {"x": 1})],
+        [NONE, (seen(2, "b"), 2.0, False, {"x": 2})],
+        [(seen(9), 5.0, False, {}), (seen(3), 0.5, False, {})],
+        n=2,
+    )
+    env = BlockingReset(inner)
+    first, second = env.reset(seed=1)
+    assert (number(first), number(second)) == (9, 3)
+    assert second["text"] == ["a", "b"]
+    assert inner.waits == [(None, True)] * 2
+    inner.script = [[(seen(10, "c"), 1.0, False, {}), (seen(4, "d"), 0.0, True, {"x": 3})]]
+    observations, rewards, dones, info = env.step([[key("a", True)], []])
+    # What came while it waited is in the first step, but for texts, which the reset gave.
+    assert list(map(number, observations)) == [10, 4]
+    assert [each["text"] for each in observations] == [["c"], ["d"]]
+    assert rewards == [6.0, 3.5]
+    assert dones == [False, True]
+    assert info["n"][1]["x"] == 3
+
+
+def test_a_step_blocks_where_an_index_resets_and_takes_nothing_of_the_next_episode() -> None:
+    inner = Vector(
+        [(seen(1), 0.0, False, {}), (seen(1), 0.0, False, {})],
+        [(None, 7.0, True, {}), (seen(2), 1.0, False, {})],
+        [NONE, (seen(3), 1.0, False, {})],
+        [(seen(5), 0.0, False, {}), (seen(4), 1.0, False, {})],
+        n=2,
+    )
+    env = BlockingReset(inner)
+    env.reset()
+    inner.actions.clear()
+    observations, rewards, dones, _ = env.step([[], []])
+    assert list(map(number, observations)) == [5, 4]
+    assert (rewards, dones) == ([7.0, 3.0], [True, False])
+    assert inner.actions == [[[], []], [[PEEK], []], [[PEEK], []]]
+
+
+def test_a_reset_that_takes_too_long() -> None:
+    inner = Vector([(None, 0.0, True, {"error": "it is gone"})])
+    env = BlockingReset(inner, timeout=1.0, clock=lambda: inner.now)
+    with pytest.raises(DeadlineExceeded, match=r"\[0\].*1 s: it is gone"):
+        env.reset()
+    assert inner.waits[:2] == [(1.0, True), (0.875, True)]

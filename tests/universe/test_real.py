@@ -1,0 +1,237 @@
+"""`UniverseEnv`, `rlwire.make` and `make_vec` over real sockets: a rewarder and an RFB server."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
+
+import rlwire
+from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
+from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError
+from rlwire.protocols import URL
+from rlwire.universe import BlockingReset, Remote, UniverseEnv, key, pointer
+from rlwire.universe.rewarder import RewarderServer
+from rlwire.universe.rfb import Display, RfbServer
+
+
+class Game:
+    """A remote: shows how far its episode is in each pixel, and is over when a test says so."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.seeds: list[Any] = []
+        self.inputs: list[Any] = []
+        self.display = Display(32, 24, on_input=lambda viewer, event: self.inputs.append(event))
+        self.rewarder = stack.enter_context(
+            RewarderServer("a.Game-v0", "127.0.0.1:0", on_reset=self.reset)
+        )
+        self.pixels = stack.enter_context(RfbServer(self.display, "127.0.0.1:0"))
+        self.show(0)
+
+    def reset(self, request: Any) -> None:
+        self.seeds.append(request.seed)
+        self.show(0)
+        self.rewarder.begin_episode(request)
+
+    def show(self, value: int) -> None:
+        self.display.show(np.full((24, 32, 3), value, np.uint8))
+
+    def end(self) -> None:
+        self.rewarder.reward(1.0, True)
+        self.show(0)
+        self.rewarder.begin_episode()
+
+    @property
+    def remote(self) -> Remote:
+        return Remote(self.pixels.address, self.rewarder.address)
+
+    @property
+    def url(self) -> URL:
+        return URL(
+            "universe",
+            self.rewarder.address.host,
+            self.rewarder.address.port,
+            pixels=self.pixels.address.port,
+        )
+
+
+@pytest.fixture
+def game() -> Iterator[Callable[..., Game]]:
+    with ExitStack() as stack:
+        yield lambda: Game(stack)
+
+
+def value(observation: Any) -> int | None:
+    return None if observation is None else int(observation["vision"][0, 0, 0])
+
+
+def test_a_remote_s_pixels_rewards_and_input(game: Callable[..., Game], wait_for: Any) -> None:
+    one = game()
+    with UniverseEnv(one.remote) as env:
+        env.wait_until_up()
+        observation_n = BlockingReset(env, 20).reset(seed=4)
+        assert one.seeds == [4]
+        assert observation_n[0]["vision"].shape == (24, 32, 3)
+        env.step([[key("Left", True), pointer(3, 4, 1)]])
+        wait_for(lambda: len(one.inputs) == 2)
+        assert one.inputs == [KeyEvent(0xFF51, True), PointerEvent(3, 4, 1)]
+        one.show(77)
+        one.rewarder.reward(2.5)
+        total = 0.0
+        seen = None
+        while (total, seen) != (2.5, 77):
+            observations, rewards, _, _ = env.step([[]])
+            total, seen = total + rewards[0], value(observations[0])
+
+
+# --- Gymnasium's interface
+
+CHOICES = [[], [("KeyEvent", "Up", True)], [("KeyEvent", "Up", False)]]
+
+
+def test_make(game: Callable[..., Game], wait_for: Any) -> None:
+    one = game()
+    with rlwire.make(one.url, actions=CHOICES, rate=200) as env:
+        assert env.observation_space == spaces.Box(0, 255, (24, 32, 3), np.uint8)
+        assert env.action_space == spaces.Discrete(3) or env.action_space.n == 3
+        with pytest.raises(LocalProtocolError, match="reset"):
+            env.step(0)
+        observation, info = env.reset(seed=3)
+        assert observation in env.observation_space
+        assert info["env_status.env_state"] == "running"
+        assert one.seeds == [3]
+        env.step(1)
+        wait_for(lambda: one.inputs)
+        assert one.inputs == [KeyEvent(0xFF52, True)]
+        with pytest.raises(EncodeError, match="not in"):
+            env.step(3)
+        one.show(50)
+        one.rewarder.reward(1.5)
+        total, shown = 0.0, 0
+        while (total, shown) != (1.5, 50):
+            observation, reward, terminated, truncated, _ = env.step(0)
+            total, shown = total + reward, observation[0, 0, 0]
+            assert not terminated
+            assert not truncated
+        kept = observation
+        one.end()
+        total, terminated = 0.0, False
+        while not terminated:
+            _, reward, terminated, truncated, _ = env.step(0)
+            total += reward
+        assert (total, truncated) == (1.0, False)
+        assert (kept == 50).all()
+        env.reset()
+        assert one.seeds == [3]  # the remote has begun the next one by itself
+        env.reset(seed=9)
+        assert one.seeds == [3, 9]
+
+
+def test_a_remote_that_is_lost_truncates(game: Callable[..., Game]) -> None:
+    one = game()
+    with rlwire.make(one.url, actions=CHOICES, rate=200, reset_timeout=1.5) as env:
+        env.reset()
+        one.pixels.stop()
+        truncated = False
+        while not truncated:
+            observation, _, terminated, truncated, info = env.step(0)
+            assert not terminated
+        assert "VNC session failed" in info["lost"]
+        assert observation in env.observation_space
+        with pytest.raises(DeadlineExceeded, match=r"1\.5 s"):
+            env.reset()
+
+
+def test_make_vec_writes_pixels_to_one_array(game: Callable[..., Game], wait_for: Any) -> None:
+    games = [game() for _ in range(3)]
+    with rlwire.make_vec(
+        [each.url for each in games],
+        copy=False,
+        settings={"actions": CHOICES, "rate": 200},
+    ) as envs:
+        observations, _ = envs.reset(seed=5)
+        assert observations.shape == (3, 24, 32, 3)
+        assert [each.seeds for each in games] == [[5], [6], [7]]
+        for number, each in enumerate(games):
+            each.show(10 + number)
+        shown: list[int] = []
+        while shown != [10, 11, 12]:
+            again, rewards, _, _, _ = envs.step(np.array([0, 1, 2]))
+            assert again is observations
+            shown = observations[:, 5, 5, 1].tolist()
+        assert rewards.shape == (3,)
+        wait_for(lambda: games[1].inputs and games[2].inputs)
+        assert games[1].inputs[0] == KeyEvent(0xFF52, True)
+        games[1].end()
+        ended = np.zeros(3, bool)
+        while not ended.any():
+            ended = envs.step(np.zeros(3, np.int64))[2]
+        assert ended.tolist() == [False, True, False]
+        envs.step(np.zeros(3, np.int64))
+        assert [len(each.seeds) for each in games] == [1, 1, 1]
+
+
+def test_one_of_a_batch_that_is_lost_is_truncated(game: Callable[..., Game]) -> None:
+    games = [game() for _ in range(3)]
+    settings = {"actions": CHOICES, "rate": 200, "reset_timeout": 1.5}
+    with rlwire.make_vec([each.url for each in games], copy=False, settings=settings) as envs:
+        envs.reset()
+        games[1].pixels.stop()
+        truncated = np.zeros(3, bool)
+        while not truncated.any():
+            truncated = envs.step(np.zeros(3, np.int64))[3]
+        assert truncated.tolist() == [False, True, False]
+        games[2].show(70)
+        with pytest.raises(DeadlineExceeded, match=r"1\.5 s"):
+            envs.step(np.zeros(3, np.int64))
+
+
+class Counting(gymnasium.Env):
+    """Shows how many steps it has made, and is over after some."""
+
+    observation_space = spaces.Box(0, 255, (16, 16, 3), np.uint8)
+    action_space = spaces.Discrete(4)
+    steps = 0
+    actions: list[int]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._seen(), {}
+
+    def _seen(self) -> Any:
+        return np.full((16, 16, 3), self.steps, np.uint8)
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return self._seen(), float(action), self.steps == 50, False, {}
+
+
+def test_pictures_that_are_the_same_do_not_share_memory() -> None:
+    class Still(Counting):
+        def _seen(self) -> Any:
+            return np.full((16, 16, 3), 7, np.uint8)
+
+    with (
+        rlwire.serve(Still, "universe://127.0.0.1:0+0", rate=200) as server,
+        rlwire.make(server.url, rate=200) as env,
+    ):
+        seen = [env.reset()[0], *(env.step(0)[0] for _ in range(4))]
+    assert all((each == 7).all() for each in seen)
+    assert not any(np.shares_memory(*two) for two in itertools.combinations(seen, 2))
+
+
+def test_gymnasium_s_checker_has_nothing_to_say(recwarn: pytest.WarningsRecorder) -> None:
+    with (
+        rlwire.serve(Counting, "universe://127.0.0.1:0+0", rate=200) as server,
+        rlwire.make(server.url, rate=200) as env,
+    ):
+        check_env(env)
+    assert [str(each.message) for each in recwarn] == []

@@ -1,0 +1,342 @@
+"""An environment served as a remote: frames, keys, rewards, health, by call and by URL."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlwire
+from rlwire.codecs.rfb.keysyms import keysym
+from rlwire.codecs.rfb.messages import KeyEvent
+from rlwire.environments.driver import drive
+from rlwire.protocols import parse_url
+from rlwire.transports.tls import ClientTLS, ServerTLS
+from rlwire.universe.frames import as_frame, frames_of, is_picture
+from rlwire.universe.rewarder import EnvironmentRewarder, RewarderClient
+from rlwire.universe.rfb.client import RfbClient
+from rlwire.universe.served import PIXELS, UniverseServer, _Player
+from rlwire.websocket import connect
+from tests.waiting import eventually
+
+gymnasium: Any = pytest.importorskip("gymnasium")
+
+
+class Corridor(gymnasium.Env):
+    """A picture whose red says where one is; actions go left, stay, or go right."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
+    size = (24, 32)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+        self.observation_space = gymnasium.spaces.Box(0, 255, (*self.size, 3), np.uint8)
+        self.action_space = gymnasium.spaces.Discrete(3)
+        self.place = 100
+        self.steps = 0
+        self.rendered = threading.get_ident()
+
+    def get_keys_to_action(self) -> dict[Any, int]:
+        return {("a",): 0, ("d",): 2, (): 1}
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.place, self.steps = 100, 0
+        return self.picture(), {}
+
+    def step(self, action: int) -> Any:
+        assert action in (0, 1, 2)
+        self.place = min(max(self.place + int(action) - 1, 0), 200)
+        self.steps += 1
+        return self.picture(), float(action) - 1, self.place in (0, 200), False, {}
+
+    def picture(self) -> Any:
+        picture = np.zeros((*self.size, 3), np.uint8)
+        picture[:, :, 0] = self.place
+        return picture
+
+    def render(self) -> Any:
+        return 255 - self.picture()
+
+
+class Pole(Corridor):
+    """The same, told as a number; there is a picture of it to look at."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.observation_space = gymnasium.spaces.Box(0, 200, (1,), np.float32)
+
+    def reset(self, **options: Any) -> Any:
+        super().reset(**options)
+        return np.float32([self.place]), {}
+
+    def step(self, action: int) -> Any:
+        return np.float32([self.place]), *super().step(action)[1:]
+
+
+def place(server: UniverseServer) -> int:
+    return int(server.display.newest().frame[0, 0, 0])
+
+
+def key(server: UniverseServer, name: str, down: bool, viewer: str = "anna") -> None:
+    server.controls.take(viewer, KeyEvent(keysym(name), down))
+
+
+def universe(environment: Any, **options: Any) -> UniverseServer:
+    return UniverseServer(environment, "universe://127.0.0.1:0+0", rate=500, **options)
+
+
+def watching(server: UniverseServer) -> RewarderClient:
+    where = f"127.0.0.1:{parse_url(server.url).port}"
+    return RewarderClient(where, auth="openai", attach=True)
+
+
+def test_a_person_plays_while_a_key_is_held_and_then_the_agent() -> None:
+    with universe(Corridor()) as server, watching(server) as agent:
+        eventually(lambda: server.display.frames > 20)
+        assert place(server) == 100  # "" of the environment's keys is to stay
+        agent.act([("Action", 2)])
+        eventually(lambda: place(server) > 104)
+        key(server, "Left", True)
+        began = place(server)
+        eventually(lambda: place(server) < began - 10)
+        key(server, "Left", False)
+        began = place(server)
+        eventually(lambda: place(server) > began + 3)
+
+
+def test_keys_by_argument_and_a_function() -> None:
+    with universe(Corridor(), keys={"x": 2}) as server, watching(server):
+        key(server, "x", True)
+        eventually(lambda: place(server) > 105)
+    with universe(Corridor(), play=lambda held, pointer: 0) as server, watching(server):
+        eventually(lambda: place(server) < 95)
+    with pytest.raises(ValueError, match=r"the keys 'x': .*Discrete\(3\)"):
+        universe(Corridor(), keys={"x": 7})
+
+
+def test_pixels_that_are_the_observation_are_not_told_twice() -> None:
+    with universe(Corridor()) as server, watching(server) as agent:
+        assert agent.about[PIXELS] == "observation"
+        assert agent.about["rlwire.spaces"]["observation"]
+        step = agent.step(20)
+        assert step.count
+        assert step.observation is None
+        assert (server.display.width, server.display.height) == (32, 24)
+
+
+def test_what_is_rendered_stands_beside_the_observation() -> None:
+    with universe(Pole("rgb_array")) as server, watching(server) as agent:
+        assert agent.about[PIXELS] == "render"
+        eventually(lambda: agent.step(20).observation is not None)
+        assert place(server) == 155
+        assert server.display.newest().frame[0, 0, 1] == 255
+    with universe(Corridor("rgb_array"), frames="render") as server, watching(server):
+        eventually(lambda: server.display.frames)
+        assert place(server) == 155
+    with pytest.raises(TypeError, match="looks like nothing"):
+        universe(Pole())
+    with pytest.raises(TypeError, match="which is no picture"):
+        universe(Pole("rgb_array"), frames="observation")
+
+
+def test_only_pixels() -> None:
+    with UniverseServer(Corridor(), "universe://127.0.0.1:0", rate=500) as server:
+        url = parse_url(server.url)
+        assert url.only_pixels
+        assert url.pixels
+        before = server.display.frames
+        with socket.create_connection(("127.0.0.1", url.pixels)) as sock:
+            sock.settimeout(20)
+            assert sock.recv(12) == b"RFB 003.008\n"
+            sock.sendall(b"RFB 003.008\n\1\1")  # no password
+            eventually(lambda: server.viewers == 1)
+            eventually(lambda: server.display.frames > before + 10)
+        eventually(lambda: server.viewers == 0)
+
+
+def test_nobody_looks_on_and_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[bool] = []
+    watched = _Player._watched
+    monkeypatch.setattr(_Player, "_watched", lambda self: looks.append(watched(self)) or looks[-1])
+    with universe(Corridor()) as server:
+        first = server.display.frames
+        with watching(server):
+            eventually(lambda: server.display.frames > first + 10)
+        eventually(lambda: server.statistics()["rewards"]["clients"] == 0)
+        eventually(lambda: not looks[-1])
+        last, count = server.display.frames, len(looks)
+        eventually(lambda: len(looks) > count + 10)
+        assert server.display.frames == last
+
+
+def test_an_environment_that_fails_ends_all_of_it() -> None:
+    environment = Corridor()
+    with universe(environment) as server, watching(server):
+        url = parse_url(server.url)
+        ports = [port for port in (url.port, url.pixels) if isinstance(port, int)]
+        for port in ports:
+            socket.create_connection(("127.0.0.1", port)).close()
+        environment.picture = lambda: 1 / 0
+        assert server.wait(20)
+        for port in ports:
+            with pytest.raises(OSError, match="refused"):
+                socket.create_connection(("127.0.0.1", port))
+
+
+def health(port: int) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("GET", "/healthz")
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
+
+
+def test_both_of_the_originals_health_checks_and_http() -> None:
+    """The original looks for a first byte of each: VNC's own, and what answers a handshake."""
+    with universe(Corridor()) as server:
+        url = parse_url(server.url)
+        assert health(url.port) == (200, b"OK\n")
+        assert isinstance(url.pixels, int)
+        with socket.create_connection(("127.0.0.1", url.pixels)) as sock:
+            sock.settimeout(20)
+            assert sock.recv(1) == b"R"
+        with socket.create_connection(("127.0.0.1", url.port)) as sock:
+            sock.settimeout(20)
+            sock.sendall(
+                b"GET / HTTP/1.1\r\nHost: 127.0.0.1:10003\r\nUpgrade: WebSocket\r\n"
+                b"Connection:Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+                b"Sec-WebSocket-Version: 13\r\nauthorization: Basic b3BlbmFpOg==\r\n"
+                b"openai-observer: true\r\n\r\n"
+            )
+            assert sock.recv(12) == b"HTTP/1.1 101"
+
+
+def test_unix_sockets(tmp_path: Path) -> None:
+    url = f"universe+unix://{tmp_path}/r?pixels={tmp_path}/v"
+    with rlwire.serve(Corridor(), url) as server:
+        assert parse_url(server.url) == parse_url(url)
+        with RfbClient(f"unix:{tmp_path}/v") as viewer:
+            viewer.update(20)
+            assert (viewer.width, viewer.height) == (32, 24)
+        assert server.statistics()["pixels"]["connections"] == 1
+
+
+def test_in_lockstep_people_only_look_on() -> None:
+    with universe(Corridor(), rewards={"lockstep": True}) as server, watching(server) as agent:
+        key(server, "Left", True)
+        for count in range(1, 6):
+            agent.act([("Action", 2)])
+            eventually(lambda count=count: place(server) == 100 + count)
+
+
+def test_tls_on_both_and_on_the_page(tmp_path: Path) -> None:
+    trustme = pytest.importorskip("trustme")
+    authority = trustme.CA()
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "pem")
+    authority.cert_pem.write_to_path(tmp_path / "ca")
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "rfb.js").write_text("export default class RFB {}")
+    served, called = ServerTLS(str(tmp_path / "pem")), ClientTLS(str(tmp_path / "ca"))
+    with rlwire.serve(
+        Corridor(), "universe+tls://127.0.0.1:0+0", tls=served, page=0, novnc=str(tmp_path)
+    ) as server:
+        url = parse_url(server.url)
+        assert url.tls
+        where = f"wss://127.0.0.1:{url.port}/"
+        with RewarderClient(where, tls=called, attach=True) as agent:
+            assert agent.step(20).count
+        with RfbClient(str(url.pixels_address), tls=called) as viewer:
+            viewer.update(20)
+            assert (viewer.width, viewer.height) == (32, 24)
+        # The page reaches both, although their certificate is for others.
+        place = server.page.url.replace("https", "wss")
+        with connect(f"{place}pixels", tls=called) as socket_:
+            assert bytes(socket_.receive()) == b"RFB 003.008\n"
+        with connect(f"{place}rewards", tls=called) as socket_:
+            assert "v0.env.describe" in socket_.receive()
+
+
+class TestDoor:
+    def test_one_call_serves_both(self) -> None:
+        with rlwire.serve(f"{__name__}:Corridor", "universe://127.0.0.1:0+0/Corridor") as server:
+            assert isinstance(server, UniverseServer)
+            url = parse_url(server.url)
+            assert url.path == "Corridor"
+            assert url.port
+            assert url.pixels
+            assert server.display.name == "Corridor"
+
+    def test_without_pixels_it_is_a_rewarder(self) -> None:
+        with rlwire.serve(Corridor(), "universe://127.0.0.1:+0") as server:
+            assert isinstance(server, EnvironmentRewarder)
+        for option in ({"page": True}, {"keys": {"a": 1}}, {"view_auth": "x"}):
+            with pytest.raises(ValueError, match="need pixels"):
+                rlwire.serve(Corridor(), "universe://127.0.0.1:+0", **option)
+
+    def test_what_is_made_here_renders(self) -> None:
+        with rlwire.serve("gym:CartPole-v1", "universe://127.0.0.1:0+0") as server:
+            assert isinstance(server, UniverseServer)
+            assert (server.display.width, server.display.height) == (600, 400)
+        with rlwire.serve(Pole, "universe://127.0.0.1:0+0", seed=3, lockstep=True) as server:
+            assert isinstance(server, UniverseServer)
+        with pytest.raises(TypeError, match="looks like nothing"):
+            rlwire.serve(
+                "gym:CartPole-v1", "universe://127.0.0.1:0+0", settings={"render_mode": None}
+            )
+
+    def test_options_as_text(self) -> None:
+        query = "key=Left%3D0&key=Right%2Bspace%3D2&frames=observation&rate=200&password=sesame"
+        with rlwire.serve(Corridor(), f"universe://127.0.0.1:0+0?{query}") as server:
+            assert isinstance(server, UniverseServer)
+            assert server.controls.keys == {"Left": 0, "Right+space": 2}
+            where = f"127.0.0.1:{parse_url(server.url).port}"
+            with RewarderClient(where, auth="sesame") as agent:
+                assert agent.about[PIXELS] == "observation"
+        with pytest.raises(ValueError, match="expected KEYS=ACTION"):
+            rlwire.serve(Corridor(), "universe://127.0.0.1:0+0?key=Left")
+
+
+class TestFrames:
+    @pytest.mark.parametrize(
+        ("shape", "dtype", "picture"),
+        [
+            ((210, 160, 3), np.uint8, True),
+            ((210, 160, 4), np.uint8, True),
+            ((84, 84), np.uint8, True),
+            ((84, 84, 1), np.uint8, True),
+            ((84, 84, 2), np.uint8, False),
+            ((4, 84, 84), np.uint8, False),
+            ((84, 84), np.float32, False),
+            ((4,), np.uint8, False),
+            ((128, 4), np.uint8, False),
+        ],
+    )
+    def test_which_spaces_are_pictures(self, shape: Any, dtype: Any, picture: bool) -> None:
+        assert is_picture(gymnasium.spaces.Box(0, 255, shape, dtype)) is picture
+        assert not is_picture(gymnasium.spaces.Discrete(3))
+
+    def test_pictures_become_frames(self) -> None:
+        grey = np.arange(12, dtype=np.uint8).reshape(3, 4)
+        frame = as_frame(grey)
+        assert frame.shape == (3, 4, 3)
+        assert (frame == grey[:, :, None]).all()
+        assert (as_frame(grey[:, :, None]) == frame).all()
+        assert as_frame(np.zeros((3, 4, 4), np.uint8)).shape == (3, 4, 3)
+        for wrong in (grey.astype(np.float32), np.zeros((3, 4, 5), np.uint8), None, grey[:0]):
+            with pytest.raises(ValueError, match="picture"):
+                as_frame(wrong)
+
+    def test_grey_is_shown_only_where_nothing_else_is(self) -> None:
+        environment = Corridor("rgb_array")
+        environment.observation_space = gymnasium.spaces.Box(0, 255, (24, 32), np.uint8)
+        assert frames_of(drive(environment))[1] == "render"
+        environment.render_mode = None
+        assert frames_of(drive(environment))[1] == "observation"
