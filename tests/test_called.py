@@ -24,7 +24,7 @@ from gymnasium.utils.env_checker import check_env
 import rlwire
 from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, RemoteProtocolError
 from rlwire.openpi import Client
-from rlwire.openpi.called import OpenpiCaller
+from rlwire.openpi.environment import OpenpiCaller
 from rlwire.rlx import AgentProxy, AgentProxyException, Metrics, Server, TrainingBase
 from rlwire.sessions.websocket import Refused
 from rlwire.testing.rlx import RawClient

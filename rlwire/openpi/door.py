@@ -38,14 +38,14 @@ client, async_client = clients(Client, AsyncClient, by_websocket)
 
 def listen(url: URL, num_envs: int, **options: Any) -> Callers:
     """Return places for environments that call; the options are those of `called.listen`."""
-    from rlwire.openpi import called  # needs Gymnasium
+    from rlwire.openpi import environment as called  # needs Gymnasium
 
     return called.listen(url.address, num_envs, **options)
 
 
 def play(environment: Any, url: URL, **options: Any) -> list[float]:
     """Have an environment call; the options are those of `called.play`."""
-    from rlwire.openpi import called  # needs Gymnasium
+    from rlwire.openpi import environment as called  # needs Gymnasium
 
     where, options = by_websocket(url, options)
     return called.play(environment, *where, **options)

@@ -1,8 +1,7 @@
 """`Server`: answers the observations of any number of clients with one policy's actions.
 
 It speaks what openpi's own policy server speaks, so `openpi_client.WebsocketClientPolicy` is a
-client of it. Not here: what a policy is (`rlwire.openpi.policies`), who may say what
-(`rlwire.sessions.openpi`), connections (`rlwire.serving.serving`).
+client of it.
 
 The original answers inside its event loop: while the policy thinks, no other client is heard and no
 ping is answered, so that a client gives up a policy that is merely slow. Here the policy thinks in
@@ -12,19 +11,21 @@ a thread of its own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
+import inspect
 import logging
+import queue
 import threading
 import time
 import traceback
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 from rlwire.codecs.websocket.handshake import Request, same_secret
 from rlwire.errors import describe, on_error
 from rlwire.limits import DEFAULT, Limits
-from rlwire.openpi.policies import Infer, Workers, resolve_policy
 from rlwire.serving.serving import Service, StreamOptions, StreamServer
 from rlwire.sessions import websocket
 from rlwire.sessions.guesses import Guess
@@ -41,6 +42,9 @@ logger = logging.getLogger(__name__)
 
 PORT = 8000
 """Where openpi's server listens."""
+
+Infer: TypeAlias = Callable[[Any], Any]
+_T = TypeVar("_T")
 
 _TRACEBACK = 20_000  # characters of one that a client is told
 
@@ -168,7 +172,7 @@ class Server(StreamServer):
         each = workers == "threads"
         if metadata is None:
             metadata = getattr(policy, "metadata", None) or {}
-        self._policy = _Service(
+        self._policy = _PolicyService(
             resolve_policy(policy),
             dict(metadata),
             None if each else threads,
@@ -211,7 +215,7 @@ _Reply: TypeAlias = dict[str, Any] | Failure
 
 
 @dataclasses.dataclass
-class _Service(Service):
+class _PolicyService(Service):
     """What all connections of a server share."""
 
     infer: Infer
@@ -221,8 +225,8 @@ class _Service(Service):
     tracebacks: bool
     speech: Callable[[], OpenPIServerSession]
     socket: dict[str, Any]
-    workers: Workers | None = None
-    decoders: Workers | None = None
+    workers: PolicyThreads | None = None
+    decoders: PolicyThreads | None = None
     log: SeldomLog = dataclasses.field(default_factory=lambda: SeldomLog(logger))
     clients: int = 0
     actions: int = 0
@@ -239,8 +243,8 @@ class _Service(Service):
             **self.socket,
         )
 
-    def responder(self, connection: Connection | AsyncConnection) -> _Conversation:
-        conversation = _Conversation(self, connection.peer)
+    def responder(self, connection: Connection | AsyncConnection) -> _PolicyHandler:
+        conversation = _PolicyHandler(self, connection.peer)
         with on_error(conversation.close):
             greet = connection.post if isinstance(connection, AsyncConnection) else connection.send
             greet(self.metadata)
@@ -248,8 +252,8 @@ class _Service(Service):
 
     def begin(self) -> None:
         if self.count is not None:
-            self.workers = Workers(self.count) if self.count else None
-            self.decoders = Workers(1, "decoder")
+            self.workers = PolicyThreads(self.count) if self.count else None
+            self.decoders = PolicyThreads(1, "decoder")
 
     def end(self) -> None:
         for workers in (self.workers, self.decoders):
@@ -258,10 +262,10 @@ class _Service(Service):
         self.log.flush()
 
 
-class _Conversation:
+class _PolicyHandler:
     """Answers the observations of one client; a `rlwire.transports.interface.Responder`."""
 
-    def __init__(self, service: _Service, peer: str) -> None:
+    def __init__(self, service: _PolicyService, peer: str) -> None:
         self._service = service
         self._peer = peer
         self._took: float | None = None  # seconds of the exchange before
@@ -346,3 +350,81 @@ class _Conversation:
     def _count(self, thought: asyncio.Future[_Reply]) -> None:
         if not thought.cancelled():  # else the client has gone
             self._counted(thought.result())
+
+
+def resolve_policy(policy: Any) -> Infer:
+    """Return what answers an observation: a policy's `infer`, or the policy itself."""
+    if inspect.isclass(policy):
+        raise TypeError(f"a policy is wanted, not its class; write {policy.__name__}(...)")
+    infer: Callable[[Any], Any] = getattr(policy, "infer", policy)
+    if not callable(infer):
+        raise TypeError(
+            f"a policy has a method infer, or is a function; {type(policy).__name__} is neither"
+        )
+    return infer
+
+
+class _Job(NamedTuple):
+    call: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    future: asyncio.Future[Any]
+
+
+class PolicyThreads:
+    """Threads that call a policy, or decode for one, in the order in which they are asked to.
+
+    Not `concurrent.futures`: its threads keep a program from ending while one of them is stuck, as
+    a call into an accelerator can be.
+    """
+
+    def __init__(self, count: int, what: str = "policy") -> None:
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._count = count
+        for number in range(count):
+            threading.Thread(target=self._work, name=f"rlwire {what} {number}", daemon=True).start()
+
+    def submit(self, call: Callable[..., _T], *arguments: Any) -> asyncio.Future[_T]:
+        """Have ``call(*arguments)`` called; the future gets its result.
+
+        A call whose future is cancelled before its turn comes is not made.
+        """
+        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        self._jobs.put(_Job(call, arguments, future))
+        return future
+
+    def stop(self) -> None:
+        """Let the threads end, each after the call that it is in; what waits is not called."""
+        while not self._jobs.empty():
+            with contextlib.suppress(queue.Empty):  # a thread was faster
+                self._jobs.get_nowait()
+        for _ in range(self._count):
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            future = job.future
+            if future.cancelled():  # the client has gone
+                continue
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = job.call(*job.arguments)
+            except BaseException as raised:
+                error = raised
+            # RuntimeError: the loop is closed, nobody waits any more.
+            with contextlib.suppress(RuntimeError):
+                future.get_loop().call_soon_threadsafe(_settle, future, result, error)
+            # Nothing is kept until the next observation comes: not this one's memory either.
+            del job, future, result, error
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    elif isinstance(error, (StopIteration, asyncio.CancelledError)):
+        # A future cannot carry the one, and the other would end who waits for it.
+        future.set_exception(RuntimeError(f"the call raised {type(error).__name__}"))
+    else:
+        future.set_exception(error)

@@ -132,7 +132,7 @@ class RLlinkEnvRunner(Runner):
 class ModulePolicy:
     """A policy that runs RLlib's module here, with the weights that the trainer sends.
 
-    For Discrete spaces; see `rlwire.rllink.policies`.
+    For Discrete spaces; see `rlwire.rllink.environment`.
 
     Args:
         config: the algorithm's, made by the program itself. What the trainer sends is a pickle,

@@ -8,7 +8,7 @@ from typing import Any
 from rlwire.environments.loading import load
 from rlwire.protocols import URL
 from rlwire.rllink.client import AsyncClient, Client
-from rlwire.rllink.learning import LearnerServer
+from rlwire.rllink.server import LearnerServer
 from rlwire.serving.doors import calling, check_no_environment, clients
 
 
@@ -25,7 +25,7 @@ client, async_client = clients(Client, AsyncClient)
 
 
 def play(environment: Any, url: URL, **options: Any) -> list[float]:
-    """Have an environment sample; arguments as of `playing.play`."""
-    from rlwire.rllink import playing  # needs Gymnasium
+    """Have an environment sample; arguments as of `rlwire.rllink.environment.play`."""
+    from rlwire.rllink import environment as sampling  # needs Gymnasium
 
-    return playing.play(environment, url.address, **calling(url, options))
+    return sampling.play(environment, url.address, **calling(url, options))

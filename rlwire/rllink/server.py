@@ -1,7 +1,4 @@
-"""`Server`: takes episodes from any number of simulators, and gives them weights.
-
-It has no algorithm: a trainer takes what has come with `sample` and gives new weights with
-`set_state`. RLlib's is `rlwire.rllib.rllink`.
+"""`Server` receives episodes from simulators and sends them weights; `LearnerServer` learns.
 
 Ray's own server takes one client, looks every 10 ms whether it may go on, and does not hear its
 client meanwhile. Here who waits for weights is answered when they come, and who waits for episodes
@@ -14,7 +11,7 @@ import contextlib
 import dataclasses
 import logging
 import threading
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from rlwire.codecs.rllink import (
     Episodes,
@@ -29,7 +26,7 @@ from rlwire.codecs.rllink import (
 from rlwire.errors import ConnectionClosed
 from rlwire.limits import DEFAULT, Limits
 from rlwire.rllink.client import PORT
-from rlwire.serving.serving import Service, StreamOptions, StreamServer
+from rlwire.serving.serving import Running, Service, StreamOptions, StreamServer
 from rlwire.sessions.rllink import RLlinkServerSession
 from rlwire.transports.address import AddressLike
 from rlwire.transports.interface import NOTHING
@@ -116,7 +113,7 @@ class Server(StreamServer):
             raise ValueError("an empty token would let in everyone who sends none")
         if backlog < 1:
             raise ValueError(f"backlog must be at least one step, not {backlog}")
-        self._exchange = _Exchange(
+        self._exchange = _RLlinkService(
             {"token": auth, "limits": limits}, SetConfig() if config is None else config, backlog
         )
         super().__init__(address, self._exchange, workers="threads", **options)
@@ -184,7 +181,7 @@ class _Later:
         return self._value
 
 
-class _Exchange(Service):
+class _RLlinkService(Service):
     """Where clients' episodes and the trainer's weights meet; from any thread."""
 
     def __init__(
@@ -209,10 +206,10 @@ class _Exchange(Service):
     def session(self) -> RLlinkServerSession:
         return RLlinkServerSession(**self._session_options)
 
-    def responder(self, connection: Any) -> _Conversation:
+    def responder(self, connection: Any) -> _RLlinkHandler:
         with self._changed:
             self._clients += 1
-        return _Conversation(self, connection)
+        return _RLlinkHandler(self, connection)
 
     def begin(self) -> None:
         self._running = True
@@ -297,10 +294,10 @@ class _Exchange(Service):
         return waiting
 
 
-class _Conversation:
+class _RLlinkHandler:
     """Answers one client; a `rlwire.transports.interface.Responder`."""
 
-    def __init__(self, exchange: _Exchange, connection: Any) -> None:
+    def __init__(self, exchange: _RLlinkService, connection: Any) -> None:
         self._exchange = exchange
         self._connection = connection
         exchange.log.info("%s: a client has connected", connection.peer)
@@ -332,3 +329,85 @@ class _Conversation:
         self._exchange.left()
         with contextlib.suppress(Exception):
             self._exchange.log.info("%s: the client is gone", self._connection.peer)
+
+
+class Learner(Protocol):
+    """An algorithm."""
+
+    def get_state(self) -> SetState:
+        """Return the weights that simulators begin with; called once, in the server's thread."""
+
+    def learn(self, episodes: list[Any]) -> SetState | None:
+        """Learn from what `Server.sample` gave; return new weights, or None for the same."""
+
+
+class LearnerServer(Server):
+    """An `Server` whose episodes go to a learner, and whose weights come from it.
+
+    Args:
+        learner: a `Learner`.
+        address: where to listen.
+        steps: that one message of a client is to bring.
+        on_policy: whether clients wait for new weights before they go on.
+        batch: steps that the learner is given at once, at least; by default what there is.
+        options: of `Server`.
+
+    Raises:
+        TypeError: it is no learner.
+        ValueError: another argument makes no sense.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        address: AddressLike = f"localhost:{PORT}",
+        *,
+        steps: int = 500,
+        on_policy: bool = True,
+        batch: int = 1,
+        **options: Any,
+    ) -> None:
+        for name in ("get_state", "learn"):
+            if not callable(getattr(learner, name, None)):
+                raise TypeError(f"a learner has a method {name}, {type(learner).__name__} has none")
+        for name, value in (("steps", steps), ("batch", batch)):
+            if value < 1:
+                raise ValueError(f"{name} must be 1 or more, not {value}")
+        super().__init__(address, config=SetConfig(steps, on_policy), **options)
+        self._learner = learner
+        self._batch = batch
+        self._thread: threading.Thread | None = None
+        self._ending = threading.Event()
+
+    def _run(self) -> Running:
+        running = super()._run()
+        self._ending.clear()
+        self._thread = threading.Thread(target=self._learn, name="rlwire learner", daemon=True)
+        self._thread.start()
+        return running
+
+    def _after_stop(self) -> None:
+        self._ending.set()
+        super()._after_stop()
+        thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(5.0)
+            if thread.is_alive():
+                logger.warning("the learner did not end within 5.0 s and is left behind")
+
+    def _learn(self) -> None:
+        try:
+            state = self._learner.get_state()
+            self.set_state(state)
+            episodes: list[Any] = []
+            while not self._ending.is_set():
+                episodes += self.sample()
+                if episodes and sum(map(len, episodes)) >= self._batch:
+                    state = self._learner.learn(episodes) or state
+                    episodes = []
+                # Those whose batch is not full go on with what there is.
+                self.set_state(state)
+        except Exception:
+            if not self._ending.is_set():
+                logger.exception("the learner failed; nothing is learnt any more")
+                self.stop_soon()  # clients would wait for weights that never come

@@ -33,7 +33,7 @@ from rlwire.errors import (
 )
 from rlwire.limits import Limits
 from rlwire.openpi import Client, PolicyStatistics, Server, api_key_check
-from rlwire.openpi.policies import Workers, resolve_policy
+from rlwire.openpi.server import PolicyThreads, resolve_policy
 from rlwire.sessions.openpi import OpenPIClientSession, Undecoded
 from rlwire.sessions.websocket import Closed, Messages, Refused
 from rlwire.transports.sockets import Backoff, Timeouts
@@ -609,7 +609,7 @@ def test_what_a_future_cannot_carry() -> None:
         raise StopIteration
 
     async def main() -> None:
-        workers = Workers(1)
+        workers = PolicyThreads(1)
         with pytest.raises(RuntimeError, match="StopIteration"):
             await workers.submit(call, None)
         workers.stop()

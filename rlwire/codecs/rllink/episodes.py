@@ -7,9 +7,6 @@ has plain lists under other names. Columns of a Dict or Tuple space are dicts or
 
 An episode of several agents is the state of a `MultiAgentEpisode`: one of the above for each agent,
 and when it observed. The document has none.
-
-Not here: messages (`rlwire.codecs.rllink.messages`), how steps become episodes
-(`rlwire.rllink.collector`).
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ Two things are rlwire's own, and a peer that does not know them never sees them:
 which compressions its sender reads and bring a token, and the `Pong` to it says what is used from
 then on. Compressed bodies begin with zstd's magic number, which neither form begins with.
 
-Not here: who may say what when (`rlwire.sessions.rllink`), what is in an episode
-(`rlwire.codecs.rllink.episodes`). The pickle in Ray's `SetConfig` stays the bytes that it is.
+The pickle in Ray's `SetConfig` stays bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import binascii
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -57,8 +55,19 @@ FRAME_MAXIMUM: Final = HEAD + 99_999_999
 _OWN = "rlwire"  # the field with what is no part of RLlink
 
 
+class _Fields:
+    """The fields of a body without its type: written by a message, read by its class."""
+
+    def _to_fields(self, form: Form) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> Any:
+        return cls()
+
+
 @dataclass(frozen=True)
-class Ping:
+class Ping(_Fields):
     """The first message of a client.
 
     Attributes:
@@ -71,39 +80,26 @@ class Ping:
     compressions: tuple[str, ...] = ()
     token: str | None = None
 
+    def _to_fields(self, form: Form) -> dict[str, Any]:
+        if not self.own:
+            return {}
+        own: dict[str, Any] = {"compressions": list(self.compressions)}
+        if self.token is not None:
+            own["token"] = self.token
+        return {_OWN: own}
 
-@dataclass(frozen=True)
-class GetConfig:
-    """Asks for a `SetConfig`."""
-
-
-@dataclass(frozen=True)
-class GetState:
-    """Asks for a `SetState`."""
-
-
-@dataclass(frozen=True, eq=False)
-class Episodes:
-    """Brings episodes, and is not answered.
-
-    Attributes:
-        episodes: maps, as `rlwire.codecs.rllink.Episode` reads and makes them.
-        timesteps: that are in them together; ``env_steps`` in JSON. None: the sender did not say.
-        weights_seq_no: of the weights that acted; None as before.
-    """
-
-    episodes: list[Any]
-    timesteps: int | None = None
-    weights_seq_no: int | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class EpisodesAndGetState(Episodes):
-    """Brings episodes, and is answered by a `SetState` when they were learnt from."""
+    @classmethod
+    def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> Ping:
+        own = fields.get(_OWN)
+        if type(own) is not dict:
+            return cls()
+        offered, token = own.get("compressions"), own.get("token")
+        known = [kind for kind in COMPRESSIONS if isinstance(offered, list) and kind in offered]
+        return cls(True, tuple(known), token if isinstance(token, str) else None)
 
 
 @dataclass(frozen=True)
-class Pong:
+class Pong(_Fields):
     """Answers a `Ping`.
 
     Attributes:
@@ -114,9 +110,82 @@ class Pong:
     own: bool = False
     compression: str | None = None
 
+    def _to_fields(self, form: Form) -> dict[str, Any]:
+        return {_OWN: {"compression": self.compression}} if self.own else {}
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> Pong:
+        own = fields.get(_OWN)
+        if type(own) is not dict:
+            return cls()
+        compression = own.get("compression")
+        if compression is not None and compression not in COMPRESSIONS:
+            raise DecodeError(
+                f"compression must be one of {', '.join(COMPRESSIONS)}, not {quoted(compression)}",
+                path=f"$.{_OWN}.compression",
+            )
+        return cls(True, compression)
+
 
 @dataclass(frozen=True)
-class SetConfig:
+class GetConfig(_Fields):
+    """Asks for a `SetConfig`."""
+
+
+@dataclass(frozen=True)
+class GetState(_Fields):
+    """Asks for a `SetState`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes(_Fields):
+    """Brings episodes, and is not answered.
+
+    Attributes:
+        episodes: maps, as `rlwire.codecs.rllink.Episode` reads and makes them.
+        timesteps: in all of them; ``env_steps`` in JSON. None: the sender did not say.
+        weights_seq_no: of the weights that acted; None as before.
+    """
+
+    episodes: list[Any]
+    timesteps: int | None = None
+    weights_seq_no: int | None = None
+
+    def _to_fields(self, form: Form) -> dict[str, Any]:
+        fields: dict[str, Any] = {"episodes": self.episodes}
+        if self.timesteps is not None:
+            # The program's name of it, and the document's.
+            fields["timesteps" if form == "msgpack" else "env_steps"] = self.timesteps
+        if self.weights_seq_no is not None:
+            fields["weights_seq_no"] = self.weights_seq_no
+        return fields
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> Any:
+        episodes = fields.get("episodes")
+        if isinstance(episodes, np.ndarray) and not episodes.size:  # an empty list of JSON's
+            episodes = []
+        if not isinstance(episodes, list):
+            raise DecodeError(
+                f"episodes must be a list, not a {type(episodes).__name__}", path="$.episodes"
+            )
+        for index, episode in enumerate(episodes):
+            if type(episode) is not dict:
+                raise DecodeError(
+                    f"an episode must be a map, not a {type(episode).__name__}",
+                    path=f"$.episodes[{index}]",
+                )
+        name = "timesteps" if "timesteps" in fields else "env_steps"
+        return cls(episodes, _count(fields, name), _count(fields, "weights_seq_no"))
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodesAndGetState(Episodes):
+    """Brings episodes, and is answered by a `SetState` when they were learnt from."""
+
+
+@dataclass(frozen=True)
+class SetConfig(_Fields):
     """Answers `GetConfig`.
 
     Attributes:
@@ -131,9 +200,32 @@ class SetConfig:
     config: bytes | None = None
     others: dict[str, Any] = field(default_factory=dict)
 
+    def _to_fields(self, form: Form) -> dict[str, Any]:
+        fields = dict(self.others)
+        for name in ("env_steps_per_sample", "force_on_policy", "config"):
+            if getattr(self, name) is not None:
+                fields[name] = getattr(self, name)
+        if self.config is not None and form == "json":
+            raise EncodeError("RLlink in JSON has no place for RLlib's own config", path="$.config")
+        return fields
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> SetConfig:
+        steps = _count(fields, "env_steps_per_sample", 1)
+        on_policy, config = fields.pop("force_on_policy", None), fields.pop("config", None)
+        if on_policy is not None and not isinstance(on_policy, bool):
+            raise DecodeError(
+                f"force_on_policy must be true or false, not {quoted(on_policy)}",
+                path="$.force_on_policy",
+            )
+        if config is not None and not isinstance(config, bytes):
+            raise DecodeError(f"a config must be bytes, not {quoted(config)}", path="$.config")
+        fields.pop("env_steps_per_sample", None)
+        return cls(steps, on_policy, config, fields)
+
 
 @dataclass(frozen=True, eq=False)
-class SetState:
+class SetState(_Fields):
     """Brings weights.
 
     Attributes:
@@ -149,6 +241,39 @@ class SetState:
     onnx: bytes | None = None
     mlir: bytes | None = None
     others: dict[str, Any] = field(default_factory=dict)
+
+    def _to_fields(self, form: Form) -> dict[str, Any]:
+        fields = dict(self.others)
+        if self.state is None:
+            fields["weights_seq_no"] = self.weights_seq_no
+        elif form == "json":
+            raise EncodeError("RLlink in JSON has files of ONNX and MLIR, no state", path="$.state")
+        else:
+            fields["state"] = {**self.state, "weights_seq_no": self.weights_seq_no}
+        if self.onnx is not None:
+            # No time in it, so that the same file is the same text.
+            fields["onnx_file"] = base64.b64encode(gzip.compress(self.onnx, mtime=0)).decode()
+        if self.mlir is not None:
+            fields["mlir_file"] = base64.b64encode(self.mlir).decode()
+        return fields
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> SetState:
+        state = fields.pop("state", None)
+        if state is None:
+            number = _count(fields, "weights_seq_no") or 0
+        elif type(state) is not dict:
+            raise DecodeError(
+                f"a state must be a map, not a {type(state).__name__}", path="$.state"
+            )
+        else:
+            number = _count(state, "weights_seq_no", path="$.state") or 0
+            state.pop("weights_seq_no", None)
+        fields.pop("weights_seq_no", None)
+        onnx = _file(fields, "onnx_file")
+        if onnx is not None:
+            onnx = _gunzip(onnx, limits)
+        return cls(number, state, onnx, _file(fields, "mlir_file"), fields)
 
 
 Message: TypeAlias = (
@@ -217,10 +342,10 @@ class Codec:
             LimitExceeded: the frame would be longer than eight digits or the limits allow.
             MissingExtra: zstandard is not installed.
         """
-        fields = _WRITERS.get(type(message))
-        if fields is None:
+        name = _NAMES.get(type(message))
+        if name is None:
             raise TypeError(f"{type(message).__name__} is no message of RLlink")
-        body = {"type": _NAMES[type(message)], **fields(message, form)}
+        body = {"type": name, **message._to_fields(form)}
         parts: list[Any]
         if form == "msgpack":
             parts = self._pack.encode_parts(body)
@@ -297,7 +422,8 @@ class Codec:
         Raises:
             DecodeError, LimitExceeded: a field is wrong, or too large.
         """
-        return _READERS[kind](fields, self.limits)
+        message: Message = kind._from_fields(fields, self.limits)
+        return message
 
     def _fields(self, body: Buffer) -> Any:
         try:
@@ -316,75 +442,6 @@ def _msgspec() -> Any:
     return _json
 
 
-# --- what is in a message, to be written
-
-
-def _ping(message: Any, form: Form) -> dict[str, Any]:
-    if not message.own:
-        return {}
-    own: dict[str, Any] = {"compressions": list(message.compressions)}
-    if message.token is not None:
-        own["token"] = message.token
-    return {_OWN: own}
-
-
-def _pong(message: Any, form: Form) -> dict[str, Any]:
-    return {_OWN: {"compression": message.compression}} if message.own else {}
-
-
-def _episodes(message: Any, form: Form) -> dict[str, Any]:
-    fields: dict[str, Any] = {"episodes": message.episodes}
-    if message.timesteps is not None:
-        # The program's name of it, and the document's.
-        fields["timesteps" if form == "msgpack" else "env_steps"] = message.timesteps
-    if message.weights_seq_no is not None:
-        fields["weights_seq_no"] = message.weights_seq_no
-    return fields
-
-
-def _set_config(message: Any, form: Form) -> dict[str, Any]:
-    fields = dict(message.others)
-    for name in ("env_steps_per_sample", "force_on_policy"):
-        if getattr(message, name) is not None:
-            fields[name] = getattr(message, name)
-    if message.config is not None:
-        if form == "json":
-            raise EncodeError("RLlink in JSON has no place for RLlib's own config", path="$.config")
-        fields["config"] = message.config
-    return fields
-
-
-def _set_state(message: Any, form: Form) -> dict[str, Any]:
-    fields = dict(message.others)
-    if message.state is not None:
-        if form == "json":
-            raise EncodeError("RLlink in JSON has files of ONNX and MLIR, no state", path="$.state")
-        fields["state"] = {**message.state, "weights_seq_no": message.weights_seq_no}
-    else:
-        fields["weights_seq_no"] = message.weights_seq_no
-    if message.onnx is not None:
-        # No time in it, so that the same file is the same text.
-        fields["onnx_file"] = base64.b64encode(gzip.compress(message.onnx, mtime=0)).decode()
-    if message.mlir is not None:
-        fields["mlir_file"] = base64.b64encode(message.mlir).decode()
-    return fields
-
-
-def _nothing(message: Any, form: Form) -> dict[str, Any]:
-    return {}
-
-
-_WRITERS: Final[dict[type, Callable[[Any, Form], dict[str, Any]]]] = {
-    Ping: _ping,
-    Pong: _pong,
-    GetConfig: _nothing,
-    GetState: _nothing,
-    Episodes: _episodes,
-    EpisodesAndGetState: _episodes,
-    SetConfig: _set_config,
-    SetState: _set_state,
-}
-
 _NAMES: Final = {
     Ping: "PING",
     Pong: "PONG",
@@ -399,97 +456,6 @@ _CLASSES: Final = {name: kind for kind, name in _NAMES.items()}
 _SMALL: Final = frozenset({Ping, Pong, GetConfig, GetState, SetConfig})
 _PLAIN: Final = frozenset({str, int, bool})
 
-# --- and read
-
-
-def _own_of(fields: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    own = fields.get(_OWN)
-    return own if type(own) is dict else None
-
-
-def _read_ping(fields: dict[str, Any], limits: Limits) -> Ping:
-    own = _own_of(fields)
-    if own is None:
-        return Ping()
-    offered, token = own.get("compressions"), own.get("token")
-    known = [kind for kind in COMPRESSIONS if isinstance(offered, list) and kind in offered]
-    return Ping(True, tuple(known), token if isinstance(token, str) else None)
-
-
-def _read_pong(fields: dict[str, Any], limits: Limits) -> Pong:
-    own = _own_of(fields)
-    if own is None:
-        return Pong()
-    compression = own.get("compression")
-    if compression is not None and compression not in COMPRESSIONS:
-        raise DecodeError(
-            f"a compression {quoted(compression)}; known are {', '.join(COMPRESSIONS)}",
-            path=f"$.{_OWN}.compression",
-        )
-    return Pong(True, compression)
-
-
-def _reads_episodes(kind: type[Episodes]) -> Callable[[dict[str, Any], Limits], Episodes]:
-    def read(fields: dict[str, Any], limits: Limits) -> Episodes:
-        episodes = fields.get("episodes")
-        if isinstance(episodes, np.ndarray) and not episodes.size:  # an empty list of JSON's
-            episodes = []
-        if not isinstance(episodes, list):
-            raise DecodeError(
-                f"episodes are a list, not a {type(episodes).__name__}", path="$.episodes"
-            )
-        for index, episode in enumerate(episodes):
-            if type(episode) is not dict:
-                raise DecodeError(
-                    f"an episode is a map, not a {type(episode).__name__}",
-                    path=f"$.episodes[{index}]",
-                )
-        name = "timesteps" if "timesteps" in fields else "env_steps"
-        return kind(episodes, _count(fields, name), _count(fields, "weights_seq_no"))
-
-    return read
-
-
-def _read_config(fields: dict[str, Any], limits: Limits) -> SetConfig:
-    steps = _count(fields, "env_steps_per_sample", 1)
-    on_policy, config = fields.pop("force_on_policy", None), fields.pop("config", None)
-    if on_policy is not None and not isinstance(on_policy, bool):
-        raise DecodeError(
-            f"force_on_policy is true or false, not {quoted(on_policy)}", path="$.force_on_policy"
-        )
-    if config is not None and not isinstance(config, bytes):
-        raise DecodeError(f"a config is bytes, not {quoted(config)}", path="$.config")
-    fields.pop("env_steps_per_sample", None)
-    return SetConfig(steps, on_policy, config, fields)
-
-
-def _read_state(fields: dict[str, Any], limits: Limits) -> SetState:
-    state = fields.pop("state", None)
-    if state is None:
-        number = _count(fields, "weights_seq_no") or 0
-    elif type(state) is not dict:
-        raise DecodeError(f"a state is a map, not a {type(state).__name__}", path="$.state")
-    else:
-        number = _count(state, "weights_seq_no", path="$.state") or 0
-        state.pop("weights_seq_no", None)
-    fields.pop("weights_seq_no", None)
-    onnx = _file(fields, "onnx_file", limits)
-    if onnx is not None:
-        onnx = _gunzip(onnx, limits)
-    return SetState(number, state, onnx, _file(fields, "mlir_file", limits), fields)
-
-
-_READERS: Final[dict[type, Callable[[dict[str, Any], Limits], Message]]] = {
-    Ping: _read_ping,
-    Pong: _read_pong,
-    GetConfig: lambda fields, limits: GetConfig(),
-    GetState: lambda fields, limits: GetState(),
-    Episodes: _reads_episodes(Episodes),
-    EpisodesAndGetState: _reads_episodes(EpisodesAndGetState),
-    SetConfig: _read_config,
-    SetState: _read_state,
-}
-
 
 def _count(fields: dict[str, Any], name: str, least: int = 0, path: str = "$") -> int | None:
     value = fields.get(name)
@@ -502,7 +468,7 @@ def _count(fields: dict[str, Any], name: str, least: int = 0, path: str = "$") -
     return value
 
 
-def _file(fields: dict[str, Any], name: str, limits: Limits) -> bytes | None:
+def _file(fields: dict[str, Any], name: str) -> bytes | None:
     text = fields.pop(name, None)
     if text is None:
         return None

@@ -11,7 +11,7 @@ import pytest
 
 from rlwire.errors import MissingExtra, RemoteProtocolError
 from rlwire.rllink import SetState
-from rlwire.rllink.policies import OnnxPolicy, acted, resolve_policy
+from rlwire.rllink.environment import OnnxPolicy, acted, resolve_policy
 
 
 class Model:
