@@ -31,7 +31,7 @@ from rounds import (
 )
 
 from rlwire.bench import allowed_cores, pin
-from rlwire.dm_env_rpc.grpc_answers import Answers
+from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
 from rlwire.sessions.grpc import GrpcClientSession, Messages
 from rlwire.sessions.grpc.server import GrpcServerSession
 from rlwire.transports import tcp, tcp_asyncio
@@ -65,8 +65,8 @@ class Responder:
 # Servers, each in a process: they print their port and run until they are killed.
 
 
-def answers(reply: bytes, connection: Any) -> Answers:
-    return Answers(connection, lambda call: (Messages(), Responder(reply)))
+def answers(reply: bytes, connection: Any) -> GrpcHandler:
+    return GrpcHandler(connection, lambda call: (Messages(), Responder(reply)))
 
 
 def serve_ours(request: int, reply: bytes) -> None:

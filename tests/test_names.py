@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlwire import dm_env_rpc, openpi, perlert, rllink, rlx, websocket
-from rlwire.dm_env_rpc.endpoint import DmEnvRpcEndpoint
+from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint
 from rlwire.perlert.endpoint import PerlertEndpoint
 from rlwire.serving.serving import BackgroundServer, StreamOptions, StreamServer
 from rlwire.transports import tcp, tcp_asyncio, waits

@@ -21,7 +21,7 @@ from pettingzoo import ParallelEnv
 
 import rlwire
 from rlwire.dm_env_rpc import Client
-from rlwire.dm_env_rpc.spaces import INFO, WHOLE, told_in
+from rlwire.dm_env_rpc.spaces import INFO, WHOLE, spaces_in
 from rlwire.environments.pettingzoo import ParallelEnvironment
 from rlwire.errors import DecodeError, EncodeError, RemoteProtocolError
 from rlwire.limits import DEFAULT
@@ -498,8 +498,8 @@ def test_perlert_says_that_it_carries_no_info(caplog: pytest.LogCaptureFixture) 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"observation":{},"action":{}}'])
 def test_a_name_that_describes_no_spaces(text: str) -> None:
     with pytest.raises(DecodeError):
-        told_in(INFO + text, DEFAULT)
-    assert told_in(INFO + "null", DEFAULT) is None
+        spaces_in(INFO + text, DEFAULT)
+    assert spaces_in(INFO + "null", DEFAULT) is None
 
 
 @pytest.mark.parametrize(
@@ -509,7 +509,7 @@ def test_an_info_that_is_none(
     told: bytes, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with made("dm_env_rpc", Informed) as env:
-        environments = "rlwire.dm_env_rpc.environments"
+        environments = "rlwire.dm_env_rpc.environment_worlds"
         with monkeypatch.context() as patch:
             patch.setattr(f"{environments}.encode_info", lambda info, dropped: told)
             with pytest.raises(error):

@@ -1,9 +1,9 @@
-"""dm_env_rpc for those who have an environment, and for those who have an agent.
+"""dm_env_rpc: environments served to agents, and agents' clients.
 
 | | |
 |---|---|
 | an environment of dm_env or Gymnasium, served | `rlwire.serve` |
-| worlds of one's own, served | `Server`, `World`, `AgentEnvironment`, `Refusal` |
+| worlds of your own, served | `Server`, `World`, `AgentEnvironment`, `StatusError` |
 | an agent | `Client`, `AsyncClient` |
 | an agent that knows `dm_env.Environment` | `rlwire.environments.dm_env.DmEnvironment` |
 | properties | `Properties`; `PropertiesExtension`, `AsyncPropertiesExtension` |
@@ -14,36 +14,34 @@ Servers and clients need hpack, the extra ``grpc``.
 
 from __future__ import annotations
 
-from rlwire.dm_env_rpc.client import AsyncClient, Client
-from rlwire.dm_env_rpc.environments import EnvironmentWorld, EnvironmentWorlds, Names
-from rlwire.dm_env_rpc.pending import AsyncPending, Pending
+from rlwire.dm_env_rpc.client import AsyncClient, AsyncPendingReply, Client, PendingReply
+from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorld, EnvironmentWorlds, Names
 from rlwire.dm_env_rpc.properties import (
     AsyncPropertiesExtension,
     Properties,
     PropertiesExtension,
     Property,
 )
-from rlwire.dm_env_rpc.protocols import AgentEnvironment, Refusal, World, WorldFactory
 from rlwire.dm_env_rpc.server import Server
 from rlwire.dm_env_rpc.status import StatusError
+from rlwire.dm_env_rpc.world import AgentEnvironment, World, WorldFactory
 from rlwire.dm_env_rpc.worlds import Worlds
 from rlwire.transports.tls import ClientTLS, ServerTLS
 
 __all__ = [
     "AgentEnvironment",
     "AsyncClient",
-    "AsyncPending",
+    "AsyncPendingReply",
     "AsyncPropertiesExtension",
     "Client",
     "ClientTLS",
     "EnvironmentWorld",
     "EnvironmentWorlds",
     "Names",
-    "Pending",
+    "PendingReply",
     "Properties",
     "PropertiesExtension",
     "Property",
-    "Refusal",
     "Server",
     "ServerTLS",
     "StatusError",

@@ -1,13 +1,11 @@
-"""`Client` and `AsyncClient`: an agent's connection to a dm_env_rpc server.
-
-Needs hpack (the extra ``grpc``). Not here: who may say what (`rlwire.sessions.dm_env_rpc`), gRPC's
-calls (`rlwire.sessions.grpc`), connections (`rlwire.transports`).
-"""
+"""`Client` and `AsyncClient`: an agent's connection to a dm_env_rpc server."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import ssl
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
@@ -22,24 +20,25 @@ from rlwire.codecs.dm_env_rpc import (
     Request,
     ResetRequest,
     ResetWorldRequest,
+    Response,
     Settings,
+    Status,
     Step,
     StepResult,
     flatten,
 )
-from rlwire.dm_env_rpc.pending import AsyncPending, Pending, PendingBase
-from rlwire.dm_env_rpc.rejoining import RECONNECT, Way, is_passing
-from rlwire.dm_env_rpc.security import authorization, http2_context, warn_of_plain_token
 from rlwire.dm_env_rpc.status import StatusError
 from rlwire.errors import ConnectionClosed, LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import dm_env_rpc, grpc
+from rlwire.sessions.dm_env_rpc import Code
 from rlwire.sessions.grpc import Metadata
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.connecting import hang_up, retry
+from rlwire.transports.reception import TLS
 from rlwire.transports.sockets import Backoff, Timeouts
-from rlwire.transports.tls import ClientSide
+from rlwire.transports.tls import ClientSide, context_of
 from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, drive_async, driven
 
 logger = logging.getLogger(__name__)
@@ -48,30 +47,123 @@ METHOD: Final = "/dm_env_rpc.v1.Environment/Process"
 """The one method of the protocol's gRPC service."""
 
 KEEP_ALIVE: Final = {"ping_interval": 310.0, "ping_timeout": 60.0}
-"""When a client asks its server for a sign of life. A server with gRPC's defaults closes a
-connection that is pinged more often than each five minutes; a laptop may sleep meanwhile."""
+"""When a client pings its server. A server with gRPC's defaults closes a connection that is pinged
+more often than each five minutes; a laptop may sleep meanwhile."""
+
+RECONNECT: Final = Backoff(attempts=20, deadline=60.0)
+"""How `Client.reconnect` tries by default."""
+
+# Errors that may be over soon: a server learns later than its client that a connection is lost,
+# and until then the agent's place in the world is taken.
+_PASSING = (Code.RESOURCE_EXHAUSTED, Code.FAILED_PRECONDITION, Code.UNAVAILABLE, Code.ABORTED)
 
 
-class ClientBase(waits.Counting):
-    """What `Client` and `AsyncClient` share: arguments, and what is known of the connection.
+def http2_context(tls: ClientSide | TLS) -> ssl.SSLContext | None:
+    """Return the context, which offers HTTP/2."""
+    context = context_of(tls)
+    if context is not None:
+        context.set_alpn_protocols(["h2"])
+    return context
 
-    Args:
-        address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``.
-        auth: sent as a bearer token with the connection.
-        tls: an SSL context, or what makes one: `rlwire.transports.tls.ClientTLS` names files.
-        timeouts: seconds to wait; `idle` is for an answer.
-        backoff: attempts to connect, and the waits between them.
-        limits: maxima for messages; ``received`` is for whole ones.
-        max_sent: bytes of the longest message that is sent; by default as `limits` has it for
-            those that are received.
-        metadata: names and values that are sent with the connection.
-        copy: whether observations own their memory; False makes read-only views of the message
-            where the wire allows it, None where they are aligned besides.
-        ahead: how many requests may be under way in `step_many` and `submit`.
 
-    Raises:
-        ValueError: an argument makes no sense.
-    """
+def authorization(token: str) -> tuple[str, str]:
+    """Return the metadata that carries a bearer token."""
+    if not re.fullmatch(r"[\x21-\x7e]+", token):
+        raise ValueError("a token has one or more printable ASCII characters and no spaces")
+    return "authorization", f"Bearer {token}"
+
+
+def warn_of_plain_token(where: Address) -> None:
+    """Log that a token would cross a network readable by anybody."""
+    if not where.loopback:
+        logger.warning("%s: the token goes over the network without TLS", where)
+
+
+def most_sent(limits: Limits, max_sent: int | None) -> int:
+    """Return how long a message may be that is sent: by default, as long as a received one."""
+    if max_sent is None:
+        return min(limits.received, limits.message)
+    if isinstance(max_sent, bool) or not 0 < max_sent < 2**31:
+        raise ValueError(f"max_sent must be a positive int of less than 2**31, not {max_sent!r}")
+    return max_sent
+
+
+def _settings_of(settings: Mapping[str, Any] | None) -> Settings:
+    """Return settings by name; nested ones are joined by periods."""
+    return flatten(settings, strict=False) if settings else {}
+
+
+class _PendingReply(waits.Client):
+    """What a `PendingReply` and an `AsyncPendingReply` are made of."""
+
+    __slots__ = ("_client", "_error", "_reply", "request")
+
+    def __init__(self, client: Any, request: Request | Step) -> None:
+        self.request = request
+        self._client = client
+        self._reply: Response | StepResult | None = None
+        self._error: RlwireError | OSError | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the reply, or an error instead of it, is there."""
+        return self._reply is not None or self._error is not None
+
+    @driven
+    def result(self) -> Waits[Any]:
+        """Return the response, after waiting for it and for those before it.
+
+        Raises:
+            StatusError: the server answered with an error.
+            ConnectionClosed, DeadlineExceeded: the reply is lost.
+        """
+        return (yield from self._wait())
+
+    def _wait(self) -> Waits[Any]:
+        while self._reply is None and self._error is None:
+            yield from self._client._receive_one(self)
+        return self._get()
+
+    def _get(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        if isinstance(self._reply, Status):
+            raise StatusError.of(self._reply)
+        return self._reply
+
+    def _set(self, reply: Any, error: RlwireError | OSError | None = None) -> None:
+        self._reply, self._error = reply, error
+        if type(reply) is not StepResult and error is None and not isinstance(reply, Status):
+            self._client._note(self.request, reply)
+
+
+class PendingReply(Blocking, _PendingReply):
+    """The reply to a request that was submitted; `result` waits for it."""
+
+    __slots__ = ()
+
+    def result(self) -> Any:
+        """Return the response, as `AsyncPendingReply.result`."""
+        # The hot path, therefore without a generator.
+        client = self._client
+        while self._reply is None and self._error is None:
+            try:
+                reply = client._connected().receive()
+            except BaseException as error:
+                client._not_received(error)
+            else:
+                client._pending.popleft()._set(reply)
+        return self._get()
+
+
+class AsyncPendingReply(Asyncio, _PendingReply):
+    """`PendingReply`, for tasks of an event loop."""
+
+    __slots__ = ()
+
+
+class _DmEnvRpcClient(waits.Counting):
+    """What `Client` and `AsyncClient` share."""
 
     def __init__(
         self,
@@ -111,9 +203,10 @@ class ClientBase(waits.Counting):
         if tls is not None:
             self._connect_options["tls"] = http2_context(tls)
             self._connect_options["server_hostname"] = getattr(tls, "server_hostname", None)
-        self._way = Way()
+        self._created: dict[str, Settings] = {}  # by name, for `reconnect`
+        self._joined: tuple[str, Settings] | None = None
         self._session: dm_env_rpc.DmEnvRpcClientSession | None = None
-        self._pending: deque[PendingBase] = deque()
+        self._pending: deque[_PendingReply] = deque()
         # Requests are sent one at a time, and so are answers received, in the same order.
         self._sending, self._receiving = self._make_lock(), self._make_lock()
 
@@ -145,7 +238,7 @@ class ClientBase(waits.Counting):
     @property
     def world_name(self) -> str | None:
         """The name of the world that is joined, None if none is."""
-        return None if self._way.joined is None else self._way.joined[0]
+        return None if self._joined is None else self._joined[0]
 
     # ---- the connection ----------------------------------------------------------------------
 
@@ -163,7 +256,7 @@ class ClientBase(waits.Counting):
     def close(self) -> Waits[None]:
         """Close the connection, and forget what was created and joined."""
         yield from self._drop()
-        self._way = Way()
+        self._created, self._joined = {}, None
 
     def cancel(self) -> None:
         """Break the connection off: whatever waits raises ConnectionClosed.
@@ -229,7 +322,7 @@ class ClientBase(waits.Counting):
             EncodeError, LocalProtocolError, ConnectionClosed, DeadlineExceeded: as `step`.
         """
         names = None if requested is None else tuple(requested)
-        submitted: list[PendingBase] = []
+        submitted: list[_PendingReply] = []
         try:
             for each in actions:
                 submitted.append((yield from self._submit(self._step(each, names))))
@@ -237,7 +330,7 @@ class ClientBase(waits.Counting):
             for pending in submitted:
                 while not pending.done:
                     yield from self._receive_one(pending)
-        return [pending._take() for pending in submitted]
+        return [pending._get() for pending in submitted]
 
     @driven
     def reset(self, settings: Mapping[str, Any] | None = None) -> Waits[ActionObservationSpecs]:
@@ -307,7 +400,7 @@ class ClientBase(waits.Counting):
         backoff = backoff or RECONNECT
         yield from self._drop()
         yield from self._open(backoff)
-        if self._way.joined is None:
+        if self._joined is None:
             logger.info("%s: connected again", self._address)
             return None
         specs = yield from retry(
@@ -316,30 +409,39 @@ class ClientBase(waits.Counting):
             self._sleep,
             what=f"{self._address}: joining again",
             errors=StatusError,
-            passing=is_passing,
+            passing=lambda error: error.code in _PASSING,
         )
         return specs
 
     def _rejoin(self, _until: float) -> Waits[ActionObservationSpecs]:
-        where = self._address
-        assert self._way.joined is not None
-        world, settings = self._way.joined
+        assert self._joined is not None
+        world, settings = self._joined
         try:
             specs: ActionObservationSpecs = yield self.join_world(world, settings)
         except StatusError as error:
-            again = self._way.forgotten(error)
-            if again is None:
+            if error.code != Code.NOT_FOUND or world not in self._created:
                 raise
-            name = yield self.create_world(again)
-            self._way.replace(world, name)
+            name = yield self.create_world(self._created.pop(world))
+            self._joined = name, settings
             logger.warning(
                 "%s: connected again; the server has forgotten the world %r, created anew as %r",
-                where, world, name,
+                self._address, world, name,
             )  # fmt: skip
             specs = yield self.join_world(name, settings)
             return specs
-        logger.info("%s: connected again, joined the world %r", where, world)
+        logger.info("%s: connected again, joined the world %r", self._address, world)
         return specs
+
+    def _note(self, request: Request | Step, reply: Any) -> None:
+        """Note what `reconnect` does again, after a request that was carried out."""
+        if isinstance(request, CreateWorldRequest):
+            self._created[reply.world_name] = request.settings
+        elif isinstance(request, JoinWorldRequest):
+            self._joined = request.world_name, request.settings
+        elif isinstance(request, LeaveWorldRequest):
+            self._joined = None
+        elif isinstance(request, DestroyWorldRequest):
+            self._created.pop(request.world_name, None)
 
     # ---- inside ------------------------------------------------------------------------------
 
@@ -348,7 +450,7 @@ class ClientBase(waits.Counting):
         """Return what keeps tasks in order; one thread needs nothing."""
 
     _dial: Any
-    _pending_kind: type[PendingBase]
+    _reply_kind: type[_PendingReply]
     _sleep: Any
 
     def _open(self, backoff: Backoff) -> Waits[None]:
@@ -383,7 +485,7 @@ class ClientBase(waits.Counting):
         pending = yield from self._submit(request)
         return (yield from pending._wait())
 
-    def _submit(self, request: Request | Step) -> Waits[PendingBase]:
+    def _submit(self, request: Request | Step) -> Waits[_PendingReply]:
         lock = self._sending
         if lock is not None:
             yield lock.acquire()
@@ -394,7 +496,7 @@ class ClientBase(waits.Counting):
                 len(self._pending) >= self._ahead or connection.session.crowded
             ):
                 yield from self._receive_one(self._pending[0])
-            pending = self._pending_kind(self, request)
+            pending = self._reply_kind(self, request)
             # First in line, then sent: another task may receive the answer at once.
             self._pending.append(pending)
             try:
@@ -407,7 +509,7 @@ class ClientBase(waits.Counting):
             if lock is not None:
                 lock.release()
 
-    def _receive_one(self, awaited: PendingBase) -> Waits[None]:
+    def _receive_one(self, awaited: _PendingReply) -> Waits[None]:
         """Receive the oldest answer under way, unless `awaited` comes while others receive."""
         lock = self._receiving
         if lock is not None:
@@ -421,12 +523,12 @@ class ClientBase(waits.Counting):
             except BaseException as error:
                 self._not_received(error)
             else:
-                self._pending.popleft()._settle(reply)
+                self._pending.popleft()._set(reply)
         finally:
             if lock is not None:
                 lock.release()
 
-    def _not_sent(self, pending: PendingBase, error: BaseException) -> None:
+    def _not_sent(self, pending: _PendingReply, error: BaseException) -> None:
         if pending in self._pending:
             self._pending.remove(pending)
         self._failed(error, len(self._pending))
@@ -456,24 +558,10 @@ class ClientBase(waits.Counting):
                 f"was cancelled"
             )
         while self._pending:
-            self._pending.popleft()._settle(None, error)
+            self._pending.popleft()._set(None, error)
 
 
-def most_sent(limits: Limits, max_sent: int | None) -> int:
-    """Return how long a message may be that is sent: by default, as long as a received one."""
-    if max_sent is None:
-        return min(limits.received, limits.message)
-    if isinstance(max_sent, bool) or not 0 < max_sent < 2**31:
-        raise ValueError(f"max_sent must be a positive int of less than 2**31, not {max_sent!r}")
-    return max_sent
-
-
-def _settings_of(settings: Mapping[str, Any] | None) -> Settings:
-    """Return settings by name; nested ones are joined by periods."""
-    return flatten(settings, strict=False) if settings else {}
-
-
-class Client(Blocking, ClientBase):
+class Client(Blocking, _DmEnvRpcClient):
     """An agent's connection to a dm_env_rpc server.
 
     ::
@@ -489,11 +577,27 @@ class Client(Blocking, ClientBase):
     and change nothing. When the connection is lost, whatever waits raises `ConnectionClosed` at
     once; `reconnect` makes a new one and joins the world again.
 
-    One thread uses it, the first that sends something; `cancel` and `close` are for any. The
-    arguments are `ClientBase`'s.
+    One thread uses it, the first that sends something; `cancel` and `close` are for any.
+
+    Args:
+        address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``.
+        auth: sent as a bearer token with the connection.
+        tls: an SSL context, or what makes one: `rlwire.transports.tls.ClientTLS` names files.
+        timeouts: seconds to wait; `idle` is for an answer.
+        backoff: attempts to connect, and the waits between them.
+        limits: maxima for messages; ``received`` is for whole ones.
+        max_sent: bytes of the longest message that is sent; by default as `limits` has it for
+            those that are received.
+        metadata: names and values that are sent with the connection.
+        copy: whether observations own their memory; False makes read-only views of the message
+            where the wire allows it, None where they are aligned besides.
+        ahead: how many requests may be under way in `step_many` and `submit`.
+
+    Raises:
+        ValueError: an argument is invalid.
     """
 
-    _pending_kind = Pending
+    _reply_kind = PendingReply
 
     _dial = staticmethod(tcp.connect)
 
@@ -502,7 +606,7 @@ class Client(Blocking, ClientBase):
         actions: Mapping[str, Any] | None = None,
         requested: Iterable[str] | None = None,
     ) -> StepResult:
-        """Take a step; arguments and errors as `ClientBase.step`."""
+        """Take a step; arguments and errors as `AsyncClient.step_many` takes them."""
         # The hot path, therefore without a generator.
         if self._pending or self._connection is None:
             return super().step(actions, requested)
@@ -521,7 +625,7 @@ class Client(Blocking, ClientBase):
         if connection is not None:
             connection.release()
 
-    def submit(self, request: Request | Step) -> Pending:
+    def submit(self, request: Request | Step) -> PendingReply:
         """Send a request without waiting for its answer, which comes after those before it.
 
         When `ahead` requests are under way, or more than `Limits.unsent` bytes of them wait for the
@@ -533,8 +637,8 @@ class Client(Blocking, ClientBase):
         """
         connection = self._connection
         if connection is None or len(self._pending) >= self._ahead or connection.session.crowded:
-            return cast(Pending, drive(self._submit(request)))
-        pending = Pending(self, request)
+            return cast(PendingReply, drive(self._submit(request)))
+        pending = PendingReply(self, request)
         self._pending.append(pending)
         try:
             connection.send(request)
@@ -544,17 +648,15 @@ class Client(Blocking, ClientBase):
         return pending
 
 
-class AsyncClient(Asyncio, ClientBase):
+class AsyncClient(Asyncio, _DmEnvRpcClient):
     """`Client` with coroutines: the same methods, arguments and errors.
 
     Several tasks may use it; their requests are answered in the order in which they were sent. When
     a task is cancelled while it sends or waits for an answer, the connection is over: what gRPC has
     begun cannot be taken back.
-
-    The arguments are `ClientBase`'s.
     """
 
-    _pending_kind = AsyncPending
+    _reply_kind = AsyncPendingReply
     _make_lock = asyncio.Lock
 
     _dial = staticmethod(tcp_asyncio.connect)
@@ -564,7 +666,7 @@ class AsyncClient(Asyncio, ClientBase):
         actions: Mapping[str, Any] | None = None,
         requested: Iterable[str] | None = None,
     ) -> StepResult:
-        """Take a step; arguments and errors as `ClientBase.step`."""
+        """Take a step; arguments and errors as `AsyncClient.step_many` takes them."""
         # The hot path, therefore without a generator.
         sending, receiving, connection = self._sending, self._receiving, self._connection
         if self._pending or connection is None or sending.locked() or receiving.locked():
@@ -584,6 +686,6 @@ class AsyncClient(Asyncio, ClientBase):
             return reply
         raise StatusError.of(reply)
 
-    async def submit(self, request: Request | Step) -> AsyncPending:
+    async def submit(self, request: Request | Step) -> AsyncPendingReply:
         """Send a request without waiting for its answer, as `Client.submit`."""
-        return cast(AsyncPending, await drive_async(self._submit(request)))
+        return cast(AsyncPendingReply, await drive_async(self._submit(request)))

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from rlwire.dm_env_rpc.client import AsyncClient, Client
-from rlwire.dm_env_rpc.endpoint import DmEnvRpcEndpoint
-from rlwire.dm_env_rpc.environments import EnvironmentWorlds, Names
-from rlwire.dm_env_rpc.protocols import is_world
+from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint
+from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds, Names
 from rlwire.dm_env_rpc.server import Server
-from rlwire.dm_env_rpc.shared import SharedWorld
+from rlwire.dm_env_rpc.shared_world import SharedWorld
+from rlwire.dm_env_rpc.world import is_world
 from rlwire.environments.driver import SeveralAgents
 from rlwire.environments.loading import load_environment
 from rlwire.protocols import URL

@@ -39,8 +39,8 @@ from rlwire.codecs.dm_env_rpc import (
     numpy_dtype,
 )
 from rlwire.codecs.msgpack import encode
-from rlwire.dm_env_rpc.protocols import Refusal, World
 from rlwire.dm_env_rpc.status import StatusError
+from rlwire.dm_env_rpc.world import World
 from rlwire.environments.driver import Driven
 from rlwire.errors import EncodeError, RemoteProtocolError, quoted
 from rlwire.limits import DEFAULT
@@ -195,7 +195,7 @@ class PropertyService:
         """Answer one request.
 
         Raises:
-            Refusal: there is no such property, or what is asked cannot be done with it.
+            StatusError: there is no such property, or what is asked cannot be done with it.
             DecodeError: the request is none.
         """
         layers = [self._own]
@@ -205,7 +205,7 @@ class PropertyService:
         limits = without_spec(DEFAULT, len(message.value))
         request = decode_property_request(message, limits=limits)
         if request is None:
-            raise Refusal(Code.INVALID_ARGUMENT, "the property request has no payload")
+            raise StatusError(Code.INVALID_ARGUMENT, "the property request has no payload")
         return encode_property_response(_answer(request, layers))
 
 
@@ -215,15 +215,15 @@ def _answer(request: PropertyRequest, layers: list[Properties]) -> PropertyRespo
     entry = _entry(request.key, layers)
     if isinstance(request, ReadPropertyRequest):
         if entry.read is None:
-            raise Refusal(Code.PERMISSION_DENIED, f"{_shown(request.key)} cannot be read")
+            raise StatusError(Code.PERMISSION_DENIED, f"{_shown(request.key)} cannot be read")
         return ReadPropertyResponse(_fit(entry, entry.read()))
     if entry.write is None:
-        raise Refusal(Code.PERMISSION_DENIED, f"{_shown(request.key)} cannot be written")
+        raise StatusError(Code.PERMISSION_DENIED, f"{_shown(request.key)} cannot be written")
     try:
         value = _fit(entry, request.value)
         check_bounds(entry.spec, value)
     except EncodeError as error:  # the client's value
-        raise Refusal(Code.INVALID_ARGUMENT, str(error)) from None
+        raise StatusError(Code.INVALID_ARGUMENT, str(error)) from None
     entry.write(value)
     return WritePropertyResponse()
 
@@ -234,7 +234,7 @@ def _entry(key: str, layers: list[Properties]) -> _Entry:
         if entry is not None and (entry.read is not None or entry.write is not None):
             return entry
     if _children(key, layers):
-        raise Refusal(
+        raise StatusError(
             Code.PERMISSION_DENIED, f"{_shown(key)} has no value, it only holds properties"
         )
     raise _no_property(key, layers)
@@ -244,7 +244,7 @@ def _list(key: str, layers: list[Properties]) -> list[PropertySpec]:
     children = _children(key, layers)
     if not children and key:
         if any(layer._find(key) is not None for layer in layers):
-            raise Refusal(Code.INVALID_ARGUMENT, f"{_shown(key)} holds no properties")
+            raise StatusError(Code.INVALID_ARGUMENT, f"{_shown(key)} holds no properties")
         raise _no_property(key, layers)
     return list(children.values())
 
@@ -261,9 +261,9 @@ def _children(key: str, layers: list[Properties]) -> dict[str, PropertySpec]:
     return found
 
 
-def _no_property(key: str, layers: list[Properties]) -> Refusal:
+def _no_property(key: str, layers: list[Properties]) -> StatusError:
     names = ", ".join(list(_children("", layers))[:20]) or "none"
-    return Refusal(Code.NOT_FOUND, f"there is no {_shown(key)}; the outermost are: {names}")
+    return StatusError(Code.NOT_FOUND, f"there is no {_shown(key)}; the outermost are: {names}")
 
 
 def _shown(key: str) -> str:

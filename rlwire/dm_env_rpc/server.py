@@ -1,38 +1,30 @@
-"""`Server`: listens for agents and lets them into worlds.
-
-Needs hpack (the extra ``grpc``). Not here: what a world is and who is in it
-(`rlwire.dm_env_rpc.worlds`), who may say what (`rlwire.sessions.dm_env_rpc`), gRPC's calls
-(`rlwire.sessions.grpc.server`), threads and the event loop (`rlwire.transports`).
-"""
+"""`Server`: listens for agents and lets them join worlds."""
 
 from __future__ import annotations
 
+import hmac
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rlwire.codecs.dm_env_rpc import PROPERTY_REQUEST_URL, Settings
-from rlwire.dm_env_rpc.client import METHOD, most_sent
-from rlwire.dm_env_rpc.environments import EnvironmentWorlds
-from rlwire.dm_env_rpc.grpc_answers import Answers, RefusedCall
-from rlwire.dm_env_rpc.properties import Properties, PropertyService
-from rlwire.dm_env_rpc.protocols import (
-    Extension,
-    Refusal,
-    World,
-    WorldFactory,
-    is_world,
-)
-from rlwire.dm_env_rpc.security import (
+from rlwire.dm_env_rpc.client import (
+    METHOD,
     authorization,
-    authorized,
     http2_context,
+    most_sent,
     warn_of_plain_token,
 )
+from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds
+from rlwire.dm_env_rpc.grpc_handler import GrpcHandler, RejectedCall
+from rlwire.dm_env_rpc.handler import DmEnvRpcHandler
+from rlwire.dm_env_rpc.properties import Properties, PropertyService
 from rlwire.dm_env_rpc.spaces import WHOLE
-from rlwire.dm_env_rpc.worlds import Host, Worlds
+from rlwire.dm_env_rpc.status import StatusError
+from rlwire.dm_env_rpc.world import Extension, World, WorldFactory, is_world
+from rlwire.dm_env_rpc.worlds import Worlds
 from rlwire.environments.driver import is_environment
 from rlwire.errors import LimitExceeded, for_peer
 from rlwire.limits import DEFAULT, Limits
@@ -143,7 +135,7 @@ class Server(StreamServer):
         # Calls are what counts: who calls too much is told why, on a connection that is open.
         options |= {"max_connections": 2 * most, "max_connections_per_address": 2 * most_each}
         tls = options["tls"] = http2_context(options.get("tls"))
-        service = _Calls(
+        service = _DmEnvRpcService(
             self,
             auth,
             Admission(most, most_each),
@@ -173,14 +165,14 @@ class Server(StreamServer):
     def check(self) -> None:
         """Make a world without settings, and close it.
 
-        A `Refusal` is no error: it says that clients must give settings.
+        A `StatusError` is no failure: it says that clients must give settings.
         """
         if self._make_world is None:
             return
         try:
             world = self._make_world({})
-        except Refusal as refusal:
-            logger.info("no world can be made before a client asks for one: %s", refusal.message)
+        except StatusError as error:
+            logger.info("no world can be made before a client asks for one: %s", error.message)
         else:
             world.close()
 
@@ -201,8 +193,8 @@ class Server(StreamServer):
 
 
 @dataclass
-class _Calls(Service):
-    """What a server needs for each connection, and each call on it."""
+class _DmEnvRpcService(Service):
+    """Makes a session and a handler for each connection, and for each call on it."""
 
     server: Server
     token: str | None
@@ -217,45 +209,49 @@ class _Calls(Service):
     def session(self) -> GrpcServerSession:
         return GrpcServerSession(**self.call_options)
 
-    def responder(self, connection: Any) -> Answers:
-        return Answers(connection, partial(self._admit, connection.peer), log)
+    def responder(self, connection: Any) -> GrpcHandler:
+        return GrpcHandler(connection, partial(self._admit, connection.peer), log)
 
-    def _admit(self, peer: str, call: ServedCall) -> tuple[dm_env_rpc.DmEnvRpcServerSession, Host]:
-        """Return who reads and who answers a call's messages."""
+    def _admit(
+        self, peer: str, call: ServedCall
+    ) -> tuple[dm_env_rpc.DmEnvRpcServerSession, DmEnvRpcHandler]:
+        """Return the session and the handler of a call."""
         if call.method != METHOD:
-            raise RefusedCall(Status("UNIMPLEMENTED", f"there is no {call.method}, only {METHOD}"))
+            raise RejectedCall(Status("UNIMPLEMENTED", f"there is no {call.method}, only {METHOD}"))
         if self.authorization is not None and not authorized(self.authorization, call.metadata):
             sent = any(key == self.authorization[0] for key, _ in call.metadata)
             why = "the token is wrong" if sent else "a token is needed, and none was sent"
-            log.warning("%s: refused, %s", peer, why)
-            raise RefusedCall(Status("UNAUTHENTICATED", why))
+            log.warning("%s: rejected, %s", peer, why)
+            raise RejectedCall(Status("UNAUTHENTICATED", why))
         _, unix, user = peer.rpartition("#")
         address = user.partition(" ")[2] if unix else peer.rpartition(":")[0].strip("[]")
         try:
             self.admission.enter(address)
         except LimitExceeded as error:
-            log.warning("%s: refused, %s", peer, error)
-            words = for_peer(error, "the server")
-            raise RefusedCall(Status("RESOURCE_EXHAUSTED", words)) from None
+            log.warning("%s: rejected, %s", peer, error)
+            status = Status("RESOURCE_EXHAUSTED", for_peer(error, "the server"))
+            raise RejectedCall(status) from None
         whole = WHOLE in call.metadata
-        guest = _Guest(self.server.worlds, peer, self.extensions, whole)
-        guest.leave = partial(self.admission.leave, address)
-        return dm_env_rpc.DmEnvRpcServerSession(**self.session_options), guest
+        handler = DmEnvRpcHandler(
+            self.server.worlds,
+            peer,
+            self.extensions,
+            whole,
+            on_close=partial(self.admission.leave, address),
+        )
+        return dm_env_rpc.DmEnvRpcServerSession(**self.session_options), handler
 
 
-class _Guest(Host):
-    """A call's `Host`, which is counted."""
-
-    __slots__ = ("leave",)
-
-    leave: Callable[[], None] | None
-
-    def close(self) -> None:
-        """The call has ended."""
-        super().close()
-        leave, self.leave = self.leave, None
-        if leave is not None:
-            leave()
+def authorized(expected: tuple[str, str], metadata: Iterable[tuple[str, str | bytes]]) -> bool:
+    """Return whether a call's metadata carries the expected token."""
+    name, value = expected
+    right = False
+    for key, given in metadata:
+        if key == name:
+            data = given.encode() if isinstance(given, str) else given
+            # In constant time; and all are compared, for the same reason.
+            right |= hmac.compare_digest(data, value.encode())
+    return right
 
 
 def _factory(worlds: Any) -> WorldFactory:

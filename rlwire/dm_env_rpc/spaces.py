@@ -60,13 +60,13 @@ _WIRE: dict[tuple[str, int], np.dtype[Any]] = {
 Convert = Callable[[Any], Any]
 
 
-def told_spec(observation_space: Any, action_space: Any) -> TensorSpec:
+def info_spec(observation_space: Any, action_space: Any) -> TensorSpec:
     """Return the spec of the observation that `INFO` is about."""
     told = describe_both(observation_space, action_space)
     return make_spec(INFO + json.dumps(told, separators=(",", ":")), (-1,), np.dtype(np.uint8))
 
 
-def told_in(name: str, limits: Limits) -> tuple[Any, Any] | None:
+def spaces_in(name: str, limits: Limits) -> tuple[Any, Any] | None:
     """Return the observation and action space that an entry of `told` describes; None if none."""
     try:
         return spaces_of(json.loads(name[len(INFO) :]), limits)

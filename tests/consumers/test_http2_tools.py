@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.dm_env_rpc.grpc_answers import Answers
+from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
 from rlwire.sessions.grpc import Messages
 from rlwire.sessions.grpc.server import GrpcServerSession
 from rlwire.transports.server import ThreadServer
@@ -38,7 +38,9 @@ def server() -> Iterator[ThreadServer]:
     with ThreadServer(
         "127.0.0.1:0",
         GrpcServerSession,
-        make_responder=lambda connection: Answers(connection, lambda call: (Messages(), Echo())),
+        make_responder=lambda connection: GrpcHandler(
+            connection, lambda call: (Messages(), Echo())
+        ),
     ) as server:
         yield server
 

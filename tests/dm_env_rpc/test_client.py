@@ -27,7 +27,6 @@ from rlwire.codecs.dm_env_rpc import (
 )
 from rlwire.dm_env_rpc import (
     Client,
-    Refusal,
     Server,
     StatusError,
 )
@@ -206,7 +205,7 @@ class Slow:
 
     def join(self, settings):
         if self.agents:
-            raise Refusal(Code.RESOURCE_EXHAUSTED, "one agent is all it takes")
+            raise StatusError(Code.RESOURCE_EXHAUSTED, "one agent is all it takes")
         if settings and settings["race"] != "elf":
             raise ValueError("elves only")
         self.agents += 1

@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 import rlwire
 from rlwire.dm_env_rpc import EnvironmentWorlds, Names, Server, StatusError
-from rlwire.dm_env_rpc.endpoint import DmEnvRpcEndpoint
+from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint
 from rlwire.environments.dm_env import DmEnvironment, specs_of
 from rlwire.environments.remote import RemoteEnvironment
 from rlwire.errors import EncodeError

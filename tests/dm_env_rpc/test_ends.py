@@ -25,7 +25,7 @@ from rlwire.codecs.dm_env_rpc import (
     make_spec,
 )
 from rlwire.dm_env_rpc import Client, Server
-from rlwire.dm_env_rpc.grpc_answers import Answers
+from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
 from rlwire.sessions import dm_env_rpc, grpc
 from rlwire.sessions.grpc.server import GrpcServerSession
 from tests.waiting import eventually
@@ -35,7 +35,7 @@ SPECS = ActionObservationSpecs(
     {1: make_spec("act", (-1,), np.float32)}, {1: make_spec("seen", (-1,), np.float32)}
 )
 HOLDERS = (
-    Answers,
+    GrpcHandler,
     GrpcServerSession,
     grpc.GrpcClientSession,
     grpc.ClientCall,

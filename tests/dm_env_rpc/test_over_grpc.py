@@ -88,7 +88,7 @@ def test_an_answer_over_a_limit(make: Any) -> None:
 
 
 def grpcio_server(received: int) -> Any:
-    """Answers each request with itself."""
+    """GrpcHandler each request with itself."""
     pool = concurrent.futures.ThreadPoolExecutor(4)
     server = grpc.server(pool, options=[("grpc.max_receive_message_length", received)])
     handler = grpc.stream_stream_rpc_method_handler(lambda requests, context: requests)

@@ -33,7 +33,6 @@ from rlwire.dm_env_rpc import (
     Properties,
     PropertiesExtension,
     Property,
-    Refusal,
     Server,
     StatusError,
 )
@@ -102,7 +101,7 @@ def asked(properties):
 
 
 def refused(asked, request) -> tuple[Code, str]:
-    with pytest.raises(Refusal) as raised:
+    with pytest.raises(StatusError) as raised:
         asked(request)
     return Code(raised.value.code), raised.value.message
 
@@ -227,7 +226,7 @@ class TestTheServersSide:
 
     def test_requests_that_are_none(self, properties) -> None:
         service = PropertyService(properties)
-        with pytest.raises(Refusal, match="no payload"):
+        with pytest.raises(StatusError, match="no payload"):
             service(AnyMessage(PROPERTY_REQUEST_URL, b""), None)
         with pytest.raises(DecodeError):
             service(AnyMessage(PROPERTY_REQUEST_URL, b"\xff"), None)

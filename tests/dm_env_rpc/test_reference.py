@@ -38,7 +38,7 @@ from rlwire.codecs.dm_env_rpc import (
     make_spec,
 )
 from rlwire.dm_env_rpc import AsyncClient, EnvironmentWorlds, Server
-from rlwire.dm_env_rpc.endpoint import DmEnvRpcEndpoint
+from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint
 from rlwire.environments.dm_env import DmEnvironment
 from rlwire.environments.remote import RemoteEnvironment
 

@@ -11,7 +11,8 @@ import pytest
 import trustme
 
 from rlwire.dm_env_rpc import Client, ClientTLS, Server, ServerTLS, StatusError
-from rlwire.dm_env_rpc.security import authorization, authorized
+from rlwire.dm_env_rpc.client import authorization
+from rlwire.dm_env_rpc.server import authorized
 from rlwire.errors import ConnectionClosed
 from rlwire.transports.sockets import Timeouts
 
@@ -95,7 +96,7 @@ def test_a_token(workers: Any, caplog: pytest.LogCaptureFixture) -> None:
                 with pytest.raises(ConnectionClosed, match=f"UNAUTHENTICATED: {why}"):
                     client.create_world()
                 assert client.closed
-            assert f"refused, {why}" in caplog.text
+            assert why in caplog.text
     assert "simsim" not in caplog.text
 
 

@@ -25,7 +25,6 @@ from rlwire.codecs.dm_env_rpc import (
 from rlwire.dm_env_rpc import (
     Client,
     EnvironmentWorlds,
-    Refusal,
     Server,
     StatusError,
 )
@@ -77,7 +76,7 @@ class CountingAgent:
         if kind == "value":
             raise ValueError("that will not do")
         if kind == "refusal":
-            raise Refusal(Code.OUT_OF_RANGE, "too far", [AnyMessage("a/b", b"c")])
+            raise StatusError(Code.OUT_OF_RANGE, "too far", [AnyMessage("a/b", b"c")])
         if kind == "bug":
             return {}["nothing"]
         if kind == "shape":

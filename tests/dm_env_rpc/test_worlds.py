@@ -1,4 +1,4 @@
-"""The registry of worlds, and what a connection's host answers apart from shared steps."""
+"""The registry of worlds, and what a connection's handler answers apart from shared steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ from rlwire.codecs.dm_env_rpc import (
     StepResult,
     TensorSpec,
 )
-from rlwire.dm_env_rpc.worlds import Host, Refusal, Worlds
+from rlwire.dm_env_rpc.handler import DmEnvRpcHandler as Handler
+from rlwire.dm_env_rpc.status import StatusError
+from rlwire.dm_env_rpc.worlds import Worlds
 from rlwire.sessions.dm_env_rpc import Code
 
 RUNNING = EnvironmentStateType.RUNNING
@@ -70,13 +72,13 @@ class Maze:
     def __init__(self, settings: dict[str, Any]) -> None:
         unknown = set(settings) - {"size", "sticky"}
         if unknown:
-            raise Refusal(Code.INVALID_ARGUMENT, f"unknown settings: {', '.join(unknown)}")
+            raise StatusError(Code.INVALID_ARGUMENT, f"unknown settings: {', '.join(unknown)}")
         self.settings = settings
         self.log: list[str] = []
 
     def join(self, settings: dict[str, Any]) -> Agent:
         if "full" in settings:
-            raise Refusal(Code.RESOURCE_EXHAUSTED, "two agents are all it takes")
+            raise StatusError(Code.RESOURCE_EXHAUSTED, "two agents are all it takes")
         return Agent(self.log, settings)
 
     def reset(self, settings: dict[str, Any]) -> None:
@@ -105,8 +107,8 @@ def worlds(made: Made) -> Worlds:
 
 
 @pytest.fixture
-def host(worlds: Worlds) -> Host:
-    return Host(worlds, "10.1.2.3:99")
+def handler(worlds: Worlds) -> Handler:
+    return Handler(worlds, "10.1.2.3:99")
 
 
 def code_of(answer: Any) -> Code:
@@ -115,36 +117,36 @@ def code_of(answer: Any) -> Code:
     return Code(answer.code)
 
 
-def create(host: Host, **settings: Any) -> str:
-    answer = host.answer(CreateWorldRequest(settings))
+def create(handler: Handler, **settings: Any) -> str:
+    answer = handler.answer(CreateWorldRequest(settings))
     assert isinstance(answer, CreateWorldResponse), answer
     return answer.world_name
 
 
-def test_a_life(host: Host, worlds: Worlds, made: Made) -> None:
-    name = create(host, size=7)
+def test_a_life(handler: Handler, worlds: Worlds, made: Made) -> None:
+    name = create(handler, size=7)
     assert made[0].settings == {"size": 7}
     assert worlds.names == [name]
-    joined = host.answer(JoinWorldRequest(name, {"class": "rogue"}))
+    joined = handler.answer(JoinWorldRequest(name, {"class": "rogue"}))
     assert isinstance(joined, JoinWorldResponse)
     assert joined.specs.actions[1].name == "move"
-    assert host.world is made[0]
-    assert host.answer(Step({}, ("count",))) == StepResult(RUNNING, {"count": 0})
-    assert host.answer(Step({"move": 3}, ("count",))) == StepResult(RUNNING, {"count": 3})
-    reset = host.answer(ResetRequest())
+    assert handler.world is made[0]
+    assert handler.answer(Step({}, ("count",))) == StepResult(RUNNING, {"count": 0})
+    assert handler.answer(Step({"move": 3}, ("count",))) == StepResult(RUNNING, {"count": 3})
+    reset = handler.answer(ResetRequest())
     assert isinstance(reset, ResetResponse)
     assert reset.specs == joined.specs
-    assert host.answer(Step({"move": 3}, ())) == StepResult(RUNNING, {"count": 0})
-    assert host.answer(LeaveWorldRequest()) == LeaveWorldResponse()
-    assert host.world is None
-    assert host.answer(DestroyWorldRequest(name)) == DestroyWorldResponse()
+    assert handler.answer(Step({"move": 3}, ())) == StepResult(RUNNING, {"count": 0})
+    assert handler.answer(LeaveWorldRequest()) == LeaveWorldResponse()
+    assert handler.world is None
+    assert handler.answer(DestroyWorldRequest(name)) == DestroyWorldResponse()
     assert made[0].log == ["agent reset", "agent close", "close"]
     assert len(worlds) == 0
 
 
-def test_a_reset_may_change_the_specs(host: Host) -> None:
-    host.answer(JoinWorldRequest())
-    answer = host.answer(ResetRequest({"race": "bird"}))
+def test_a_reset_may_change_the_specs(handler: Handler) -> None:
+    handler.answer(JoinWorldRequest())
+    answer = handler.answer(ResetRequest({"race": "bird"}))
     assert isinstance(answer, ResetResponse)
     assert answer.specs.actions[2].name == "fly"
 
@@ -160,19 +162,19 @@ def test_names_are_unique_and_never_given_again(worlds: Worlds, made: Made) -> N
 
 
 def test_each_connection_may_have_a_world_of_its_own(worlds: Worlds, made: Made) -> None:
-    hosts = [Host(worlds), Host(worlds)]
-    for host in hosts:
-        assert isinstance(host.answer(JoinWorldRequest()), JoinWorldResponse)
-    assert hosts[0].world is not hosts[1].world
+    handlers = [Handler(worlds), Handler(worlds)]
+    for handler in handlers:
+        assert isinstance(handler.answer(JoinWorldRequest()), JoinWorldResponse)
+    assert handlers[0].world is not handlers[1].world
     assert len(worlds) == 2
     assert worlds.names == []
-    assert hosts[0].answer(ResetWorldRequest("")) == ResetWorldResponse()
+    assert handlers[0].answer(ResetWorldRequest("")) == ResetWorldResponse()
     assert made[0].log == ["reset", "agent reset"]
     assert made[1].log == []
-    assert code_of(hosts[0].answer(DestroyWorldRequest(""))) is Code.FAILED_PRECONDITION
-    hosts[0].answer(LeaveWorldRequest())
+    assert code_of(handlers[0].answer(DestroyWorldRequest(""))) is Code.FAILED_PRECONDITION
+    handlers[0].answer(LeaveWorldRequest())
     assert made[0].log == ["reset", "agent reset", "agent close", "close"]
-    hosts[1].close()
+    handlers[1].close()
     assert made[1].log == ["agent close", "close"]
     assert len(worlds) == 0
 
@@ -180,23 +182,23 @@ def test_each_connection_may_have_a_world_of_its_own(worlds: Worlds, made: Made)
 def test_a_world_added_under_the_empty_name_is_everybodys(worlds: Worlds, made: Made) -> None:
     shared = Maze({})
     worlds.add(shared)
-    hosts = [Host(worlds), Host(worlds)]
-    for host in hosts:
-        host.answer(JoinWorldRequest(""))
-        assert host.world is shared
-    for host in hosts:
-        host.close()
+    handlers = [Handler(worlds), Handler(worlds)]
+    for handler in handlers:
+        handler.answer(JoinWorldRequest(""))
+        assert handler.world is shared
+    for handler in handlers:
+        handler.close()
     assert shared.log == ["agent close", "agent close"]
     assert made == []
 
 
 def test_no_world_of_ones_own() -> None:
-    given = Host(Worlds())
+    given = Handler(Worlds())
     assert code_of(given.answer(JoinWorldRequest(""))) is Code.UNIMPLEMENTED
     assert code_of(given.answer(CreateWorldRequest())) is Code.UNIMPLEMENTED
 
 
-def test_unknown_worlds(host: Host) -> None:
+def test_unknown_worlds(handler: Handler) -> None:
     for request in (
         JoinWorldRequest("nowhere"),
         ResetWorldRequest("nowhere"),
@@ -204,24 +206,24 @@ def test_unknown_worlds(host: Host) -> None:
         DestroyWorldRequest(""),
         ResetWorldRequest(""),
     ):
-        answer = host.answer(request)
+        answer = handler.answer(request)
         assert code_of(answer) is Code.NOT_FOUND
         assert repr(request.world_name) in answer.message
         assert "create_world" in answer.message
-    assert len(host.answer(JoinWorldRequest("x" * 10000)).message) < 300
+    assert len(handler.answer(JoinWorldRequest("x" * 10000)).message) < 300
 
 
-def test_a_joined_connection_joins_no_other(host: Host, worlds: Worlds) -> None:
-    name = create(host)
-    host.answer(JoinWorldRequest(name))
-    answer = host.answer(JoinWorldRequest(""))
+def test_a_joined_connection_joins_no_other(handler: Handler, worlds: Worlds) -> None:
+    name = create(handler)
+    handler.answer(JoinWorldRequest(name))
+    answer = handler.answer(JoinWorldRequest(""))
     assert code_of(answer) is Code.FAILED_PRECONDITION
     assert name in answer.message
     assert len(worlds) == 1
 
 
 def test_destroying_a_world_that_is_joined(worlds: Worlds, made: Made) -> None:
-    one, two, three = Host(worlds), Host(worlds), Host(worlds)
+    one, two, three = Handler(worlds), Handler(worlds), Handler(worlds)
     name = create(three)
     one.answer(JoinWorldRequest(name))
     answer = one.answer(DestroyWorldRequest(name))
@@ -238,28 +240,30 @@ def test_destroying_a_world_that_is_joined(worlds: Worlds, made: Made) -> None:
 
 
 def test_a_joined_connection_may_create_reset_and_destroy_another_world(
-    host: Host, made: Made
+    handler: Handler, made: Made
 ) -> None:
-    first, second = create(host), create(host)
-    host.answer(JoinWorldRequest(first))
-    host.answer(Step())
-    assert host.answer(ResetWorldRequest(second)) == ResetWorldResponse()
-    assert host.answer(DestroyWorldRequest(second)) == DestroyWorldResponse()
+    first, second = create(handler), create(handler)
+    handler.answer(JoinWorldRequest(first))
+    handler.answer(Step())
+    assert handler.answer(ResetWorldRequest(second)) == ResetWorldResponse()
+    assert handler.answer(DestroyWorldRequest(second)) == DestroyWorldResponse()
     assert made[1].log == ["reset", "close"]
-    assert host.answer(Step({"move": 5}, ("count",))) == StepResult(RUNNING, {"count": 5})
+    assert handler.answer(Step({"move": 5}, ("count",))) == StepResult(RUNNING, {"count": 5})
 
 
-def test_refused_settings_leave_nothing_behind(host: Host, worlds: Worlds, made: Made) -> None:
-    answer = host.answer(CreateWorldRequest({"colour": 1}))
+def test_refused_settings_leave_nothing_behind(
+    handler: Handler, worlds: Worlds, made: Made
+) -> None:
+    answer = handler.answer(CreateWorldRequest({"colour": 1}))
     assert answer == Status(Code.INVALID_ARGUMENT, "create_world: unknown settings: colour")
     assert len(worlds) == 0
-    assert code_of(host.answer(JoinWorldRequest("", {"full": 1}))) is Code.RESOURCE_EXHAUSTED
+    assert code_of(handler.answer(JoinWorldRequest("", {"full": 1}))) is Code.RESOURCE_EXHAUSTED
     assert len(worlds) == 0
     assert made[-1].log == ["close"]
-    name = create(host)
-    assert code_of(host.answer(JoinWorldRequest(name, {"full": 1}))) is Code.RESOURCE_EXHAUSTED
+    name = create(handler)
+    assert code_of(handler.answer(JoinWorldRequest(name, {"full": 1}))) is Code.RESOURCE_EXHAUSTED
     assert worlds.names == [name]
-    assert isinstance(host.answer(JoinWorldRequest(name)), JoinWorldResponse)
+    assert isinstance(handler.answer(JoinWorldRequest(name)), JoinWorldResponse)
 
 
 def test_a_factory_that_fails(caplog: pytest.LogCaptureFixture) -> None:
@@ -267,16 +271,16 @@ def test_a_factory_that_fails(caplog: pytest.LogCaptureFixture) -> None:
         raise SystemExit("no licence")
 
     worlds = Worlds(factory, max_worlds=1)
-    host = Host(worlds, "10.1.2.3:99")
+    handler = Handler(worlds, "10.1.2.3:99")
     for _ in range(3):  # no slot is lost
-        answer = host.answer(CreateWorldRequest())
+        answer = handler.answer(CreateWorldRequest())
         assert answer == Status(Code.INTERNAL, "create_world: SystemExit: no licence")
     assert caplog.messages == ["10.1.2.3:99: create_world: SystemExit: no licence"] * 3
 
 
 def test_as_many_worlds_as_allowed(made: Made) -> None:
     worlds = Worlds(made, max_worlds=2)
-    one, two = Host(worlds), Host(worlds)
+    one, two = Handler(worlds), Handler(worlds)
     name = create(one)
     two.answer(JoinWorldRequest(""))
     for request in (CreateWorldRequest(), JoinWorldRequest("")):
@@ -302,7 +306,7 @@ def test_worlds_that_are_being_made_count(made: Made) -> None:
     thread = threading.Thread(target=lambda: names.append(worlds.create({})))
     thread.start()
     assert begun.wait(10)
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(StatusError) as refused:
         worlds.create({})
     assert refused.value.code == Code.RESOURCE_EXHAUSTED
     go_on.set()
@@ -311,16 +315,16 @@ def test_worlds_that_are_being_made_count(made: Made) -> None:
 
 
 def test_a_server_that_closes(worlds: Worlds, made: Made) -> None:
-    host = Host(worlds)
-    create(host)
-    host.answer(JoinWorldRequest(""))
+    handler = Handler(worlds)
+    create(handler)
+    handler.answer(JoinWorldRequest(""))
     worlds.close()
     worlds.close()
     assert [maze.log for maze in made] == [["close"], ["agent close", "close"]]
     assert len(worlds) == 0
-    assert code_of(host.answer(CreateWorldRequest())) is Code.UNAVAILABLE
-    assert code_of(host.answer(Step())) is Code.ABORTED
-    host.close()
+    assert code_of(handler.answer(CreateWorldRequest())) is Code.UNAVAILABLE
+    assert code_of(handler.answer(Step())) is Code.ABORTED
+    handler.close()
     assert [maze.log for maze in made] == [["close"], ["agent close", "close"]]
 
 
@@ -332,7 +336,7 @@ def test_a_server_that_closes_while_a_world_is_made(made: Made) -> None:
         return made(settings)
 
     worlds = Worlds(factory)
-    assert code_of(Host(worlds).answer(CreateWorldRequest())) is Code.UNAVAILABLE
+    assert code_of(Handler(worlds).answer(CreateWorldRequest())) is Code.UNAVAILABLE
     assert made[0].log == ["close"]
     assert len(worlds) == 0
 
@@ -340,7 +344,7 @@ def test_a_server_that_closes_while_a_world_is_made(made: Made) -> None:
 def test_abandoned_worlds_are_kept_or_not(made: Made) -> None:
     for keep in (True, False):
         worlds = Worlds(made, keep_abandoned=keep)
-        creator, agent = Host(worlds), Host(worlds)
+        creator, agent = Handler(worlds), Handler(worlds)
         used, unused = create(creator), create(creator)
         agent.answer(JoinWorldRequest(used))
         creator.close()
@@ -351,45 +355,47 @@ def test_abandoned_worlds_are_kept_or_not(made: Made) -> None:
 
 def test_a_connection_that_ends_while_its_request_is_carried_out(made: Made) -> None:
     worlds: Worlds
-    host: Host
+    handler: Handler
 
     def factory(settings: dict[str, Any]) -> Maze:
-        host.close()
+        handler.close()
         return made(settings)
 
     worlds = Worlds(factory, keep_abandoned=False)
     for request in (CreateWorldRequest(), JoinWorldRequest("")):
-        host = Host(worlds)
-        host.answer(request)
-        assert host.world is None
+        handler = Handler(worlds)
+        handler.answer(request)
+        assert handler.world is None
         assert made[-1].log[-1] == "close"
         assert len(worlds) == 0
 
 
-def test_closing_never_raises(host: Host, worlds: Worlds, caplog: pytest.LogCaptureFixture) -> None:
-    name = create(host, sticky=1)
-    host.answer(JoinWorldRequest(name, {"sticky": 1}))
-    assert host.answer(LeaveWorldRequest()) == LeaveWorldResponse()
-    assert host.answer(DestroyWorldRequest(name)) == DestroyWorldResponse()
+def test_closing_never_raises(
+    handler: Handler, worlds: Worlds, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = create(handler, sticky=1)
+    handler.answer(JoinWorldRequest(name, {"sticky": 1}))
+    assert handler.answer(LeaveWorldRequest()) == LeaveWorldResponse()
+    assert handler.answer(DestroyWorldRequest(name)) == DestroyWorldResponse()
     assert caplog.messages == [
         "10.1.2.3:99: the agent's close(): RuntimeError: the door sticks",
         f"world '{name}': the world's close(): RuntimeError: the gate sticks",
     ]
-    host.close()
-    host.close()
+    handler.close()
+    handler.close()
 
 
-def test_what_could_not_be_sent_is_taken_back(host: Host, made: Made, worlds: Worlds) -> None:
+def test_what_could_not_be_sent_is_taken_back(handler: Handler, made: Made, worlds: Worlds) -> None:
     request = JoinWorldRequest("")
-    host.answer(request)
-    answer = host.failure(request, ValueError("two variable dimensions"))
+    handler.answer(request)
+    answer = handler.failure(request, ValueError("two variable dimensions"))
     assert answer == Status(Code.INVALID_ARGUMENT, "join_world: two variable dimensions")
-    assert host.world is None
+    assert handler.world is None
     assert made[0].log == ["agent close", "close"]
-    host.answer(request)
+    handler.answer(request)
     create_request = CreateWorldRequest()
-    assert code_of(host.failure(create_request, RuntimeError("lost"))) is Code.INTERNAL
-    assert host.world is made[1]
+    assert code_of(handler.failure(create_request, RuntimeError("lost"))) is Code.INTERNAL
+    assert handler.world is made[1]
 
 
 ECHO = "type.googleapis.com/test.Echo"
@@ -401,23 +407,23 @@ def test_extensions(worlds: Worlds, made: Made) -> None:
     def echo(request: AnyMessage, world: Any) -> AnyMessage:
         seen.append(world)
         if request.value == b"no":
-            raise Refusal(Code.PERMISSION_DENIED, "read only")
+            raise StatusError(Code.PERMISSION_DENIED, "read only")
         return AnyMessage("type.googleapis.com/test.Echoed", request.value)
 
-    host = Host(worlds, extensions={ECHO: echo})
-    assert host.answer(AnyMessage(ECHO, b"hi")).value == b"hi"
+    handler = Handler(worlds, extensions={ECHO: echo})
+    assert handler.answer(AnyMessage(ECHO, b"hi")).value == b"hi"
     # Only what follows the last slash names the type.
-    assert host.answer(AnyMessage("example.org/types/test.Echo", b"ho")).value == b"ho"
-    host.answer(JoinWorldRequest(""))
-    host.answer(AnyMessage(ECHO, b"hi"))
+    assert handler.answer(AnyMessage("example.org/types/test.Echo", b"ho")).value == b"ho"
+    handler.answer(JoinWorldRequest(""))
+    handler.answer(AnyMessage(ECHO, b"hi"))
     assert seen == [None, None, made[0]]
-    refused = host.answer(AnyMessage(ECHO, b"no"))
+    refused = handler.answer(AnyMessage(ECHO, b"no"))
     assert refused == Status(Code.PERMISSION_DENIED, "extension: read only")
-    unknown = host.answer(AnyMessage("type.googleapis.com/test.Other"))
+    unknown = handler.answer(AnyMessage("type.googleapis.com/test.Other"))
     assert code_of(unknown) is Code.UNIMPLEMENTED
     assert "test.Other" in unknown.message
     assert "known: test.Echo" in unknown.message
-    assert "known: none" in Host(worlds).answer(AnyMessage(ECHO)).message
+    assert "known: none" in Handler(worlds).answer(AnyMessage(ECHO)).message
 
 
 def test_an_extension_is_not_called_while_an_agent_steps(worlds: Worlds) -> None:
@@ -438,13 +444,13 @@ def test_an_extension_is_not_called_while_an_agent_steps(worlds: Worlds) -> None
     maze = Maze({})
     maze.join = lambda settings: Slow([], settings)
     worlds.add(maze)
-    hosts = [Host(worlds, extensions={ECHO: echo}) for _ in range(2)]
-    for host in hosts:
-        host.answer(JoinWorldRequest(""))
-    threads = [threading.Thread(target=hosts[0].answer, args=(Step(),))]
+    handlers = [Handler(worlds, extensions={ECHO: echo}) for _ in range(2)]
+    for handler in handlers:
+        handler.answer(JoinWorldRequest(""))
+    threads = [threading.Thread(target=handlers[0].answer, args=(Step(),))]
     threads[0].start()
     assert begun.wait(10)
-    threads.append(threading.Thread(target=hosts[1].answer, args=(AnyMessage(ECHO),)))
+    threads.append(threading.Thread(target=handlers[1].answer, args=(AnyMessage(ECHO),)))
     threads[1].start()
     threads[1].join(0.05)
     go_on.set()

@@ -9,8 +9,8 @@ import sys
 import gymnasium
 import pytest
 
-from rlwire.dm_env_rpc.environments import EnvironmentWorld
-from rlwire.dm_env_rpc.protocols import Refusal
+from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorld
+from rlwire.dm_env_rpc.status import StatusError
 from rlwire.environments.loading import load_environment
 from rlwire.errors import MissingExtra
 
@@ -28,7 +28,7 @@ def test_of_gymnasium() -> None:
     agent.begin()
     states = [agent.step({"action": 1}).state for _ in range(3)]
     assert states == [1, 1, 3]
-    with pytest.raises(Refusal, match="accepted: max_episode_steps"):
+    with pytest.raises(StatusError, match="accepted: max_episode_steps"):
         EnvironmentWorld(make, {"render_mode": "human"}, accepts=accepts)
     with pytest.raises(ValueError, match="'colour'; it has max_episode_steps, "):
         EnvironmentWorld(make, accepts=["colour"])

@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import pytest
 
-from rlwire.dm_env_rpc.grpc_answers import Answers, RefusedCall
+from rlwire.dm_env_rpc.grpc_handler import GrpcHandler, RejectedCall
 from rlwire.errors import ConnectionClosed, DeadlineExceeded
 from rlwire.sessions.grpc import CallEnded, GrpcClientSession, Messages, Status
 from rlwire.sessions.grpc.server import GrpcServerSession
@@ -96,15 +96,15 @@ def served(kind: str, room: Room, **options: Any) -> Iterator[str]:
     session = options.pop("session", {})
     where = options.pop("where", "127.0.0.1:0")
 
-    def respond(connection: Any) -> Answers:
+    def respond(connection: Any) -> GrpcHandler:
         loop = None if kind == "threads" else asyncio.get_running_loop()
 
         def admit(call: Any) -> tuple[Any, Any]:
             if call.method != METHOD:
-                raise RefusedCall(Status("UNIMPLEMENTED", f"no method {call.method}"))
+                raise RejectedCall(Status("UNIMPLEMENTED", f"no method {call.method}"))
             return Messages(), Responder(room, loop)
 
-        return Answers(connection, admit)
+        return GrpcHandler(connection, admit)
 
     with serving(
         kind, where, lambda: GrpcServerSession(**session), make_responder=respond, **options

@@ -7,7 +7,7 @@ from typing import Any
 from typing_extensions import assert_type
 
 from rlwire.codecs.dm_env_rpc import ActionObservationSpecs, Step, StepResult
-from rlwire.dm_env_rpc import AsyncClient, AsyncPending, Client, Pending
+from rlwire.dm_env_rpc import AsyncClient, AsyncPendingReply, Client, PendingReply
 from rlwire.openpi import AsyncClient as AsyncPolicyClient
 from rlwire.openpi import Client as PolicyClient
 from rlwire.perlert import AsyncClient as AsyncAgent
@@ -36,7 +36,7 @@ def blocking(
     assert_type(client.join_world(), ActionObservationSpecs)
     assert_type(client.step(), StepResult)
     assert_type(client.step_many([{}]), list[StepResult])
-    assert_type(client.submit(Step()), Pending)
+    assert_type(client.submit(Step()), PendingReply)
     assert_type(client.reconnect(), ActionObservationSpecs | None)
     assert_type(agent.frame(timeout=1.0), Frame)
     assert_type(rewarder.reset(seed=3), str)
@@ -60,7 +60,7 @@ async def asyncio(
     assert_type(await client.join_world(), ActionObservationSpecs)
     assert_type(await client.step(), StepResult)
     assert_type(await client.step_many([{}]), list[StepResult])
-    assert_type(await client.submit(Step()), AsyncPending)
+    assert_type(await client.submit(Step()), AsyncPendingReply)
     assert_type(await client.reconnect(), ActionObservationSpecs | None)
     assert_type(await agent.frame(timeout=1.0), Frame)
     assert_type(await rewarder.reset(seed=3), str)

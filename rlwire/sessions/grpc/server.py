@@ -84,7 +84,7 @@ class ServedCall(Call):
         self.timeout: float | None = None
         self.why = Status("CANCELLED")
         self.answered = False
-        # Whoever answers it, and where it stands there (`rlwire.dm_env_rpc.grpc_answers`).
+        # Whoever answers it, and where it stands there (`rlwire.dm_env_rpc.grpc_handler`).
         self.answering: Any = None
         self.task: Any = None
 

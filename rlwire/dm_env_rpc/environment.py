@@ -31,10 +31,9 @@ from rlwire.codecs.dm_env_rpc import (
     unflatten,
 )
 from rlwire.codecs.msgpack import Decoder
-from rlwire.dm_env_rpc.client import Client
-from rlwire.dm_env_rpc.pending import Pending
+from rlwire.dm_env_rpc.client import Client, PendingReply
 from rlwire.dm_env_rpc.properties import PICTURE, RENDER_FPS, PropertiesExtension
-from rlwire.dm_env_rpc.spaces import INFO, WHOLE, Structure, structure_of, told_in
+from rlwire.dm_env_rpc.spaces import INFO, WHOLE, Structure, spaces_in, structure_of
 from rlwire.dm_env_rpc.status import StatusError
 from rlwire.environments.endpoint import Endpoint, Outcome
 from rlwire.environments.trees import text_of
@@ -104,8 +103,8 @@ class DmEnvRpcEndpoint(Endpoint):
         self._lost: str | None = None
         self._last: Any = None
         self._begun: dict[str, Any] | None = None  # the settings of a reset
-        self._again: Pending | None = None
-        self._pending: Pending | None = None
+        self._again: PendingReply | None = None
+        self._pending: PendingReply | None = None
         self.client.connect()
         if agent is not None:
             join_settings = {**(join_settings or {}), "agent": agent}
@@ -123,7 +122,7 @@ class DmEnvRpcEndpoint(Endpoint):
                 for name, spec in observations.items()
                 if name not in signals and name != self._told
             }
-            told = told_in(self._told, self.client.limits) if self._told else None
+            told = spaces_in(self._told, self.client.limits) if self._told else None
             if observation_space is None:
                 observation_space = told[0] if told else space_of_specs(shown, "observation")
             actions = {each.name: each for each in specs.actions.values()}

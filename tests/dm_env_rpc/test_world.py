@@ -32,8 +32,9 @@ from rlwire.codecs.dm_env_rpc.values import (
     Step,
     StepResult,
 )
-from rlwire.dm_env_rpc.protocols import Refusal
-from rlwire.dm_env_rpc.worlds import Host, Worlds
+from rlwire.dm_env_rpc.handler import DmEnvRpcHandler as Handler
+from rlwire.dm_env_rpc.status import StatusError
+from rlwire.dm_env_rpc.worlds import Worlds
 from rlwire.sessions.dm_env_rpc.states import TRANSITIONS, Code, State
 
 RUNNING, TERMINATED, INTERRUPTED = (
@@ -102,25 +103,25 @@ class Table:
         self.worlds = Worlds()
         self.worlds.add(self.arena, "w")
 
-    def host(self, peer: str = "a peer") -> Host:
-        return Host(self.worlds, peer)
+    def handler(self, peer: str = "a peer") -> Handler:
+        return Handler(self.worlds, peer)
 
-    def joined(self, count: int = 1, running: bool = True) -> list[Host]:
-        hosts = [self.host(f"peer {number}") for number in range(count)]
-        for host in hosts:
-            assert isinstance(host.answer(JoinWorldRequest("w")), JoinWorldResponse)
+    def joined(self, count: int = 1, running: bool = True) -> list[Handler]:
+        handlers = [self.handler(f"peer {number}") for number in range(count)]
+        for handler in handlers:
+            assert isinstance(handler.answer(JoinWorldRequest("w")), JoinWorldResponse)
             if running:
-                assert step(host).state is RUNNING
+                assert step(handler).state is RUNNING
         self.arena.log.clear()
-        return hosts
+        return handlers
 
 
-def step(host: Host, **actions: Any) -> Any:
-    return host.answer(Step(actions, ("ticks",)))
+def step(handler: Handler, **actions: Any) -> Any:
+    return handler.answer(Step(actions, ("ticks",)))
 
 
-def reset_world(host: Host, **world_settings: Any) -> Any:
-    return host.answer(ResetWorldRequest("w", world_settings))
+def reset_world(handler: Handler, **world_settings: Any) -> Any:
+    return handler.answer(ResetWorldRequest("w", world_settings))
 
 
 def done(answer: Any) -> bool:
@@ -132,11 +133,11 @@ def value(answer: Any) -> Any:
 
 
 WAYS = {
-    "step": lambda host: step(host),
-    "reset": lambda host: host.answer(ResetRequest()),
-    "leave": lambda host: host.answer(LeaveWorldRequest()),
-    "close": lambda host: host.close(),
-    "reset_world": lambda host: reset_world(host),
+    "step": lambda handler: step(handler),
+    "reset": lambda handler: handler.answer(ResetRequest()),
+    "leave": lambda handler: handler.answer(LeaveWorldRequest()),
+    "close": lambda handler: handler.close(),
+    "reset_world": lambda handler: reset_world(handler),
 }
 
 
@@ -147,14 +148,14 @@ def test_three_joined_in_every_order(
     ways: tuple[str, str], order: tuple[int, int], inside: bool
 ) -> None:
     table = Table()
-    hosts = table.joined(3)
+    handlers = table.joined(3)
     if not inside:
-        hosts[0].answer(LeaveWorldRequest())
-    answer = reset_world(hosts[0], number=1)
+        handlers[0].answer(LeaveWorldRequest())
+    answer = reset_world(handlers[0], number=1)
     answers = []
     for way, number in zip(ways, order, strict=True):
         assert not done(answer)
-        answers.append(WAYS[way](hosts[number]))
+        answers.append(WAYS[way](handlers[number]))
     assert value(answer) == ResetWorldResponse()
     assert all(done(given) for given in answers)
     for way, given in zip(ways, answers, strict=True):
@@ -164,9 +165,9 @@ def test_three_joined_in_every_order(
     assert len(table.arena.resets) == 1 + ways.count("reset_world")
     # Whoever is still there begins anew.
     table.arena.log.clear()
-    for host, way in zip([hosts[0], *(hosts[n] for n in order)], ["", *ways], strict=True):
+    for handler, way in zip([handlers[0], *(handlers[n] for n in order)], ["", *ways], strict=True):
         if way not in ("leave", "close") and (way or inside):
-            assert step(host).state is RUNNING
+            assert step(handler).state is RUNNING
     assert {entry.partition(".")[2] for entry in table.arena.log} <= {"begin"}
 
 
@@ -190,7 +191,7 @@ def test_who_is_not_running_or_joins_begins_after_the_reset() -> None:
     caller, running = table.joined(2)
     (idle,) = table.joined(1, running=False)
     answer = reset_world(caller)
-    late = table.host()
+    late = table.handler()
     assert isinstance(late.answer(JoinWorldRequest("w")), JoinWorldResponse)
     waiting = [step(idle), step(late)]
     assert not any(map(done, waiting))
@@ -261,39 +262,39 @@ def test_a_server_that_closes_answers_all_who_wait() -> None:
     assert table.arena.log[-4:] == ["A.close", "B.close", "C.close", "close"]
     assert step(told).code == Code.ABORTED
     assert told.answer(LeaveWorldRequest()) == LeaveWorldResponse()
-    assert reset_world(table.host()).code == Code.NOT_FOUND
+    assert reset_world(table.handler()).code == Code.NOT_FOUND
 
 
 def test_what_could_not_be_sent_is_begun_again() -> None:
     table = Table()
-    (host,) = table.joined(1, running=False)
+    (handler,) = table.joined(1, running=False)
     event = Step()
-    assert host.answer(event).state is RUNNING
-    assert host.failure(event, ValueError("too large")).code == Code.INVALID_ARGUMENT
-    assert step(host).state is RUNNING
+    assert handler.answer(event).state is RUNNING
+    assert handler.failure(event, ValueError("too large")).code == Code.INVALID_ARGUMENT
+    assert step(handler).state is RUNNING
     assert table.arena.log == ["A.begin", "A.begin"]
     # Within a sequence, a step that is lost does not end it ...
-    assert host.answer(event).state is RUNNING
-    host.failure(event, ValueError("too large"))
-    assert host.answer(event).state is RUNNING
+    assert handler.answer(event).state is RUNNING
+    handler.failure(event, ValueError("too large"))
+    assert handler.answer(event).state is RUNNING
     # ... and one that has ended it has: the next one says so.
-    assert step(host, end=TERMINATED).state is TERMINATED
-    host.failure(event, ValueError("too large"))
-    assert step(host) == StepResult(INTERRUPTED, {"ticks": 0})
-    host.failure(event, ValueError("too large"))
-    assert step(host) == StepResult(INTERRUPTED, {"ticks": 0})
-    assert step(host).state is RUNNING
+    assert step(handler, end=TERMINATED).state is TERMINATED
+    handler.failure(event, ValueError("too large"))
+    assert step(handler) == StepResult(INTERRUPTED, {"ticks": 0})
+    handler.failure(event, ValueError("too large"))
+    assert step(handler) == StepResult(INTERRUPTED, {"ticks": 0})
+    assert step(handler).state is RUNNING
     assert table.arena.log == [*["A.begin"] * 2, *["A.step"] * 3, *["A.begin"] * 3]
 
 
 def test_a_caller_that_cannot_be_reset_itself_is_told() -> None:
     table = Table()
-    (host,) = table.joined()
+    (handler,) = table.joined()
     table.arena.bad_agent = "A"
-    assert reset_world(host).code == Code.INVALID_ARGUMENT
+    assert reset_world(handler).code == Code.INVALID_ARGUMENT
     table.arena.bad_agent = ""
-    assert step(host).state is INTERRUPTED
-    assert step(host).state is RUNNING
+    assert step(handler).state is INTERRUPTED
+    assert step(handler).state is RUNNING
 
 
 class Barrier(Arena):
@@ -337,15 +338,15 @@ def in_threads(*calls: Any) -> list[Any]:
 
 def test_agents_that_wait_for_each_other() -> None:
     table = Table(Barrier(2))
-    hosts = table.joined(2, running=False)
-    outside = table.host()
-    states = in_threads(*(lambda host=host: step(host) for host in hosts))
+    handlers = table.joined(2, running=False)
+    outside = table.handler()
+    states = in_threads(*(lambda handler=handler: step(handler) for handler in handlers))
     assert [given.state for given in states] == [RUNNING, RUNNING]
     answer = reset_world(outside)
-    states = in_threads(*(lambda host=host: step(host) for host in hosts))
+    states = in_threads(*(lambda handler=handler: step(handler) for handler in handlers))
     assert [given.state for given in states] == [INTERRUPTED, INTERRUPTED]
     assert value(answer) == ResetWorldResponse()
-    states = in_threads(*(lambda host=host: step(host) for host in hosts))
+    states = in_threads(*(lambda handler=handler: step(handler) for handler in handlers))
     assert [given.state for given in states] == [RUNNING, RUNNING]
 
 
@@ -384,10 +385,10 @@ def test_a_reset_that_comes_while_the_world_is_reset() -> None:
     table = Table(gate)
     table.joined(1, running=False)
     answers: list[Any] = []
-    first = threading.Thread(target=lambda: answers.append(reset_world(table.host(), number=1)))
+    first = threading.Thread(target=lambda: answers.append(reset_world(table.handler(), number=1)))
     first.start()
     assert gate.begun.wait(10)
-    second = reset_world(table.host(), number=2)
+    second = reset_world(table.handler(), number=2)
     assert not done(second)
     gate.go_on.set()
     first.join(10)
@@ -421,21 +422,21 @@ class Busy(Arena):
 
 def test_agents_of_one_world_are_called_one_at_a_time() -> None:
     table = Table(Busy())
-    hosts = table.joined(4, running=False)
-    outside = table.host()
+    handlers = table.joined(4, running=False)
+    outside = table.handler()
 
-    def play(host: Host) -> None:
+    def play(handler: Handler) -> None:
         for number in range(60):
-            assert value(step(host)).state in (RUNNING, INTERRUPTED)
+            assert value(step(handler)).state in (RUNNING, INTERRUPTED)
             if number % 20 == 10:
-                assert value(reset_world(host)) == ResetWorldResponse()
-        host.close()
+                assert value(reset_world(handler)) == ResetWorldResponse()
+        handler.close()
 
     def reset() -> None:
         for _ in range(5):
             assert value(reset_world(outside)) == ResetWorldResponse()
 
-    in_threads(reset, *(lambda host=host: play(host) for host in hosts))
+    in_threads(reset, *(lambda handler=handler: play(handler) for handler in handlers))
     assert not table.arena.met
     assert table.arena.log == ["reset"] * 17
 
@@ -450,14 +451,14 @@ def test_a_world_destroyed_while_an_agent_joins() -> None:
             return super().join(settings)
 
     table = Table(Slow())
-    host = table.host()
+    handler = table.handler()
     answers: list[Any] = []
-    joining = threading.Thread(target=lambda: answers.append(host.answer(JoinWorldRequest("w"))))
+    joining = threading.Thread(target=lambda: answers.append(handler.answer(JoinWorldRequest("w"))))
     joining.start()
     assert begun.wait(10)
-    refused = table.host().answer(DestroyWorldRequest("w"))
+    refused = table.handler().answer(DestroyWorldRequest("w"))
     assert "1 agent is joined" in refused.message
-    room = table.worlds._rooms["w"]
+    room = table.worlds._named["w"]
     closing = threading.Thread(target=table.worlds.close)
     closing.start()
     while not room.closed:
@@ -471,13 +472,15 @@ def test_a_world_destroyed_while_an_agent_joins() -> None:
 
 def test_an_agent_that_refuses_and_one_that_returns_nonsense() -> None:
     table = Table()
-    (host,) = table.joined()
-    refused = step(host, **{"raise": Refusal(Code.OUT_OF_RANGE, "the king would be in check")})
-    assert refused == Status(Code.OUT_OF_RANGE, "step: the king would be in check")
-    room = table.worlds._rooms["w"]
-    (member,) = room.members
-    member._agent.step = lambda actions: {"ticks": 1}
-    nonsense = step(host)
+    (handler,) = table.joined()
+    refused = step(
+        handler, **{"raise": StatusError(Code.OUT_OF_RANGE, "the king would be in check")}
+    )
+    assert refused == Status(Code.OUT_OF_RANGE, "step: in check")
+    room = table.worlds._named["w"]
+    (member,) = room.agents
+    member.environment.step = lambda actions: {"ticks": 1}
+    nonsense = step(handler)
     assert nonsense.code == Code.INTERNAL
     assert "Agent must return a StepResult, not a dict" in nonsense.message
 
@@ -493,8 +496,8 @@ def test_an_agent_that_wants_to_know_what_is_requested() -> None:
         return agent
 
     table.arena.join = join
-    (host,) = table.joined()
-    host.answer(Step({}, ("pixels", "reward")))
+    (handler,) = table.joined()
+    handler.answer(Step({}, ("pixels", "reward")))
     assert asked == [("ticks",), ("pixels", "reward")]
 
 
@@ -512,14 +515,14 @@ class Rooms(RuleBasedStateMachine):
             def reset(self, settings: dict[str, Any]) -> None:
                 # All are told, but those who have asked for a reset themselves.
                 for number, state in enumerate(machine.states):
-                    member = machine.hosts[number]._member
+                    member = machine.handlers[number]._agent
                     untold = member is not None and member.untold
                     if state is State.RUNNING and number != machine.acting and not untold:
                         assert machine.waiting[number][0] == "reset_world"
                 super().reset(settings)
 
         self.table = Table(Watched())
-        self.hosts = [self.table.host(f"peer {number}") for number in range(4)]
+        self.handlers = [self.table.handler(f"peer {number}") for number in range(4)]
 
     def settle(self, number: int, kind: str, reply: Any) -> None:
         if isinstance(reply, StepResult):
@@ -532,7 +535,7 @@ class Rooms(RuleBasedStateMachine):
 
     def act(self, number: int, kind: str, event: Any) -> None:
         self.acting = number
-        answer = self.hosts[number].answer(event)
+        answer = self.handlers[number].answer(event)
         if isinstance(answer, Future):
             self.waiting[number] = (kind, answer)
         else:
@@ -586,32 +589,32 @@ class Rooms(RuleBasedStateMachine):
         number, _ = self.waiting.popitem()
         self.states[number] = State.NOT_JOINED
         self.acting = number
-        self.hosts[number].close()
+        self.handlers[number].close()
         self.acting = None
-        self.hosts[number] = self.table.host(f"peer {number}, again")
+        self.handlers[number] = self.table.handler(f"peer {number}, again")
         self.collect()
 
     @invariant()
     def nobody_waits_in_vain(self) -> None:
-        room = self.table.worlds._rooms["w"]
+        room = self.table.worlds._named["w"]
         active = [
             number
-            for number, host in enumerate(self.hosts)
-            if host._member is not None and host._member.running and number not in self.waiting
+            for number, handler in enumerate(self.handlers)
+            if handler._agent is not None and handler._agent.running and number not in self.waiting
         ]
-        for number, host in enumerate(self.hosts):
-            if number not in self.waiting and host._member is not None:
-                running = host._member.running or host._member.untold
+        for number, handler in enumerate(self.handlers):
+            if number not in self.waiting and handler._agent is not None:
+                running = handler._agent.running or handler._agent.untold
                 assert running is (self.states[number] is State.RUNNING)
         assert bool(room.resets) <= bool(active)
         assert bool(self.waiting) <= bool(room.resets)
-        assert len(room.members) == sum(state is not State.NOT_JOINED for state in self.states)
+        assert len(room.agents) == sum(state is not State.NOT_JOINED for state in self.states)
         assert not room.resetting
         assert len(room.held) <= len(self.waiting)
 
     def teardown(self) -> None:
-        for host in self.hosts:
-            host.close()
+        for handler in self.handlers:
+            handler.close()
         for _kind, answer in self.waiting.values():
             assert answer.done()
 

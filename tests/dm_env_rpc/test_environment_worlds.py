@@ -14,12 +14,12 @@ from mpe2 import simple_spread_v3
 
 import rlwire
 from rlwire.codecs.dm_env_rpc import DataType, EnvironmentStateType, SpecManager
-from rlwire.dm_env_rpc.environments import (
+from rlwire.dm_env_rpc.environment_worlds import (
     EnvironmentWorld,
     EnvironmentWorlds,
     Names,
 )
-from rlwire.dm_env_rpc.protocols import Refusal
+from rlwire.dm_env_rpc.status import StatusError
 from rlwire.errors import EncodeError
 from rlwire.sessions.dm_env_rpc import Code
 
@@ -121,7 +121,7 @@ def check(agent, result):
 
 
 def code_of(call, *arguments) -> tuple[Code, str]:
-    with pytest.raises(Refusal) as raised:
+    with pytest.raises(StatusError) as raised:
         call(*arguments)
     return Code(raised.value.code), raised.value.message
 

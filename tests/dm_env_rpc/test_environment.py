@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from rlwire.codecs.dm_env_rpc import DataType, make_spec
 from rlwire.dm_env_rpc import EnvironmentWorlds, Server, StatusError
-from rlwire.dm_env_rpc.endpoint import DmEnvRpcEndpoint, space_of_specs
+from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint, space_of_specs
 from rlwire.environments.remote import RemoteEnvironment
 from rlwire.errors import EncodeError, LocalProtocolError, RemoteProtocolError
 from rlwire.transports.sockets import Backoff

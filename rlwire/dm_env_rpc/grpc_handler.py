@@ -1,10 +1,9 @@
-"""What answers the calls of one connection: an inner session and a responder for each of them.
+"""`GrpcHandler`: answers the calls of one gRPC connection, each with a handler of its own.
 
-No call waits for another: while one is alone on its
-connection it is answered where its messages come in, which costs no change of threads; beside
-others it is answered `aside`, where the transport has such a thing; and if it takes long while
-others come, another thread goes on with the connection. Within a call, one message
-after the other is answered.
+No call waits for another. While one is alone on its connection it is answered where its messages
+are received, without a change of threads. Beside others it is answered in another thread, if the
+transport has one (`aside`). If it takes long while others come, another thread takes the connection
+over. Within a call, messages are answered one after the other.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
-from rlwire.errors import ConnectionClosed, LimitExceeded, RlwireError, for_peer
+from rlwire.errors import LimitExceeded, RlwireError, for_peer
 from rlwire.sessions.grpc import OK, Status
 from rlwire.sessions.grpc.calls import too_long
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSession, Last, ServedCall
@@ -28,15 +27,17 @@ logger = logging.getLogger(__name__)
 MESSAGES_WAITING = 16_384
 """Messages of one call that wait while another is answered; with more it ends."""
 
+_OVERHEAD = 128  # bytes that a message takes which waits, beside its own
 
-_BESIDE = 128  # bytes that a message takes which waits, beside its own
+Result: TypeAlias = Any  # a reply's buffers, a `Last`, a `_Deferred`, or None for no reply
+Give: TypeAlias = Callable[[Callable[[], Any]], None]
 
 
-class RefusedCall(Exception):
+class RejectedCall(Exception):
     """Raised by what admits calls: this one is not answered.
 
     Attributes:
-        status: what its client is told.
+        status: what its client is sent.
     """
 
     def __init__(self, status: Status) -> None:
@@ -44,8 +45,8 @@ class RefusedCall(Exception):
         self.status = status
 
 
-Admit = Callable[[ServedCall], "tuple[Any, Any]"]
-"""Returns a new call's inner session and its responder; raises `RefusedCall`."""
+Admit: TypeAlias = Callable[[ServedCall], "tuple[Any, Any]"]
+"""Returns a new call's inner session and its handler; raises `RejectedCall`."""
 
 
 class Connected(Protocol):
@@ -60,38 +61,68 @@ class Connected(Protocol):
     session: Any
     peer: str
 
-    def later(self) -> Callable[[Callable[[], Any]], None]:
+    def later(self) -> Give:
         """See above."""
 
 
 class _Task:
-    """Where a call stands with whoever answers it."""
+    """Where a call stands with its handler."""
 
     __slots__ = (
         "busy",
         "closing",
+        "deferred",
         "ended",
+        "handler",
         "inner",
         "over",
-        "promise",
-        "responder",
         "size",
         "waiting",
     )
 
-    def __init__(self, inner: Any, responder: Any) -> None:
+    def __init__(self, inner: Any, handler: Any) -> None:
         self.inner = inner
-        self.responder = responder
+        self.handler = handler
         self.waiting: deque[Any] = deque()  # messages that are still to be read,
         self.size = 0  # and their bytes
         self.busy = False
-        self.promise: _Promise | None = None  # what is waited for, if that is why
+        self.deferred: _Deferred | None = None  # what is waited for, if that is why
         self.ended = False  # the client sends no more
         self.over = False
-        self.closing = [responder]  # whoever takes it out closes it, as `pop` is for one only
+        self.closing = [handler]  # the thread that pops it closes it
 
 
-class Answers:
+class _Deferred:
+    """A future of the reply to an event, and what the connection is given when it is done."""
+
+    __slots__ = ("_then", "event", "future")
+
+    def __init__(self, event: Any, future: Any) -> None:
+        self.event = event
+        self.future = future
+        self._then: list[tuple[Give, Callable[[], Any]]] = []
+
+    def wait(self, give: Give, then: Callable[[], Any]) -> None:
+        """Give the connection `then` to call when the future is done, in whatever thread."""
+        self._then.append((give, then))
+        self.future.add_done_callback(self._done)
+
+    def drop(self) -> None:
+        """Keep nothing of the connection's: others may hold the future for as long as they like."""
+        with contextlib.suppress(IndexError):  # it is done this very moment
+            give, _ = self._then.pop()
+            give(lambda: NOTHING)
+        if hasattr(self.future, "get_loop"):
+            self.future.cancel()  # of asyncio's; others may be waited for elsewhere
+        self.event = None
+
+    def _done(self, future: Any) -> None:
+        with contextlib.suppress(IndexError):  # it was dropped
+            give, then = self._then.pop()
+            give(then)
+
+
+class GrpcHandler:
     """Answers the calls of one connection."""
 
     def __init__(self, connection: Connected, admit: Admit, log: Any = logger) -> None:
@@ -110,10 +141,8 @@ class Answers:
         self._open: dict[_Task, ServedCall] = {}
         self._waiting = 0  # bytes of messages that are still to be read, of all calls
 
-    # As a responder.
-
     def answer(self, event: Any) -> Any:
-        """Take what came in a call; return what is to be said, or `NOTHING`."""
+        """Handle what came in a call; return what is to be sent, or `NOTHING`."""
         call, message = event
         task: _Task | None = call.task
         if message is BEGUN:
@@ -136,7 +165,7 @@ class Answers:
         return event[0], Last(Status("INTERNAL", "the answer cannot be sent"))
 
     def close(self) -> None:
-        """All calls have ended, with the connection."""
+        """End all calls: the connection has ended."""
         if self._watched is not None:
             self._watched.close()
         for call in list(self._open.values()):
@@ -147,22 +176,8 @@ class Answers:
         task: _Task | None = call.task
         return task is not None and (task.busy or bool(task.waiting))
 
-    # Calls.
-
-    def _begin(self, call: ServedCall) -> Any:
-        try:
-            task = _Task(*self._admit(call))
-        except RefusedCall as refusal:
-            return call, Last(refusal.status)
-        except Exception:
-            self._log.exception("%s: a call could not be admitted", self._peer)
-            return call, Last(Status("INTERNAL", "the server failed to answer"))
-        self._open[task] = call
-        call.task, call.answering = task, self
-        return NOTHING
-
     def cancelled(self, call: ServedCall) -> None:
-        """Take note that a call is over; what is being made for it is of no use any more."""
+        """Note that a call is over; what is being made for it is dropped."""
         task = call.task
         if task is None or task.over:
             return
@@ -171,28 +186,40 @@ class Answers:
         self._waiting -= task.size
         task.waiting.clear()
         task.size = 0
-        promise, task.promise = task.promise, None
-        if promise is not None:
-            promise.drop()
-        if not task.busy or promise is not None:
+        deferred, task.deferred = task.deferred, None
+        if deferred is not None:
+            deferred.drop()
+        if not task.busy or deferred is not None:
             self._leave(task)
+
+    def _begin(self, call: ServedCall) -> Any:
+        try:
+            task = _Task(*self._admit(call))
+        except RejectedCall as rejection:
+            return call, Last(rejection.status)
+        except Exception:
+            self._log.exception("%s: a call could not be admitted", self._peer)
+            return call, Last(Status("INTERNAL", "the server failed to answer"))
+        self._open[task] = call
+        call.task, call.answering = task, self
+        return NOTHING
 
     def _leave(self, task: _Task) -> None:
         try:
-            responder = task.closing.pop()
+            handler = task.closing.pop()
         except IndexError:
             return
         self._open.pop(task, None)
         try:
-            responder.close()
+            handler.close()
         except Exception:
-            self._log.exception("%s: its responder failed to close", self._peer)
+            self._log.exception("%s: its handler failed to close", self._peer)
 
     def _wait(self, call: ServedCall, task: _Task, message: Any) -> Any:
         """Keep a message until those before it are answered."""
         task.waiting.append(message)
-        task.size += len(message) + _BESIDE
-        self._waiting += len(message) + _BESIDE
+        task.size += len(message) + _OVERHEAD
+        self._waiting += len(message) + _OVERHEAD
         most = self._session.max_received
         if len(task.waiting) > MESSAGES_WAITING or self._waiting > most:
             call.why = Status(
@@ -204,19 +231,21 @@ class Answers:
             return call, Last(call.why)
         return NOTHING
 
+    # ---- a message, in any thread ---------------------------------------------------------------
+
     def _answer(self, call: ServedCall, task: _Task, message: Any) -> Any:
         """Have a message answered, here if no other call is there that would wait for it."""
         if self._aside is not None and len(self._session.streams) > 1:
             bring = functools.partial(self._bring, self._set_aside(call), call, task)
-            self._aside(lambda: bring(self._work(call, task, message)))
+            self._aside(lambda: bring(self._work(task, message)))
             return NOTHING
         watched, give = self._watched, None
         if watched is None:
-            return self._done(call, task, self._work(call, task, message))
+            return self._done(call, task, self._work(task, message))
         self._at = call
         watched.begin()
         try:
-            result = self._work(call, task, message)
+            result = self._work(task, message)
         finally:
             if not watched.end():
                 give = self._gives.get()
@@ -234,48 +263,44 @@ class Answers:
         finally:
             self._gives.put(give)
 
-    def _set_aside(self, call: ServedCall) -> Callable[[Callable[[], Any]], None]:
+    def _set_aside(self, call: ServedCall) -> Give:
         """Have a call's further messages wait; return what its answer is given to."""
         call.task.busy = True
         self._session.hold(call)
         return self._later()
 
-    def _bring(self, give: Any, call: ServedCall, task: _Task, result: Any) -> None:
+    def _bring(self, give: Give, call: ServedCall, task: _Task, result: Result) -> None:
         """Give, from another thread, the result to the connection's."""
         give(functools.partial(self._come, call, task, result))
         if task.over:  # maybe nobody is there any more to do it
             self._leave(task)
 
-    def _work(self, call: ServedCall, task: _Task, message: Any) -> Any:
-        """Return the buffers of what answers a message, a `Last`, a future of that, or None."""
+    def _work(self, task: _Task, message: Any) -> Result:
+        """Answer a message, in which there is one event."""
         try:
-            events = task.inner.receive(message)
+            (event,) = task.inner.receive(message)
         except RlwireError as error:
-            return self._refused(task, error)
-        if len(events) == 1:
-            return self._answered(task, events[0])
-        found: list[Any] = []
-        for event in events:  # an inner session of whole messages has few of these
-            found.append(self._answered(task, event))
-        return _Several(found)
-
-    def _answered(self, task: _Task, event: Any) -> Any:
+            self._log.warning("%s: it sent what is not allowed: %s", self._peer, error)
+            parts = task.inner.refuse(error) or None
+            if task.inner.closed:
+                return Last(Status("INVALID_ARGUMENT", for_peer(error, "the server")), parts)
+            return parts
         try:
-            reply = task.responder.answer(event)
+            reply = task.handler.answer(event)
         except Exception as error:
             return self._failed(error)
         if hasattr(reply, "add_done_callback"):
-            return _Promise(event, reply)
+            return _Deferred(event, reply)
         return self._encoded(task, event, reply)
 
-    def _encoded(self, task: _Task, event: Any, reply: Any) -> Any:
+    def _encoded(self, task: _Task, event: Any, reply: Any) -> Result:
         if reply is NOTHING:
             return None
         try:
             try:
                 parts = task.inner.send(reply)
             except Exception as error:  # EncodeError; or the value's own code raised
-                parts = task.inner.send(task.responder.failure(event, error))
+                parts = task.inner.send(task.handler.failure(event, error))
             self._session.check(parts)
         except LimitExceeded as error:
             self._log.error("%s: closed, the answer is too long: %s", self._peer, error)
@@ -284,36 +309,30 @@ class Answers:
             return self._failed(error)
         return Last(OK, parts) if task.inner.closed else parts
 
-    def _failed(self, error: Exception) -> Last:
-        self._log.error("%s: closed, its responder failed", self._peer, exc_info=error)
+    def _failed(self, error: BaseException) -> Last:
+        self._log.error("%s: closed, its handler failed", self._peer, exc_info=error)
         return Last(Status("INTERNAL", "the server failed to answer"))
 
-    def _refused(self, task: _Task, error: RlwireError) -> Any:
-        """After the inner session did not take a message."""
-        self._log.warning("%s: it sent what is not allowed: %s", self._peer, error)
-        parts = task.inner.refuse(error) or None
-        if task.inner.closed:
-            return Last(Status("INVALID_ARGUMENT", for_peer(error, "the server")), parts)
-        return parts
+    # ---- results, in the connection's own thread ------------------------------------------------
 
-    # Answers, in the connection's own thread.
-
-    def _come(self, call: ServedCall, task: _Task, result: Any) -> Any:
-        """Take what another thread has made."""
-        task.busy, task.promise = False, None
+    def _come(self, call: ServedCall, task: _Task, result: Result) -> Any:
+        """Receive what another thread has made."""
+        task.busy, task.deferred = False, None
         if task.over:
             self._leave(task)
             return NOTHING
         return self._done(call, task, result)
 
-    def _done(self, call: ServedCall, task: _Task, result: Any) -> Any:
-        """Return what is said of a result; see about the messages that wait."""
+    def _done(self, call: ServedCall, task: _Task, result: Result) -> Any:
+        """Return what is sent of a result; see about the messages that wait."""
         if type(result) is not list:
-            if isinstance(result, _Promise):
-                self._promised(call, task, result)
+            if isinstance(result, _Deferred):
+                task.busy, task.deferred = True, result
+                if not call.held:
+                    self._session.hold(call)
+                then = functools.partial(self._resolved, call, task, result)
+                result.wait(self._later(), then)
                 return NOTHING
-            if isinstance(result, _Several):
-                return self._say_several(call, task, result)
             if isinstance(result, Last):
                 task.over = True
                 self._waiting -= task.size
@@ -327,41 +346,14 @@ class Answers:
             self._session.hold(call, False)
         return NOTHING if result is None else (call, result)
 
-    def _say_several(self, call: ServedCall, task: _Task, several: _Several) -> Any:
-        """Say all results but the last, and return what is to be said of that."""
-        for number, result in enumerate(several.results):
-            if isinstance(result, (Last, _Promise)) or number == len(several.results) - 1:
-                several.results = several.results[number + 1 :]
-                if isinstance(result, _Promise):
-                    result.after = several
-                return self._done(call, task, result)
-            if result is not None:
-                self._session.say(call, result)
-        return self._done(call, task, None)
-
-    def _promised(self, call: ServedCall, task: _Task, promise: _Promise) -> None:
-        """Say a future's result when there is one."""
-        task.busy, task.promise = True, promise
-        if not call.held:
-            self._session.hold(call)
-        promise.wait(self._later(), functools.partial(self._resolved, call, task, promise))
-
-    def _resolved(self, call: ServedCall, task: _Task, promise: _Promise) -> Any:
+    def _resolved(self, call: ServedCall, task: _Task, deferred: _Deferred) -> Any:
         if task.over:
             return NOTHING
         try:
-            reply = promise.future.result()
-        except ConnectionClosed as error:
+            reply = deferred.future.result()
+        except BaseException as error:  # asyncio's CancelledError is no Exception
             return self._come(call, task, self._failed(error))
-        except BaseException as error:
-            # asyncio's CancelledError is no Exception.
-            failure = error if isinstance(error, Exception) else RuntimeError("it was cancelled")
-            return self._come(call, task, self._failed(failure))
-        result = self._encoded(task, promise.event, reply)
-        if promise.after is not None and promise.after.results:
-            promise.after.results.insert(0, result)
-            result = promise.after
-        return self._come(call, task, result)
+        return self._come(call, task, self._encoded(task, deferred.event, reply))
 
     def _go_on(self, call: ServedCall, task: _Task) -> Any:
         """Answer the next message that waits."""
@@ -374,56 +366,11 @@ class Answers:
     def _next(self, call: ServedCall, task: _Task) -> Any:
         if task.waiting:
             message = task.waiting.popleft()
-            task.size -= len(message) + _BESIDE
-            self._waiting -= len(message) + _BESIDE
+            task.size -= len(message) + _OVERHEAD
+            self._waiting -= len(message) + _OVERHEAD
             return self._answer(call, task, message)
         if task.ended:
             task.over = True
             self._leave(task)
             return call, Last(OK)
         return NOTHING
-
-
-class _Promise:
-    """A future of a reply, the event that it answers, and results that follow it."""
-
-    __slots__ = ("_then", "after", "event", "future")
-
-    def __init__(self, event: Any, future: Any) -> None:
-        self.event = event
-        self.future = future
-        self.after: _Several | None = None
-        self._then: list[tuple[Callable[[Callable[[], Any]], None], Callable[[], Any]]] = []
-
-    def wait(self, give: Callable[[Callable[[], Any]], None], then: Callable[[], Any]) -> None:
-        """Give the connection `then` to call when the future is done, in whatever thread."""
-        self._then.append((give, then))
-        self.future.add_done_callback(self._come)
-
-    def drop(self) -> None:
-        """Keep nothing of the connection's: others may hold the future for as long as they like."""
-        if self._then:
-            with contextlib.suppress(IndexError):  # it is done this very moment
-                give, _ = self._then.pop()
-                give(_nothing)
-        if hasattr(self.future, "get_loop"):
-            self.future.cancel()  # of asyncio's; others may be waited for elsewhere
-        self.event = self.after = None
-
-    def _come(self, future: Any) -> None:
-        with contextlib.suppress(IndexError):  # it was dropped
-            give, then = self._then.pop()
-            give(then)
-
-
-def _nothing() -> Any:
-    return NOTHING
-
-
-class _Several:
-    """What answers several events of one message."""
-
-    __slots__ = ("results",)
-
-    def __init__(self, results: list[Any]) -> None:
-        self.results = results

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from rlwire.codecs.dm_env_rpc.values import AnyMessage
-from rlwire.dm_env_rpc.protocols import Refusal, report, status_of
+from rlwire.codecs.dm_env_rpc.values import AnyMessage, Status
+from rlwire.dm_env_rpc.status import StatusError, report, status_of
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.sessions.dm_env_rpc.states import Code
 
@@ -13,7 +13,7 @@ from rlwire.sessions.dm_env_rpc.states import Code
 @pytest.mark.parametrize(
     ("error", "code", "text"),
     [
-        (Refusal(Code.ALREADY_EXISTS, "one is enough"), 6, "step: one is enough"),
+        (StatusError(Code.ALREADY_EXISTS, "one is enough"), 6, "step: one is enough"),
         (ValueError("a seed is positive"), 3, "step: a seed is positive"),
         (ValueError(), 3, "step: ValueError"),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), 3, "step: 'utf-8' codec"),
@@ -36,11 +36,10 @@ def test_an_exception_becomes_a_status(error: BaseException, code: int, text: st
     assert status.details == ()
 
 
-def test_a_refusal_carries_details_and_reads_as_its_message() -> None:
+def test_a_status_error_carries_details() -> None:
     detail = AnyMessage("type.googleapis.com/google.rpc.RetryInfo", b"\x0a\x00")
-    refusal = Refusal(Code.UNAVAILABLE, "come back later", [detail])
-    assert str(refusal) == "come back later"
-    assert status_of("join_world", refusal).details == (detail,)
+    status = status_of("join_world", StatusError(Code.UNAVAILABLE, "come back later", [detail]))
+    assert status == Status(Code.UNAVAILABLE, "join_world: come back later", (detail,))
 
 
 def test_a_text_is_fit_to_be_sent() -> None:
@@ -57,7 +56,7 @@ def test_the_log_has_the_peer_and_the_severity(caplog: pytest.LogCaptureFixture)
         ("step", KeyError("pos")),
         ("step", ValueError("a bug")),
         ("join_world", KeyError("pos")),
-        ("step", Refusal(Code.NOT_FOUND, "no world")),
+        ("step", StatusError(Code.NOT_FOUND, "no world")),
         ("join_world", ValueError("no such level")),
         ("step", EncodeError("no tensor")),
     ):
