@@ -117,9 +117,6 @@ class _PendingReply(waits.Client):
             StatusError: the server answered with an error.
             ConnectionClosed, DeadlineExceeded: the reply is lost.
         """
-        return (yield from self._wait())
-
-    def _wait(self) -> Waits[Any]:
         while self._reply is None and self._error is None:
             yield from self._client._receive_one(self)
         return self._get()
@@ -240,8 +237,6 @@ class _DmEnvRpcClient(waits.Counting):
         """The name of the world that is joined, None if none is."""
         return None if self._joined is None else self._joined[0]
 
-    # ---- the connection ----------------------------------------------------------------------
-
     @driven
     def connect(self) -> Waits[None]:
         """Connect, after closing a connection that is open.
@@ -267,8 +262,6 @@ class _DmEnvRpcClient(waits.Counting):
         if connection is not None:
             connection.close()
 
-    # ---- requests ----------------------------------------------------------------------------
-
     @driven
     def create_world(self, settings: Mapping[str, Any] | None = None) -> Waits[str]:
         """Create a world and return its name; nested settings are flattened at periods."""
@@ -284,27 +277,6 @@ class _DmEnvRpcClient(waits.Counting):
         request = JoinWorldRequest(world_name, _settings_of(settings))
         specs: ActionObservationSpecs = (yield from self._request(request)).specs
         return specs
-
-    @driven
-    def step(
-        self,
-        actions: Mapping[str, Any] | None = None,
-        requested: Iterable[str] | None = None,
-    ) -> Waits[StepResult]:
-        """Take a step.
-
-        Args:
-            actions: by name; those of a sequence's first step are ignored.
-            requested: names of the observations to return; None for all, ``()`` for none.
-
-        Raises:
-            StatusError: the server refuses; nothing has happened.
-            EncodeError: there is no such action or observation, or a value does not fit.
-            LocalProtocolError: no world is joined.
-            ConnectionClosed, DeadlineExceeded: the connection is lost.
-        """
-        result: StepResult = yield from self._request(self._step(actions, requested))
-        return result
 
     @driven
     def step_many(
@@ -378,8 +350,6 @@ class _DmEnvRpcClient(waits.Counting):
         """
         return (yield from self._request(request))
 
-    # ---- after a loss ------------------------------------------------------------------------
-
     @driven
     def reconnect(self, backoff: Backoff | None = None) -> Waits[ActionObservationSpecs | None]:
         """Connect again, and join the world again that was joined, with the same settings.
@@ -443,8 +413,6 @@ class _DmEnvRpcClient(waits.Counting):
         elif isinstance(request, DestroyWorldRequest):
             self._created.pop(request.world_name, None)
 
-    # ---- inside ------------------------------------------------------------------------------
-
     @staticmethod
     def _make_lock() -> Any:
         """Return what keeps tasks in order; one thread needs nothing."""
@@ -483,50 +451,49 @@ class _DmEnvRpcClient(waits.Counting):
 
     def _request(self, request: Request | Step) -> Waits[Any]:
         pending = yield from self._submit(request)
-        return (yield from pending._wait())
+        return (yield pending.result())
+
+    @staticmethod
+    def _locked(lock: Any, steps: Waits[Any]) -> Waits[Any]:
+        if lock is None:
+            return (yield from steps)
+        yield lock.acquire()
+        try:
+            return (yield from steps)
+        finally:
+            lock.release()
 
     def _submit(self, request: Request | Step) -> Waits[_PendingReply]:
-        lock = self._sending
-        if lock is not None:
-            yield lock.acquire()
+        return (yield from self._locked(self._sending, self._send(request)))
+
+    def _send(self, request: Request | Step) -> Waits[_PendingReply]:
+        connection = self._connected()
+        # What more is sent while the server's windows let nothing go would only lie here.
+        while self._pending and (len(self._pending) >= self._ahead or connection.session.crowded):
+            yield from self._receive_one(self._pending[0])
+        pending = self._reply_kind(self, request)
+        # First in line, then sent: another task may receive the answer at once.
+        self._pending.append(pending)
         try:
-            connection = self._connected()
-            # What more is sent while the server's windows let nothing go would only lie here.
-            while self._pending and (
-                len(self._pending) >= self._ahead or connection.session.crowded
-            ):
-                yield from self._receive_one(self._pending[0])
-            pending = self._reply_kind(self, request)
-            # First in line, then sent: another task may receive the answer at once.
-            self._pending.append(pending)
-            try:
-                yield connection.send(request)
-            except BaseException as error:
-                self._not_sent(pending, error)
-                raise
-            return pending
-        finally:
-            if lock is not None:
-                lock.release()
+            yield connection.send(request)
+        except BaseException as error:
+            self._not_sent(pending, error)
+            raise
+        return pending
 
     def _receive_one(self, awaited: _PendingReply) -> Waits[None]:
         """Receive the oldest answer under way, unless `awaited` comes while others receive."""
-        lock = self._receiving
-        if lock is not None:
-            yield lock.acquire()
+        yield from self._locked(self._receiving, self._receive(awaited))
+
+    def _receive(self, awaited: _PendingReply) -> Waits[None]:
+        if awaited.done:
+            return
         try:
-            if awaited.done:
-                return
-            connection = self._connected()
-            try:
-                reply = yield connection.receive()
-            except BaseException as error:
-                self._not_received(error)
-            else:
-                self._pending.popleft()._set(reply)
-        finally:
-            if lock is not None:
-                lock.release()
+            reply = yield self._connected().receive()
+        except BaseException as error:
+            self._not_received(error)
+        else:
+            self._pending.popleft()._set(reply)
 
     def _not_sent(self, pending: _PendingReply, error: BaseException) -> None:
         if pending in self._pending:
@@ -606,12 +573,23 @@ class Client(Blocking, _DmEnvRpcClient):
         actions: Mapping[str, Any] | None = None,
         requested: Iterable[str] | None = None,
     ) -> StepResult:
-        """Take a step; arguments and errors as `AsyncClient.step_many` takes them."""
-        # The hot path, therefore without a generator.
+        """Take a step.
+
+        Args:
+            actions: by name; those of a sequence's first step are ignored.
+            requested: names of the observations to return; None for all, ``()`` for none.
+
+        Raises:
+            StatusError: the server rejects it; nothing has happened.
+            EncodeError: there is no such action or observation, or a value does not fit.
+            LocalProtocolError: no world is joined.
+            ConnectionClosed, DeadlineExceeded: the connection is lost.
+        """
+        step = self._step(actions, requested)
         if self._pending or self._connection is None:
-            return super().step(actions, requested)
-        try:
-            reply = self._connection.exchange(self._step(actions, requested))
+            return cast(StepResult, drive(self._request(step)))
+        try:  # the hot path, therefore without a generator
+            reply = self._connection.exchange(step)
         except BaseException as error:
             self._failed(error, 0)
             raise
@@ -629,11 +607,8 @@ class Client(Blocking, _DmEnvRpcClient):
         """Send a request without waiting for its answer, which comes after those before it.
 
         When `ahead` requests are under way, or more than `Limits.unsent` bytes of them wait for the
-        server's windows, it waits for the oldest one's answer.
-
-        Raises:
-            EncodeError, LocalProtocolError: it cannot be sent now; nothing was.
-            ConnectionClosed, DeadlineExceeded: the connection is lost.
+        server's windows, it waits for the oldest one's answer. Errors are those of `request`, but
+        `StatusError`.
         """
         connection = self._connection
         if connection is None or len(self._pending) >= self._ahead or connection.session.crowded:
@@ -666,16 +641,16 @@ class AsyncClient(Asyncio, _DmEnvRpcClient):
         actions: Mapping[str, Any] | None = None,
         requested: Iterable[str] | None = None,
     ) -> StepResult:
-        """Take a step; arguments and errors as `AsyncClient.step_many` takes them."""
-        # The hot path, therefore without a generator.
+        """Take a step, as `Client.step`."""
         sending, receiving, connection = self._sending, self._receiving, self._connection
+        step = self._step(actions, requested)
         if self._pending or connection is None or sending.locked() or receiving.locked():
-            return await super().step(actions, requested)
-        # Both are free, so neither waits.
+            return cast(StepResult, await drive_async(self._request(step)))
+        # Both are free, so neither waits. The hot path, therefore without a generator.
         await sending.acquire()
         await receiving.acquire()
         try:
-            reply = await connection.exchange(self._step(actions, requested))
+            reply = await connection.exchange(step)
         except BaseException as error:
             self._failed(error, 0)
             raise

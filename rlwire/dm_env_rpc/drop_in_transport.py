@@ -1,13 +1,10 @@
 """The dm_env_rpc package's connections over rlwire's HTTP/2.
 
-Programs make channels with grpcio and hand them to the package's connections. A channel here keeps
-what it was made with: the package's connections go over a connection of rlwire's to the same
-server, and whatever else is asked of it goes to the channel of grpcio's that it stands for, which
-is made when that happens first. Where a channel may mean something that is not done here (unknown
-credentials or arguments, compression, interceptors, a proxy) grpcio's own is returned.
-
-Not here: how values are packed, and how all of it is put in place (`rlwire.dm_env_rpc.
-drop_in`).
+Programs make channels with grpcio and give them to the package's connections. A channel here keeps
+its arguments: the package's connections go over a connection of rlwire's to the same server, and
+all other calls go to a channel of grpcio's, which is made for the first of them. Where a channel
+may mean something that is not done here (unknown credentials or arguments, compression,
+interceptors, a proxy) grpcio's own is returned.
 """
 
 from __future__ import annotations
@@ -36,9 +33,11 @@ from rlwire.sessions import grpc as calls
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import Address, parse
 from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.waits import Waits, drive, drive_async
 
 _NO_END = Timeouts(read=None, write=None, idle=None)
 _AGAIN = 0.2  # seconds between attempts to connect
+_NO_COMPRESSION = grpc.Compression.NoCompression
 _FOREVER = Backoff(attempts=2**31, deadline=None)
 _UNLIMITED = 2**31 - 2**20
 _RECEIVED, _SENT = "grpc.max_receive_message_length", "grpc.max_send_message_length"
@@ -156,36 +155,121 @@ class _Error(grpc.RpcError):
         return ()
 
 
-# ---- what both kinds share ----------------------------------------------------------------------
+# ---- streams ------------------------------------------------------------------------------------
 
 
-class _Call:
+class _Stream:
     """A call on a connection of its own, which begins with the first message that is read."""
 
-    gone = ""  # what is said of one that was closed here
+    connect: Any
+    closed_by: str  # the words of an error after the channel was closed
 
-    def __init__(self, channel: Any, metadata: Any, serializers: Iterable[Any]) -> None:
+    def __init__(self, channel: Any, metadata: Any) -> None:
+        from dm_env_rpc.v1.dm_env_rpc_pb2 import EnvironmentRequest, EnvironmentResponse
+
+        self._encode, self._decode = EnvironmentRequest.SerializeToString, EnvironmentResponse
         self._channel, self._metadata = channel, metadata
-        self._encode, self._decode = serializers
         self._connection: Any = None
         self._waiting: list[bytes] = []  # to be sent, which the next `read` does
         self._end: calls.Status | None = None
 
-    def _lost(self, error: BaseException) -> None:
-        self._end = _status_of(error)
-        self.close()
+    def _read(self) -> Waits[Any]:
+        """Return a response, or the status with which the call ended."""
+        if self._end is None:
+            try:
+                return self._decode.FromString(bytes((yield from self._exchange())))
+            except (RlwireError, OSError) as error:
+                self._end = _status_of(error)
+                self.close()
+        return self._end
+
+    def _exchange(self) -> Waits[Any]:
+        if self._connection is None:
+            self._channel.streams.add(self)
+            self._connection = yield self._channel.target.dial(self.connect, self._metadata)
+        connection, waiting = self._connection, self._waiting
+        self._hold(connection)
+        while len(waiting) > 1:
+            yield connection.send(waiting.pop(0))
+        if waiting:
+            return (yield connection.exchange(waiting.pop()))
+        return (yield connection.receive())
+
+    def _hold(self, connection: Any) -> None:
+        """Have the connection be this thread's."""
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
         self._channel.streams.discard(self)
         if self._end is None:
-            self._end = calls.Status("CANCELLED", self.gone)
+            self._end = calls.Status("CANCELLED", self.closed_by)
         if connection is not None:
             with contextlib.suppress(RuntimeError):  # its event loop is closed
                 connection.close()
 
     def __del__(self) -> None:
         self.close()  # the package only forgets it
+
+
+class _BlockingStream(_Stream):
+    """For any threads, one after another, as the package's StreamReaderWriter."""
+
+    connect = staticmethod(tcp.connect)
+    closed_by = "Channel closed!"
+
+    def __init__(self, channel: _Channel, metadata: Any) -> None:
+        super().__init__(channel, metadata)
+        self._lock = threading.Lock()
+        self._thread = 0
+
+    def _hold(self, connection: Any) -> None:
+        if self._thread != get_ident():
+            connection.release()
+            self._thread = get_ident()
+
+    def write(self, request: Any) -> None:
+        with self._lock:
+            self._waiting.append(self._encode(request))
+
+    def read(self) -> Any:
+        with self._lock:
+            found = drive(self._read())
+        if not isinstance(found, calls.Status):
+            return found
+        if found.code == "OK":
+            raise StopIteration
+        raise _Error(found)
+
+
+class _AsyncStream(_Stream):
+    """On an event loop: a call of grpc.aio's, as far as the package's AsyncConnection goes."""
+
+    connect = staticmethod(tcp_asyncio.connect)
+    closed_by = "Channel is closed."
+
+    def __init__(self, channel: _AsyncChannel, metadata: Any) -> None:
+        super().__init__(channel, metadata)
+        self._lock = asyncio.Lock()
+
+    async def write(self, request: Any) -> None:
+        self._waiting.append(self._encode(request))
+
+    async def read(self) -> Any:
+        async with self._lock:
+            found = await drive_async(self._read())
+        if not isinstance(found, calls.Status):
+            return found
+        if found.code == "OK":
+            return grpc.aio.EOF
+        raise grpc.aio.AioRpcError(
+            grpc.StatusCode[found.code],
+            grpc.aio.Metadata(),
+            grpc.aio.Metadata(*found.metadata),
+            found.details,
+        )
+
+
+# ---- channels -----------------------------------------------------------------------------------
 
 
 def _of_original(name: str) -> Any:
@@ -197,12 +281,12 @@ def _of_original(name: str) -> Any:
     return method
 
 
-class _Standing:
-    """A channel that stands for one of grpcio's, which is made when it is asked for."""
+class _LazyChannel:
+    """Stands for a channel of grpcio's."""
 
     def __init__(self, target: _Target, make_original: Callable[[], Any]) -> None:
         self.target = target
-        self.streams: WeakSet[_Call] = WeakSet()
+        self.streams: WeakSet[_Stream] = WeakSet()
         self._lock = threading.Lock()
         self._make_original = make_original
         self._original: Any = None
@@ -225,67 +309,8 @@ class _Standing:
             stream.close()
 
 
-# ---- blocking -----------------------------------------------------------------------------------
-
-
-class _Stream(_Call):
-    """A call, for any threads, one after another; as the package's StreamReaderWriter."""
-
-    gone = "Channel closed!"
-
-    def __init__(self, channel: _Channel, metadata: Any, serializers: Iterable[Any]) -> None:
-        super().__init__(channel, metadata, serializers)
-        self._lock = threading.Lock()
-        self._thread = 0
-
-    def write(self, request: Any) -> None:
-        with self._lock:
-            self._waiting.append(self._encode(request))
-
-    def read(self) -> Any:
-        with self._lock:
-            if self._end is None:
-                try:
-                    return self._decode(bytes(self._exchange()))
-                except (RlwireError, OSError) as error:
-                    self._lost(error)
-            assert self._end is not None
-            if self._end.code == "OK":
-                raise StopIteration
-            raise _Error(self._end)
-
-    def _exchange(self) -> Any:
-        if self._connection is None:
-            self._channel.streams.add(self)
-            self._connection = self._channel.target.dial(tcp.connect, self._metadata)
-        connection, waiting = self._connection, self._waiting
-        if self._thread != get_ident():
-            connection.release()
-            self._thread = get_ident()
-        while len(waiting) > 1:
-            connection.send(waiting.pop(0))
-        return connection.exchange(waiting.pop()) if waiting else connection.receive()
-
-
-class _Process(grpc.StreamStreamMultiCallable):
-    """The method of dm_env_rpc; who calls it gets grpcio's call, the package gets `begin`."""
-
-    def __init__(self, channel: _Channel, arguments: tuple[Any, ...], options: Any) -> None:
-        self._channel, self._arguments, self._options = channel, arguments, options
-        names = ("method", "request_serializer", "response_deserializer")
-        given = {**dict(zip(names, arguments, strict=False)), **options}
-        self._serializers = [given.get(name) or bytes for name in names[1:]]
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        original = self._channel.original.stream_stream(*self._arguments, **self._options)
-        return original(*arguments, **options)
-
-    def begin(self, metadata: Any) -> _Stream:
-        return _Stream(self._channel, metadata, self._serializers)
-
-
-class _Channel(_Standing, grpc.Channel):
-    """A channel that the package's connections need not know from grpcio's."""
+class _Channel(_LazyChannel, grpc.Channel):
+    """A channel of grpcio's to programs, whose connections of the package's are rlwire's."""
 
     def __init__(self, target: _Target, make_original: Callable[[], Any]) -> None:
         super().__init__(target, make_original)
@@ -318,12 +343,6 @@ class _Channel(_Standing, grpc.Channel):
         elif self._original is not None:
             self._original.unsubscribe(callback)
 
-    def stream_stream(self, *arguments: Any, **options: Any) -> Any:
-        method = arguments[0] if arguments else options.get("method")
-        if method == METHOD:
-            return _Process(self, arguments, options)
-        return super().stream_stream(*arguments, **options)
-
     def close(self) -> None:
         for gone in self._watchers.values():
             gone.set()
@@ -338,59 +357,8 @@ class _Channel(_Standing, grpc.Channel):
         self.close()
 
 
-# ---- asyncio ------------------------------------------------------------------------------------
-
-
-class _AsyncStream(_Call):
-    """A call on an event loop: what the package's AsyncConnection does with one of grpcio's."""
-
-    gone = "Channel is closed."
-
-    def __init__(self, channel: _AsyncChannel, metadata: Any, serializers: Iterable[Any]) -> None:
-        super().__init__(channel, metadata, serializers)
-        self._lock = asyncio.Lock()
-
-    async def write(self, request: Any) -> None:
-        self._waiting.append(self._encode(request))
-
-    async def read(self) -> Any:
-        async with self._lock:
-            if self._end is None:
-                try:
-                    return self._decode(bytes(await self._exchange()))
-                except (RlwireError, OSError) as error:
-                    self._lost(error)
-            end = self._end
-            assert end is not None
-            if end.code == "OK":
-                return grpc.aio.EOF
-            raise grpc.aio.AioRpcError(
-                grpc.StatusCode[end.code],
-                grpc.aio.Metadata(),
-                grpc.aio.Metadata(*end.metadata),
-                end.details,
-            )
-
-    async def _exchange(self) -> Any:
-        if self._connection is None:
-            self._channel.streams.add(self)
-            self._connection = await self._channel.target.dial(tcp_asyncio.connect, self._metadata)
-        connection, waiting = self._connection, self._waiting
-        while len(waiting) > 1:
-            await connection.send(waiting.pop(0))
-        if waiting:
-            return await connection.exchange(waiting.pop())
-        return await connection.receive()
-
-
-class _AsyncChannel(_Standing, grpc.aio.Channel):
+class _AsyncChannel(_LazyChannel, grpc.aio.Channel):
     """As `_Channel`, of grpc.aio."""
-
-    def begin(self, metadata: Any) -> _AsyncStream:
-        from dm_env_rpc.v1.dm_env_rpc_pb2 import EnvironmentRequest, EnvironmentResponse
-
-        serializers = EnvironmentRequest.SerializeToString, EnvironmentResponse.FromString
-        return _AsyncStream(self, metadata, serializers)
 
     async def channel_ready(self) -> None:
         connection = await self.target.dial(tcp_asyncio.connect, (), _FOREVER)
@@ -412,37 +380,28 @@ class _AsyncChannel(_Standing, grpc.aio.Channel):
         await self.close()
 
 
-# ---- what takes whose place ---------------------------------------------------------------------
+# ---- replacements -------------------------------------------------------------------------------
 
 
-def _insecure(kind: type, original: Callable[..., Any]) -> Callable[..., Any]:
+def _factory(kind: type, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what makes channels in place of a function of grpcio's."""
+    signature = inspect.signature(original)
+
     @functools.wraps(original)
-    def insecure_channel(target: str, options: Any = None, *more: Any, **named: Any) -> Any:
-        make = functools.partial(original, target, options, *more, **named)
-        found = None if _asks_more(more, named) else _target(target, "plain", options)
+    def make_channel(*arguments: Any, **options: Any) -> Any:
+        make = functools.partial(original, *arguments, **options)
+        given = signature.bind(*arguments, **options).arguments
+        target, wanted = given.pop("target"), given.pop("options", None)
+        tls: Any = "plain"
+        if "credentials" in signature.parameters:
+            credentials = given.pop("credentials")
+            tls = None if credentials is None else _known.get(credentials)
+        # What is left is compression, or an interceptor.
+        more = any(each not in (None, (), [], _NO_COMPRESSION) for each in given.values())
+        found = None if more or tls is None else _target(target, tls, wanted)
         return make() if found is None else kind(found, make)
 
-    return insecure_channel
-
-
-def _secure(kind: type, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def secure_channel(
-        target: str, credentials: Any, options: Any = None, *more: Any, **named: Any
-    ) -> Any:
-        make = functools.partial(original, target, credentials, options, *more, **named)
-        if _asks_more(more, named) or credentials not in _known:
-            return make()
-        found = _target(target, _known[credentials], options)
-        return make() if found is None else kind(found, make)
-
-    return secure_channel
-
-
-def _asks_more(more: tuple[Any, ...], named: dict[str, Any]) -> bool:
-    """Whether there is compression, or an interceptor."""
-    asked = [*more, *named.values()]
-    return any(each not in (None, (), [], grpc.Compression.NoCompression) for each in asked)
+    return make_channel
 
 
 def _noted(original: Callable[..., Any], kind_of: Callable[..., Any]) -> Callable[..., Any]:
@@ -462,6 +421,19 @@ def _tls_kind(
     return root_certificates, private_key, certificate_chain
 
 
+def _initializer(original: Callable[..., Any], channels: type, stream: type) -> Any:
+    """Return the ``__init__`` of a connection of the package's."""
+
+    @functools.wraps(original)
+    def __init__(self: Any, channel: Any, metadata: Any = None) -> None:
+        if isinstance(channel, channels):
+            self._stream = stream(channel, metadata)
+        else:
+            original(self, channel, metadata)
+
+    return __init__
+
+
 def replacements() -> list[tuple[Any, str, Any]]:
     """Return whose attributes are to be replaced, and with what."""
     from dm_env_rpc.v1 import async_connection, connection
@@ -471,37 +443,20 @@ def replacements() -> list[tuple[Any, str, Any]]:
         async_connection.create_secure_async_channel_and_connect,
     ):  # made when the package was imported
         _known[inspect.signature(make).parameters["credentials"].default] = "local"
-    blocking, looped = connection.StreamReaderWriter, async_connection.AsyncConnection
-    begin_blocking, begin_looped = blocking.__init__, looped.__init__
-
-    def __init__(self: Any, stub: Any, metadata: Any = None) -> None:
-        if isinstance(stub.Process, _Process):
-            stream = stub.Process.begin(metadata)
-            self.write, self.read = stream.write, stream.read
-        else:
-            begin_blocking(self, stub, metadata)
-
-    def begin(self: Any, channel: Any, metadata: Any = None) -> None:
-        if isinstance(channel, _AsyncChannel):
-            self._stream = channel.begin(metadata)
-        else:
-            begin_looped(self, channel, metadata)
-
-    return [
-        (grpc, "insecure_channel", _insecure(_Channel, grpc.insecure_channel)),
-        (grpc, "secure_channel", _secure(_Channel, grpc.secure_channel)),
-        (grpc.aio, "insecure_channel", _insecure(_AsyncChannel, grpc.aio.insecure_channel)),
-        (grpc.aio, "secure_channel", _secure(_AsyncChannel, grpc.aio.secure_channel)),
-        (
-            grpc,
-            "local_channel_credentials",
-            _noted(grpc.local_channel_credentials, lambda **_: "local"),
-        ),
-        (
-            grpc,
-            "ssl_channel_credentials",
-            _noted(grpc.ssl_channel_credentials, _tls_kind),
-        ),
-        (blocking, "__init__", __init__),
-        (looped, "__init__", begin),
+    found: list[tuple[Any, str, Any]] = [
+        (module, name, _factory(kind, getattr(module, name)))
+        for module, kind in ((grpc, _Channel), (grpc.aio, _AsyncChannel))
+        for name in ("insecure_channel", "secure_channel")
     ]
+    for name, kind_of in (
+        ("local_channel_credentials", lambda **_: "local"),
+        ("ssl_channel_credentials", _tls_kind),
+    ):
+        found.append((grpc, name, _noted(getattr(grpc, name), kind_of)))
+    for owner, channels, stream in (
+        (connection.Connection, _Channel, _BlockingStream),
+        (async_connection.AsyncConnection, _AsyncChannel, _AsyncStream),
+    ):
+        replacement = _initializer(owner.__init__, channels, stream)
+        found.append((owner, "__init__", replacement))
+    return found

@@ -2,13 +2,10 @@
 
 `Properties` is a server's or a world's; `PropertiesExtension` and `AsyncPropertiesExtension` are a
 client's. Keys form a tree at periods. A property is a value, or holds other properties, or both.
-
-Not here: the messages' bytes (`rlwire.codecs.dm_env_rpc`).
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,7 +78,6 @@ class Properties:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
 
     def add(
@@ -120,32 +116,24 @@ class Properties:
         self._register(key, _Entry(spec, read, write, description))
 
     def describe(self, key: str, description: str) -> None:
-        """Say what the properties below `key` are, which need not be one itself.
+        """Describe the properties below `key`, which need not be one itself.
 
         Raises:
-            ValueError: the key is taken or none.
+            ValueError: the key is taken or empty.
         """
         self._register(key, _Entry(TensorSpec(key), None, None, description))
 
     def _register(self, key: str, entry: _Entry) -> None:
         if not key or not all(key.split(".")):
             raise ValueError(f"{key!r} is no key: its parts between periods must not be empty")
-        with self._lock:
-            if key in self._entries:
-                raise ValueError(f"there is a property {key!r} already")
-            self._entries[key] = entry
-
-    def _find(self, key: str) -> _Entry | None:
-        with self._lock:
-            return self._entries.get(key)
+        if self._entries.setdefault(key, entry) is not entry:
+            raise ValueError(f"there is a property {key!r} already")
 
     def _below(self, key: str) -> dict[str, PropertySpec]:
         """The properties that `key` holds, and those that hold others there."""
         prefix = key + "." if key else ""
-        with self._lock:
-            entries = dict(self._entries)
         found: dict[str, PropertySpec] = {}
-        for name, entry in entries.items():
+        for name, entry in list(self._entries.items()):
             if not name.startswith(prefix):
                 continue
             first, _, rest = name[len(prefix) :].partition(".")
@@ -192,16 +180,9 @@ class PropertyService:
         self._own = Properties() if properties is None else properties
 
     def __call__(self, message: AnyMessage, world: World | None) -> AnyMessage:
-        """Answer one request.
-
-        Raises:
-            StatusError: there is no such property, or what is asked cannot be done with it.
-            DecodeError: the request is none.
-        """
-        layers = [self._own]
-        for of_world in (getattr(world, "properties", None), getattr(world, "pictures", None)):
-            if of_world is not None:
-                layers.insert(0, of_world)
+        """Answer one request."""
+        given = [getattr(world, "pictures", None), getattr(world, "properties", None), self._own]
+        layers = [layer for layer in given if layer is not None]
         limits = without_spec(DEFAULT, len(message.value))
         request = decode_property_request(message, limits=limits)
         if request is None:
@@ -230,7 +211,7 @@ def _answer(request: PropertyRequest, layers: list[Properties]) -> PropertyRespo
 
 def _entry(key: str, layers: list[Properties]) -> _Entry:
     for layer in layers:
-        entry = layer._find(key)
+        entry = layer._entries.get(key)
         if entry is not None and (entry.read is not None or entry.write is not None):
             return entry
     if _children(key, layers):
@@ -243,7 +224,7 @@ def _entry(key: str, layers: list[Properties]) -> _Entry:
 def _list(key: str, layers: list[Properties]) -> list[PropertySpec]:
     children = _children(key, layers)
     if not children and key:
-        if any(layer._find(key) is not None for layer in layers):
+        if any(layer._entries.get(key) is not None for layer in layers):
             raise StatusError(Code.INVALID_ARGUMENT, f"{_shown(key)} holds no properties")
         raise _no_property(key, layers)
     return list(children.values())
@@ -317,13 +298,7 @@ class Property:
     description: str
 
 
-class ExtensionBase(Client):
-    """What both extensions are made of.
-
-    Args:
-        client: a `Client`, or an `AsyncClient`.
-    """
-
+class _PropertiesExtension(Client):
     def __init__(self, client: Any) -> None:
         self._client = client
 
@@ -334,7 +309,7 @@ class ExtensionBase(Client):
         Raises:
             KeyError: there is no such property.
             PermissionError: it cannot be read.
-            StatusError: the server says something else.
+            StatusError: the server answers with another error.
         """
         return (yield from self._ask(ReadPropertyRequest(key), ReadPropertyResponse)).value
 
@@ -343,10 +318,8 @@ class ExtensionBase(Client):
         """Set a value.
 
         Raises:
-            KeyError: there is no such property.
-            PermissionError: it cannot be written.
-            ValueError: the server does not take this value.
-            StatusError: the server says something else.
+            KeyError, PermissionError, StatusError: as `read`.
+            ValueError: the server rejects this value.
         """
         yield from self._ask(WritePropertyRequest(key, value), WritePropertyResponse)
 
@@ -355,9 +328,8 @@ class ExtensionBase(Client):
         """Return the properties that one holds; of the empty key, the outermost.
 
         Raises:
-            KeyError: there is no such property.
+            KeyError, StatusError: as `read`.
             ValueError: it holds none.
-            StatusError: the server says something else.
         """
         answer = yield from self._ask(ListPropertyRequest(key), ListPropertyResponse)
         return tuple(map(_property, answer.values))
@@ -370,18 +342,31 @@ class ExtensionBase(Client):
     def _ask(self, request: PropertyRequest, awaited: type) -> Waits[Any]:
         message = encode_property_request(request)
         try:
-            return _response((yield self._client.extension(message)), awaited)
+            response = decode_property_response((yield self._client.extension(message)))
         except StatusError as error:
             kind = _BUILTIN.get(error.code)
             if kind is None:
                 raise
             raise kind(error.message) from error
+        if not isinstance(response, awaited):
+            came = "nothing" if response is None else f"a {type(response).__name__}"
+            raise RemoteProtocolError(f"a {awaited.__name__} was expected, not {came}")
+        return response
 
 
-class PropertiesExtension(Blocking, ExtensionBase):
+# What the server says about keys and values becomes Python's own exceptions.
+_BUILTIN: dict[int, type[Exception]] = {
+    Code.NOT_FOUND: KeyError,
+    Code.PERMISSION_DENIED: PermissionError,
+    Code.INVALID_ARGUMENT: ValueError,
+}
+
+
+class PropertiesExtension(Blocking, _PropertiesExtension):
     """A server's properties, by key; before a world is joined the server's own.
 
-    The argument is `ExtensionBase`'s.
+    Args:
+        client: a `Client`.
     """
 
     def __getitem__(self, key: str) -> Any:
@@ -391,7 +376,7 @@ class PropertiesExtension(Blocking, ExtensionBase):
         self.write(key, value)
 
 
-class AsyncPropertiesExtension(Asyncio, ExtensionBase):
+class AsyncPropertiesExtension(Asyncio, _PropertiesExtension):
     """`PropertiesExtension` with coroutines, over an `AsyncClient`."""
 
 
@@ -405,21 +390,3 @@ def _property(spec: PropertySpec) -> Property:
         spec.spec if has_value else None,
         spec.description,
     )
-
-
-def _response(message: AnyMessage, awaited: type) -> Any:
-    response = decode_property_response(message)
-    if not isinstance(response, awaited):
-        raise RemoteProtocolError(
-            f"a {awaited.__name__} was expected, not "
-            f"{'nothing' if response is None else 'a ' + type(response).__name__}"
-        )
-    return response
-
-
-# What the server says about keys and values becomes Python's own exceptions.
-_BUILTIN: dict[int, type[Exception]] = {
-    Code.NOT_FOUND: KeyError,
-    Code.PERMISSION_DENIED: PermissionError,
-    Code.INVALID_ARGUMENT: ValueError,
-}
