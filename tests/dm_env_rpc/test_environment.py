@@ -111,14 +111,6 @@ def test_nested_spaces(serve: Serve) -> None:
                 env.step(action)
 
 
-def test_fewer_observations(serve: Serve) -> None:
-    server = serve(Nested)
-    space = spaces.Dict({"image": NESTED["image"]})
-    with RemoteEnvironment(DmEnvRpcEndpoint(server.address, observation_space=space)) as env:
-        observation, _ = env.reset(seed=1)
-        assert observation.keys() == {"image"}
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -210,19 +202,6 @@ def test_a_server_that_comes_back_with_other_spaces(serve: Serve) -> None:
         serve(lambda: Nested(high=2.0), address)
         with pytest.raises(RemoteProtocolError, match="other actions or observations"):
             env.reset()
-
-
-def test_what_the_server_refuses(serve: Serve) -> None:
-    server = serve(cartpole)
-    with RemoteEnvironment(DmEnvRpcEndpoint(server.address)) as env:
-        with pytest.raises(StatusError, match=r"from_nowhere"):
-            env.reset(options={"from_nowhere": 1})
-        env.reset(seed=1)
-        with pytest.raises(StatusError, match="out of bounds"):
-            env.step(7)
-        with pytest.raises(EncodeError):
-            env.step(np.zeros(3))
-        assert env.step(1)[1] == 1.0
 
 
 def test_an_interrupted_answer_is_not_taken_for_the_next(serve: Serve) -> None:

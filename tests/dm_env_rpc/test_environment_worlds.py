@@ -182,16 +182,6 @@ def test_a_gymnasium_environment() -> None:
         assert state == (TERMINATED if count == 1 else INTERRUPTED)
 
 
-def test_an_environment_that_ends_before_it_begins() -> None:
-    class Over(Walk):
-        def reset(self):
-            return dm_env.termination(0.0, self._observation())
-
-    agent = EnvironmentWorld(Over).join({})
-    with pytest.raises(RuntimeError, match="type LAST, which begins no sequence"):
-        agent.begin()
-
-
 # ---- names --------------------------------------------------------------------------------------
 
 
@@ -352,17 +342,6 @@ def test_part_of_an_argument() -> None:
         )[1]  # fmt: skip
 
 
-def test_what_the_factory_raises_comes_through() -> None:
-    with pytest.raises(ValueError, match="length must be positive"):
-        EnvironmentWorld(Walk, {"length": np.int32(0)}, accepts=["length"])
-
-    def broken():
-        raise TypeError("inside")
-
-    with pytest.raises(TypeError, match="inside"):
-        EnvironmentWorld(broken)
-
-
 def test_join_settings_make_another_environment() -> None:
     world = EnvironmentWorld(Walk, {"length": np.int32(2)}, accepts=["length"])
     agent = world.join({"length": np.int32(4)})
@@ -450,24 +429,6 @@ def test_resetting_the_world() -> None:
     assert [(walk.length, walk.kind) for walk in Walk.made[2:]] == [(7, "flat"), (7, "steep")]
     assert one.specs.observations[1].max == 7
     assert "'depth' not accepted" in code_of(world.reset, {"depth": 1})[1]
-
-
-def test_resetting_the_world_with_a_seed() -> None:
-    made: list[Dice] = []
-
-    def make():
-        made.append(Dice())
-        return made[-1]
-
-    world = EnvironmentWorld(make, agents=2)
-    agents = [world.join({}), world.join({})]
-    world.reset({"seed": np.int64(9)})
-    for agent in agents:
-        agent.reset({})
-        agent.begin()
-        agent.reset({})
-        agent.begin()
-    assert [dice.seeds for dice in made] == [[(9, None), (None, None)]] * 2
 
 
 # ---- who has which environment ------------------------------------------------------------------
@@ -560,12 +521,3 @@ def test_what_cannot_be_carried_is_said_before_anybody_connects() -> None:
     worlds.check()
     assert not walk.closed
     worlds({}).join({}).begin()  # it is not in use
-
-
-@pytest.mark.parametrize(
-    ("made", "text"),
-    [(5, "a int is no environment"), (gymnasium.vector.VectorEnv(), "no environment|vector")],
-)
-def test_what_is_no_environment(made, text) -> None:
-    with pytest.raises(TypeError, match=text):
-        EnvironmentWorld(lambda: made)

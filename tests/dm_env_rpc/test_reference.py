@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 import grpc
@@ -191,50 +190,6 @@ class Stepping(Served):
         return self._specs
 
 
-class Asyncio:
-    workers: Any = "asyncio"
-
-
-class TestCreateDestroyThreads(CreateDestroy, create_destroy_world.CreateDestroyWorld):
-    pass
-
-
-class TestCreateDestroyAsyncio(Asyncio, CreateDestroy, create_destroy_world.CreateDestroyWorld):
-    pass
-
-
-class TestJoinLeaveThreads(JoinLeave, join_leave_world.JoinLeaveWorld):
-    pass
-
-
-class TestJoinLeaveAsyncio(Asyncio, JoinLeave, join_leave_world.JoinLeaveWorld):
-    pass
-
-
-class TestResetThreads(Served, reset.Reset):
-    pass
-
-
-class TestResetAsyncio(Asyncio, Served, reset.Reset):
-    pass
-
-
-class TestResetWorldThreads(Served, reset_world.ResetWorld):
-    pass
-
-
-class TestResetWorldAsyncio(Asyncio, Served, reset_world.ResetWorld):
-    pass
-
-
-class TestStepThreads(Stepping, step.Step):
-    pass
-
-
-class TestStepAsyncio(Asyncio, Stepping, step.Step):
-    pass
-
-
 class Voyages:
     """The same for an environment of dm_env, all of whose actions must be in each step."""
 
@@ -252,19 +207,23 @@ class Voyages:
         super().setUpClass()
 
 
-@pytest.mark.usefixtures("voyage")
-class TestStepOfAnEnvironment(Voyages, Stepping, step.Step):
-    pass
-
-
-@pytest.mark.usefixtures("voyage")
-class TestResetOfAnEnvironment(Voyages, Served, reset.Reset):
-    pass
-
-
-@pytest.mark.usefixtures("voyage")
-class TestJoinLeaveOfAnEnvironment(Voyages, JoinLeave, join_leave_world.JoinLeaveWorld):
-    pass
+# The reference's own compliance tests: each of our worlds, with threads and on a loop.
+_COMPLIANCE: list[tuple[type, type]] = [
+    (CreateDestroy, create_destroy_world.CreateDestroyWorld),
+    (JoinLeave, join_leave_world.JoinLeaveWorld),
+    (Served, reset.Reset),
+    (Served, reset_world.ResetWorld),
+    (Stepping, step.Step),
+]
+for _ours, _theirs in _COMPLIANCE:
+    for _workers in ("threads", "asyncio"):
+        _name = f"Test{_theirs.__name__}_{_workers}"
+        globals()[_name] = type(_name, (_ours, _theirs), {"workers": _workers})
+    if _theirs not in (create_destroy_world.CreateDestroyWorld, reset_world.ResetWorld):
+        _name = f"Test{_theirs.__name__}_of_an_environment"
+        _made = type(_name, (Voyages, _ours, _theirs), {})
+        globals()[_name] = pytest.mark.usefixtures("voyage")(_made)
+del _ours, _theirs, _made  # pytest would collect them
 
 
 # ---- episodes -----------------------------------------------------------------------------------
@@ -368,22 +327,3 @@ def test_their_async_connection_with_our_server(our_server, voyage) -> None:
         await channel.close()
 
     asyncio.run(talk())
-
-
-def test_their_many_clients_share_our_server(our_server) -> None:
-    """Each in a world of its own, at once, through one process."""
-
-    def one(first: int) -> list[int]:
-        with grpc.insecure_channel(our_server) as channel:
-            environment, _ = dm_env_adaptor.create_and_join_world(
-                connection.Connection(channel), {"first": first}, {}
-            )
-            stars = []
-            for _ in range(10):
-                stars.append(int(environment.reset().observation["stars"][0]))
-            environment.close()
-            return stars
-
-    with ThreadPoolExecutor(8) as pool:
-        for first, stars in enumerate(pool.map(one, range(8))):
-            assert stars == list(range(first, first + 10))

@@ -29,8 +29,7 @@ from rlwire.dm_env_rpc import (
     StatusError,
 )
 from rlwire.dm_env_rpc.client import METHOD
-from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded
-from rlwire.limits import Limits
+from rlwire.errors import ConnectionClosed, EncodeError
 from rlwire.sessions.dm_env_rpc import Code
 
 RUNNING = EnvironmentStateType.RUNNING
@@ -99,23 +98,6 @@ def server(workers):
         yield server
 
 
-def test_worlds_are_shared(server) -> None:
-    with Client(server.address) as one, Client(server.address) as two:
-        name = one.create_world()
-        one.join_world(name)
-        two.join_world(name)
-        one.step()
-        two.step()
-        assert one.step({"add": 3}, ["count"]).observations["count"] == 3
-        assert two.step({"add": 2}, ["count"]).observations["count"] == 5
-        with pytest.raises(StatusError, match="leave_world first"):
-            one.destroy_world(name)
-        with Client(server.address) as three, pytest.raises(StatusError) as raised:
-            three.destroy_world(name)
-        assert raised.value.code == Code.FAILED_PRECONDITION
-        assert "2 agents are joined" in raised.value.message
-
-
 def test_bounds_are_checked_unless_told_otherwise(server, workers) -> None:
     with Client(server.address) as client:
         client.join_world()
@@ -166,32 +148,6 @@ def test_what_a_client_may_not_set_is_not_even_decoded(workers) -> None:
     assert [error.code for error in errors] == [Code.INVALID_ARGUMENT] * 2
     assert "not accepted; accepted: seed, size; " in errors[0].message
     assert "setting 'x' not accepted; accepted: seed, size; " in errors[1].message
-
-
-def test_limits_on_both_ends(workers) -> None:
-    small = Limits(received=50_000)
-    with (
-        Server(Counter, "127.0.0.1:0", workers=workers, limits=small) as server,
-        Client(server.address, limits=Limits(received=20_000)) as client,
-    ):
-        client.join_world()
-        client.step()
-        server_side = next(iter(server.worlds._unnamed)).world
-        server_side.count = 15_000
-        assert len(client.step({}, ["big"]).observations["big"]) == 15_000
-        server_side.count = 30_000
-        with pytest.raises(LimitExceeded, match="received=20000"):
-            client.step({}, ["big"])
-        client.connect()
-        client.join_world()
-    with (
-        Server(Counter, "127.0.0.1:0", workers=workers, limits=small) as server,
-        Client(server.address) as client,
-    ):
-        with pytest.raises(LimitExceeded, match="received=50000"):
-            client.create_world({"x": np.zeros(100_000, np.uint8)})
-        client.connect()
-        client.join_world()
 
 
 @pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="no users of unix sockets")
@@ -318,25 +274,6 @@ def test_actions_of_another_kind(workers) -> None:
             assert environment.actions.pop()["turn"] == 1
 
 
-def test_an_action_that_does_not_fit_the_environment(workers) -> None:
-    """What is wider on the wire may have numbers that the space has not."""
-    environment = Kinds()
-    with (
-        rlwire.serve(
-            environment, "dm-env-rpc://127.0.0.1:0", workers=workers, check_bounds=False
-        ) as server,
-        Client(server.address) as client,
-    ):
-        client.join_world()
-        client.step()
-        with pytest.raises(
-            StatusError, match="'gear' has a value that does not fit int16"
-        ) as error:
-            client.step({"turn": 1, "steer": [0, 0], "gear": 2**16 + 3})
-        assert error.value.code == Code.INVALID_ARGUMENT
-    assert environment.actions == []
-
-
 def test_what_cannot_be_served() -> None:
     with pytest.raises(TypeError, match="expected what makes worlds"):
         Server(5)
@@ -357,24 +294,3 @@ def test_what_cannot_be_served() -> None:
 
 
 # ---- its life -----------------------------------------------------------------------------------
-
-
-def test_starting_and_stopping(workers) -> None:
-    server = Server(Counter, "127.0.0.1:0", workers=workers)
-    server.stop()
-    assert server.address.port == 0
-    server.start()
-    with pytest.raises(RuntimeError, match="runs already"):
-        server.start()
-    assert not server.wait(0.01)
-    first = str(server.address)
-    with pytest.raises(OSError, match=first):
-        Server(Counter, first, workers=workers).start()
-    with Client(first) as client:
-        client.create_world()
-        server.stop()
-        assert server.wait(0)
-        with pytest.raises(ConnectionClosed):
-            client.create_world()
-    with server, Client(server.address) as client:
-        assert client.create_world()

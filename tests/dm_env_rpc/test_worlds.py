@@ -144,13 +144,6 @@ def test_a_life(handler: Handler, worlds: Worlds, made: Made) -> None:
     assert len(worlds) == 0
 
 
-def test_a_reset_may_change_the_specs(handler: Handler) -> None:
-    handler.answer(JoinWorldRequest())
-    answer = handler.answer(ResetRequest({"race": "bird"}))
-    assert isinstance(answer, ResetResponse)
-    assert answer.specs.actions[2].name == "fly"
-
-
 def test_names_are_unique_and_never_given_again(worlds: Worlds, made: Made) -> None:
     worlds.add(Maze({}), "mine")
     names = [worlds.create({}) for _ in range(3)]
@@ -177,19 +170,6 @@ def test_each_connection_may_have_a_world_of_its_own(worlds: Worlds, made: Made)
     handlers[1].close()
     assert made[1].log == ["agent close", "close"]
     assert len(worlds) == 0
-
-
-def test_a_world_added_under_the_empty_name_is_everybodys(worlds: Worlds, made: Made) -> None:
-    shared = Maze({})
-    worlds.add(shared)
-    handlers = [Handler(worlds), Handler(worlds)]
-    for handler in handlers:
-        handler.answer(JoinWorldRequest(""))
-        assert handler.world is shared
-    for handler in handlers:
-        handler.close()
-    assert shared.log == ["agent close", "agent close"]
-    assert made == []
 
 
 def test_no_world_of_ones_own() -> None:

@@ -55,7 +55,6 @@ from rlwire.errors import (
 from rlwire.limits import Limits
 from rlwire.sessions.dm_env_rpc import (
     REQUESTS,
-    TRANSITIONS,
     Code,
     DmEnvRpcClientSession,
     DmEnvRpcServerSession,
@@ -204,22 +203,6 @@ def client_in(state: State, **options: Any) -> DmEnvRpcClientSession:
 
 
 # --- the table, cell by cell
-
-
-def test_the_table_has_no_more_rows_than_these() -> None:
-    by_hand = set()
-    for state, requests in ALLOWED.items():
-        for name, outcomes in requests.items():
-            request, _, elsewhere = name.partition(" ")
-            for outcome, following in outcomes.items():
-                named = "done" if outcome == request else outcome
-                if request in ("reset_world", "destroy_world") and (
-                    elsewhere or state is NOT_JOINED
-                ):
-                    named = "done elsewhere"
-                by_hand.add((state, request, named, following))
-        by_hand |= {(state, request, "error", state) for request in REQUESTS}
-    assert {(*key, following) for key, following in TRANSITIONS.items()} == by_hand
 
 
 def test_the_requests_are_those_of_the_reference() -> None:
@@ -375,51 +358,6 @@ def test_what_the_client_may_ask_ahead() -> None:
     assert refused > 100
 
 
-def test_requests_before_answers() -> None:
-    client, server = DmEnvRpcClientSession(), DmEnvRpcServerSession()
-    wire: deque[bytes] = deque()
-    asked = [
-        EVENTS["create_world"],
-        EVENTS["join_world"],
-        *[StepRequest({1: np.int32(number % 4)}, [1]) for number in range(20)],
-        EVENTS["reset"],
-        StepRequest({}, [9, 1, 9]),
-        EVENTS["leave_world"],
-        EVENTS["join_world"],
-    ]
-    for event in asked:
-        wire.append(joined(client.send(event)))
-    assert client.pending == len(asked)
-    assert client.state is NOT_JOINED
-    answers = []
-    for number, message in enumerate(wire):
-        (event,) = server.receive(message)
-        if isinstance(event, Step):
-            reply: Any = StepResult(STATES[RUNNING], {**SEEN, "count": np.int32(number)})
-        else:
-            reply = REPLIES[next(k for k, (a, _) in REQUESTS.items() if isinstance(event, a))]
-        (answer,) = client.receive(joined(server.send(reply)))
-        answers.append(answer)
-        assert client.state is server.state
-        assert client.world_name == server.world_name
-    assert client.pending == 0
-    steps = [answer for answer in answers if isinstance(answer, StepResponse)]
-    assert [step.observations[1] for step in steps] == [*range(2, 22), 23]
-    assert [list(step.observations) for step in steps] == [*[[1]] * 20, [9, 1]]
-    assert client.state is TERMINATED
-
-
-def test_the_mixed_forms_of_steps_are_told_apart() -> None:
-    client, server = client_in(RUNNING), server_in(RUNNING)
-    events = [Step({}, ("count",)), StepRequest({}, [1]), Step({}, ()), StepRequest()]
-    replies = []
-    for message in [joined(client.send(event)) for event in events]:
-        server.receive(message)
-        replies += client.receive(joined(server.send(REPLIES["running"])))
-    assert [type(reply) for reply in replies] == [StepResult, StepResponse] * 2
-    assert [list(reply.observations) for reply in replies] == [["count"], [1], [], []]
-
-
 def test_names_wait_for_the_join() -> None:
     client = DmEnvRpcClientSession()
     with pytest.raises(LocalProtocolError, match="join_world first"):
@@ -478,22 +416,6 @@ def test_two_joins_of_which_both_go_well_cannot_be() -> None:
     client.receive(reply_for("join_world"))
     with pytest.raises(RemoteProtocolError, match="join_world pass in the state TERMINATED"):
         client.receive(reply_for("join_world"))
-
-
-def test_a_reset_changes_the_specs() -> None:
-    client, server = client_in(RUNNING), server_in(RUNNING)
-    client.send(Step({}, ("count",)))
-    client.receive(reply_for("running"))
-    server.receive(joined(client.send(EVENTS["reset"])))
-    client.receive(joined(server.send(ResetResponse(OTHER_SPECS))))
-    for session in (client, server):
-        assert session.specs == OTHER_SPECS
-        assert session.state is INTERRUPTED
-    with pytest.raises(EncodeError, match="'count'"):
-        client.send(Step({}, ("count",)))
-    server.receive(joined(client.send(Step({"fly": 1}, ("height",)))))
-    result = StepResult(STATES[RUNNING], {"height": 2.5})
-    assert client.receive(joined(server.send(result))) == [result]
 
 
 @pytest.mark.parametrize("specs", ["actions", "observations"])
@@ -656,21 +578,6 @@ def test_unknown_observations_are_named() -> None:
         assert server.receive(encode_request(StepRequest({}, [1])))[0].requested_observations == (
             "count",
         )
-
-
-def test_the_selection_is_looked_up_again_after_a_change_of_specs() -> None:
-    server = server_in(RUNNING)
-    server.receive(encode_request(StepRequest({}, [1])))
-    server.send(REPLIES["running"])
-    server.receive(encode_request(EVENTS["reset"]))
-    server.send(ResetResponse(OTHER_SPECS))
-    assert "no UID 1" in refusal(server, encode_request(StepRequest({}, [1]))).message
-    server.receive(encode_request(EVENTS["leave_world"]))
-    server.send(REPLIES["leave_world"])
-    server.receive(encode_request(EVENTS["join_world"]))
-    server.send(REPLIES["join_world"])
-    server.receive(encode_request(StepRequest({}, [1])))
-    server.send(REPLIES["running"])
 
 
 # A float32 that stands for 2**25 of them, and messages that have it where no spec bounds it.

@@ -16,7 +16,6 @@ import grpc
 import pytest
 
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler, RejectedCall
-from rlwire.errors import ConnectionClosed, DeadlineExceeded
 from rlwire.sessions.grpc import CallEnded, GrpcClientSession, Messages, Status
 from rlwire.sessions.grpc.server import GrpcServerSession
 from rlwire.transports import tcp
@@ -172,22 +171,6 @@ def test_ours_with_ours(workers: str, client: str, room: Room) -> None:
         assert room.closed(2)
 
 
-def test_a_call_that_nobody_answers_is_over_in_time(workers: str, room: Room) -> None:
-    with served(workers, room) as address, connected(address, timeout=0.2) as connection:
-        with pytest.raises((DeadlineExceeded, CallEnded), match=r"DEADLINE|deadline"):
-            connection.exchange(b"meet")
-        assert room.closed(1)
-
-
-def test_a_method_that_there_is_not(workers: str, room: Room) -> None:
-    with (
-        served(workers, room) as address,
-        connected(address, "/no/Method") as connection,
-        pytest.raises(CallEnded, match="UNIMPLEMENTED: no method /no/Method"),
-    ):
-        connection.exchange(b"x")
-
-
 def test_a_client_that_vanishes_closes_its_responders(workers: str, room: Room) -> None:
     with served(workers, room) as address:
         connection = tcp.connect(address, GrpcClientSession(Messages(), METHOD))
@@ -199,16 +182,6 @@ def test_a_client_that_vanishes_closes_its_responders(workers: str, room: Room) 
         assert eventually(lambda: len(room.made) == 1)
         room.meeting[0].cancel() if workers == "threads" else None
         assert room.closed(1)
-
-
-def test_a_server_that_stops_says_so(workers: str, room: Room) -> None:
-    with served(workers, room) as address:
-        connection = tcp.connect(address, GrpcClientSession(Messages(), METHOD))
-        connection.exchange(b"x")
-    with pytest.raises(ConnectionClosed):
-        connection.receive()
-    assert room.closed(1)
-    connection.close()
 
 
 def test_a_client_that_leaves_a_world_that_blocks(room: Room) -> None:
@@ -305,14 +278,6 @@ def test_tls_and_alpn_with_grpcio(workers: str, room: Room, files: Any) -> None:
         with tcp.connect(f"localhost:{port}", session, tls=client_side) as connection:
             for size in (0, 1, 100_000, 5_000_000):
                 assert len(connection.exchange(bytes(size))) == size
-
-
-def test_a_unix_socket(room: Room, tmp_path: Any) -> None:
-    with served("threads", room, where=f"unix:{tmp_path}/socket") as address:
-        with connected(address) as connection:
-            assert connection.exchange(b"x") == b"x"
-        with grpc.insecure_channel(address, options=BIG) as channel:
-            assert Stream(channel).exchange(b"y") == b"y"
 
 
 def test_no_stream_waits_for_another(workers: str, room: Room) -> None:
