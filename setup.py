@@ -67,10 +67,8 @@ MODULES = [
     "rlwire.codecs.msgpack.options",
     "rlwire.codecs.msgpack.unpacker",
     "rlwire.codecs.msgpack.writer",
-    "rlwire.codecs.perlert.decoder",
-    "rlwire.codecs.perlert.encoder",
+    "rlwire.codecs.perlert.datagrams",
     "rlwire.codecs.perlert.text",
-    "rlwire.codecs.perlert.values",
     "rlwire.codecs.rfb.decoder",
     "rlwire.codecs.rfb.encoder",
     "rlwire.codecs.rfb.framebuffer",
@@ -110,8 +108,7 @@ PYTHON_DIRECTIVES = {
 
 # Those that read or write numbers as text.
 WITH_NUMBERS = {
-    "rlwire.codecs.perlert.decoder",
-    "rlwire.codecs.perlert.encoder",
+    "rlwire.codecs.perlert.datagrams",
     "rlwire.codecs.perlert.text",
 }
 HEADERS = "rlwire/include"

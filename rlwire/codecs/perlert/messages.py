@@ -1,10 +1,12 @@
-"""The lobby's messages as values; the fields are the draft's, and are checked when encoded."""
+"""PERLERT's messages as values; the fields are the draft's, and are checked when encoded."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = [
+    "Action",
     "AgentSlot",
     "LobbyInformation",
     "LobbyMessage",
@@ -12,6 +14,7 @@ __all__ = [
     "Ready",
     "Register",
     "Registered",
+    "RolloutStep",
     "Start",
 ]
 
@@ -89,3 +92,28 @@ class Start:
     name: str
     number: int
     port: int
+
+
+class Action(NamedTuple):
+    """A client's action: ``city:7;action=walk``."""
+
+    name: str
+    number: int
+    action: str
+
+
+class RolloutStep(NamedTuple):
+    """What an agent sees of a step: ``city:7:1590853116323:0;obs=45;reward=0;done=false``.
+
+    The reward is a number, or a str where it is not one; a float32 is written as the shortest
+    decimal that reads back as it.
+    """
+
+    name: str
+    number: int
+    timestamp: int
+    step: int
+    observation: str
+    reward: float | str
+    done: bool
+    extra: str | None = None

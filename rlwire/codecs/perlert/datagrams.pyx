@@ -1,0 +1,409 @@
+"""PERLERT messages to datagrams and back."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
+from cpython.bytes cimport (PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize,
+                            PyBytes_GET_SIZE)
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
+from libc.stdint cimport INT64_MAX, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp
+
+from rlwire.codecs._glue cimport copy_into, key_of, raise_fault, text_of
+from rlwire.codecs.perlert.text cimport (Style, fill_style, limits_of, number_of, put_field,
+                                         refuse, text_of_object, too_long)
+from rlwire.kernels cimport *
+
+from rlwire.codecs.perlert.messages import (Action, AgentSlot, LobbyInformation, LobbyMessage,
+                                             LobbyRequest, Ready, Register, Registered, RolloutStep,
+                                             Start)
+from rlwire.errors import EncodeError
+from rlwire.limits import DEFAULT
+
+cdef extern from *:
+    """
+    static inline PyObject *rlw_new_tuple(PyTypeObject *kind, Py_ssize_t size) {
+        return kind->tp_alloc(kind, size);
+    }
+    """
+    object new_tuple "rlw_new_tuple"(type kind, Py_ssize_t size)
+
+__all__ = [
+    "StepReader",
+    "StepWriter",
+    "decode_client_message",
+    "decode_server_message",
+    "encode",
+    "encode_into",
+]
+
+cdef enum:
+    STACK = 2048  # bytes of a datagram before the heap is asked
+
+cdef type _Action = Action
+cdef type _RolloutStep = RolloutStep
+
+# --- messages to datagrams
+
+cdef int _unwritable(rlw_status status, const rlw_perlert_message *m, str key=None) except -1:
+    """Raise what a kernel has found in the field m.field."""
+    field = (<bytes> rlw_perlert_field_name(m.field)).decode("ascii")
+    if status == RLW_NO_MEMORY:
+        raise MemoryError()
+    if status == RLW_BAD_CHARACTER:
+        refuse(field, m.wrong, m.wrong_at)
+    if status == RLW_BAD_EMPTY:
+        raise EncodeError(f"{field} must not be empty", path=field)
+    if status == RLW_BAD_WORD:
+        raise EncodeError(f"{field} must not be {key!r}, which another message begins with",
+                          path=field)
+    raise EncodeError(f"{field}: {(<bytes> rlw_status_text(status)).decode()}", path=field)
+
+
+cdef uint64_t _natural(object value, str field) except? 0:
+    cdef int overflow = 0
+    cdef long long number = PyLong_AsLongLongAndOverflow(value, &overflow)
+    if overflow or number < 0:
+        raise EncodeError(f"{value} is not within 0..{INT64_MAX}", path=field)
+    return <uint64_t> number
+
+
+cdef inline int _fill(rlw_perlert_text *out, object value, str field, uint64_t most) except -1:
+    text_of_object(value, field, out)
+    if out.size > most:  # before it is copied
+        raise too_long(out.size, most)
+    return 0
+
+
+cdef inline int _fill_reward(rlw_perlert_message *m, object reward, int decimals,
+                             uint64_t most) except -1:
+    m.reward_is_number = not isinstance(reward, str)
+    if not m.reward_is_number:
+        return _fill(&m.reward, reward, "REWARD", most)
+    m.reward_value = number_of(reward)
+    m.decimals = decimals
+    return 0
+
+
+cdef int _put_slots(rlw_writer *w, rlw_perlert_message *m, object slots, uint64_t most) except -1:
+    cdef rlw_perlert_slot slot
+    cdef rlw_status status
+    if not slots:
+        raise EncodeError("a lobby must have a slot", path="AGENT_SLOT")
+    for one in slots:
+        if type(one) is not AgentSlot:
+            raise TypeError(f"a slot must be an AgentSlot, not {type(one).__qualname__}")
+        _fill(&slot.key, one.key, "AGENT_KEY", most)
+        _fill(&slot.kind, one.kind, "AGENT_KIND", most)
+        _fill(&slot.tag, one.tag, "AGENT_TAG", most)
+        slot.open = one.open
+        slot.ready = one.ready
+        status = rlw_perlert_put_slot(w, m, &slot)
+        if status != RLW_OK:
+            _unwritable(status, m, one.key)
+        if rlw_written(w) > most + 1:
+            raise too_long(rlw_written(w), most)
+    w.at -= 1  # the semicolon at the end, which section 3.3 lets servers omit
+    return 0
+
+
+cdef int _write(rlw_writer *w, object message, uint64_t most) except -1:
+    cdef rlw_perlert_message m
+    cdef rlw_status status
+    cdef type kind = type(message)
+    if kind is _Action:
+        m.kind = RLW_PERLERT_ACTION
+        _fill(&m.text, message.action, "ACTION", most)
+    elif kind is _RolloutStep:
+        m.kind = RLW_PERLERT_STEP
+        m.timestamp = _natural(message.timestamp, "TIMESTAMP")
+        m.step = _natural(message.step, "STEP_NUMBER")
+        _fill(&m.text, message.observation, "OBSERVATION", most)
+        _fill_reward(&m, message.reward, -1, most)
+        m.flag = bool(message.done)
+        m.has_extra = message.extra is not None
+        if m.has_extra:
+            _fill(&m.extra, message.extra, "EXTRA", most)
+    elif kind is LobbyInformation:
+        m.kind = RLW_PERLERT_LOBBY
+    elif kind is LobbyRequest:
+        m.kind = RLW_PERLERT_LOBBY_REQUEST
+    elif kind is Register:
+        m.kind = RLW_PERLERT_REGISTER
+        _fill(&m.key, message.key, "AGENT_KEY", most)
+        _fill(&m.text, message.tag, "AGENT_TAG", most)
+    elif kind is Ready:
+        m.kind = RLW_PERLERT_READY
+        _fill(&m.key, message.key, "AGENT_KEY", most)
+        m.flag = bool(message.ready)
+    elif kind is Registered:
+        m.kind = RLW_PERLERT_REGISTERED
+        _fill(&m.key, message.key, "AGENT_KEY", most)
+    elif kind is LobbyMessage:
+        m.kind = RLW_PERLERT_MESSAGE
+        _fill(&m.text, message.text, "MESSAGE", most)
+    elif kind is Start:
+        m.kind = RLW_PERLERT_START
+        m.port = <uint32_t> min(_natural(message.port, "SERVER_ROLLOUT_PORT"), <uint64_t> 65536)
+    else:
+        raise TypeError(f"not a message of PERLERT: {kind.__qualname__}")
+    _fill(&m.name, message.name, "SERVER_INSTANCE_NAME", most)
+    m.number = _natural(message.number, "SERVER_INSTANCE_NUMBER")
+    status = rlw_perlert_write(w, &m)
+    if status != RLW_OK:
+        _unwritable(status, &m)
+    if kind is LobbyInformation:
+        _put_slots(w, &m, message.slots, most)
+    if rlw_written(w) > most:
+        raise too_long(rlw_written(w), most)
+    return 0
+
+
+def encode(message, *, limits=DEFAULT):
+    """Return a message as a datagram."""
+    cdef uint8_t room[STACK]
+    cdef rlw_perlert_limits limits_room
+    cdef rlw_writer w
+    rlw_writer_init(&w, room, sizeof(room))
+    try:
+        _write(&w, message, limits_of(&limits_room, limits).datagram)
+        return PyBytes_FromStringAndSize(<const char *> w.start, <Py_ssize_t> rlw_written(&w))
+    finally:
+        rlw_writer_free(&w)
+
+
+def encode_into(message, buffer, offset=0, *, limits=DEFAULT):
+    """Write a message into a writable buffer from `offset` on; return the bytes written.
+
+    Nothing is written if the buffer is too small.
+    """
+    cdef bytes datagram = encode(message, limits=limits)
+    return copy_into(buffer, offset, PyBytes_AS_STRING(datagram), PyBytes_GET_SIZE(datagram))
+
+
+cdef class StepWriter:
+    """Writes the rollout steps of one instance, values straight into the datagram.
+
+    Floats have 0 to 100 `decimals`, zeros at the end dropped, or by default the shortest text that
+    reads back as the same float.
+    """
+
+    cdef bytes _header
+    cdef Style _style
+
+    def __init__(self, name, number, *, decimals=None, limits=DEFAULT):
+        cdef rlw_perlert_limits limits_room
+        self._header = encode(LobbyRequest(name, number), limits=limits)[:-len(";lobby")]
+        fill_style(&self._style, decimals)
+        self._style.most = limits_of(&limits_room, limits).datagram
+
+    cdef int _write(self, rlw_writer *w, rlw_perlert_message *m, object observation, object reward,
+                    object extra) except -1:
+        cdef rlw_status status = rlw_put(w, <const char *> self._header, len(self._header))
+        if status == RLW_OK:
+            status = rlw_perlert_put_step_head(w, m)
+        if status != RLW_OK:
+            _unwritable(status, m)
+        put_field(w, observation, &self._style, RLW_PERLERT_NOT_IN_OBSERVATION, "OBSERVATION")
+        _fill_reward(m, reward, self._style.decimals, self._style.most)
+        m.has_extra = False
+        status = rlw_perlert_put_step_tail(w, m)
+        if status != RLW_OK:
+            _unwritable(status, m)
+        if extra is not None:
+            if rlw_put(w, b";extra=", 7) != RLW_OK:
+                raise MemoryError()
+            put_field(w, extra, &self._style, RLW_PERLERT_NOT_IN_OBSERVATION, "EXTRA")
+        if rlw_written(w) > self._style.most:
+            raise too_long(rlw_written(w), self._style.most)
+        return 0
+
+    def write(self, timestamp, step, observation, reward, done, extra=None):
+        """Return a rollout step as a datagram.
+
+        `observation`, and `extra` unless it is None, are str or bytes, a number, an array of
+        numbers, or a mapping of names to such; `reward` is a number or a str.
+        """
+        cdef uint8_t room[STACK]
+        cdef rlw_perlert_message m
+        cdef rlw_writer w
+        m.timestamp = _natural(timestamp, "TIMESTAMP")
+        m.step = _natural(step, "STEP_NUMBER")
+        m.flag = bool(done)
+        rlw_writer_init(&w, room, sizeof(room))
+        try:
+            self._write(&w, &m, observation, reward, extra)
+            return PyBytes_FromStringAndSize(<const char *> w.start, <Py_ssize_t> rlw_written(&w))
+        finally:
+            rlw_writer_free(&w)
+
+
+# --- datagrams to messages
+
+
+cdef int _malformed(const rlw_cursor *c, const uint8_t *start, const rlw_perlert_message *m) except -1:
+    path = ""
+    if m.field != RLW_PERLERT_AT_DATAGRAM:
+        path = (<bytes> rlw_perlert_field_name(m.field)).decode("ascii")
+    return raise_fault(&c.fault, start, path)
+
+
+cdef inline str _key(rlw_perlert_text text):
+    return key_of(text.data, text.size, NULL)
+
+
+cdef inline str _text(rlw_perlert_text text):
+    return text_of(text.data, text.size, NULL)
+
+
+cdef object _named_tuple(type kind, tuple values):
+    """Do what the Python function of a NamedTuple does."""
+    cdef Py_ssize_t i
+    made = new_tuple(kind, len(values))
+    for i in range(len(values)):
+        value = values[i]
+        Py_INCREF(value)
+        PyTuple_SET_ITEM(made, i, value)
+    return made
+
+
+cdef object _client_message(const uint8_t *data, size_t size, object limits):
+    cdef rlw_perlert_limits room
+    cdef rlw_perlert_message m
+    cdef rlw_cursor c
+    rlw_cursor_init(&c, data, size)
+    if rlw_perlert_read_client(&c, limits_of(&room, limits), &m) != RLW_OK:
+        _malformed(&c, data, &m)
+    name = _key(m.name)
+    if m.kind == RLW_PERLERT_ACTION:
+        return _named_tuple(_Action, (name, m.number, _text(m.text)))
+    if m.kind == RLW_PERLERT_REGISTER:
+        return Register(name, m.number, _key(m.key), _text(m.text))
+    if m.kind == RLW_PERLERT_READY:
+        return Ready(name, m.number, _key(m.key), m.flag != 0)
+    return LobbyRequest(name, m.number)
+
+
+cdef tuple _slots(rlw_cursor *c, const uint8_t *start, rlw_perlert_message *m, uint64_t most):
+    cdef rlw_perlert_slot slot
+    cdef size_t count = 0
+    # All are checked before the first object is made.
+    if rlw_perlert_count_slots(c, m, most, &count) != RLW_OK:
+        _malformed(c, start, m)
+    slots = []
+    while c.at < c.end:
+        if rlw_perlert_next_slot(c, m, &slot) != RLW_OK:
+            _malformed(c, start, m)
+            return None
+        slots.append(AgentSlot(_key(slot.key), slot.open != 0, _key(slot.kind), _text(slot.tag),
+                               slot.ready != 0))
+    return tuple(slots)
+
+
+cdef tuple _step(const rlw_perlert_message *m):
+    return (
+        m.timestamp,
+        m.step,
+        _text(m.text),
+        m.reward_value if m.reward_is_number else _text(m.reward),
+        m.flag != 0,
+        _text(m.extra) if m.has_extra else None,
+    )
+
+
+cdef object _server_message(const uint8_t *data, size_t size, object limits):
+    cdef rlw_perlert_limits room
+    cdef const rlw_perlert_limits *most = limits_of(&room, limits)
+    cdef rlw_perlert_message m
+    cdef rlw_cursor c
+    rlw_cursor_init(&c, data, size)
+    if rlw_perlert_read_server(&c, most, &m) != RLW_OK:
+        _malformed(&c, data, &m)
+    name = _key(m.name)
+    if m.kind == RLW_PERLERT_STEP:
+        return _named_tuple(_RolloutStep, (name, m.number, *_step(&m)))
+    if m.kind == RLW_PERLERT_LOBBY:
+        return LobbyInformation(name, m.number, _slots(&c, data, &m, most.items))
+    if m.kind == RLW_PERLERT_REGISTERED:
+        return Registered(name, m.number, _key(m.key))
+    if m.kind == RLW_PERLERT_MESSAGE:
+        return LobbyMessage(name, m.number, _text(m.text))
+    return Start(name, m.number, m.port)
+
+
+cdef object _decoded(object buffer, object limits, bint from_server):
+    cdef Py_buffer view
+    cdef const uint8_t *data
+    if PyBytes_CheckExact(buffer):
+        data = <const uint8_t *> PyBytes_AS_STRING(buffer)
+        if from_server:
+            return _server_message(data, PyBytes_GET_SIZE(buffer), limits)
+        return _client_message(data, PyBytes_GET_SIZE(buffer), limits)
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        data = <const uint8_t *> view.buf
+        if from_server:
+            return _server_message(data, view.len, limits)
+        return _client_message(data, view.len, limits)
+    finally:
+        PyBuffer_Release(&view)
+
+
+def decode_client_message(buffer, *, limits=DEFAULT):
+    """Return the message of a datagram that a client has sent, in any buffer."""
+    return _decoded(buffer, limits, False)
+
+
+def decode_server_message(buffer, *, limits=DEFAULT):
+    """Return the message of a datagram that a server has sent, in any buffer.
+
+    Of the limits ``datagram`` and ``items``, of slots, count.
+    """
+    return _decoded(buffer, limits, True)
+
+
+cdef class StepReader:
+    """Reads the rollout steps of one instance into plain tuples: no message is made."""
+
+    cdef bytes _name
+    cdef uint64_t _number
+    cdef rlw_perlert_limits _limits
+
+    def __init__(self, name, number, *, limits=DEFAULT):
+        cdef rlw_perlert_limits room
+        self._name = encode(LobbyRequest(name, number), limits=limits).partition(b":")[0]
+        self._number = _natural(number, "SERVER_INSTANCE_NUMBER")
+        self._limits = limits_of(&room, limits)[0]
+
+    cdef tuple _read(self, const uint8_t *data, size_t size):
+        cdef rlw_perlert_message m
+        cdef rlw_cursor c
+        rlw_cursor_init(&c, data, size)
+        if (rlw_perlert_read_header(&c, &m) != RLW_OK or m.number != self._number
+                or c.at == c.end or c.at[0] != c":"
+                or <Py_ssize_t> m.name.size != PyBytes_GET_SIZE(self._name)
+                or memcmp(m.name.data, PyBytes_AS_STRING(self._name), m.name.size) != 0):
+            return None
+        header = c.at
+        c.at = data
+        if rlw_perlert_check(&c, &self._limits, &m) != RLW_OK:
+            _malformed(&c, data, &m)
+        c.at = header
+        if rlw_perlert_read_step(&c, &m) != RLW_OK:
+            _malformed(&c, data, &m)
+        return _step(&m)
+
+    def read(self, buffer):
+        """Return (timestamp, step, observation, reward, done, extra).
+
+        None when the datagram is not a rollout step of this instance.
+        """
+        cdef Py_buffer view
+        if PyBytes_CheckExact(buffer):
+            return self._read(<const uint8_t *> PyBytes_AS_STRING(buffer),
+                              PyBytes_GET_SIZE(buffer))
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            return self._read(<const uint8_t *> view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
