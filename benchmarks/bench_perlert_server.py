@@ -33,8 +33,8 @@ from rlwire.bench import ServerProcess, allowed_cores, pin
 from rlwire.codecs import perlert
 from rlwire.perlert import Outcome, Server
 from rlwire.sessions.perlert import lobby
-from rlwire.sessions.perlert.client import PerlertClientSession, Started
-from rlwire.sessions.perlert.registration import RegisteredAs
+from rlwire.sessions.perlert.client import EpisodeStarted, PerlertClientSession
+from rlwire.sessions.perlert.registration import SlotGranted
 from rlwire.transports import udp
 from rlwire.transports.address import parse
 from rlwire.transports.pacing import Pacer
@@ -223,10 +223,10 @@ def join(address: str, layout: tuple[int, int]) -> tuple[list[udp.DatagramConnec
             connections.append(connection)
             session: Any = connection.session
             session.register(f"agent_{agent}", f"client {len(connections)}", connection.now())
-            expect(connection, RegisteredAs)
+            expect(connection, SlotGranted)
             session.set_ready(True, connection.now())
             connection.flush()
-    started = [expect(connection, Started) for connection in connections]
+    started = [expect(connection, EpisodeStarted) for connection in connections]
     return connections, started[0].port
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from rlwire import dm_env_rpc, openpi, perlert, rllink, rlx, websocket
 from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint
-from rlwire.perlert.endpoint import PerlertEndpoint
+from rlwire.perlert.environment import PerlertEndpoint
 from rlwire.serving.serving import BackgroundServer, StreamOptions, StreamServer
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.reception import Reception

@@ -11,8 +11,7 @@
 from __future__ import annotations
 
 from rlwire.perlert.client import AsyncClient, Client
-from rlwire.perlert.endpoint import PerlertEndpoint
-from rlwire.perlert.environments import Outcome, Simulation, scalars
+from rlwire.perlert.environment import Outcome, PerlertEndpoint, Simulation, scalars
 from rlwire.perlert.server import Server
 from rlwire.perlert.spaces import SpaceText
 from rlwire.sessions.perlert.client import Frame

@@ -15,17 +15,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlwire.codecs import perlert
-from rlwire.codecs.perlert import AgentSlot
+from rlwire.codecs.perlert import AgentSlot, LobbyMessage
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError, quoted
 from rlwire.limits import DEFAULT, Limits
 from rlwire.perlert.spaces import OURS, ToldSpaces
-from rlwire.sessions.perlert.client import Frame, GaveUp, Message, PerlertClientSession, Started
+from rlwire.sessions.perlert.client import EpisodeStarted, Frame, GaveUp, PerlertClientSession
 from rlwire.sessions.perlert.registration import (
+    HOLDING,
     RUNNING,
     LobbyChanged,
-    RegisteredAs,
+    PerlertState,
+    SlotGranted,
     SlotTaken,
-    State,
 )
 from rlwire.transports import udp, udp_asyncio, waits
 from rlwire.transports.address import AddressLike, parse
@@ -38,21 +39,21 @@ _MESSAGES = 100
 _LOOK_AGAIN = 0.5
 
 
-def describe(slots: tuple[AgentSlot, ...]) -> str:
+def _missing(slots: tuple[AgentSlot, ...]) -> str:
     """Return what a lobby waits for, for a human."""
     if not slots:
         return "nothing is known of the lobby"
     unready = [f"{slot.key} ({slot.tag})" for slot in slots if not slot.open and not slot.ready]
     parts = []
-    if missing := [slot.key for slot in slots if slot.open]:
-        parts.append(f"nobody has registered for {', '.join(missing)}")
+    if free := [slot.key for slot in slots if slot.open]:
+        parts.append(f"nobody has registered for {', '.join(free)}")
     if unready:
         parts.append(f"not ready are {', '.join(unready)}")
     return "; ".join(parts) or "all are ready"
 
 
 class ClientBase(waits.Counting):
-    """What both clients are made of.
+    """Both clients.
 
     Args:
         address: the server's lobby, ``"host:port"``, ``"[ipv6]:port"`` or ``(host, port)``.
@@ -85,7 +86,6 @@ class ClientBase(waits.Counting):
         self._number = int(number or 0)
         self.tag = f"{OURS}{secrets.token_hex(4)}" if tag is None else tag
         self._limits = limits or DEFAULT
-        self._refused: int | None = None
         self._options: dict[str, Any] = {
             "limit": self._limits.datagram,
             "cipher": DatagramCipher(auth, "client") if isinstance(auth, bytes) else auth,
@@ -93,12 +93,14 @@ class ClientBase(waits.Counting):
         self.messages: deque[str] = deque(maxlen=_MESSAGES)
         self.told = ToldSpaces()
         self._open_session: PerlertClientSession | None = None
+        self._refused: int | None = None  # refusals when the server was heard last
         self._frames: deque[Frame] = deque()
+        # What was waited for and has come.
         self._informed = False
-        self._started: Started | None = None
-        self._answer: RegisteredAs | SlotTaken | None = None
+        self._started: EpisodeStarted | None = None
+        self._answer: SlotGranted | SlotTaken | None = None
         self._gave_up: GaveUp | None = None
-        self._told = True  # that the run is over, by its last frame or an error
+        self._over = True  # whether the caller was told, by a last frame or an error
 
     _dial: ClassVar[Callable[..., Any]]
 
@@ -116,9 +118,9 @@ class ClientBase(waits.Counting):
         return self._session.key
 
     @property
-    def state(self) -> State:
-        """Where the agent stands."""
-        return State.CLOSED if self._open_session is None else self._open_session.state
+    def state(self) -> PerlertState:
+        """The session's state."""
+        return PerlertState.CLOSED if self._open_session is None else self._open_session.state
 
     # ---- open and close ----
 
@@ -143,9 +145,8 @@ class ClientBase(waits.Counting):
         try:
             with contextlib.suppress(LocalProtocolError):  # it is another thread's
                 connection.flush()
-                if session is not None and session.state is State.READY:
-                    # What can be said for good-bye: that nobody need wait for us.
-                    session.set_ready(False, monotonic())
+                if session is not None and session.state is PerlertState.READY:
+                    session.set_ready(False, monotonic())  # nobody need wait for us
                     connection.flush()
         finally:
             self._open_session = None
@@ -166,20 +167,16 @@ class ClientBase(waits.Counting):
         return ConnectionClosed(f"{self} is not open: use `with`, or connect()")
 
     def _make_session(self, server: Any) -> PerlertClientSession:
-        self._refused = None  # refusals when the server was heard last; None if it was not
+        self._refused = None
         self._open_session = PerlertClientSession(
-            self._name,
-            self._number,
-            server,
-            limits=self._limits,
-            jitter=random.random,
+            self._name, self._number, server, limits=self._limits, jitter=random.random
         )
         return self._open_session
 
     # ---- what only sends ----
 
     def act(self, action: Any) -> None:
-        """Say what to do from now on; it stays in force until the next one.
+        """Send what to do from now on; it stays in force until the next one.
 
         It is of no effect if the run is over and its last frame waits to be returned.
 
@@ -194,16 +191,15 @@ class ClientBase(waits.Counting):
         session, connection = self._open_session, self._connection
         if session is None or connection is None:
             raise self._not_open()
-        if self._told or session.state in RUNNING:
+        if self._over or session.state in RUNNING:
             session.act(action, monotonic())
             connection.flush()
         else:
-            # The run is over, and its last frame has arrived while our caller was thinking: that
-            # is theirs to find out from the frame.
+            # The run is over, and the caller will find that out from its last frame.
             perlert.encode(perlert.Action(self._name, self._number, action), limits=self._limits)
 
     def ready(self, ready: bool = True) -> None:
-        """Say that one is ready, or no longer. It is repeated while one waits."""
+        """Tell the server whether one is ready. It is repeated while one waits."""
         self._session.set_ready(ready, monotonic())
         self._opened().flush()
 
@@ -244,38 +240,37 @@ class ClientBase(waits.Counting):
             wait: seconds to wait for a slot that others hold; None for ever.
 
         Raises:
-            PeerError: somebody else has the slot, or all of them.
+            PeerError: another client has the slot, or others have all of them.
             DeadlineExceeded: there was no answer, or there is no such slot.
             LocalProtocolError: a run goes on.
         """
         until = inf if wait is None else monotonic() + wait
-        told = False
+        logged = False
         while True:
             error: PeerError | None = None
+            wanted = [key] if key is not None else []
             if key is None:
                 slots = yield from self._look(timeout)
                 wanted = [slot.key for slot in slots if slot.open]
                 holders = ", ".join(f"{slot.key} is {slot.tag}'s" for slot in slots)
                 error = PeerError(f"{self}: no slot is open: {holders}")
-            else:
-                wanted = [key]
             for each in wanted:
                 answer = yield from self._ask_for(each, timeout)
-                if isinstance(answer, RegisteredAs):
+                if isinstance(answer, SlotGranted):
                     return answer.key
                 error = PeerError(f"{self}: the slot {each!r} is taken by {quoted(answer.tag)}")
             assert error is not None
             left = until - monotonic()
             if left <= 0:
                 raise error
-            if not told:
+            if not logged:
                 logger.warning("%s; waiting up to %.0f s for one", error, left)
-                told = True
+                logged = True
             pause = monotonic() + min(left, _LOOK_AGAIN)
             while (left := pause - monotonic()) > 0:
                 yield from self._wait(left)
 
-    def _ask_for(self, key: str, timeout: float | None) -> Waits[RegisteredAs | SlotTaken]:
+    def _ask_for(self, key: str, timeout: float | None) -> Waits[SlotGranted | SlotTaken]:
         session = self._session
         yield from self._wait(0.0)
         self._answer = self._started = self._gave_up = None
@@ -286,7 +281,7 @@ class ClientBase(waits.Counting):
             lambda: f"no answer to the registration for {key!r}",
         )
         # A run that begins before the slot is changed begins with the old one.
-        return self._answer or RegisteredAs(session.key or key)
+        return self._answer or SlotGranted(session.key or key)
 
     @driven
     def wait_start(self, timeout: float | None = None) -> Waits[str]:
@@ -298,14 +293,13 @@ class ClientBase(waits.Counting):
         Raises:
             DeadlineExceeded: it did not begin; the text names those that are missing or not ready.
                 Or the server is silent.
-            PeerError: the slot went to somebody else.
+            PeerError: the slot went to another client.
             LocalProtocolError: no slot is held.
         """
         session = self._session
-        holding = State.REGISTERED, State.READY
-        if session.state not in holding:
+        if session.state not in HOLDING:
             yield from self._wait(0.0)
-        if not self._started and session.state not in holding:
+        if not self._started and session.state not in HOLDING:
             raise LocalProtocolError(f"{self}: nothing will start: register, and say ready")
         self._answer = self._gave_up = None
 
@@ -317,7 +311,7 @@ class ClientBase(waits.Counting):
             return self._started
 
         yield from self._until(
-            there, timeout, lambda: f"the run did not begin, {describe(session.slots)},"
+            there, timeout, lambda: f"the run did not begin, {_missing(session.slots)},"
         )
         assert self._started is not None
         return self._started.key
@@ -336,32 +330,33 @@ class ClientBase(waits.Counting):
             yield from self._wait(0.0)
         if timeout != 0:
             yield from self._until(
-                lambda: frames or session.state is State.DONE, timeout, lambda: "no frame"
+                lambda: frames or session.state is PerlertState.DONE, timeout, lambda: "no frame"
             )
         taken = list(frames)
         frames.clear()
-        self._told = self._told or any(frame.done for frame in taken)
+        self._over = self._over or any(frame.done for frame in taken)
         return taken
 
     def _next_frame(self, timeout: float | None, since: float | None = None) -> Waits[Frame]:
         yield from self._playing()
         yield from self._until(lambda: self._frames, timeout, lambda: "no frame", since)
         frame = self._frames.popleft()
-        self._told = self._told or frame.done
+        self._over = self._over or frame.done
         return frame
 
     def _playing(self) -> Waits[None]:
-        """Find out whether there is something to wait for."""
+        """Raise if no frame can come."""
         state = self._session.state
-        if not self._frames and state not in RUNNING:
-            yield from self._wait(0.0)
-            if not self._frames:
-                self._raise_given_up()
-                raise LocalProtocolError(
-                    f"{self}: the run is over; register for the next one"
-                    if state is State.DONE
-                    else f"{self}: no run has begun: call wait_start first"
-                )
+        if self._frames or state in RUNNING:
+            return
+        yield from self._wait(0.0)
+        if not self._frames:
+            self._raise_given_up()
+            raise LocalProtocolError(
+                f"{self}: the run is over; register for the next one"
+                if state is PerlertState.DONE
+                else f"{self}: no run has begun: call wait_start first"
+            )
 
     def _until(
         self,
@@ -376,8 +371,10 @@ class ClientBase(waits.Counting):
             self._raise_given_up()
             if self._was_refused():
                 yield from self._wait(0.0)  # what came before that may still be unread
-                if not there():
-                    self._raise_refused()
+                if not there() and self._was_refused():
+                    self._refused = None
+                    reason = self._opened().sock.refusal[1].strerror
+                    raise ConnectionClosed(f"{self}: the server is no longer there: {reason}")
                 continue
             left = None if timeout is None else since + timeout - monotonic()
             if left is not None and left <= 0:
@@ -402,13 +399,13 @@ class ClientBase(waits.Counting):
                 self._frames.append(event)
             elif kind is LobbyChanged:
                 self._informed = True
-            elif kind is RegisteredAs or kind is SlotTaken:
+            elif kind is SlotGranted or kind is SlotTaken:
                 self._answer = event
-            elif kind is Started:
+            elif kind is EpisodeStarted:
                 self._started = event
-                self._told = False
+                self._over = False
                 self._frames.clear()
-            elif kind is Message:
+            elif kind is LobbyMessage:
                 if not self.told.take(event.text):
                     self.messages.append(event.text)
             elif kind is GaveUp:
@@ -417,18 +414,12 @@ class ClientBase(waits.Counting):
     def _raise_given_up(self) -> None:
         gave_up, self._gave_up = self._gave_up, None
         if gave_up is not None:
-            self._told = True
+            self._over = True
             raise DeadlineExceeded(f"{self}: {gave_up.what}: {gave_up.reason}")
 
     def _was_refused(self) -> bool:
         """Whether the server has gone: not if it has never been heard, since it may yet come."""
         return self._refused is not None and self._opened().sock.refusals > self._refused
-
-    def _raise_refused(self) -> None:
-        if self._was_refused():
-            self._refused = None
-            reason = self._opened().sock.refusal[1].strerror
-            raise ConnectionClosed(f"{self}: the server is no longer there: {reason}")
 
 
 class Client(Blocking, ClientBase):
@@ -447,9 +438,8 @@ class Client(Blocking, ClientBase):
                 frame = client.frame(timeout=1.0)
 
     It has one port, which others cannot take over, for any number of runs; for each, register anew.
-    What gets lost is asked for again while one of its methods waits. It belongs to one thread.
-
-    The arguments are `ClientBase`'s.
+    Lost requests are repeated while one of its methods waits. It belongs to one thread. The
+    arguments are `ClientBase`'s.
     """
 
     _dial = staticmethod(udp.connect)
@@ -474,7 +464,7 @@ class Client(Blocking, ClientBase):
             return drive(self._next_frame(timeout, since))
         frame = frames.popleft()
         if frame.done:
-            self._told = True
+            self._over = True
         return frame
 
 
@@ -490,8 +480,8 @@ class AsyncClient(Asyncio, ClientBase):
             while not (frame := await client.frame()).done:
                 client.act("1")
 
-    What gets lost is asked for again while the loop runs, whether or not anybody waits. One task
-    may wait at a time; `ready`, `act` and `close` only send, so they need no ``await``.
+    Lost requests are repeated while the loop runs, whether or not a task waits. One task may wait
+    at a time; `ready`, `act` and `close` only send, so they need no ``await``.
     """
 
     _dial = staticmethod(udp_asyncio.connect)

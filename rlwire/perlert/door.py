@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlwire.perlert.client import AsyncClient, Client
-from rlwire.perlert.endpoint import PerlertEndpoint
+from rlwire.perlert.environment import PerlertEndpoint
 from rlwire.perlert.server import Server
 from rlwire.protocols import URL
 from rlwire.serving.doors import Arguments, clients

@@ -13,13 +13,18 @@ from typing import Any
 
 from rlwire.errors import on_error
 from rlwire.limits import DEFAULT, Limits
-from rlwire.perlert.environments import Default, Simulation, simulations_of
-from rlwire.perlert.runs import Clock, Extra, Host
+from rlwire.perlert.environment import Default, Simulation, simulations_of
+from rlwire.perlert.player import Extra, PacedPlayer, TickTimer
 from rlwire.perlert.spaces import OURS
 from rlwire.serving.serving import BackgroundServer, LoopThread, Running
 from rlwire.sessions.perlert.lobby import Slot
 from rlwire.sessions.perlert.rollout import FRAMES
-from rlwire.sessions.perlert.server import Left, PerlertServerSession, Registered, Started
+from rlwire.sessions.perlert.server import (
+    LeaseExpired,
+    PerlertServerSession,
+    RolloutStarted,
+    SlotLeased,
+)
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.datagram_cipher import DatagramCipher
 from rlwire.transports.pacing import Pacer
@@ -97,8 +102,8 @@ class Server(BackgroundServer):
         self._frames = frames
         self._cipher = DatagramCipher(auth, "server") if isinstance(auth, bytes) else auth
         self._loop_factory = loop_factory
-        self._hosted: list[_Hosted] = []
-        self._service: _Service | None = None
+        self._served: list[_ServedEnvironment] = []
+        self._service: _PerlertLoop | None = None
         self._statistics: dict[str, Any] = {}
         if environment is not None:
             self.add(environment, **options)
@@ -123,9 +128,8 @@ class Server(BackgroundServer):
         """Serve one more environment, from the next start on.
 
         Args:
-            environment: a class or function that makes environments, of Gymnasium, dm_env or
-                PettingZoo's parallel kind; their name, such as ``"gym:CartPole-v1"`` or
-                ``"mpe2.simple_spread_v3:parallel_env"``; an environment, for one instance, which
+            environment: what makes environments of Gymnasium, dm_env or PettingZoo's parallel kind,
+                or its name, such as ``"gym:CartPole-v1"``; an environment, for one instance, which
                 is not closed; or a `Simulation`.
             name: SERVER_INSTANCE_NAME; by default the environment's own.
             number: SERVER_INSTANCE_NUMBER of the first instance; the others count on.
@@ -149,29 +153,29 @@ class Server(BackgroundServer):
             raise ValueError(f"instances must be at least 1, not {instances}")
         first, make = simulations_of(environment, settings, self._limits)
         session = {"players": players, "decimals": decimals}
-        host = {"rate": rate, "default_action": default_action, "extra": extra, "seed": seed}
-        hosted = _Hosted(
-            name or first.name, range(number, number + instances), session, host, make, [first]
+        player = {"rate": rate, "default_action": default_action, "extra": extra, "seed": seed}
+        served = _ServedEnvironment(
+            name or first.name, range(number, number + instances), session, player, make, [first]
         )
-        with on_error(hosted.close):
+        with on_error(served.close):
             if instances > 1 and make is None:
                 raise ValueError(
                     f"there is one environment for {instances} instances; give a class or function "
                     f"that makes environments"
                 )
             # What the session would refuse, it refuses now.
-            hosted.join(PerlertServerSession(frames=self._frames, limits=self._limits))
-            taken = {header for other in self._hosted for header in other.headers}
-            for header in hosted.headers:
+            served.join(PerlertServerSession(frames=self._frames, limits=self._limits))
+            taken = {header for other in self._served for header in other.headers}
+            for header in served.headers:
                 if header in taken:
                     raise ValueError(f"there is an instance {header} already; give it a name")
-        self._hosted.append(hosted)
+        self._served.append(served)
         return self
 
     @property
     def instances(self) -> list[str]:
         """The headers of all instances, such as ``CartPole-v1:0``."""
-        return [header for hosted in self._hosted for header in hosted.headers]
+        return [header for served in self._served for header in served.headers]
 
     def _path(self) -> str:
         headers = self.instances
@@ -200,20 +204,20 @@ class Server(BackgroundServer):
         self._service.loop.call_soon_threadsafe(self._service.message, text)
 
     def _run(self) -> Running:
-        if not self._hosted:
+        if not self._served:
             raise ValueError("there is nothing to serve: add an environment first")
-        service = _Service(self)
+        service = _PerlertLoop(self)
         with contextlib.ExitStack() as undo:
-            for hosted in self._hosted:
-                undo.callback(hosted.close)
-                hosted.fill()
+            for served in self._served:
+                undo.callback(served.close)
+                served.fill()
             thread = LoopThread(lambda: service, self._loop_factory, "an environment")
             undo.pop_all()
         self._service = service
         return thread
 
     def _details(self) -> str:
-        served = ", ".join(str(hosted) for hosted in self._hosted)
+        served = ", ".join(str(served) for served in self._served)
         return f"rollouts on port {self.rollout_address.port}: {served}"
 
     def _after_stop(self) -> None:
@@ -229,20 +233,20 @@ class Server(BackgroundServer):
 
 
 @dataclass(frozen=True)
-class _Hosted:
+class _ServedEnvironment:
     """An environment and how often it is served."""
 
     name: str
     numbers: range
     session: dict[str, Any]
-    host: dict[str, Any]
+    player: dict[str, Any]
     make: Callable[[], Simulation] | None
     idle: list[Simulation]
 
     def __str__(self) -> str:
         numbers = self.numbers
         last = f" to {numbers[-1]}" if len(numbers) > 1 else ""
-        return f"{self.name}:{numbers[0]}{last} at {self.host['rate']:g} Hz"
+        return f"{self.name}:{numbers[0]}{last} at {self.player['rate']:g} Hz"
 
     @property
     def headers(self) -> list[str]:
@@ -271,22 +275,22 @@ class _Hosted:
         return self.idle[0] if self.make is None else self.idle.pop()
 
 
-class _Service:
+class _PerlertLoop:
     """A server on an event loop: what a `LoopThread` runs."""
 
     def __init__(self, server: Server) -> None:
         self.address = server._where
         self.rollout_address = server._rollout
-        self._hosted = server._hosted
+        self._served = server._served
         self._threads = server._threads
         self._options: dict[str, Any] = {
             "limit": server._limits.datagram, "cipher": server._cipher
         }  # fmt: skip
         self._session = PerlertServerSession(frames=server._frames, limits=server._limits)
-        self._hosts: dict[Any, Host] = {}
+        self._players: dict[Any, PacedPlayer] = {}
         self._ports: dict[str, DatagramEndpoint] = {}
         self._pool: ThreadPoolExecutor | None = None
-        self._clock: Clock | None = None
+        self._timer: TickTimer | None = None
 
     async def start(self) -> None:
         """Bind both ports, and open the lobbies."""
@@ -300,42 +304,42 @@ class _Service:
             session.rollout_port = self.rollout_address.port
             if self._threads:
                 self._pool = ThreadPoolExecutor(self._threads, "rlwire environment")
-            self._open_lobbies()
+            self._timer = TickTimer(self._ports["rollout"].flush)
+            for served in self._served:
+                instances = served.join(session)
+                for place, instance in enumerate(instances):
+                    self._players[instance] = PacedPlayer(
+                        instance,
+                        served.take(),
+                        served.make,
+                        self._timer,
+                        **served.player,
+                        executor=self._pool,
+                        phase=place / len(instances),
+                    )
 
     async def _listen(self, name: str, where: Address, session: Any) -> Address:
         port = await serve(where, session, on_events=self._react, **self._options)
         self._ports[name] = port
         return port.address
 
-    def _open_lobbies(self) -> None:
-        self._clock = Clock(self._ports["rollout"].flush)
-        for hosted in self._hosted:
-            instances = hosted.join(self._session)
-            for place, instance in enumerate(instances):
-                self._hosts[instance] = Host(
-                    instance,
-                    hosted.take(),
-                    hosted.make,
-                    self._clock,
-                    **hosted.host,
-                    executor=self._pool,
-                    phase=place / len(instances),
-                )
-
     def _react(self, events: list[Any]) -> None:
         for event in events:
-            if isinstance(event, Started):
+            if isinstance(event, RolloutStarted):
                 # Not now: first the clients are told to start.
-                self.loop.call_soon(self._hosts[event.instance].begin)
-            elif isinstance(event, Registered):
-                host = self._hosts[event.instance]
-                self._tell(host, event)
-                if event.previous is not None:
-                    continue
-                logger.info("%s: %s is %s, from %s", host, event.key, event.tag, _of(event.peer))
-            elif isinstance(event, Left):
-                host = self._hosts[event.instance]
-                logger.info("%s: %s has gone, it was %s", host, event.key, _of(event.peer))
+                self.loop.call_soon(self._players[event.instance].begin)
+            elif isinstance(event, SlotLeased):
+                player, peer = self._players[event.instance], event.peer
+                # Another's client would show this to people.
+                text = player.told(event.key) if event.tag.startswith(OURS) else None
+                if text is not None:
+                    event.instance.lobby.message(text, peer)
+                if event.previous is None:
+                    where = parse(peer)  # type: ignore[arg-type]
+                    logger.info("%s: %s is %s, from %s", player, event.key, event.tag, where)
+            elif isinstance(event, LeaseExpired):
+                player, where = self._players[event.instance], parse(event.peer)  # type: ignore[arg-type]
+                logger.info("%s: %s has gone, it was %s", player, event.key, where)
 
     async def drain(self, seconds: float) -> None:
         """Tell the lobbies, begin no more runs, and wait until those that go on are over."""
@@ -343,27 +347,20 @@ class _Service:
         self.message("the server ends, no run begins any more")
         until = self.loop.time() + seconds
         while (left := until - self.loop.time()) > 0:
-            if all(instance.rollout is None for instance in self._hosts):
+            if all(instance.rollout is None for instance in self._players):
                 return
             await asyncio.sleep(min(left, DRAINING))
-
-    def _tell(self, host: Host, event: Registered) -> None:
-        """Tell a client of ours its spaces: another's would show it to people."""
-        if event.tag.startswith(OURS):
-            text = host.told(event.key)
-            if text is not None:
-                event.instance.lobby.tell(event.peer, text)
 
     async def stop(self, grace: float) -> None:
         """End all runs for their clients, close the environments, and free the ports."""
         try:
-            await asyncio.gather(*(host.stop(grace) for host in self._hosts.values()))
+            await asyncio.gather(*(player.stop(grace) for player in self._players.values()))
         finally:
             self._close()
 
     def _close(self) -> None:
-        if self._clock is not None:
-            self._clock.stop()
+        if self._timer is not None:
+            self._timer.stop()
         self._session.close()
         for port in self._ports.values():
             port.close()
@@ -374,7 +371,7 @@ class _Service:
         """Return counts; from any thread, since a copy of a dictionary is one step."""
         cipher = self._options["cipher"]
         return {
-            "instances": {str(host): host.statistics() for host in self._hosts.values()},
+            "instances": {str(player): player.statistics() for player in self._players.values()},
             "session": self._session.statistics(),
             **{name: port.statistics() for name, port in self._ports.items()},
             "cipher": {} if cipher is None else dict(cipher.dropped),
@@ -382,11 +379,7 @@ class _Service:
 
     def message(self, text: str) -> None:
         """Tell something to all clients that are in a lobby."""
-        for instance in self._hosts:
+        for instance in self._players:
             if instance.rollout is None:
                 instance.message(text)
         self._ports["lobby"].flush()
-
-
-def _of(peer: Any) -> str:
-    return str(parse(peer))

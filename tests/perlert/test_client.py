@@ -16,10 +16,10 @@ from rlwire.errors import (
     PeerError,
 )
 from rlwire.perlert import Client
-from rlwire.perlert.environments import EnvironmentSimulation
+from rlwire.perlert.environment import EnvironmentSimulation
 from rlwire.sessions.perlert import client as sessions
 from rlwire.sessions.perlert import registration
-from rlwire.sessions.perlert.registration import State
+from rlwire.sessions.perlert.registration import PerlertState
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def test_from_the_lobby_to_done(worlds, serving):
     server = serving(lambda: worlds.Walk(length=10))
     with Client(server.address, "Walk:0", tag="walker") as client:
         assert client.lobby() == (AgentSlot("agent0", True, "agent", "cpu", True),)
-        assert client.state is State.IDLE
+        assert client.state is PerlertState.IDLE
         assert client.register() == "agent0"
         assert client.key == "agent0"
         client.ready()
@@ -209,8 +209,8 @@ def test_closing_from_another_thread(worlds, serving, begin):
     clients = []
     thread = threading.Thread(target=wait)
     thread.start()
-    worlds.until(lambda: clients and clients[0].state is State.READY)
+    worlds.until(lambda: clients and clients[0].state is PerlertState.READY)
     clients[0].close()
     thread.join()
     assert len(caught) == 1
-    assert clients[0].state is State.CLOSED
+    assert clients[0].state is PerlertState.CLOSED

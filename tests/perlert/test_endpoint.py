@@ -94,7 +94,7 @@ def test_the_world_does_not_wait(worlds, serving, remote):
 
 def test_rewards_without_totals(worlds, serving, remote, monkeypatch):
     """As from a server that is not ours."""
-    monkeypatch.setattr("rlwire.perlert.runs.Host._extra", lambda *arguments: None)
+    monkeypatch.setattr("rlwire.perlert.player.PacedPlayer._extra", lambda *arguments: None)
     walks = []
     server = serving(lambda: walks.append(worlds.Walk(length=40, truncate=True)) or walks[0])
     env = remote(server, "Walk", like=walks[0])
@@ -188,7 +188,7 @@ def test_spaces_that_take_too_many_parts_are_refused(worlds, serving, monkeypatc
 
 
 def test_a_server_that_does_not_tell(worlds, serving, remote, monkeypatch):
-    monkeypatch.setattr("rlwire.perlert.runs.Host.told", lambda host, key: None)
+    monkeypatch.setattr("rlwire.perlert.player.PacedPlayer.told", lambda player, key: None)
     with pytest.raises(TypeError, match=r"does not tell its spaces: give observation_space="):
         remote(serving(worlds.Walk, settings={"fail": 0}), "Walk")
 

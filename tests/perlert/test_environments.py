@@ -10,7 +10,7 @@ from dm_env import specs
 from gymnasium import spaces
 
 from rlwire.errors import EncodeError
-from rlwire.perlert.environments import (
+from rlwire.perlert.environment import (
     EnvironmentSimulation,
     scalars,
     simulate,

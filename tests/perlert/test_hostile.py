@@ -25,13 +25,13 @@ import pytest
 
 from rlwire.codecs import perlert
 from rlwire.perlert import Client, DatagramCipher, Outcome, Server
-from rlwire.sessions.perlert import lobby, rollout
+from rlwire.sessions.perlert import lobby, rollout, server
 from rlwire.sessions.perlert.server import (
     LOG_INTERVAL,
     REASONS,
-    Left,
+    LeaseExpired,
     PerlertServerSession,
-    Registered,
+    SlotLeased,
 )
 
 REASONS_OF_CIPHERS = ("short", "version", "key", "stale", "replay")
@@ -159,7 +159,7 @@ class World:
 
     def look(self, events: list[object]) -> None:
         for event in events:
-            if isinstance(event, Registered):
+            if isinstance(event, SlotLeased):
                 self.members.add(event.peer)
         for data, peer in (*self.session.lobby.datagrams(), *self.session.rollout.datagrams()):
             if peer in self.members:
@@ -171,7 +171,7 @@ class World:
             self.kinds[message.name] += 1
             self.paid[peer[0] if peer[0].startswith("10.") else "others"] += len(data)
         for event in events:
-            if isinstance(event, Left):
+            if isinstance(event, LeaseExpired):
                 self.members.discard(event.peer)
 
     def tick(self, draw: random.Random) -> None:
@@ -186,7 +186,7 @@ class World:
             self.say(b"run:0;action=" + self.texts[peer].encode(), peer, "rollout")
         if self.step % 30 == 0:
             self.say(b"room:0;lobby", self.WAITS)
-            for peer in [*self.short.lobby.clients]:  # whoever got it
+            for peer in [*self.short.lobby.leases]:  # whoever got it
                 self.say(perlert.encode(perlert.Ready("short", 0, "a", True)), peer)
         milliseconds = int(self.now * 1000)
         before = self.frames.copy()
@@ -231,12 +231,13 @@ def test_a_flood_from_forged_addresses(
     """Nothing raises, strangers get lobby information only and little of it, memory is flat."""
     # Few hosts and short times, so that every table overflows.
     short = {
-        "HOSTS": 100, "IDLE": 5.0, "START_RESEND": 1.0, "DONE_RESEND": 1.0,
+        "HOSTS": 100, "IDLE": 5.0, "START_RESEND": 1.0,
         "STRANGER_RATE": 2000, "STRANGER_BURST": 5000,
         "STRANGERS_RATE": 20_000, "STRANGERS_BURST": 40_000,
     }  # fmt: skip
     for name, value in short.items():
         monkeypatch.setattr(lobby, name, value)
+    monkeypatch.setattr(server, "DONE_RESEND", 1.0)
     monkeypatch.setattr(rollout, "UNHEARD", 0.5)
     caplog.set_level(logging.INFO, "rlwire")
     world = World()
@@ -370,15 +371,15 @@ def test_a_flood_through_sockets(
     wrong = DatagramCipher(bytes(32), "client") if ciphered else None
     begun = time.monotonic()
     with ExitStack() as stack:
-        server = Server(Endless, "127.0.0.1:0", rate=50.0, frames=10_000.0, auth=key)
-        stack.enter_context(server)
-        ports = [("127.0.0.1", where.port) for where in (server.address, server.rollout_address)]
+        serving = Server(Endless, "127.0.0.1:0", rate=50.0, frames=10_000.0, auth=key)
+        stack.enter_context(serving)
+        ports = [("127.0.0.1", where.port) for where in (serving.address, serving.rollout_address)]
         strangers = [
             stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(24)
         ]
         for sock in strangers:
             sock.setblocking(False)
-        players = [Player(Client(server.address, "run", tag=slot, auth=key)) for slot in "abcd"]
+        players = [Player(Client(serving.address, "run", tag=slot, auth=key)) for slot in "abcd"]
         for player in players:
             player.start()
             assert player.ready.wait(20), player.error
@@ -392,14 +393,14 @@ def test_a_flood_through_sockets(
             if number % 100 == 0:
                 time.sleep(0.005)
         time.sleep(0.1)
-        found = server.statistics()
+        found = serving.statistics()
         got = []
         for sock in strangers:
             with contextlib.suppress(BlockingIOError):
                 while True:
                     got.append(sock.recv(65536))
         assert [player.error for player in players if not player.is_alive()] == []
-        server.stop()  # which tells them that they are done
+        serving.stop()  # which tells them that they are done
         for player in players:
             player.join(20)
             assert player.error is None

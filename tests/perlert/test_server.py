@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from rlwire.codecs.perlert import text_to_array, text_to_mapping
 from rlwire.errors import DeadlineExceeded, EncodeError
-from rlwire.perlert import Client, Server, runs, scalars
+from rlwire.perlert import Client, Server, player, scalars
 from rlwire.sessions.perlert import client as sessions
 
 
@@ -65,7 +65,7 @@ def test_the_default_action(worlds, serving, begin):
 
 
 def test_the_last_valid_action_stays(worlds, serving, begin, caplog, monkeypatch):
-    caplog.set_level(logging.DEBUG, "rlwire.perlert.runs")
+    caplog.set_level(logging.DEBUG, "rlwire.perlert.player")
     gate = threading.Semaphore(0)
     gate.wait = lambda timeout: gate.acquire(timeout=timeout)
     walk = worlds.Walk(length=9, gate=gate)
@@ -180,7 +180,7 @@ def test_the_server_plays_open_slots(worlds, serving, begin):
 
 
 def test_a_run_whose_clients_are_all_gone(worlds, serving, begin, monkeypatch):
-    monkeypatch.setattr(runs, "ABANDON", 0.1)
+    monkeypatch.setattr(player, "ABANDON", 0.1)
     server = serving(lambda: worlds.Walk(length=10**9), rate=50)
     client = begin(server, "Walk")
     client.wait_start(5)
@@ -195,7 +195,7 @@ def test_a_run_whose_clients_are_all_gone(worlds, serving, begin, monkeypatch):
 class TestEnvironmentsThatRaise:
     @pytest.fixture(autouse=True)
     def short_pause(self, monkeypatch):
-        monkeypatch.setattr(runs, "_FIRST_PAUSE", 0.1)
+        monkeypatch.setattr(player, "_FIRST_PAUSE", 0.1)
 
     @pytest.mark.parametrize("workers", [0, 1])
     def test_the_run_ends_and_the_next_one_begins(self, worlds, serving, begin, workers, caplog):

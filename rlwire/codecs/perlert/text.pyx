@@ -74,17 +74,6 @@ cdef struct Source:  # text, and what keeps it alive
     bint held
 
 
-cdef int _begin_text(const Source *source, size_t *count, Budget *budget, limits) except -1:
-    """Check a text's number of values, and what they are made of."""
-    cdef rlw_perlert_limits room
-    cdef const rlw_perlert_limits *most = limits_of(&room, limits)
-    count[0] = rlw_count_numbers(source.data, source.size)
-    if count[0] > most.items:
-        raise LimitExceeded("items", most.items, count[0], offset=0)
-    begin_budget(budget, min((DEFAULT if limits is None else limits).expanded, 2**62))
-    return 0
-
-
 cdef int fill_style(Style *out, decimals, bint trim=True) except -1:
     out.decimals = -1
     out.trim = trim
@@ -285,8 +274,30 @@ cdef int put_field(rlw_writer *w, object value, const Style *style, unsigned ref
     return _put_value(w, value, style, refused, field)
 
 
-cdef str _finish(rlw_writer *w):
-    return text_of(w.start, rlw_written(w), NULL)
+cdef enum:  # what a value is written as
+    ARRAY
+    VALUE
+    MAPPING
+
+
+cdef str _text(object value, int kind, object decimals, bint trim):
+    cdef uint8_t room[STACK]
+    cdef rlw_writer w
+    cdef Style style
+    fill_style(&style, decimals, trim)
+    rlw_writer_init(&w, room, sizeof(room))
+    try:
+        if kind == MAPPING:
+            _put_mapping(&w, value, &style, "mapping")
+        elif kind == VALUE:
+            _put_value(&w, value, &style, RLW_PERLERT_ANY, "value")
+        elif isinstance(value, cnp.ndarray):
+            _put_array(&w, value, &style, "array")
+        else:
+            _put_array(&w, _array_of(value, "array"), &style, "array")
+        return text_of(w.start, rlw_written(&w), NULL)
+    finally:
+        rlw_writer_free(&w)
 
 
 def array_to_text(array, *, decimals=None, trim=True):
@@ -299,19 +310,7 @@ def array_to_text(array, *, decimals=None, trim=True):
             back as the same float of the array's dtype.
         trim: drop zeros at the end that rounding has left, ``0.5000`` -> ``0.5``.
     """
-    cdef uint8_t room[STACK]
-    cdef rlw_writer w
-    cdef Style style
-    fill_style(&style, decimals, trim)
-    rlw_writer_init(&w, room, sizeof(room))
-    try:
-        if isinstance(array, cnp.ndarray):
-            _put_array(&w, array, &style, "array")
-        else:
-            _put_array(&w, _array_of(array, "array"), &style, "array")
-        return _finish(&w)
-    finally:
-        rlw_writer_free(&w)
+    return _text(array, ARRAY, decimals, trim)
 
 
 def value_to_text(value, *, decimals=None):
@@ -319,16 +318,7 @@ def value_to_text(value, *, decimals=None):
 
     `decimals` is that of `array_to_text`.
     """
-    cdef uint8_t room[STACK]
-    cdef rlw_writer w
-    cdef Style style
-    fill_style(&style, decimals)
-    rlw_writer_init(&w, room, sizeof(room))
-    try:
-        _put_value(&w, value, &style, RLW_PERLERT_ANY, "value")
-        return _finish(&w)
-    finally:
-        rlw_writer_free(&w)
+    return _text(value, VALUE, decimals, True)
 
 
 def mapping_to_text(mapping, *, decimals=None):
@@ -336,16 +326,7 @@ def mapping_to_text(mapping, *, decimals=None):
 
     Values are those of `value_to_text`, and so is `decimals`.
     """
-    cdef uint8_t room[STACK]
-    cdef rlw_writer w
-    cdef Style style
-    fill_style(&style, decimals)
-    rlw_writer_init(&w, room, sizeof(room))
-    try:
-        _put_mapping(&w, mapping, &style, "mapping")
-        return _finish(&w)
-    finally:
-        rlw_writer_free(&w)
+    return _text(mapping, MAPPING, decimals, True)
 
 
 # --- from text
@@ -386,6 +367,8 @@ def text_to_array(text, dtype=np.float64, *, shape=None, limits=DEFAULT):
         limits: `rlwire.limits.Limits`; ``items`` and ``expanded`` count.
     """
     cdef Source source
+    cdef rlw_perlert_limits room
+    cdef uint64_t most
     cdef rlw_cursor c
     cdef Budget budget
     cdef cnp.dtype descr, native
@@ -404,7 +387,11 @@ def text_to_array(text, dtype=np.float64, *, shape=None, limits=DEFAULT):
                         f"not {descr}")
     _open(&source, text)
     try:
-        _begin_text(&source, &count, &budget, limits)
+        count = rlw_count_numbers(source.data, source.size)
+        most = limits_of(&room, limits).items
+        if count > most:
+            raise LimitExceeded("items", most, count, offset=0)
+        begin_budget(&budget, min((DEFAULT if limits is None else limits).expanded, 2**62))
         size = count * <size_t> descr.itemsize * (2 if swapped else 1)
         if not afford(&budget, size):
             raise over_budget(&budget, size, 0, "")

@@ -51,27 +51,12 @@ typedef enum rlw_perlert_field {
 } rlw_perlert_field;
 
 static inline const char *rlw_perlert_field_name(rlw_perlert_field field) {
-    switch (field) {
-    case RLW_PERLERT_AT_DATAGRAM: return "datagram";
-    case RLW_PERLERT_AT_NAME: return "SERVER_INSTANCE_NAME";
-    case RLW_PERLERT_AT_NUMBER: return "SERVER_INSTANCE_NUMBER";
-    case RLW_PERLERT_AT_TIMESTAMP: return "TIMESTAMP";
-    case RLW_PERLERT_AT_STEP_NUMBER: return "STEP_NUMBER";
-    case RLW_PERLERT_AT_BODY: return "body";
-    case RLW_PERLERT_AT_KEY: return "AGENT_KEY";
-    case RLW_PERLERT_AT_SLOT_STATUS: return "SLOT_STATUS";
-    case RLW_PERLERT_AT_KIND: return "AGENT_KIND";
-    case RLW_PERLERT_AT_TAG: return "AGENT_TAG";
-    case RLW_PERLERT_AT_READY_STATUS: return "READY_STATUS";
-    case RLW_PERLERT_AT_BOOL: return "BOOL_VALUE";
-    case RLW_PERLERT_AT_ACTION: return "ACTION";
-    case RLW_PERLERT_AT_MESSAGE: return "MESSAGE";
-    case RLW_PERLERT_AT_PORT: return "SERVER_ROLLOUT_PORT";
-    case RLW_PERLERT_AT_OBSERVATION: return "OBSERVATION";
-    case RLW_PERLERT_AT_REWARD: return "REWARD";
-    case RLW_PERLERT_AT_EXTRA: return "EXTRA";
-    }
-    return "unknown field";
+    static const char *const names[] = {
+        "datagram", "SERVER_INSTANCE_NAME", "SERVER_INSTANCE_NUMBER", "TIMESTAMP", "STEP_NUMBER",
+        "body", "AGENT_KEY", "SLOT_STATUS", "AGENT_KIND", "AGENT_TAG", "READY_STATUS",
+        "BOOL_VALUE", "ACTION", "MESSAGE", "SERVER_ROLLOUT_PORT", "OBSERVATION", "REWARD", "EXTRA",
+    };
+    return (size_t)field < sizeof names / sizeof *names ? names[field] : "unknown field";
 }
 
 typedef struct rlw_perlert_text {

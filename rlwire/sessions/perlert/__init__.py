@@ -1,5 +1,1 @@
-"""PERLERT: who may say what when.
-
-`client` is a player's side, `server` a server's, of which `lobby`, `registration` and `rollout` are
-the parts. Time is passed in; datagrams may be lost, doubled and out of order.
-"""
+"""PERLERT: who may say what when, on a clock that is passed in, over datagrams that may be lost."""

@@ -1,8 +1,4 @@
-"""PERLERT, an agent's side: from the lobby through a run to its ``done``, whatever gets lost.
-
-`ClientSession` is what transports and users see. Behind it are two things: a `Registration`
-(`rlwire.sessions.perlert.registration`, which has the states and their table too), and a `Run`.
-"""
+"""PERLERT, an agent's side: from the lobby through a rollout to its ``done``, despite losses."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from rlwire.codecs import perlert
-from rlwire.codecs.perlert import Action, encode
+from rlwire.codecs.perlert import Action, LobbyMessage, encode
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits
 from rlwire.sessions.perlert.registration import (
@@ -20,10 +16,10 @@ from rlwire.sessions.perlert.registration import (
     TIMEOUT,
     Address,
     LobbyChanged,
-    RegisteredAs,
-    Registration,
+    PerlertState,
+    SlotGranted,
+    SlotRegistration,
     SlotTaken,
-    State,
 )
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -41,19 +37,13 @@ LOST: Final = 10.0
 STALE: Final = 15.0
 
 _NEVER: Final = float("inf")
+_DROPPED: Final = ("stale", "foreign", "malformed")
 _NOBODY: Final[Any] = object()  # equal to no peer
 
 
 @dataclass(frozen=True)
-class Message:
-    """The server's words to those in the lobby."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Started:
-    """The run has begun: `ClientSession.act` from now on, for the slot `key`."""
+class EpisodeStarted:
+    """The rollout has begun: `PerlertClientSession.act` from now on, for the slot `key`."""
 
     key: str
     port: int
@@ -78,8 +68,8 @@ class Frame(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Finished:
-    """The run is over for this agent; the `Frame` before this event was the last."""
+class EpisodeFinished:
+    """The rollout is over for this agent; the `Frame` before this event was the last."""
 
     key: str
 
@@ -88,8 +78,8 @@ class Finished:
 class GaveUp:
     """An answer did not come in time: to ``lobby``, ``register``, ``ready`` or ``rollout``.
 
-    After ``lobby`` in a run, before a registration or after the run, the state stays as it was;
-    else it is IDLE, and `ClientSession.register` may try anew.
+    After ``lobby`` without a slot the state stays as it was. Otherwise it is IDLE, and
+    `PerlertClientSession.register` may try anew.
     """
 
     what: str
@@ -97,12 +87,19 @@ class GaveUp:
 
 
 Event: TypeAlias = (
-    LobbyChanged | RegisteredAs | SlotTaken | Message | Started | Frame | Finished | GaveUp
+    LobbyChanged
+    | SlotGranted
+    | SlotTaken
+    | LobbyMessage
+    | EpisodeStarted
+    | Frame
+    | EpisodeFinished
+    | GaveUp
 )
 
 
-class Run:
-    """What an agent knows of the run that it is in, and of the one before."""
+class _Episode:
+    """What an agent knows of the rollout that it is in, and of the one before."""
 
     def __init__(self, address: Address) -> None:
         self.address = address  # the rollout port's
@@ -113,13 +110,13 @@ class Run:
         self.frames = self.skipped = self.duplicates = self.late = 0
         self.forget()
 
-    def begin(self, address: Address, now: float, known_until: float) -> None:
-        """Begin a run; what is known of the one before may be forgotten after `known_until`."""
+    def begin(self, address: Address, now: float) -> None:
+        """Begin a rollout."""
         self.on = True
         self.address = address
         self.heard = self.speak_due = now  # speak at once: the server learns that we are there
         self.step = self.timestamp = -1
-        if now >= known_until:
+        if now >= self.ended + STALE:
             self.horizon = -1  # or a server's clock that was set back would never be heard
 
     def leave(self, now: float) -> None:
@@ -162,7 +159,7 @@ class Run:
         return tuple.__new__(Frame, (step, timestamp, observation, reward, done, extra, gap, now))
 
 
-class PerlertClientSession(Registration):
+class PerlertClientSession(SlotRegistration):
     """One agent of one server instance; a `rlwire.transports.interface.DatagramSession`.
 
     All its datagrams must leave from one port. One thread. Give each client a tag of its own, or
@@ -184,7 +181,7 @@ class PerlertClientSession(Registration):
     ) -> None:
         super().__init__(name, number, server, limits, jitter)
         self._read = perlert.StepReader(name, number, limits=self._limits).read
-        self._run = Run(server)
+        self._episode = _Episode(server)
         self.stale = 0  # steps and starts of an older run, or of one that we are not in
         self.foreign = 0  # from another address than the server's, or for another instance
         self.malformed = 0
@@ -192,7 +189,7 @@ class PerlertClientSession(Registration):
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self.state is State.CLOSED
+        return self.state is PerlertState.CLOSED
 
     def statistics(self) -> dict[str, int]:
         """Return counts by name: this object's ``stale``, ``foreign`` and ``malformed``, and more.
@@ -200,9 +197,11 @@ class PerlertClientSession(Registration):
         ``frames``: new steps; ``skipped``: the sum of their `Frame.skipped`; ``duplicates``: steps
         equal to the newest one; ``late``: those older than the newest one of the run.
         """
-        run = self._run
+        episode = self._episode
         return {
-            **{name: getattr(run, name) for name in ("frames", "skipped", "duplicates", "late")},
+            **{
+                name: getattr(episode, name) for name in ("frames", "skipped", "duplicates", "late")
+            },
             **{"stale": self.stale, "foreign": self.foreign, "malformed": self.malformed},
         }
 
@@ -211,18 +210,18 @@ class PerlertClientSession(Registration):
 
         If it cannot be sent, the one before stays.
         """
-        run = self._run
-        if not run.on:
-            self._allowed("act")
-        run.action = run.pending = encode(
+        episode = self._episode
+        if not episode.on:
+            self._require("act")
+        episode.action = episode.pending = encode(
             Action(self._name, self._number, action), limits=self._limits
         )
-        if now - run.heard < SILENCE:
-            run.speak_due = now + REPEAT
+        if now - episode.heard < SILENCE:
+            episode.speak_due = now + REPEAT
 
     def close(self) -> None:
         """Fall silent; the server frees the slot after a while, as PERLERT has no good-bye."""
-        self._follow("close")
+        self.state = PerlertState.CLOSED
         self._forget()
         self._stop_looking()
         self._out.clear()
@@ -234,8 +233,8 @@ class PerlertClientSession(Registration):
 
         The state is the one after all events of the list: a lost start may bring three at once.
         """
-        run = self._run
-        if peer is not run.hot and peer != run.hot:
+        episode = self._episode
+        if peer is not episode.hot and peer != episode.hot:
             return self._receive(datagram, peer, now)
         try:
             fields = self._read(datagram)
@@ -244,22 +243,24 @@ class PerlertClientSession(Registration):
             return []
         if fields is None:  # a server may have both phases on one port
             return self._receive(datagram, peer, now)
-        if fields[0] <= run.horizon:
+        if fields[0] <= episode.horizon:
             self.stale += 1
             return []
-        frame = run.take(fields, now)
+        frame = episode.take(fields, now)
         if frame is None:
             return []
         return self._finish(frame, now) if fields[4] else [frame]
 
     def advance(self, now: float) -> list[Event]:
         """Do what fell due: ask again, keep alive, give up."""
-        if self._run.on:
-            if now >= self._run.heard + TIMEOUT:
-                what = "step at all" if self.state is State.STARTING else "further step"
+        if self._episode.on:
+            if now >= self._episode.heard + TIMEOUT:
+                what = "step at all" if self.state is PerlertState.STARTING else "further step"
                 within = f"in {TIMEOUT:g} s{self._oddities()}"
-                return self._give_up("rollout", f"no {what} from {self._run.address} {within}", now)
-            if now >= self._run.speak_due:
+                return self._give_up(
+                    "rollout", f"no {what} from {self._episode.address} {within}", now
+                )
+            if now >= self._episode.speak_due:
                 self._speak(now)
         expired = self._ask_again(now)
         if expired is not None:
@@ -268,11 +269,11 @@ class PerlertClientSession(Registration):
 
     def next_deadline(self) -> float | None:
         """Return when `advance` has something to do, None for never."""
-        run = self._run
-        if run.on:  # only information is asked for then
-            due = run.heard + TIMEOUT
-            if run.speak_due < due:
-                due = run.speak_due
+        episode = self._episode
+        if episode.on:  # only information is asked for then
+            due = episode.heard + TIMEOUT
+            if episode.speak_due < due:
+                due = episode.speak_due
             looking = self._looking.due
             return looking if looking < due else due
         due = self._next_request()
@@ -283,24 +284,24 @@ class PerlertClientSession(Registration):
         taken: list[tuple[bytes, Hashable]] = []
         if self._out:
             taken, self._out = self._out, taken
-        run = self._run
-        if run.pending:
-            taken.append((run.pending, run.address))
-            run.pending = b""
+        episode = self._episode
+        if episode.pending:
+            taken.append((episode.pending, episode.address))
+            episode.pending = b""
         return taken
 
     # -- sending ---------------------------------------------------------------------------------
 
     def _speak(self, now: float) -> None:
         """Say something to the rollout port: any client message asks for a lost ``done``."""
-        run = self._run
+        episode = self._episode
         information = self._looking.datagram
-        if not run.pending:
+        if not episode.pending:
             # An action that nobody chose could be a valid one, so none is made up.
-            self._out.append((run.action or information, run.address))
-        silent = now - run.heard
-        waiting = silent >= SILENCE or self.state is State.STARTING
-        run.speak_due = now + (FIRST_WAIT if waiting else REPEAT)
+            self._out.append((episode.action or information, episode.address))
+        silent = now - episode.heard
+        waiting = silent >= SILENCE or self.state is PerlertState.STARTING
+        episode.speak_due = now + (FIRST_WAIT if waiting else REPEAT)
         if silent >= LOST:
             self._send(information)
 
@@ -331,29 +332,28 @@ class PerlertClientSession(Registration):
             return [*self._confirm(message.key, now)]
         if isinstance(message, perlert.Start):
             return self._on_start(message.port, now)
-        if isinstance(message, perlert.LobbyMessage):
-            return [Message(message.text)]
+        if isinstance(message, LobbyMessage):
+            return [message]
         self.malformed += 1  # of no known kind; a step would have been read before
         return []
 
     def _on_lobby(self, slots: tuple[perlert.AgentSlot, ...], now: float) -> list[Event]:
         events: list[Event] = self._see(slots, now)
-        silent = now - self._run.heard >= LOST
-        if self._run.on and silent and self._sees_no_run(now):
+        silent = now - self._episode.heard >= LOST
+        if self._episode.on and silent and self._sees_no_run(now):
             reason = "the run is over, or the server began anew; its last frame is lost"
             events += self._give_up("rollout", reason, now)
         return events
 
     def _on_start(self, port: int, now: float) -> list[Event]:
-        if self._run.on:
+        if self._episode.on:
             return []  # resent
         if self._ready_as is None:
             self.stale += 1
             return []
         rollout = (self._server[0], port, *self._server[2:])
-        if now >= self._run.ended + STALE:
-            self._follow("start")
-            return self._begin(rollout, now)
+        if now >= self._episode.ended + STALE:
+            return self._begin(rollout, PerlertState.STARTING, now)
         # It may be the last run's, sent again. The rollout port knows: its answer is a step of a
         # new run or a stale one. If no answer comes, lobby information soon brings a start again.
         self._out.append((self._looking.datagram, rollout))
@@ -365,58 +365,61 @@ class PerlertClientSession(Registration):
 
         If it is new and we are ready, it stands for a lost start, and its source for the port.
         """
-        run, state = self._run, self.state
+        episode, state = self._episode, self.state
         timestamp, step = fields[:2]
-        if state is State.ROLLOUT:
+        if state is PerlertState.ROLLOUT:
             self.foreign += 1
             return []
-        if timestamp <= run.horizon and now < run.ended + STALE:
-            if state is State.DONE and (step, timestamp) == (run.step, run.timestamp):
-                run.duplicates += 1
+        if timestamp <= episode.horizon and now < episode.ended + STALE:
+            if state is PerlertState.DONE and (step, timestamp) == (
+                episode.step,
+                episode.timestamp,
+            ):
+                episode.duplicates += 1
             else:
                 self.stale += 1
             return []
         events: list[Event] = []
-        if state is State.STARTING:
-            self._follow("step")
-            run.address = peer
+        if state is PerlertState.STARTING:
+            self.state = PerlertState.ROLLOUT
+            episode.address = peer
         elif self._ready_as is None:
             # A run goes on without us being ready for one: it is one that we left.
             self.stale += 1
-            run.horizon, run.ended = timestamp, now
+            episode.horizon, episode.ended = timestamp, now
             return []
         else:
-            self._follow("step")
-            events = self._begin(peer, now)
-        run.hot = peer
-        frame = run.take(fields, now)
+            events = self._begin(peer, PerlertState.ROLLOUT, now)
+        episode.hot = peer
+        frame = episode.take(fields, now)
         assert frame is not None  # the first one is newer than none
         return events + (self._finish(frame, now) if frame.done else [frame])
 
-    def _begin(self, rollout: Address, now: float) -> list[Event]:
-        self._run.begin(rollout, now, self._run.ended + STALE)
-        return [Started(self._start(), rollout[1])]
+    def _begin(self, rollout: Address, state: PerlertState, now: float) -> list[Event]:
+        self.state = state
+        self._episode.begin(rollout, now)
+        return [EpisodeStarted(self._start(), rollout[1])]
 
     def _finish(self, frame: Frame, now: float) -> list[Event]:
         assert self.key is not None
-        self._follow("done")
+        self.state = PerlertState.DONE
         self._played = self.key, self._tag
-        finished = Finished(self.key)
-        self._run.leave(now)
+        finished = EpisodeFinished(self.key)
+        self._episode.leave(now)
         self._forget()
         return [frame, finished]
 
     def _forget(self) -> None:
         self._forget_slot()
-        self._run.forget()
+        self._episode.forget()
 
     # -- giving up -------------------------------------------------------------------------------
 
     def _give_up(self, what: str, reason: str, now: float) -> list[Event]:
         if what != "lobby" or self.state in HOLDING:
-            self._follow("no answer")
+            self.state = PerlertState.IDLE
             if self._ready_as is not None:
-                self._run.leave(now)
+                self._episode.leave(now)
             self._forget()
         self._stop_looking()
         return [GaveUp(what, reason)]
@@ -437,6 +440,5 @@ class PerlertClientSession(Registration):
         return f"lobby information does not show {self.key!r} as we said {within}"
 
     def _oddities(self) -> str:
-        names = ("stale", "foreign", "malformed")
-        seen = [f"{getattr(self, name)} {name}" for name in names if getattr(self, name)]
+        seen = [f"{getattr(self, name)} {name}" for name in _DROPPED if getattr(self, name)]
         return f" (dropped so far: {', '.join(seen)})" if seen else ""

@@ -1,14 +1,9 @@
-"""PERLERT, an agent's place in a lobby: asked for, held, called ready, lost; and where it stands.
+"""How a PERLERT client gets a slot, keeps it, and says that it is ready.
 
-Everything that is asked is asked again until it is answered, with back-off.
-
-Lobby information is the truth, but it carries no number, so an old one may arrive late. What
-contradicts us (our slot is free again, or another's) is therefore believed when it is seen a second
-time, a while after the first and in answer to a new request. What is merely missing (our ready) is
-sent again at once, since that can do no harm.
-
-What proves a registration is ``registered=`` alone: a slot that shows our tag may be another
-client's with the same tag. As a server answers every repetition, a lost one is only asked again.
+Each request is repeated with back-off until it is answered. Lobby information carries no number,
+so an old one may arrive late: what contradicts us (our slot is free again, or another's) is
+believed when it is seen a second time, in answer to a new request. Only ``registered=`` proves a
+registration: a slot that shows our tag may be another client's with the same tag.
 """
 
 from __future__ import annotations
@@ -39,7 +34,7 @@ KEEP_ALIVE: Final = 2.0
 _NEVER: Final = float("inf")
 
 
-class State(enum.Enum):
+class PerlertState(enum.Enum):
     """Where an agent stands."""
 
     IDLE = "idle"
@@ -52,46 +47,28 @@ class State(enum.Enum):
     CLOSED = "closed"
 
 
-HOLDING: Final = (State.REGISTERED, State.READY)
+HOLDING: Final = (PerlertState.REGISTERED, PerlertState.READY)
 """The states in which a slot of the lobby is held."""
-RUNNING: Final = (State.STARTING, State.ROLLOUT)
-"""The states of a run."""
-_OPEN = tuple(state for state in State if state is not State.CLOSED)
+RUNNING: Final = (PerlertState.STARTING, PerlertState.ROLLOUT)
+"""The states of a rollout."""
 
-TRANSITIONS: Final[dict[tuple[State, str], State]] = {
-    # What the agent calls.
-    **{(state, "request_lobby"): state for state in _OPEN},
-    **{(state, "register"): State.REGISTERING for state in _OPEN if state not in RUNNING},
-    **{(state, "set_ready(True)"): State.READY for state in HOLDING},
-    **{(state, "set_ready(False)"): State.REGISTERED for state in HOLDING},
-    **{(state, "act"): state for state in RUNNING},
-    **{(state, "close"): State.CLOSED for state in State},
-    # What the server says, or lets be seen in lobby information.
-    (State.REGISTERING, "registered"): State.REGISTERED,
-    (State.REGISTERING, "taken"): State.IDLE,
-    (State.REGISTERING, "taken, another held"): State.REGISTERED,
-    **{(state, "taken"): State.IDLE for state in HOLDING},
-    **{(state, "freed"): State.REGISTERING for state in HOLDING},
-    # A start and our own change of mind may cross each other.
-    **{(state, "start"): State.STARTING for state in (State.REGISTERING, *HOLDING)},
-    # A step of a new run is as good as a start.
-    **{(state, "step"): State.ROLLOUT for state in (State.REGISTERING, *HOLDING, *RUNNING)},
-    (State.ROLLOUT, "done"): State.DONE,
-    # What the server does not say, in time.
-    (State.REGISTERING, "no answer"): State.IDLE,
-    **{(state, "no answer"): State.IDLE for state in (*HOLDING, *RUNNING)},
+ALLOWED: Final[dict[str, tuple[PerlertState, ...]]] = {
+    "request_lobby": tuple(state for state in PerlertState if state is not PerlertState.CLOSED),
+    "register": (PerlertState.IDLE, PerlertState.REGISTERING, *HOLDING, PerlertState.DONE),
+    "set_ready": HOLDING,
+    "act": RUNNING,
 }
-"""What may be called or may happen in which state, and the state after it."""
+"""The states in which the agent may call a method."""
 
 _ADVICE: Final = {
-    State.IDLE: "call register first",
-    State.REGISTERING: "wait for RegisteredAs",
-    State.REGISTERED: "call set_ready(True), then wait for Started",
-    State.READY: "wait for Started",
-    State.STARTING: "the run has begun: wait for Finished",
-    State.ROLLOUT: "the run has begun: wait for Finished",
-    State.DONE: "the run is over: call register for the next one",
-    State.CLOSED: "the session is closed",
+    PerlertState.IDLE: "call register first",
+    PerlertState.REGISTERING: "wait for SlotGranted",
+    PerlertState.REGISTERED: "call set_ready(True), then wait for EpisodeStarted",
+    PerlertState.READY: "wait for EpisodeStarted",
+    PerlertState.STARTING: "the rollout has begun: wait for EpisodeFinished",
+    PerlertState.ROLLOUT: "the rollout has begun: wait for EpisodeFinished",
+    PerlertState.DONE: "the rollout is over: call register for the next one",
+    PerlertState.CLOSED: "the session is closed",
 }
 
 
@@ -103,7 +80,7 @@ class LobbyChanged:
 
 
 @dataclass(frozen=True)
-class RegisteredAs:
+class SlotGranted:
     """The server gave us this slot; again, if it had freed the slot meanwhile."""
 
     key: str
@@ -121,7 +98,7 @@ class SlotTaken:
 
 
 @dataclass(slots=True, eq=False)
-class _Request:
+class _LobbyQuery:
     """A datagram that is sent again and again, at longer and longer intervals, until answered."""
 
     what: str
@@ -139,8 +116,8 @@ class _Request:
         self.due = self.expires = _NEVER
 
 
-class Registration:
-    """How an agent gets a slot, keeps it, and says that it is ready; see `ClientSession`."""
+class SlotRegistration:
+    """The part of a `PerlertClientSession` that is about the lobby."""
 
     def __init__(
         self,
@@ -150,7 +127,7 @@ class Registration:
         limits: Limits | None,
         jitter: Callable[[], float] | None,
     ) -> None:
-        self.state = State.IDLE
+        self.state = PerlertState.IDLE
         self.slots: tuple[perlert.AgentSlot, ...] = ()  # as last heard of
         self.key: str | None = None  # the slot that is asked for, held or played
         self._tag = ""
@@ -161,7 +138,9 @@ class Registration:
         self._jitter = jitter
         self._out: list[tuple[bytes, Hashable]] = []
         # For information, for a slot, and to say whether we are ready.
-        self._looking, self._asking, self._readying = map(_Request, ("lobby", "register", "ready"))
+        self._looking, self._asking, self._readying = map(
+            _LobbyQuery, ("lobby", "register", "ready")
+        )
         self._looking.datagram = self._encode(perlert.LobbyRequest(name, number))
         self._informed = -_NEVER  # when lobby information came last
         # Key and tag: that we called ready, which a start is for; and of the last run.
@@ -172,17 +151,12 @@ class Registration:
         self._want_ready: bool | None = None  # None: never said
         self._doubt: tuple[str, float] | None = None  # an unexpected sight, and when it was first
 
-    def _allowed(self, what: str) -> State:
-        """Return the state after `what`, by the table."""
-        following = TRANSITIONS.get((self.state, what))
-        if following is None:
+    def _require(self, call: str) -> None:
+        """Raise if `call` is not allowed now."""
+        if self.state not in ALLOWED[call]:
             raise LocalProtocolError(
-                f"{what} is not possible in the state {self.state.name}: {_ADVICE[self.state]}"
+                f"{call} is not possible in the state {self.state.name}: {_ADVICE[self.state]}"
             )
-        return following
-
-    def _follow(self, what: str) -> None:
-        self.state = self._allowed(what)
 
     def _encode(self, message: Any) -> bytes:
         return perlert.encode(message, limits=self._limits)
@@ -197,20 +171,20 @@ class Registration:
 
     def request_lobby(self, now: float) -> None:
         """Ask for the lobby's slots: `LobbyChanged` follows, or `GaveUp`."""
-        self._follow("request_lobby")
+        self._require("request_lobby")
         self._wanted = True
         self._looking.begin(now)
         self._ask(self._looking, now)
 
     def register(self, key: str, tag: str, now: float) -> None:
-        """Ask for a slot, or to move to it: `RegisteredAs` follows, `SlotTaken` or `GaveUp`.
+        """Ask for a slot, or to move to it: `SlotGranted` follows, `SlotTaken` or `GaveUp`.
 
         After a run it is for the next one, which a server opens when all agents of this one are
         done; while lobby information shows our old slot as it was, this waits.
         """
-        self._allowed("register")
+        self._require("register")
         datagram = self._encode(perlert.Register(self._name, self._number, key, tag))
-        self._follow("register")
+        self.state = PerlertState.REGISTERING
         self.key, self._tag = key, tag
         self._want_ready = None if self._want_ready is None else False
         self._doubt = None
@@ -220,11 +194,11 @@ class Registration:
         self._ask(self._asking, now)
 
     def set_ready(self, ready: bool, now: float) -> None:
-        """Tell the server whether we are ready; `Started` follows when all are.
+        """Tell the server whether we are ready; `EpisodeStarted` follows when all are.
 
         It is repeated until lobby information shows it. A run may start before a False arrives.
         """
-        self._follow(f"set_ready({ready})")
+        self._require("set_ready")
         self._say_ready(ready, now)
         self._ask(self._readying, now)
 
@@ -248,7 +222,7 @@ class Registration:
 
     # -- time ------------------------------------------------------------------------------------
 
-    def _ask_again(self, now: float) -> _Request | None:
+    def _ask_again(self, now: float) -> _LobbyQuery | None:
         """Ask again for what fell due; return a request that was not answered in time."""
         for request in (self._asking, self._readying, self._looking):
             if now >= request.expires:
@@ -267,13 +241,13 @@ class Registration:
 
     def _hurry(self, now: float) -> None:
         """Have lobby information again soon."""
-        if self.state is State.REGISTERING:  # what is under way brings it
+        if self.state is PerlertState.REGISTERING:  # what is under way brings it
             self._asking.wait = FIRST_WAIT
             self._asking.due = min(self._asking.due, now + FIRST_WAIT)
         elif self.state in HOLDING:  # in a run, who plays asks at this pace anyway
             self._looking.begin(now + FIRST_WAIT)
 
-    def _ask(self, request: _Request, now: float) -> None:
+    def _ask(self, request: _LobbyQuery, now: float) -> None:
         self._send(request.datagram)
         wait = request.wait
         if self._jitter is not None:
@@ -283,6 +257,7 @@ class Registration:
 
     def _say_ready(self, ready: bool, now: float) -> None:
         assert self.key is not None
+        self.state = PerlertState.READY if ready else PerlertState.REGISTERED
         self._want_ready = ready
         if ready:
             self._ready_as = self.key, self._tag
@@ -305,7 +280,7 @@ class Registration:
         holding = self.state in HOLDING
         if holding:
             self._looking.begin(now + KEEP_ALIVE)
-        if holding or self.state is State.REGISTERING:
+        if holding or self.state is PerlertState.REGISTERING:
             slot, ours = self._slot()
             if slot is None:
                 if self._sure("missing", now):
@@ -351,7 +326,7 @@ class Registration:
             if not slot.open:
                 return self._taken(slot.tag, now)
             # Freed for our silence, or by a server that began anew: have it again.
-            self._follow("freed")
+            self.state = PerlertState.REGISTERING
             self._held = self._ready_as = None
             self._settle()
             self._asking.begin(now)
@@ -376,7 +351,7 @@ class Registration:
         self._hurry(now)
         return False
 
-    def _confirm(self, key: str, now: float) -> list[RegisteredAs]:
+    def _confirm(self, key: str, now: float) -> list[SlotGranted]:
         """Take ``registered=``."""
         if self.state in HOLDING:
             # A late repetition of a request was answered. If it was for another slot, the server
@@ -385,20 +360,19 @@ class Registration:
                 self._hurry(now)
             elif self._want_ready:
                 self._say_ready(True, now)
-        if self.state is not State.REGISTERING:
+        if self.state is not PerlertState.REGISTERING:
             return []
         self._held = key, self._tag
         if key != self.key:  # the request before the last one; the last one is still under way
             return []
-        self._follow("registered")
+        self.state = PerlertState.REGISTERED
         self._asking.end()
         self._doubt = self._ready_as = None
         if not self._wanted:
             self._looking.begin(now + KEEP_ALIVE)
         if self._want_ready:  # said before the slot was freed
-            self._follow("set_ready(True)")
             self._say_ready(True, now)
-        return [RegisteredAs(key)]
+        return [SlotGranted(key)]
 
     def _start(self) -> str:
         """Go into the run that we called ready for, and return the slot."""
@@ -411,14 +385,14 @@ class Registration:
     def _taken(self, tag: str, now: float) -> list[SlotTaken]:
         key = self.key
         assert key is not None
-        registering = self.state is State.REGISTERING
+        registering = self.state is PerlertState.REGISTERING
         if registering and self._held is not None and self._held[0] != key:
             # Refused, so we are where we were; if we had said ready there, that is taken back.
-            self._follow("taken, another held")
+            self.state = PerlertState.REGISTERED
             self._asking.end()
             self.key, self._tag = self._held
             self._looking.begin(now)
         else:
-            self._follow("taken")
+            self.state = PerlertState.IDLE
             self._forget_slot()
         return [SlotTaken(key, tag)]

@@ -1,100 +1,57 @@
-"""PERLERT's server: instances, each with a lobby and its runs, behind two ports.
+"""PERLERT's server: instances, each with a lobby and its rollouts, behind two ports.
 
-All instances of a server share one lobby port and one rollout port; a datagram's header says which
-instance it is for. What a datagram does, and why one is dropped, is in the tables of
-`LOBBY_RULES` and `ROLLOUT_RULES`. Nothing that a peer sends raises, and what is remembered of
-peers is bounded. How the draft is read where it leaves room is in docs/protocols/perlert.md.
+All instances share one lobby port and one rollout port; a datagram's header says which instance it
+is for. Nothing that a peer sends raises, and what is remembered of peers is bounded. How the draft
+is read where it leaves room is in docs/protocols/perlert.md.
 """
 
 from __future__ import annotations
 
-import enum
 import logging
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from functools import partial
+from typing import Any, Final
 
 from rlwire.codecs.perlert import (
     Action,
     LobbyRequest,
     Ready,
     Register,
+    StepReader,
+    StepWriter,
     decode_client_message,
 )
 from rlwire.errors import LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.perlert import lobby as lobbies
-from rlwire.sessions.perlert.lobby import Instance, Lobby, Slot, StrangersBudget, host_of
-from rlwire.sessions.perlert.rollout import FRAMES, Agent, Rollout
+from rlwire.sessions.perlert.lobby import Lobby, Slot, SlotLease, StrangersBudget
+from rlwire.sessions.perlert.rollout import (
+    FRAMES,
+    AgentStep,
+    ReceivedAction,
+    Rollout,
+    RolloutClient,
+)
 
 _log = logging.getLogger(__name__)
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
-Header: TypeAlias = tuple[str, int]
-
+DONE_RESEND: Final = 10.0  # seconds; section 6: "keep the SERVER_ROLLOUT_PORT open for ten seconds"
 LOG_INTERVAL: Final = 60.0  # seconds between two lines of the log for one of `REASONS`
 
+_ROLLOUTS_KEPT = 4  # whose last steps are repeated to their clients; older ones are forgotten
 _COUNTED = ("actions", "frames", "frames_dropped", "resends")
 _WARNED = frozenset(("malformed", "unknown_instance", "stranger", "over_budget", "tag_too_long"))
-
-
-# ---- what a message does
-
-
-class Who(enum.Enum):
-    """What a peer is to the instance that its datagram is for."""
-
-    REGISTERED = "holds a slot in the lobby"
-    PLAYING = "has a slot in the run"
-    FORMER = "was in the run before (lobby port), or is done (rollout port)"
-    STRANGER = "anyone else"
-
-
-_MESSAGES = (LobbyRequest, Register, Ready, Action)
-
-LOBBY_RULES: Final[dict[tuple[Who, type], tuple[str, ...]]] = {
-    (Who.REGISTERED, LobbyRequest): ("inform",),
-    (Who.REGISTERED, Register): ("register",),
-    (Who.REGISTERED, Ready): ("ready",),
-    (Who.REGISTERED, Action): ("wrong_port",),
-    # Section 6: "resend the lobby start message to any client communicating to such port".
-    (Who.PLAYING, LobbyRequest): ("inform", "start_again"),
-    (Who.PLAYING, Register): ("start_again", "running"),
-    (Who.PLAYING, Ready): ("start_again", "running"),
-    (Who.PLAYING, Action): ("start_again", "wrong_port"),
-    (Who.FORMER, LobbyRequest): ("inform", "start_again"),
-    (Who.FORMER, Register): ("register",),
-    (Who.FORMER, Ready): ("start_again", "not_registered"),
-    (Who.FORMER, Action): ("start_again", "wrong_port"),
-    (Who.STRANGER, LobbyRequest): ("inform",),
-    (Who.STRANGER, Register): ("register",),
-    (Who.STRANGER, Ready): ("not_registered",),
-    (Who.STRANGER, Action): ("wrong_port",),
-}
-"""What the lobby port does with a message: one thing after another, where ``start_again`` is the
-last one if it is not too late for it; a name in `REASONS` means that the message is dropped."""
-
-ROLLOUT_RULES: Final[dict[tuple[Who, type], tuple[str, ...]]] = {
-    (Who.PLAYING, Action): ("act",),
-    (Who.PLAYING, LobbyRequest): ("hear",),
-    (Who.PLAYING, Register): ("hear", "wrong_port"),
-    (Who.PLAYING, Ready): ("hear", "wrong_port"),
-    # Section 6: "resend the appropriate rollout step datagram upon receiving a client message".
-    **{(Who.FORMER, message): ("done_again", "too_late") for message in _MESSAGES},
-    **{(Who.REGISTERED, message): ("not_started",) for message in _MESSAGES},
-    **{(Who.STRANGER, message): ("stranger",) for message in _MESSAGES},
-}
-"""The same for the rollout port, where ``done_again`` is the last one if it is not too late."""
 
 REASONS: Final[dict[str, str]] = {
     "malformed": "not a client's message, or over a limit",
     "unknown_instance": "for an instance that is not here",
-    "stranger": "to the rollout port, from an address that is in no run of the instance",
+    "stranger": "to the rollout port, from an address that is in no rollout of the instance",
     "over_budget": "allowed, but too often, or its answers too much",
     "wrong_port": "a lobby's message to the rollout port, or an action to the lobby's",
     "running": "a lobby's message while the instance runs",
-    "not_started": "to the rollout port, before the run of its sender",
+    "not_started": "to the rollout port, before the rollout of its sender",
     "not_registered": "ready, from an address that holds no slot",
     "unknown_slot": "for a slot that the instance has not",
     "slot_taken": "for a slot that another client holds",
@@ -106,11 +63,8 @@ REASONS: Final[dict[str, str]] = {
 """Why datagrams are dropped."""
 
 
-# ---- what happened
-
-
 @dataclass(frozen=True)
-class Registered:
+class SlotLeased:
     """A client has a slot; `previous` is the one that it held before, maybe the same, or None."""
 
     instance: Instance
@@ -130,7 +84,7 @@ class ReadyChanged:
 
 
 @dataclass(frozen=True)
-class Left:
+class LeaseExpired:
     """A client was silent for too long; its slot is open."""
 
     instance: Instance
@@ -139,47 +93,171 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Started:
-    """The run of an instance starts, since its clients are ready."""
+class RolloutStarted:
+    """The rollout of an instance starts, since its clients are ready."""
 
     instance: Instance
 
 
-# ---- the ports
+class Instance:
+    """One environment's room on a server: a lobby, and while it runs a rollout.
+
+    Made by `PerlertServerSession.add_instance`. During a rollout `lobby` has its clients; `former`
+    is the lobby of the rollout before; `past` has the clients that are done, and may be told again.
+    """
+
+    def __init__(
+        self,
+        session: PerlertServerSession,
+        name: str,
+        number: int,
+        slots: Iterable[Slot | str],
+        players: int | None,
+        decimals: int | None,
+    ) -> None:
+        self.name = name
+        self.number = number
+        self._session = session
+        self._new_lobby = partial(
+            Lobby,
+            name,
+            number,
+            tuple(slots),
+            players=players,
+            limits=session.limits,
+            send=session.lobby.out.append,
+            wake=session.lobby.wakes.append,
+        )
+        self.lobby = self._new_lobby()
+        self._writer = StepWriter(name, number, decimals=decimals, limits=session.limits)
+        self._reader = StepReader(name, number, limits=session.limits)
+        self.rollout: Rollout | None = None
+        self.former: Lobby | None = None
+        self.past: dict[Hashable, tuple[Rollout, RolloutClient]] = {}
+        self._timestamp = 0
+
+    def __repr__(self) -> str:
+        doing = "lobby" if self.rollout is None else "rollout"
+        return f"<Instance {self.name}:{self.number}, {doing}, {len(self.lobby.leases)} clients>"
+
+    @property
+    def clients(self) -> dict[str, Hashable]:
+        """The peer that holds each slot; open slots are not in it."""
+        return {lease.key: peer for peer, lease in self.lobby.leases.items()}
+
+    def start(self, now: float) -> None:
+        """Start the rollout: "the server can choose to start the simulation at any time".
+
+        The slots that are open are the server's.
+        """
+        self._in_lobby("start")
+        lobby, session = self.lobby, self._session
+        if not lobby.leases:
+            raise LocalProtocolError(f"{self!r} cannot start: nobody is registered")
+        if lobby.not_ready:
+            raise LocalProtocolError(
+                f"{self!r} cannot start: not ready are {', '.join(lobby.not_ready)}"
+            )
+        if session.rollout_port is None:
+            raise LocalProtocolError(f"{self!r} cannot start: rollout_port is not set")
+        lobby.start(session.rollout_port, now)
+        self.rollout = Rollout(
+            self.clients,
+            self._writer,
+            self._reader,
+            now=now,
+            out=session.rollout.out,
+            counts=session.counts,
+            frames=session.frames,
+            timestamp=self._timestamp,
+        )
+
+    def message(self, text: str) -> None:
+        """Send a message to all registered clients; the draft has these in the lobby phase only."""
+        self._in_lobby("send a message")
+        self.lobby.message(text)
+
+    def actions(self) -> dict[str, ReceivedAction]:
+        """Return what `Rollout.actions` does."""
+        return (self.rollout or self._running()).actions()
+
+    def reject(self, key: str, serial: int) -> None:
+        """Do what `Rollout.reject` does, and count it."""
+        if self._running().reject(key, serial):
+            self._session.dropped["invalid_action"] += 1
+
+    def publish(
+        self, steps: Mapping[str, AgentStep], step: int, timestamp: int, now: float
+    ) -> None:
+        """Do what `Rollout.publish` does; once all clients are done there is a new lobby."""
+        rollout = self.rollout or self._running()
+        if finished := rollout.publish(steps, step, timestamp, now):
+            self._finished(rollout, finished, now)
+
+    def finish(self, now: float, timestamp: int | None = None) -> None:
+        """Do what `Rollout.finish` does, then open a new lobby."""
+        rollout = self._running()
+        self._finished(rollout, rollout.finish(now, timestamp), now)
+
+    def _running(self) -> Rollout:
+        if self.rollout is None:
+            raise LocalProtocolError(f"{self!r} has no rollout now")
+        return self.rollout
+
+    def _in_lobby(self, what: str) -> None:
+        if self.rollout is not None:
+            raise LocalProtocolError(f"{self!r} cannot {what}: it runs")
+
+    def _finished(self, rollout: Rollout, finished: list[RolloutClient], now: float) -> None:
+        for client in finished:
+            self._session.rollout.expiries.append((now + DONE_RESEND, self, client))
+        if rollout.playing:
+            return
+        for client in rollout.clients.values():
+            if client.last is not None:
+                self.past.pop(client.peer, None)  # so that the newest are the last ones
+                self.past[client.peer] = (rollout, client)
+        while len(self.past) > _ROLLOUTS_KEPT * len(self.lobby.slots):
+            del self.past[next(iter(self.past))]
+        self._timestamp = rollout.timestamp + 1
+        self.rollout = None
+        self.former = self.lobby
+        self.lobby = self._new_lobby()
 
 
-class _Port:
+class _ServerPort:
     """What both ports have of `rlwire.transports.interface.DatagramSession`."""
 
-    queues: tuple[deque[Any], ...]  # what falls due: each in order of time, which comes first
-
-    def __init__(self, session: PerlertServerSession) -> None:
+    def __init__(self, session: PerlertServerSession, *queues: deque[Any]) -> None:
         self.closed = False
         self.out: list[tuple[bytes, Hashable]] = []
-        self.received = 0
-        self.sent = 0
+        self.received = self.sent = 0
         self._session = session
-        self._limits = session.limits
-        self._instances = session.instances
+        self._queues = queues  # what falls due: each in order of time, which comes first
 
-    def _read(self, datagram: Buffer, peer: Hashable, now: float) -> tuple[Any, Instance] | None:
+    def receive(self, datagram: Any, peer: Hashable, now: float) -> list[Any]:
+        """Take one datagram and return its events, of the lobby port only."""
         if self.closed:
-            return None
+            return []
         self.received += 1
+        session = self._session
         try:
-            message = decode_client_message(datagram, limits=self._limits)
+            message = decode_client_message(datagram, limits=session.limits)
         except RlwireError:
-            self._session.drop("malformed", peer, now)
-            return None
-        instance = self._instances.get((message.name, message.number))
+            session.drop("malformed", peer, now)
+            return []
+        instance = session.instances.get((message.name, message.number))
         if instance is None:
-            self._session.drop("unknown_instance", peer, now)
-            return None
-        return message, instance
+            session.drop("unknown_instance", peer, now)
+            return []
+        return self._answer(instance, message, peer, now)
+
+    def _answer(self, instance: Instance, message: Any, peer: Hashable, now: float) -> list[Any]:
+        raise NotImplementedError
 
     def next_deadline(self) -> float | None:
         """Return when `advance` should be called next, or None."""
-        return min((queue[0][0] for queue in self.queues if queue), default=None)
+        return min((queue[0][0] for queue in self._queues if queue), default=None)
 
     def datagrams(self) -> list[tuple[bytes, Hashable]]:
         """Return what is to be sent now, in order, and forget it."""
@@ -192,200 +270,175 @@ class _Port:
     def close(self) -> None:
         """Do nothing more."""
         self.closed = True
-        for queue in self.queues:
+        for queue in self._queues:
             queue.clear()
 
 
-class _LobbyPort(_Port):
+class _LobbyPort(_ServerPort):
     """The lobby port of all instances."""
 
     def __init__(self, session: PerlertServerSession) -> None:
-        super().__init__(session)
         self.wakes: deque[tuple[float, Lobby]] = deque()
         self._checks: deque[tuple[float, Instance]] = deque()
         self._checked: set[Instance] = set()
-        self.queues = self.wakes, self._checks
-        self._events: list[Any] = []
+        super().__init__(session, self.wakes, self._checks)
 
-    def receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
-        """Take one datagram; return `Registered`, `ReadyChanged` and `Started`."""
-        found = self._read(datagram, peer, now)
-        if found is None:
+    def _answer(self, instance: Instance, message: Any, peer: Hashable, now: float) -> list[Any]:
+        lobby, kind = instance.lobby, type(message)
+        lease = lobby.leases.get(peer)
+        started: Lobby | None = None  # the lobby of a rollout that the sender is, or was, in
+        if lease is not None:
+            lease.heard = now
+            started = lobby if instance.rollout is not None else None
+        elif instance.former is not None and peer in instance.former.leases:
+            started = instance.former
+        if kind is LobbyRequest:
+            self._inform(lobby, lease, peer, now)
+        elif kind is Register and started is not lobby:
+            return self._register(instance, lease, message, peer, now)
+        # Section 6: "resend the lobby start message to any client communicating to such port".
+        if started is not None and self._start_again(started, peer, now):
             return []
-        message, instance = found
-        for step in LOBBY_RULES[self._who(instance, peer, now), type(message)]:
-            if step in REASONS:
-                self._session.drop(step, peer, now)
-            elif getattr(self, f"_{step}")(instance, message, peer, now):
-                break
-        return self._take_events()
+        if kind is Action:
+            self._session.drop("wrong_port", peer, now)
+        elif kind is Ready and lease is None:
+            self._session.drop("not_registered", peer, now)
+        elif kind is not LobbyRequest and started is not None:
+            self._session.drop("running", peer, now)
+        elif kind is Ready:
+            assert lease is not None
+            return self._set_ready(instance, lease, message, now)
+        return []
 
     def advance(self, now: float) -> list[Any]:
-        """Tell what was gathered; return `Left`, and `Started` where only those were missing."""
+        """Send what was gathered; return the leases that expired, and rollouts that start."""
         wakes, checks = self.wakes, self._checks
         while wakes and wakes[0][0] <= now:
             wakes.popleft()[1].flush(now)
+        events: list[Any] = []
         while checks and checks[0][0] <= now:
-            self._check(checks.popleft()[1], now)
-        return self._take_events()
-
-    def _take_events(self) -> list[Any]:
-        events, self._events = self._events, []
+            events += self._check(checks.popleft()[1], now)
         return events
 
-    def _who(self, instance: Instance, peer: Hashable, now: float) -> Who:
-        client = instance.lobby.clients.get(peer)
-        if client is not None:
-            client.heard = now
-            return Who.REGISTERED if instance.rollout is None else Who.PLAYING
-        former = instance.former
-        return Who.FORMER if former is not None and peer in former.clients else Who.STRANGER
-
-    # --- the words of LOBBY_RULES, as `_word`; True where no other one follows ---
-
-    def _inform(self, instance: Instance, message: Any, peer: Hashable, now: float) -> bool:
-        lobby = instance.lobby
-        client = lobby.clients.get(peer)
-        if client is not None:
-            paid = client.requests.take(1, now)
+    def _inform(self, lobby: Lobby, lease: SlotLease | None, peer: Hashable, now: float) -> None:
+        if lease is not None:
+            paid = lease.requests.take(1, now)
         else:
-            paid = self._session.budget.take(host_of(peer), len(lobby.information()), now)
+            size = len(lobby.information())
+            paid = self._session.budget.take(_host_of(peer), size, now)
         if paid:
             lobby.inform(peer)
         else:
             self._session.drop("over_budget", peer, now)
-        return False
 
-    def _register(self, instance: Instance, message: Register, peer: Hashable, now: float) -> bool:
+    def _register(
+        self, instance: Instance, lease: SlotLease | None, message: Register, peer: Hashable,
+        now: float,
+    ) -> list[Any]:  # fmt: skip
         lobby, key, tag = instance.lobby, message.key, message.tag
-        client = lobby.clients.get(peer)
         if instance.rollout is not None:
             reason: str | None = "running"
-        elif client is not None and not client.requests.take(1, now):
+        elif lease is not None and not lease.requests.take(1, now):
             reason = "over_budget"
         else:
             reason = lobby.refusal(peer, key, tag)
-        if reason is None and client is None:
+        if reason is None and lease is None:
             # Not out of the bucket for all: successes are bounded by the slots, and a flood of
             # forged requests for information shall not keep clients from joining.
-            size = len(lobby.seats[key].registered)
-            if not self._session.budget.take_own(host_of(peer), size, now):
+            size = len(lobby.slots[key].registered)
+            if not self._session.budget.take_own(_host_of(peer), size, now):
                 reason = "over_budget"
         if reason is not None:
             self._session.drop(reason, peer, now)
-            return True
+            return []
         previous = lobby.register(peer, key, tag, now)
-        self._events.append(Registered(instance, key, peer, tag, previous))
         if instance not in self._checked:
             self._checked.add(instance)
-            self._check_later(instance, now)
-        return True
+            self._checks.append((now + lobbies.IDLE / 10, instance))
+        return [SlotLeased(instance, key, peer, tag, previous)]
 
-    def _ready(self, instance: Instance, message: Ready, peer: Hashable, now: float) -> bool:
+    def _set_ready(
+        self, instance: Instance, lease: SlotLease, message: Ready, now: float
+    ) -> list[Any]:
         lobby, key = instance.lobby, message.key
-        client = lobby.clients[peer]
-        if not client.requests.take(1, now):
-            self._session.drop("over_budget", peer, now)
-        elif client.key != key:
-            reason = "not_your_slot" if key in lobby.seats else "unknown_slot"
-            self._session.drop(reason, peer, now)
-        elif lobby.set_ready(client, message.ready, now):
-            self._events.append(ReadyChanged(instance, key, message.ready))
-            self._start_if_ready(instance, now)
-        return True
+        if not lease.requests.take(1, now):
+            self._session.drop("over_budget", lease.peer, now)
+        elif lease.key != key:
+            reason = "not_your_slot" if key in lobby.slots else "unknown_slot"
+            self._session.drop(reason, lease.peer, now)
+        elif lobby.set_ready(lease, message.ready, now):
+            changed = ReadyChanged(instance, key, message.ready)
+            return [changed, *self._start_if_ready(instance, now)]
+        return []
 
-    def _start_again(self, instance: Instance, message: Any, peer: Hashable, now: float) -> bool:
-        lobby = instance.lobby
-        if peer not in lobby.clients and instance.former is not None:
-            lobby = instance.former
+    def _start_again(self, lobby: Lobby, peer: Hashable, now: float) -> bool:
         before = len(self.out)
         again = lobby.start_again(peer, now)
         self._session.counts["resends"] += len(self.out) - before
         return again
 
-    # --- what happens of itself ---
+    def _start_if_ready(self, instance: Instance, now: float) -> list[Any]:
+        if not self._session.rollout_port or not instance.lobby.may_start:
+            return []
+        instance.start(now)
+        return [RolloutStarted(instance)]
 
-    def _start_if_ready(self, instance: Instance, now: float) -> None:
-        if self._session.rollout_port and instance.lobby.may_start:
-            instance.start(now)
-            self._events.append(Started(instance))
-
-    def _check_later(self, instance: Instance, now: float) -> None:
-        self._checks.append((now + lobbies.IDLE / 10, instance))
-
-    def _check(self, instance: Instance, now: float) -> None:
+    def _check(self, instance: Instance, now: float) -> list[Any]:
         """Free the slots of silent clients, once in a while for each lobby that has clients."""
+        events: list[Any] = []
         if instance.rollout is None:
-            for client in instance.lobby.drop_idle(now):
-                self._events.append(Left(instance, client.key, client.peer))
-            self._start_if_ready(instance, now)
-        if instance.lobby.clients:
-            self._check_later(instance, now)
+            for lease in instance.lobby.drop_idle(now):
+                events.append(LeaseExpired(instance, lease.key, lease.peer))
+            events += self._start_if_ready(instance, now)
+        if instance.lobby.leases:
+            self._checks.append((now + lobbies.IDLE / 10, instance))
         else:
             self._checked.discard(instance)
+        return events
 
 
-class _RolloutPort(_Port):
+class _RolloutPort(_ServerPort):
     """The rollout port of all instances."""
 
     def __init__(self, session: PerlertServerSession) -> None:
-        super().__init__(session)
-        self.expiries: deque[tuple[float, Instance, Agent]] = deque()
-        self.queues = (self.expiries,)
+        self.expiries: deque[tuple[float, Instance, RolloutClient]] = deque()
+        super().__init__(session, self.expiries)
 
-    def receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
-        """Take one datagram. There are no events: actions are asked for at each tick."""
-        found = self._read(datagram, peer, now)
-        if found is None:
+    def _answer(self, instance: Instance, message: Any, peer: Hashable, now: float) -> list[Any]:
+        rollout = instance.rollout
+        client = None if rollout is None else rollout.by_peer.get(peer)
+        if rollout is not None and client is not None and not client.done:
+            kind = type(message)
+            if kind is Action:
+                rollout.act(client, message.action, now)
+                return []
+            rollout.hear(client, now)
+            if kind is not LobbyRequest:
+                self._session.drop("wrong_port", peer, now)
             return []
-        message, instance = found
-        rollout = instance.rollout
-        agent = None if rollout is None else rollout.by_peer.get(peer)
-        if rollout is None or agent is None or agent.done or type(message) is not Action:
-            self._judge(message, instance, agent, peer, now)
-        else:
-            rollout.act(agent, message.action, now)
+        if client is None:
+            rollout, client = instance.past.get(peer, (None, None))
+        if client is None or rollout is None:
+            reason = "not_started" if peer in instance.lobby.leases else "stranger"
+            self._session.drop(reason, peer, now)
+        # Section 6: "resend the appropriate rollout step datagram upon receiving a client message".
+        elif not rollout.done_again(client, now):
+            self._session.drop("too_late", peer, now)
         return []
-
-    def _judge(
-        self, message: Any, instance: Instance, agent: Agent | None, peer: Hashable, now: float
-    ) -> None:
-        """Take what is not an action of one who plays; `agent` is the sender's in the run."""
-        rollout = instance.rollout
-        if agent is None:
-            rollout, agent = instance.past.get(peer, (None, None))
-        if agent is None:
-            who = Who.REGISTERED if peer in instance.lobby.clients else Who.STRANGER
-        else:
-            who = Who.FORMER if agent.done else Who.PLAYING
-        for step in ROLLOUT_RULES[who, type(message)]:
-            if step in REASONS:
-                self._session.drop(step, peer, now)
-            elif getattr(self, f"_{step}")(rollout, agent, now):
-                break
 
     def advance(self, now: float) -> list[Any]:
         """Forget the last steps that have been repeated for long enough."""
         expiries = self.expiries
         while expiries and expiries[0][0] <= now:
-            _until, instance, agent = expiries.popleft()
-            agent.last = None
-            if instance.past.get(agent.peer, (None, None))[1] is agent:
-                del instance.past[agent.peer]
+            _until, instance, client = expiries.popleft()
+            client.last = None
+            if instance.past.get(client.peer, (None, None))[1] is client:
+                del instance.past[client.peer]
         return []
 
     def next_deadline(self) -> float | None:
         """Return when `advance` should be called next, or None; asked after each datagram."""
         return self.expiries[0][0] if self.expiries else None
-
-    # --- the words of ROLLOUT_RULES, as `_word`; True where no other one follows ---
-
-    def _hear(self, rollout: Rollout, agent: Agent, now: float) -> bool:
-        rollout.hear(agent, now)
-        return False
-
-    def _done_again(self, rollout: Rollout, agent: Agent, now: float) -> bool:
-        return rollout.done_again(agent, now)
 
 
 class PerlertServerSession:
@@ -400,7 +453,7 @@ class PerlertServerSession:
     Attributes:
         lobby: the lobby port, a `DatagramSession` of `rlwire.transports.interface`.
         rollout: the rollout port, another one.
-        instances: by name and number; to be looked at.
+        instances: by name and number.
         dropped: how many datagrams were dropped, for each of `REASONS`.
     """
 
@@ -416,7 +469,7 @@ class PerlertServerSession:
         self.limits = limits
         self.rollout_port = rollout_port
         self.frames = frames
-        self.instances: dict[Header, Instance] = {}
+        self.instances: dict[tuple[str, int], Instance] = {}
         self.dropped: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.budget = StrangersBudget()
@@ -439,8 +492,8 @@ class PerlertServerSession:
             name: SERVER_INSTANCE_NAME.
             number: SERVER_INSTANCE_NUMBER, from 0.
             slots: the places for agents; a str is short for ``Slot(key)``.
-            players: how many clients start the run when all are ready; None for all slots.
-            decimals: to which numbers in frames are rounded; None for all that they have.
+            players: how many clients start the rollout when all are ready; None for all slots.
+            decimals: to which numbers in steps are rounded; None for all that they have.
         """
         if (name, number) in self.instances:
             raise LocalProtocolError(f"there is an instance {name}:{number} already")
@@ -454,11 +507,11 @@ class PerlertServerSession:
         self.rollout.close()
 
     def statistics(self) -> dict[str, Any]:
-        """Return counts since the beginning, and of runs and clients now."""
+        """Return counts since the beginning, and of rollouts and clients now."""
         instances = self.instances.values()
         return {
             "running": sum(one.rollout is not None for one in instances),
-            "clients": sum(len(one.lobby.clients) for one in instances),
+            "clients": sum(len(one.lobby.leases) for one in instances),
             "received": self.lobby.received + self.rollout.received,
             "sent": self.lobby.sent + self.rollout.sent,
             **{name: self.counts[name] for name in _COUNTED},
@@ -478,3 +531,8 @@ class PerlertServerSession:
                 self.dropped[reason],
                 peer,
             )
+
+
+def _host_of(peer: Hashable) -> Hashable:
+    """Return the host of a socket address; whatever else a peer may be is its own host."""
+    return peer[0] if isinstance(peer, tuple) and peer else peer

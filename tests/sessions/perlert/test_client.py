@@ -8,22 +8,21 @@ from typing import Any
 
 import pytest
 
-from rlwire.codecs.perlert import AgentSlot
+from rlwire.codecs.perlert import AgentSlot, LobbyMessage
 from rlwire.errors import EncodeError, LimitExceeded, LocalProtocolError
 from rlwire.sessions.perlert.client import (
-    Finished,
+    EpisodeFinished,
+    EpisodeStarted,
     Frame,
     GaveUp,
-    Message,
     PerlertClientSession,
-    Started,
 )
 from rlwire.sessions.perlert.registration import (
-    TRANSITIONS,
+    ALLOWED,
     LobbyChanged,
-    RegisteredAs,
+    PerlertState,
+    SlotGranted,
     SlotTaken,
-    State,
 )
 
 HOST = "10.0.0.1"
@@ -43,7 +42,7 @@ class Player:
         self.now = 0.0
 
     @property
-    def state(self) -> State:
+    def state(self) -> PerlertState:
         return self.session.state
 
     def hears(self, text: str, peer: Any = LOBBY) -> list[Any]:
@@ -81,7 +80,7 @@ class Player:
 def registered(**arguments: Any) -> Player:
     player = Player(**arguments)
     player.session.register("a", "ann", player.now)
-    assert player.hears("city:7;registered=a") == [RegisteredAs("a")]
+    assert player.hears("city:7;registered=a") == [SlotGranted("a")]
     player.hears(HELD)
     player.sent()
     return player
@@ -97,7 +96,7 @@ def ready(**arguments: Any) -> Player:
 
 def starting(**arguments: Any) -> Player:
     player = ready(**arguments)
-    assert player.hears("city:7;start=port:32323") == [Started("a", 32323)]
+    assert player.hears("city:7;start=port:32323") == [EpisodeStarted("a", 32323)]
     player.sent()
     return player
 
@@ -127,15 +126,15 @@ def registering(**arguments: Any) -> Player:
     return player
 
 
-MAKERS: dict[State, Callable[..., Player]] = {
-    State.IDLE: Player,
-    State.REGISTERING: registering,
-    State.REGISTERED: registered,
-    State.READY: ready,
-    State.STARTING: starting,
-    State.ROLLOUT: playing,
-    State.DONE: done,
-    State.CLOSED: closed,
+MAKERS: dict[PerlertState, Callable[..., Player]] = {
+    PerlertState.IDLE: Player,
+    PerlertState.REGISTERING: registering,
+    PerlertState.REGISTERED: registered,
+    PerlertState.READY: ready,
+    PerlertState.STARTING: starting,
+    PerlertState.ROLLOUT: playing,
+    PerlertState.DONE: done,
+    PerlertState.CLOSED: closed,
 }
 CALLS: dict[str, Callable[[Player], object]] = {
     "request_lobby": lambda player: player.session.request_lobby(player.now),
@@ -144,6 +143,13 @@ CALLS: dict[str, Callable[[Player], object]] = {
     "set_ready(False)": lambda player: player.session.set_ready(False, player.now),
     "act": lambda player: player.session.act("walk", player.now),
     "close": lambda player: player.session.close(),
+}
+
+FOLLOWING = {
+    "register": PerlertState.REGISTERING,
+    "set_ready(True)": PerlertState.READY,
+    "set_ready(False)": PerlertState.REGISTERED,
+    "close": PerlertState.CLOSED,
 }
 
 
@@ -168,16 +174,16 @@ def test_figure_1() -> None:
     ]
     session.register("agent0", "patrick", player.now)
     assert player.sent() == ["32322 city:7;register=agent0,patrick"]
-    assert player.hears("city:7;registered=agent0") == [RegisteredAs("agent0")]
+    assert player.hears("city:7;registered=agent0") == [SlotGranted("agent0")]
     session.set_ready(True, player.now)
     assert player.sent() == ["32322 city:7;ready=agent0,true"]
     assert player.hears("city:7;agent0=close,citizen,patrick,ready") == [
         LobbyChanged((AgentSlot("agent0", False, "citizen", "patrick", True),))
     ]
     assert player.hears("city:7;message=Simulation will start...") == [
-        Message("Simulation will start...")
+        LobbyMessage("city", 7, "Simulation will start...")
     ]
-    assert player.hears("city:7;start=port:32323") == [Started("agent0", 32323)]
+    assert player.hears("city:7;start=port:32323") == [EpisodeStarted("agent0", 32323)]
     session.act("walk", player.now)
     assert player.sent() == ["32323 city:7;action=walk"]
     stamps = [1590853116323, 1590853121058, 1590853126423, 1590853130429, 1590853134833]
@@ -192,8 +198,8 @@ def test_figure_1() -> None:
         (0, stamp, observation, float(reward), stamp == stamps[-1])
         for stamp, observation, reward in zip(stamps, observations, rewards, strict=True)
     ]
-    assert seen[5:] == [Finished("agent0")]
-    assert player.state is State.DONE
+    assert seen[5:] == [EpisodeFinished("agent0")]
+    assert player.state is PerlertState.DONE
     assert session.statistics() == {
         **dict.fromkeys(("skipped", "duplicates", "late", "stale", "foreign", "malformed"), 0),
         "frames": 5,
@@ -204,21 +210,19 @@ def test_figure_1() -> None:
 
 
 @pytest.mark.each("call", CALLS)
-@pytest.mark.each("state", State)
-def test_the_table_says_what_may_be_called(state: State, call: str) -> None:
+@pytest.mark.each("state", PerlertState)
+def test_the_table_says_what_may_be_called(state: PerlertState, call: str) -> None:
     player = MAKERS[state]()
     assert player.state is state
     player.sent()
-    following = TRANSITIONS.get((state, call))
-    if following is None:
-        with pytest.raises(LocalProtocolError, match=f"in the state {state.name}: ") as caught:
+    if call != "close" and state not in ALLOWED[call.partition("(")[0]]:
+        with pytest.raises(LocalProtocolError, match=f"in the state {state.name}: "):
             CALLS[call](player)
-        assert str(caught.value).startswith(call.partition("(")[0])
         assert player.state is state
         assert player.sent() == []
     else:
         CALLS[call](player)
-        assert player.state is following
+        assert player.state is FOLLOWING.get(call, state)
 
 
 def test_what_cannot_be_sent_changes_nothing() -> None:
@@ -228,7 +232,7 @@ def test_what_cannot_be_sent_changes_nothing() -> None:
             player.session.register(key, tag, player.now)
     with pytest.raises(LimitExceeded):
         player.session.register("a", "n" * 2000, player.now)
-    assert player.state is State.REGISTERED
+    assert player.state is PerlertState.REGISTERED
     assert player.session.key == "a"
     assert player.sent() == []
     player = playing()
@@ -264,7 +268,7 @@ def test_a_registration_is_repeated_with_a_lobby_request_beside_it() -> None:
     assert when == 30.0
     assert event.what == "register"
     assert "nothing from" in event.reason
-    assert player.state is State.IDLE
+    assert player.state is PerlertState.IDLE
     assert player.session.key is None
 
 
@@ -286,7 +290,7 @@ def test_jitter_spreads_the_repetitions() -> None:
 def test_a_slot_under_our_tag_that_is_never_confirmed_is_given_up() -> None:
     player = registering()
     seen: list[Any] = []
-    while player.state is State.REGISTERING:
+    while player.state is PerlertState.REGISTERING:
         seen += events(player.waits(player.now + 0.25))
         player.hears(HELD)
     [(when, event)] = seen
@@ -302,7 +306,7 @@ def test_a_slot_of_anothers_is_believed_when_seen_twice() -> None:
     assert player.hears(OTHERS) == []
     assert texts(player.waits(0.36), "lobby") == [0.25]
     assert player.hears(OTHERS) == [SlotTaken("a", "bob")]
-    assert player.state is State.IDLE
+    assert player.state is PerlertState.IDLE
     assert player.waits(100.0) == []
 
 
@@ -314,7 +318,7 @@ def test_a_refused_move_leaves_the_slot_before_and_takes_ready_back() -> None:
     player.hears(both.format("ready"))
     player.waits(0.3)
     assert player.hears(both.format("ready")) == [SlotTaken("b", "bob")]
-    assert (player.state, player.session.key) == (State.REGISTERED, "a")
+    assert (player.state, player.session.key) == (PerlertState.REGISTERED, "a")
     player.hears(both.format("ready"))
     assert "32322 city:7;ready=a,false" in [what for _when, what in player.waits(0.3)]
     player.hears(both.format("not_ready"))
@@ -325,8 +329,8 @@ def test_a_move_is_confirmed_for_the_last_slot_asked_for() -> None:
     player = registering()
     player.session.register("b", "ann", 0.0)
     assert player.hears("city:7;registered=a") == []
-    assert player.state is State.REGISTERING
-    assert player.hears("city:7;registered=b") == [RegisteredAs("b")]
+    assert player.state is PerlertState.REGISTERING
+    assert player.hears("city:7;registered=b") == [SlotGranted("b")]
     # A late repetition of the first request moves us back, which lobby information shows.
     player.sent()
     player.hears("city:7;registered=a")
@@ -334,7 +338,7 @@ def test_a_move_is_confirmed_for_the_last_slot_asked_for() -> None:
     for _ in range(2):
         player.hears("city:7;a=close,citizen,ann,not_ready;b=open,citizen,cpu,ready")
         seen = player.waits(player.now + 0.3)
-    assert player.state is State.REGISTERING
+    assert player.state is PerlertState.REGISTERING
     assert [what for _when, what in seen if "register" in what] == [
         "32322 city:7;register=b,ann",
         "32322 city:7;register=b,ann",
@@ -348,26 +352,26 @@ def test_an_unknown_slot_is_given_up() -> None:
     player.now = 0.3
     [event] = player.hears(OPEN)
     assert event == GaveUp("register", "there is no slot 'z', only a")
-    assert player.state is State.IDLE
+    assert player.state is PerlertState.IDLE
     player = ready()
     player.hears("city:7;b=open,citizen,cpu,ready")
     player.now = 0.3
     [event] = player.hears("city:7;b=open,citizen,cpu,ready")
     assert event == GaveUp("register", "there is no slot 'a', only b")
-    assert player.state is State.IDLE
+    assert player.state is PerlertState.IDLE
 
 
 def test_a_freed_slot_is_asked_for_again_and_ready_too() -> None:
     player = ready()
     player.now = 5.0
     player.hears(OPEN)
-    assert player.state is State.READY  # this could be old
+    assert player.state is PerlertState.READY  # this could be old
     assert texts(player.waits(5.3), "lobby")[-1] == 5.25
     player.hears(OPEN)
-    assert player.state is State.REGISTERING
+    assert player.state is PerlertState.REGISTERING
     assert "32322 city:7;register=a,ann" in [what for _when, what in player.waits(5.3)]
-    assert player.hears("city:7;registered=a") == [RegisteredAs("a")]
-    assert player.state is State.READY
+    assert player.hears("city:7;registered=a") == [SlotGranted("a")]
+    assert player.state is PerlertState.READY
     assert "32322 city:7;ready=a,true" in [what for _when, what in player.waits(5.4)]
 
 
@@ -385,10 +389,10 @@ def test_ready_is_repeated_until_lobby_information_shows_it() -> None:
     assert texts(player.waits(8.0), "ready") == []
 
 
-@pytest.mark.parametrize("state", [State.REGISTERED, State.READY])
-def test_a_held_slot_is_kept_alive(state: State) -> None:
+@pytest.mark.parametrize("state", [PerlertState.REGISTERED, PerlertState.READY])
+def test_a_held_slot_is_kept_alive(state: PerlertState) -> None:
     player = MAKERS[state]()
-    text = HELD if state is State.REGISTERED else READY
+    text = HELD if state is PerlertState.REGISTERED else READY
     times = []
     for _ in range(10):
         times += texts(player.waits(player.now + 2.0), "lobby")
@@ -398,7 +402,7 @@ def test_a_held_slot_is_kept_alive(state: State) -> None:
     assert texts(seen, "lobby")[:4] == [22.0, 22.25, 22.75, 23.75]
     [(when, event)] = events(seen)
     assert (when, event.what) == (52.0, "lobby")
-    assert player.state is State.IDLE
+    assert player.state is PerlertState.IDLE
 
 
 # -- the start -----------------------------------------------------------------------------------
@@ -415,12 +419,12 @@ def test_the_client_speaks_at_once_to_the_rollout_port() -> None:
     assert texts(player.waits(1.9), "lobby") == [0.75, 1.25, 1.75]
 
 
-@pytest.mark.parametrize("state", [State.READY, State.STARTING])
-def test_a_step_stands_for_a_lost_start_and_its_source_for_the_port(state: State) -> None:
+@pytest.mark.parametrize("state", [PerlertState.READY, PerlertState.STARTING])
+def test_a_step_stands_for_a_lost_start_and_its_source_for_the_port(state: PerlertState) -> None:
     player = MAKERS[state]()
     port = (HOST, 40000)
     seen = player.step(3, 1000, peer=port)
-    expected: list[Any] = [Started("a", 40000)] if state is State.READY else []
+    expected: list[Any] = [EpisodeStarted("a", 40000)] if state is PerlertState.READY else []
     assert seen == [*expected, Frame(3, 1000, "1", 1.5, False, None, 0, 0.0)]
     player.session.act("walk", 0.0)
     assert "40000 city:7;action=walk" in player.sent()
@@ -429,8 +433,8 @@ def test_a_step_stands_for_a_lost_start_and_its_source_for_the_port(state: State
     assert len(player.step(4, 1033, peer=port)) == 1
 
 
-@pytest.mark.parametrize("state", [State.READY, State.STARTING])
-def test_a_step_from_another_host_begins_nothing(state: State) -> None:
+@pytest.mark.parametrize("state", [PerlertState.READY, PerlertState.STARTING])
+def test_a_step_from_another_host_begins_nothing(state: PerlertState) -> None:
     player = MAKERS[state]()
     assert player.step(3, 1000, peer=("10.0.0.2", 32323)) == []
     assert player.hears("city:7;start=port:1", ("10.0.0.2", 32322)) == []
@@ -442,14 +446,14 @@ def test_nothing_begins_for_who_is_not_ready() -> None:
     player = registered()
     assert player.hears("city:7;start=port:32323") == []
     assert player.step(1, 1000) == []
-    assert player.state is State.REGISTERED
+    assert player.state is PerlertState.REGISTERED
     assert player.session.stale == 2
 
 
 def test_a_start_that_crosses_a_move_is_for_the_slot_before() -> None:
     player = ready()
     player.session.register("b", "ann", 0.0)
-    assert player.hears("city:7;start=port:32323") == [Started("a", 32323)]
+    assert player.hears("city:7;start=port:32323") == [EpisodeStarted("a", 32323)]
     assert player.session.key == "a"
     player = ready()
     player.session.register("b", "ann", 0.0)
@@ -511,11 +515,11 @@ def test_datagrams_of_others_are_counted_and_ignored() -> None:
         assert player.hears(text, LOBBY) == []
         assert player.hears(text, ROLLOUT) == []
     assert player.session.foreign == 19
-    assert player.state is State.ROLLOUT
+    assert player.state is PerlertState.ROLLOUT
 
 
-@pytest.mark.parametrize("state", State)
-def test_no_datagram_raises(state: State) -> None:
+@pytest.mark.parametrize("state", PerlertState)
+def test_no_datagram_raises(state: PerlertState) -> None:
     player = MAKERS[state]()
     chance = random.Random(state.value)
     seeds = [
@@ -538,7 +542,7 @@ def test_no_datagram_raises(state: State) -> None:
         player.session.receive(bytes(datagram), peer, player.now)
         player.session.advance(player.now)
         player.session.datagrams()
-    if state is not State.CLOSED:
+    if state is not PerlertState.CLOSED:
         assert player.session.malformed > 100
     player = playing()
     assert player.hears("city:7:1034:1;obs=;reward=0;done=perhaps", ROLLOUT) == []
@@ -583,7 +587,7 @@ def test_a_lost_done_is_asked_for_until_it_comes(acted: bool) -> None:
     seen = texts(player.waits(3.0), word)
     assert seen == [0.0, 0.5, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0]
     frame, finished = player.step(8, 1300, done=True)
-    assert (frame.step, frame.skipped, frame.done, finished) == (8, 7, True, Finished("a"))
+    assert (frame.step, frame.skipped, frame.done, finished) == (8, 7, True, EpisodeFinished("a"))
     assert player.waits(100.0) == []
     with pytest.raises(LocalProtocolError, match="register for the next one"):
         player.session.act("left", player.now)
@@ -593,7 +597,7 @@ def test_an_agent_that_goes_on_acting_asks_for_a_lost_done_too() -> None:
     player = playing()
     times: list[float] = []
     gave_up: list[tuple[float, Any]] = []
-    while player.state is State.ROLLOUT:
+    while player.state is PerlertState.ROLLOUT:
         player.session.act("left", player.now)
         seen = player.waits(player.now + 0.1)
         gave_up += events(seen)
@@ -615,7 +619,7 @@ def test_a_run_that_is_over_is_noticed_in_the_lobby(text: str) -> None:
     event = player.hears(text)[-1]
     assert event.what == "rollout"
     assert "the run is over, or the server began anew" in event.reason
-    assert player.state is State.IDLE
+    assert player.state is PerlertState.IDLE
 
 
 # -- the next run --------------------------------------------------------------------------------
@@ -638,20 +642,20 @@ def test_a_start_of_the_old_run_does_not_begin_the_next() -> None:
     assert player.step(1, 1033, done=True) == []
     assert player.step(0, 1000) == []
     assert player.session.stale == 2
-    assert player.state is State.READY
+    assert player.state is PerlertState.READY
     seen = player.step(0, 1100)
-    assert seen == [Started("a", 32323), Frame(0, 1100, "1", 1.5, False, None, 0, 0.3)]
+    assert seen == [EpisodeStarted("a", 32323), Frame(0, 1100, "1", 1.5, False, None, 0, 0.3)]
     # The old run had more steps than this one has yet.
     assert player.step(1, 1033, done=True) == []
     assert player.session.stale == 3
-    assert player.step(1, 1133, done=True)[1] == Finished("a")
+    assert player.step(1, 1133, done=True)[1] == EpisodeFinished("a")
 
 
 def test_after_a_while_a_start_can_only_be_new() -> None:
     player = done()
     player.now = 15.0
     next_run(player)
-    assert player.hears("city:7;start=port:32323") == [Started("a", 32323)]
+    assert player.hears("city:7;start=port:32323") == [EpisodeStarted("a", 32323)]
 
 
 def test_a_server_whose_clock_was_set_back_is_heard_after_a_while() -> None:
@@ -669,11 +673,11 @@ def test_a_registration_waits_while_others_play_on() -> None:
     for second in range(1, 300):
         assert events(player.waits(float(second))) == []
         player.hears(READY)
-    assert player.state is State.REGISTERING
+    assert player.state is PerlertState.REGISTERING
     player.hears(OPEN)
     seen = player.waits(301.0)
     assert texts(seen, "register=a,ann")
-    assert player.hears("city:7;registered=a") == [RegisteredAs("a")]
+    assert player.hears("city:7;registered=a") == [SlotGranted("a")]
     # A server that falls silent is not waited for.
     player = done()
     player.session.register("a", "ann", player.now)

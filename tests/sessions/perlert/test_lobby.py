@@ -21,11 +21,11 @@ from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.perlert import lobby as lobbies
 from rlwire.sessions.perlert.lobby import Lobby, Slot, StrangersBudget, TokenBucket
 from rlwire.sessions.perlert.server import (
-    Left,
+    LeaseExpired,
     PerlertServerSession,
     ReadyChanged,
-    Registered,
-    Started,
+    RolloutStarted,
+    SlotLeased,
 )
 
 ANN, BOB = ("10.0.0.1", 1), ("10.0.0.2", 2)
@@ -63,7 +63,7 @@ class Made:
 def test_the_last_changes_are_told_before_the_start() -> None:
     made = Made(["a"])
     made.register(ANN, "a", "x")
-    made.lobby.set_ready(made.lobby.clients[ANN], True, 0.01)
+    made.lobby.set_ready(made.lobby.leases[ANN], True, 0.01)
     del made.sent[:]
     made.lobby.start(5, 0.02)
     assert [datagram for datagram, _ in made.sent] == [
@@ -130,7 +130,7 @@ def test_the_information_always_fits(data: st.DataObject) -> None:
     keys = [slot.key for slot in slots]
     for _ in range(data.draw(st.integers(0, 30))):
         peer = data.draw(st.integers(0, 6))
-        client = made.lobby.clients.get(peer)
+        client = made.lobby.leases.get(peer)
         if client is not None and data.draw(st.booleans()):
             made.lobby.set_ready(client, data.draw(st.booleans()), 0.0)
         else:
@@ -140,12 +140,12 @@ def test_the_information_always_fits(data: st.DataObject) -> None:
         assert len(text) == len(made.lobby.information()) <= limits.datagram
         read = perlert.decode_server_message(text)
         assert read == perlert.LobbyInformation(
-            "city", 7, tuple(seat.value for seat in made.lobby.seats.values())
+            "city", 7, tuple(seat.value for seat in made.lobby.slots.values())
         )
     for key in keys:  # whoever holds what: an empty tag is always taken
         assert made.register(key, key, "") in (None, "slot_taken")
     made.lobby.drop_idle(1e9)
-    assert {key: seat.value.open for key, seat in made.lobby.seats.items()} == dict.fromkeys(
+    assert {key: seat.value.open for key, seat in made.lobby.slots.items()} == dict.fromkeys(
         keys, True
     )
     assert made.register("last", keys[0], "") is None
@@ -206,13 +206,13 @@ class Anything(RuleBasedStateMachine):
 
     def may_have_started(self, events: list[Any]) -> None:
         for event in events:
-            if isinstance(event, Left):
+            if isinstance(event, LeaseExpired):
                 assert self.held.pop(event.peer)[0] == event.key
                 assert self.now - self.heard.pop(event.peer) >= 300
             elif isinstance(event, ReadyChanged):
                 peer = next(peer for peer, (key, _) in self.held.items() if key == event.key)
                 self.held[peer] = (event.key, event.ready)
-            elif isinstance(event, Started):
+            elif isinstance(event, RolloutStarted):
                 self.starts()
         ready = all(ready for _, ready in self.held.values())
         if self.run is None:
@@ -237,7 +237,7 @@ class Anything(RuleBasedStateMachine):
         events, sent = self.says(peer, f"register={key},{tag}")
         if fine:
             previous = None if before is None else before[0]
-            assert events[0] == Registered(self.city, key, peer, tag, previous)
+            assert events[0] == SlotLeased(self.city, key, peer, tag, previous)
             assert sent[0] == (f"city:7;registered={key}", peer)
         else:
             assert events == []
@@ -346,10 +346,10 @@ class Anything(RuleBasedStateMachine):
     def one_slot_a_client_and_one_client_a_slot(self) -> None:
         if not hasattr(self, "city"):
             return
-        clients = self.city.lobby.clients
+        clients = self.city.lobby.leases
         assert {peer: (one.key, one.ready) for peer, one in clients.items()} == self.held
         assert len({one.key for one in clients.values()}) == len(clients)
-        assert {key for key, seat in self.city.lobby.seats.items() if not seat.value.open} == {
+        assert {key for key, seat in self.city.lobby.slots.items() if not seat.value.open} == {
             one.key for one in clients.values()
         }
         assert (self.city.rollout is None) == (self.run is None)

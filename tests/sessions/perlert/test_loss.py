@@ -20,22 +20,21 @@ import pytest
 
 from rlwire.sessions.perlert import lobby
 from rlwire.sessions.perlert.client import (
-    Finished,
+    EpisodeFinished,
+    EpisodeStarted,
     Frame,
     GaveUp,
     PerlertClientSession,
-    Started,
 )
-from rlwire.sessions.perlert.lobby import Instance
-from rlwire.sessions.perlert.registration import LobbyChanged, RegisteredAs, SlotTaken, State
-from rlwire.sessions.perlert.server import PerlertServerSession
+from rlwire.sessions.perlert.registration import LobbyChanged, PerlertState, SlotGranted, SlotTaken
+from rlwire.sessions.perlert.server import Instance, PerlertServerSession
 from rlwire.testing.lossy import LossyNetwork
 
 SEEDS = int(os.environ.get("RLWIRE_SEEDS", "0"))
 LOBBY, ROLLOUT = ("10.0.0.1", 32322), ("10.0.0.1", 32323)
 EPOCH = 1_600_000_000_000
 PATIENCE = 400.0  # simulated seconds after which an exchange hangs
-WAITING = (State.REGISTERING, State.REGISTERED, State.READY)
+WAITING = (PerlertState.REGISTERING, PerlertState.REGISTERED, PerlertState.READY)
 
 
 @dataclass(frozen=True)
@@ -87,11 +86,11 @@ class Server:
             self.runs += 1
             self.acted.clear()
             self.last[self.runs] = {}
-            self.tags = {client.key: client.tag for client in instance.lobby.clients.values()}
+            self.tags = {client.key: client.tag for client in instance.lobby.leases.values()}
         frames = {}
         timestamp = EPOCH + round(now * 1000)
         actions = instance.actions()
-        for number, key in enumerate(sorted(instance.rollout.agents)):
+        for number, key in enumerate(sorted(instance.rollout.clients)):
             if key in actions:
                 slot, tag, run = actions[key][0].split()
                 assert tag == self.tags[key], "an action from one who has not the slot"
@@ -140,7 +139,7 @@ class Player:
         self.world.network.detach(self.address)
 
     def look(self) -> None:
-        idle = self.session.state in (State.IDLE, State.DONE) and not self.crashed
+        idle = self.session.state in (PerlertState.IDLE, PerlertState.DONE) and not self.crashed
         if idle and not self.world.last_run_began:
             self.session.request_lobby(self.world.network.now)
 
@@ -155,7 +154,7 @@ class Player:
 
     def move(self) -> None:
         """Want another slot, unless the run has begun meanwhile."""
-        if self.session.state in (State.REGISTERED, State.READY) and not self.crashed:
+        if self.session.state in (PerlertState.REGISTERED, PerlertState.READY) and not self.crashed:
             self.choose()
 
     def on_event(self, event: Any) -> None:
@@ -163,15 +162,15 @@ class Player:
         session, now = self.session, self.world.network.now
         if isinstance(event, Frame):
             self.on_frame(event)
-        elif isinstance(event, Started):
+        elif isinstance(event, EpisodeStarted):
             self.begin(event.key)
-        elif isinstance(event, Finished):
+        elif isinstance(event, EpisodeFinished):
             assert event.key == self.key
             assert self.world.server.last[self.run][event.key] == self.final[:5]
             self.runs += 1
             if not self.world.last_run_began:
                 session.register(event.key, self.tag, now)
-        elif isinstance(event, RegisteredAs):
+        elif isinstance(event, SlotGranted):
             if not self.moves:
                 session.set_ready(True, now)
             else:
@@ -183,10 +182,10 @@ class Player:
         elif isinstance(event, LobbyChanged | SlotTaken | GaveUp):
             if isinstance(event, GaveUp):
                 self.errors.append(event)
-            if isinstance(event, SlotTaken) and session.state is State.REGISTERED:
+            if isinstance(event, SlotTaken) and session.state is PerlertState.REGISTERED:
                 self.moves = 0
                 session.set_ready(True, now)
-            elif session.state is State.IDLE and session.next_deadline() is None:
+            elif session.state is PerlertState.IDLE and session.next_deadline() is None:
                 if isinstance(event, LobbyChanged):
                     self.choose()
                 else:
@@ -273,7 +272,7 @@ class World:
             return False
         return all(
             player.crashed
-            or player.session.state in (State.DONE, State.IDLE)
+            or player.session.state in (PerlertState.DONE, PerlertState.IDLE)
             or (player.session.state in WAITING and self.waited)
             for player in self.players
         )
@@ -386,8 +385,10 @@ def test_one_action_a_run_is_enough(loss: float) -> None:
 
 
 @lossy
-@pytest.mark.parametrize("state", [State.REGISTERING, State.READY, State.ROLLOUT])
-def test_a_client_that_crashes_does_not_stop_the_others(loss: float, state: State) -> None:
+@pytest.mark.parametrize(
+    "state", [PerlertState.REGISTERING, PerlertState.READY, PerlertState.ROLLOUT]
+)
+def test_a_client_that_crashes_does_not_stop_the_others(loss: float, state: PerlertState) -> None:
     def story(world: World) -> None:
         def replace() -> None:
             if not world.last_run_began:
@@ -413,7 +414,7 @@ def test_a_network_that_is_down_for_seconds_costs_frames_only(loss: float, lengt
             world.after(length, lambda: network.heal(victim.address))
 
         network, victim = world.network, world.players[0]
-        world.when(lambda: victim.session.state is State.ROLLOUT, down)
+        world.when(lambda: victim.session.state is PerlertState.ROLLOUT, down)
 
     played(Play(loss, 2, steps=60), 20, 0.999, story)
 
@@ -427,7 +428,7 @@ def test_a_client_cut_off_for_long_is_told_so(loss: float) -> None:
 
         network = world.network
         worlds.append(world)
-        world.when(lambda: world.players[0].session.state is State.ROLLOUT, down)
+        world.when(lambda: world.players[0].session.state is PerlertState.ROLLOUT, down)
 
     worlds: list[World] = []
     played(Play(loss, 2, steps=60), 15, 0.5, story)
@@ -441,8 +442,8 @@ def test_a_client_cut_off_for_long_is_told_so(loss: float) -> None:
 
 
 @lossy
-@pytest.mark.parametrize("state", [State.READY, State.ROLLOUT])
-def test_a_server_that_begins_anew_is_noticed(loss: float, state: State) -> None:
+@pytest.mark.parametrize("state", [PerlertState.READY, PerlertState.ROLLOUT])
+def test_a_server_that_begins_anew_is_noticed(loss: float, state: PerlertState) -> None:
     def story(world: World) -> None:
         players = world.players
         world.when(lambda: any(player.session.state is state for player in players), world.restart)

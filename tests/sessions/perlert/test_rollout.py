@@ -9,39 +9,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlwire.codecs.perlert import StepReader, StepWriter
 from rlwire.errors import LocalProtocolError
-from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.perlert.rollout import Agent, Rollout
+from rlwire.sessions.perlert.rollout import Rollout, RolloutClient
 
 ANN, BOB = ("10.0.0.1", 1), ("10.0.0.2", 2)
 
 
 class Made:
-    """A run of ``city:7`` with what it sends and who is done."""
+    """A run of ``city:7`` with what it sends."""
 
     def __init__(
         self,
         clients: dict[str, Hashable] | None = None,
-        limits: Limits = DEFAULT,
+        decimals: int | None = None,
         **options: Any,
     ) -> None:
         self.out: list[tuple[bytes, Hashable]] = []
-        self.over: list[tuple[str, float]] = []
         self.counts: Counter[str] = Counter()
         self.rollout = Rollout(
-            "city",
-            7,
             {"a": ANN, "b": BOB} if clients is None else clients,
+            StepWriter("city", 7, decimals=decimals),
+            StepReader("city", 7),
             now=0.0,
             out=self.out,
-            over=lambda agent, now: self.over.append((agent.key, now)),
             counts=self.counts,
-            limits=limits,
             **options,
         )
 
-    def __getitem__(self, key: str) -> Agent:
-        return self.rollout.agents[key]
+    def __getitem__(self, key: str) -> RolloutClient:
+        return self.rollout.clients[key]
 
     def publish(self, step: int, now: float, **done: bool) -> list[tuple[str, Hashable]]:
         frames = {key: (step, 0, value, None) for key, value in done.items()}

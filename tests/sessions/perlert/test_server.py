@@ -3,27 +3,21 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from typing import Any
 
 import pytest
 
-from rlwire.codecs.perlert import Action, LobbyRequest, Ready, Register
 from rlwire.errors import LocalProtocolError
 from rlwire.limits import Limits
 from rlwire.sessions.perlert import lobby
 from rlwire.sessions.perlert.lobby import HOSTS, STRANGER_BURST, STRANGERS_BURST, Slot
 from rlwire.sessions.perlert.server import (
-    LOBBY_RULES,
-    REASONS,
-    ROLLOUT_RULES,
-    Left,
+    LeaseExpired,
     PerlertServerSession,
     ReadyChanged,
-    Registered,
-    Started,
-    Who,
+    RolloutStarted,
+    SlotLeased,
 )
 
 ANN, BOB, EVE = ("10.0.0.1", 55555), ("10.0.0.2", 55555), ("10.6.6.6", 6666)
@@ -112,7 +106,7 @@ def test_the_draft_figure_1() -> None:
     assert lobby.datagrams() == [(b"city:7;agent0=open,citizen,cpu,ready", client)]
 
     assert lobby.receive(b"city:7;register=agent0,patrick", client, 1.0) == [
-        Registered(city, "agent0", client, "patrick", None)
+        SlotLeased(city, "agent0", client, "patrick", None)
     ]
     assert lobby.datagrams() == [
         (b"city:7;registered=agent0", client),
@@ -120,7 +114,7 @@ def test_the_draft_figure_1() -> None:
     ]
     assert lobby.receive(b"city:7;ready=agent0,true", client, 2.0) == [
         ReadyChanged(city, "agent0", True),
-        Started(city),
+        RolloutStarted(city),
     ]
     assert lobby.datagrams() == [
         (b"city:7;agent0=close,citizen,patrick,ready", client),
@@ -335,7 +329,7 @@ def test_the_registration_response_is_sent_upon_success() -> None:
 def test_must_not_allow_a_client_in_multiple_slots() -> None:
     """ "Such client must be removed from any slot where it may have been registered first." """
     server = Server("a b").join(a=ANN)
-    assert server.lobby(ANN, "register=b,ann") == [Registered(server.city, "b", ANN, "ann", "a")]
+    assert server.lobby(ANN, "register=b,ann") == [SlotLeased(server.city, "b", ANN, "ann", "a")]
     assert server.from_lobby() == [
         ("city:7;registered=b", ANN),
         ("city:7;a=open,agent,cpu,ready;b=close,agent,ann,not_ready", ANN),
@@ -390,7 +384,7 @@ def test_the_server_can_choose_to_start_at_any_time() -> None:
     assert server.city.rollout is None
     server.city.start(server.now)
     assert server.city.rollout is not None
-    assert {key: agent.peer for key, agent in server.city.rollout.agents.items()} == {"a": ANN}
+    assert {key: agent.peer for key, agent in server.city.rollout.clients.items()} == {"a": ANN}
     with pytest.raises(LocalProtocolError, match="runs"):
         server.city.start(server.now)
 
@@ -401,10 +395,10 @@ def test_must_not_start_if_any_client_is_not_ready() -> None:
     with pytest.raises(LocalProtocolError, match=r"not ready are b, c$"):
         server.city.start(server.now)
     for status in ("true", "false"):
-        assert Started(server.city) not in server.lobby(BOB, f"ready=b,{status}")
-    assert Started(server.city) not in server.lobby(EVE, "ready=c,true")
+        assert RolloutStarted(server.city) not in server.lobby(BOB, f"ready=b,{status}")
+    assert RolloutStarted(server.city) not in server.lobby(EVE, "ready=c,true")
     assert server.city.rollout is None
-    assert server.lobby(BOB, "ready=b,true")[-1] == Started(server.city)
+    assert server.lobby(BOB, "ready=b,true")[-1] == RolloutStarted(server.city)
 
 
 def test_rollout_steps_are_sent_to_all_registered_clients_each_its_own() -> None:
@@ -565,7 +559,7 @@ def test_a_new_lobby_opens_when_all_clients_are_done() -> None:
     server.lobby(EVE, "lobby")
     opened = "a=open,agent,cpu,ready;b=open,agent,cpu,ready;c=open,agent,cpu,ready"
     assert server.from_lobby() == [(f"city:7;{opened}", EVE)]
-    with pytest.raises(LocalProtocolError, match="no run"):
+    with pytest.raises(LocalProtocolError, match="no rollout"):
         server.publish(2, c=False)
     # The old run's clients play again, and done of the old run is nobody's any more.
     server.play(b=ANN, a=BOB)
@@ -698,7 +692,7 @@ def test_a_silent_client_loses_its_slot() -> None:
         assert events == []
     server.from_lobby()
     # Only it kept the others from starting.
-    assert server.wait(31) == [Left(server.city, "c", EVE), Started(server.city)]
+    assert server.wait(31) == [LeaseExpired(server.city, "c", EVE), RolloutStarted(server.city)]
     opened = "city:7;a=close,agent,tag,ready;b=close,agent,tag,ready;c=open,agent,cpu,ready"
     assert server.from_lobby()[:2] == [(opened, ANN), (opened, BOB)]
 
@@ -787,7 +781,7 @@ def test_finish_ends_a_run_that_the_environment_stops() -> None:
         (f"city:7:{STAMP + 60}:0;obs=;reward=0;done=true", ANN),
         (f"city:7:{STAMP + 60}:0;obs=;reward=0;done=true", BOB),
     ]
-    with pytest.raises(LocalProtocolError, match="no run"):
+    with pytest.raises(LocalProtocolError, match="no rollout"):
         server.city.finish(server.now)
 
 
@@ -852,14 +846,3 @@ def test_statistics() -> None:
     server.city.finish(server.now)
     after = server.session.statistics()
     assert (after["running"], after["clients"], after["frames"], after["actions"]) == (0, 0, 6, 2)
-
-
-def test_the_tables_are_complete() -> None:
-    everything = set(itertools.product(Who, (LobbyRequest, Register, Ready, Action)))
-    assert set(LOBBY_RULES) == everything
-    assert set(ROLLOUT_RULES) == everything
-    steps = {
-        step for rules in (LOBBY_RULES, ROLLOUT_RULES) for row in rules.values() for step in row
-    }
-    known = {"inform", "register", "ready", "start_again", "hear", "act", "done_again"}
-    assert steps <= known | set(REASONS)

@@ -1,4 +1,4 @@
-"""`Host`: one instance's environment, and its runs in real time, one step a tick of a `Clock`."""
+"""`PacedPlayer`: one instance's environment, and its rollouts in real time, a step a tick."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from rlwire.errors import RlwireError
-from rlwire.perlert.environments import Default, Outcome, Simulation
-from rlwire.sessions.perlert.lobby import Instance
+from rlwire.perlert.environment import Default, Outcome, Simulation
+from rlwire.sessions.perlert.server import Instance
 from rlwire.transports.pacing import Pacer
 
 logger = logging.getLogger(__name__)
 
-Extra = Callable[[str, Mapping[Any, Any]], Mapping[str, Any] | None]
+Extra: TypeAlias = Callable[[str, Mapping[Any, Any]], Mapping[str, Any] | None]
 """Makes of an agent's key and the environment's info what goes into EXTRA."""
 
 ABANDON: Final = 300.0
-"""Seconds after which a run ends of whose clients none has been heard."""
+"""Seconds after which a rollout ends of whose clients none has been heard."""
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 10.0
@@ -34,12 +34,12 @@ _LOG_INTERVAL = 60.0
 _SHORTEST_DELAY = 0.001
 
 
-class Clock:
-    """Calls the hosts of a server when their ticks are due, on an event loop.
+class TickTimer:
+    """Calls the players of a server when their ticks are due, on an event loop.
 
     One timer for all, and what those that are due together have to send is sent at once: an event
-    loop's own timers, one a host, cost more than the rest of a tick. `send` sends what the session
-    has to send.
+    loop's own timers, one a player, cost more than the rest of a tick. `send` sends what the
+    session has to send.
     """
 
     def __init__(self, send: Callable[[], object]) -> None:
@@ -76,14 +76,14 @@ class Clock:
             call = heapq.heappop(due)[2]
             try:
                 call(now)
-            except Exception:  # whatever is wrong with one host, the others play on
+            except Exception:  # whatever is wrong with one player, the others play on
                 logger.exception("a tick has failed")
         self._timer_at = math.inf
         if due:
             self._set_timer(due[0][0])
         self.send()
 
-    def missed(self, host: Host, ticks: int) -> None:
+    def missed(self, player: PacedPlayer, ticks: int) -> None:
         """Say in the log, once in a while, that ticks were missed."""
         self._missed += ticks
         now = time.monotonic()
@@ -92,7 +92,7 @@ class Clock:
                 "%d ticks missed, of %s or others: steps take longer than a period, or the server "
                 "is busy",
                 self._missed,
-                host,
+                player,
             )
             self._logged = now
             self._missed = 0
@@ -104,13 +104,12 @@ class Clock:
             self._timer.cancel()
 
 
-class Host:
+class PacedPlayer:
     """Plays one instance's environment, on an event loop.
 
-    A run that its environment ends by raising ends with ``done`` for all its clients. The next one
-    gets an environment made anew, where there is something that makes one, and begins after a
-    pause that doubles with each failure in a row, so that it does not spin. An environment that
-    nothing makes anew is not closed.
+    If the environment raises, the rollout ends with ``done`` for all its clients. The next one
+    gets an environment made anew, where `make` is given, and begins after a pause that doubles
+    with each failure in a row. An environment that nothing makes anew is not closed.
 
     It steps on `executor`, or on the loop's own thread. `phase`, from 0 to 1, shifts its ticks by
     so much of a period, so that the instances of a server do not all send at once. The other
@@ -122,7 +121,7 @@ class Host:
         instance: Instance,
         simulation: Simulation,
         make: Callable[[], Simulation] | None,
-        clock: Clock,
+        timer: TickTimer,
         *,
         rate: float,
         default_action: Default = None,
@@ -139,7 +138,7 @@ class Host:
         self._default_action = default_action
         self._make_extra = extra
         self._seed_of_all = seed
-        self._clock = clock
+        self._timer = timer
         self._executor = executor
         self._phase = phase
         self._pacer = Pacer(rate)
@@ -149,13 +148,13 @@ class Host:
         # As long as the wall clock may be set back, it is not asked twice.
         self._epoch = time.time() - time.monotonic()
         self._counts = Counter[str](runs=0, steps=0, failures=0, abandoned=0)
-        # Of the run:
+        # Of the rollout:
         self._seed = 0
         self._step = 0
         self._live: set[str] = set()
         self._totals: dict[str, float] = {}
         self._last: dict[str, Outcome] = {}
-        self._understood: dict[str, tuple[int, Any]] = {}
+        self._parsed: dict[str, tuple[int, Any]] = {}
         self._tags: dict[str, str] = {}
 
     def __str__(self) -> str:
@@ -171,30 +170,27 @@ class Host:
         steps = self._counts["steps"] + self._step
         return {**self._counts, "steps": steps, "missed": self._pacer.missed}
 
-    # ---- a run, from start to end ----
+    # ---- a rollout, from start to end ----
 
     def begin(self) -> None:
-        """Begin a run: the session says that it has started."""
+        """Begin a rollout: the session says that it has started."""
         self._counts["runs"] += 1
-        self._seed = self._next_seed()
-        self._totals = dict.fromkeys(self._keys, 0.0)
-        self._last = {}
-        self._understood = {}
-        self._tags = {client.key: client.tag for client in self.instance.lobby.clients.values()}
-        logger.debug("%s: run %d begins, clients %s", self, self._counts["runs"], self._tags)
-        if self._failures:
-            pause = min(_FIRST_PAUSE * 2.0 ** (self._failures - 1), _LONGEST_PAUSE)
-            self._clock.at(time.monotonic() + pause, self._call_reset)
-        else:
-            self._call_reset(time.monotonic())
-            self._clock.send()
-
-    def _next_seed(self) -> int:
-        """Return another one for each run of each instance."""
+        # Another one for each rollout of each instance.
         instance = self.instance
         which = (zlib.crc32(instance.name.encode()), instance.number, self._counts["runs"])
         sequence = np.random.SeedSequence(self._seed_of_all, spawn_key=which)
-        return int(sequence.generate_state(1)[0]) >> 1  # what takes seeds often takes 31 bits
+        self._seed = int(sequence.generate_state(1)[0]) >> 1  # seeds often take 31 bits
+        self._totals = dict.fromkeys(self._keys, 0.0)
+        self._last = {}
+        self._parsed = {}
+        self._tags = {lease.key: lease.tag for lease in instance.lobby.leases.values()}
+        logger.debug("%s: run %d begins, clients %s", self, self._counts["runs"], self._tags)
+        if self._failures:
+            pause = min(_FIRST_PAUSE * 2.0 ** (self._failures - 1), _LONGEST_PAUSE)
+            self._timer.at(time.monotonic() + pause, self._call_reset)
+        else:
+            self._call_reset(time.monotonic())
+            self._timer.send()
 
     def _call_reset(self, now: float) -> None:
         self._call(self._reset, self._has_begun, now)
@@ -212,26 +208,44 @@ class Host:
         self._go_on(now)
 
     def _go_on(self, now: float) -> None:
-        if self.instance.rollout is None:
-            self._has_ended()
-        elif not self._live:
-            # Clients of agents that the environment never had, or lost without a word.
+        if self.instance.rollout is not None:
+            abandoned = bool(self._live) and self._is_abandoned(now)
+            if self._live and not abandoned:
+                self._timer.at(self._pacer.due(), self._tick)
+                return
+            # Without live agents: clients of agents that the environment never had, or lost.
+            if abandoned:
+                self._counts["abandoned"] += 1
+                logger.info("%s: no client has been heard for a long time, the run ends", self)
             self.instance.finish(now)
-            self._has_ended()
-        elif self._is_abandoned(now):
-            self._counts["abandoned"] += 1
-            logger.info("%s: no client has been heard for a long time, the run ends", self)
-            self.instance.finish(now)
-            self._has_ended()
-        else:
-            self._clock.at(self._pacer.due(), self._tick)
+        self._failures = 0
+        logger.info(
+            "%s: run %d is over: %d steps, seed %d, %s",
+            self,
+            self._counts["runs"],
+            self._step,
+            self._seed,
+            ", ".join(f"{key} ({tag}) {self._totals[key]:g}" for key, tag in self._tags.items()),
+        )
+        self._count_steps()
+
+    def _is_abandoned(self, now: float) -> bool:
+        rollout = self.instance.rollout
+        # Asked once a second, not at each tick.
+        if rollout is None or self._step % max(1, int(self._rate)):
+            return False
+        before = now - ABANDON
+        return all(
+            client.done or (rollout.started if client.heard is None else client.heard) < before
+            for client in rollout.clients.values()
+        )
 
     def _tick(self, now: float) -> None:
         if self._stopped:
             return
         missed = self._pacer.advance()
         if missed:
-            self._clock.missed(self, missed)
+            self._timer.missed(self, missed)
         actions = self._actions()
         self._call(lambda: self._advance(actions), self._has_stepped, now)
 
@@ -255,18 +269,6 @@ class Host:
         self._publish(outcomes, now)
         self._go_on(now)
 
-    def _has_ended(self) -> None:
-        self._failures = 0
-        logger.info(
-            "%s: run %d is over: %d steps, seed %d, %s",
-            self,
-            self._counts["runs"],
-            self._step,
-            self._seed,
-            ", ".join(f"{key} ({tag}) {self._totals[key]:g}" for key, tag in self._tags.items()),
-        )
-        self._count_steps()
-
     def _count_steps(self) -> None:
         self._counts["steps"] += self._step
         self._step = 0
@@ -277,7 +279,7 @@ class Host:
         then: Callable[[Mapping[str, Outcome], float], None],
         now: float,
     ) -> None:
-        """Let the environment work, here or in another thread, and go on with what comes of it."""
+        """Let the environment work, here or in another thread, and go on with the outcome."""
         if self._stopped:
             return
         if self._executor is None:
@@ -288,9 +290,9 @@ class Host:
             self._busy = None
             if not self._stopped:
                 self._then(busy.result, then, time.monotonic())
-                self._clock.send()
+                self._timer.send()
 
-        self._busy = self._clock.loop.run_in_executor(self._executor, work)
+        self._busy = self._timer.loop.run_in_executor(self._executor, work)
         self._busy.add_done_callback(done)
 
     def _then(
@@ -304,7 +306,7 @@ class Host:
         except (Exception, SystemExit) as error:  # an environment's exit() is not ours
             self._fail(error)
 
-    # ---- actions and frames ----
+    # ---- actions and steps ----
 
     def _actions(self) -> dict[str, Any]:
         """Return the actions in force, of those whose clients have sent a valid one."""
@@ -312,32 +314,31 @@ class Host:
         assert simulation is not None
         actions = {}
         for key, (text, serial) in self.instance.actions().items():
-            understood = self._understood.get(key)
-            if understood is None or understood[0] != serial:
+            parsed = self._parsed.get(key)
+            if parsed is None or parsed[0] != serial:
                 try:
-                    understood = serial, simulation.parse(key, text)
-                    self._understood[key] = understood
+                    parsed = self._parsed[key] = serial, simulation.parse(key, text)
                 except Exception as error:
                     # Whatever a peer's text makes it raise, it is the text that is wrong.
                     logger.debug("%s: action of %s: %r: %s", self, key, text[:80], error)
                     self.instance.reject(key, serial)
-            if understood is not None:
-                actions[key] = understood[1]
+            if parsed is not None:
+                actions[key] = parsed[1]
         return actions
 
     def _publish(self, outcomes: Mapping[str, Outcome], now: float) -> None:
-        frames: dict[str, tuple[Any, float, bool, Mapping[str, Any]]] = {}
+        steps: dict[str, tuple[Any, float, bool, Mapping[str, Any]]] = {}
         for key, outcome in outcomes.items():
             observation, reward, terminated, truncated, info, _seen = outcome
             done = terminated or truncated
             self._totals[key] += reward
-            frames[key] = observation, reward, done, self._extra(key, terminated, truncated, info)
+            steps[key] = observation, reward, done, self._extra(key, terminated, truncated, info)
             if done:
                 self._live.discard(key)
             else:
                 self._live.add(key)
         self._last.update(outcomes)
-        self.instance.publish(frames, self._step, self._milliseconds(now), now)
+        self.instance.publish(steps, self._step, self._milliseconds(now), now)
 
     def _extra(
         self, key: str, terminated: bool, truncated: bool, info: Mapping[Any, Any]
@@ -345,8 +346,8 @@ class Host:
         extra: dict[str, Any] = {}
         if self._make_extra is not None:
             extra.update(self._make_extra(key, info) or {})
-        elif info and not self._clock.says_infos:
-            self._clock.says_infos = True
+        elif info and not self._timer.says_infos:
+            self._timer.says_infos = True
             logger.warning(
                 "%s: the info (%s) is not sent, PERLERT has no field for it; put what clients need "
                 "into EXTRA: extra=lambda key, info: rlwire.perlert.scalars(info)",
@@ -364,18 +365,7 @@ class Host:
     def _milliseconds(self, now: float) -> int:
         return int((self._epoch + now) * 1000)
 
-    # ---- what goes wrong ----
-
-    def _is_abandoned(self, now: float) -> bool:
-        rollout = self.instance.rollout
-        # Asked once a second, not at each tick.
-        if rollout is None or self._step % max(1, int(self._rate)):
-            return False
-        before = now - ABANDON
-        return all(
-            agent.done or (rollout.started if agent.heard is None else agent.heard) < before
-            for agent in rollout.agents.values()
-        )
+    # ---- the end ----
 
     def _fail(self, error: BaseException) -> None:
         self._failures += 1
@@ -390,19 +380,17 @@ class Host:
         )
         now = time.monotonic()
         if self.instance.rollout is not None:
-            frames = {}
+            steps = {}
             for key in self._keys:
                 last = self._last.get(key)
                 extra = {"total": self._totals[key], "truncated": True, "error": True}
-                frames[key] = ("" if last is None else last.observation, 0.0, True, extra)
+                steps[key] = ("" if last is None else last.observation, 0.0, True, extra)
             try:
-                self.instance.publish(frames, self._step + 1, self._milliseconds(now), now)
+                self.instance.publish(steps, self._step + 1, self._milliseconds(now), now)
             except RlwireError:  # it is the observation that cannot be sent
                 self.instance.finish(now)
         self._count_steps()
         self._close()
-
-    # ---- the end ----
 
     def _close(self) -> None:
         if self._make is None:
@@ -415,13 +403,13 @@ class Host:
                 logger.exception("%s: the environment cannot be closed", self)
 
     async def stop(self, grace: float) -> None:
-        """End the run for its clients, and close the environment, once its step is done."""
+        """End the rollout for its clients, and close the environment, once its step is done."""
         self._stopped = True
         if self.instance.rollout is not None:
             now = time.monotonic()
             self.instance.finish(now, self._milliseconds(now))
             self._count_steps()
-            self._clock.send()
+            self._timer.send()
         if self._busy is not None:
             done, _ = await asyncio.wait([self._busy], timeout=grace)
             if not done:
