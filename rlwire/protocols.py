@@ -426,9 +426,9 @@ _RLX_WS: Final = Protocol(
     "rlx-ws",
     9000,
     "environment",
-    "rlwire.rlx.proxy_door",
-    "RLX for pages: JSON over a WebSocket in front of an RLX server",
-    served="an RLX server, by its URL, such as rlx://localhost:7001",
+    "rlwire.rlx.page",
+    "RLX for pages: JSON over a WebSocket",
+    served="an agent, such as my_agents:Agent, or those of an RLX server, by its URL",
     options=protocol_options.RLX_WS,
 )
 

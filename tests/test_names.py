@@ -42,7 +42,7 @@ CLIENTS: list[type[Any]] = [
     rllink.AsyncClient,
 ]
 ENDPOINTS: list[Any] = [DmEnvRpcEndpoint, PerlertEndpoint, RewarderEndpoint]
-CALLS: list[Any] = [StreamServer, Reception, rlx.RLXProxy, tcp.connect, tcp_asyncio.connect]
+CALLS: list[Any] = [StreamServer, Reception, rlx.RLXPageServer, tcp.connect, tcp_asyncio.connect]
 CALLS += [websocket.connect, websocket.connect_asyncio]
 STREAMS = {
     *("workers", "tls", "timeouts", "limits", "idle_timeout", "max_connections"),

@@ -4,7 +4,7 @@ A caller has a place, which is the trainer's `Endpoint`: a step answers the call
 what it says next. The trainer's own thread does both, on the caller's connection, so that nothing
 is handed from thread to thread; a connection's own thread waits until the trainer has done with the
 caller, and answers pings while the trainer does something else. Not here: what a caller says
-(`rlwire.rlx.called` and `rlwire.openpi.environment`).
+(`rlwire.rlx.environment` and `rlwire.openpi.environment`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Environments that call: what `rlwire.play` does with one, whatever the protocol.
 
-Not here: what is said (`rlwire.rlx.called`, `rlwire.openpi.environment`).
+Not here: what is said (`rlwire.rlx.environment`, `rlwire.openpi.environment`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 | `relaax.environment.config` | `options` |
 | `relaax.environment.training` | `TrainingBase` |
 | `relaax.server.rlx_server` | `Server` |
-| `relaax.server.wsproxy` | `RLXProxy` |
+| `relaax.server.wsproxy` | `RLXPageServer` |
 | `relaax.server.common.metrics` | `Metrics` and its kinds |
 | `relaax.common.rlx_message` | `RLXMessage`, `RLXMessageImage` |
 
@@ -15,7 +15,7 @@ The learning side is in `rlwire.relaax`.
 
 from __future__ import annotations
 
-from rlwire.rlx.agent_proxy import AgentProxy, AgentProxyException, AsyncAgentProxy
+from rlwire.rlx.client import AgentProxy, AgentProxyException, AsyncAgentProxy, TrainingBase
 from rlwire.rlx.config import options
 from rlwire.rlx.message import RLXMessage, RLXMessageImage
 from rlwire.rlx.metrics import (
@@ -25,9 +25,8 @@ from rlwire.rlx.metrics import (
     StepMetrics,
     TensorBoardMetrics,
 )
-from rlwire.rlx.proxy import ProxyStatistics, RLXProxy
+from rlwire.rlx.page import RLXPageServer
 from rlwire.rlx.server import Server
-from rlwire.rlx.training import TrainingBase
 
 __all__ = [
     "AgentProxy",
@@ -36,10 +35,9 @@ __all__ = [
     "LoggingMetrics",
     "Metrics",
     "MultiMetrics",
-    "ProxyStatistics",
     "RLXMessage",
     "RLXMessageImage",
-    "RLXProxy",
+    "RLXPageServer",
     "Server",
     "StepMetrics",
     "TensorBoardMetrics",

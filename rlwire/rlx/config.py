@@ -1,19 +1,8 @@
 """`options`: what a RELAAX environment is started with, from its command line and its YAML file.
 
-RELAAX starts environments as ``training.py --config app.yaml --exploit False --show-ui False``, and
-they read what else they need with ``options.get("environment/name", "CartPole-v0")``. Has the
-interface of `relaax.environment.config`. Not here: what a training does with it
-(`rlwire.rlx.training`).
-
-Differences from the original, all on purpose:
-
-- The command line is read when something is asked for, not when the module is imported, and what
-  is not RELAAX's on it is left to the program, with a warning; the original exits.
-- A flag counts more than the file; in the original a top-level key of the file counts more.
-- ``infinite_run: no`` is false; to the original a text that is not empty is true.
-- A name in a path may be written as in the file: ``get("relaax-rlx-server/bind")``.
-- Nothing in the file makes an object of a class; in the original a tag may name any.
-- A file of another version than 1.1.0 is read, with a warning.
+It has the interface of `relaax.environment.config`: ``options.get("environment/name")`` is what
+``training.py --config app.yaml --exploit False --show-ui False`` was given. How it differs from
+the original is in docs/protocols/rlx.md.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlwire.protocols import URL
-from rlwire.rlx.agent_proxy import AgentProxy, AsyncAgentProxy
+from rlwire.rlx.client import AgentProxy, AsyncAgentProxy
 from rlwire.rlx.metrics import LoggingMetrics, Metrics, MultiMetrics, TensorBoardMetrics
 from rlwire.rlx.server import Server
 from rlwire.serving.agents import served
@@ -43,17 +43,17 @@ def listen(
     metrics: Metrics | Sequence[tuple[str, str]] | None = None,
     **options: Any,
 ) -> Callers:
-    """Return places for environments that call; arguments as of `called.listen` and `server`."""
-    from rlwire.rlx import called  # needs Gymnasium
+    """Return places for environments that call; arguments as of `environment.listen`."""
+    from rlwire.rlx import environment as room  # needs Gymnasium
 
-    return called.listen(url.address, num_envs, metrics=_sink(metrics), **options)
+    return room.listen(url.address, num_envs, metrics=_sink(metrics), **options)
 
 
 def play(environment: Any, url: URL, **options: Any) -> list[float]:
-    """Have an environment call; arguments as of `called.play`."""
-    from rlwire.rlx import called  # needs Gymnasium
+    """Have an environment call; arguments as of `environment.play`."""
+    from rlwire.rlx import environment as room  # needs Gymnasium
 
-    return called.play(environment, url.address, **calling(url, options))
+    return room.play(environment, url.address, **calling(url, options))
 
 
 def _sink(metrics: Metrics | Sequence[tuple[str, str]] | None) -> Metrics | None:

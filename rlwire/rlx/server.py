@@ -83,7 +83,7 @@ class Server(StreamServer):
         resolve_agent(agent)
         if isinstance(parameter_server, str):
             load(parameter_server)
-        self._agents = _Agents(
+        self._agents = _AgentService(
             agent,
             parameter_server,
             LoggingMetrics() if metrics is None else metrics,
@@ -93,17 +93,15 @@ class Server(StreamServer):
 
     def check(self) -> None:
         """Make an agent, which is the first connection's; with worker processes it is closed."""
-        factory = self._agents.make_factory()
-        factory.prepare()
+        factory = self._agents.prepare()
         if isinstance(self._workers, int):
             factory.close()
-        else:
-            self._agents.factory = factory
+            self._agents.factory = None
 
 
 @dataclass
-class _Agents(Service):
-    """What a process needs to serve connections; it is sent to worker processes."""
+class _AgentService(Service):
+    """Makes the session and the handler of each connection; worker processes get a copy."""
 
     agent: Any
     parameter_server: Any
@@ -120,6 +118,11 @@ class _Agents(Service):
     def responder(self, connection: Connection | AsyncConnection) -> AgentHost:
         assert self.factory is not None
         return AgentHost(self.factory, connection.peer, partial(_hang_up, connection))
+
+    def prepare(self) -> AgentFactory:
+        factory = self.factory = self.make_factory()
+        factory.prepare()
+        return factory
 
     def begin(self) -> None:
         self.factory = self.factory or self.make_factory()

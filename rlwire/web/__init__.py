@@ -1,4 +1,4 @@
-"""Files for browsers: a JavaScript client of `rlwire.rlx.RLXProxy` and an example.
+"""Files for browsers: a JavaScript client of `rlwire.rlx.RLXPageServer` and an example.
 
 | file | what it is |
 |---|---|

@@ -476,7 +476,7 @@ def test_any_bytes_have_an_answer(data: st.DataObject) -> None:
     [
         ("import rlwire.codecs.rewarder", "universe"),
         ("from rlwire.codecs.rllink import Codec, Pong; Codec().decode(b'00000002{}')", "rllink"),
-        ("from rlwire.rlx import RLXProxy; RLXProxy('localhost:7001')", "relaax"),
+        ("from rlwire.rlx import RLXPageServer; RLXPageServer('rlx://localhost:7001')", "relaax"),
     ],
 )
 def test_without_msgspec_the_error_names_the_extra(use: str, extra: str) -> None:

@@ -38,7 +38,7 @@ pytestmark = [
 CLIENT = """
 import sys
 import gymnasium, numpy as np
-from rlwire.rlx.training import TrainingBase
+from rlwire.rlx.client import TrainingBase
 
 class Training(TrainingBase):
     def episode(self, number):

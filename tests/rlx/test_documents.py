@@ -29,7 +29,7 @@ def served(tmp_path):
     [agent] = [node for node in ast.parse(example).body if isinstance(node, ast.ClassDef)]
     (tmp_path / "my_agents.py").write_text(ast.get_source_segment(example, agent), "utf-8")
     page = (ROOT / "docs/protocols/rlx.md").read_text("utf-8")
-    [(command, url)] = re.findall(r"`rlwire (serve my_agents:Agent) (\S+)`", page)
+    [(command, url)] = re.findall(r"`rlwire (serve my_agents:Agent) (rlx:\S+)`", page)
     assert url == "rlx://localhost:7001"  # RELAAX's own; here any that is free
     process = subprocess.Popen(
         [sys.executable, "-m", "rlwire", *command.split(), "rlx://127.0.0.1:0"],

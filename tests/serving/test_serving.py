@@ -179,7 +179,7 @@ class TestStreams:
 class TestWhatOthersCanReach:
     """A server with neither TLS nor a secret that listens beyond this machine says so."""
 
-    @pytest.fixture(params=["rlx", "proxy", "rewarder", "openpi", "dm_env_rpc", "perlert"])
+    @pytest.fixture(params=["rlx", "page", "rewarder", "openpi", "dm_env_rpc", "perlert"])
     def make(self, request: pytest.FixtureRequest) -> Any:
         """Make a server at an address, with what guards it or without."""
         if request.param == "rlx":
@@ -188,11 +188,11 @@ class TestWhatOthersCanReach:
             return lambda where, guarded: RLXServer(
                 _Agent, where, tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if guarded else None
             )
-        if request.param == "proxy":
-            from rlwire.rlx import RLXProxy
+        if request.param == "page":
+            from rlwire.rlx import RLXPageServer
 
-            return lambda where, guarded: RLXProxy(
-                "127.0.0.1:1", where, check=(lambda request: None) if guarded else None
+            return lambda where, guarded: RLXPageServer(
+                _Agent, where, check=(lambda request: None) if guarded else None
             )
         if request.param == "rewarder":
             from rlwire.universe.rewarder import RewarderServer

@@ -7,7 +7,7 @@ import pytest
 
 from rlwire.errors import LimitExceeded
 from rlwire.openpi import Server as PolicyServer
-from rlwire.rlx import RLXProxy
+from rlwire.rlx import RLXPageServer
 from rlwire.rlx import Server as RLXServer
 from rlwire.serving.serving import StreamOptions, StreamServer
 from rlwire.transports.admission import (
@@ -95,15 +95,13 @@ def test_all_servers_have_the_same_defaults() -> None:
     assert calls["max_connections_per_address"] == 2 * MAX_CONNECTIONS_PER_ADDRESS
 
 
-@pytest.mark.parametrize("server", [RLXServer, RLXProxy, PolicyServer, RewarderServer])
+@pytest.mark.parametrize("server", [RLXServer, RLXPageServer, PolicyServer, RewarderServer])
 def test_servers_of_streams_take_the_same_options(server: Any) -> None:
     """All that is in the table, and nothing else."""
     options = {"timeouts": None, "idle_timeout": None, "tls": None, "loop_factory": None}
     maxima = {"max_connections": 2, "max_connections_per_address": 1}
     assert options.keys() | maxima.keys() == set(get_type_hints(StreamOptions))
-    served = {
-        RLXServer: Agent, RLXProxy: "127.0.0.1:1", PolicyServer: Agent().init, RewarderServer: "a"
-    }[server]  # fmt: skip
+    served = {PolicyServer: Agent().init, RewarderServer: "a"}.get(server, Agent)
     made = server(served, "127.0.0.1:0", **options, **maxima)
     assert made._options["timeouts"].idle is None
     assert made._options.items() >= maxima.items()

@@ -5,7 +5,8 @@ from rlwire.sessions.rlx.session import (
     TRANSITIONS,
     RLXClientSession,
     RLXServerSession,
+    Rules,
     State,
 )
 
-__all__ = ["ANSWERS", "TRANSITIONS", "RLXClientSession", "RLXServerSession", "State"]
+__all__ = ["ANSWERS", "TRANSITIONS", "RLXClientSession", "RLXServerSession", "Rules", "State"]

@@ -238,36 +238,69 @@ class RLXServerSession(_Session):
 
     def _unexpected(self, command: Message) -> NoReturn:
         node = self._node
-        name = command.get("command")
         if node.replies:
             self._break()
         else:
             self._owed = node is not _CLOSED
-        if "command" not in command:
-            raise RemoteProtocolError("the message has no 'command'") from None
-        if not isinstance(name, str) or name not in ANSWERS:
-            raise RemoteProtocolError(
-                f"unknown {_called(command, 'command')}; known are {', '.join(ANSWERS)}"
-            ) from None
-        raise RemoteProtocolError(
-            f"{_called(command, 'command')} is not allowed now; {_allowed(node, 'be sent')}"
-        ) from None
+        raise _refusal(node, command) from None
 
     def _gather(self, command: Message) -> None:
-        given = command.get("data", [command])
         try:
-            if not isinstance(given, list):
-                raise TypeError
-            entries = [_metric(entry) for entry in given]
-        except (KeyError, TypeError):
+            _normalize_metrics(command)
+        except RemoteProtocolError:
             self._owed = True
-            raise RemoteProtocolError(
-                "can't update metrics: 'data' must be a list of dictionaries with 'name' (a "
-                "string), 'y', and maybe 'method' (a string) and 'x'; or these keys themselves"
-            ) from None
-        command.clear()
-        command["command"] = "update_metrics"
-        command["data"] = entries
+            raise
+
+
+class Rules:
+    """The table of commands for one environment whose messages another session carries."""
+
+    def __init__(self) -> None:
+        self._node = _NEW
+        self._after = _NEW
+
+    def check(self, command: Message) -> None:
+        """Raise RemoteProtocolError if a command is not allowed now; normalize its metrics."""
+        name = command.get("command")
+        after = self._node.commands.get(name) if isinstance(name, str) else None
+        if after is None:
+            raise _refusal(self._node, command)
+        if after.reports:
+            _normalize_metrics(command)
+        self._after = after
+
+    def replied(self, reply: Message) -> None:
+        """Note the reply to the command that was checked last."""
+        self._node = self._after.replies[reply["response"]]
+
+
+def _refusal(node: Node, command: Message) -> RemoteProtocolError:
+    name = command.get("command")
+    if "command" not in command:
+        return RemoteProtocolError("the message has no 'command'")
+    if not isinstance(name, str) or name not in ANSWERS:
+        return RemoteProtocolError(
+            f"unknown {_called(command, 'command')}; known are {', '.join(ANSWERS)}"
+        )
+    return RemoteProtocolError(
+        f"{_called(command, 'command')} is not allowed now; {_allowed(node, 'be sent')}"
+    )
+
+
+def _normalize_metrics(command: Message) -> None:
+    given = command.get("data", [command])
+    try:
+        if not isinstance(given, list):
+            raise TypeError
+        entries = [_metric(entry) for entry in given]
+    except (KeyError, TypeError):
+        raise RemoteProtocolError(
+            "can't update metrics: 'data' must be a list of dictionaries with 'name' (a "
+            "string), 'y', and maybe 'method' (a string) and 'x'; or these keys themselves"
+        ) from None
+    command.clear()
+    command["command"] = "update_metrics"
+    command["data"] = entries
 
 
 def _metric(entry: Any) -> Message:

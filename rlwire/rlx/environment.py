@@ -23,10 +23,9 @@ from rlwire.environments.playing import Game, opened
 from rlwire.environments.spaces import describe_both, spaces_of
 from rlwire.errors import EncodeError, RemoteProtocolError
 from rlwire.limits import DEFAULT, Limits
-from rlwire.rlx.agent_proxy import AgentProxy
+from rlwire.rlx.client import AgentProxy, TrainingBase
 from rlwire.rlx.hosting import AgentFactory, AgentHost
 from rlwire.rlx.metrics import LoggingMetrics, Metrics
-from rlwire.rlx.training import TrainingBase
 from rlwire.serving.listening import Listener
 from rlwire.sessions import rlx
 from rlwire.transports.address import AddressLike

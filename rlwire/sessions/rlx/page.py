@@ -1,12 +1,9 @@
-"""JSON of RELAAX's proxy: texts to requests, replies to texts, and JSON's numbers to RLX's.
-
-`Conversation` is the session inside a WebSocket's. Not here: what is done with a request
-(`rlwire.rlx.proxy`).
-"""
+"""RLX for pages: JSON inside a WebSocket, for many environments, each named by its `sid`."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+import re
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from rlwire.errors import EncodeError, RemoteProtocolError, RlwireError, optional
 from rlwire.limits import DEFAULT, Limits
@@ -18,7 +15,8 @@ Arrays: TypeAlias = Literal["lists", "float32", "float64"]
 SID = 64
 """Characters that a sid may have, all printable."""
 
-_JSON_NAMES = {
+_LARGE: Final = re.compile(rb"[0-9]{19}")
+_JSON_NAMES: Final = {
     dict: "an object",
     list: "a list",
     str: "a text",
@@ -27,34 +25,25 @@ _JSON_NAMES = {
 }
 
 
-class Request(NamedTuple):
-    """What a page asks of one environment's agent.
-
-    Attributes:
-        sid: which environment it is about.
-        message: all else, as it came.
-        size: bytes of its text.
-    """
+class PageCommand(NamedTuple):
+    """A command of one environment, and the bytes of its text."""
 
     sid: Sid
     message: dict[str, Any]
     size: int
 
 
-class Reply(NamedTuple):
-    """What one environment's agent answers."""
+class PageReply(NamedTuple):
+    """The reply to one environment's command."""
 
     sid: Sid
     message: dict[str, Any]
 
 
-class Conversation:
-    """Texts to `Request` events, `Reply` events to texts, for any number of sids.
+class PageSession:
+    """Texts to `PageCommand` events and `PageReply` events to texts; `Rules` has each sid's turn.
 
-    A text that does not say which sid it is about ends the conversation: nobody could be told.
-
-    Attributes:
-        closed: whether it is over.
+    A text without a valid sid closes the session, because no environment can be told.
     """
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
@@ -64,8 +53,8 @@ class Conversation:
             from rlwire.codecs import _json
         self._decode, self._encode = _json.decode, _json.encode
 
-    def receive(self, message: Buffer) -> list[Request]:
-        """Return the request in a text."""
+    def receive(self, message: Buffer) -> list[PageCommand]:
+        """Return the command in a text."""
         value = self._decode(message, self._limits)
         if type(value) is not dict:
             raise self._refused(f"this is {_name(value)}")
@@ -78,14 +67,16 @@ class Conversation:
             known = type(sid) is str and len(sid) <= SID and sid.isprintable()
         if not known:
             raise self._refused(f"its sid is {_name(sid)}")
-        return [Request(cast(Sid, sid), value, len(message))]
+        if _LARGE.search(message):
+            value = floats_of_large(value)
+        return [PageCommand(cast(Sid, sid), value, len(message))]
 
-    def send(self, event: Reply) -> bytes:
+    def send(self, event: PageReply) -> bytes:
         """Return the text of a reply."""
         return self._encode({"sid": event.sid, **event.message}, self._limits)
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
-        """Return nothing: the reason in the close frame says it."""
+        """Return nothing: the close frame gives the reason."""
         self.closed = True
         return []
 
@@ -104,7 +95,7 @@ class Conversation:
 def arrays_of(value: Any, dtype: Literal["float32", "float64"]) -> Any:
     """Return `value` with arrays in place of its lists of numbers, nested ones of equal lengths.
 
-    Other lists stay what they are, as do lists inside which one holds anything but numbers.
+    Other lists stay as they are, as do lists that contain anything but numbers.
     """
     from rlwire.codecs import _json
 
@@ -115,7 +106,7 @@ def arrays_of(value: Any, dtype: Literal["float32", "float64"]) -> Any:
 
 
 def floats_of_large(value: Any) -> Any:
-    """Return `value` with floats in place of integers for which RLX has no type.
+    """Return `value` with floats in place of integers over 64 bits, if a double can hold them.
 
     All numbers of JavaScript are doubles, and it writes 1e20 as ``100000000000000000000``.
     """
@@ -128,7 +119,7 @@ def floats_of_large(value: Any) -> Any:
     try:
         return float(value)
     except OverflowError:
-        raise EncodeError("an integer is too large for a double") from None
+        return value
 
 
 def _fits(number: int) -> bool:

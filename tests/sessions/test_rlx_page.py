@@ -8,18 +8,12 @@ import numpy as np
 import pytest
 
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RemoteProtocolError
-from rlwire.rlx.proxy_json import (
-    SID,
-    Conversation,
-    Reply,
-    arrays_of,
-    floats_of_large,
-)
+from rlwire.sessions.rlx.page import SID, PageReply, PageSession, arrays_of, floats_of_large
 
 
 def test_a_request():
     text = b'{"sid":7,"command":"update","reward":-0.5,"state":[1,2.5,null],"terminal":false}'
-    (request,) = Conversation().receive(text)
+    (request,) = PageSession().receive(text)
     assert (request.sid, request.size) == (7, len(text))
     assert request.message == {
         "command": "update",
@@ -32,12 +26,12 @@ def test_a_request():
 
 @pytest.mark.parametrize("sid", [0, -1, 2**53, "", "a", "ünï 𝄞", "x" * SID])
 def test_sids(sid):
-    conversation = Conversation()
-    (request,) = conversation.receive(json.dumps({"sid": sid}).encode())
+    session = PageSession()
+    (request,) = session.receive(json.dumps({"sid": sid}).encode())
     assert request.sid == sid
     assert type(request.sid) is type(sid)
     assert request.message == {}
-    assert not conversation.closed
+    assert not session.closed
 
 
 @pytest.mark.parametrize(
@@ -59,11 +53,11 @@ def test_sids(sid):
         ("null", "this is null"),
     ],
 )
-def test_what_no_sid_can_be_told_of_ends_the_conversation(text, what):
-    conversation = Conversation()
+def test_what_no_sid_can_be_told_of_ends_the_session(text, what):
+    session = PageSession()
     with pytest.raises(RemoteProtocolError, match=what):
-        conversation.receive(text.encode())
-    assert conversation.closed
+        session.receive(text.encode())
+    assert session.closed
 
 
 @pytest.mark.parametrize(
@@ -90,19 +84,19 @@ def test_what_no_sid_can_be_told_of_ends_the_conversation(text, what):
 )
 def test_what_is_no_json(text, error, what):
     with pytest.raises(error, match=what):
-        Conversation().receive(text)
+        PageSession().receive(text)
 
 
 def test_a_reply():
     message = {"response": "action", "data": np.arange(6, dtype=np.int16).reshape(2, 3)}
-    text = Conversation().send(Reply("a", message))
+    text = PageSession().send(PageReply("a", message))
     assert json.loads(text) == {"sid": "a", "response": "action", "data": [[0, 1, 2], [3, 4, 5]]}
 
 
 @pytest.mark.parametrize("value", [np.array([1j]), object(), "\ud800"])
 def test_what_json_cannot_say(value):
     with pytest.raises(EncodeError):
-        Conversation().send(Reply(1, {"data": value}))
+        PageSession().send(PageReply(1, {"data": value}))
 
 
 def test_lists_that_become_arrays():
@@ -160,8 +154,8 @@ def test_integers_that_rlx_has_no_type_for():
     most = 2**63
     value = {"a": [1e20, {"b": 1e19}], "c": 2**64, "d": -most - 1, "e": True, "f": "x", "g": None}
     text = json.dumps(value).replace("1e+20", "1" + "0" * 20).replace("1e+19", "1" + "0" * 19)
-    (request,) = Conversation().receive(f'{{"sid":0,"state":{text}}}'.encode())
-    found = floats_of_large(request.message["state"])
+    (request,) = PageSession().receive(f'{{"sid":0,"state":{text}}}'.encode())
+    found = request.message["state"]
     assert found == {**value, "c": 2.0**64, "d": -(2.0**63)}
     assert [type(item) for item in found.values()] == [list, float, float, bool, str, type(None)]
     array = np.arange(3)
@@ -169,5 +163,4 @@ def test_integers_that_rlx_has_no_type_for():
     for kept in (most - 1, -most, 2**53 + 1):
         assert type(floats_of_large(kept)) is int
         assert floats_of_large(kept) == kept
-    with pytest.raises(EncodeError, match="too large for a double"):
-        floats_of_large([10**400])
+    assert floats_of_large([10**400]) == [10**400]
