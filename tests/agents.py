@@ -1,10 +1,12 @@
-"""An agent of RELAAX's: what tests need more of it they say in a class of their own."""
+"""An agent of RELAAX's and a sink for metrics, which tests derive their own from."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Agent"]
+from rlwire.rlx import Metrics
+
+__all__ = ["Agent", "Recorder"]
 
 
 class Agent:
@@ -24,3 +26,19 @@ class Agent:
 
     def reset(self) -> bool:
         return True
+
+
+class Recorder(Metrics):
+    """Keeps the measurements, each as (name, y, x)."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.closed = 0
+
+    def scalar(self, name: str, y: Any, x: Any = None) -> None:
+        self.calls.append((name, y, x))
+
+    histogram = scalar
+
+    def close(self) -> None:
+        self.closed += 1

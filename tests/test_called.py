@@ -7,7 +7,6 @@ import logging
 import queue
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -25,11 +24,11 @@ import rlwire
 from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, RemoteProtocolError
 from rlwire.openpi import Client
 from rlwire.openpi.environment import OpenpiCaller
-from rlwire.rlx import AgentProxy, AgentProxyException, Metrics, Server, TrainingBase
-from rlwire.sessions.websocket import Refused
+from rlwire.rlx import AgentProxy, AgentProxyException, Server, TrainingBase
 from rlwire.testing.rlx import RawClient
-from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.sockets import Backoff
 from tests import agents
+from tests.agents import Recorder
 
 BOX = spaces.Box(-9, 9, (2,), np.float32)
 SPACES = {"observation_space": BOX, "action_space": spaces.Discrete(3)}
@@ -211,17 +210,9 @@ def test_spaces_that_nobody_tells(tmp_path, state, action_space, text):
 # ---- callers that are not ours -------------------------------------------------------------------
 
 
-class Sink(Metrics):
-    def __init__(self) -> None:
-        self.came: list[Any] = []
-
-    def scalar(self, name, y, x=None):
-        self.came.append((name, y, x))
-
-
 def test_a_training_of_relaax(caplog):
     """Its loop: a reward of None first, then each reward, then its metric."""
-    sink = Sink()
+    sink = Recorder()
 
     class Training(TrainingBase):
         def episode(self, number):
@@ -242,11 +233,11 @@ def test_a_training_of_relaax(caplog):
                 assert observation.tolist() == [1, number]
                 assert rest == [2.5, True, False, {}]
             with aside(env.reset) as ended:  # it answers the last metric, and waits
-                assert_soon(lambda: len(sink.came) == 2 and not env.callers.statistics().callers)
+                assert_soon(lambda: len(sink.calls) == 2 and not env.callers.statistics().callers)
                 env.callers.close()
             assert isinstance(ended[0], ConnectionClosed)
         assert came == [None]
-    assert sink.came == [("episode_reward", 3.5, None)] * 2
+    assert sink.calls == [("episode_reward", 3.5, None)] * 2
 
 
 def assert_soon(condition: Callable[[], bool]) -> None:
@@ -304,28 +295,6 @@ def test_openpis_own_client_has_its_pings_answered_while_the_trainer_learns(monk
         assert answered(websocket)
         assert "lost" in env.step(1)[4]
         assert [answer["actions"].tolist() for answer in actions.result(20)] == [[2], [1]]
-
-
-def test_openpis_callers_need_the_secret():
-    url = "openpi://localhost:0"
-    with contextlib.closing(rlwire.listen(url, auth="secret", **SPACES)) as env:
-        with pytest.raises(Refused, match="401"):
-            rlwire.play(Counting, env.callers.url)
-        with aside(lambda: rlwire.play(Counting(1), env.callers.url, auth="secret")) as came:
-            env.reset()
-            assert env.step(0)[2]
-        assert came == [[0.5]]
-
-
-def test_openpis_policies_play():
-    class Policy:
-        def infer(self, observation):
-            return {"actions": [1, 2]}
-
-    game = Counting()
-    with rlwire.serve(Policy(), "openpi://localhost:0") as server:
-        assert rlwire.play(game, server.url, episodes=2) == [1.5, 1.5]
-    assert list(map(int, game.actions)) == [1, 2, 1] * 2
 
 
 class Agent(agents.Agent):
@@ -495,21 +464,6 @@ def test_a_state_of_no_space_is_refused_in_words(scheme):
     assert came == ["asked again"]
 
 
-def once(env: Any) -> Any:
-    """A game whose only step is made by another thread, once its first observation has come."""
-
-    class Game(Counting):
-        def reset(self, **options):
-            threading.Thread(target=self._act).start()
-            return super().reset(**options)
-
-        def _act(self):
-            assert_soon(lambda: env.endpoint.episodes == 1)
-            env.step(0)
-
-    return Game(1)
-
-
 def test_a_command_out_of_turn_is_refused():
     with (
         contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env,
@@ -522,17 +476,6 @@ def test_a_command_out_of_turn_is_refused():
         assert caller.ask(metric) == {"response": "done"}
         caller.send({"command": "update", "state": [1, 2], "reward": None, "terminal": False})
     assert came[0][0].tolist() == [1, 2]
-
-
-def test_a_caller_that_says_nothing_does_not_hold_its_place_for_ever():
-    with contextlib.closing(
-        rlwire.listen("rlx://localhost:0", timeouts=Timeouts(first=0.05), **SPACES)
-    ) as env:
-        host, port = address_of(env).rsplit(":", 1)
-        with socket.create_connection((host, int(port)), 20) as silent, aside(env.reset) as came:
-            assert silent.recv(65536) == b"" or silent.recv(65536) == b""
-            rlwire.play(once(env), env.callers.url)
-        assert len(came) == 1
 
 
 # ---- many ----------------------------------------------------------------------------------------
@@ -575,21 +518,6 @@ def test_further_callers_wait_for_a_place():
                 assert envs.reset()[0].tolist() == [[1, 0]]
                 assert envs.step([0])[2].all()
         assert one == two == [[0.5]]
-
-
-def test_more_callers_than_may_wait_are_refused_in_words():
-    with (
-        contextlib.closing(
-            rlwire.listen("rlx://localhost:0", 1, max_connections=1, **SPACES)
-        ) as envs,
-        AgentProxy(address_of(envs)),
-    ):
-        assert_soon(lambda: envs.callers.statistics().waiting == 1)
-        with (
-            AgentProxy(address_of(envs)) as another,
-            pytest.raises(AgentProxyException, match="connections"),
-        ):
-            another.init()
 
 
 # ---- ends ----------------------------------------------------------------------------------------

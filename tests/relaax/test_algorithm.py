@@ -15,8 +15,8 @@ import pytest
 import rlwire
 from rlwire.relaax import Algorithm, AlgorithmServer, load_algorithm
 from rlwire.relaax.checkpoints import CheckpointMismatch, Checkpoints
-from rlwire.rlx import Metrics
 from rlwire.rlx.config import Options
+from tests.agents import Recorder
 
 # Both in one file; the state is how many updates there were, the action what they came to.
 ONE_FILE = """
@@ -64,14 +64,6 @@ ONE_FILE = """
         def reset(self):
             return True
 """
-
-
-class Recorder(Metrics):
-    def __init__(self):
-        self.calls = []
-
-    def scalar(self, name, y, x=None):
-        self.calls.append((name, y, x))
 
 
 @pytest.fixture

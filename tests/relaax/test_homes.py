@@ -12,7 +12,7 @@ import pytest
 from rlwire.errors import LocalProtocolError
 from rlwire.relaax import ParameterServerError, load_algorithm, open_parameter_server
 from rlwire.relaax.checkpoints import Checkpoints
-from rlwire.rlx import Metrics
+from tests.agents import Recorder
 
 PARAMETER_SERVER = """
     import numpy as np
@@ -86,17 +86,6 @@ def folder(tmp_path_factory):
     return folder
 
 
-class Recorder(Metrics):
-    def __init__(self):
-        self.calls = []
-
-    def scalar(self, name, y, x=None):
-        self.calls.append((name, y, x))
-
-    def histogram(self, name, y, x=None):
-        self.calls.append((name, np.asarray(y).tolist(), x))
-
-
 @pytest.fixture
 def handle(folder):
     handle = open_parameter_server(load_algorithm(folder), metrics=Recorder())
@@ -135,7 +124,7 @@ def test_measurements_arrive_with_their_step(handle):
     handle.metrics.calls.clear()
     handle.session.policy.op_measure(0.25)
     step = handle.n_step()
-    assert handle.metrics.calls == [("loss", 0.25, step), ("gradient", [0.25, 2.0], 7)]
+    assert handle.metrics.calls == [("loss", 0.25, step), ("gradient", (0.25, 2.0), 7)]
 
 
 def test_threads_call_at_once_and_ops_run_one_at_a_time(handle):

@@ -9,16 +9,8 @@ import pytest
 
 from rlwire.relaax import Handle, ParameterServer, Session
 from rlwire.relaax.parameter_server import op
-from rlwire.rlx import Metrics
 from rlwire.rlx.config import Options
-
-
-class Recorder(Metrics):
-    def __init__(self):
-        self.calls: list[tuple[Any, ...]] = []
-
-    def scalar(self, name, y, x=None):
-        self.calls.append((name, y, x))
+from tests.agents import Recorder
 
 
 class Model:

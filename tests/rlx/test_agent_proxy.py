@@ -237,17 +237,6 @@ class TestConnecting:
             agent.update()
         agent.disconnect()
 
-    def test_interrupted_while_there_is_no_connection(self, monkeypatch):
-        agent = AgentProxy("localhost:7001")
-
-        def interrupted(_):
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(agent, "_converse", interrupted)
-        for command in (agent.update, agent.reset):
-            with pytest.raises(KeyboardInterrupt):
-                command()
-
 
 class TestAsync:
     """The same for asyncio."""

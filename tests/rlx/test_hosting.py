@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import sys
 import tracemalloc
-import types
 
 import numpy as np
 import pytest
@@ -15,21 +13,10 @@ from rlwire.rlx.hosting import (
     AgentHost,
     RewardAverage,
 )
-from rlwire.rlx.metrics import Metrics
+from tests.agents import Recorder
 
 INIT = {"command": "init", "exploit": False}
 UPDATE = {"command": "update", "reward": None, "state": [1.0], "terminal": False}
-
-
-class Recorder(Metrics):
-    def __init__(self):
-        self.calls = []
-
-    def scalar(self, name, y, x=None):
-        self.calls.append(("scalar", name, y, x))
-
-    def histogram(self, name, y, x=None):
-        self.calls.append(("histogram", name, y, x))
 
 
 class Agent:
@@ -70,14 +57,6 @@ class TestMaking:
 
     def made(self, agent, parameter_server=None, metrics=None):
         return AgentFactory(agent, parameter_server, metrics or Recorder()).make()
-
-    def test_import_path(self, monkeypatch):
-        module = types.ModuleType("my_agents")
-        module.outer = types.SimpleNamespace(Agent=Agent)
-        module.make_server = lambda: {"weights": 3}
-        monkeypatch.setitem(sys.modules, "my_agents", module)
-        agent = self.made("my_agents:outer.Agent", "my_agents:make_server")
-        assert agent.parameter_server == {"weights": 3}
 
     def test_metrics_by_name(self):
         class Named(Agent):
@@ -297,7 +276,7 @@ class TestMetrics:
         host = host_of(Own, metrics=sink)
         host.answer(INIT)
         host.answer(metrics_command(entry()))
-        assert own.calls == [("scalar", "loss", 0.5, 1)]
+        assert own.calls == [("loss", 0.5, 1)]
         assert sink.calls == []
 
     def test_all_or_nothing(self):
@@ -324,8 +303,8 @@ class TestMetrics:
         for number in range(250):
             host.answer({**UPDATE, "reward": float(number)})
         assert sink.calls == [
-            ("scalar", "average_reward", 49.5, None),
-            ("scalar", "average_reward", 149.5, None),
+            ("average_reward", 49.5, None),
+            ("average_reward", 149.5, None),
         ]
 
     def test_a_sink_that_fails_does_not_fail_the_update(self, caplog):

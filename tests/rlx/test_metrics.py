@@ -15,30 +15,13 @@ import pytest
 from rlwire.errors import LimitExceeded, MissingExtra
 from rlwire.rlx import (
     LoggingMetrics,
-    Metrics,
     MultiMetrics,
     StepMetrics,
     TensorBoardMetrics,
     metrics,
 )
+from tests.agents import Recorder
 from tests.reference.events import read_events, read_events_with_tensorboardx
-
-
-class Recorder(Metrics):
-    """Keeps what it is told."""
-
-    def __init__(self):
-        self.calls = []
-        self.closed = 0
-
-    def scalar(self, name, y, x=None):
-        self.calls.append(("scalar", name, y, x))
-
-    def histogram(self, name, y, x=None):
-        self.calls.append(("histogram", name, y, x))
-
-    def close(self):
-        self.closed += 1
 
 
 def test_logging(caplog):
@@ -78,8 +61,8 @@ def test_multi():
     both.close()
     assert first.calls == second.calls
     assert first.calls == [
-        ("scalar", "a", 1.0, 2),
-        ("histogram", "b", [1.0], None),
+        ("a", 1.0, 2),
+        ("b", [1.0], None),
     ]
     assert first.closed == second.closed == 1
 

@@ -16,25 +16,15 @@ import pytest
 import trustme
 
 from rlwire.errors import ConnectionClosed
-from rlwire.rlx import Metrics, RLXPageServer, Server
+from rlwire.rlx import RLXPageServer, Server
 from rlwire.serving.batching import Batched
 from rlwire.sessions.websocket import Closed, Refused
 from rlwire.transports.sockets import Timeouts
 from rlwire.websocket import connect
+from tests.agents import Recorder
 from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
-
-
-class Recorder(Metrics):
-    def __init__(self):
-        self.calls = []
-
-    def scalar(self, name, y, x=None):
-        self.calls.append((name, y, x))
-
-    def histogram(self, name, y, x=None):
-        self.calls.append((name, y, x))
 
 
 class Agent:
@@ -316,14 +306,6 @@ class TestEnds:
             assert page.act(0, "exploit") is False
             assert page.act(0, [5]) == [2, None, [5], False]
 
-    def test_disconnect_while_it_connects(self, serve):
-        with serve() as proxy, Page(proxy) as page:
-            for _ in range(50):
-                page.say(sid=0, command="init")
-                page.say(sid=0, command="disconnect")
-            page.init(1)
-            freed(1)
-
     def test_a_sid_that_is_used_again_and_again(self, serve):
         """Nothing that an earlier conversation was owed comes into a later one."""
         with serve() as proxy, Page(proxy) as page:
@@ -341,13 +323,6 @@ class TestEnds:
                     while page.hear()["sid"] != "end":
                         pass
         freed()
-
-    def test_a_sid_is_its_page_s_own(self, serve):
-        with serve() as proxy, Page(proxy).init(0) as one, Page(proxy).init(0) as other:
-            assert one.act(0, [1])[0] == 1
-            other.say(sid=0, command="disconnect")
-            assert "not allowed now" in other.error(0, command="update")
-            assert one.act(0, [2])[0] == 2
 
     @pytest.mark.parametrize("how", ["close", "reset", "vanish"])
     def test_a_page_that_goes(self, serve, how):
@@ -395,11 +370,6 @@ class TestEnds:
 class TestErrors:
     """An error is one sid's affair, and often not its end."""
 
-    def test_an_agent_that_raises(self, serve):
-        with serve() as proxy, Page(proxy).init(0) as page:
-            assert "boom" in page.error(0, command="update", state="raise")
-            assert page.act(0, None)[0] == 2
-
     def test_an_agent_that_cannot_be_made(self, serve):
         class Shy(Agent):
             made = 0
@@ -413,14 +383,6 @@ class TestErrors:
         with serve(Shy) as proxy, Page(proxy) as page:
             assert "not yet" in page.error(0, command="init")
             assert "not yet" in page.error(0, command="init")
-            assert page.init(0).act(0, None)[0] == 1
-
-    def test_an_init_that_fails_and_what_was_sent_after_it(self, serve):
-        with serve() as proxy, Page(proxy) as page:
-            page.say(sid=0, command="init", exploit="no")
-            page.say(sid=0, command="update")
-            assert "not today" in page.hear()["message"]
-            assert page.hear()["response"] == "error"
             assert page.init(0).act(0, None)[0] == 1
 
     @pytest.mark.parametrize("state", ["nan", "complex"])
@@ -540,27 +502,6 @@ class TestLimits:
             assert other.act(0, None)[0] == 1
             freed(1)
 
-    def test_a_page_that_reads_late(self, serve):
-        """Its answers wait, each sid's in order and each once, and so do its errors."""
-        with serve() as proxy, Page(proxy).init(*range(10)) as page:
-            for turn in range(5):
-                for sid in range(10):
-                    page.say(sid=sid, command="update", state="large")
-                    page.say(sid=sid, command="fly")
-                    page.say(sid=sid, command="update", state=[turn])
-            time.sleep(0.5)
-            heard: dict = {sid: [] for sid in range(10)}
-            for _ in range(150):
-                reply = page.hear()
-                heard[reply["sid"]].append(reply)
-            for replies in heard.values():
-                for turn in range(5):
-                    large, error, small = replies[3 * turn : 3 * turn + 3]
-                    assert len(large["data"]) == 500_000
-                    assert error["message"].startswith("unknown command 'fly'")
-                    assert small["data"] == [2 * turn + 2, None, [turn], False]
-            assert page.ask(sid=3, command="reset")["response"] == "done"
-
     def test_a_page_that_does_not_read(self, serve):
         """It costs itself its connection, and others nothing."""
         proxy = serve(timeouts=Timeouts(write=0.5))
@@ -599,12 +540,6 @@ class TestWebSocket:
             assert other.act(0, None)[0] == 1
             freed(1)
             assert "Traceback" not in caplog.text
-
-    def test_binary_messages(self, serve):
-        with serve() as proxy, Page(proxy).init(0) as page:
-            assert page.refused(b'{"sid":0,"command":"reset"}') == (
-                1003, "a binary message where all are text",
-            )  # fmt: skip
 
     def test_origins(self, serve):
         proxy = serve(origins=["http://good.example", "null"])

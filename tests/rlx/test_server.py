@@ -11,28 +11,12 @@ import pytest
 from rlwire.codecs import rlx
 from rlwire.errors import PeerError
 from rlwire.limits import Limits
-from rlwire.rlx import AgentProxy, AgentProxyException, Metrics, Server, TensorBoardMetrics
+from rlwire.rlx import AgentProxy, AgentProxyException, Server, TensorBoardMetrics
 from rlwire.testing.rlx import RawClient
+from tests.agents import Recorder
 from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
-
-
-class Recorder(Metrics):
-    """Keeps what it is told."""
-
-    def __init__(self):
-        self.calls = []
-        self.closed = 0
-
-    def scalar(self, name, y, x=None):
-        self.calls.append(("scalar", name, y, x))
-
-    def histogram(self, name, y, x=None):
-        self.calls.append(("histogram", name, y, x))
-
-    def close(self):
-        self.closed += 1
 
 
 class Agent:
@@ -148,23 +132,6 @@ class TestFailingAgents:
 
 class TestMetrics:
     """update_metrics, average_reward, and who gets them."""
-
-    def test_both_forms(self, serve):
-        sink = Recorder()
-        with RawClient(serve(metrics=sink).address) as client:
-            entries = [
-                {"method": "scalar", "name": "a", "y": 1.5, "x": 3},
-                {"method": "histogram", "name": "b", "y": [1.0, 2.0], "x": None},
-            ]
-            done = {"response": "done"}
-            assert client.ask({"command": "update_metrics", "data": entries}) == done
-            flat = {"command": "update_metrics", "name": "c", "y": 2.5, "x": 4}
-            assert client.ask(flat) == done
-        assert sink.calls == [
-            ("scalar", "a", 1.5, 3),
-            ("histogram", "b", [1.0, 2.0], None),
-            ("scalar", "c", 2.5, 4),
-        ]
 
     def test_the_sink_is_closed_with_the_server(self, serve):
         sink = Recorder()

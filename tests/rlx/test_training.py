@@ -7,19 +7,12 @@ import logging
 import pytest
 
 from rlwire.errors import PeerError
-from rlwire.rlx import AgentProxyException, Metrics, Server, TrainingBase
+from rlwire.rlx import AgentProxyException, Server, TrainingBase
 from rlwire.transports.sockets import Backoff
 from tests import agents
+from tests.agents import Recorder
 
 QUICK = Backoff(deadline=None, first=0.01, longest=0.02)
-
-
-class Recorder(Metrics):
-    def __init__(self):
-        self.scalars = []
-
-    def scalar(self, name, y, x=None):
-        self.scalars.append((name, y, x))
 
 
 class Agent(agents.Agent):
@@ -71,7 +64,7 @@ def test_episodes(server, sink):
     training.during = lambda number: None if number == 1 else number / 2
     training.run()
     assert training.numbers == [0, 1, 2]
-    assert sink.scalars == [("episode_reward", 0.0, None), ("episode_reward", 1.0, None)]
+    assert sink.calls == [("episode_reward", 0.0, None), ("episode_reward", 1.0, None)]
     assert INITS == [False]
     with pytest.raises(AgentProxyException, match="no connection"):
         training.agent.update()

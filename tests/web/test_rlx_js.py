@@ -23,23 +23,13 @@ import numpy as np
 import pytest
 
 import rlwire.web
-from rlwire.rlx import Metrics, RLXPageServer
+from rlwire.rlx import RLXPageServer
+from tests.agents import Recorder
 from tests.reference.chromium import browser
 
 HERE = Path(__file__).parent
 TYPES = {".html": "text/html", ".js": "text/javascript"}
 AGENTS, STEPS = 4, 1000
-
-
-class Recorder(Metrics):
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-
-    def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        self.calls.append((name, y, x))
-
-    def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        raise NotImplementedError
 
 
 class Balancer:

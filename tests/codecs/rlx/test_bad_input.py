@@ -62,44 +62,25 @@ BAD: list[tuple[str, bytes, str, int, str]] = [
     ("half a version", b"\1\0\0", "4 bytes needed, 3 left", 0, "$"),
     ("version 0", b"\0\0\0\0", "version: got 0, expected 1", 0, "$"),
     ("version 2", b"\2\0\0\0" + KEY + NULL, "version: got 2, expected 1", 0, "$"),
-    ("big-endian version", b"\0\0\0\1", "got 16777216", 0, "$"),
     ("half a key length", VERSION + b"\1\0", "ends inside a field", 4, "$"),
     ("key too long", VERSION + u32(2) + b"k", "2 bytes needed, 1 left", 8, "$"),
     ("key of 4 GiB", VERSION + u32(2**32 - 1) + b"k", "string=", 4, "$"),
     ("no value", VERSION + KEY, "1 bytes needed, 0 left", 9, "$.k"),
     ("type 12", message(b"\x0c"), "unknown type byte: got byte 0x0c", at(0), "$.k"),
-    ("type 255", message(b"\xff"), "got byte 0xff", at(0), "$.k"),
     ("type in a list", message(b"\x08" + u32(2) + NULL + b"\x63"), "0x63", at(6), "$.k[1]"),
     ("type in a dict", message(b"\x0b" + u32(1) + KEY + b"\x63"), "0x63", at(10), "$.k.k"),
     ("boolean 2", message(b"\5\2"), "neither 0 nor 1: got byte 0x02", at(1), "$.k"),
-    ("boolean 255", message(b"\5\xff"), "got byte 0xff", at(1), "$.k"),
     ("int4 cut", message(b"\2\1\0\0"), "4 bytes needed, 3 left", at(1), "$.k"),
     ("uint4 cut", message(b"\x09"), "4 bytes needed, 0 left", at(1), "$.k"),
     ("int64 cut", message(b"\x0a1234567"), "8 bytes needed, 7 left", at(1), "$.k"),
     ("double cut", message(b"\x041234567"), "8 bytes needed, 7 left", at(1), "$.k"),
     ("string cut", message(b"\3" + u32(5) + b"four"), "5 bytes needed, 4 left", at(5), "$.k"),
     ("UTF-8 in a key", VERSION + text(b"ab\xff") + NULL, "not UTF-8", 10, "$"),
-    (
-        "UTF-8 in an inner key",
-        message(b"\x0b" + u32(1) + text(b"\xc3") + NULL),
-        "UTF-8",
-        at(9),
-        "$.k",
-    ),
     ("UTF-8 in a value", message(b"\3" + text(b"caf\xe9")), "not UTF-8", at(8), "$.k"),
     ("UTF-8 surrogate", message(b"\3" + text(b"\xed\xa0\x80")), "not UTF-8", at(5), "$.k"),
-    ("UTF-8 overlong", message(b"\3" + text(b"\xc0\x80")), "not UTF-8", at(5), "$.k"),
-    ("UTF-8 beyond", message(b"\3" + text(b"\xf4\x90\x80\x80")), "not UTF-8", at(5), "$.k"),
     ("key twice", VERSION + KEY + NULL + KEY + INT, "'k' stands twice", 10, "$"),
     ("empty key twice", VERSION + 2 * (text(b"") + NULL), "'' stands twice", 9, "$"),
     ("inner key twice", message(b"\x0b" + u32(2) + 2 * (KEY + NULL)), "'k' stands", at(11), "$.k"),
-    (
-        "key twice in a list",
-        message(b"\x08" + u32(1) + b"\x0b" + u32(2) + 2 * (text("ж".encode()) + INT)),
-        "stands twice",
-        at(21),
-        "$.k[0]",
-    ),
     (
         "list count",
         message(b"\x08" + u32(3) + NULL * 2),
@@ -107,7 +88,6 @@ BAD: list[tuple[str, bytes, str, int, str]] = [
         at(1),
         "$.k",
     ),
-    ("list of 2**32-1", message(b"\x08" + u32(2**32 - 1)), "at most 0 fit", at(1), "$.k"),
     (
         "dict count",
         message(b"\x0b" + u32(2) + b"\0" * 9),
@@ -128,24 +108,10 @@ BAD: list[tuple[str, bytes, str, int, str]] = [
         "$.k",
     ),
     (
-        "size too small",
-        message(array(b">f4", [2], 7, b"x" * 8)),
-        "7 bytes announced, 8 e",
-        at(16),
-        "$.k",
-    ),
-    (
         "size of a scalar",
         message(array(b"int8", [], 0)),
         "0 bytes announced, 1 expected",
         at(13),
-        "$.k",
-    ),
-    (
-        "size of nothing",
-        message(array(b"int8", [0], 1, b"x")),
-        "1 bytes announced, 0 e",
-        at(17),
         "$.k",
     ),
     (
@@ -156,27 +122,15 @@ BAD: list[tuple[str, bytes, str, int, str]] = [
         "$.k",
     ),
     ("product is 2**64", message(array(b"uint8", [2**16] * 4, 0)), "overflows", at(14), "$.k"),
-    ("product is 2**63", message(array(b"uint8", [2**21] * 3, 0)), "overflows", at(14), "$.k"),
     ("bytes overflow", message(array(b"f8", [2**30, 2**30], 0)), "overflows", at(11), "$.k"),
     ("zero and overflow", message(array(b"i1", [0] + [2**31] * 3, 0)), "overflows", at(11), "$.k"),
-    ("overflow and zero", message(array(b"i1", [2**31] * 3 + [0], 0)), "overflows", at(11), "$.k"),
     ("2**62 of nothing", message(array(b"i1", [2**31] * 2, 0)), "0 bytes announced", at(19), "$.k"),
     ("mode cut", message(b"\6" + u32(3) + b"RG"), "3 bytes needed, 2 left", at(5), "$.k"),
     ("mode unknown", message(image(b"XYZ", 1, 1, 3, b"abc")), "unknown image mode", at(5), "$.k"),
-    ("mode empty", message(image(b"", 1, 1, 1, b"a")), "unknown image mode", at(5), "$.k"),
     ("mode long", message(image(b"RGBA\0\0\0\0", 1, 1, 4, b"abcd")), "image mode", at(5), "$.k"),
-    ("mode with NUL", message(image(b"L\0", 1, 1, 1, b"a")), "image mode", at(5), "$.k"),
-    ("mode in lower case", message(image(b"rgb", 1, 1, 3, b"abc")), "image mode", at(5), "$.k"),
     ("no width", message(b"\6" + text(b"L")), "4 bytes needed, 0 left", at(6), "$.k"),
     ("no height", message(b"\6" + text(b"L") + u32(1)), "4 bytes needed, 0 left", at(10), "$.k"),
     ("image cut", message(image(b"L", 2, 2, 4, b"abc")), "4 bytes needed, 3 left", at(18), "$.k"),
-    (
-        "image too large",
-        message(image(b"L", 2, 2, 5, b"abcde")),
-        "5 bytes announced, 4",
-        at(14),
-        "$.k",
-    ),
     (
         "image too small",
         message(image(b"RGB", 2, 2, 4, b"abcd")),
@@ -264,17 +218,6 @@ def test_a_bad_dtype_is_named(name: bytes, shown: str) -> None:
     assert shown in str(caught.value)
     assert caught.value.offset == at(5)
     assert len(str(caught.value)) < 250
-
-
-def test_a_bad_mode_is_named() -> None:
-    with pytest.raises(DecodeError, match="unknown image mode: got 'XYZ' - at"):
-        rlx.decode(message(image(b"XYZ", 1, 1, 3, b"abc")))
-    for mode in (
-        *["l", "RG", "RGBAA", "BGR;15", "I;16BS", "I;32", "11", "YCbCrX", "I;16NL", "F;32F"],
-        *[" L", "L ", "RGB\n", "YCbCr   ", "RGB\0\0", "I;16L\0\0", "\0", "L\0L", "é"],
-    ):
-        with pytest.raises(DecodeError, match="unknown image mode"):
-            rlx.decode(message(image(mode.encode(), 1, 1, 1, b"a")))
 
 
 def test_a_dtype_of_another_kind_of_machine() -> None:
@@ -445,14 +388,6 @@ def test_the_default_depth_stops_a_message_of_brackets() -> None:
         with pytest.raises(LimitExceeded, match="depth=64"):
             rlx.decode(nest(100_000, kind))
         rlx.decode(nest(500, kind), limits=Limits(depth=500))
-
-
-def test_more_than_32_dimensions() -> None:
-    assert rlx.decode(message(array(b"i1", [1] * 32, 1, b"a")))["k"].ndim == 32
-    with pytest.raises(LimitExceeded, match="dims=32"):
-        rlx.decode(message(array(b"i1", [1] * 33, 1, b"a")))
-    with pytest.raises(LimitExceeded, match="dims=32"):
-        rlx.decode(message(b"\7" + text(b"i1") + u32(2**32 - 1)))
 
 
 # --- memory -------------------------------------------------------------------------------

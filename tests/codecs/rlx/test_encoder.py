@@ -68,8 +68,6 @@ PLAIN = [
     pytest.param(rlx.NONE, b"\x00", id="NONE"),
     pytest.param(True, b"\x05\x01", id="True"),
     pytest.param(False, b"\x05\x00", id="False"),
-    pytest.param(0, b"\x02\0\0\0\0", id="0"),
-    pytest.param(-1, b"\x02\xff\xff\xff\xff", id="-1"),
     pytest.param(2**31 - 1, b"\x02" + struct.pack("<i", 2**31 - 1), id="2**31-1"),
     pytest.param(-(2**31), b"\x02" + struct.pack("<i", -(2**31)), id="-2**31"),
     pytest.param(2**31, b"\x0a" + struct.pack("<q", 2**31), id="2**31"),
@@ -77,11 +75,9 @@ PLAIN = [
     pytest.param(2**63 - 1, b"\x0a" + struct.pack("<q", 2**63 - 1), id="2**63-1"),
     pytest.param(-(2**63), b"\x0a" + struct.pack("<q", -(2**63)), id="-2**63"),
     pytest.param(1.5, b"\x04" + struct.pack("<d", 1.5), id="1.5"),
-    pytest.param(-0.0, b"\x04" + struct.pack("<d", -0.0), id="-0.0"),
     pytest.param(float("inf"), b"\x04" + struct.pack("<d", float("inf")), id="inf"),
     pytest.param("", b"\x03\0\0\0\0", id="empty str"),
     pytest.param("aé漢🎲", b"\x03\x0a\0\0\0" + "aé漢🎲".encode(), id="str"),
-    pytest.param("a\0b", b"\x03\x03\0\0\0a\0b", id="NUL"),
     pytest.param([], b"\x08\0\0\0\0", id="empty list"),
     pytest.param((1, [None]), b"\x08\x02\0\0\0\x02\x01\0\0\0\x08\x01\0\0\0\x01", id="tuple"),
     pytest.param({}, b"\x0b\0\0\0\0", id="empty dict"),
@@ -105,19 +101,13 @@ SUBCLASSES = [
 SCALARS = [
     pytest.param(np.bool_(True), b"\x05\x01", id="bool"),
     pytest.param(np.int8(-3), b"\x02" + struct.pack("<i", -3), id="int8"),
-    pytest.param(np.int16(-3), b"\x02" + struct.pack("<i", -3), id="int16"),
     pytest.param(np.int32(-3), b"\x02" + struct.pack("<i", -3), id="int32"),
     pytest.param(np.int64(-3), b"\x0a" + struct.pack("<q", -3), id="int64"),
-    pytest.param(np.longlong(5), b"\x0a" + struct.pack("<q", 5), id="longlong"),
     pytest.param(np.uint8(255), b"\x02" + struct.pack("<i", 255), id="uint8"),
-    pytest.param(np.uint16(65535), b"\x02" + struct.pack("<i", 65535), id="uint16"),
     pytest.param(np.uint32(3), b"\x02" + struct.pack("<i", 3), id="uint32"),
-    pytest.param(np.uint32(2**31 - 1), b"\x02" + struct.pack("<i", 2**31 - 1), id="uint32 int4"),
     pytest.param(np.uint32(2**31), b"\x0a" + struct.pack("<q", 2**31), id="uint32 int64"),
     pytest.param(np.uint32(2**32 - 1), b"\x0a" + struct.pack("<q", 2**32 - 1), id="uint32 most"),
     pytest.param(np.uint64(3), b"\x0a" + struct.pack("<q", 3), id="uint64"),
-    pytest.param(np.uint64(2**63 - 1), b"\x0a" + struct.pack("<q", 2**63 - 1), id="uint64 most"),
-    pytest.param(np.float16(0.5), b"\x04" + struct.pack("<d", 0.5), id="float16"),
     pytest.param(np.float32(0.1), b"\x04" + struct.pack("<d", float(np.float32(0.1))), id="f4"),
     pytest.param(np.float64(0.1), b"\x04" + struct.pack("<d", 0.1), id="float64"),
     pytest.param(np.longdouble(0.25), b"\x04" + struct.pack("<d", 0.25), id="longdouble"),
@@ -126,28 +116,16 @@ SCALARS = [
 REFUSED = [
     pytest.param(2**63, "TYPE_INT64", id="2**63"),
     pytest.param(-(2**63) - 1, "TYPE_INT64", id="-2**63-1"),
-    pytest.param(10**5000, "TYPE_INT64", id="more digits than Python prints"),
     pytest.param(np.uint64(2**63), "TYPE_INT64", id="uint64"),
     pytest.param(np.complex64(1), "complex64", id="complex scalar"),
     pytest.param(np.datetime64("2020-01-01"), "datetime64", id="datetime scalar"),
-    pytest.param(np.timedelta64(1, "s"), "timedelta64", id="timedelta scalar"),
-    pytest.param(np.void(b"abc"), "void", id="void scalar"),
     pytest.param(1j, "complex", id="complex"),
     pytest.param({1, 2}, "set", id="set"),
-    pytest.param(range(3), "range", id="range"),
-    pytest.param(iter([1]), "list_iterator", id="iterator"),
     pytest.param(Silent(), "Silent", id="object"),
-    pytest.param(Silent, "type", id="class"),
-    pytest.param(np.float32, "object", id="scalar class"),
-    pytest.param(len, "builtin", id="function"),
     pytest.param(io.BytesIO(b"x"), "BytesIO", id="file"),
     pytest.param("\ud800", "surrogate", id="lone surrogate"),
     pytest.param({"\udfff": 1}, "surrogate", id="lone surrogate in a key"),
     pytest.param({1: 2}, "must be str, not int", id="int key"),
-    pytest.param({10**5000: 2}, "must be str, not int", id="long int key"),
-    pytest.param({None: 2}, "must be str, not NoneType", id="None key"),
-    pytest.param({b"a": 2}, "must be str, not bytes", id="bytes key"),
-    pytest.param({("a",): 2}, "must be str, not tuple", id="tuple key"),
 ]
 
 
@@ -191,15 +169,6 @@ def test_what_rlx_cannot_carry(value: Any, words: str, nested: bool) -> None:
             other()
 
 
-def test_a_key_that_cannot_even_be_shown() -> None:
-    class Mute:
-        def __repr__(self) -> str:
-            raise RuntimeError("no words")
-
-    with pytest.raises(EncodeError, match=r"must be str, not .*Mute"):
-        rlx.encode({Mute(): 1})
-
-
 @pytest.mark.parametrize("message", [None, 5, [], "text", [("a", 1)]])
 def test_a_message_is_a_dict(message: Any) -> None:
     for call in (rlx.encode, rlx.encode_parts, rlx.Encoder().encode, rlx.Encoder().encode_parts):
@@ -207,12 +176,6 @@ def test_a_message_is_a_dict(message: Any) -> None:
             call(message)
     with pytest.raises(EncodeError, match="must be a dict"):
         rlx.encode_into(message, bytearray(10))
-
-
-def test_the_path_of_a_bad_key_is_its_dictionary_s() -> None:
-    with pytest.raises(EncodeError) as caught:
-        rlx.encode({"a": {"b": {3: 1}}})
-    assert caught.value.path == "$.a.b"
 
 
 def test_options_are_checked() -> None:
@@ -272,13 +235,6 @@ def test_encode_into_needs_just_the_room_of_the_message(
         with pytest.raises(EncodeError, match=f"takes {size} bytes"):
             rlx.encode_into(message, buffer, offset, framed=framed)
         assert buffer == b"\x55" * room
-
-
-def test_encode_into_leaves_the_buffer_alone_when_a_value_is_refused() -> None:
-    buffer = bytearray(b"\x55" * 100)
-    with pytest.raises(EncodeError):
-        rlx.encode_into({"good": 1, "bad": object()}, buffer)
-    assert buffer == b"\x55" * 100
 
 
 @pytest.mark.parametrize(
@@ -402,13 +358,6 @@ def test_an_image_that_does_not_load() -> None:
     assert isinstance(caught.value.__cause__, OSError)
 
 
-def test_an_image_file_is_loaded() -> None:
-    file = io.BytesIO()
-    image = Image.frombytes("RGB", (3, 2), bytes(range(18)))
-    image.save(file, "PNG")
-    assert encoded(Image.open(file)) == encoded(image)
-
-
 # --- other objects' code runs while encoding ----------------------------------------------
 
 
@@ -453,11 +402,6 @@ def test_a_list_that_changes(change: Callable[[list[Any]], Any]) -> None:
     items += [Meddler(lambda: change(items)), *[[i] * 10 for i in range(50)]]
     with pytest.raises(EncodeError, match="list changed"):
         rlx.encode({"m": items})
-
-
-def test_a_list_whose_items_are_replaced() -> None:
-    items: list[Any] = [Meddler(lambda: items.__setitem__(slice(0, 3), [1, 2, 3])), "a" * 99, "b"]
-    assert rlx.decode(rlx.encode({"m": items}))["m"][1:] == [2, 3]
 
 
 def test_encoding_inside_encoding() -> None:
@@ -531,14 +475,6 @@ def test_limits(limit: dict[str, int], fits: Any, over: Any, size: int) -> None:
             call(over, limits=limits)
         assert (caught.value.limit, caught.value.maximum) == (name, maximum)
         assert caught.value.size == size
-
-
-def test_an_array_too_large_is_refused_before_it_is_copied() -> None:
-    huge = np.broadcast_to(np.float64(0), (1000, 1000, 1000))  # 8 GB, were it copied
-    with pytest.raises(LimitExceeded) as caught:
-        rlx.encode({"a": [huge]})
-    assert (caught.value.limit, caught.value.path) == ("message", "$.a[0]")
-    assert caught.value.size == 8 * 10**9
 
 
 def test_dimensions_of_more_than_32_bits() -> None:

@@ -13,26 +13,18 @@ from rlwire.relaax.algorithm import load_algorithm
 from rlwire.relaax.homes import open_parameter_server
 from rlwire.relaax.parameter_server import Handle
 from rlwire.rlx import Metrics
+from tests.agents import Recorder
 
 pytestmark = pytest.mark.training
 
 torch: Any = pytest.importorskip("torch")
 
 
-class Kept(Metrics):
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        assert np.isfinite(y)
-        self.names.append(name)
-
-
 @contextlib.contextmanager
 def opened(metrics: Metrics | None = None, **more: Any) -> Iterator[tuple[Handle, Any]]:
     config = {"input": {"shape": [2]}, "output": {"action_size": 3}, "seed": 1, **more}
     algorithm = load_algorithm("pg", config)
-    handle = open_parameter_server(algorithm, metrics=metrics or Kept())
+    handle = open_parameter_server(algorithm, metrics=metrics or Recorder())
     try:
         yield handle, lambda: algorithm.agent(handle, handle.metrics)
     finally:
@@ -43,7 +35,7 @@ STATE = [0.5, -0.5]
 
 
 def test_a_batch_is_a_gradient() -> None:
-    metrics = Kept()
+    metrics = Recorder()
     with opened(metrics, batch_size=4) as (handle, make):
         agent = make()
         assert agent.init(False) is True
@@ -58,7 +50,8 @@ def test_a_batch_is_a_gradient() -> None:
         assert all(
             (after[name] != before[name]).any() for name in ("actor.4.bias", "critic.4.bias")
         )
-        assert metrics.names == ["policy_loss", "critic_loss", "entropy"]
+        assert [name for name, *_ in metrics.calls] == ["policy_loss", "critic_loss", "entropy"]
+        assert np.isfinite([y for _, y, _ in metrics.calls]).all()
         assert agent.update(1.0, None, True) is None
 
 
