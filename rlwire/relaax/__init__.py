@@ -12,20 +12,20 @@ What environments and agents use is in `rlwire.rlx`.
 from __future__ import annotations
 
 from rlwire.relaax.algorithm import Algorithm, AlgorithmServer, load_algorithm
-from rlwire.relaax.homes import open_parameter_server
 from rlwire.relaax.parameter_server import (
-    Handle,
     ParameterServer,
     ParameterServerError,
+    ParameterServerHandle,
     Session,
+    open_parameter_server,
 )
 
 __all__ = [
     "Algorithm",
     "AlgorithmServer",
-    "Handle",
     "ParameterServer",
     "ParameterServerError",
+    "ParameterServerHandle",
     "Session",
     "load_algorithm",
     "open_parameter_server",

@@ -21,8 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 from rlwire.errors import on_error
 from rlwire.relaax.checkpoints import Checkpoints
-from rlwire.relaax.homes import check_home, open_parameter_server
-from rlwire.relaax.parameter_server import Handle
+from rlwire.relaax.parameter_server import (
+    ParameterServerHandle,
+    check_home,
+    open_parameter_server,
+)
 from rlwire.rlx.config import Options, section
 from rlwire.rlx.metrics import Metrics
 from rlwire.rlx.server import Server
@@ -186,8 +189,8 @@ class AlgorithmServer(Server):
         with AlgorithmServer(algorithm, "localhost:7001", checkpoints="checkpoints") as server:
             ...
 
-    When it stops, also by SIGINT or SIGTERM under `serve_forever`, a checkpoint is saved; when it
-    starts, the latest is brought back.
+    It restores the latest checkpoint when it starts, and saves one when it stops, also by SIGINT or
+    SIGTERM under `serve_forever`.
 
     Args:
         algorithm: whose agents and parameter server.
@@ -218,10 +221,10 @@ class AlgorithmServer(Server):
         self.algorithm = algorithm
         self._home = parameter_server
         self._checkpoints = checkpoints
-        self._handle: Handle | None = None
+        self._handle: ParameterServerHandle | None = None
 
     @property
-    def parameter_server(self) -> Handle:
+    def parameter_server(self) -> ParameterServerHandle:
         """The parameter server, while the server runs."""
         if self._handle is None:
             raise RuntimeError("the parameter server is there while the server runs")

@@ -1,19 +1,28 @@
-"""What an algorithm of your own is written with: `ParameterServer`, and `Session` of its model.
+"""What an algorithm is written with: `ParameterServer`, `Session`, and what agents get of these.
 
-A parameter server is one for all agents. Each agent is given a `Handle` of it and calls the methods
-``op_...`` of its model: ``parameter_server.session.op_get_weights()``. Where it lives
-(`rlwire.relaax.homes`) no agent sees.
+A parameter server is one for all agents. Each agent calls the methods ``op_...`` of its model:
+``parameter_server.session.op_get_weights()``. The parameter server runs in the server's process or
+on Ray (`rlwire.relaax.parameter_server_ray`).
 """
 
 from __future__ import annotations
 
+import logging
+import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from rlwire.errors import PeerError, quoted
+from rlwire.errors import LocalProtocolError, PeerError, describe, on_error, quoted
+from rlwire.relaax.checkpoints import Checkpoints
 from rlwire.rlx.config import Options
-from rlwire.rlx.metrics import Metrics, StepMetrics
+from rlwire.rlx.metrics import LoggingMetrics, Metrics, StepMetrics
+
+if TYPE_CHECKING:
+    from rlwire.relaax.algorithm import Algorithm
+
+logger = logging.getLogger(__name__)
 
 
 class ParameterServerError(PeerError):
@@ -58,7 +67,7 @@ class Session:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Bring back what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         for name, each in self._models.items():
             each.load_state_dict(state[name])
         if not self._models:
@@ -68,18 +77,18 @@ class Session:
 class ParameterServer:
     """Base of an algorithm's parameter server; it has to define `init_session`.
 
-    One op runs at a time, so a model needs no locks. What ops return is no longer theirs to write
-    to, unless it is a copy: in the server's process agents hold the same arrays.
+    One op runs at a time, so a model needs no locks. A model must not write to what its ops have
+    returned: in the server's process agents hold the same arrays.
 
     Args:
         config: the algorithm's settings, the section ``algorithm`` of ``app.yaml``.
-        metrics: where `metrics` goes.
+        metrics: the sink behind `metrics`.
 
     Attributes:
         config: the settings.
         metrics: `scalar` and `histogram`; without an `x`, at the step `n_step`.
         session: of the model; set by `init_session`.
-        version: of the model's state; checkpoints of another one are refused.
+        version: of the model's state; checkpoints of another one are rejected.
     """
 
     session: Session
@@ -97,10 +106,10 @@ class ParameterServer:
         raise NotImplementedError(f"{type(self).__qualname__} must define init_session")
 
     def close(self) -> None:
-        """Tidy up; called once, after the last checkpoint."""
+        """Clean up; called once, after the last checkpoint."""
 
     def n_step(self) -> int:
-        """Return how many steps were learned from: by default what the model's `op_n_step` says."""
+        """Return how many steps were learned from: by default the model's `op_n_step`."""
         return int(self.session.op_n_step())
 
     def create_checkpoint(self) -> Mapping[str, Any]:
@@ -108,24 +117,23 @@ class ParameterServer:
         return self.session.state_dict()
 
     def restore_checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Bring back a state that was kept."""
+        """Restore a state that was kept."""
         self.session.load_state_dict(state)
 
 
-class Handle:
-    """A parameter server as agents see it, wherever it lives; for any number of threads.
+class ParameterServerHandle:
+    """A parameter server as agents see it, wherever it runs; for any number of threads.
 
     Attributes:
         config: the algorithm's settings.
-        metrics: where the server's measurements go.
-        session: ``session.op_name(...)`` and ``session.model.op_name(...)`` call an op. Over a
-            connection tuples come as lists, and arrays may be read-only.
+        metrics: the sink of the server's measurements.
+        session: ``session.op_name(...)`` and ``session.model.op_name(...)`` call an op.
     """
 
     def __init__(self, config: Options, metrics: Metrics) -> None:
         self.config = config
         self.metrics = metrics
-        self.session: Any = Ops(self._call, ())
+        self.session: Any = _OpPath(self._call, ())
 
     def n_step(self) -> int:
         """Return how many steps the parameter server has learned from; errors as of an op."""
@@ -135,12 +143,12 @@ class Handle:
         """Leave the parameter server; where it was opened, end it, after a last checkpoint."""
 
     def _call(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Return what an op returns; of no name, the step."""
+        """Return what an op returns; without a name, the step."""
         raise NotImplementedError
 
 
-class Ops:
-    """A path into a model: more of it as an attribute, its end when it is called."""
+class _OpPath:
+    """A path into a model: an attribute makes it longer, a call calls the op."""
 
     __slots__ = ("_call", "_names")
 
@@ -148,13 +156,12 @@ class Ops:
         self._call = call
         self._names = names
 
-    def __getattr__(self, name: str) -> Ops:
+    def __getattr__(self, name: str) -> _OpPath:
         if name.startswith("__"):  # what Python and its tools look for
             raise AttributeError(name)
-        return Ops(self._call, (*self._names, name))
+        return _OpPath(self._call, (*self._names, name))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the op."""
         return self._call(self._names, args, kwargs)
 
     def __repr__(self) -> str:
@@ -172,3 +179,122 @@ def op(session: Any, names: Sequence[str]) -> Callable[..., Any]:
     if not callable(found):
         raise AttributeError(f"there is no {quoted(path)[1:-1]}")
     return cast("Callable[..., Any]", found)
+
+
+def path_of(names: Sequence[str]) -> str:
+    """Return the name of an op in errors; `n_step` has no names."""
+    return ".".join(["session", *names]) if names else "n_step"
+
+
+class LocalParameterServer(ParameterServerHandle):
+    """A parameter server in this process, for its threads: runs one op at a time."""
+
+    def __init__(
+        self, algorithm: Algorithm, checkpoints: Checkpoints | None, metrics: Metrics
+    ) -> None:
+        super().__init__(algorithm.config, metrics)
+        self._algorithm = algorithm.name
+        self._checkpoints = checkpoints
+        self._lock = threading.Lock()
+        self._server: ParameterServer | None = None
+        try:
+            server = self._server = algorithm.parameter_server(algorithm.config, metrics)
+            if checkpoints is not None:
+                found = checkpoints.restore(self._algorithm, server.version)
+                if found is not None:
+                    server.restore_checkpoint(found[1])
+                checkpoints.due(server.n_step())  # intervals count from here
+        except Exception as error:
+            raise ParameterServerError(f"the parameter server: {describe(error)}") from error
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "agents in other processes cannot reach a parameter server of this process: use "
+            "parameter_server='ray', or workers='threads'"
+        )
+
+    def close(self) -> None:
+        """Save a last checkpoint and close the parameter server; errors are logged."""
+        with self._lock:
+            server, self._server = self._server, None
+            if server is None:
+                return
+            try:
+                self._save(server, closing=True)
+                server.close()
+            except Exception:
+                logger.exception("closing the parameter server of %s failed", self._algorithm)
+
+    def _call(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        with self._lock:
+            server = self._server
+            if server is None:
+                raise LocalProtocolError(f"{path_of(names)}: the parameter server has been closed")
+            try:
+                value = op(server.session, names)(*args, **kwargs) if names else server.n_step()
+            except Exception as error:
+                raise ParameterServerError(f"{path_of(names)}: {describe(error)}") from error
+            if names:
+                self._save(server, closing=False)
+            return value
+
+    def _save(self, server: ParameterServer, closing: bool) -> None:
+        """Save a checkpoint if one is due; a full disk does not stop the learning."""
+        checkpoints = self._checkpoints
+        if checkpoints is None:
+            return
+        try:
+            step = int(server.n_step())
+            if not checkpoints.saved(step) if closing else checkpoints.due(step):
+                state = server.create_checkpoint()
+                checkpoints.save(step, state, algorithm=self._algorithm, version=server.version)
+        except Exception:
+            logger.exception("no checkpoint of %s was saved", self._algorithm)
+
+
+def open_parameter_server(
+    algorithm: Algorithm,
+    *,
+    home: str = "server",
+    checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
+    metrics: Metrics | None = None,
+) -> ParameterServerHandle:
+    """Make an algorithm's parameter server and restore its latest checkpoint.
+
+    Args:
+        algorithm: as `rlwire.relaax.algorithm.load_algorithm` returns it.
+        home: ``"server"``, this process; ``"ray"``, an actor (the extra `ray`), which agents in
+            other processes and on other machines reach; or ``"ray:NAME"``, an actor that all
+            programs which open it by this name share: the first makes it, and ends it. An actor
+            that dies restarts from its latest checkpoint.
+        checkpoints: where to keep what was learned, by default nowhere; in a folder given by its
+            path, one is saved a minute.
+        metrics: where its measurements go, by default the log; an actor gets a copy of the sink.
+
+    Raises:
+        ParameterServerError: it cannot be made, or its checkpoint cannot be restored.
+        ValueError: there is no such home.
+        MissingExtra: Ray is not installed.
+    """
+    check_home(home)
+    if checkpoints is not None and not isinstance(checkpoints, Checkpoints):
+        checkpoints = Checkpoints(checkpoints, every_seconds=60.0)
+    metrics = LoggingMetrics() if metrics is None else metrics
+    if home == "server":
+        return LocalParameterServer(algorithm, checkpoints, metrics)
+    from rlwire.relaax import parameter_server_ray
+
+    handle = parameter_server_ray.open_actor(
+        algorithm, checkpoints, metrics, home.partition(":")[2]
+    )
+    with on_error(handle.close):
+        handle.n_step()
+    return handle
+
+
+def check_home(home: str) -> None:
+    """Raise a ValueError if there is no such home."""
+    if home not in ("server", "ray") and not home.startswith("ray:"):
+        raise ValueError(
+            f"a parameter server is at home in 'server', 'ray' or 'ray:NAME', not {home!r}"
+        )

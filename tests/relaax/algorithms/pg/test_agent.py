@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from rlwire.relaax.algorithm import load_algorithm
-from rlwire.relaax.homes import open_parameter_server
-from rlwire.relaax.parameter_server import Handle
+from rlwire.relaax.parameter_server import open_parameter_server
 from rlwire.rlx import Metrics
 from tests.agents import Recorder
 
@@ -21,7 +20,7 @@ torch: Any = pytest.importorskip("torch")
 
 
 @contextlib.contextmanager
-def opened(metrics: Metrics | None = None, **more: Any) -> Iterator[tuple[Handle, Any]]:
+def opened(metrics: Metrics | None = None, **more: Any) -> Iterator[Any]:
     config = {"input": {"shape": [2]}, "output": {"action_size": 3}, "seed": 1, **more}
     algorithm = load_algorithm("pg", config)
     handle = open_parameter_server(algorithm, metrics=metrics or Recorder())

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 from rlwire.relaax.algorithm import Algorithm, load_algorithm
-from rlwire.relaax.homes import open_parameter_server
-from rlwire.relaax.parameter_server import Handle, ParameterServerError
+from rlwire.relaax.parameter_server import (
+    ParameterServerError,
+    ParameterServerHandle,
+    open_parameter_server,
+)
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(600)]  # each process imports PyTorch
 
@@ -22,16 +25,16 @@ def algorithm(**more: Any) -> Algorithm:
     return load_algorithm("pg", config)
 
 
-def weights(handle: Handle) -> dict[str, Any]:
+def weights(handle: ParameterServerHandle) -> dict[str, Any]:
     found: dict[str, Any] = handle.session.op_get_weights_signed()[0]
     return found
 
 
-def gradient(handle: Handle, value: float) -> dict[str, Any]:
+def gradient(handle: ParameterServerHandle, value: float) -> dict[str, Any]:
     return {name: np.full_like(each, value) for name, each in weights(handle).items()}
 
 
-def submit(handle: Handle, value: float) -> int:
+def submit(handle: ParameterServerHandle, value: float) -> int:
     found: int = handle.session.op_submit_gradients(gradients=gradient(handle, value), step_inc=10)
     return found
 

@@ -17,9 +17,9 @@ from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError
 from rlwire.relaax import (
     AlgorithmServer,
     ParameterServerError,
-    homes_ray,
     load_algorithm,
     open_parameter_server,
+    parameter_server_ray,
 )
 from rlwire.relaax.checkpoints import Checkpoints
 from rlwire.rlx import Metrics
@@ -147,7 +147,7 @@ def test_as_at_any_home(algorithm, tmp_path):
 
 def test_one_that_is_slow_and_one_that_cannot_be_made(algorithm, monkeypatch):
     handle = open_parameter_server(algorithm, home="ray")
-    monkeypatch.setattr(homes_ray, "_DEADLINE", 0.5)
+    monkeypatch.setattr(parameter_server_ray, "_DEADLINE", 0.5)
     with pytest.raises(DeadlineExceeded, match="op_sleep: no answer"):
         handle.session.op_sleep(2.0)
     monkeypatch.undo()

@@ -1,7 +1,6 @@
 """A parameter server as an actor of Ray's, for agents on any node of its cluster (extra `ray`).
 
-Ray carries arrays in its object store, and restarts an actor that died. Not here: what runs the
-parameter server there (`rlwire.relaax.homes`).
+Ray carries arrays in its object store, and restarts an actor that died.
 """
 
 from __future__ import annotations
@@ -21,8 +20,12 @@ from rlwire.errors import (
     optional,
 )
 from rlwire.relaax.checkpoints import Checkpoints
-from rlwire.relaax.homes import Host, path_of
-from rlwire.relaax.parameter_server import Handle, ParameterServerError
+from rlwire.relaax.parameter_server import (
+    LocalParameterServer,
+    ParameterServerError,
+    ParameterServerHandle,
+    path_of,
+)
 from rlwire.rlx.config import Options
 from rlwire.rlx.metrics import Metrics
 from rlwire.serving.stopping import keep_signals
@@ -36,37 +39,37 @@ _GRACE = 60.0  # seconds for the last op and checkpoint
 
 
 class _Actor:
-    """What lives on Ray."""
+    """The actor: a parameter server, or why there is none."""
 
     def __init__(
         self, algorithm: Algorithm, checkpoints: Checkpoints | None, metrics: Metrics, maker: str
     ) -> None:
         self._maker = maker
         self._metrics = metrics
-        self._host: Host | None = None
+        self._server: LocalParameterServer | ParameterServerError
         try:
-            self._host = Host(algorithm, checkpoints, metrics)
-        except Exception as error:  # raised by each call: raised here, Ray would try again
-            self._failure = f"the parameter server: {describe(error)}"
+            self._server = LocalParameterServer(algorithm, checkpoints, metrics)
+        except ParameterServerError as error:  # raised by each call: Ray would try again here
+            self._server = error
 
     def maker(self) -> str:
         return self._maker
 
     def call(self, names: Sequence[str], args: Any, kwargs: Any) -> Any:
-        if self._host is None:
-            raise ParameterServerError(self._failure)
+        if isinstance(self._server, ParameterServerError):
+            raise self._server
         try:
-            return self._host.run(names, args, kwargs)
+            return self._server._call(names, args, kwargs)
         except SystemExit as error:  # Ray would take it for the actor's end
             raise RuntimeError("the op raised SystemExit") from error
 
     def close(self) -> None:
-        if self._host is not None:
-            self._host.close()
+        if isinstance(self._server, LocalParameterServer):
+            self._server.close()
         self._metrics.close()
 
 
-class OnRay(Handle):
+class RayParameterServer(ParameterServerHandle):
     """A parameter server on Ray; it can be pickled, for agents in other processes.
 
     Args:
@@ -74,7 +77,7 @@ class OnRay(Handle):
         metrics: the sink that the actor has a copy of.
         address: of the cluster.
         name: of the actor.
-        actor: the actor, where it is known.
+        actor: the actor, if it is known.
         owner: whether closing this handle ends the actor.
         began: whether it also ends this program's connection to Ray.
     """
@@ -98,7 +101,7 @@ class OnRay(Handle):
         self._closed = False
 
     def __reduce__(self) -> Any:
-        return OnRay, (self.config, self.metrics, *self._where)
+        return RayParameterServer, (self.config, self.metrics, *self._where)
 
     def close(self) -> None:
         """Leave the actor; its owner ends it, after a last checkpoint."""
@@ -141,8 +144,9 @@ class OnRay(Handle):
                 sleep(0.1)
             except ray.exceptions.RayTaskError as error:
                 cause = error.cause
-                text = str(cause) if isinstance(cause, ParameterServerError) else describe(cause)
-                raise ParameterServerError(f"{path_of(names)}: {text}") from error
+                if isinstance(cause, ParameterServerError):
+                    raise ParameterServerError(str(cause)) from error
+                raise ParameterServerError(f"{path_of(names)}: {describe(cause)}") from error
 
     def _found(self) -> Any:
         if self._actor is None:
@@ -157,15 +161,15 @@ class OnRay(Handle):
 
 def open_actor(
     algorithm: Algorithm, checkpoints: Checkpoints | None, metrics: Metrics, name: str = ""
-) -> OnRay:
+) -> RayParameterServer:
     """Start the actor, and Ray on this machine if this program is connected to no cluster.
 
     Args:
-        algorithm: whose parameter server; every node finds it under the same name or path.
+        algorithm: every node finds it under the same name or path.
         checkpoints: in a folder that every node reaches.
-        metrics: where its measurements go; the actor gets a copy.
-        name: by which other programs find it, and join one that is there already; by default a new
-            actor is made, which no other program finds.
+        metrics: where measurements go; the actor gets a copy.
+        name: by which other programs find the actor, and join one that is there already; by default
+            a new actor is made, which no other program finds.
     """
     ray = _ray()
     began = not ray.is_initialized()
@@ -179,7 +183,9 @@ def open_actor(
     actor = kind.remote(algorithm, checkpoints, metrics, maker)
     owner = ray.get(actor.maker.remote(), timeout=_DEADLINE) == maker
     address = ray.get_runtime_context().gcs_address
-    return OnRay(algorithm.config, metrics, address, name, actor=actor, owner=owner, began=began)
+    return RayParameterServer(
+        algorithm.config, metrics, address, name, actor=actor, owner=owner, began=began
+    )
 
 
 def _ray() -> Any:
