@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import textwrap
 import threading
 from typing import Any
 
@@ -12,11 +11,11 @@ import pytest
 
 from rlwire.errors import LocalProtocolError
 from rlwire.relaax import (
+    Algorithm,
     ParameterServer,
     ParameterServerError,
     ParameterServerHandle,
     Session,
-    load_algorithm,
     open_parameter_server,
 )
 from rlwire.relaax.checkpoints import Checkpoints
@@ -136,81 +135,55 @@ def test_a_handle_calls_by_path():
 
 # --- in this process ---
 
-PARAMETER_SERVER = """
-    import numpy as np
 
-    from rlwire.relaax import ParameterServer as Base, Session
+class AddingModel:
+    def __init__(self, size):
+        self.weights = np.zeros(size)
+        self.steps = 0
 
+    def op_get(self):
+        return self.weights.copy(), self.steps
 
-    class Model:
-        def __init__(self, size):
-            self.weights = np.zeros(size)
-            self.steps = 0
+    def op_add(self, gradient, scale=1.0):
+        self.weights += scale * np.asarray(gradient)
+        self.steps += 1
+        return self.steps
 
-        def op_get(self):
-            return self.weights.copy(), self.steps
+    def op_echo(self, *args, **kwargs):
+        return [args, kwargs]
 
-        def op_add(self, gradient, scale=1.0):
-            self.weights += scale * np.asarray(gradient)
-            self.steps += 1
-            return self.steps
+    def op_raise(self, text):
+        raise ValueError(text)
 
-        def op_echo(self, *args, **kwargs):
-            return [args, kwargs]
+    def state_dict(self):
+        return {"weights": self.weights, "steps": self.steps}
 
-        def op_raise(self, text):
-            raise ValueError(text)
-
-        def state_dict(self):
-            return {"weights": self.weights, "steps": self.steps}
-
-        def load_state_dict(self, state):
-            self.weights, self.steps = np.array(state["weights"]), state["steps"]
+    def load_state_dict(self, state):
+        self.weights, self.steps = np.array(state["weights"]), state["steps"]
 
 
-    class ParameterServer(Base):
-        def init_session(self):
-            if self.config.get("fail"):
-                raise RuntimeError("no model today")
-            self.session = Session(policy=Model(self.config.get("size", 3)), value=Model(1))
-            self.session.policy.op_measure = self.measure
+class Adding(ParameterServer):
+    def init_session(self):
+        if self.config.get("fail"):
+            raise RuntimeError("no model today")
+        self.session = Session(policy=AddingModel(3), value=AddingModel(1))
+        self.session.policy.op_measure = self.measure
 
-        def measure(self, value):
-            self.metrics.scalar("loss", value)
-            self.metrics.histogram("gradient", (value, 2.0), np.int64(7))
+    def measure(self, value):
+        self.metrics.scalar("loss", value)
+        self.metrics.histogram("gradient", (value, 2.0), np.int64(7))
 
-        def n_step(self):
-            return self.session.policy.steps
-"""
-AGENT = """
-    class Agent:
-        def __init__(self, parameter_server, metrics):
-            self.ps = parameter_server
-            self.metrics = metrics
-
-        def init(self, exploit=False):
-            return True
-
-        def update(self, reward, state, terminal):
-            return self.ps.session.policy.op_add(state)
-
-        def reset(self):
-            return True
-"""
+    def n_step(self):
+        return self.session.policy.steps
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("algorithms") / "adding"
-    folder.mkdir()
-    (folder / "parameter_server.py").write_text(textwrap.dedent(PARAMETER_SERVER))
-    (folder / "agent.py").write_text(textwrap.dedent(AGENT))
-    return folder
+def adding(**config):
+    return Algorithm("adding", object, Adding, Options(config))
 
 
 @pytest.fixture
-def handle(folder):
-    handle = open_parameter_server(load_algorithm(folder), metrics=Recorder())
+def handle():
+    handle = open_parameter_server(adding(), metrics=Recorder())
     yield handle
     handle.close()
 
@@ -269,16 +242,16 @@ def test_it_goes_to_no_other_process(handle):
         pickle.dumps(handle)
 
 
-def test_it_begins_with_its_latest_checkpoint(folder, tmp_path):
+def test_it_begins_with_its_latest_checkpoint(tmp_path):
     handle = open_parameter_server(
-        load_algorithm(folder),
+        adding(),
         checkpoints=Checkpoints(tmp_path, every_steps=3),
         metrics=Recorder(),
     )
     assert [handle.session.policy.op_add(np.ones(3)) for _ in range(4)] == [1, 2, 3, 4]
     handle.close()
     assert [each.step for each in Checkpoints(tmp_path).list()] == [4, 3]
-    handle = open_parameter_server(load_algorithm(folder), checkpoints=tmp_path, metrics=Recorder())
+    handle = open_parameter_server(adding(), checkpoints=tmp_path, metrics=Recorder())
     assert handle.session.policy.op_get()[0].tolist() == [4.0, 4.0, 4.0]
     handle.close()  # nothing was learned
     assert [each.step for each in Checkpoints(tmp_path).list()] == [4, 3]
@@ -286,12 +259,10 @@ def test_it_begins_with_its_latest_checkpoint(folder, tmp_path):
         handle.session.policy.op_add(np.ones(3))
 
 
-def test_a_checkpoint_that_cannot_be_written_stops_nothing(folder, tmp_path, caplog):
+def test_a_checkpoint_that_cannot_be_written_stops_nothing(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     checkpoints = Checkpoints(tmp_path / "folder", every_steps=1)
-    handle = open_parameter_server(
-        load_algorithm(folder), checkpoints=checkpoints, metrics=Recorder()
-    )
+    handle = open_parameter_server(adding(), checkpoints=checkpoints, metrics=Recorder())
     (tmp_path / "folder").write_text("in the way")
     assert handle.session.policy.op_add(np.ones(3)) == 1
     assert "no checkpoint of adding" in caplog.text
@@ -301,13 +272,13 @@ def test_a_checkpoint_that_cannot_be_written_stops_nothing(folder, tmp_path, cap
     assert [each.step for each in checkpoints.list()] == [2]
 
 
-def test_one_that_cannot_be_made(folder):
-    algorithm = load_algorithm(folder, {"fail": True})
+def test_one_that_cannot_be_made():
+    algorithm = adding(fail=True)
     with pytest.raises(ParameterServerError, match="no model today"):
         open_parameter_server(algorithm, metrics=Recorder())
 
 
-def test_arguments_that_make_no_sense(folder):
-    algorithm = load_algorithm(folder)
+def test_arguments_that_make_no_sense():
+    algorithm = adding()
     with pytest.raises(ValueError, match=r"at home in .*, not 'moon'"):
         open_parameter_server(algorithm, home="moon")
