@@ -49,6 +49,7 @@ MODULES = [
     "rlwire.buffers",
     "rlwire.codecs._arrays",
     "rlwire.codecs._glue",
+    "rlwire.codecs._json_arrays",
     "rlwire.codecs._output",
     "rlwire.codecs.dm_env_rpc.decoder",
     "rlwire.codecs.dm_env_rpc.dtypes",
@@ -108,6 +109,7 @@ PYTHON_DIRECTIVES = {
 
 # Those that read or write numbers as text.
 WITH_NUMBERS = {
+    "rlwire.codecs._json_arrays",
     "rlwire.codecs.perlert.datagrams",
     "rlwire.codecs.perlert.text",
 }

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
 
+from rlwire.codecs import _json_arrays
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 
@@ -22,64 +23,25 @@ _NUMBERS: Final = frozenset((int, float))
 _LISTS: Final = frozenset((list,))
 _ITEM: Final = 256  # bytes that a list item or an object's member counts, see `Limits.expanded`
 _WIDE: Final = 4  # bytes of a character, if the string has one beyond the basic plane
-_STRING: Final = re.compile(rb'"([^"\\]*(?:\\.[^"\\]*)*)(?:"|\\?\Z)', re.DOTALL)
-_STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
-_NO_BRACKETS: Final = bytes(set(range(256)) - set(_STEPS))
 _BYTE: Final = re.compile(r" \(byte (\d+)\)$")
 
 
 def bounded(buffer: Buffer, limits: Limits) -> bytes:
     """Return a text as bytes, after checking its size, depth, items and strings."""
     data = bytes(buffer)
-    size = len(data)
-    if size > limits.message:
-        raise LimitExceeded("message", limits.message, size)
-    # An item has at least one byte and a comma.
-    large = size > limits.string or size // 2 > limits.items or size // 2 * _ITEM > limits.expanded
-    deep = data.count(b"[") + data.count(b"{") > limits.depth
-    if large:
-        _check_strings(data, limits)
-    if large or deep:
-        bare = _STRING.sub(b"", data)
-        if large:
-            _check_items(data, bare, limits)
-        if deep:
-            _check_depth(bare, limits)
-    return data
-
-
-def _check_strings(data: bytes, limits: Limits) -> None:
-    # An item has two strings at most, and a quotation mark may be escaped.
-    strings = (data.count(b'"') - data.count(b'\\"')) // 2
-    if strings > 2 * limits.items + 1:
-        raise LimitExceeded("items", limits.items, strings // 2)
-    if len(data) > limits.string:
-        longest = max((len(match[1]) for match in _STRING.finditer(data)), default=0)
-        if longest > limits.string:
-            raise LimitExceeded("string", limits.string, longest)
-
-
-def _check_depth(bare: bytes, limits: Limits) -> None:
-    brackets = bare.translate(None, _NO_BRACKETS)
-    rest = brackets
-    for _ in range(min(8, limits.depth // 2)):  # each round takes away one level, or two
-        rest = rest.replace(b"[]", b"").replace(b"{}", b"")
-        if not rest:
-            return
-    depth = max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
-    if depth > limits.depth:
-        raise LimitExceeded("depth", limits.depth, depth)
-
-
-def _check_items(data: bytes, bare: bytes, limits: Limits) -> None:
-    items = bare.count(b",") + bare.count(b"[") + bare.count(b"{")
+    if len(data) > limits.message:
+        raise LimitExceeded("message", limits.message, len(data))
+    items, depth, longest, wide, _ = _json_arrays.measure(data)
+    if longest > limits.string:
+        raise LimitExceeded("string", limits.string, longest)
     if items > limits.items:
         raise LimitExceeded("items", limits.items, items)
-    expanded = items * _ITEM
-    if not data.isascii() or b"\\u" in data:
-        expanded += len(data) * _WIDE
+    expanded = items * _ITEM + (len(data) * _WIDE if wide else 0)
     if expanded > limits.expanded:
         raise LimitExceeded("expanded", limits.expanded, expanded)
+    if depth > limits.depth:
+        raise LimitExceeded("depth", limits.depth, depth)
+    return data
 
 
 def read(decode: Callable[[bytes], Any], data: bytes, limits: Limits) -> Any:
@@ -98,10 +60,10 @@ def read(decode: Callable[[bytes], Any], data: bytes, limits: Limits) -> Any:
         raise LimitExceeded("depth", limits.depth, limits.depth + 1) from None
 
 
-def misfit(error: Exception, about: str = "") -> DecodeError:
-    """Return the DecodeError of a value of a wrong type, with its path."""
-    reason, _, path = str(error).partition(" - at `")
-    return DecodeError(about + reason, path=path.rstrip("`") or "$")
+def misfit(error: Exception, about: str = "", path: str = "$") -> DecodeError:
+    """Return the DecodeError of a value of a wrong type, whose path begins with `path`."""
+    reason, _, inside = str(error).partition(" - at `$")
+    return DecodeError(about + reason, path=path + inside.rstrip("`"))
 
 
 def _bad_byte(data: bytes) -> int:
@@ -157,6 +119,8 @@ def arrays_of(value: Any, dtype: Any = None) -> Any:
 
 def _plain(value: Any) -> Any:
     """Return what msgspec can write in place of a value that it cannot."""
+    if type(value) is np.ndarray and (text := _json_arrays.text_of(value)) is not None:
+        return msgspec.Raw(text)
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biuf":
         return value.tolist()
     if isinstance(value, Mapping):
@@ -186,12 +150,13 @@ def encode(value: Any, limits: Limits) -> bytes:
     except (TypeError, ValueError, OverflowError) as error:
         _find_fault(value, "$")
         raise EncodeError(str(error)) from None
-    if b"null" in data:  # msgspec's for NaN and the infinities
+    _, depth, _, _, nulls = _json_arrays.measure(data)
+    if nulls:  # msgspec's for NaN and the infinities
         _find_fault(value, "$")
     if len(data) > limits.message:
         raise LimitExceeded("message", limits.message, len(data))
-    if data.count(b"[") + data.count(b"{") > limits.depth:
-        _check_depth(_STRING.sub(b"", data), limits)
+    if depth > limits.depth:
+        raise LimitExceeded("depth", limits.depth, depth)
     return data
 
 

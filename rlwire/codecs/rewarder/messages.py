@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from rlwire.codecs import _json
+from rlwire.codecs import _json, _json_arrays
 from rlwire.codecs._json import Buffer
 from rlwire.errors import DecodeError, EncodeError, quoted
 from rlwire.limits import DEFAULT, Limits
@@ -207,9 +207,9 @@ def _wire(kind: type[Message]) -> tuple[type[Any], type[Any]]:
     body = msgspec.defstruct(
         f"{kind.__name__}.body",
         [
-            (field.name, field.type, field.default)
-            if field.default is None
-            else (field.name, field.type)
+            (field.name, msgspec.Raw if field.name == "observation" else field.type)
+            if field.default is not None
+            else (field.name, field.type, None)
             for field in msgspec.structs.fields(kind)
             if field.name in _NAMES[kind]
         ],
@@ -255,12 +255,11 @@ def decode(buffer: Buffer, *, limits: Limits = DEFAULT) -> Message:
     """
     data = _json.bounded(buffer, limits)
     try:
-        text = _decode(data)
+        return _message(_decode(data), {}, {}, {})
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if "out of range" in str(error):  # of which the other way does not know the path
             raise _json.misfit(error) from None
         return _decode_any(data, limits)
-    return _message(text, {}, {}, {})
 
 
 def _message(text: Any, extra_headers: Any, extra_body: Any, extra: Any) -> Message:
@@ -284,7 +283,15 @@ def _message(text: Any, extra_headers: Any, extra_body: Any, extra: Any) -> Mess
         raise DecodeError(f"{kind.method}: {error}", path="$.body.action") from None
 
 
-def _observation(value: Any) -> Any:
+def _observation(raw: msgspec.Raw) -> Any:
+    text = bytes(raw)
+    array = _json_arrays.array_of(text)
+    if array is not None:
+        return array
+    try:
+        value = _generic(text)
+    except msgspec.ValidationError as error:
+        raise _json.misfit(error, path="$.body.observation") from None
     if type(value) is not list:
         return value
     try:
@@ -315,6 +322,8 @@ def _decode_any(data: bytes, limits: Limits) -> Message:
         "headers": _taken(headers, _Headers.__struct_fields__),
         "body": _taken(body, _NAMES[kind]),
     }
+    if kind is EnvObservation and "observation" in text["body"]:
+        text["body"]["observation"] = msgspec.Raw(_json.encode(text["body"]["observation"], limits))
     return _message(_fitting(method, text, _WIRE[kind][0]), headers, body, value)
 
 

@@ -1,0 +1,207 @@
+"""Arrays as JSON text and back, and what of a JSON text the limits count."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.math cimport isinf
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+
+cimport numpy as cnp
+
+from rlwire.codecs._arrays cimport contiguous, number_kind
+from rlwire.kernels cimport *
+
+import numpy as np
+
+cnp.import_array()
+
+cdef enum:
+    DIMS = 32
+
+
+def measure(bytes text):
+    """Return items, depth, the longest string's bytes, whether it has wide characters, or nulls.
+
+    An item is a comma or an opening bracket: a text has at least as many values, less one.
+    """
+    cdef const uint8_t *p = <const uint8_t *> PyBytes_AS_STRING(text)
+    cdef const uint8_t *end = p + PyBytes_GET_SIZE(text)
+    cdef const uint8_t *start
+    cdef size_t items = 0, longest = 0
+    cdef int64_t depth = 0, deepest = 0
+    cdef bint wide = False, nulls = False
+    while p < end:
+        if c"-" <= p[0] <= c"9":
+            pass
+        elif p[0] == c",":
+            items += 1
+        elif p[0] == c"[" or p[0] == c"{":
+            items += 1
+            depth += 1
+            deepest = max(deepest, depth)
+        elif p[0] == c"]" or p[0] == c"}":
+            depth -= 1
+        elif p[0] == c'"':
+            p += 1
+            start = p
+            while p < end and p[0] != c'"':
+                wide |= p[0] >= 0x80
+                if p[0] == c"\\" and p + 1 < end:
+                    p += 1
+                    wide |= p[0] == c"u"
+                p += 1
+            longest = max(longest, <size_t> (p - start))
+        elif p[0] == c"n":
+            nulls = True
+        p += 1
+    return items, deepest, longest, wide, nulls
+
+
+# --- to text
+
+
+cdef uint8_t *_put_list(uint8_t *to, int kind, const uint8_t **values, int size,
+                        const cnp.npy_intp *shape, int dims) noexcept:
+    cdef cnp.npy_intp left = shape[0]
+    cdef uint8_t *start
+    to[0] = c"["
+    to += left == 0  # else a comma takes the bracket's place, and is written over by it
+    while left:
+        start = to = to + 1
+        if dims > 1:
+            to = _put_list(to, kind, values, size, shape + 1, dims - 1)
+        else:
+            to = rlw_put_number(to, <rlw_number> kind, values[0], -1, 0)
+            values[0] += size
+            if kind >= RLW_FLOAT16:
+                while start < to and start[0] != c"." and start[0] != c"e":
+                    start += 1
+                if start == to:  # a whole number, which is to stay a float
+                    to[0] = c"."
+                    to[1] = c"0"
+                    to += 2
+        to[0] = c","
+        left -= 1
+    to[0] = c"]"
+    return to + 1
+
+
+def text_of(cnp.ndarray array):
+    """Return an array of numbers as nested lists in JSON; None if JSON has no such numbers.
+
+    Floats have as many digits as it takes to read the same float of this dtype.
+    """
+    cdef int kind = number_kind(array.dtype), dims = cnp.PyArray_NDIM(array), i
+    cdef cnp.npy_intp lists = 1, rows = 1, width
+    if kind < 0 or not dims or (kind >= RLW_FLOAT16 and not np.isfinite(array).all()):
+        return None
+    if cnp.PyArray_ISBYTESWAPPED(array):
+        array = array.astype(array.dtype.newbyteorder("="))
+    array = contiguous(array)
+    for i in range(dims - 1):
+        rows *= cnp.PyArray_DIM(array, i)
+        lists += rows
+    width = 28 if kind >= RLW_FLOAT16 else 6 if array.itemsize == 1 else 21  # with a comma
+    cdef bytes text = PyBytes_FromStringAndSize(NULL, width * array.size + 3 * lists + 40)
+    cdef const uint8_t *values = <const uint8_t *> cnp.PyArray_DATA(array)
+    cdef uint8_t *to = <uint8_t *> PyBytes_AS_STRING(text)
+    return text[:_put_list(to, kind, &values, array.itemsize, array.shape, dims) - to]
+
+
+# --- from text
+
+
+cdef struct Numbers:
+    const uint8_t *end
+    int64_t *whole
+    double *real  # the same memory; used from the first number that is not whole
+    bint is_real
+    size_t count
+    int dims
+    cnp.npy_intp shape[DIMS]
+
+
+cdef inline const uint8_t *_read_number(Numbers *n, const uint8_t *p) noexcept:
+    """Add a number; NULL is none, or one that is too large."""
+    cdef const uint8_t *q = p + (p[0] == c"-")
+    cdef const uint8_t *first = q
+    cdef uint64_t value = 0
+    cdef rlw_decimal decimal
+    cdef size_t i
+    while c"0" <= q[0] <= c"9":
+        value = value * 10 + (q[0] - c"0")
+        q += 1
+    if q[0] == c"." or (q[0] | 0x20) == c"e":
+        if not n.is_real:
+            for i in range(n.count):
+                n.real[i] = <double> n.whole[i]
+            n.is_real = True
+        q = rlw_scan_decimal(p, n.end, RLW_GRAMMAR_JSON, &decimal)
+        if q == NULL:
+            return NULL
+        n.real[n.count] = rlw_decimal_double(&decimal)
+        if isinf(n.real[n.count]):
+            return NULL
+    elif not 0 < q - first < 19 or (first[0] == c"0" and q - first > 1):
+        return NULL
+    elif n.is_real:
+        n.real[n.count] = <double> <int64_t> (0 - value if first != p else value)
+    else:
+        n.whole[n.count] = <int64_t> (0 - value if first != p else value)
+    n.count += 1
+    return q
+
+
+cdef inline const uint8_t *_after_space(const uint8_t *p) noexcept:
+    while p[0] == c" " or p[0] == c"\n" or p[0] == c"\r" or p[0] == c"\t":
+        p += 1
+    return p
+
+
+cdef const uint8_t *_read_list(Numbers *n, const uint8_t *p, int depth) noexcept:
+    """Add a list's numbers; NULL is one of anything else, or of lists of unequal sizes."""
+    cdef cnp.npy_intp count = 0
+    cdef bint flat
+    if depth >= DIMS:
+        return NULL
+    p = _after_space(p + 1)
+    flat = p[0] != c"["
+    if n.dims == 0 and flat:
+        n.dims = depth + 1
+    elif n.dims != 0 and flat != (depth + 1 == n.dims):
+        return NULL
+    while p[0] != c"]":
+        p = _read_number(n, p) if flat else _read_list(n, p, depth + 1) if p[0] == c"[" else NULL
+        if p == NULL:
+            return NULL
+        count += 1
+        p = _after_space(p)
+        if p[0] == c",":
+            p = _after_space(p + 1)
+        elif p[0] != c"]":
+            return NULL
+    if n.shape[depth] < 0:
+        n.shape[depth] = count
+    return p + 1 if n.shape[depth] == count else NULL
+
+
+def array_of(bytes text):
+    """Return the list of numbers in a valid JSON text, nested or not, as int64 or float64.
+
+    None if it is anything else, or a number does not fit.
+    """
+    cdef Numbers n
+    cdef const uint8_t *p = <const uint8_t *> PyBytes_AS_STRING(text)
+    cdef cnp.npy_intp i, size = PyBytes_GET_SIZE(text), most = 1
+    if p[0] != c"[" or b'"' in text:
+        return None
+    for i in range(size):
+        most += p[i] == c","
+    cdef cnp.ndarray values = cnp.PyArray_EMPTY(1, &most, cnp.NPY_INT64, 0)
+    n.end, n.whole, n.real = p + size, <int64_t *> values.data, <double *> values.data
+    n.count = n.dims = n.is_real = 0
+    for i in range(DIMS):
+        n.shape[i] = -1
+    p = _read_list(&n, p, 0)
+    if p != n.end:
+        return None
+    shape = [n.shape[i] for i in range(n.dims)]
+    return values[:n.count].view("f8" if n.is_real or not n.count else "i8").reshape(shape)
