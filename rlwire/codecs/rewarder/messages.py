@@ -317,7 +317,7 @@ def _decode_any(data: bytes, limits: Limits) -> Message:
         known = _fitting(method, outside, _Outside).headers
         return UnknownMessage(method, body, **asdict(known), extra_headers=headers, extra=value)
     body = _object(method, value, "body")
-    text = {
+    text: dict[str, Any] = {
         "method": method,
         "headers": _taken(headers, _Headers.__struct_fields__),
         "body": _taken(body, _NAMES[kind]),
