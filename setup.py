@@ -95,6 +95,7 @@ PYTHON_MODULES: list[str] = [
     "rlwire.sessions.websocket.session",
     "rlwire.transports.answers_asyncio",
     "rlwire.transports.connection_asyncio",
+    "rlwire.transports.deferred",
     "rlwire.transports.driver_asyncio",
     "rlwire.transports.turn",
 ]

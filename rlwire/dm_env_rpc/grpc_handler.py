@@ -8,18 +8,17 @@ over. Within a call, messages are answered one after the other.
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import logging
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from rlwire.errors import LimitExceeded, RlwireError, for_peer
 from rlwire.sessions.grpc import OK, Status
 from rlwire.sessions.grpc.calls import too_long
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSession, Last, ServedCall
+from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.interface import NOTHING
 
 logger = logging.getLogger(__name__)
@@ -30,7 +29,6 @@ MESSAGES_WAITING = 16_384
 _OVERHEAD = 128  # bytes that a message takes which waits, beside its own
 
 Result: TypeAlias = Any  # a reply's buffers, a `Last`, a `_Deferred`, or None for no reply
-Give: TypeAlias = Callable[[Callable[[], Any]], None]
 
 
 class RejectedCall(Exception):
@@ -52,16 +50,15 @@ Admit: TypeAlias = Callable[[ServedCall], "tuple[Any, Any]"]
 class Connected(Protocol):
     """What is asked of the connection.
 
-    ``later()`` says that something will come by itself, and returns a function for any thread: it
-    has the connection's own call what it is given, and send what that returns. A connection that
-    can have work done in another thread has ``aside(work)``, too, and ``watched(prepare)``, see
+    ``defer(reply)`` has it send a deferred reply by itself. A connection that can have work done in
+    another thread has ``aside(work)``, too, and ``watched(prepare)``, see
     `rlwire.transports.connection.Connection`.
     """
 
     session: Any
     peer: str
 
-    def later(self) -> Give:
+    def defer(self, reply: DeferredReply) -> DeferredReply:
         """See above."""
 
 
@@ -86,54 +83,31 @@ class _Task:
         self.waiting: deque[Any] = deque()  # messages that are still to be read,
         self.size = 0  # and their bytes
         self.busy = False
-        self.deferred: _Deferred | None = None  # what is waited for, if that is why
+        self.deferred: DeferredReply | None = None  # what is waited for, if that is why
         self.ended = False  # the client sends no more
         self.over = False
         self.closing = [handler]  # the thread that pops it closes it
 
 
-class _Deferred:
-    """A future of the reply to an event, and what the connection is given when it is done."""
+class _Deferred(NamedTuple):
+    """What defers the reply to an event."""
 
-    __slots__ = ("_then", "event", "future")
-
-    def __init__(self, event: Any, future: Any) -> None:
-        self.event = event
-        self.future = future
-        self._then: list[tuple[Give, Callable[[], Any]]] = []
-
-    def wait(self, give: Give, then: Callable[[], Any]) -> None:
-        """Give the connection `then` to call when the future is done, in whatever thread."""
-        self._then.append((give, then))
-        self.future.add_done_callback(self._done)
-
-    def drop(self) -> None:
-        """Keep nothing of the connection's: others may hold the future for as long as they like."""
-        with contextlib.suppress(IndexError):  # it is done this very moment
-            give, _ = self._then.pop()
-            give(lambda: NOTHING)
-        if hasattr(self.future, "get_loop"):
-            self.future.cancel()  # of asyncio's; others may be waited for elsewhere
-        self.event = None
-
-    def _done(self, future: Any) -> None:
-        with contextlib.suppress(IndexError):  # it was dropped
-            give, then = self._then.pop()
-            give(then)
+    event: Any
+    reply: DeferredReply
 
 
 class GrpcHandler:
     """Answers the calls of one connection."""
 
     def __init__(self, connection: Connected, admit: Admit, log: Any = logger) -> None:
-        self._later = connection.later
+        self._defer = connection.defer
         self._aside: Callable[[Callable[[], None]], None] | None = getattr(
             connection, "aside", None
         )
         watched = getattr(connection, "watched", None)
         self._watched = None if watched is None else watched(self._held_up)
         self._at: ServedCall | None = None  # what the connection's thread answers,
-        self._gives: SimpleQueue[Any] = SimpleQueue()  # what takes that if another stands in
+        self._replies: SimpleQueue[Any] = SimpleQueue()  # what has that if another stands in
         self._session: GrpcServerSession = connection.session
         self._peer = connection.peer
         self._admit = admit
@@ -188,7 +162,7 @@ class GrpcHandler:
         task.size = 0
         deferred, task.deferred = task.deferred, None
         if deferred is not None:
-            deferred.drop()
+            deferred.cancel()  # others may hold it for as long as they like
         if not task.busy or deferred is not None:
             self._leave(task)
 
@@ -236,10 +210,11 @@ class GrpcHandler:
     def _answer(self, call: ServedCall, task: _Task, message: Any) -> Any:
         """Have a message answered, here if no other call is there that would wait for it."""
         if self._aside is not None and len(self._session.streams) > 1:
-            bring = functools.partial(self._bring, self._set_aside(call), call, task)
-            self._aside(lambda: bring(self._work(task, message)))
+            aside = self._set_aside(call)
+            self._aside(lambda: self._bring(aside, task, self._work(task, message)))
             return NOTHING
-        watched, give = self._watched, None
+        watched = self._watched
+        reply: DeferredReply | None = None
         if watched is None:
             return self._done(call, task, self._work(task, message))
         self._at = call
@@ -248,30 +223,30 @@ class GrpcHandler:
             result = self._work(task, message)
         finally:
             if not watched.end():
-                give = self._gives.get()
-        if give is None:
+                reply = self._replies.get()
+        if reply is None:
             return self._done(call, task, result)
-        self._bring(give, call, task, result)
+        self._bring(reply, task, result)
         return NOTHING
 
     def _held_up(self) -> None:
         """Prepare for another thread to go on: the first one's answer comes by itself."""
         assert self._at is not None
-        give = None  # nobody stands in after all
+        reply = None  # nobody stands in after all
         try:
-            give = self._set_aside(self._at)
+            reply = self._set_aside(self._at)
         finally:
-            self._gives.put(give)
+            self._replies.put(reply)
 
-    def _set_aside(self, call: ServedCall) -> Give:
+    def _set_aside(self, call: ServedCall) -> DeferredReply:
         """Have a call's further messages wait; return what its answer is given to."""
         call.task.busy = True
         self._session.hold(call)
-        return self._later()
+        return self._defer(DeferredReply().then(self._come, call))
 
-    def _bring(self, give: Give, call: ServedCall, task: _Task, result: Result) -> None:
+    def _bring(self, reply: DeferredReply, task: _Task, result: Result) -> None:
         """Give, from another thread, the result to the connection's."""
-        give(functools.partial(self._come, call, task, result))
+        reply.set(result)
         if task.over:  # maybe nobody is there any more to do it
             self._leave(task)
 
@@ -289,7 +264,7 @@ class GrpcHandler:
             reply = task.handler.answer(event)
         except Exception as error:
             return self._failed(error)
-        if hasattr(reply, "add_done_callback"):
+        if isinstance(reply, DeferredReply):
             return _Deferred(event, reply)
         return self._encoded(task, event, reply)
 
@@ -315,8 +290,9 @@ class GrpcHandler:
 
     # ---- results, in the connection's own thread ------------------------------------------------
 
-    def _come(self, call: ServedCall, task: _Task, result: Result) -> Any:
+    def _come(self, call: ServedCall, result: Result, error: BaseException | None = None) -> Any:
         """Receive what another thread has made."""
+        task: _Task = call.task
         task.busy, task.deferred = False, None
         if task.over:
             self._leave(task)
@@ -327,11 +303,10 @@ class GrpcHandler:
         """Return what is sent of a result; see about the messages that wait."""
         if type(result) is not list:
             if isinstance(result, _Deferred):
-                task.busy, task.deferred = True, result
+                task.busy, task.deferred = True, result.reply
                 if not call.held:
                     self._session.hold(call)
-                then = functools.partial(self._resolved, call, task, result)
-                result.wait(self._later(), then)
+                self._defer(result.reply.then(self._resolved, (call, result.event)))
                 return NOTHING
             if isinstance(result, Last):
                 task.over = True
@@ -341,22 +316,25 @@ class GrpcHandler:
         if task.waiting or task.ended:
             # After this answer has gone: by way of the connection, or it would recurse.
             task.busy = True
-            self._later()(functools.partial(self._go_on, call, task))
+            self._defer(DeferredReply().then(self._go_on, call)).set(None)
         elif call.held:
             self._session.hold(call, False)
         return NOTHING if result is None else (call, result)
 
-    def _resolved(self, call: ServedCall, task: _Task, deferred: _Deferred) -> Any:
+    def _resolved(
+        self, which: tuple[ServedCall, Any], reply: Any, error: BaseException | None
+    ) -> Any:
+        call, event = which
+        task: _Task = call.task
         if task.over:
             return NOTHING
-        try:
-            reply = deferred.future.result()
-        except BaseException as error:  # asyncio's CancelledError is no Exception
-            return self._come(call, task, self._failed(error))
-        return self._come(call, task, self._encoded(task, deferred.event, reply))
+        if error is not None:
+            return self._come(call, self._failed(error))
+        return self._come(call, self._encoded(task, event, reply))
 
-    def _go_on(self, call: ServedCall, task: _Task) -> Any:
+    def _go_on(self, call: ServedCall, _: object, error: BaseException | None) -> Any:
         """Answer the next message that waits."""
+        task: _Task = call.task
         task.busy = False
         if task.over:
             self._leave(task)

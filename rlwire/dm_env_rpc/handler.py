@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 
 from rlwire.codecs.dm_env_rpc.values import (
     AnyMessage,
@@ -28,6 +27,7 @@ from rlwire.dm_env_rpc.world import Answer, Extension, JoinedAgent, World
 from rlwire.dm_env_rpc.worlds import Worlds
 from rlwire.errors import on_error, quoted
 from rlwire.sessions.dm_env_rpc.states import REQUESTS, Code
+from rlwire.transports.deferred import DeferredReply
 
 _NAMES: dict[type, str] = {asked: name for name, (asked, _told) in REQUESTS.items()}
 del _NAMES[StepRequest]  # sessions make Steps of them
@@ -38,7 +38,7 @@ class DmEnvRpcHandler:
     """Answers the requests of one connection, for any transport.
 
     `answer` is called for one request after the other, each when the answer before it is there. An
-    answer is a value, or a `Future` if other connections must act first.
+    answer is a value, or a `DeferredReply` if other connections must act first.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class DmEnvRpcHandler:
             served = self._worlds.find(request.world_name)
         caller = agent if agent is not None and agent.served is served else None
         answer = served.reset_world(request.settings, caller, self._peer)
-        waits = " waits for its agents" if isinstance(answer, Future) else ""
+        waits = " waits for its agents" if isinstance(answer, DeferredReply) else ""
         self._log.info("%s: reset of %s%s", self._peer, served, waits)
         return answer
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future
 from typing import Any
 
 from rlwire.codecs.dm_env_rpc import Settings, StepResult
@@ -28,8 +27,9 @@ from rlwire.environments.driver import Driven, driver_of
 from rlwire.environments.trees import tree_of
 from rlwire.errors import on_error, quoted
 from rlwire.sessions.dm_env_rpc import Code
+from rlwire.transports.deferred import DeferredReply
 
-_Deferred = dict["_SharingAgent", "Future[StepResult]"]
+_Deferred = dict["_SharingAgent", "DeferredReply"]
 
 
 class SharedWorld:
@@ -65,7 +65,7 @@ class SharedWorld:
         self._begun: _Deferred = {}
         self._acted: _Deferred = {}
         self._actions: dict[Any, Any] = {}
-        self._fulfilled: deque[tuple[Future[StepResult], StepResult | BaseException]] = deque()
+        self._fulfilled: deque[tuple[DeferredReply, StepResult | BaseException]] = deque()
         self._start = Start()
         self.pictures: Properties | None = None
         self._open()
@@ -135,9 +135,9 @@ class SharedWorld:
             except IndexError:  # another thread was faster
                 return
             if isinstance(result, BaseException):
-                future.set_exception(result)
+                future.fail(result)
             else:
-                future.set_result(result)
+                future.set(result)
 
     def _begin(self) -> None:
         """Begin an episode: all agents have asked for it."""
@@ -155,7 +155,7 @@ class SharedWorld:
         self._call(waiting, call)
 
     def _enter(
-        self, agent: _SharingAgent, future: Future[StepResult], seen: Any, info: Mapping[str, Any]
+        self, agent: _SharingAgent, future: DeferredReply, seen: Any, info: Mapping[str, Any]
     ) -> None:
         self._playing[agent] = seen
         self._fulfilled.append((future, agent._result(RUNNING, seen, None, None, info)))
@@ -251,22 +251,22 @@ class _SharingAgent(EnvironmentAgent):
         self._world._set_start(settings)
         self._end_episode()
 
-    def begin(self) -> Future[StepResult]:
+    def begin(self) -> DeferredReply:
         """Wait for all agents' episode."""
         world = self._world
         self._end_episode()
-        future = world._begun[self] = Future()
+        future = world._begun[self] = DeferredReply()
         if len(world._begun) == len(world._agents):
             world._begin()
         return future
 
-    def step(self, actions: dict[str, Any]) -> Future[StepResult] | StepResult:
+    def step(self, actions: dict[str, Any]) -> DeferredReply | StepResult:
         """Wait for all agents' actions."""
         world = self._world
         if self not in world._playing:
             return self.interrupted(world._ended.pop(self))
         world._actions[self.key] = self._action(actions)
-        future = world._acted[self] = Future()
+        future = world._acted[self] = DeferredReply()
         if len(world._acted) == len(world._playing):
             world._step()
         return future

@@ -19,7 +19,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, Protocol, TypeAlias
 
 from rlwire.codecs.dm_env_rpc.values import (
@@ -35,12 +34,13 @@ from rlwire.codecs.dm_env_rpc.values import (
 )
 from rlwire.dm_env_rpc.status import StatusError, report
 from rlwire.sessions.dm_env_rpc.states import Code
+from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.seldom_log import Log
 
 logger = logging.getLogger(__name__)
 
 Reply: TypeAlias = Response | StepResult
-Answer: TypeAlias = "Reply | Future[Reply]"
+Answer: TypeAlias = "Reply | DeferredReply"
 
 _RUNNING = EnvironmentStateType.RUNNING
 _INTERRUPTED = EnvironmentStateType.INTERRUPTED
@@ -53,7 +53,8 @@ class AgentEnvironment(Protocol):
     observations that will be sent, so that no others need be made. It may have a method
     ``whole()``, which is called once it has joined if the client is `rlwire.make`: `specs` and
     results may then have what only that reads. `begin` and `step` may return a
-    `concurrent.futures.Future` of the result, where agents wait for each other: see `World`.
+    `rlwire.transports.deferred.DeferredReply` of the result, where agents wait for each other: see
+    `World`.
 
     Attributes:
         specs: the agent's actions and observations.
@@ -64,13 +65,13 @@ class AgentEnvironment(Protocol):
     def reset(self, settings: Settings) -> None:
         """End the sequence, if there is one; `specs` may change. `begin` comes next."""
 
-    def begin(self) -> StepResult | Future[StepResult]:
+    def begin(self) -> StepResult | DeferredReply:
         """Begin a sequence; maybe again, if the last beginning could not be sent.
 
         The state must be RUNNING; observations are by name.
         """
 
-    def step(self, actions: dict[str, Any]) -> StepResult | Future[StepResult]:
+    def step(self, actions: dict[str, Any]) -> StepResult | DeferredReply:
         """Act, within a sequence. If the state is not RUNNING, `begin` or `reset` comes next."""
 
     def close(self) -> None:
@@ -84,9 +85,9 @@ class World(Protocol):
     ``parallel_agents = True`` says that different agents may be: for simulations that use the
     time, and for those in which an agent's step waits for the other agents'.
 
-    Steps can wait for each other without a thread each: agents return futures, and the world
-    fulfils them in a method ``settle()``, which is called after each call of it or its agents, by
-    any thread and without a lock. Its `reset`, and the `close` of an agent, end what waits.
+    Steps can wait for each other without a thread each: agents return deferred replies, and the
+    world sets them in a method ``settle()``, which is called after each call of it or its agents,
+    by any thread and without a lock. Its `reset`, and the `close` of an agent, end what waits.
 
     A world that is served, or what makes worlds, may have a method ``is_accepted(name)``: of a
     setting for which it returns False no value is made, and it is None. The world rejects it then.
@@ -122,12 +123,6 @@ def is_world(value: object) -> bool:
     return all(hasattr(value, name) for name in ("join", "reset", "close"))
 
 
-def _deferred() -> Future[Reply]:
-    future: Future[Reply] = Future()
-    future.set_running_or_notify_cancel()  # from now on nobody can cancel it
-    return future
-
-
 class JoinedAgent:
     """An agent of a world, and where its sequence stands.
 
@@ -158,7 +153,7 @@ class JoinedAgent:
         self._request = getattr(environment, "request", None)
         self._left = False
 
-    def step(self, event: Step) -> StepResult | Future[StepResult]:
+    def step(self, event: Step) -> StepResult | DeferredReply:
         """Act, or begin a sequence if none is RUNNING."""
         with self.lock:
             self._check()
@@ -166,7 +161,7 @@ class JoinedAgent:
                 self._request(event.requested_observations)
             agent = self.environment
             result = agent.step(event.actions) if self.running else agent.begin()
-        if not isinstance(result, (StepResult, Future)):
+        if not isinstance(result, (StepResult, DeferredReply)):
             raise TypeError(
                 f"{type(agent).__name__} must return a StepResult, not a {type(result).__name__}"
             )
@@ -201,7 +196,7 @@ class _HeldStep:
 
     agent: JoinedAgent
     event: Step
-    reply: Future[Reply] = dataclasses.field(default_factory=_deferred)
+    reply: DeferredReply = dataclasses.field(default_factory=DeferredReply)
 
 
 @dataclasses.dataclass(slots=True)
@@ -212,7 +207,7 @@ class _Reset:
     caller: JoinedAgent | None
     peer: object
     was_running: bool
-    reply: Future[Reply] = dataclasses.field(default_factory=_deferred)
+    reply: DeferredReply = dataclasses.field(default_factory=DeferredReply)
 
 
 class ServedWorld:
@@ -307,7 +302,7 @@ class ServedWorld:
         self._settle()
         self.advance()
         for held in dropped:
-            held.reply.set_result(Status(Code.ABORTED, "step: the agent has left the world"))
+            held.reply.set(Status(Code.ABORTED, "step: the agent has left the world"))
 
     def undo(self, agent: JoinedAgent) -> None:
         """Take back that the agent was sent the answer to its last step or reset.
@@ -355,7 +350,7 @@ class ServedWorld:
                     for held in released:
                         held.agent.playing = True
             if not answered:
-                reset.reply.set_result(reply)
+                reset.reply.set(reply)
             for held in released:
                 self._release(held)
 
@@ -373,7 +368,7 @@ class ServedWorld:
             self.resets.clear()
             self.held.clear()
         for reply in replies:
-            reply.set_result(Status(Code.UNAVAILABLE, f"{self} was destroyed"))
+            reply.set(Status(Code.UNAVAILABLE, f"{self} was destroyed"))
         for agent in agents:
             agent.close()
         self._settle()
@@ -396,7 +391,7 @@ class ServedWorld:
             raise
         if isinstance(result, StepResult):
             return self._stepped(agent, result)
-        reply = _deferred()
+        reply = DeferredReply()
         with self.lock:
             agent.waiting = True
         result.add_done_callback(functools.partial(self._step_done, agent, reply))
@@ -404,15 +399,13 @@ class ServedWorld:
         self.advance()  # a reset that came meanwhile need not wait for this
         return reply.result() if reply.done() else reply
 
-    def _step_done(
-        self, agent: JoinedAgent, reply: Future[Reply], result: Future[StepResult]
-    ) -> None:
+    def _step_done(self, agent: JoinedAgent, reply: DeferredReply, result: DeferredReply) -> None:
         """Answer a step that waited for other agents."""
         try:
-            reply.set_result(self._stepped(agent, result.result()))
+            reply.set(self._stepped(agent, result.result()))
         except BaseException as error:
             self._stepped(agent, None)
-            reply.set_result(report(self.log, agent.peer, "step", error))
+            reply.set(report(self.log, agent.peer, "step", error))
 
     def _stepped(self, agent: JoinedAgent, result: StepResult | None) -> StepResult:
         """Note a step's result, None if it failed, and return what the client is sent."""
@@ -442,10 +435,10 @@ class ServedWorld:
             reply = self._step(held.agent, held.event)
         except BaseException as error:
             reply = report(self.log, held.agent.peer, "step", error)
-        if isinstance(reply, Future):
-            reply.add_done_callback(lambda late: held.reply.set_result(late.result()))
+        if isinstance(reply, DeferredReply):
+            reply.add_done_callback(lambda late: held.reply.set(late.result()))
         else:
-            held.reply.set_result(reply)
+            held.reply.set(reply)
 
     def _reset(
         self, reset: _Reset, agents: list[JoinedAgent], callers: set[JoinedAgent | None]

@@ -10,7 +10,6 @@ a thread of its own.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import functools
@@ -21,7 +20,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from rlwire.codecs.websocket.handshake import Request, same_secret
 from rlwire.errors import describe, on_error
@@ -32,6 +31,7 @@ from rlwire.sessions.guesses import Guess
 from rlwire.sessions.openpi import Dialect, Failure, OpenPIServerSession, Undecoded
 from rlwire.transports.address import AddressLike
 from rlwire.transports.connection import Connection
+from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.tcp_asyncio import AsyncConnection
 
@@ -44,7 +44,6 @@ PORT = 8000
 """Where openpi's server listens."""
 
 Infer: TypeAlias = Callable[[Any], Any]
-_T = TypeVar("_T")
 
 _TRACEBACK = 20_000  # characters of one that a client is told
 
@@ -273,15 +272,16 @@ class _PolicyHandler:
             service.clients += 1
         service.log.info("%s: a client has connected", peer)
 
-    def answer(self, observation: dict[str, Any] | Undecoded) -> _Reply | asyncio.Future[_Reply]:
-        """Return the policy's action, or why there is none; a future where a thread makes it."""
+    def answer(self, observation: dict[str, Any] | Undecoded) -> _Reply | DeferredReply:
+        """Return the policy's action, or why there is none; deferred where a thread makes it."""
         service = self._service
         if isinstance(observation, Undecoded):
-            return asyncio.get_running_loop().create_task(self._decoded(observation))
+            assert service.decoders is not None
+            decoded = service.decoders.submit(observation.decode)
+            return self._decoded(decoded, time.perf_counter())
         if service.workers is not None:
             thought = service.workers.submit(self._inferred, observation, time.perf_counter())
-            thought.add_done_callback(self._count)
-            return thought
+            return thought.then(self._made)
         with service.turn:
             return self._counted(self._inferred(observation, None))
 
@@ -300,16 +300,27 @@ class _PolicyHandler:
             self._service.clients -= 1
         self._service.log.info("%s: the client is gone", self._peer)
 
-    async def _decoded(self, message: Undecoded) -> _Reply:
+    def _decoded(self, decoded: DeferredReply, begun: float) -> DeferredReply:
         """Answer one whose decoding neither the policy nor the other clients wait for."""
-        service, begun = self._service, time.perf_counter()
-        assert service.decoders is not None
-        observation = await service.decoders.submit(message.decode)
-        if service.workers is None:
-            return self._counted(self._inferred(observation, begun))
-        thought = service.workers.submit(self._inferred, observation, begun)
-        del observation  # the block that it came in may be used again
-        return self._counted(await thought)
+        workers = self._service.workers
+        if workers is None:
+            return decoded.then(self._infer_decoded, begun)
+        thought = DeferredReply()
+
+        def think(decoded: DeferredReply) -> None:
+            try:
+                if not thought.cancelled():
+                    workers.submit(self._inferred, decoded.result(), begun, reply=thought)
+            except Exception as error:
+                thought.fail(error)
+
+        decoded.add_done_callback(think)
+        return thought.then(self._made)
+
+    def _infer_decoded(self, begun: float, observation: Any, error: BaseException | None) -> _Reply:
+        if error is not None:
+            raise error
+        return self._counted(self._inferred(observation, begun))
 
     def _inferred(self, observation: dict[str, Any], begun: float | None) -> _Reply:
         """Have the policy answer an observation that came at `begun`, None: now; in any thread."""
@@ -347,9 +358,11 @@ class _PolicyHandler:
             self._service.actions += 1
         return reply
 
-    def _count(self, thought: asyncio.Future[_Reply]) -> None:
-        if not thought.cancelled():  # else the client has gone
-            self._counted(thought.result())
+    def _made(self, _: object, reply: Any, error: BaseException | None) -> _Reply:
+        """Return what a thread has made."""
+        if error is not None:
+            raise error
+        return self._counted(reply)
 
 
 def resolve_policy(policy: Any) -> Infer:
@@ -367,7 +380,7 @@ def resolve_policy(policy: Any) -> Infer:
 class _Job(NamedTuple):
     call: Callable[..., Any]
     arguments: tuple[Any, ...]
-    future: asyncio.Future[Any]
+    reply: DeferredReply
 
 
 class PolicyThreads:
@@ -383,14 +396,16 @@ class PolicyThreads:
         for number in range(count):
             threading.Thread(target=self._work, name=f"rlwire {what} {number}", daemon=True).start()
 
-    def submit(self, call: Callable[..., _T], *arguments: Any) -> asyncio.Future[_T]:
-        """Have ``call(*arguments)`` called; the future gets its result.
+    def submit(
+        self, call: Callable[..., Any], *arguments: Any, reply: DeferredReply | None = None
+    ) -> DeferredReply:
+        """Have ``call(*arguments)`` called; the reply, by default a new one, is set to its result.
 
-        A call whose future is cancelled before its turn comes is not made.
+        A call whose reply is cancelled before its turn comes is not made.
         """
-        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-        self._jobs.put(_Job(call, arguments, future))
-        return future
+        reply = DeferredReply() if reply is None else reply
+        self._jobs.put(_Job(call, arguments, reply))
+        return reply
 
     def stop(self) -> None:
         """Let the threads end, each after the call that it is in; what waits is not called."""
@@ -402,29 +417,10 @@ class PolicyThreads:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            future = job.future
-            if future.cancelled():  # the client has gone
-                continue
-            result: Any = None
-            error: BaseException | None = None
-            try:
-                result = job.call(*job.arguments)
-            except BaseException as raised:
-                error = raised
-            # RuntimeError: the loop is closed, nobody waits any more.
-            with contextlib.suppress(RuntimeError):
-                future.get_loop().call_soon_threadsafe(_settle, future, result, error)
+            if not job.reply.cancelled():  # else the client has gone
+                try:
+                    job.reply.set(job.call(*job.arguments))
+                except BaseException as error:
+                    job.reply.fail(error)
             # Nothing is kept until the next observation comes: not this one's memory either.
-            del job, future, result, error
-
-
-def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    elif isinstance(error, (StopIteration, asyncio.CancelledError)):
-        # A future cannot carry the one, and the other would end who waits for it.
-        future.set_exception(RuntimeError(f"the call raised {type(error).__name__}"))
-    else:
-        future.set_exception(error)
+            del job

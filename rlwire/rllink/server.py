@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import logging
 import threading
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from rlwire.codecs.rllink import (
     Episodes,
@@ -23,20 +23,18 @@ from rlwire.codecs.rllink import (
     SetConfig,
     SetState,
 )
-from rlwire.errors import ConnectionClosed
 from rlwire.limits import DEFAULT, Limits
 from rlwire.rllink.client import PORT
 from rlwire.serving.serving import Running, Service, StreamOptions, StreamServer
 from rlwire.sessions.rllink import RLlinkServerSession
 from rlwire.transports.address import AddressLike
+from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.interface import NOTHING
 from rlwire.transports.seldom_log import SeldomLog
-from rlwire.transports.sockets import hung_up
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_LOOKS: Final = 1.0  # seconds after which a thread that waits looks whether its client has gone
 
 logger = logging.getLogger(__name__)
 
@@ -157,28 +155,16 @@ class Server(StreamServer):
         logger.info("%d steps in %d pieces of episodes", done.steps, done.episodes)
 
 
-class _Later:
-    """What a connection's thread waits for."""
+class _Waiting(DeferredReply):
+    """What a client waits for.
+
+    Attributes:
+        taken: whether `sample` has the episodes that weights are owed for.
+    """
 
     def __init__(self, taken: bool = False) -> None:
-        self.taken = taken  # whether `sample` has the episodes that weights are owed for
-        self.gone = False  # nobody waits any more
-        self._value: Any = None
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def settle(self, value: Any) -> None:
-        """Give what is waited for; once, from any thread."""
-        self._value = value
-        self._lock.release()
-
-    def wait(self, file: int) -> Any:
-        """Return it; raise ConnectionClosed if the peer hangs up."""
-        while not self._lock.acquire(timeout=_LOOKS):
-            if hung_up(file):
-                self.gone = True
-                raise ConnectionClosed("the client has gone")
-        return self._value
+        super().__init__()
+        self.taken = taken
 
 
 class _RLlinkService(Service):
@@ -197,9 +183,9 @@ class _RLlinkService(Service):
         self._changed = threading.Condition()
         self._running = False
         self._state: SetState | None = None
-        self._queue: list[tuple[list[Any], _Later | None]] = []
-        self._waiting: list[_Later] = []
-        self._held: list[_Later] = []  # of clients that wait for room
+        self._queue: list[tuple[list[Any], _Waiting | None]] = []
+        self._waiting: list[_Waiting] = []
+        self._held: list[_Waiting] = []  # of clients that wait for room
         self._clients = self._episodes = self._steps = self._queued = 0
         RLlinkServerSession(**session_options)  # what makes no sense raises here
 
@@ -221,7 +207,7 @@ class _RLlinkService(Service):
             waiting, self._waiting = self._waiting, []
             held, self._held = self._held, []
         for later in [*waiting, *held]:
-            later.settle(NOTHING)
+            later.set(NOTHING)
         self.log.flush()
 
     def left(self) -> None:
@@ -231,7 +217,7 @@ class _RLlinkService(Service):
     def statistics(self) -> RLlinkStatistics:
         with self._changed:
             number = 0 if self._state is None else self._state.weights_seq_no
-            waiting = [one for one in self._waiting if not one.gone]
+            waiting = [one for one in self._waiting if not one.cancelled()]
             return RLlinkStatistics(
                 self._clients, len(waiting), self._episodes, self._steps, self._queued, number
             )
@@ -250,7 +236,7 @@ class _RLlinkService(Service):
             if waiting is not None:
                 waiting.taken = True
         for room in held:
-            room.settle(NOTHING)
+            room.set(NOTHING)
         return [episode for episodes, _ in queue for episode in episodes]
 
     def set_state(self, state: SetState) -> None:
@@ -259,14 +245,14 @@ class _RLlinkService(Service):
             answered = [one for one in self._waiting if one.taken]
             self._waiting = [one for one in self._waiting if not one.taken]
         for one in answered:
-            one.settle(state)
+            one.set(state)
 
-    def state(self) -> SetState | _Later:
+    def state(self) -> SetState | _Waiting:
         """Return the newest weights, or where the first ones will be."""
         with self._changed:
             return self._state if self._state is not None else self._wait(True)
 
-    def take(self, message: Episodes) -> _Later | None:
+    def take(self, message: Episodes) -> Any:
         """Take episodes; return what their client waits for, if for anything."""
         with self._changed:
             waiting = self._wait(False) if isinstance(message, EpisodesAndGetState) else None
@@ -279,18 +265,18 @@ class _RLlinkService(Service):
             if waiting is not None:
                 return waiting
             if self._queued <= self._backlog or not self._running:
-                return None
-            room = _Later()
+                return NOTHING
+            room = _Waiting()
             self._held.append(room)
             return room
 
-    def _wait(self, taken: bool) -> _Later:
-        waiting = _Later(taken)
-        self._waiting = [one for one in self._waiting if not one.gone]
+    def _wait(self, taken: bool) -> _Waiting:
+        waiting = _Waiting(taken)
+        self._waiting = [one for one in self._waiting if not one.cancelled()]
         if self._running:
             self._waiting.append(waiting)
         else:
-            waiting.settle(NOTHING)
+            waiting.set(NOTHING)
         return waiting
 
 
@@ -303,21 +289,16 @@ class _RLlinkHandler:
         exchange.log.info("%s: a client has connected", connection.peer)
 
     def answer(self, message: Message) -> Any:
-        """Return what answers a message; waits where that is weights to come."""
+        """Return what answers a message; it is deferred where that is weights to come."""
         exchange = self._exchange
-        answer: Any
         if isinstance(message, Ping):
             return self._connection.session.pong(message)
         if isinstance(message, GetConfig):
             return exchange.config
         if isinstance(message, GetState):
-            answer = exchange.state()
-        else:
-            assert isinstance(message, Episodes)
-            answer = exchange.take(message)
-        if not isinstance(answer, _Later):
-            return NOTHING if answer is None else answer
-        return answer.wait(self._connection.fileno())
+            return exchange.state()
+        assert isinstance(message, Episodes)
+        return exchange.take(message)
 
     def failure(self, message: Message, error: Exception) -> Any:
         """Hang up: there are no words for weights that cannot be sent."""

@@ -1,13 +1,3 @@
-from rlwire.transports.answers_asyncio cimport LateAnswer
-
-
-cdef class Later(LateAnswer):
-    cdef AgentHost _host
-    cdef dict _message
-
-    cpdef give(self, object action)
-
-
 cdef class AgentHost:
     cdef object __weakref__
     cdef public object _agent

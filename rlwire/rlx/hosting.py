@@ -17,7 +17,7 @@ import numpy as np
 from rlwire.environments.loading import load
 from rlwire.errors import describe, quoted
 from rlwire.rlx.metrics import LONGEST_NAME, METHODS, Metrics, StepMetrics
-from rlwire.transports.answers_asyncio import LateAnswer
+from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.seldom_log import SeldomLog
 
 logger = logging.getLogger(__name__)
@@ -42,23 +42,6 @@ def resolve_agent(agent: Any) -> Callable[..., Any]:
         _check_agent(found, found.__name__)
     _arguments(found, None, None)
     return found
-
-
-class Later(LateAnswer):
-    """An action that an agent on an event loop returns now and gives later, on the same loop."""
-
-    def give(self, action: Any) -> None:
-        """Send the action, if the peer is still there."""
-        self.set_result({"response": "action", "data": action})
-
-    def fail(self, error: BaseException) -> None:
-        """Send why there is none, as if `update` had raised it."""
-        self.set_result(self._host.failure(self._message, error))
-
-    def reply(self, host: AgentHost, message: dict[str, Any]) -> Later:
-        """Return what the reply will be; for the host."""
-        self._host, self._message = host, message
-        return self
 
 
 class AgentFactory:
@@ -139,10 +122,10 @@ class AgentHost:
             "update_metrics": self._update_metrics,
         }
 
-    def answer(self, message: dict[str, Any]) -> dict[str, Any] | Later:
+    def answer(self, message: dict[str, Any]) -> dict[str, Any] | DeferredReply:
         """Carry out one command, as the session hands it over; return the reply.
 
-        Or what it will be, if the agent gives its action later.
+        It is deferred if the agent's action is.
 
         Whatever the agent raises, `SystemExit` and `KeyboardInterrupt` included, becomes an error
         reply: an agent must not be able to end the server or another's connection.
@@ -160,12 +143,20 @@ class AgentHost:
                     terminal = self._of_text("terminal", terminal)
                 state = message.get("state")
                 action = self._agent.update(reward=reward, state=state, terminal=terminal)
-                if type(action) is Later:
-                    return action.reply(self, message)
+                if type(action) is DeferredReply:
+                    return action.then(self._acted, message)
                 return {"response": "action", "data": action}
             return self._handlers[command](message)
         except BaseException as error:
             return self.failure(message, error)
+
+    def _acted(
+        self, message: dict[str, Any], action: Any, error: BaseException | None
+    ) -> dict[str, Any]:
+        """Return the reply to an update whose action was deferred."""
+        if error is not None:
+            return self.failure(message, error)
+        return {"response": "action", "data": action}
 
     def failure(self, message: dict[str, Any], error: BaseException) -> dict[str, Any]:
         """Log what an agent raised, or its answer when it was encoded; return the error reply."""

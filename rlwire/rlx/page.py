@@ -25,8 +25,8 @@ from rlwire.sessions import websocket
 from rlwire.sessions.rlx import Rules
 from rlwire.sessions.rlx.page import Arrays, PageCommand, PageReply, PageSession, Sid, arrays_of
 from rlwire.transports.address import AddressLike
-from rlwire.transports.answers_asyncio import LateAnswer
 from rlwire.transports.connection_asyncio import AsyncConnection
+from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tls import ClientSide
 
@@ -351,7 +351,7 @@ class _PageAgent:
             self._thread.call(future, function, *arguments)
             return future
         result = function(*arguments)
-        if isinstance(result, LateAnswer):
+        if isinstance(result, DeferredReply):
             result.add_done_callback(lambda late: _resolve(future, late.result()))
         else:
             future.set_result(result)

@@ -1,6 +1,6 @@
 cimport cython
 
-from rlwire.rlx.hosting cimport Later
+from rlwire.transports.deferred cimport DeferredReply
 
 
 cdef class Batched:
@@ -14,7 +14,7 @@ cdef class Batched:
 
     @cython.locals(waiting=list)
     cpdef act(self, _Agent agent)
-    @cython.locals(waiting=list, agent=_Agent, later=Later)
+    @cython.locals(waiting=list, agent=_Agent, reply=DeferredReply)
     cpdef _flush(self, object loop, Py_ssize_t before)
     cpdef _act(self, list agents)
     cdef _tried(self, list agents)
@@ -25,7 +25,7 @@ cdef class _Agent:
     cdef Batched _batched
     cdef public bint exploit
     cdef public object observation
-    cdef public Later later
+    cdef public DeferredReply reply
 
 
 cdef class _Failed:

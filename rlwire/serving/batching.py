@@ -17,7 +17,7 @@ import numpy as np
 
 from rlwire.environments.fitting import fitting
 from rlwire.environments.loading import load
-from rlwire.rlx.hosting import Later
+from rlwire.transports.deferred import DeferredReply
 
 __all__ = ["Batched", "Together"]
 
@@ -96,9 +96,9 @@ class Batched:
         if waiting is None:
             waiting = self._loops[loop] = []
             loop.call_soon(self._flush, loop, 0)
-        agent.later = Later()
+        agent.reply = DeferredReply()
         waiting.append(agent)
-        return agent.later
+        return agent.reply
 
     def _flush(self, loop: asyncio.AbstractEventLoop, before: int) -> None:
         """Answer all that have come, once a turn of the loop has brought no more."""
@@ -111,11 +111,11 @@ class Batched:
         except BaseException as error:
             actions = [_Failed(error)] * len(waiting)
         for agent, action in zip(waiting, actions, strict=True):
-            later, agent.later = agent.later, None
+            reply, agent.reply = agent.reply, None
             if isinstance(action, _Failed):
-                later.fail(action.error)
+                reply.fail(action.error)
             else:
-                later.give(_plain(action))
+                reply.set(_plain(action))
 
     def _act(self, agents: list[_Agent]) -> Sequence[Any]:
         """Return an action for each, or what went wrong with its batch."""
@@ -177,7 +177,7 @@ class _Agent:
         self._batched = batched
         self.exploit = False
         self.observation: Any = None
-        self.later: Any = None  # what gives its action, on an event loop
+        self.reply: Any = None  # what gives its action, on an event loop
 
     def init(self, exploit: bool = False) -> bool:
         self.exploit = bool(exploit)

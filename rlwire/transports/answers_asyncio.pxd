@@ -1,14 +1,5 @@
 from rlwire.streams cimport StreamCore
-
-
-cdef class LateAnswer:
-    cdef object _answer
-    cdef object _call
-    cdef object _error
-
-    cpdef set_result(self, object answer)
-    cpdef set_exception(self, object error)
-    cdef _tell(self)
+from rlwire.transports.deferred cimport DeferredReply
 
 
 cdef class Answers:
@@ -16,10 +7,12 @@ cdef class Answers:
     cdef object _asked
     cdef object _connection
     cdef StreamCore _core
-    cdef object _making
+    cdef object _loop
+    cdef DeferredReply _making
     cdef object _next
     cdef object _on_fault
     cdef object _responder
+    cdef unsigned long _thread
 
     cpdef bint ready(self)
     cpdef take_over(self, object event, object reply=*, object error=*)

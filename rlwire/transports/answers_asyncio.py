@@ -2,63 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import logging
-from asyncio import Future
+from asyncio import get_running_loop
 from collections.abc import Callable
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from rlwire.errors import ConnectionClosed, RlwireError
 from rlwire.streams import NOTHING, StreamCore
+from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.interface import Responder
 
 if TYPE_CHECKING:
     from rlwire.transports.driver_asyncio import LoopDriver
-
-
-class LateAnswer:
-    """An answer that is not there yet: a future in short, for one loop's thread.
-
-    What waits for it is called at once, where a future has the loop do that in its next round.
-    """
-
-    def __init__(self) -> None:
-        self._call: Callable[[LateAnswer], object] | None = None
-        self._answer: Any = NOTHING
-        self._error: BaseException | None = None
-
-    def set_result(self, answer: Any) -> None:
-        """Give the answer."""
-        self._answer = answer
-        self._tell()
-
-    def set_exception(self, error: BaseException) -> None:
-        """Say why there is none."""
-        self._error = error
-        self._tell()
-
-    def _tell(self) -> None:
-        call, self._call = self._call, None
-        if call is not None:
-            call(self)
-
-    # What is asked of a future here.
-
-    def add_done_callback(self, call: Callable[[LateAnswer], object]) -> None:
-        """Have it called with this, once the answer is given."""
-        self._call = call
-        if self._answer is not NOTHING or self._error is not None:
-            self._tell()
-
-    def result(self) -> Any:
-        """Return the answer, or raise why there is none."""
-        if self._error is not None:
-            raise self._error
-        return self._answer
-
-    def cancel(self) -> None:
-        """Nobody waits for it any more."""
-        self._call = None
 
 
 class Answers:
@@ -80,7 +37,9 @@ class Answers:
         self._responder = responder
         self._on_fault = on_fault
         self.answer = responder.answer
-        self._making: Future[Any] | LateAnswer | None = None  # an answer that is being made,
+        self._loop = get_running_loop()
+        self._thread = get_ident()
+        self._making: DeferredReply | None = None  # an answer that is being made,
         self._asked: Any = NOTHING  # what it answers,
         self._next: Any = NOTHING  # and what has come meanwhile
 
@@ -135,10 +94,10 @@ class Answers:
             event = reply = None  # the arena may have the block back
 
     def _send(self, event: Any, reply: Any, error: BaseException | None) -> None:
-        """Send the answer to an event, later if it is a future, or what stands for it."""
-        if error is None and isinstance(reply, (LateAnswer, Future)):
+        """Send the answer to an event, once it is there, or what stands for it."""
+        if error is None and isinstance(reply, DeferredReply):
             self._making, self._asked = reply, event
-            reply.add_done_callback(self._made)
+            reply.add_done_callback(self._done)
         else:
             self._put(event, reply, error)
 
@@ -160,7 +119,7 @@ class Answers:
         except RlwireError as failed:
             connection.log.warning("%s: it sent what is not allowed: %s", connection.peer, failed)
             connection.refuse(failed)
-        except (Exception, asyncio.CancelledError) as failed:
+        except Exception as failed:
             connection.fault = failed
             connection.log.exception("%s: closed, its responder failed", connection.peer)
             connection.close()
@@ -206,15 +165,22 @@ class Answers:
         except Exception:
             connection.log.exception("%s: its responder failed to close", connection.peer)
 
-    def _made(self, answer: Future[Any] | LateAnswer) -> None:
-        """Send the answer that has come."""
+    def _done(self, answer: DeferredReply) -> None:
+        """Have the answer that has come sent; called in any thread."""
+        if get_ident() == self._thread:
+            self._made(answer)
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+                self._loop.call_soon_threadsafe(self._made, answer)
+
+    def _made(self, answer: DeferredReply) -> None:
         event, self._making, self._asked = self._asked, None, NOTHING
         if self._core.closed:
             return
         alone = self._next is NOTHING and self._core.fresh
         try:
             reply = answer.result()
-        except (Exception, asyncio.CancelledError) as error:
+        except Exception as error:
             self._put(event, NOTHING, error)
         else:
             self._put(event, reply, None)

@@ -14,7 +14,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
+
+from rlwire.transports.deferred import DeferredReply
 
 logger = logging.getLogger(__name__)
 
@@ -35,15 +36,15 @@ class Aside:
         self.owed = 0
         self._closed = False
         self._name = name
-        self._given: deque[Callable[[], Any]] = deque()
+        self._given: deque[DeferredReply] = deque()
         self._wake, self._waker = socket.socketpair()
         self._wake.setblocking(False)
         self._waker.setblocking(False)
         self._idle: list[SimpleQueue[Callable[[], None] | None]] = []
 
-    def give(self, make: Callable[[], Any]) -> None:
-        """Have the connection's thread call `make`, and send what it returns."""
-        self._given.append(make)
+    def give(self, reply: DeferredReply) -> None:
+        """Have the connection's thread send a reply that is done."""
+        self._given.append(reply)
         with contextlib.suppress(OSError):  # full, and so it wakes; or closed, and nobody waits
             self._waker.send(b"\0")
 
@@ -61,7 +62,7 @@ class Aside:
                 self._wake.recv(4096)
         return file in ready
 
-    def take(self) -> Callable[[], Any] | None:
+    def take(self) -> DeferredReply | None:
         """Return what was given first, and is not owed any more; None for nothing."""
         if not self._given:
             return None

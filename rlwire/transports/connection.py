@@ -19,6 +19,7 @@ from rlwire.errors import RlwireError
 from rlwire.streams import NOTHING, Moved, StreamCore
 from rlwire.transports.aside import Aside, Watch, Watched
 from rlwire.transports.blocking import Driver
+from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.forking import PARENTS, of_this_process
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.ownership import Owned
@@ -260,10 +261,10 @@ class Connection(Owned):
         while aside.owed:
             event = reply = NOTHING
             try:
-                make = aside.take()
-                if make is None:
+                deferred = aside.take()
+                if deferred is None:
                     event = driver.next_or(aside)
-                reply = make() if make is not None else event
+                reply = deferred.result() if deferred is not None else event
                 if event is not NOTHING:
                     reply = answer(event)
                 if self._owner != me:
@@ -281,16 +282,16 @@ class Connection(Owned):
                 driver.failed(error)
             driver.flush()
 
-    def later(self) -> Callable[[Callable[[], Any]], None]:
-        """Say, while `serve` answers, that a reply comes by itself; returns a function for it.
+    def defer(self, reply: DeferredReply) -> DeferredReply:
+        """Send a reply by itself once it is done; called, and the reply returned, within `serve`.
 
-        That may be called once, from any thread: it has the connection's own call what it is given,
-        and send what that returns, if that is not `NOTHING`.
+        Other than one that a responder returns it may come behind what others are answered.
         """
         if self._aside is None:
             self._aside = Aside(self.peer)
         self._aside.owed += 1
-        return self._aside.give
+        reply.add_done_callback(self._aside.give)
+        return reply
 
     def aside(self, work: Callable[[], None]) -> None:
         """Have `work` done in another thread."""

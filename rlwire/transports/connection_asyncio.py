@@ -10,6 +10,7 @@ from typing import Any
 from rlwire.errors import DeadlineExceeded, LimitExceeded, LocalProtocolError, RlwireError
 from rlwire.streams import NOTHING, Moved
 from rlwire.transports.answers_asyncio import Answers
+from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.driver_asyncio import LoopDriver
 from rlwire.transports.interface import Responder
 
@@ -194,19 +195,19 @@ class AsyncConnection(LoopDriver):
         self._answers.go_on()
         self.listen()
 
-    def later(self) -> Callable[[Callable[[], Any]], None]:
-        """Say that a reply comes by itself; see `Connection.later`."""
-        return self._give
+    def defer(self, reply: DeferredReply) -> DeferredReply:
+        """Send a reply by itself once it is done; see `Connection.defer`."""
+        reply.add_done_callback(self._give)
+        return reply
 
-    def _give(self, make: Callable[[], Any]) -> None:
+    def _give(self, deferred: DeferredReply) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
-            self._loop.call_soon_threadsafe(self._take, make)
+            self._loop.call_soon_threadsafe(self._send_deferred, deferred)
 
-    def _take(self, make: Callable[[], Any]) -> None:
-        """Send what came by itself."""
+    def _send_deferred(self, deferred: DeferredReply) -> None:
         core = self.core
         try:
-            reply = make()
+            reply = deferred.result()
             if reply is not NOTHING and not core.closed:
                 core.put(reply)
         except Exception as error:

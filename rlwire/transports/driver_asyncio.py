@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from asyncio import Future
 from collections.abc import Callable
 from typing import Any
 
 from rlwire.errors import RlwireError
 from rlwire.streams import LAST_WORDS, NOTHING, Phase, StreamCore
-from rlwire.transports.answers_asyncio import Answers, LateAnswer
+from rlwire.transports.answers_asyncio import Answers
+from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.forking import not_ours, of_this_process
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.seldom_log import Log
@@ -86,7 +86,7 @@ class LoopDriver:
         try:
             done = False
             if answers is not None and answers.ready():
-                if calls.respond(answers.answer, Future, LateAnswer):
+                if calls.respond(answers.answer, DeferredReply):
                     return
                 event, reply, failed = calls.unanswered()
                 answers.take_over(event, reply, failed)

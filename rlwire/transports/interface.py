@@ -220,12 +220,9 @@ class Responder(Protocol):
     def answer(self, event: Any) -> Any:
         """Return the event to send back. What it raises is logged and closes the connection.
 
-        It may be a future of that event, for answers that wait for others; what the future raises
-        is treated the same. For a call of gRPC it is a `concurrent.futures.Future`; else, on an
-        event loop, it is an `asyncio.Future`, which is cancelled when the connection ends before,
-        or a `LateAnswer` of `rlwire.transports.answers_asyncio`, which is sent as it is given;
-        meanwhile the peer is listened to up to its next message. There it may also be
-        `NOTHING`: nothing is sent now.
+        It may be a `rlwire.transports.deferred.DeferredReply`, which is cancelled if the connection
+        ends before it is set; meanwhile an event loop listens to the peer up to its next message,
+        and a thread waits. It may also be `NOTHING`: nothing is sent now.
         """
 
     def failure(self, event: Any, error: Exception) -> Any:

@@ -21,4 +21,4 @@ cdef class SocketCalls:
     cpdef object read(self)
     cpdef bint write(self) except -1
     cpdef object receive(self)
-    cpdef bint respond(self, object answer, type later, type also_later) except -1
+    cpdef bint respond(self, object answer, type deferred) except -1

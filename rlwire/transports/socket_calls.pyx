@@ -16,6 +16,7 @@ from rlwire.streams cimport OPEN, PARTING, StreamCore
 from rlwire.transports.shm_calls cimport Rings
 
 from rlwire.streams import NOTHING, TURN
+from rlwire.transports.deferred import DeferredReply, wait_for
 
 __all__ = ["PlainCalls", "SocketCalls", "open_timer"]
 
@@ -132,6 +133,7 @@ cdef enum:
 
 cdef unsigned long long _TURN = TURN
 cdef object _NOTHING = NOTHING
+cdef type _DEFERRED = DeferredReply
 cdef tuple _NONE_LEFT = (NOTHING, NOTHING, None)
 
 
@@ -342,6 +344,8 @@ cdef class SocketCalls:
             if event is _NOTHING:
                 return
             reply = answer(event)
+            if isinstance(reply, _DEFERRED):
+                reply = wait_for(reply, core, self._file)
             if reply is _NOTHING:
                 return
             try:
@@ -355,11 +359,11 @@ cdef class SocketCalls:
             if not self.write():
                 return
 
-    cpdef bint respond(self, object answer, type later, type also_later) except -1:
+    cpdef bint respond(self, object answer, type deferred) except -1:
         """Answer the next event, if there is one; return whether nothing is left to be done.
 
-        What `answer` or putting its reply in line raises is not raised here, and a reply of the
-        kinds that come later is not put in line: see `unanswered`. `NOTHING` is no reply.
+        What `answer` or putting its reply in line raises is not raised here, and a deferred reply
+        is not put in line: see `unanswered`. `NOTHING` is no reply.
         """
         cdef StreamCore core = self._core
         event = self.receive()
@@ -368,7 +372,7 @@ cdef class SocketCalls:
         reply = _NOTHING
         try:
             reply = answer(event)
-            if isinstance(reply, later) or isinstance(reply, also_later):
+            if isinstance(reply, deferred):
                 self._left = event, reply, None
                 return False
             if reply is not _NOTHING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -36,6 +35,7 @@ from rlwire.dm_env_rpc.handler import DmEnvRpcHandler as Handler
 from rlwire.dm_env_rpc.status import StatusError
 from rlwire.dm_env_rpc.worlds import Worlds
 from rlwire.sessions.dm_env_rpc.states import TRANSITIONS, Code, State
+from rlwire.transports.deferred import DeferredReply
 
 RUNNING, TERMINATED, INTERRUPTED = (
     EnvironmentStateType.RUNNING,
@@ -125,11 +125,14 @@ def reset_world(handler: Handler, **world_settings: Any) -> Any:
 
 
 def done(answer: Any) -> bool:
-    return not isinstance(answer, Future) or answer.done()
+    return not isinstance(answer, DeferredReply) or answer.done()
 
 
 def value(answer: Any) -> Any:
-    return answer.result(timeout=10) if isinstance(answer, Future) else answer
+    if isinstance(answer, DeferredReply):
+        assert answer.wait(10)
+        return answer.result()
+    return answer
 
 
 WAYS = {
@@ -438,7 +441,7 @@ class Rooms(RuleBasedStateMachine):
         machine = self
         self.acting: int | None = None
         self.states = [State.NOT_JOINED] * 4
-        self.waiting: dict[int, tuple[str, Future[Any]]] = {}
+        self.waiting: dict[int, tuple[str, DeferredReply]] = {}
 
         class Watched(Arena):
             def reset(self, settings: dict[str, Any]) -> None:
@@ -465,7 +468,7 @@ class Rooms(RuleBasedStateMachine):
     def act(self, number: int, kind: str, event: Any) -> None:
         self.acting = number
         answer = self.handlers[number].answer(event)
-        if isinstance(answer, Future):
+        if isinstance(answer, DeferredReply):
             self.waiting[number] = (kind, answer)
         else:
             self.settle(number, kind, answer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gc
 import http.client
@@ -33,7 +32,7 @@ from rlwire.errors import (
 )
 from rlwire.limits import Limits
 from rlwire.openpi import Client, PolicyStatistics, Server, api_key_check
-from rlwire.openpi.server import PolicyThreads, resolve_policy
+from rlwire.openpi.server import resolve_policy
 from rlwire.sessions.openpi import OpenPIClientSession, Undecoded
 from rlwire.sessions.websocket import Closed, Messages, Refused
 from rlwire.transports.sockets import Backoff, Timeouts
@@ -602,19 +601,6 @@ def test_stopping_does_not_wait_for_a_stuck_policy(policy: Policy) -> None:
     assert time.monotonic() - begun < 3
     policy.go_on.set()
     client.close()
-
-
-def test_what_a_future_cannot_carry() -> None:
-    def call(argument: Any) -> Any:
-        raise StopIteration
-
-    async def main() -> None:
-        workers = PolicyThreads(1)
-        with pytest.raises(RuntimeError, match="StopIteration"):
-            await workers.submit(call, None)
-        workers.stop()
-
-    asyncio.run(main())
 
 
 # -- openpi's own client and server ------------------------------------------------------------

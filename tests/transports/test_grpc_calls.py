@@ -8,7 +8,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent import futures
-from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +18,7 @@ from rlwire.dm_env_rpc.grpc_handler import GrpcHandler, RejectedCall
 from rlwire.sessions.grpc import CallEnded, GrpcClientSession, Messages, Status
 from rlwire.sessions.grpc.server import GrpcServerSession
 from rlwire.transports import tcp
+from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from tests.transports.drivers import drivers, serving
@@ -73,14 +73,14 @@ class Responder:
         return event
 
     def meet(self) -> Any:
-        """A future that is there when two have asked for one."""
-        future: Any = Future() if self.loop is None else self.loop.create_future()
-        self.room.meeting.append(future)
+        """A reply that is there when two have asked for one."""
+        reply = DeferredReply()
+        self.room.meeting.append(reply)
         if len(self.room.meeting) == 2:
             for each in self.room.meeting:
-                each.set_result(b"met")
+                each.set(b"met")
             self.room.meeting.clear()
-        return future
+        return reply
 
     def failure(self, event: Any, error: Exception) -> Any:
         return f"failure: {type(error).__name__}".encode()

@@ -10,7 +10,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +24,7 @@ from rlwire.limits import Limits
 from rlwire.sessions.grpc import Messages
 from rlwire.sessions.grpc.server import BEGUN, GrpcServerSession, ServedCall
 from rlwire.streams import NOTHING
+from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.sockets import Timeouts
 from tests.waiting import eventually
@@ -87,10 +87,10 @@ def test_half_of_something_has_its_time(workers: str, room: Any, half: str) -> N
 def test_empty_messages_that_wait_are_bounded_too() -> None:
     class Waits(calls.Responder):  # type: ignore[misc,name-defined]
         def answer(self, event: Any) -> Any:
-            return Future()
+            return DeferredReply()
 
     session = GrpcServerSession(limits=Limits(received=12_800))
-    connection: Any = SimpleNamespace(session=session, peer="it", later=lambda: lambda make: None)
+    connection: Any = SimpleNamespace(session=session, peer="it", defer=lambda reply: reply)
     answers = GrpcHandler(connection, lambda call: (Messages(), Waits(Room(), None)))
     call = ServedCall(1)
     session.add(call)

@@ -7,12 +7,11 @@ import contextlib
 import gc
 import os
 import socket
-import struct
 import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -24,7 +23,6 @@ from rlwire.errors import (
 from rlwire.streams import TURN
 from rlwire.transports import sockets, tcp_asyncio, turn
 from rlwire.transports.address import Address
-from rlwire.transports.answers_asyncio import LateAnswer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.stream_asyncio import open_stream
@@ -223,124 +221,6 @@ def test_what_nobody_waits_for_any_more_keeps_no_loop_busy(run: Run, blobs: Any)
                 assert left == [b"word"] * (2 * TURN - 1)
 
     run(main())
-
-
-class Later(Echo):
-    """Answers with what comes later; `made` has it."""
-
-    made: list[Any]
-    kind: Any = staticmethod(lambda: asyncio.get_running_loop().create_future())
-
-    def answer(self, event: Any) -> Any:
-        self.made.append(self.kind())
-        return self.made[-1]
-
-
-@pytest.fixture(params=[Later.kind, LateAnswer], ids=["future", "late answer"])
-def later(request: Any) -> type[Later]:
-    class Kind(Later):
-        made: ClassVar[list[Any]] = []
-        kind = staticmethod(request.param)
-
-    return Kind
-
-
-def test_answers_that_come_later_come_in_order(run: Run, blobs: Any, later: Any) -> None:
-    async def main() -> None:
-        async with (
-            LoopServer("127.0.0.1:0", blobs, make_responder=later) as server,
-            await tcp_asyncio.connect(server.address, blobs()) as connection,
-        ):
-            for word in (b"one", b"two" * 100_000, b"three"):
-                await connection.send(word)
-            for number in range(3):
-                await eventually_async(lambda n=number: len(later.made) == n + 1)
-                await asyncio.sleep(0)
-                assert len(later.made) == number + 1
-                later.made[number].set_result(b"%d" % number * 100_000)
-                assert await connection.receive() == b"%d" % number * 100_000
-
-    run(main())
-
-
-def test_an_answer_that_comes_later_may_fail(run: Run, blobs: Any, later: Any, log: Any) -> None:
-    async def main() -> None:
-        async with (
-            LoopServer("127.0.0.1:0", blobs, make_responder=later) as server,
-            await tcp_asyncio.connect(server.address, blobs()) as connection,
-        ):
-            await connection.send(b"number")
-            await eventually_async(lambda: later.made)
-            later.made[0].set_result(5)
-            assert await connection.receive() == b"number: TypeError"
-            await connection.send(b"x")
-            await eventually_async(lambda: len(later.made) == 2)
-            later.made[1].set_exception(ZeroDivisionError("one of those days"))
-            with pytest.raises(ConnectionClosed):
-                await connection.receive()
-
-    run(main())
-    assert "one of those days" in log.text
-
-
-def test_a_defect_behind_an_answer_is_its_connection_s(
-    run: Run, blobs: Any, later: Any, log: Any
-) -> None:
-    class Broken(blobs):
-        def frame_size(self, buffer: Any, start: int, end: int) -> int:
-            if bytes(buffer[start:end]) == blobs.frame(b"defect"):
-                raise ZeroDivisionError("a defect")
-            size: int = super().frame_size(buffer, start, end)
-            return size
-
-    async def main() -> None:
-        async with (
-            LoopServer("127.0.0.1:0", Broken, make_responder=later) as server,
-            plain(server.address) as bad,
-        ):
-            bad.send(blobs.frame(b"x") + blobs.frame(b"y") + blobs.frame(b"defect"))
-            await eventually_async(lambda: later.made)
-            later.made[0].set_result(b"done")
-            await eventually_async(lambda: server.connections == 0)
-
-    run(main())
-    assert "closed, its session failed" in log.text
-
-
-def test_who_leaves_cancels_its_answer(run: Run, blobs: Any, later: Any) -> None:
-    async def main() -> None:
-        async with LoopServer("127.0.0.1:0", blobs, make_responder=later) as server:
-            async with plain(server.address) as peer:
-                peer.send(blobs.frame(b"x"))
-                await eventually_async(lambda: later.made)
-                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            await eventually_async(lambda: server.connections == 0)
-            if isinstance(later.made[0], LateAnswer):
-                later.made[0].set_result(b"for nobody")
-            else:
-                assert later.made[0].cancelled()
-
-    run(main())
-
-
-def test_a_server_that_stops_lets_an_answer_come(run: Run, blobs: Any, later: Any) -> None:
-    async def main() -> None:
-        server = await LoopServer("127.0.0.1:0", blobs, make_responder=later).start()
-        async with await tcp_asyncio.connect(server.address, blobs()) as connection:
-            await connection.send(b"x")
-            await eventually_async(lambda: later.made)
-            stopping = asyncio.ensure_future(server.stop(10))
-            await asyncio.sleep(0)
-            later.made[0].set_result(b"done")
-            assert await connection.receive() == b"done"
-            with pytest.raises(ConnectionClosed):
-                await connection.receive()
-        await stopping
-
-    run(main())
-
-
-# --- times ---
 
 
 # --- tasks ---

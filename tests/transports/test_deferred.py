@@ -1,0 +1,190 @@
+"""Replies that come later, over each kind of server, from the loop's own thread and from others."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+import pytest
+
+from rlwire.errors import ConnectionClosed
+from rlwire.streams import NOTHING
+from rlwire.transports import tcp
+from rlwire.transports.deferred import DeferredReply
+from tests.transports.conftest import Echo
+from tests.transports.drivers import SERVERS, serving
+from tests.waiting import eventually
+
+WAYS = [*((kind, False) for kind in SERVERS), *((kind, True) for kind in SERVERS[1:])]
+
+
+class Later(Echo):
+    """Defers each reply; `made` has them."""
+
+    made: ClassVar[list[DeferredReply]]
+    loops: ClassVar[list[asyncio.AbstractEventLoop]]
+
+    def __init__(self, connection: Any) -> None:
+        super().__init__(connection)
+        if connection.__class__.__name__ == "AsyncConnection":
+            self.loops.append(asyncio.get_running_loop())
+
+    def answer(self, event: Any) -> Any:
+        self.made.append(DeferredReply())
+        return self.made[-1]
+
+    @classmethod
+    def do(cls, call: Callable[..., object], *arguments: Any) -> None:
+        """Settle a reply."""
+        call(*arguments)
+
+
+@pytest.fixture(params=WAYS, ids=lambda way: way[0] + (" in its thread" if way[1] else ""))
+def way(request: Any, blobs: Any) -> Iterator[tuple[Any, type[Later]]]:
+    kind, inside = request.param
+
+    class Kind(Later):
+        made: ClassVar[list[Any]] = []
+        loops: ClassVar[list[Any]] = []
+
+        @classmethod
+        def do(cls, call: Callable[..., object], *arguments: Any) -> None:
+            if inside:
+                cls.loops[0].call_soon_threadsafe(call, *arguments)
+            else:
+                call(*arguments)
+
+    with serving(kind, "127.0.0.1:0", blobs, make_responder=Kind) as server:
+        yield server, Kind
+
+
+def test_replies_come_in_order(way: Any, blobs: Any) -> None:
+    server, later = way
+    with tcp.connect(server.address, blobs()) as connection:
+        for word in (b"one", b"two" * 100_000, b"three"):
+            connection.send(word)
+        for number in range(3):
+            eventually(lambda n=number: len(later.made) == n + 1)
+            later.do(later.made[number].set, b"%d" % number * 100_000)
+            assert connection.receive() == b"%d" % number * 100_000
+        assert len(later.made) == 3
+
+
+def test_one_may_fail(way: Any, blobs: Any, log: Any) -> None:
+    server, later = way
+    with tcp.connect(server.address, blobs()) as connection:
+        connection.send(b"number")
+        eventually(lambda: later.made)
+        later.do(later.made[0].set, 5)
+        assert connection.receive() == b"number: TypeError"
+        connection.send(b"x")
+        eventually(lambda: len(later.made) == 2)
+        later.do(later.made[1].fail, ZeroDivisionError("one of those days"))
+        with pytest.raises(ConnectionClosed):
+            connection.receive()
+    eventually(lambda: "one of those days" in log.text)
+
+
+def test_one_may_be_none(way: Any, blobs: Any) -> None:
+    server, later = way
+    with tcp.connect(server.address, blobs()) as connection:
+        for number in range(3):
+            connection.send(b"x")
+            eventually(lambda n=number: len(later.made) == n + 1)
+            if number == 1:
+                later.do(later.made[number].set, b"y")
+                assert connection.receive() == b"y"
+            else:
+                later.do(later.made[number].cancel)
+
+
+@pytest.mark.parametrize("kind", SERVERS[1:])
+def test_a_defect_behind_one_is_its_connection_s(kind: str, blobs: Any, log: Any, raw: Any) -> None:
+    class Kind(Later):
+        made: ClassVar[list[Any]] = []
+        loops: ClassVar[list[Any]] = []
+
+    class Broken(blobs):
+        def frame_size(self, buffer: Any, start: int, end: int) -> int:
+            if bytes(buffer[start:end]) == blobs.frame(b"defect"):
+                raise ZeroDivisionError("a defect")
+            size: int = super().frame_size(buffer, start, end)
+            return size
+
+    with serving(kind, "127.0.0.1:0", Broken, make_responder=Kind) as server:
+        raw(server.address).sendall(b"".join(map(blobs.frame, (b"x", b"y", b"defect"))))
+        eventually(lambda: Kind.made)
+        Kind.made[0].set(b"done")
+        eventually(lambda: server.connections == 0)
+    assert "closed, its session failed" in log.text
+
+
+def test_a_peer_that_leaves_cancels_it(way: Any, blobs: Any, raw: Any) -> None:
+    server, later = way
+    peer = raw(server.address)
+    peer.sendall(blobs.frame(b"x"))
+    eventually(lambda: later.made)
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
+    eventually(lambda: server.connections == 0)
+    assert later.made[0].cancelled()
+    later.made[0].set(b"for nobody")
+
+
+def test_a_server_that_stops_lets_it_come(way: Any, blobs: Any) -> None:
+    server, later = way
+    with tcp.connect(server.address, blobs()) as connection, ThreadPoolExecutor(1) as pool:
+        connection.send(b"x")
+        eventually(lambda: later.made)
+        if later.loops:
+            stopping: Any = asyncio.run_coroutine_threadsafe(server.stop(10), later.loops[0])
+        else:
+            stopping = pool.submit(server.stop, 10)
+        time.sleep(0.7)  # a thread has looked once whether the peer is there
+        later.do(later.made[0].set, b"done")
+        assert connection.receive() == b"done"
+        with pytest.raises(ConnectionClosed):
+            connection.receive()
+        stopping.result(10)
+
+
+def test_what_counts_is_what_came_first() -> None:
+    told: list[DeferredReply] = []
+    reply = DeferredReply()
+    reply.add_done_callback(told.append)
+    assert not reply.wait(0.0)
+    reply.set(1)
+    reply.set(2)
+    reply.fail(ValueError())
+    reply.cancel()
+    assert reply.done()
+    assert not reply.cancelled()
+    assert reply.wait()
+    assert reply.result() == 1
+    failed = DeferredReply()
+    failed.fail(SystemExit(1))
+    failed.set(3)
+    with pytest.raises(RuntimeError, match="SystemExit"):
+        failed.result()
+    cancelled = DeferredReply().then(lambda *_: told.clear())
+    cancelled.cancel()
+    cancelled.set(3)
+    assert cancelled.cancelled()
+    assert cancelled.result() is NOTHING
+
+
+def test_a_reply_is_made_of_what_is_set() -> None:
+    def convert(event: str, value: Any, error: BaseException | None) -> Any:
+        return event, value, error
+
+    reply = DeferredReply().then(convert, "event")
+    reply.set(1)
+    assert reply.result() == ("event", 1, None)
+    failed, error = DeferredReply().then(convert, "event"), KeyboardInterrupt()
+    failed.fail(error)
+    assert failed.result() == ("event", NOTHING, error)
