@@ -1,11 +1,14 @@
 """rlwire: compiled codecs and thin transports for the wire protocols of reinforcement learning.
 
-Here is the front door: `serve`, `connect`, `make` and `make_vec`; `rlwire.protocols` explains the
-URLs that they take, and `rlwire.aio` has `connect` for asyncio.
+Here is the front door; `rlwire.registry.URL` explains the URLs that it takes, and `rlwire.aio` is
+the same for asyncio. Layers, each a folder: `codecs` (bytes to values and back, compiled),
+`sessions` (who may say what when), `transports` (moving buffers), `environments` (one, or many side
+by side), and a room for each protocol, such as `rlwire.rlx`. Nothing is imported until it is used.
 
-Layers, each a folder: `codecs` (bytes to values and back, compiled), `sessions` (who may say what
-when), `transports` (moving buffers), `environments` (one, or many side by side), `adapters` (what
-users hold). Nothing of them is imported until it is used.
+All functions take the options of a URL's protocol by name: some are in their signatures, and all
+are fields of the dataclasses in ``rlwire.<room>.options``, such as
+`rlwire.rlx.options.RLXServerOptions`. ``rlwire serve rlx:// --help`` lists them as well. They go
+before those of the URL's query.
 """
 
 from __future__ import annotations
@@ -15,19 +18,21 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
+from types import EllipsisType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlwire.environments.remote import RemoteEnvironment
     from rlwire.environments.vector import VectorEnvironment
-    from rlwire.protocols import URL
+    from rlwire.limits import Limits
+    from rlwire.registry import URL
     from rlwire.serving.serving import BackgroundServer
+    from rlwire.transports.sockets import Backoff, Timeouts
 
     __version__: str
 
-__all__ = ["__version__", "connect", "get_include", "install", "listen", "make", "make_vec"]
-__all__ += ["play", "serve", "uninstall"]
+__all__ = ["__version__", "connect", "get_include", "install", "listen", "listen_vec", "make"]
+__all__ += ["make_vec", "play", "serve", "uninstall"]
 
 
 def _with_compiled_modules(sources: str) -> str:
@@ -90,7 +95,26 @@ def uninstall(library: str) -> None:
     installing.uninstall(library)
 
 
-def serve(thing: Any, url: str | URL, **options: Any) -> BackgroundServer:
+def _given(options: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return options with those of a signature that were given; None is a value of two of them."""
+    named = {name: value for name, value in more.items() if value is not ...}
+    may_be_none = ("auth", "idle_timeout")
+    return options | {k: v for k, v in named.items() if v is not None or k in may_be_none}
+
+
+def serve(
+    thing: Any,
+    url: str | URL,
+    *,
+    auth: Any = ...,
+    tls: Any = None,
+    timeouts: Timeouts | None = None,
+    idle_timeout: float | EllipsisType | None = ...,
+    limits: Limits | None = None,
+    workers: str | int | None = None,
+    max_connections: int | None = None,
+    **options: Any,
+) -> BackgroundServer:
     """Serve an environment, an agent or a policy in the background; return the running server.
 
     ::
@@ -103,29 +127,44 @@ def serve(thing: Any, url: str | URL, **options: Any) -> BackgroundServer:
 
     Args:
         thing: what there is to serve: where the trainer calls, an environment; where the
-            environment calls, an agent or a policy; see `rlwire.protocols.Protocol.served`. An
-            object, what makes one, or its name: ``"gym:CartPole-v1"``, ``"my_module:MyAgent"``.
-        url: where to listen; with port 0 the system chooses one. Its query may have options.
-        options: those of the protocol's server, such as `workers`, `tls`, `auth`, `timeouts`,
-            `limits`, `max_connections`; see ``server`` in the module `Protocol.parts`. They go
-            before those of the query.
+            environment calls, an agent or a policy. An object, what makes one, or its name:
+            ``"gym:CartPole-v1"``, ``"my_module:MyAgent"``.
+        url: where to listen; with port 0 the system chooses one.
+        auth: the secret that clients must have, if any; PERLERT's is a key.
+        tls: a `ServerTLS`, an SSL context, or a callable that returns one.
+        timeouts: the times of connections.
+        idle_timeout: seconds after which a silent connection is closed; None for never.
+        limits: maxima for what is read and written.
+        workers: ``"threads"``, ``"asyncio"``, or over RLX a number of processes.
+        max_connections: how many are served at once, in each process.
+        options: the protocol's others.
 
     Raises:
         OSError: the address cannot be listened on, or a file cannot be read.
-        TypeError, ValueError: the URL is none, or an option makes no sense.
+        TypeError, ValueError: the URL or an option is invalid.
         ImportError, AttributeError: there is no such thing; `MissingExtra` if a package is missing.
         Exception: whatever making the thing raises.
     """
-    from rlwire.protocols import misnamed, resolve
+    from rlwire.registry import resolve
 
-    where, protocol, keywords = resolve(url, "server", options)
-    with misnamed(where, "server", options):
-        server: BackgroundServer = protocol.part("server")(thing, where, **keywords)
+    more = {"timeouts": timeouts, "limits": limits, "workers": workers, "tls": tls, "auth": auth}
+    more |= {"idle_timeout": idle_timeout, "max_connections": max_connections}
+    make_server, where, keywords = resolve(url, "server", _given(options, **more))
+    server: BackgroundServer = make_server(thing, where, **keywords)
     server.check()
     return server.start()
 
 
-def connect(url: str | URL, **options: Any) -> Any:
+def connect(
+    url: str | URL,
+    *,
+    auth: Any = ...,
+    tls: Any = None,
+    timeouts: Timeouts | None = None,
+    backoff: Backoff | None = None,
+    limits: Limits | None = None,
+    **options: Any,
+) -> Any:
     """Return a connected client of a URL's protocol, which speaks as the protocol does.
 
     ::
@@ -142,23 +181,25 @@ def connect(url: str | URL, **options: Any) -> Any:
     | ``openpi://`` | `rlwire.openpi.Client` |
     | ``rllink://`` | `rlwire.rllink.Client` |
 
-    `rlwire.aio.connect` is the same for asyncio.
-
     Args:
-        url: where the server is. Its query may have options.
-        options: those of the client, such as `tls`, `auth`, `timeouts`, `limits`. They go before
-            those of the query.
+        url: where the server is.
+        auth: the secret that the server asks for.
+        tls: a `ClientTLS`, an SSL context, or a callable that returns one.
+        timeouts: the times of the connection.
+        backoff: the waits between attempts to connect.
+        limits: maxima for what is read and written.
+        options: the protocol's others.
 
     Raises:
         OSError: the server cannot be reached, or a file cannot be read.
         RlwireError: it speaks another protocol, or refuses us.
-        TypeError, ValueError: the URL is none, or an option makes no sense.
+        TypeError, ValueError: the URL or an option is invalid.
     """
-    from rlwire.protocols import misnamed, resolve, spoken
+    from rlwire.registry import resolve, spoken
 
-    where, protocol, keywords = resolve(url, "client", options)
-    begin = protocol.part("client")
-    with spoken(where), misnamed(where, "client", options):
+    more = {"auth": auth, "tls": tls, "timeouts": timeouts, "backoff": backoff, "limits": limits}
+    begin, where, keywords = resolve(url, "client", _given(options, **more))
+    with spoken(where):
         return begin(where, **keywords)
 
 
@@ -170,6 +211,10 @@ def make(
     action_space: Any = None,
     copy: bool = True,
     render_mode: str | None = None,
+    auth: Any = ...,
+    tls: Any = None,
+    timeouts: Timeouts | None = None,
+    limits: Limits | None = None,
     **options: Any,
 ) -> RemoteEnvironment:
     """Return the environment that is served at a URL, as a `gymnasium.Env`.
@@ -182,7 +227,7 @@ def make(
     What a lost connection does is said in `rlwire.environments.endpoint.Endpoint`.
 
     Args:
-        url: where it is served. Its query may have options.
+        url: where it is served.
         like: takes the spaces from an environment, or one of this name: ``"CartPole-v1"``,
             ``"module:factory"``.
         observation_space: in place of what the server tells. Where the protocol tells nothing, and
@@ -192,35 +237,37 @@ def make(
         render_mode: ``"rgb_array"`` lets `render` return the environment's picture: the newest one
             where pixels travel, otherwise asked for, from rlwire's dm_env_rpc servers. Gymnasium's
             `RecordVideo` and `HumanRendering` need it.
-        options: those of the protocol's client, and of its endpoint; see ``endpoint`` in the module
-            `Protocol.parts`. They go before those of the query.
+        auth: the secret that the server asks for; the environment's `spec` does not show it.
+        tls: a `ClientTLS`, an SSL context, or a callable that returns one.
+        timeouts: the times of the connection.
+        limits: maxima for what is read and written.
+        options: the protocol's others.
 
     Raises:
         OSError: the server cannot be reached, or a file cannot be read.
         RlwireError: it speaks another protocol, or refuses us; EncodeError if the spaces are not
             the server's.
-        TypeError, ValueError: the URL is none, or an option makes no sense.
+        TypeError, ValueError: the URL or an option is invalid.
         MissingExtra: Gymnasium is not installed.
     """
-    from rlwire.protocols import misnamed, resolve, spoken
+    from rlwire.registry import resolve, spoken
 
     if render_mode not in (None, "rgb_array"):
         raise ValueError(
             f'render_mode is "rgb_array" or None, not {render_mode!r}; for a window, wrap the '
             f"environment in gymnasium.wrappers.HumanRendering"
         )
-    where, protocol, keywords = resolve(url, "client", options)
-    begin = protocol.part("endpoint")
+    options = _given(options, auth=auth, tls=tls, timeouts=timeouts, limits=limits)
+    begin, where, keywords = resolve(url, "environment", options)
     from rlwire.environments.remote import RemoteEnvironment, Secret, given_spaces
 
     if "auth" in keywords:
         secret = Secret.of(keywords["auth"])
         keywords["auth"] = secret.value
-        texts = [option.name for option in protocol.options if option.keyword == "auth"]
-        options = {name: options[name] for name in options if name not in texts}
-        options["auth"] = secret
+        named = ("auth_file", "auth_env", "password")
+        options = {k: v for k, v in options.items() if k not in named} | {"auth": secret}
     spaces = given_spaces(like, observation_space, action_space, keywords.get("agent"))
-    with spoken(where), misnamed(where, "client", options):
+    with spoken(where):
         endpoint = begin(where, copy=copy, **spaces, **keywords)
     arguments = {"url": str(url), "copy": copy, **spaces, **options}
     return RemoteEnvironment(endpoint, arguments, render_mode)
@@ -280,7 +327,7 @@ def make_vec(
     from collections import Counter
 
     from rlwire.environments import vector
-    from rlwire.protocols import URL
+    from rlwire.registry import URL
 
     several = isinstance(environment, Sequence) and not isinstance(environment, str)
     count = len(environment) if several and num_envs is None else num_envs
@@ -327,28 +374,29 @@ def _one_of(count: int, url: str | URL, options: dict[str, Any]) -> RemoteEnviro
 
 def listen(
     url: str | URL,
-    num_envs: int | None = None,
     *,
     like: Any = None,
     observation_space: Any = None,
     action_space: Any = None,
-    autoreset_mode: str = "NextStep",
-    copy: bool = True,
+    auth: Any = ...,
+    tls: Any = None,
+    timeouts: Timeouts | None = None,
+    idle_timeout: float | EllipsisType | None = ...,
+    limits: Limits | None = None,
+    max_connections: int | None = None,
     **options: Any,
-) -> RemoteEnvironment | VectorEnvironment:
-    """Return environments that call here, for their trainer: of RLX and openpi.
+) -> RemoteEnvironment:
+    """Return an environment that calls here, for its trainer, as a `gymnasium.Env`: RLX and openpi.
 
     ::
 
-        envs = rlwire.listen("rlx://localhost:7001", num_envs=8, like="CartPole-v1")
-        env = rlwire.listen("rlx://localhost:7001", like="CartPole-v1")     # one, a gymnasium.Env
+        env = rlwire.listen("rlx://localhost:7001", like="CartPole-v1")
 
-    Each caller has a place, and steps with the others. A reset waits for the callers that it wants,
-    for as long as it takes; Ctrl-C ends that. Further callers wait until a place is free, and are
-    refused beyond `max_connections`. A caller that leaves ends its episode as truncated, with the
-    last observation and ``info["lost"]``; its place's next reset waits for the next caller.
-    Episodes are begun by callers: seeds and options are not told to them, and a reset in the middle
-    of one goes on where it stands, with ``info["continued"]``.
+    A reset waits for a caller for as long as it takes; Ctrl-C ends that. Further callers wait until
+    the place is free, and are refused beyond `max_connections`. A caller that leaves ends its
+    episode as truncated, with the last observation and ``info["lost"]``; the next reset waits for
+    the next caller. Episodes are begun by callers: seeds and options are not told to them, and a
+    reset in the middle of one goes on where it stands, with ``info["continued"]``.
 
     Between two calls of the trainer callers wait, however long it learns: pings of openpi's are
     answered meanwhile, and `AgentProxy` and `openpi.Client` put up with an hour (`idle` of their
@@ -359,52 +407,124 @@ def listen(
     `statistics()`.
 
     Args:
-        url: where to listen; with port 0 the system chooses one. Its query may have options.
-        num_envs: how many places; None for one environment that is no vector.
+        url: where to listen; with port 0 the system chooses one.
         like: takes the spaces from an environment, or one of this name.
         observation_space: by default what the first caller tells, or its first message seems to be
             of; then this function returns when that has come.
         action_space: by default what the first caller tells, as rlwire's `play` over RLX does.
-        autoreset_mode: as of `make_vec`.
-        copy: as of `make_vec`.
-        options: those of the protocol's server, such as `tls`, `auth`, `timeouts`, `limits`,
-            `max_connections`; see ``listen`` in the module `Protocol.parts`.
+        auth: as of `serve`, and so are the following.
+        tls: as of `serve`.
+        timeouts: as of `serve`.
+        idle_timeout: seconds that the trainer waits for what a caller says next.
+        limits: as of `serve`.
+        max_connections: as of `serve`.
+        options: the protocol's others.
 
     Raises:
         OSError: the address cannot be listened on, or a file cannot be read.
-        TypeError, ValueError: the URL is none, an option makes no sense, or nobody tells a space.
+        TypeError, ValueError: the URL or an option is invalid, or nobody tells a space.
         EncodeError: a space has no arrays of a fixed size.
         MissingExtra: Gymnasium is not installed.
     """
-    from rlwire.protocols import misnamed, resolve
+    more = {"timeouts": timeouts, "limits": limits, "tls": tls, "auth": auth}
+    more |= {"idle_timeout": idle_timeout, "max_connections": max_connections}
+    callers, found = _called(url, 1, like, observation_space, action_space, _given(options, **more))
+    found[0].callers = callers
+    return found[0]
 
-    where, protocol, keywords = resolve(url, "server", options)
-    begin = protocol.part("listen")
+
+def listen_vec(
+    url: str | URL,
+    num_envs: int,
+    *,
+    like: Any = None,
+    observation_space: Any = None,
+    action_space: Any = None,
+    autoreset_mode: str = "NextStep",
+    copy: bool = True,
+    auth: Any = ...,
+    tls: Any = None,
+    timeouts: Timeouts | None = None,
+    idle_timeout: float | EllipsisType | None = ...,
+    limits: Limits | None = None,
+    max_connections: int | None = None,
+    **options: Any,
+) -> VectorEnvironment:
+    """Return several environments that call here as one of Gymnasium's vector environments.
+
+    ::
+
+        envs = rlwire.listen_vec("rlx://localhost:7001", num_envs=8, like="CartPole-v1")
+
+    Each caller has a place, as of `listen`, and steps with the others.
+
+    Args:
+        url: where to listen; with port 0 the system chooses one.
+        num_envs: how many places.
+        like: as of `listen`.
+        observation_space: as of `listen`.
+        action_space: as of `listen`.
+        autoreset_mode: as of `make_vec`.
+        copy: as of `make_vec`.
+        auth: as of `serve`, and so are the following.
+        tls: as of `serve`.
+        timeouts: as of `serve`.
+        idle_timeout: as of `listen`.
+        limits: as of `serve`.
+        max_connections: as of `serve`.
+        options: the protocol's others.
+    """
     from rlwire.environments import vector
-    from rlwire.environments.remote import RemoteEnvironment, given_spaces
 
-    spaces = given_spaces(like, observation_space, action_space)
-    with misnamed(where, "server", options):
-        callers = begin(where, 1 if num_envs is None else num_envs, **spaces, **keywords)
+    more = {"timeouts": timeouts, "limits": limits, "tls": tls, "auth": auth}
+    more |= {"idle_timeout": idle_timeout, "max_connections": max_connections}
+    spaces = (like, observation_space, action_space)
+    callers, found = _called(url, num_envs, *spaces, _given(options, **more))
     try:
-        found = [RemoteEnvironment(endpoint) for endpoint in callers.endpoints]
-        if num_envs is None:
-            found[0].callers = callers
-            return found[0]
         makes = [functools.partial(_same, each) for each in found]
         together = vector.remote(makes, mode=autoreset_mode, copy=copy)
-        together.callers = callers
-        return together
     except BaseException:
         callers.close()
         raise
+    together.callers = callers
+    return together
+
+
+def _called(
+    url: str | URL,
+    num_envs: int,
+    like: Any,
+    observation_space: Any,
+    action_space: Any,
+    options: dict[str, Any],
+) -> tuple[Any, list[RemoteEnvironment]]:
+    """Return the callers' places, and an environment of each."""
+    from rlwire.registry import resolve
+
+    begin, where, keywords = resolve(url, "listener", options)
+    from rlwire.environments.remote import RemoteEnvironment, given_spaces
+
+    spaces = given_spaces(like, observation_space, action_space)
+    callers = begin(where, num_envs, **spaces, **keywords)
+    return callers, [RemoteEnvironment(endpoint) for endpoint in callers.endpoints]
 
 
 def _same(environment: Any) -> Any:
     return environment
 
 
-def play(environment: Any, url: str | URL, *, episodes: int = 1, **options: Any) -> list[float]:
+def play(
+    environment: Any,
+    url: str | URL,
+    *,
+    episodes: int = 1,
+    seed: int | None = None,
+    auth: Any = ...,
+    tls: Any = None,
+    timeouts: Timeouts | None = None,
+    limits: Limits | None = None,
+    **options: Any,
+) -> list[float]:
     """Have an agent or policy somewhere play an environment; return each episode's reward.
 
     ::
@@ -414,23 +534,27 @@ def play(environment: Any, url: str | URL, *, episodes: int = 1, **options: Any)
 
     Args:
         environment: an environment, what makes one, or its name; or a URL of one that is served.
-        url: where the agent is. Its query may have options.
+        url: where the agent is.
         episodes: how many to play.
-        options: `seed` of the first episode, and those of the protocol's client; see ``play`` in
-            the module `Protocol.parts`.
+        seed: of the first episode.
+        auth: as of `connect`, and so are the following.
+        tls: as of `connect`.
+        timeouts: as of `connect`.
+        limits: as of `connect`.
+        options: the protocol's others.
 
     Raises:
         OSError: nobody is there, or a file cannot be read.
         RlwireError: the connection is lost for good, what listens there speaks another protocol, or
             an action is none of the environment's.
-        TypeError, ValueError: the URL is none, an option makes no sense, or it is no environment.
+        TypeError, ValueError: the URL or an option is invalid, or it is no environment.
         MissingExtra: Gymnasium is not installed.
     """
-    from rlwire.protocols import misnamed, resolve, spoken
+    from rlwire.registry import resolve, spoken
 
-    where, protocol, keywords = resolve(url, "player", options)
-    begin = protocol.part("play")
-    with spoken(where), misnamed(where, "player", options):
+    more = {"seed": seed, "auth": auth, "tls": tls, "timeouts": timeouts, "limits": limits}
+    begin, where, keywords = resolve(url, "player", _given(options, **more))
+    with spoken(where):
         totals: list[float] = begin(environment, where, episodes=episodes, **keywords)
     return totals
 

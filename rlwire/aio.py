@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 import rlwire
-from rlwire.protocols import URL, misnamed, resolve, spoken
+from rlwire.registry import URL, resolve, spoken
 
 if TYPE_CHECKING:
     from rlwire.serving.serving import BackgroundServer
@@ -66,11 +66,10 @@ def connect(url: str | URL, **options: Any) -> Connecting:
     The clients are those of `rlwire.connect` whose names begin with Async. Arguments and errors as
     there; a URL or an option that is wrong raises at once.
     """
-    where, protocol, keywords = resolve(url, "client", options)
-    begin = protocol.part("async_client")
+    begin, where, keywords = resolve(url, "client", options, "async_")
 
     async def connected() -> Any:
-        with spoken(where), misnamed(where, "client", options):
+        with spoken(where):
             return await begin(where, **keywords)
 
     return Connecting(connected)

@@ -54,7 +54,7 @@ from rlwire.errors import (
     on_error,
     optional,
 )
-from rlwire.protocols import parse_url, protocol
+from rlwire.registry import parse_url, protocol
 from rlwire.transports.sockets import set_kernel_timeout
 
 

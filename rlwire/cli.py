@@ -3,7 +3,7 @@
 ``rlwire bench`` lives in `rlwire.bench`; ``rlwire new``, ``generate``, ``config`` and
 ``run`` in `rlwire.relaax.applications`; ``rlwire checkpoints`` in `rlwire.relaax.checkpoints`;
 ``rlwire serve`` and ``rlwire play`` take a URL, and their options are those of its protocol
-(`rlwire.protocols`). All import only what they are asked for, because some of it needs optional
+(`rlwire.registry`). All import only what they are asked for, because some of it needs optional
 dependencies.
 """
 
@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import rlwire
-from rlwire import options
+from rlwire import _options
 from rlwire.errors import RlwireError, shown
 
 if TYPE_CHECKING:
-    from rlwire.options import Side
-    from rlwire.protocols import URL, Protocol
+    from rlwire._options import Side
+    from rlwire.registry import URL, Protocol
 
 __all__ = ["main"]
 
@@ -42,7 +42,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     says. 2: the arguments are wrong; only then the usage is shown. 130: a signal ended `play`
     before its episodes.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        given = _read(list(sys.argv[1:] if argv is None else argv))
+        return int(given.run(given) or 0)
+    except KeyboardInterrupt:  # while modules were imported, for one
+        print("rlwire: interrupted", file=sys.stderr)
+        return 130
+    except (RlwireError, OSError, _Failed) as error:
+        print(f"rlwire: {error}", file=sys.stderr)
+        return 1
+
+
+def _read(arguments: list[str]) -> argparse.Namespace:
+    """Return what the arguments mean, with the function that runs the command."""
     parser = argparse.ArgumentParser(
         prog="rlwire", description="Codecs and transports for reinforcement learning protocols."
     )
@@ -85,14 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown:
         its = getattr(given, "parser", parser)
         its.error(getattr(given, "unknown", _unknown)(given, unknown[0]))
-    try:
-        return int(given.run(given) or 0)
-    except KeyboardInterrupt:  # while modules were imported, for one
-        print("rlwire: interrupted", file=sys.stderr)
-        return 130
-    except (RlwireError, OSError, _Failed) as error:
-        print(f"rlwire: {error}", file=sys.stderr)
-        return 1
+    return given
 
 
 class _Failed(Exception):
@@ -115,7 +120,7 @@ class _Said(argparse.Action):
 
 def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) -> None:
     """Add what is served or played, the URL, and the options that its protocol has."""
-    from rlwire.protocols import protocols
+    from rlwire.registry import protocols
 
     record = _protocol_of(arguments)
     served = "an environment, an agent or a policy" if record is None else record.served
@@ -124,7 +129,7 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
         thing, where = "what is played: an environment", "where the agent or policy is"
         parser.add_argument(
             "--episodes",
-            type=_read(options.positive),
+            type=_kind(_options.positive),
             default=1,
             metavar="N",
             help="how many to play (default: %(default)s)",
@@ -132,7 +137,7 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
     else:
         parser.add_argument(
             "--drain",
-            type=_read(options.positive_float),
+            type=_kind(_options.positive_float),
             metavar="SECONDS",
             help="at the first signal let nobody new in, and what is under way end for so long; "
             "the second stops at once (default: the first does)",
@@ -146,9 +151,11 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
     parser.add_argument(
         "url", metavar="URL", help=f"{where}. Options may stand in its query as well"
     )
-    for option in () if record is None else record.options_of(side):
+    for option in _options.options_of(record and record.options.get(side)).values():
+        if option.read is None:
+            continue
         more = "; may be given more than once" if option.many else ""
-        takes: dict[str, Any] = {"nargs": 0} if option.kind is None else {"metavar": option.metavar}
+        takes: dict[str, Any] = {"metavar": option.metavar} if option.metavar else {"nargs": 0}
         parser.add_argument(
             option.flag,
             dest=option.name,
@@ -178,7 +185,7 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
 
 def _unknown(given: argparse.Namespace, word: str) -> str:
     """Return what is said of an option that a command has not, or of its URL if that is none."""
-    from rlwire.protocols import parse_url
+    from rlwire.registry import parse_url
 
     try:
         parse_url(given.url)
@@ -193,32 +200,27 @@ def _unknown_of(record: Protocol, side: Side, given: argparse.Namespace, word: s
     if not word.startswith("--"):
         return f"unexpected argument {word}"
     name = word[2:].partition("=")[0].replace("-", "_")
-    own = ("episodes",) if side == "player" else ("drain",)
-    return options.unknown(
-        record.options,
-        side,
-        record.scheme,
-        name,
-        (*own, "log_level"),
-        lambda each: "--" + each.replace("_", "-"),
+    own = ("log_level", "episodes" if side == "player" else "drain")
+    return _options.unknown(
+        record.options, side, record.scheme, name, own, lambda each: "--" + each.replace("_", "-")
     )
 
 
-def _read(kind: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return what reads a text as `kind` does, with its words for an error."""
+def _kind(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return what reads a text as `read` does, with its words for an error."""
 
-    def read(text: str) -> Any:
+    def kind(text: str) -> Any:
         try:
-            return kind(text)
+            return read(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
-    return read
+    return kind
 
 
 def _protocol_of(arguments: list[str]) -> Protocol | None:
     """Return the protocol of the last URL in the arguments, if there is one."""
-    from rlwire.protocols import protocol
+    from rlwire.registry import protocol
 
     for word in reversed(arguments):
         found = re.match(r"([a-z][a-z0-9._-]*)(\+[a-z]+)*://", word)
@@ -230,9 +232,9 @@ def _protocol_of(arguments: list[str]) -> Protocol | None:
 
 def _serve(given: argparse.Namespace) -> None:
     """Make a server, see that what it serves can be made, and serve until a signal."""
-    url, keywords = _begin(given, "server")
+    make, url, keywords = _begin(given, "server")
     with _in_one_line("exec_module"):
-        server = url.protocol.part("server")(given.thing, url, **keywords)
+        server = make(given.thing, url, **keywords)
         server.initializer = functools.partial(_set_up_log, given.log_level)
         server.check()
         server.serve_forever(drain=given.drain)
@@ -242,10 +244,9 @@ def _play(given: argparse.Namespace) -> int:
     """Play episodes, and say what they came to; a signal ends them, and closes the environment."""
     from rlwire.serving.stopping import interrupting
 
-    url, keywords = _begin(given, "player")
+    play, url, keywords = _begin(given, "player")
     try:
         with _in_one_line("reset", "step"), interrupting():
-            play = url.protocol.part("play")
             totals = play(given.thing, url, episodes=given.episodes, **keywords)
     except KeyboardInterrupt:
         logger.info("stopped by a signal")
@@ -277,9 +278,9 @@ def _list_checkpoints(given: argparse.Namespace) -> int:
     return 0
 
 
-def _begin(given: argparse.Namespace, side: Side) -> tuple[URL, dict[str, Any]]:
+def _begin(given: argparse.Namespace, side: Side) -> tuple[Callable[..., Any], URL, dict[str, Any]]:
     """Return what the URL and the options mean, with a log and the current folder's modules."""
-    from rlwire.protocols import parse_url, resolve
+    from rlwire.registry import parse_url, resolve
 
     _set_up_log(given.log_level)
     # Agents are usually a file in the directory that one works in.
@@ -287,11 +288,10 @@ def _begin(given: argparse.Namespace, side: Side) -> tuple[URL, dict[str, Any]]:
         sys.path.append(os.getcwd())  # a `copy.py` there does not stand for Python's own
     try:
         url = parse_url(given.url)
-        url = url.replace(options=(*url.options, *given.said))
-        url, _, keywords = resolve(url, side, {})
+        found = resolve(url.replace(options=(*url.options, *given.said)), side, {})
     except ValueError as error:
         given.parser.error(str(error))
-    return url, keywords
+    return found
 
 
 def _set_up_log(level: str) -> None:

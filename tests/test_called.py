@@ -488,7 +488,7 @@ def test_many_callers(scheme):
     def play(length: int, url: str) -> Any:
         return rlwire.play(Counting(length), url, episodes=100, seed=length, **options)
 
-    envs = rlwire.listen(f"{scheme}://localhost:0", 3, **SPACES)
+    envs = rlwire.listen_vec(f"{scheme}://localhost:0", 3, **SPACES)
     assert isinstance(envs, gymnasium.vector.VectorEnv)
     with contextlib.ExitStack() as stack:
         for length in lengths:
@@ -507,7 +507,7 @@ def test_many_callers(scheme):
 
 
 def test_further_callers_wait_for_a_place():
-    with contextlib.closing(rlwire.listen("rlx://localhost:0", 1, **SPACES)) as envs:
+    with contextlib.closing(rlwire.listen_vec("rlx://localhost:0", 1, **SPACES)) as envs:
         url = envs.callers.url
         with (
             aside(lambda: rlwire.play(Counting(1), url, seed=1)) as one,

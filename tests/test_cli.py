@@ -17,7 +17,7 @@ import rlwire
 import rlwire.limits
 from rlwire.cli import main
 from rlwire.openpi import Client as PolicyClient
-from rlwire.protocols import PROTOCOLS, parse_url
+from rlwire.registry import PROTOCOLS, parse_url
 from rlwire.relaax.checkpoints import Checkpoints
 from rlwire.rlx import AgentProxy
 from rlwire.sessions.websocket import Refused
@@ -507,8 +507,8 @@ class TestPlay:
             (["x", "rlx://localhost", "--episode-s", "2"], 2, "did you mean '--episodes'?"),
             (["x", "r_lx://localhost", "--exploit"], 2, "did you mean rlx://"),
             (["x", "rlx://localhost?workers=2"], 2, "a player of rlx:// has no option 'workers'"),
-            (["x", "dm-env-rpc://localhost"], 1, "`rlwire.serve(environment, url)` serves it one"),
-            (["x", "rlx-ws://localhost"], 1, "rlx-ws:// has no play in Python"),
+            (["x", "dm-env-rpc://localhost"], 2, "`rlwire.serve(environment, url)` serves it one"),
+            (["x", "rlx-ws://localhost"], 2, "rlx-ws:// has no play in Python"),
         ],
     )
     def test_what_cannot_be_played(self, capsys, arguments, status, text):

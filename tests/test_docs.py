@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlwire.protocols import PROTOCOLS
+from rlwire.registry import PROTOCOLS
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])

@@ -18,7 +18,7 @@ import pytest
 import rlwire
 import rlwire.aio
 from rlwire.errors import RemoteProtocolError, RlwireError
-from rlwire.protocols import PROTOCOLS, parse_url
+from rlwire.registry import PROTOCOLS, parse_url
 from rlwire.transports import shm
 from rlwire.transports.sockets import Timeouts
 from tests import agents
@@ -438,7 +438,7 @@ class TestBadInput:
                 pass
 
         with pytest.raises(TypeError, match="Environment"):  # no option of ours
-            rlwire.serve(lambda: Environment(worker=3), "universe://localhost:+0", workers=1)  # type: ignore[call-arg]
+            rlwire.serve(lambda: Environment(worker=3), "universe://localhost:+0")  # type: ignore[call-arg]
 
     @pytest.mark.parametrize("call", [rlwire.connect, rlwire.aio.connect, rlwire.make])
     def test_a_url_that_is_none(self, call: Any) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import rlwire
-from rlwire.protocols import URL, parse_url
+from rlwire.registry import URL, parse_url
 from rlwire.universe.rfb.client import RfbClient
 
 pytest.importorskip("ale_py")

@@ -20,12 +20,12 @@ CHECKOUT = Path(__file__).parents[1] / "rlwire"
 
 # What each room of the package may import of the others. Rooms not named as keys are refused.
 BASE = {"errors", "limits", "buffers", "kernels"}
-SHARED = (BASE - {"kernels"}) | {"environments", "protocols", "serving", "sessions", "transports"}
-SHARED |= {"codecs", "protocol_options", "web", "websocket"}  # by the rooms of all protocols
+SHARED = (BASE - {"kernels"}) | {"environments", "registry", "serving", "sessions", "transports"}
+SHARED |= {"codecs", "_options", "web", "websocket"}  # by the rooms of all protocols
 ROOMS = {"rlx", "dm_env_rpc", "perlert", "universe", "rllink", "openpi", "rllib", "relaax"}
 ALLOWED = {
-    "__init__": {"buffers", "environments", "installing", "protocols", "serving"},
-    "aio": {"__init__", "protocols", "serving"},
+    "__init__": BASE | {"environments", "installing", "registry", "serving", "transports"},
+    "aio": {"__init__", "registry", "serving"},
     "errors": set(),
     "limits": set(),
     "kernels": set(),
@@ -34,10 +34,9 @@ ALLOWED = {
     "sessions": BASE | {"sessions", "codecs"},
     "streams": {"buffers", "errors"},
     "transports": (BASE - {"kernels"}) | {"transports", "streams"},
-    "options": {"limits", "transports"},
-    "protocol_options": {"options", "transports"},
-    "protocols": {"errors", "options", "protocol_options", "transports"},
-    "environments": (BASE - {"kernels"}) | {"environments", "transports", "codecs", "protocols"},
+    "_options": {"limits", "transports"},
+    "registry": {"errors", "_options", "transports"},
+    "environments": (BASE - {"kernels"}) | {"environments", "transports", "codecs", "registry"},
     "websocket": {"sessions", "transports"},
     "serving": SHARED | {"rlx"},  # rlx: the reply that comes later
     "rlx": SHARED | {"rlx"},
@@ -48,11 +47,11 @@ ALLOWED = {
     "openpi": SHARED | {"openpi", "msgpack_numpy"},
     "msgpack_numpy": {"codecs", "errors", "limits", "msgpack_numpy"},
     "installing": {"errors"},
-    "relaax": SHARED | {"relaax", "rlx", "__init__", "options"},
+    "relaax": SHARED | {"relaax", "rlx", "__init__"},
     "rllib": SHARED | {"rllib", "rllink", "rlx", "openpi", "relaax"},
     "testing": (BASE - {"kernels"}) | {"testing", "sessions", "transports", "streams", "codecs"},
     "bench": SHARED | ROOMS | {"__init__"},
-    "cli": SHARED | ROOMS | {"__init__", "bench", "options"},
+    "cli": SHARED | ROOMS | {"__init__", "bench"},
     "web": set(),
     "__main__": {"cli"},
 }
@@ -203,7 +202,7 @@ def test_the_front_door_loads_nothing_compiled() -> None:
 
 
 def test_what_reads_urls_loads_no_protocol() -> None:
-    loaded = loaded_by("rlwire.protocols, rlwire.aio")
+    loaded = loaded_by("rlwire.registry, rlwire.aio")
     for room in ("codecs", "sessions", "environments", *ROOMS):
         assert f"rlwire.{room}" not in loaded
     assert not loaded & {"numpy", "ssl", "asyncio", "gymnasium"}

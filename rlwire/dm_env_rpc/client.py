@@ -30,6 +30,7 @@ from rlwire.codecs.dm_env_rpc import (
 from rlwire.dm_env_rpc.status import StatusError
 from rlwire.errors import ConnectionClosed, LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
+from rlwire.registry import located
 from rlwire.sessions import dm_env_rpc, grpc
 from rlwire.sessions.dm_env_rpc import Code
 from rlwire.sessions.grpc import Metadata
@@ -178,6 +179,7 @@ class _DmEnvRpcClient(waits.Counting):
     ) -> None:
         if ahead < 1:
             raise ValueError(f"ahead must be at least 1, not {ahead}")
+        address, tls = located("dm-env-rpc", address, tls)
         self._address = parse(address)
         self._ahead = ahead
         self._backoff = backoff or Backoff()

@@ -33,7 +33,7 @@ from rlwire.errors import (
     RlwireError,
     on_error,
 )
-from rlwire.protocols import parse_url, spoken
+from rlwire.registry import parse_url, spoken
 from rlwire.transports.connection import Connection
 
 __all__ = ["Caller", "Callers", "CallersStatistics", "Place", "Turn"]

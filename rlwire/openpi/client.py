@@ -12,6 +12,7 @@ from typing import Any, cast
 from rlwire import websocket
 from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, on_error
 from rlwire.limits import Limits
+from rlwire.registry import located
 from rlwire.sessions.openpi import Dialect, Failure, OpenPIClientSession
 from rlwire.transports import waits
 from rlwire.transports.address import AddressLike
@@ -55,6 +56,7 @@ class ClientBase(waits.Counting):
         arrays: Dialect = "openpi",
         reconnect: bool = True,
     ) -> None:
+        address, tls = located("openpi", address, tls)
         self._url = websocket.url_of(address, tls)
         self._dialect: dict[str, Any] = {"arrays": arrays, "limits": limits}
         self._options: dict[str, Any] = {

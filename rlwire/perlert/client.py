@@ -19,6 +19,7 @@ from rlwire.codecs.perlert import AgentSlot, LobbyMessage
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError, quoted
 from rlwire.limits import DEFAULT, Limits
 from rlwire.perlert.spaces import OURS, ToldSpaces
+from rlwire.registry import located
 from rlwire.sessions.perlert.client import EpisodeStarted, Frame, GaveUp, PerlertClientSession
 from rlwire.sessions.perlert.registration import (
     HOLDING,
@@ -77,7 +78,7 @@ class ClientBase(waits.Counting):
         limits: Limits | None = None,
         tag: str | None = None,
     ) -> None:
-        self._address = parse(address)
+        self._address = parse(located("perlert", address)[0])
         if not self._address.host:
             raise ValueError(f"PERLERT needs UDP, so host:port and not {self._address}")
         self._name, colon, number = instance.partition(":")

@@ -16,6 +16,7 @@ from rlwire.limits import DEFAULT, Limits
 from rlwire.perlert.environment import Default, Simulation, simulations_of
 from rlwire.perlert.player import Extra, PacedPlayer, TickTimer
 from rlwire.perlert.spaces import OURS
+from rlwire.registry import located
 from rlwire.serving.serving import BackgroundServer, LoopThread, Running
 from rlwire.sessions.perlert.lobby import Slot
 from rlwire.sessions.perlert.rollout import FRAMES
@@ -87,7 +88,7 @@ class Server(BackgroundServer):
         frames: float = FRAMES,
         **options: Any,
     ) -> None:
-        where = parse(address)
+        where = parse(located("perlert", address)[0])
         if not where.host:
             raise ValueError(f"PERLERT needs UDP, so host:port and not {where}")
         if not isinstance(threads, int) or isinstance(threads, bool) or threads < 0:

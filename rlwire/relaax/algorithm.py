@@ -33,7 +33,7 @@ from rlwire.serving.serving import Running
 from rlwire.transports.address import AddressLike
 
 if TYPE_CHECKING:
-    from rlwire.protocols import URL
+    from rlwire.registry import URL
 
 _SHIPPED = "rlwire.relaax.algorithms"
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from rlwire.environments.called import Caller, Callers, CallersStatistics, Turn
 from rlwire.errors import ConnectionClosed, optional
-from rlwire.protocols import check_server_tls, parse_url
+from rlwire.registry import check_server_tls, parse_url
 from rlwire.rllib.runners import Runner
 from rlwire.rlx.metrics import Metrics
 from rlwire.serving.batching import Together
@@ -232,7 +232,7 @@ class CallersEnvRunner(Runner):
                 url = url.replace(port=url.port + max(self.worker_index - 1, 0))
             more = dict(told.get("server", {}))
             check_server_tls(url, more.get("tls"))
-            if any(option.name == "metrics" for option in url.protocol.options):
+            if hasattr(url.protocol.options["listener"], "metrics"):
                 more.setdefault("metrics", self._reported)
             self.server = url.protocol.part("listen")(
                 url,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlwire.errors import optional
-from rlwire.protocols import parse_url
+from rlwire.registry import parse_url
 from rlwire.rllib.directory import register
 
 with optional("ray", "rllib"):

@@ -22,10 +22,10 @@ from rlwire.environments.loading import load
 from rlwire.environments.remote import given_spaces
 from rlwire.environments.spaces import named_space
 from rlwire.errors import on_error, optional
-from rlwire.protocols import URL, check_server_tls, parse_url
+from rlwire.registry import URL, check_server_tls, parse_url
 from rlwire.rlx.config import Options, section
 from rlwire.rlx.metrics import Metrics
-from rlwire.serving.serving import BackgroundServer, Running, StreamOptions
+from rlwire.serving.serving import BackgroundServer, Running
 from rlwire.serving.stopping import keep_signals
 from rlwire.transports.address import Address
 
@@ -44,10 +44,6 @@ logger = logging.getLogger(__name__)
 ALGORITHMS = ("PPO", "DQN", "IMPALA", "APPO", "SAC")
 """RLlib's that have been tried; any other of its new API stack that samples is taken as well."""
 
-_LISTENING = {  # what `listen` of any of the protocols takes
-    *StreamOptions.__annotations__,
-    *("limits", "auth", "dialect", "dtype", "images", "arrays", "origins", "metadata"),
-}
 _KEPT = 3  # checkpoints
 _LONGEST = 30.0  # seconds, beyond any grace time, for what is learnt to be saved
 
@@ -70,7 +66,7 @@ class RLlibStatistics:
 
 
 def server(name: str, url: URL, **options: Any) -> RLlibServer:
-    """Return a server of RLlib's algorithm of this name; for `rlwire.serving.agents`."""
+    """Return a server of RLlib's algorithm of this name; for `rlwire.serving.fronts`."""
     return RLlibServer(name, url, **options)
 
 
@@ -178,7 +174,8 @@ class RLlibServer(BackgroundServer):
                 raise ValueError(f"{what} must be {least} or more, not {number}")
         if url.unix is not None and runners > 1:
             raise ValueError(f"{url}: a unix socket is one runner's; there are {runners}")
-        if unknown := sorted(set(options) - _LISTENING):
+        listening = url.protocol.options["listener"]
+        if unknown := sorted(name for name in options if not hasattr(listening, name)):
             raise TypeError(f"rllib:{name} has no option {unknown[0]}")
         own = algorithm_config(name)
         _set(own, section(config) if isinstance(config, str) else config)

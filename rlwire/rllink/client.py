@@ -25,6 +25,7 @@ from rlwire.codecs.rllink import (
 from rlwire.codecs.rllink.compression import Compression
 from rlwire.errors import ConnectionClosed, LocalProtocolError, RemoteProtocolError
 from rlwire.limits import Limits
+from rlwire.registry import located
 from rlwire.sessions.rllink import RLlinkClientSession
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import AddressLike
@@ -69,6 +70,7 @@ class ClientBase(waits.Counting):
         form: Form = "msgpack",
         compression: Compression | None = None,
     ) -> None:
+        address, tls = located("rllink", address, tls)
         self.address: AddressLike = address
         self._session_options: dict[str, Any] = {
             "form": form,

@@ -15,6 +15,7 @@ The learning side is in `rlwire.relaax`.
 
 from __future__ import annotations
 
+import rlwire.rlx.options  # noqa: F401 (before RELAAX's `options`, which takes its name here)
 from rlwire.rlx.client import AgentProxy, AgentProxyException, AsyncAgentProxy, TrainingBase
 from rlwire.rlx.config import options
 from rlwire.rlx.message import RLXMessage, RLXMessageImage

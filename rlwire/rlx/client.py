@@ -20,6 +20,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import DEFAULT, Limits
+from rlwire.registry import located
 from rlwire.rlx.config import options as settings
 from rlwire.rlx.metrics import Metrics
 from rlwire.sessions.rlx import RLXClientSession, State
@@ -83,6 +84,7 @@ class ProxyBase(waits.Counting):
         dtype: Any = None,
         images: Literal["array", "float32", "pil"] = "float32",
     ) -> None:
+        located("rlx", rlx_server_url)  # which refuses the URL of another protocol
         self.address: AddressLike = rlx_server_url
         self.backoff = _BACKOFF if backoff is None else backoff
         self._timeouts = Timeouts() if timeouts is None else timeouts
@@ -121,10 +123,11 @@ class ProxyBase(waits.Counting):
         """
         yield self.disconnect()
         backoff = dataclasses.replace(self.backoff, attempts=max(1, retry))
-        options = {"timeouts": self._timeouts, "tls": self._tls, "backoff": backoff}
         session = RLXClientSession(**self._session_options)
         try:
-            connection = yield self._open(self.address, session, **options)
+            address, tls = located("rlx", self.address, self._tls)
+            options = {"timeouts": self._timeouts, "tls": tls, "backoff": backoff}
+            connection = yield self._open(address, session, **options)
         except (RlwireError, OSError, ValueError) as error:
             raise self._failed("connect", error) from error
         self._attach(self._count(connection))
@@ -202,7 +205,7 @@ class ProxyBase(waits.Counting):
 
     def _name(self) -> str:
         try:
-            return str(parse(self.address))
+            return str(parse(located("rlx", self.address)[0]))
         except ValueError:
             return repr(self.address)
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from rlwire.errors import EncodeError, LimitExceeded, RlwireError, for_peer
 from rlwire.limits import DEFAULT, Limits
-from rlwire.protocols import URL, parse_url
+from rlwire.registry import URL, client_tls, parse_url
 from rlwire.rlx.client import AgentProxy
 from rlwire.rlx.hosting import AgentHost, resolve_agent
 from rlwire.rlx.metrics import LoggingMetrics, Metrics
+from rlwire.rlx.options import PAGE_OPTIONS as OPTIONS
 from rlwire.rlx.server import _AgentService
-from rlwire.serving.doors import client_tls
 from rlwire.serving.serving import StreamOptions, StreamServer
 from rlwire.sessions import websocket
 from rlwire.sessions.rlx import Rules
@@ -32,6 +32,8 @@ from rlwire.transports.tls import ClientSide
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+__all__ = ["OPTIONS", "RLXPageServer", "server"]
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from types import EllipsisType
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 from rlwire.errors import on_error
-from rlwire.protocols import URL
+from rlwire.registry import URL, served_at
 from rlwire.serving.stopping import Stopping, stop_signals
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, capacity
@@ -63,7 +63,7 @@ class BackgroundServer(ABC):
     """
 
     scheme: str
-    """Of its URL; see `rlwire.protocols`."""
+    """Of its URL; see `rlwire.registry`."""
     guards: ClassVar[str] = "TLS"
     """What can be given to the server so that not everybody may speak to it, for a log."""
 
@@ -417,7 +417,7 @@ class StreamServer(BackgroundServer):
                 "an SSL context cannot be sent to worker processes; give a callable that makes "
                 "one, such as rlwire.transports.tls.ServerTLS('cert.pem', 'key.pem')"
             )
-        super().__init__(parse(address))
+        super().__init__(parse(served_at(self.scheme, address, tls)))
         timeouts = timeouts or Timeouts()
         if not isinstance(idle_timeout, EllipsisType):
             timeouts = dataclasses.replace(timeouts, idle=idle_timeout)

@@ -26,8 +26,8 @@ from rlwire.codecs.websocket.handshake import (
     same_secret,
 )
 from rlwire.errors import ConnectionClosed, EncodeError, RlwireError
-from rlwire.protocols import URL, parse_url
-from rlwire.serving.doors import client_tls, websocket_url
+from rlwire.registry import URL, client_tls, parse_url
+from rlwire.serving.fronts import websocket_url
 from rlwire.serving.joined import Joined
 from rlwire.serving.serving import BackgroundServer, Service, StreamServer
 from rlwire.sessions import websocket

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from rlwire.protocols import URL, parse_url
+from rlwire.registry import URL, parse_url
 from rlwire.transports.address import AddressLike, parse
 
 PASSWORD = "openai"

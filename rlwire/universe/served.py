@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rlwire.environments.driver import drive
 from rlwire.errors import on_error
 from rlwire.limits import Limits
-from rlwire.protocols import URL, parse_url
+from rlwire.registry import URL, parse_url
 from rlwire.serving.serving import Running
 from rlwire.transports.address import Address
 from rlwire.universe.controls import Controls, Keys, Play, keys_of

@@ -14,7 +14,7 @@ import pytest
 
 from rlwire.codecs.rfb.auth import respond
 from rlwire.openpi.server import Server
-from rlwire.protocols import URL
+from rlwire.registry import URL
 from rlwire.sessions import guesses
 from rlwire.universe.page import PageServer
 from rlwire.universe.rewarder import RewarderServer

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.protocols import parse_url
+from rlwire.registry import parse_url
 from rlwire.transports.sockets import Timeouts
 
 LONG = 3000.0

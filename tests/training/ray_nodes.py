@@ -118,7 +118,7 @@ def main(folder: Path) -> dict[str, Any]:
     import rlwire
     from rlwire.environments.remote import spaces_like
     from rlwire.errors import RlwireError
-    from rlwire.protocols import parse_url
+    from rlwire.registry import parse_url
     from rlwire.relaax import load_algorithm, open_parameter_server
     from rlwire.rllib.directory import runners
     from rlwire.rllib.rllink import RLlinkEnvRunner

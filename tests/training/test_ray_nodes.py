@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlwire.protocols import parse_url
+from rlwire.registry import parse_url
 from tests.transports.bad_network import UNSHARE
 
 pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")

@@ -184,7 +184,7 @@ def test_its_environments_are_played_by_a_trainer(application: Callable[..., Pat
         "action_space": Signs.action_space,
     }
     with (
-        rlwire.listen("rlx://localhost:0", 2, **spaces) as envs,
+        rlwire.listen_vec("rlx://localhost:0", 2, **spaces) as envs,
         environment(folder, envs.callers.url),
         environment(folder, envs.callers.url),
     ):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rlwire.errors import ConnectionClosed
-from rlwire.protocols import URL
+from rlwire.registry import URL
 from rlwire.sessions.websocket import Closed, Refused
 from rlwire.universe.page import PageServer, novnc_files
 from rlwire.universe.rewarder import RewarderServer

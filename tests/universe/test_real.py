@@ -16,7 +16,7 @@ from gymnasium.utils.env_checker import check_env
 import rlwire
 from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError
-from rlwire.protocols import URL
+from rlwire.registry import URL
 from rlwire.universe import BlockingReset, Remote, UniverseEnv, key, pointer
 from rlwire.universe.rewarder import RewarderServer
 from rlwire.universe.rfb import Display, RfbServer

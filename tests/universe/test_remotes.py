@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.protocols import parse_url
+from rlwire.registry import parse_url
 from rlwire.universe.remotes import Remote, remotes_of
 
 

@@ -15,7 +15,7 @@ import rlwire
 from rlwire.codecs.rfb.keysyms import keysym
 from rlwire.codecs.rfb.messages import KeyEvent
 from rlwire.environments.driver import drive
-from rlwire.protocols import parse_url
+from rlwire.registry import parse_url
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from rlwire.universe.frames import as_frame, frames_of, is_picture
 from rlwire.universe.rewarder import EnvironmentRewarder, RewarderClient

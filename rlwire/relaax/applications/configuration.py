@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
-from rlwire import options as texts
+from rlwire import _options
 from rlwire.errors import RlwireError, optional, quoted
-from rlwire.protocol_options import RLX
 from rlwire.rlx.config import read, setting_name, typed
+from rlwire.rlx.options import OPTIONS
 from rlwire.transports.address import Address, parse
 
 logger = logging.getLogger(__name__)
@@ -91,14 +91,15 @@ class RLXServerSection(Section):
     @property
     def options(self) -> dict[str, Any]:
         """The server's options, as keywords."""
-        known = [option for option in RLX if option.name not in _ELSEWHERE]
         given = [
             (setting_name(name), str(each).lower() if isinstance(each, bool) else str(each))
             for name, value in self.own.items()
             for each in (value if isinstance(value, list) else [value])
         ]
         try:
-            return texts.keywords(known, given, "server", "rlx")
+            if elsewhere := [name for name, _ in given if name in _ELSEWHERE]:
+                raise ValueError(f"{elsewhere[0]} is said in another section")
+            return _options.keywords(OPTIONS, "server", "rlx", given)
         except (ValueError, OSError) as error:
             raise ApplicationError(f"{self.place}: {error}") from None
 

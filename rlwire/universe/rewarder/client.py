@@ -23,6 +23,7 @@ from rlwire.codecs.rewarder import (
 )
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError
 from rlwire.limits import Limits
+from rlwire.registry import located
 from rlwire.sessions.rewarder.client import (
     PUSHES,
     Answered,
@@ -87,6 +88,7 @@ class ClientBase(Hearing):
         ping_timeout: float | None = 20.0,
         session_settings: ClientSettings | None = None,
     ) -> None:
+        address, tls = located("universe", address, tls)
         self.url = websocket.url_of(address, tls, "/")
         self.observer = observer
         self._settings = session_settings or ClientSettings()

@@ -21,6 +21,7 @@ from rlwire.codecs.rfb.messages import (
 from rlwire.codecs.rfb.pixels import RGBX, PixelFormat
 from rlwire.errors import ConnectionClosed, LocalProtocolError, RlwireError
 from rlwire.limits import Limits
+from rlwire.registry import located
 from rlwire.sessions.rfb.client import LOSSLESS, RfbClientSession
 from rlwire.sessions.rfb.events import CursorShape
 from rlwire.transports import tcp, tcp_asyncio
@@ -76,6 +77,7 @@ class ClientBase(Hearing):
         pixel_format: PixelFormat = RGBX,
         continuous: bool = True,
     ) -> None:
+        address, tls = located("universe", address, tls)
         self.address = parse(address)
         self._timeouts = timeouts or Timeouts(idle=None)
         self._said: dict[str, Any] = {

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlwire.limits import Limits, checked
-from rlwire.protocols import URL
+from rlwire.registry import URL
 from rlwire.serving.serving import Service, StreamOptions, StreamServer
 from rlwire.sessions.guesses import Guess
 from rlwire.sessions.rfb.admitting import check_passwords

@@ -21,7 +21,7 @@ from dm_env import specs
 from rlwire.cli import main
 from rlwire.environments.spaces import space_of
 from rlwire.errors import EncodeError, PeerError
-from rlwire.protocols import parse_url
+from rlwire.registry import parse_url
 from rlwire.sessions.rewarder.client import Step
 from rlwire.universe.rewarder import RewarderClient
 from rlwire.universe.rewarder.environments import SPACES, EnvironmentRewarder

@@ -1,4 +1,4 @@
-"""PERLERT by URL: what the front door calls; see `rlwire.protocols`."""
+"""PERLERT by URL: what the front door calls; see `rlwire.registry`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any
 
 from rlwire.perlert.client import AsyncClient, Client
 from rlwire.perlert.environment import PerlertEndpoint
+from rlwire.perlert.options import OPTIONS
 from rlwire.perlert.server import Server
-from rlwire.protocols import URL
-from rlwire.serving.doors import Arguments, clients
+from rlwire.registry import URL
+from rlwire.serving.fronts import Arguments, clients
 
-__all__ = ["async_client", "client", "endpoint", "server"]
+__all__ = ["OPTIONS", "async_client", "client", "endpoint", "server"]
 
 
 def server(environment: Any, url: URL, *, name: str | None = None, **options: Any) -> Server:

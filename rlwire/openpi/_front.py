@@ -1,4 +1,4 @@
-"""openpi's policies by URL: what the front door calls; see `rlwire.protocols`."""
+"""openpi's policies by URL: what the front door calls; see `rlwire.registry`."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from rlwire.environments.loading import load
 from rlwire.openpi.client import AsyncClient, Client
+from rlwire.openpi.options import OPTIONS
 from rlwire.openpi.server import Server
-from rlwire.protocols import URL
-from rlwire.serving.agents import served
-from rlwire.serving.doors import by_websocket, clients
+from rlwire.registry import URL
+from rlwire.serving.fronts import clients, served
 from rlwire.serving.serving import BackgroundServer
 
 if TYPE_CHECKING:
     from rlwire.environments.called import Callers
 
-__all__ = ["async_client", "client", "listen", "play", "server"]
+__all__ = ["OPTIONS", "async_client", "client", "listen", "play", "server"]
 
 
 def server(policy: Any, url: URL, **options: Any) -> BackgroundServer:
     """Return a server, not started, of a policy, of a class of policies, or of ``"module:policy"``.
 
-    A name with a prefix of `rlwire.serving.agents.SERVED` is served instead.
+    A name with a prefix of `rlwire.serving.fronts.SERVED` is served instead.
     """
     whole = served(policy, url, options)
     if whole is not None:
@@ -33,7 +33,7 @@ def server(policy: Any, url: URL, **options: Any) -> BackgroundServer:
     return Server(policy, url.address, **options)
 
 
-client, async_client = clients(Client, AsyncClient, by_websocket)
+client, async_client = clients(Client, AsyncClient)
 
 
 def listen(url: URL, num_envs: int, **options: Any) -> Callers:
@@ -47,5 +47,4 @@ def play(environment: Any, url: URL, **options: Any) -> list[float]:
     """Have an environment call; the options are those of `called.play`."""
     from rlwire.openpi import environment as called  # needs Gymnasium
 
-    where, options = by_websocket(url, options)
-    return called.play(environment, *where, **options)
+    return called.play(environment, str(url), **options)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+from dataclasses import fields
 
 import pytest
 
-from rlwire import protocols
-from rlwire.protocols import PROTOCOLS, URL, parse_url, protocol, resolve
+from rlwire import registry
+from rlwire._options import options_of
+from rlwire.limits import Limits
+from rlwire.registry import PROTOCOLS, URL, parse_url, protocol, resolve
 from rlwire.transports.sockets import Timeouts
 
 
@@ -145,13 +148,12 @@ class TestOptions:
     def test_texts_become_what_python_takes(self, tmp_path, monkeypatch):
         secret = tmp_path / "secret"
         secret.write_text("sesame\n")
-        _, record, options = resolve(
+        _, _, options = resolve(
             "dm-env-rpc://localhost:0?workers=asyncio&agents=2&accept=a&accept=b&set=x%3D1&"
             f"set=y%3Dtext&auth_file={secret}&max_message=1000&limit=depth%3D9&first_timeout=2.5",
             "server",
             {"agents": 3},
         )
-        assert record is PROTOCOLS["dm-env-rpc"]
         limits, timeouts = options.pop("limits"), options.pop("timeouts")
         assert (limits.received, limits.depth, timeouts.first) == (1000, 9, 2.5)
         assert options == {
@@ -180,7 +182,7 @@ class TestOptions:
         whole = {"timeouts": Timeouts(connect=3.0, idle=9.0), "answer_timeout": 4}
         *_, options = resolve(url, "client", whole)
         assert (options["timeouts"].connect, options["timeouts"].idle) == (3.0, 4.0)
-        server = {"tls_cert": "c.pem", "tls_key": "k.pem", "accept": ["a", "b"], "tls_ca": None}
+        server = {"tls_cert": "c.pem", "tls_key": "k.pem", "accept": ["a", "b"]}
         *_, options = resolve("dm-env-rpc+tls://h", "server", server)
         assert (options["tls"].cert, options["tls"].key) == ("c.pem", "k.pem")
         assert options["accepts"] == ["a", "b"]
@@ -202,14 +204,14 @@ class TestOptions:
                 "a server of rlx:// has no option 'rate'; it has",
             ),
             ("rlx://h?workers=2", "client", "a client of rlx:// has no option 'workers'"),
-            ("rlx://h?workers=fibers", "server", "threads, asyncio or a number of processes"),
+            ("rlx://h?workers=fibers", "server", "workers: expected threads.asyncio.N"),
             ("rlx://h?workers=0", "server", "a positive number"),
             ("rlx://h?workers=1&workers=2", "server", "workers is given twice"),
             ("rlx://h?metrics=tensorboard", "server", "tensorboard:DIR"),
             ("rlx://h?idle_timeout=-1", "server", "idle_timeout: expected a positive number"),
             ("rlx://h?idle_timeout=nan", "server", "idle_timeout: expected a positive number"),
             ("rlx://h?idle_timeout=long", "server", "idle_timeout: expected a positive number"),
-            ("rlx://h?max_connections=many", "server", "expected a whole number"),
+            ("rlx://h?max_connections=many", "server", "max_connections: expected"),
             ("rlx://h?limit=bytes%3D5", "server", "NAME=NUMBER with one of message, received"),
             ("rlx://h?tls_key=key.pem", "server", "without tls_cert"),
             ("rlx-ws://h?arrays=int8", "server", "lists or float32 or float64, not 'int8'"),
@@ -230,12 +232,20 @@ class TestOptions:
             resolve(f"openpi://h?auth_file={tmp_path / 'nothing'}", "server", {})
 
     @pytest.mark.parametrize("scheme", PROTOCOLS)
-    def test_the_same_option_is_the_same_everywhere(self, scheme):
+    def test_each_is_documented_and_has_the_default_of_what_takes_it(self, scheme):
         """One name means one keyword, in whatever protocol."""
-        names = [option.name for option in PROTOCOLS[scheme].options]
-        assert len(set(names)) == len(names)
-        known = {o.name: o.keyword for record in PROTOCOLS.values() for o in record.options}
-        assert {o.name: o.keyword for o in PROTOCOLS[scheme].options}.items() <= known.items()
+        known = {}
+        for record in PROTOCOLS.values():
+            for kind in record.options.values():
+                known |= {each.name: each.keyword for each in options_of(kind).values()}
+        for kind in PROTOCOLS[scheme].options.values():
+            for each in options_of(kind).values():
+                assert each.help
+                assert each.keyword == known[each.name]
+
+    def test_all_limits_are_named(self):
+        text = options_of(PROTOCOLS["rlx"].options["server"])["limit"].help
+        assert text.endswith(": " + ", ".join(field.name for field in fields(Limits)))
 
 
 class TestRegistry:
@@ -263,12 +273,12 @@ class TestRegistry:
                 importlib.metadata.EntryPoint(name, value, "rlwire.protocols")
                 for name, value in entries
             ]
-            monkeypatch.setattr(protocols, "entry_points", lambda group: points)
+            monkeypatch.setattr(registry, "entry_points", lambda group: points)
             forget()
 
         def forget():
-            protocols._registered.cache_clear()
-            protocols._loaded.cache_clear()
+            registry._registered.cache_clear()
+            registry._loaded.cache_clear()
 
         yield register
         monkeypatch.undo()
@@ -276,26 +286,29 @@ class TestRegistry:
 
     def test_a_package_registers_its_own(self, register, tmp_path, monkeypatch):
         (tmp_path / "their_protocol.py").write_text(
-            "from rlwire.protocols import Protocol\n"
-            "from rlwire.options import Option\n"
-            "PROTOCOL = Protocol('theirs', 999, 'trainer', 'their_protocol', 'theirs',\n"
-            "    options=(Option('colour', 'which'),))\n"
+            "from rlwire.registry import Protocol\n"
+            "import dataclasses\n"
+            "PROTOCOL = Protocol('theirs', 999, 'trainer', 'their_protocol', 'theirs')\n"
+            "@dataclasses.dataclass(frozen=True)\n"
+            "class Options:\n"
+            "    colour: str = 'red'\n"
+            "OPTIONS = {'server': Options}\n"
             "def server(thing, url, colour='red'):\n"
             "    return thing, url, colour\n"
         )
         monkeypatch.syspath_prepend(str(tmp_path))
         register(("theirs", "their_protocol:PROTOCOL"), ("rlx", "their_protocol:PROTOCOL"))
-        url, record, options = resolve("theirs://localhost?colour=blue", "server", {})
+        server, url, options = resolve("theirs://localhost?colour=blue", "server", {})
         assert url == URL("theirs", "localhost", 999)
-        assert record.part("server")("it", url, **options) == ("it", url, "blue")
-        assert list(protocols.protocols()) == [*PROTOCOLS, "theirs"]
+        assert server("it", url, **options) == ("it", url, "blue")
+        assert list(registry.protocols()) == [*PROTOCOLS, "theirs"]
         assert protocol("rlx") is PROTOCOLS["rlx"]
 
     def test_what_is_no_record_is_refused(self, register, caplog):
-        register(("theirs", "rlwire.protocols:parse_url"), ("missing", "no_such_module_at_all:X"))
-        assert protocols.protocols() == PROTOCOLS
+        register(("theirs", "rlwire.registry:parse_url"), ("missing", "no_such_module_at_all:X"))
+        assert registry.protocols() == PROTOCOLS
         assert "the protocol 'missing' of no_such_module_at_all:X cannot be had" in caplog.text
-        with pytest.raises(TypeError, match=r"is no rlwire.protocols.Protocol of that scheme"):
+        with pytest.raises(TypeError, match=r"is no rlwire.registry.Protocol of that scheme"):
             parse_url("theirs://localhost")
         with pytest.raises(ValueError, match="no protocol 'others'"):
             parse_url("others://localhost")

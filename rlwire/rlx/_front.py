@@ -1,20 +1,22 @@
-"""RLX by URL: what the front door calls; see `rlwire.protocols`."""
+"""RLX by URL: what the front door calls; see `rlwire.registry`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlwire.protocols import URL
+from rlwire.registry import URL
 from rlwire.rlx.client import AgentProxy, AsyncAgentProxy
 from rlwire.rlx.metrics import LoggingMetrics, Metrics, MultiMetrics, TensorBoardMetrics
+from rlwire.rlx.options import OPTIONS
 from rlwire.rlx.server import Server
-from rlwire.serving.agents import served
-from rlwire.serving.doors import calling, clients
+from rlwire.serving.fronts import clients, served
 from rlwire.serving.serving import BackgroundServer
 
 if TYPE_CHECKING:
     from rlwire.environments.called import Callers
+
+__all__ = ["OPTIONS", "async_client", "client", "listen", "play", "server"]
 
 
 def server(
@@ -26,7 +28,7 @@ def server(
 ) -> BackgroundServer:
     """Return a server of agents, one for each connection; not started.
 
-    `agent` may be a name with a prefix of `rlwire.serving.agents.SERVED`; `metrics` a sink, or
+    `agent` may be a name with a prefix of `rlwire.serving.fronts.SERVED`; `metrics` a sink, or
     several: ``("logging", "")`` and ``("tensorboard", directory)``.
     """
     options = {"metrics": _sink(metrics), **options}
@@ -53,7 +55,7 @@ def play(environment: Any, url: URL, **options: Any) -> list[float]:
     """Have an environment call; arguments as of `environment.play`."""
     from rlwire.rlx import environment as room  # needs Gymnasium
 
-    return room.play(environment, url.address, **calling(url, options))
+    return room.play(environment, str(url), **options)
 
 
 def _sink(metrics: Metrics | Sequence[tuple[str, str]] | None) -> Metrics | None:

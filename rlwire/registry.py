@@ -1,8 +1,7 @@
-"""Protocols by their URLs: one record each, in one registry, and what a URL means.
+"""The registry: one record a protocol, what its URLs mean, and entry points for others'.
 
-A record says what the front door has to know before anything of the protocol is imported: who calls
-whom, the port, the options. What it calls then are the functions of the module `Protocol.parts`.
-Nothing here opens a socket or makes an environment.
+A record has what the front door has to know before anything of the protocol is imported. What it
+calls then are functions of the module `Protocol.front`. Nothing here opens a socket.
 """
 
 from __future__ import annotations
@@ -14,21 +13,22 @@ import functools
 import importlib
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
-from rlwire import options as texts
-from rlwire import protocol_options
 from rlwire.errors import DecodeError, RemoteProtocolError, RlwireError
-from rlwire.options import Option, Side
-from rlwire.transports.address import Address, parse
+from rlwire.transports.address import Address, AddressLike, parse
+
+if TYPE_CHECKING:
+    from rlwire._options import Side
+    from rlwire.transports.tls import ClientSide
 
 __all__ = ["PROTOCOLS", "URL", "Protocol", "parse_url", "protocol", "protocols", "resolve"]
-__all__ += ["misnamed", "spoken"]
+__all__ += ["spoken"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,31 +42,31 @@ class Protocol:
         port: where it is served, unless a URL says another.
         caller: who connects and asks: the trainer, whom a server shows an environment, or the
             environment, which a server gives actions.
-        path: what the path of a URL names, such as ``"world"``; "" if it has none.
-        summary: what it is, in a line.
-        parts: dotted name of the module with what the front door calls. Where the trainer calls:
+        front: dotted name of the module with what the front door calls. Where the trainer calls:
             ``server(environment, url, **options)``, ``client(url, **options)``,
             ``async_client(url, **options)``, ``endpoint(url, **options)``. Where the environment
             calls: ``server(agent_or_policy, url, ...)``, both clients, ``listen(url, num_envs,
             ...)`` and ``play(environment, url, ...)``. What a protocol does not have is left out.
+            ``OPTIONS`` has the dataclasses of options by side: server, client, environment,
+            listener, player.
+        summary: what it is, in a line.
         served: what a server serves, for a user.
+        path: what the path of a URL names, such as ``"world"``; "" if it has none.
         carriers: of ``"tls"``, ``"unix"`` and ``"shm"`` those that may stand after the scheme, with
             a plus.
         plus: whether the port of this protocol stands after a plus, because that of its pixels,
             which go over a connection of their own, may stand before it.
-        options: what can be said as text, on a command line and in a URL's query.
     """
 
     scheme: str
     port: int
     caller: Literal["trainer", "environment"]
-    parts: str
+    front: str
     summary: str
     served: str = "an environment"
     path: str = ""
     carriers: tuple[str, ...] = ("tls", "unix", "shm")
     plus: bool = False
-    options: tuple[Option, ...] = ()
 
     @property
     def example(self) -> str:
@@ -74,54 +74,33 @@ class Protocol:
         return f"{self.scheme}://localhost:{'+' if self.plus else ''}{self.port}"
 
     def load(self) -> ModuleType:
-        """Import the module with its parts."""
-        return importlib.import_module(self.parts)
+        """Import the module that the front door calls."""
+        return importlib.import_module(self.front)
 
     def part(self, name: str) -> Any:
-        """Return one of its parts, such as `server`."""
+        """Return one of its functions, such as `server`."""
         found = getattr(self.load(), name, None)
         if found is None:
-            why = _INSTEAD[self.caller].get(name, f"has no {name.replace('async_', '')} in Python")
+            instead = _INSTEAD.get((self.caller, name))
+            why = f"has no {name.replace('async_', '')} in Python"
+            if instead:
+                why = f"is a protocol in which the {self.caller} calls: {instead}"
             raise ValueError(f"{self.scheme}:// {why}")
         return found
 
-    def options_of(self, side: Side) -> tuple[Option, ...]:
-        """Return the options of one side."""
-        return tuple(option for option in self.options if option.of(side))
-
-    def keywords(
-        self, side: Side, given: list[tuple[str, str]], named: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """Return the keywords that texts become, by the names of its options, with Python's own."""
-        return texts.keywords(
-            self.options,
-            given,
-            side,
-            self.scheme,
-            lambda: getattr(self.load(), "TIMEOUTS", None) or _timeouts(),
-            named,
-        )
+    @property
+    def options(self) -> Mapping[Side, type]:
+        """Its dataclasses of options, by side."""
+        found: Mapping[Side, type] = getattr(self.load(), "OPTIONS", {})
+        return found
 
 
 _INSTEAD: Final = {
-    "trainer": {
-        "listen": "is a protocol in which the trainer calls: `rlwire.make(url)` gives it an "
-        "environment",
-        "play": "is a protocol in which the trainer calls: `rlwire.serve(environment, url)` serves "
-        "it one",
-    },
-    "environment": {
-        "endpoint": "is a protocol in which the environment calls: `rlwire.listen(url)` gives its "
-        "trainer environments",
-    },
+    ("trainer", "listen"): "`rlwire.make(url)` gives it an environment",
+    ("trainer", "play"): "`rlwire.serve(environment, url)` serves it one",
+    ("environment", "endpoint"): "`rlwire.listen(url)` gives its trainer environments",
 }
-"""What to do where a protocol lacks a part because of who calls."""
-
-
-def _timeouts() -> Any:
-    from rlwire.transports.sockets import Timeouts
-
-    return Timeouts()
+"""What to do where a protocol lacks a function because of who calls."""
 
 
 @dataclass(frozen=True)
@@ -144,8 +123,7 @@ class URL:
         shm: whether the two ends only meet at the unix socket, and share memory for what they say.
         path: what `Protocol.path` says; "" if there is none. After a unix socket's own path it
             stands in the query, as ``path``.
-        query: options by name; see `Protocol.options`. Of one that is given several times, which
-            `options` has, the last.
+        query: options by name; of one that is given several times, the last.
         options: all names and texts of the query, in order.
     """
 
@@ -317,23 +295,68 @@ def check_server_tls(url: URL, tls: Any) -> None:
         raise ValueError(f"{url}: +tls needs a certificate: give tls=, or tls_cert as text")
 
 
+_PARTS: Final[Mapping[Side, str]] = {
+    "server": "server",
+    "client": "client",
+    "environment": "endpoint",
+    "listener": "listen",
+    "player": "play",
+}
+
+
 def resolve(
-    url: str | URL, side: Side, options: Mapping[str, Any]
-) -> tuple[URL, Protocol, dict[str, Any]]:
-    """Return a URL without its query, its protocol, and all options: the query's and the given."""
+    url: str | URL, side: Side, options: Mapping[str, Any], prefix: str = ""
+) -> tuple[Callable[..., Any], URL, dict[str, Any]]:
+    """Return what a side calls, the URL without its query, and the query's options and the given.
+
+    The name of what is called may have a prefix, ``async_``.
+    """
+    from rlwire._options import keywords
+
     parsed = parse_url(url)
-    whole = parsed.protocol.keywords(side, list(parsed.options), options)
+    record = parsed.protocol
+    part = record.part(prefix + _PARTS[side])
+    whole = keywords(record.options, side, record.scheme, parsed.options, options)
     parsed = parsed.replace(options=())
-    if side == "server":
+    if side in ("server", "listener"):
         check_server_tls(parsed, whole.get("tls"))
-    return parsed, parsed.protocol, whole
+    return part, parsed, whole
 
 
-def misnamed(
-    url: URL, side: Side, named: Mapping[str, Any]
-) -> contextlib.AbstractContextManager[None]:
-    """Return `rlwire.options.misnamed` for a URL."""
-    return texts.misnamed(url.protocol.options, side, url.scheme, named)
+def located(
+    scheme: str, where: AddressLike | URL, tls: ClientSide = None
+) -> tuple[AddressLike, ClientSide]:
+    """Return the address that a URL of this protocol means, and TLS; an address as it is.
+
+    Raises:
+        ValueError: it is a URL of another protocol, or says more than where.
+    """
+    if not isinstance(where, URL) and not (isinstance(where, str) and "://" in where):
+        return where, tls
+    if isinstance(where, str) and re.match(r"wss?[:+]", where):  # a WebSocket's own
+        return where, tls
+    url = parse_url(where)
+    if url.scheme != scheme:
+        raise ValueError(f"{url}: expected {protocol(scheme).example}, not {url.scheme}://")
+    if url.options or url.path:
+        raise ValueError(f"{url}: expected no more than where; rlwire.connect takes the rest")
+    return url.address, client_tls(url, tls)
+
+
+def served_at(scheme: str, where: AddressLike | URL, tls: Any) -> AddressLike:
+    """Return what `located` does, of a server."""
+    if isinstance(where, str) and "://" in where:
+        check_server_tls(parse_url(where), tls)
+    return located(scheme, where)[0]
+
+
+def client_tls(url: URL, tls: ClientSide) -> ClientSide:
+    """Return what is given for a client, or for ``+tls`` the system's authorities."""
+    if tls is None and url.tls:
+        from rlwire.transports.tls import ClientTLS
+
+        return ClientTLS()
+    return tls
 
 
 @contextlib.contextmanager
@@ -360,7 +383,7 @@ _GROUP: Final = "rlwire.protocols"
 def protocol(scheme: str) -> Protocol:
     """Return the record of a scheme: rlwire's own, or one that an installed package registers.
 
-    A package registers its record by an entry point of the group ``rlwire.protocols``, whose name
+    A package registers its record by an entry point of the group ``rlwire.registry``, whose name
     is the scheme and whose object is the `Protocol`.
     """
     record = PROTOCOLS.get(scheme)
@@ -400,7 +423,7 @@ def _loaded(scheme: str) -> Protocol:
     if not isinstance(record, Protocol) or record.scheme != scheme:
         raise TypeError(
             f"{entry.value} is registered as the protocol {scheme!r}, and is no "
-            f"rlwire.protocols.Protocol of that scheme"
+            f"rlwire.registry.Protocol of that scheme"
         )
     return record
 
@@ -412,82 +435,70 @@ def _examples() -> str:
 
 # ---- rlwire's own --------------------------------------------------------------------------------
 
-_RLX: Final = Protocol(
-    "rlx",
-    7001,
-    "environment",
-    "rlwire.rlx.door",
-    "RELAAX's protocol: an agent for each environment that calls",
-    served="an agent, such as my_agents:Agent",
-    options=protocol_options.RLX,
-)
-
-_RLX_WS: Final = Protocol(
-    "rlx-ws",
-    9000,
-    "environment",
-    "rlwire.rlx.page",
-    "RLX for pages: JSON over a WebSocket",
-    served="an agent, such as my_agents:Agent, or those of an RLX server, by its URL",
-    options=protocol_options.RLX_WS,
-)
-
-_DM_ENV_RPC: Final = Protocol(
-    "dm-env-rpc",
-    9911,
-    "trainer",
-    "rlwire.dm_env_rpc.door",
-    "DeepMind's protocol over gRPC: worlds that agents join",
-    served="an environment of dm_env or Gymnasium, or a class of worlds",
-    path="world",
-    options=protocol_options.DM_ENV_RPC,
-)
-
-_PERLERT: Final = Protocol(
-    "perlert",
-    32322,
-    "trainer",
-    "rlwire.perlert.door",
-    "agents together in one environment, in real time, over UDP",
-    path="instance",
-    carriers=(),
-    options=protocol_options.PERLERT,
-)
-
-_UNIVERSE: Final = Protocol(
-    "universe",
-    15900,
-    "trainer",
-    "rlwire.universe.door",
-    "OpenAI Universe: an environment in real time, its rewards and (host:5900+15900) its pixels",
-    path="environment",
-    plus=True,
-    options=protocol_options.UNIVERSE,
-)
-
-_OPENPI: Final = Protocol(
-    "openpi",
-    8000,
-    "environment",
-    "rlwire.openpi.door",
-    "Physical Intelligence's policy servers: observations to chunks of actions, over WebSocket",
-    served="a policy, such as my_policies:Policy",
-    path="",
-    options=protocol_options.OPENPI,
-)
-
-_RLLINK: Final = Protocol(
-    "rllink",
-    5555,
-    "environment",
-    "rlwire.rllink.door",
-    "RLlib's protocol: simulators that sample by themselves send episodes and get weights",
-    served="a learner, such as my_learners:Learner",
-    options=protocol_options.RLLINK,
-)
-
 PROTOCOLS: Final[dict[str, Protocol]] = {
     record.scheme: record
-    for record in (_RLX, _RLX_WS, _DM_ENV_RPC, _PERLERT, _UNIVERSE, _OPENPI, _RLLINK)
+    for record in (
+        Protocol(
+            "rlx",
+            7001,
+            "environment",
+            "rlwire.rlx._front",
+            "RELAAX's protocol: an agent for each environment that calls",
+            served="an agent, such as my_agents:Agent",
+        ),
+        Protocol(
+            "rlx-ws",
+            9000,
+            "environment",
+            "rlwire.rlx.page",
+            "RLX for pages: JSON over a WebSocket",
+            served="an agent, such as my_agents:Agent, or those of an RLX server, by its URL",
+        ),
+        Protocol(
+            "dm-env-rpc",
+            9911,
+            "trainer",
+            "rlwire.dm_env_rpc._front",
+            "DeepMind's protocol over gRPC: worlds that agents join",
+            served="an environment of dm_env or Gymnasium, or a class of worlds",
+            path="world",
+        ),
+        Protocol(
+            "perlert",
+            32322,
+            "trainer",
+            "rlwire.perlert._front",
+            "agents together in one environment, in real time, over UDP",
+            path="instance",
+            carriers=(),
+        ),
+        Protocol(
+            "universe",
+            15900,
+            "trainer",
+            "rlwire.universe._front",
+            "OpenAI Universe: an environment in real time, its rewards and (host:5900+15900) its "
+            "pixels",
+            path="environment",
+            plus=True,
+        ),
+        Protocol(
+            "openpi",
+            8000,
+            "environment",
+            "rlwire.openpi._front",
+            "Physical Intelligence's policy servers: observations to chunks of actions, over "
+            "WebSocket",
+            served="a policy, such as my_policies:Policy",
+        ),
+        Protocol(
+            "rllink",
+            5555,
+            "environment",
+            "rlwire.rllink._front",
+            "RLlib's protocol: simulators that sample by themselves send episodes and get weights",
+            served="a learner, such as my_learners:Learner",
+        ),
+    )
 }
 """rlwire's own, by scheme."""

@@ -1,23 +1,25 @@
-"""dm_env_rpc by URL: what the front door calls; see `rlwire.protocols`."""
+"""dm_env_rpc by URL: what the front door calls; see `rlwire.registry`."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from rlwire.dm_env_rpc.client import AsyncClient, Client
 from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint
 from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds, Names
+from rlwire.dm_env_rpc.options import OPTIONS
 from rlwire.dm_env_rpc.server import Server
 from rlwire.dm_env_rpc.shared_world import SharedWorld
 from rlwire.dm_env_rpc.world import is_world
-from rlwire.environments.driver import SeveralAgents
+from rlwire.environments.driver import SeveralAgents, is_environment
 from rlwire.environments.loading import load_environment
-from rlwire.protocols import URL
-from rlwire.serving.doors import calling, clients, with_pictures
+from rlwire.registry import URL
+from rlwire.serving.fronts import Arguments, clients, with_settings
 from rlwire.transports.waits import Waits
 
-__all__ = ["async_client", "client", "endpoint", "server"]
+__all__ = ["OPTIONS", "async_client", "client", "endpoint", "server"]
 
 
 def server(
@@ -40,7 +42,7 @@ def server(
         raise ValueError(f"{url}: worlds get their names when they are created; leave the path out")
     worlds = load_environment(environment) if isinstance(environment, str) else environment
     if not (is_world(worlds) or isinstance(worlds, EnvironmentWorlds)):
-        made = with_pictures(worlds, settings)
+        made = _with_pictures(worlds, settings)
         shown: dict[str, Any] = {
             "names": names or Names(reward=reward or None, discount=discount or None),
             "default_actions": default_actions,
@@ -62,15 +64,28 @@ def server(
     return Server(worlds, url.address, keep_abandoned=keep_abandoned, **options)
 
 
+def _with_pictures(thing: Any, settings: Mapping[str, Any] | None) -> Any:
+    """Return what makes environments with these settings, which render if their class can."""
+    modes = (getattr(thing, "metadata", None) or {}).get("render_modes") or ()
+    made = is_environment(thing) and not isinstance(thing, type)
+    if "rgb_array" in modes and not made and "render_mode" in inspect.signature(thing).parameters:
+        settings = {"render_mode": "rgb_array", **(settings or {})}
+    return with_settings(thing, settings)
+
+
 def _join(connection: Any, url: URL) -> Waits[None]:
     """Join the world that the URL names."""
     if url.path:
         yield connection.join_world(url.path)
 
 
-client, async_client = clients(Client, AsyncClient, then=_join)
+def _means(url: URL, options: dict[str, Any]) -> Arguments:
+    return (url.replace(path=""),), options
+
+
+client, async_client = clients(Client, AsyncClient, _means, _join)
 
 
 def endpoint(url: URL, **options: Any) -> DmEnvRpcEndpoint:
     """Return an agent of the world that the URL names, or of one of its own."""
-    return DmEnvRpcEndpoint(url.address, world=url.path, **calling(url, options))
+    return DmEnvRpcEndpoint(str(url.replace(path="")), world=url.path, **options)

@@ -1,4 +1,4 @@
-"""RLlink by URL: what the front door calls; see `rlwire.protocols`."""
+"""RLlink by URL: what the front door calls; see `rlwire.registry`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import inspect
 from typing import Any
 
 from rlwire.environments.loading import load
-from rlwire.protocols import URL
+from rlwire.registry import URL
 from rlwire.rllink.client import AsyncClient, Client
+from rlwire.rllink.options import OPTIONS
 from rlwire.rllink.server import LearnerServer
-from rlwire.serving.doors import calling, check_no_environment, clients
+from rlwire.serving.fronts import check_no_environment, clients
+
+__all__ = ["OPTIONS", "async_client", "client", "play", "server"]
 
 
 def server(learner: Any, url: URL, **options: Any) -> LearnerServer:
@@ -28,4 +31,4 @@ def play(environment: Any, url: URL, **options: Any) -> list[float]:
     """Have an environment sample; arguments as of `rlwire.rllink.environment.play`."""
     from rlwire.rllink import environment as sampling  # needs Gymnasium
 
-    return sampling.play(environment, url.address, **calling(url, options))
+    return sampling.play(environment, str(url), **options)

@@ -1,4 +1,4 @@
-"""Universe by URL: what the front door calls; see `rlwire.protocols`."""
+"""Universe by URL: what the front door calls; see `rlwire.registry`."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlwire.environments.driver import maker
-from rlwire.protocols import URL
-from rlwire.serving.doors import Arguments, by_websocket, client_tls, clients, with_settings
+from rlwire.registry import URL, client_tls
+from rlwire.serving.fronts import Arguments, by_websocket, clients, with_settings
 from rlwire.serving.serving import BackgroundServer
+from rlwire.universe.options import OPTIONS
 from rlwire.universe.page import PagePlace
 from rlwire.universe.remotes import Remote, remotes_of
 from rlwire.universe.rewarder.client import RewarderClient
 from rlwire.universe.rewarder.client_asyncio import AsyncRewarderClient
 from rlwire.universe.rewarder.endpoint import RewarderEndpoint
 from rlwire.universe.rewarder.environments import EnvironmentRewarder
-from rlwire.universe.rewarder.server import TIMEOUTS
 from rlwire.universe.served import UniverseServer
 
 if TYPE_CHECKING:
     from rlwire.universe.endpoint import UniverseEndpoint
 
-__all__ = ["TIMEOUTS", "async_client", "client", "endpoint", "server"]
+__all__ = ["OPTIONS", "async_client", "client", "endpoint", "server"]
 
 
 def server(

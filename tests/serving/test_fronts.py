@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import rlwire
-from rlwire.protocols import parse_url
-from rlwire.serving import agents
-from rlwire.serving.agents import served
+from rlwire.registry import parse_url
+from rlwire.serving import fronts
+from rlwire.serving.fronts import served
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     module = ModuleType("a_module_of_servers")
     module.server = server
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(agents.SERVED, "learned", module.__name__)
+    monkeypatch.setitem(fronts.SERVED, "learned", module.__name__)
     return made
 
 

@@ -1,0 +1,133 @@
+"""What the fronts of several protocols share: clients by URL, settings, whole algorithms.
+
+A front is a protocol's module `rlwire.registry.Protocol.front`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from rlwire._options import LearningOptions
+from rlwire.environments.driver import is_environment, maker
+from rlwire.environments.loading import load, load_environment
+from rlwire.registry import URL, client_tls
+from rlwire.serving.serving import BackgroundServer
+from rlwire.transports.tls import ClientSide
+from rlwire.transports.waits import Waits, drive, drive_async
+from rlwire.websocket import url_of
+
+Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
+"""A client's, by place and by name."""
+
+
+def by_url(url: URL, options: dict[str, Any]) -> Arguments:
+    """Return the arguments of a client that takes a URL."""
+    return (url,), options
+
+
+def by_websocket(url: URL, options: dict[str, Any]) -> Arguments:
+    """Return the arguments of a client that takes a WebSocket's URL."""
+    options = {**options, "tls": client_tls(url, options.get("tls"))}
+    return (websocket_url(url, options["tls"]),), options
+
+
+def clients(
+    blocking: type,
+    looped: type,
+    means: Callable[[URL, dict[str, Any]], Arguments] = by_url,
+    then: Callable[[Any, URL], Waits[None]] | None = None,
+) -> tuple[Callable[..., Any], Callable[..., Awaitable[Any]]]:
+    """Return a front's ``client`` and ``async_client``, which return clients that are connected."""
+
+    def begin(kind: type, url: URL, options: dict[str, Any]) -> Waits[Any]:
+        where, named = means(url, options)
+        connection = kind(*where, **named)
+        yield from connection._enter()
+        if then is not None:
+            try:
+                yield from then(connection, url)
+            except BaseException:
+                yield connection.close()
+                raise
+        return connection
+
+    def client(url: URL, **options: Any) -> Any:
+        return drive(begin(blocking, url, options))
+
+    async def async_client(url: URL, **options: Any) -> Any:
+        return await drive_async(begin(looped, url, options))
+
+    return client, async_client
+
+
+def websocket_url(url: URL, tls: ClientSide) -> str:
+    """Return the URL of the WebSocket that a URL means."""
+    return url_of(url.address, tls, f"/{url.path}" if url.protocol.path else "")
+
+
+def with_settings(thing: Any, settings: Mapping[str, Any] | None) -> Any:
+    """Return what makes environments with these settings, or an environment as it is."""
+    if not settings:
+        return thing
+    made, make = maker(thing, settings)
+    return made if make is None else make
+
+
+def check_no_environment(thing: Any, url: URL) -> None:
+    """Refuse to serve an environment by a protocol in which environments call."""
+    name, found = getattr(thing, "__name__", type(thing).__name__), thing
+    if isinstance(thing, str):
+        name, found = thing, None
+        with contextlib.suppress(Exception):  # which who loads it raises again
+            found = load(thing) if ":" in thing else load_environment(thing)
+    by_id = isinstance(thing, str) and ":" not in thing and found is not None
+    if is_environment(found) or by_id or name.startswith("gym:") or "://" in name:
+        raise TypeError(
+            f"{url.scheme}:// serves {url.protocol.served}, and {name} is an environment: "
+            f"`rlwire play {name} {url}`, or rlwire.play, takes it to such a server"
+        )
+
+
+# ---- whole algorithms, by a name with a prefix -------------------------------------------------
+
+SERVED: Final[dict[str, str]] = {
+    "algorithm": "rlwire.relaax.algorithm",
+    "rllib": "rlwire.rllib.serving",
+}
+"""Prefixes, and modules whose ``server(name, url, **options)`` returns a server, not started."""
+
+_OWN: Final = tuple(field.name for field in dataclasses.fields(LearningOptions))
+
+
+def served(thing: Any, url: URL, options: Mapping[str, Any]) -> BackgroundServer | None:
+    """Return the server of a thing with a prefix, not started; None if it has none."""
+    prefix, colon, name = thing.partition(":") if isinstance(thing, str) else ("", "", "")
+    if not colon or prefix not in SERVED:
+        check_no_environment(thing, url)
+        if misplaced := [name for name in _OWN if name in options]:
+            raise TypeError(
+                f"{misplaced[0]} is an option of {', '.join(f'{each}:NAME' for each in SERVED)}, "
+                f"not of {thing!r}"
+            )
+        return None
+    if prefix == "rllib":
+        _keep_ray_here(options.get("ray_address"))
+    found: BackgroundServer = importlib.import_module(SERVED[prefix]).server(name, url, **options)
+    return found
+
+
+def _keep_ray_here(address: str | None) -> None:
+    """Have a Ray that this process begins listen to this machine alone, if it joins no cluster.
+
+    By default its ports are open to others, whatever address its node is given. What keeps it at
+    127.0.0.1 is the variable by which Ray has no clusters, as on Windows and macOS; it is read when
+    Ray is imported, so this does nothing where it was.
+    """
+    if not (address or os.environ.get("RAY_ADDRESS") or "ray" in sys.modules):
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
