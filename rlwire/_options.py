@@ -1,8 +1,9 @@
 """Options: frozen dataclasses, from which keywords, URL queries and the command line are derived.
 
-Each protocol has its own in the module ``options`` of its room. A field's type says how its text
-is read, its default is the server's or client's, and the class's docstring has its help. Here is
-what all of them share.
+Each protocol has its own in the module ``options`` of its room; here is what they share. A field's
+type says how its text is read, its default is the server's or client's, and the class's docstring
+has its help. A field that is a dataclass itself has a text for each of its own fields, with a
+period between: ``limits.received``.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ import os
 import re
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from rlwire.limits import Limits
 from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.tls import ClientTLS, ServerTLS
 
 Side: TypeAlias = Literal["server", "client", "environment", "listener", "player"]
 """Of `rlwire.serve`, `connect`, `make`, `listen` and `play`."""
+
+Kinds: TypeAlias = Mapping[Side, type]
+"""A protocol's dataclasses of options."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class Reads:
 
 @dataclass(frozen=True)
 class Into:
-    """In `Annotated`: the keyword that an option is a text form of, such as ``limits.received``."""
+    """In `Annotated`: the keyword that an option is another form of, as ``auth_file`` of auth."""
 
     keyword: str
 
@@ -69,11 +74,15 @@ positive_float: Final = functools.partial(_number, kind=float)
 """Reads a number above 0."""
 
 
-def _limit(written: str) -> tuple[str, int]:
-    name, _, value = written.partition("=")
-    if name not in _LIMITS or not (value.isascii() and value.isdecimal()):
-        raise ValueError(f"expected NAME=NUMBER with one of {', '.join(_LIMITS)}, not {written!r}")
-    return name, int(value)
+def flag(written: str) -> bool:
+    """Return whether a text is true."""
+    if written.lower() not in _FLAGS:
+        raise ValueError(f"expected true or false, not {written!r}")
+    return _FLAGS[written.lower()]
+
+
+_FLAGS: Final = {"": True, "1": True, "true": True, "yes": True}
+_FLAGS.update({"0": False, "false": False, "no": False})
 
 
 def _setting(written: str) -> tuple[str, Any]:
@@ -103,18 +112,21 @@ def _secret(written: str, where: str) -> str:
     return written.strip()
 
 
-_FLAGS: Final = {"": True, "1": True, "true": True, "yes": True} | {"0": False, "false": False}
-_FLAGS["no"] = False
+def _choice(words: Collection[str], written: str) -> str:
+    if written not in words:
+        raise ValueError(f"expected {' or '.join(words)}, not {written!r}")
+    return written
 
 
-def flag(written: str) -> bool:
-    """Return whether a text is true."""
-    if written.lower() not in _FLAGS:
-        raise ValueError(f"expected true or false, not {written!r}")
-    return _FLAGS[written.lower()]
+def _either(reads: Iterable[Callable[[str], Any]], names: str, written: str) -> Any:
+    error = f"expected {names}, not {written!r}"
+    for read in reads:
+        try:
+            return read(written)
+        except ValueError as reason:
+            error = str(reason) if written[-1:].isdecimal() else error
+    raise ValueError(error)
 
-
-_LIMITS: Final = tuple(field.name for field in dataclasses.fields(Limits))
 
 Positive: TypeAlias = Annotated[int, Reads(positive, "N")]
 Natural: TypeAlias = Annotated[int, Reads(functools.partial(_number, least=0), "N")]
@@ -122,11 +134,9 @@ Bytes: TypeAlias = Annotated[int, Reads(positive, "BYTES")]
 Seconds: TypeAlias = Annotated[float, Reads(positive_float, "SECONDS")]
 Hz: TypeAlias = Annotated[float, Reads(positive_float, "HZ")]
 Name: TypeAlias = Annotated[str, Reads(str, "NAME")]
-File: TypeAlias = Annotated[str, Reads(_text, "FILE")]
 Folder: TypeAlias = Annotated[str, Reads(_text, "DIR")]
 SecretFile: TypeAlias = Annotated[str, Reads(_secret_file, "FILE")]
-MadeOf: TypeAlias = Annotated[Any, Reads(_text, "CartPole-v1|MODULE:NAME")]
-SpaceName: TypeAlias = Annotated[Any, Reads(_text, "JSON|MODULE:NAME")]
+Settings: TypeAlias = Annotated[dict[str, Any], Reads(_setting, "NAME=VALUE")]
 
 
 # ---- what is derived -----------------------------------------------------------------------------
@@ -137,33 +147,35 @@ class Option:
     """One option, derived from a field.
 
     Attributes:
-        name: as Python and a URL's query have it.
+        name: as Python and a URL's query have it, or, with a period, the query alone.
         help: what it does, with its default.
+        keyword: the keyword of the server or client that it becomes.
         read: makes a value of its text; None where only Python has it.
         metavar: what the text is called; None for a flag.
-        keyword: the keyword of the server or client; a ``.`` makes it one entry of that keyword.
-        many: whether it may be given several times, and is a list.
+        many: list or dict for one that may be given several times.
         default: of the field.
+        kind: of a field with a period, the dataclass that it is one of.
     """
 
     name: str
     help: str
-    read: Callable[[str], Any] | None
-    metavar: str | None
     keyword: str
-    many: bool
-    default: Any
+    read: Callable[[str], Any] | None = None
+    metavar: str | None = None
+    many: type | None = None
+    default: Any = None
+    kind: type | None = None
 
     @property
     def flag(self) -> str:
         """As a command line has it."""
         return "--" + self.name.replace("_", "-")
 
-    def value(self, written: Any) -> Any:
-        """Return the value of a text, which may be a number or a path of Python's."""
+    def value(self, written: str) -> Any:
+        """Return the value of a text."""
         assert self.read is not None
         try:
-            return self.read(written if isinstance(written, str) else str(written))
+            return self.read(written)
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
 
@@ -171,28 +183,48 @@ class Option:
 @functools.cache
 def options_of(kind: type | None) -> Mapping[str, Option]:
     """Return the options that a dataclass has, by name."""
-    if kind is None:
-        return {}
-    hints = typing.get_type_hints(kind, include_extras=True)
+    return {} if kind is None else {option.name: option for option in _derived(kind)}
+
+
+def _derived(options: type) -> Iterator[Option]:
+    hints = typing.get_type_hints(options, include_extras=True)
     docs: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
+    for base in reversed(options.__mro__):
         docs |= _documented(base)
-    found = {}
-    for field in dataclasses.fields(kind):
-        keyword, many = field.name, False
-        hint = hints[field.name]
-        while typing.get_origin(hint) is Annotated and isinstance(hint.__metadata__[0], Into):
-            keyword, hint = hint.__metadata__[0].keyword, typing.get_args(hint)[0]
+    for field in dataclasses.fields(options):
+        name, hint, keyword = field.name, _bare(hints[field.name]), field.name
+        metadata = getattr(hint, "__metadata__", ())
+        if metadata and isinstance(metadata[0], Into):
+            hint, keyword = _bare(hint.__origin__), metadata[0].keyword
+        many: type | None = None
         if typing.get_origin(hint) is tuple:
-            many, hint = True, typing.get_args(hint)[0]
+            many, hint = list, typing.get_args(hint)[0]
+        elif typing.get_origin(getattr(hint, "__origin__", None)) is dict:
+            many = dict
         read, metavar = _reader(hint)
         if read is flag and field.default is True:
             metavar = "true|false"
-        text = docs.get(field.name, "")
-        if field.default not in (None, False, "", ()) and "(default" not in text:
-            text += f" (default: {field.default})"
-        found[field.name] = Option(field.name, text, read, metavar, keyword, many, field.default)
-    return found
+        default = None if field.default is dataclasses.MISSING else field.default
+        text = docs.get(name, "")
+        if default not in (None, False, "", ()) and "(default" not in text:
+            text += f" (default: {default})"
+        yield Option(name, text, keyword, read, metavar, many, default)
+        for kind in (hint, *typing.get_args(hint)):
+            if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+                for each in _derived(kind):
+                    inner, text = f"{name}.{each.name}", re.split("[.;:] ", each.help)[0]
+                    if each.default is not None and "(default" not in text:
+                        text += f" (default: {each.default})"
+                    yield dataclasses.replace(
+                        each, name=inner, help=text, keyword=inner, default=default, kind=kind
+                    )
+
+
+def _bare(hint: Any) -> Any:
+    """Return a type without None, if that leaves one."""
+    others = [each for each in typing.get_args(hint) if each is not type(None)]
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return others[0] if union and len(others) == 1 else hint
 
 
 def _documented(kind: type) -> dict[str, str]:
@@ -206,90 +238,88 @@ def _reader(hint: Any) -> tuple[Callable[[str], Any] | None, str | None]:
     """Return what reads the text of a type, and what it is called."""
     origin, of = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        given = next((each for each in hint.__metadata__ if isinstance(each, Reads)), None)
-        return _reader(of[0]) if given is None else (given.read, given.metavar)
+        found: Reads = hint.__metadata__[0]
+        return found.read, found.metavar
     if origin is Literal:
         return functools.partial(_choice, of), "|".join(of)
     if origin in (typing.Union, types.UnionType):
-        members = [_reader(each) for each in of if each is not type(None)]
-        reads = [read for read, _ in members if read is not None]
-        if len(reads) < 2:
-            return members[0] if len(reads) == len(members) else (None, None)
-        names = "|".join(str(name) for _, name in members)
-        return functools.partial(_either, reads, names), names
-    if hint is bool:
-        return flag, None
-    return {int: (_number, "N"), str: (_text, "TEXT")}.get(hint, (None, None))
-
-
-def _choice(words: Collection[str], written: str) -> str:
-    if written not in words:
-        raise ValueError(f"expected {' or '.join(words)}, not {written!r}")
-    return written
-
-
-def _either(reads: Iterable[Callable[[str], Any]], names: str, written: str) -> Any:
-    errors = []
-    for read in reads:
-        try:
-            return read(written)
-        except ValueError as error:
-            errors.append(str(error))
-    raise ValueError(
-        errors[-1] if written[-1:].isdecimal() else f"expected {names}, not {written!r}"
-    )
+        pairs = [(read, name) for read, name in map(_reader, of) if read is not None]
+        if len(pairs) < 2:
+            return pairs[0] if pairs else (None, None)
+        names = "|".join(str(name) for _, name in pairs)
+        return functools.partial(_either, [read for read, _ in pairs], names), names
+    known = {bool: (flag, None), int: (_number, "N"), str: (_text, "TEXT")}
+    return known.get(hint, (positive_float, "SECONDS") if hint is float else (None, None))
 
 
 def keywords(
-    kinds: Mapping[Side, type],
+    kinds: Kinds,
     side: Side,
     scheme: str,
     given: Iterable[tuple[str, str]],
     named: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the keywords that texts by name become, with Python's own.
+    """Return the keywords that texts by name become, with Python's own, which go before them.
 
     Raises:
-        ValueError: a text has no such name, or is not what its option takes.
-        TypeError: Python's keyword has no such name.
+        ValueError: there is no such text, or it is not what its option takes.
+        TypeError: Python has no such keyword.
     """
     known = options_of(kinds.get(side))
     values: dict[str, Any] = {}
     for name, written in given:
         if name not in known or known[name].read is None:
             raise ValueError(unknown(kinds, side, scheme, name))
-        _put(values, known[name], [written], f"a {side} of {scheme}://")
+        _put(values, known[name], known[name].value(written))
     own: dict[str, Any] = {}
-    whole: dict[str, Any] = {}
     for name, value in (named or {}).items():
-        if name not in known:
+        option = known.get(name)
+        if option is None or option.kind is not None:
             raise TypeError(unknown(kinds, side, scheme, name))
-        if known[name].keyword == name:
-            whole[name] = value
+        if option.keyword == name:
+            _put(own, dataclasses.replace(option, many=None), value)
         elif value is not None:
-            several = known[name].many and not isinstance(value, str)
-            _put(own, known[name], value if several else [value], f"a {side} of {scheme}://")
-    values = {key: value for key, value in values.items() if key.partition(".")[0] not in whole}
-    for keyword in own:
-        if keyword.partition(".")[0] in whole.keys() - {"limits", "timeouts"}:
-            raise ValueError(f"a {side} of {scheme}:// is given {keyword.partition('.')[0]} twice")
-    return _joined({**values, **own}, whole, side, known)
-
-
-def _put(values: dict[str, Any], option: Option, given: Iterable[Any], whose: str) -> None:
-    """Add what texts of one option are to values by keyword."""
-    for written in given:
-        value = option.value(written)
-        if option.many:
-            values.setdefault(option.keyword, []).append(value)
-        elif option.keyword in values:
-            raise ValueError(f"{whose}: {option.name} is given twice, or with another of its kind")
+            _put(own, option, option.value(str(value)))
+    nested: dict[str, dict[str, Any]] = {}
+    for keyword, value in values.items():
+        name, period, part = keyword.partition(".")
+        if name in own:
+            continue
+        if period:
+            nested.setdefault(name, {})[part] = value
         else:
-            values[option.keyword] = value
+            own[name] = value
+    for name, entries in nested.items():
+        option = next(each for each in known.values() if each.name.startswith(f"{name}."))
+        own[name] = _made(option, name, entries)
+    return own
+
+
+def _put(values: dict[str, Any], option: Option, value: Any) -> None:
+    """Add a value to those by keyword."""
+    if option.many is list:
+        values.setdefault(option.keyword, []).append(value)
+    elif option.many is dict:
+        values.setdefault(option.keyword, {}).update([value])
+    elif option.keyword in values:
+        raise ValueError(f"{option.name} is given twice, or with another of its kind")
+    else:
+        values[option.keyword] = value
+
+
+def _made(option: Option, name: str, entries: dict[str, Any]) -> Any:
+    """Return the dataclass that some of its fields make, over the option's default."""
+    assert option.kind is not None
+    if option.default is not None:
+        return dataclasses.replace(option.default, **entries)
+    try:
+        return option.kind(**entries)
+    except TypeError as error:  # a field without a default
+        raise ValueError(f"{', '.join(f'{name}.{each}' for each in entries)}: {error}") from None
 
 
 def unknown(
-    kinds: Mapping[Side, type],
+    kinds: Kinds,
     side: Side,
     scheme: str,
     name: str,
@@ -317,33 +347,6 @@ def unknown(
     )
 
 
-def _joined(
-    values: dict[str, Any], whole: dict[str, Any], side: Side, known: Mapping[str, Option]
-) -> dict[str, Any]:
-    """Make one value of each keyword whose parts were given, over the whole one if there is."""
-    joined: dict[str, Any] = dict(whole)
-    parts: dict[str, dict[str, Any]] = {}
-    for keyword, value in values.items():
-        name, dot, part = keyword.partition(".")
-        if dot:
-            parts.setdefault(name, {})[part] = value
-        else:
-            joined[keyword] = dict(value) if name in ("settings", "keys") else value
-    for name, kind in (("limits", Limits), ("timeouts", Timeouts)):
-        if name in parts:
-            entries = parts[name] | dict(parts[name].pop("*", ()))
-            over = whole.get(name) or known[name].default or kind()
-            joined[name] = dataclasses.replace(over, **entries)
-    if files := parts.get("tls"):
-        from rlwire.transports import tls
-
-        listens = side in ("server", "listener")
-        if listens and "cert" not in files:
-            raise ValueError("tls_key and tls_client_ca are of no use without tls_cert")
-        joined["tls"] = (tls.ServerTLS if listens else tls.ClientTLS)(**files)
-    return joined
-
-
 # ---- what several protocols have -----------------------------------------------------------------
 
 
@@ -352,13 +355,10 @@ class LimitOptions:
     """Of all protocols.
 
     Attributes:
-        limits: a `Limits`, maxima for what is read and written.
-        limit: raise or lower one of the limits: message, received, depth, items, dims, string,
-            pixels, expanded, datagram, header, unsent, keys.
+        limits: maxima for what is read and written.
     """
 
     limits: Limits | None = None
-    limit: Annotated[tuple[Annotated[str, Reads(_limit, "NAME=N")], ...], Into("limits.*")] = ()
 
 
 @dataclass(frozen=True)
@@ -382,29 +382,19 @@ class StreamServerOptions(LimitOptions):
 
     Attributes:
         tls: a `ServerTLS`, an SSL context, or a callable that returns one.
-        tls_cert: serve TLS with this certificate chain (PEM).
-        tls_key: the certificate's private key (PEM).
-        tls_client_ca: accept only clients certified by this (PEM).
-        timeouts: a `Timeouts`, the times of connections.
-        first_timeout: close a connection that has said nothing at all for so long (default: 30).
+        timeouts: the times of connections.
         idle_timeout: close a connection that sends nothing for so long (default: 3600).
         max_connections: how many connections are served at once (by each process); further ones
             are refused.
         max_connections_per_address: how many of them from one address.
-        max_message: the longest message that is received; the same as limit received=BYTES.
         loop_factory: makes the event loop, such as uvloop.new_event_loop.
     """
 
-    tls: Any = None
-    tls_cert: Annotated[File | None, Into("tls.cert")] = None
-    tls_key: Annotated[File | None, Into("tls.key")] = None
-    tls_client_ca: Annotated[File | None, Into("tls.client_ca")] = None
+    tls: ServerTLS | Callable[[], Any] | None = None
     timeouts: Timeouts | None = None
-    first_timeout: Annotated[Seconds | None, Into("timeouts.first")] = None
     idle_timeout: Seconds | None = None
     max_connections: Positive = 1000
     max_connections_per_address: Positive = 256
-    max_message: Annotated[Bytes | None, Into("limits.received")] = None
     loop_factory: Any = None
 
 
@@ -414,25 +404,13 @@ class StreamClientOptions(LimitOptions):
 
     Attributes:
         tls: a `ClientTLS`, an SSL context, or a callable that returns one.
-        tls_ca: the authorities whose certificates are trusted (PEM); by default the system's.
-        tls_client_cert: our own certificate, for a server that asks for one (PEM).
-        tls_client_key: that certificate's private key (PEM).
-        timeouts: a `Timeouts`, the times of connections.
-        connect_timeout: how long an attempt to connect may take (default: 10).
-        answer_timeout: how long an answer may take.
-        backoff: a `Backoff`, the waits between attempts to connect.
-        max_message: the longest message that is received; the same as limit received=BYTES.
+        timeouts: the times of the connection.
+        backoff: the waits between attempts to connect.
     """
 
-    tls: Any = None
-    tls_ca: Annotated[File | None, Into("tls.ca")] = None
-    tls_client_cert: Annotated[File | None, Into("tls.cert")] = None
-    tls_client_key: Annotated[File | None, Into("tls.key")] = None
+    tls: ClientTLS | Callable[[], Any] | None = None
     timeouts: Timeouts | None = None
-    connect_timeout: Annotated[Seconds | None, Into("timeouts.connect")] = None
-    answer_timeout: Annotated[Seconds | None, Into("timeouts.idle")] = None
     backoff: Backoff | None = None
-    max_message: Annotated[Bytes | None, Into("limits.received")] = None
 
 
 @dataclass(frozen=True)
@@ -440,14 +418,12 @@ class OriginOptions:
     """Of servers that pages may reach.
 
     Attributes:
-        origins: pages whose scripts may connect.
-        origin: pages whose scripts may connect, such as https://example.org; * for all; null for
+        origins: pages whose scripts may connect, such as https://example.org; * for all; null for
             pages without an origin of their own, such as files: any page on the web can have that
             origin by way of a sandboxed frame, so it keeps out as few as * (default: none).
     """
 
-    origins: Any = ()
-    origin: Annotated[tuple[Annotated[str, Reads(_text, "ORIGIN")], ...], Into("origins")] = ()
+    origins: tuple[Annotated[str, Reads(_text, "ORIGIN")], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -455,12 +431,10 @@ class MakingOptions:
     """Of servers that make environments.
 
     Attributes:
-        settings: keyword arguments for what makes environments.
-        set: keyword argument for what makes environments, in JSON or as plain text.
+        settings: keyword arguments for what makes environments, in JSON or as plain text.
     """
 
-    settings: Any = None
-    set: Annotated[tuple[Annotated[str, Reads(_setting, "NAME=VALUE")], ...], Into("settings")] = ()
+    settings: Settings | None = None
 
 
 @dataclass(frozen=True)
@@ -481,14 +455,14 @@ class LearningOptions:
             the latest (default: nowhere).
     """
 
-    like: MadeOf | None = None
-    observation_space: SpaceName | None = None
-    action_space: SpaceName | None = None
+    like: Annotated[Any, Reads(_text, "CartPole-v1|MODULE:NAME")] = None
+    observation_space: Annotated[Any, Reads(_text, "JSON|MODULE:NAME")] = None
+    action_space: Annotated[Any, Reads(_text, "JSON|MODULE:NAME")] = None
     runners: Natural | None = None
-    ray_address: Annotated[str, Reads(_text, "auto|HOST:PORT")] | None = None
+    ray_address: Annotated[str | None, Reads(_text, "auto|HOST:PORT")] = None
     iterations: Positive | None = None
     save_every: Positive | None = None
-    config: Annotated[Any, Reads(_text, "FILE[:SECTION]")] | None = None
+    config: Annotated[Any, Reads(_text, "FILE[:SECTION]")] = None
     checkpoints: Folder | None = None
 
 

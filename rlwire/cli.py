@@ -74,7 +74,10 @@ def _read(arguments: list[str]) -> argparse.Namespace:
         ("play", "player", _play, "let an agent or a policy somewhere play an environment"),
     ):
         its = commands.add_parser(
-            name, help=text, formatter_class=argparse.RawDescriptionHelpFormatter
+            name,
+            help=text,
+            usage=f"rlwire {name} [options] THING URL",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if command == name:
             _add_url(its, arguments, cast("Side", side))

@@ -212,10 +212,10 @@ def _way(limit: str, maximum: int, size: int, raise_it: str) -> str:
             )
         return (
             "send less (fewer decimals, a smaller observation), or raise it at both ends, with "
-            f"limits=Limits(datagram=N) and --max-datagram N, up to {_DATAGRAM}"
+            f"limits=Limits(datagram=N) and --limits.datagram N, up to {_DATAGRAM}"
         )
     if limit in _LIMITS and maximum < _CEILINGS.get(limit, 2**31 - 1):
-        return f"{raise_it}: limits=Limits({limit}=N), --limit {limit}=N"
+        return f"{raise_it}: limits=Limits({limit}=N), --limits.{limit}"
     if limit in ("max_sent", "backlog"):
         return f"{raise_it}: {limit}=N"
     if limit.startswith("max_") and limit != "max_buffer_size":

@@ -292,7 +292,7 @@ def _place(record: Protocol, place: str) -> tuple[str, int | None, int | None]:
 def check_server_tls(url: URL, tls: Any) -> None:
     """Refuse to serve without TLS what the URL says is served with it."""
     if url.tls and tls is None:
-        raise ValueError(f"{url}: +tls needs a certificate: give tls=, or tls_cert as text")
+        raise ValueError(f"{url}: +tls needs a certificate: give tls=, or tls.cert as text")
 
 
 _PARTS: Final[Mapping[Side, str]] = {

@@ -135,7 +135,7 @@ def test_whose_limit_it_was_and_how_to_raise_it() -> None:
         if name == "datagram":
             continue
         error = LimitExceeded(name, min(value, 31), value + 1, offset=3)
-        way = f": limits=Limits({name}=N), --limit {name}=N"
+        way = f": limits=Limits({name}=N), --limits.{name}"
         assert str(error).endswith(f"raise this side's limit{way}")
         theirs = for_peer(error, "the server")
         assert f"{name}={error.maximum} of the server: raise it there{way}" in theirs

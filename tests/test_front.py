@@ -1,217 +1,451 @@
-"""`rlwire.make` and `rlwire.make_vec` by URL, against servers of ours."""
+"""`rlwire.serve`, `rlwire.connect` and `rlwire.aio.connect`, over each protocol."""
 
 from __future__ import annotations
 
-import functools
-import subprocess
-import sys
+import asyncio
+import contextlib
+import itertools
+import re
+import socket
 import time
-from collections.abc import Iterator
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any
 
-import gymnasium
-import numpy as np
-import pettingzoo
 import pytest
-from gymnasium.utils.env_checker import check_env
 
 import rlwire
-from rlwire.environments.remote import ID
-from rlwire.errors import DeadlineExceeded, EncodeError, PeerError, RlwireError
+import rlwire.aio
+from rlwire.errors import RemoteProtocolError, RlwireError
+from rlwire.registry import PROTOCOLS, parse_url
+from rlwire.transports import shm
+from rlwire.transports.sockets import Timeouts
+from rlwire.transports.tls import ClientTLS, ServerTLS
+from tests import agents
+
+gymnasium = pytest.importorskip("gymnasium")
+pytest.importorskip("hpack")
 
 
-@pytest.fixture
-def url() -> Iterator[str]:
-    with rlwire.serve(
-        functools.partial(gymnasium.make, "CartPole-v1"), "dm-env-rpc://127.0.0.1:0"
-    ) as server:
-        yield str(server.url)
+class Agent(agents.Agent):
+    def update(self, reward: Any, state: Any, terminal: bool) -> Any:
+        return state
 
 
-@pytest.mark.filterwarnings("ignore:.*WARN.*:UserWarning")
-def test_gymnasiums_checks(url: str) -> None:
-    with rlwire.make(url) as env:
-        check_env(env)
+def policy(observation: dict[str, Any]) -> dict[str, Any]:
+    return {"actions": observation["state"]}
 
 
-def test_by_gymnasiums_name(url: str) -> None:
-    with gymnasium.make(ID, url=url) as env, gymnasium.make("CartPole-v1") as theirs:
-        np.testing.assert_array_equal(env.reset(seed=5)[0], theirs.reset(seed=5)[0])
-        assert env.observation_space == theirs.observation_space
-        assert env.spec is not None
-        with env.spec.make() as again:
-            np.testing.assert_array_equal(again.reset(seed=5)[0], theirs.reset(seed=5)[0])
+THINGS: dict[str, Any] = {
+    "rlx": Agent,
+    "dm-env-rpc": "gym:CartPole-v1",
+    "perlert": "gym:CartPole-v1",
+    "universe": "gym:CartPole-v1",
+    "openpi": policy,
+}
+SCHEMES = list(THINGS)
+STREAMS = [scheme for scheme in SCHEMES if scheme != "perlert"]
 
 
-@pytest.mark.parametrize(
-    ("imports", "name"),
+def anywhere(scheme: str, carriers: str = "") -> str:
+    return f"{scheme}{carriers}://localhost:{'+' if PROTOCOLS[scheme].plus else ''}0"
+
+
+def first_words(scheme: str, client: Any) -> Any:
+    """What a client says first that has an answer; an asyncio client's is to be awaited."""
+    if scheme == "rlx":
+        return client.init()
+    if scheme == "dm-env-rpc":
+        return client.create_world()
+    if scheme == "perlert":
+        return client.lobby(10)
+    return client.reset() if scheme == "universe" else client.infer({"state": 3})
+
+
+def check(scheme: str, answer: Any) -> None:
+    if scheme == "rlx":
+        assert answer == "ready"
+    elif scheme == "perlert":
+        assert [slot.key for slot in answer] == ["agent0"]
+    elif scheme == "openpi":
+        assert answer["actions"] == 3
+    else:
+        assert isinstance(answer, str)
+        assert answer
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_client_finds_what_is_served_by_its_url(scheme: str) -> None:
+    with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
+        url = parse_url(server.url)
+        assert (url.scheme, url.host, url.port) == (scheme, "localhost", server.address.port)
+        assert url.port != 0
+        with rlwire.connect(server.url) as client:
+            check(scheme, first_words(scheme, client))
+        client = rlwire.connect(url)
+        check(scheme, first_words(scheme, client))
+        (client.disconnect if scheme == "rlx" else client.close)()
+
+        async def run() -> None:
+            async with rlwire.aio.connect(server.url) as client:
+                check(scheme, await first_words(scheme, client))
+            client = await rlwire.aio.connect(url)
+            check(scheme, await first_words(scheme, client))
+            await client.__aexit__(None, None, None)
+
+        asyncio.run(run())
+
+
+ON_A_SOCKET = pytest.mark.parametrize(
+    "carrier",
     [
-        ("gymnasium, rlwire", ID),
-        ("rlwire, gymnasium", ID),
-        ("rlwire, gymnasium", f"rlwire:{ID}"),
-        ("rlwire, gymnasium.envs.registration", ID),
-        ("rlwire, gymnasium", f"rlwire.environments.remote:{ID}"),
-        ("gymnasium", f"rlwire:{ID}"),
+        pytest.param(
+            "unix",
+            marks=pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no such sockets"),
+        ),
+        pytest.param("shm", marks=pytest.mark.skipif(not shm.AVAILABLE, reason="this needs Linux")),
     ],
 )
-def test_it_is_registered(imports: str, name: str) -> None:
-    program = f"import {imports}; gymnasium.make({name!r}, url='nowhere')"
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], check=False, stderr=subprocess.PIPE
-    )
-    assert b"'nowhere' is no URL" in run.stderr
 
 
-def test_only_public_names_are_listed() -> None:
+@ON_A_SOCKET
+@pytest.mark.parametrize("scheme", STREAMS)
+def test_over_a_unix_socket(scheme: str, carrier: str, tmp_path: Path) -> None:
+    url = f"{scheme}+{carrier}://{tmp_path}/a socket"
+    with rlwire.serve(THINGS[scheme], url) as server:
+        assert parse_url(server.url) == parse_url(url)
+        with rlwire.connect(url) as client:
+            check(scheme, first_words(scheme, client))
+
+        async def run() -> None:
+            async with rlwire.aio.connect(url) as client:
+                check(scheme, await first_words(scheme, client))
+
+        asyncio.run(run())
+        if scheme in ("dm-env-rpc", "universe"):
+            with rlwire.make(server.url) as env:
+                assert env.reset()[0] in env.observation_space
+                assert env.step(1)[0] in env.observation_space
+
+
+@ON_A_SOCKET
+@pytest.mark.parametrize("scheme", ["rlx", "openpi"])
+def test_a_caller_over_a_unix_socket(scheme: str, carrier: str, tmp_path: Path) -> None:
+    url = f"{scheme}+{carrier}://{tmp_path}/s"
+    env = rlwire.listen(url, like="CartPole-v1")
+    with ThreadPoolExecutor(1) as pool:
+        played = pool.submit(rlwire.play, "gym:CartPole-v1", url, episodes=1)
+        env.reset()
+        total, over = 0.0, False
+        while not over:
+            _, reward, terminated, truncated, _ = env.step(1)
+            total, over = total + reward, terminated or truncated
+        env.close()
+        assert 0 < total < 500
+        assert len(played.result(20)) in (0, 1)
+
+
+@pytest.mark.parametrize("scheme", STREAMS)
+def test_over_tls_with_the_files_in_the_query_or_by_name(scheme: str, tmp_path: Path) -> None:
+    trustme = pytest.importorskip("trustme")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    issued = authority.issue_cert("localhost")
+    issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "localhost.pem")
+    where = anywhere(scheme, "+tls")
+    with pytest.raises(ValueError, match=r"\+tls needs a certificate: give tls="):
+        rlwire.serve(THINGS[scheme], where)
+    with rlwire.serve(THINGS[scheme], f"{where}?tls.cert={tmp_path / 'localhost.pem'}") as server:
+        assert server.url.startswith(f"{scheme}+tls://localhost:")
+        with rlwire.connect(f"{server.url}?tls.ca={tmp_path / 'ca.pem'}") as client:
+            check(scheme, first_words(scheme, client))
+        with pytest.raises((RlwireError, OSError), match="certificate verify failed"):
+            rlwire.connect(server.url, timeouts=Timeouts(connect=10.0))
+    with (
+        rlwire.serve(THINGS[scheme], where, tls=ServerTLS(tmp_path / "localhost.pem")) as server,
+        rlwire.connect(server.url, tls=ClientTLS(tmp_path / "ca.pem")) as client,
+    ):
+        check(scheme, first_words(scheme, client))
+
+
+@pytest.mark.parametrize("scheme", ["dm-env-rpc", "universe", "openpi"])
+def test_with_a_secret_in_a_file(scheme: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("sesame\n")
+    query = f"?auth_file={tmp_path / 'secret'}"
+    with rlwire.serve(THINGS[scheme], anywhere(scheme) + query) as server:
+        assert "secret" not in server.url
+        with rlwire.connect(server.url + query) as client:
+            check(scheme, first_words(scheme, client))
+        with rlwire.connect(server.url, auth="sesame") as client:
+            check(scheme, first_words(scheme, client))
+        with (
+            pytest.raises(RlwireError, match=r"password|API key|token"),
+            rlwire.connect(server.url, auth="simsim") as client,
+        ):
+            first_words(scheme, client)
+
+
+def test_perlert_with_a_key_in_a_file(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    from rlwire.perlert import new_key
+
+    key = new_key()
+    (tmp_path / "key").write_text(key.hex())
+    (tmp_path / "key").chmod(0o600)
+    query = f"?auth_file={tmp_path / 'key'}"
+    with rlwire.serve("gym:CartPole-v1", anywhere("perlert") + query, name="pole") as server:
+        assert server.url.endswith("/pole:0")
+        for client in (rlwire.connect(server.url + query), rlwire.connect(server.url, auth=key)):
+            check("perlert", first_words("perlert", client))
+            client.close()
+        with pytest.raises(ValueError, match="which instance"):
+            rlwire.connect(server.url.removesuffix("/pole:0"))
+
+
+def test_options_of_the_query_and_of_python() -> None:
+    url = anywhere("dm-env-rpc") + "?accepts=render_mode&max_worlds=1&reward=score"
+    with (
+        rlwire.serve("gym:CartPole-v1", url, max_worlds=2) as server,
+        rlwire.connect(server.url) as client,
+    ):
+        names = [client.create_world({"render_mode": "rgb_array"}) for _ in range(2)]
+        with pytest.raises(RlwireError, match="as many as this server allows"):
+            client.create_world()
+        client.join_world(names[0])
+        assert {spec.name for spec in client.specs.observations.values()} >= {"score"}
+        with rlwire.connect(f"{server.url}/{names[1]}") as other:
+            assert other.world_name == names[1]
+        with pytest.raises(RlwireError, match="no-such-world"):
+            rlwire.connect(f"{server.url}/no-such-world")
+
+
+def test_pages_reach_what_is_served_by_its_url() -> None:
+    from rlwire.websocket import connect
+
+    with (
+        rlwire.serve(Agent, anywhere("rlx")) as server,
+        rlwire.serve(server.url, anywhere("rlx-ws")) as pages,
+        connect(pages.url.removeprefix("rlx-")) as page,
+    ):
+        assert page.exchange('{"sid":0,"command":"init"}') == '{"sid":0,"response":"ready"}'
+        with pytest.raises(ValueError, match="has no client in Python"):
+            rlwire.connect(pages.url)
+    with pytest.raises(ValueError, match="pages reach an RLX server, by its URL"):
+        rlwire.serve("openpi://localhost", anywhere("rlx-ws"))
+
+
+@pytest.mark.parametrize("scheme", ["dm-env-rpc", "perlert", "universe"])
+def test_what_is_served_may_be_served_elsewhere(scheme: str, caplog: Any) -> None:
+    """A gateway: its environment is behind a URL, and stepped in another thread than made."""
+    with (
+        rlwire.serve("gym:CartPole-v1", anywhere("dm-env-rpc")) as behind,
+        rlwire.serve(behind.url, anywhere(scheme)) as server,
+        rlwire.make(server.url) as env,
+    ):
+        assert env.observation_space.shape == (4,)
+        assert env.reset()[0].shape == (4,)
+        observation, reward, *_ = env.step(env.action_space.sample())
+        assert observation.shape == (4,)
+        assert reward >= 0.0
+    assert "Traceback" not in caplog.text
+
+
+def test_public_names_alone_are_listed() -> None:
+    import rlwire.registry
+
     assert dir(rlwire) == sorted(rlwire.__all__)
 
 
-def test_spaces_of_another_environment(url: str) -> None:
-    with rlwire.make(url, like="CartPole-v1") as env:
-        env.reset()
-    with pytest.raises(EncodeError, match="at the server"):
-        rlwire.make(url, like="MountainCar-v0")
-    with pytest.raises(TypeError, match="not both"):
-        rlwire.make(url, like="CartPole-v1", action_space=gymnasium.spaces.Discrete(2))
-
-
-def test_protocols_that_have_no_environments() -> None:
-    with pytest.raises(ValueError, match=r"rlwire\.listen"):
-        rlwire.make("rlx://127.0.0.1:1")
-
-
-def test_nobody_there() -> None:
-    with pytest.raises((OSError, RlwireError), match="127"):
-        rlwire.make("dm-env-rpc://127.0.0.1:1")
-
-
-def test_vectors(url: str) -> None:
-    with (
-        rlwire.make_vec(url, num_envs=3) as envs,
-        rlwire.make_vec([url, url, url], autoreset_mode="SameStep") as others,
-        rlwire.make_vec("gym:CartPole-v1", num_envs=3, workers=0) as theirs,
-    ):
-        for each in (envs, others):
-            np.testing.assert_array_equal(each.reset(seed=1)[0], theirs.reset(seed=1)[0])
-            given = np.array([0, 1, 1])
-            np.testing.assert_array_equal(each.step(given)[0], theirs.step(given)[0])
-    with pytest.raises(ValueError, match="no worker processes"):
-        rlwire.make_vec([url, "gym:CartPole-v1"])
-    with pytest.raises(ValueError, match="no worker processes"):
-        rlwire.make_vec([url], caller_steps=True)
-    with pytest.raises(EncodeError, match="at the server"):
-        rlwire.make_vec([url], settings={"like": "MountainCar-v0"})
-
-
-def test_a_secret_is_kept_and_not_shown() -> None:
-    make = functools.partial(gymnasium.make, "CartPole-v1")
-    with (
-        rlwire.serve(make, "dm-env-rpc://127.0.0.1:0", auth="hush-hush") as server,
-        rlwire.make(server.url, auth="hush-hush") as env,
-    ):
-        assert env.spec is not None
-        assert "hush" not in repr(env.spec)
-        with env.spec.make() as again:
-            again.reset()
-
-
-def test_vectors_in_real_time() -> None:
-    """Two instances of one server that does not wait, their episodes one after the other."""
-    with rlwire.serve(
-        "gym:CartPole-v1", "perlert://127.0.0.1:0/poles", rate=500, instances=2
-    ) as server:
-        urls = [f"perlert://{server.address}/poles:{number}" for number in range(2)]
-        with rlwire.make_vec(urls) as envs:
-            observations, _ = envs.reset()
-            assert observations.shape == (2, 4)
-            ends, returns = np.zeros(2, np.int64), np.zeros(2)
-            while ends.min() < 2:
-                observations, rewards, terminated, truncated, _ = envs.step(np.ones(2, np.int64))
-                assert observations in envs.observation_space
-                returns += rewards
-                ends += terminated | truncated
-            assert returns.min() >= 16  # no pole falls within 8 steps, and no reward is lost
-
-
-def test_vectors_of_rewarders() -> None:
-    with (
-        rlwire.serve("gym:CartPole-v1", "universe://127.0.0.1:+0", lockstep=True) as one,
-        rlwire.serve("gym:CartPole-v1", "universe://127.0.0.1:+0", lockstep=True) as other,
-        rlwire.make_vec([one.url, other.url], autoreset_mode="SameStep") as envs,
-        rlwire.make_vec("gym:CartPole-v1", 2, workers=0, autoreset_mode="SameStep") as theirs,
-    ):
-        np.testing.assert_array_equal(envs.reset(seed=3)[0], theirs.reset(seed=3)[0])
-        given = np.array([1, 0])
-        over = False
-        while not over:
-            ours, original = envs.step(given), theirs.step(given)
-            over = bool(original[2].any())
-            for mine, yours in zip(ours[1:4], original[1:4], strict=True):
-                np.testing.assert_array_equal(mine, yours)
-            if not over:
-                np.testing.assert_array_equal(ours[0], original[0])
-        ended = int(original[2].argmax())
-        np.testing.assert_array_equal(ours[4]["final_obs"][ended], original[4]["final_obs"][ended])
-
-
-@pytest.mark.parametrize("url", ["perlert", "universe://127.0.0.1:+0", "universe://127.0.0.1:0+0"])
-def test_a_vector_is_refused_at_once_where_a_server_has_one_place(url: str) -> None:
-    """Not after the minute in which a slot could become free."""
-    with rlwire.serve(
-        "gym:CartPole-v1", "perlert://127.0.0.1:0" if url == "perlert" else url
-    ) as server:
-        begun = time.monotonic()
-        with pytest.raises(ValueError, match="has 1 place for environments, not 2"):
-            rlwire.make_vec(server.url, 2)
-        assert time.monotonic() - begun < 20
-
-
-def test_who_waits_for_a_slot_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    with (
-        rlwire.serve("gym:CartPole-v1", "perlert://127.0.0.1:0") as server,
-        rlwire.make(server.url),
-        pytest.raises(PeerError, match="no slot is open"),
-    ):
-        rlwire.make(server.url, start_timeout=1)
-    waits = [each for each in caplog.records if each.levelname == "WARNING"]
-    assert ["no slot is open" in each.getMessage() for each in waits] == [True]
-
-
-def test_an_answer_that_cannot_come_ends_with_what_it_waits_for() -> None:
-    """Neither the first step, of a reset, nor the second goes on without the other agent."""
-    with rlwire.serve(Pair, "dm-env-rpc://127.0.0.1:0") as server:
-        with (
-            rlwire.make(server.url, answer_timeout=0.5) as one,
-            pytest.raises(DeadlineExceeded, match="waits for other agents"),
+def test_for_asyncio() -> None:
+    async def run() -> Any:
+        async with (
+            rlwire.aio.serve(THINGS["openpi"], anywhere("openpi")) as server,
+            rlwire.aio.connect(server.url) as client,
         ):
-            one.reset()
-        one = rlwire.make(server.url, answer_timeout=5, agent="one")
-        other = rlwire.make(server.url, answer_timeout=60, agent="other")
-        with one, other, ThreadPoolExecutor(1) as aside:
-            began = aside.submit(other.reset)
-            one.reset()
-            began.result(60)
-            *_, truncated, info = one.step(0)
-            assert truncated
-            assert "waits for other agents" in info["lost"]
+            answer = await first_words("openpi", client)
+        assert server.wait(0)
+        with pytest.raises(ValueError, match="there is no protocol"):
+            async with rlwire.aio.serve(THINGS["openpi"], "nothing://localhost:0"):
+                pass
+        return answer
+
+    check("openpi", asyncio.run(run()))
 
 
-class Pair(pettingzoo.ParallelEnv[str, int, int]):
-    """Two agents that see nothing and never end."""
+class Failing(gymnasium.Env[Any, Any]):
+    """Its second step fails, in a line that the server's log shall have."""
 
-    metadata: ClassVar[dict[str, Any]] = {"name": "pair"}
-    possible_agents: ClassVar[list[str]] = ["one", "other"]
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
 
-    def observation_space(self, agent: str) -> Any:
-        return gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.steps = 0
+        return self.observation_space.sample(), {}
 
-    action_space = observation_space
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        if self.steps == 2:
+            raise ValueError("the joint is stuck")
+        return self.observation_space.sample(), 0.0, False, False, {}
 
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
-        self.agents = list(self.possible_agents)
-        return dict.fromkeys(self.agents, 0), {name: {} for name in self.agents}
 
-    def step(self, actions: dict[str, int]) -> Any:
-        each = dict.fromkeys(self.agents, False)
-        return dict.fromkeys(self.agents, 0), dict.fromkeys(self.agents, 0.0), each, each, {}
+@pytest.mark.parametrize("url", ["dm-env-rpc://localhost:0", "universe://localhost:+0", "perlert"])
+def test_an_environments_own_exception_has_its_traceback_in_the_log(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    with (
+        rlwire.serve(Failing, "perlert://localhost:0" if url == "perlert" else url) as server,
+        rlwire.make(server.url) as env,
+        contextlib.suppress(RlwireError),
+    ):
+        env.reset()
+        for _ in range(1000):
+            env.step(0)
+    failed = [each for each in caplog.records if each.exc_info and each.levelname == "ERROR"]
+    assert any("the joint is stuck" in (each.exc_text or "") for each in failed)
+    assert not [each for each in caplog.records if each.name.startswith("hpack")]
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(("scheme", "other"), [*itertools.permutations(STREAMS, 2)])
+    def test_a_server_of_another_protocol(self, scheme: str, other: str) -> None:
+        """Whoever calls is told at once, and the server goes on."""
+        with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
+            wrong = parse_url(server.url).replace(scheme=other)
+            with pytest.raises(RlwireError) as raised:
+                self.call(other, str(wrong))
+            if isinstance(raised.value, RemoteProtocolError):
+                assert f"{wrong}: what listens there does not speak {other}" in str(raised.value)
+
+            async def call() -> None:
+                async with rlwire.aio.connect(wrong, timeouts=Timeouts(idle=20.0)) as client:
+                    await first_words(other, client)
+
+            with pytest.raises(RlwireError):
+                asyncio.run(call())
+            with rlwire.connect(server.url) as client:
+                check(scheme, first_words(scheme, client))
+
+    @pytest.mark.parametrize(("scheme", "other"), [("openpi", "rlx"), ("rlx", "openpi")])
+    def test_who_plays_with_a_server_of_another_protocol(self, scheme: str, other: str) -> None:
+        with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
+            wrong = parse_url(server.url).replace(scheme=other)
+            match = f"{wrong}: what listens there does not speak {other}"
+            with pytest.raises(RemoteProtocolError, match=re.escape(match)):
+                rlwire.play("gym:CartPole-v1", wrong)
+
+    @staticmethod
+    def call(scheme: str, url: str) -> None:
+        with rlwire.connect(url, timeouts=Timeouts(idle=20.0)) as client:
+            first_words(scheme, client)
+
+    @pytest.mark.parametrize("scheme", STREAMS)
+    def test_nobody_listens(self, scheme: str) -> None:
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))  # and nothing listens
+            url = parse_url(anywhere(scheme)).replace(host="127.0.0.1", port=sock.getsockname()[1])
+            options: dict[str, Any] = {}
+            if scheme == "rlx":  # which is patient: a server may be starting
+                from rlwire.transports.sockets import Backoff
+
+                options["backoff"] = Backoff(first=0.001, longest=0.001)
+            with pytest.raises((RlwireError, OSError), match=r"refused|cannot connect"):
+                rlwire.connect(url, **options)
+            with pytest.raises((RlwireError, OSError), match=r"refused|cannot connect"):
+                asyncio.run(self.open(url, options))
+
+    @staticmethod
+    async def open(url: Any, options: dict[str, Any]) -> None:
+        await rlwire.aio.connect(url, **options)
+
+    @pytest.mark.parametrize("scheme", SCHEMES)
+    @pytest.mark.parametrize(
+        ("thing", "error"),
+        [
+            ("no_such_module_at_all:Thing", ImportError),
+            ("sys:no_such_name", AttributeError),
+            ("sys:version", (TypeError, ValueError)),
+            ("nothing", ValueError),
+            (3.5, (TypeError, ValueError)),
+        ],
+    )
+    def test_a_thing_that_is_not_there(
+        self, scheme: str, thing: Any, error: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO")
+        with pytest.raises(error):
+            rlwire.serve(thing, anywhere(scheme))
+        assert "serving" not in caplog.text
+
+    @pytest.mark.parametrize("scheme", SCHEMES)
+    def test_what_fails_to_be_made_is_said_before_anything_listens(
+        self, scheme: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        class Broken:
+            def __init__(self, *_: Any) -> None:
+                raise RuntimeError("no camera")
+
+            init = update = reset = step = infer = lambda self: None
+            action_space = observation_space = gymnasium.spaces.Discrete(2)
+
+        caplog.set_level("INFO")
+        with pytest.raises(RuntimeError, match="no camera"):
+            rlwire.serve(Broken, anywhere(scheme))
+        assert "serving" not in caplog.text
+
+    def test_an_option_that_there_is_not(self) -> None:
+        """In Python and in the query, of each function, before anything is made or connected."""
+        with pytest.raises(ValueError, match="a server of rlx:// has no option 'colour'"):
+            rlwire.serve(Agent, anywhere("rlx") + "?colour=red")
+        with pytest.raises(TypeError, match=r"a server of rlx://.*'limts'; did you mean 'limits'"):
+            rlwire.serve(Agent, anywhere("rlx"), limts=5)
+        for connect in (rlwire.connect, rlwire.aio.connect):
+            with pytest.raises(TypeError, match=r"a client of openpi://.* did you mean 'arrays'"):
+                connect("openpi://localhost:1", array="")
+        with pytest.raises(TypeError, match="did you mean 'join_settings'"):
+            rlwire.make("dm-env-rpc://localhost:1", join_setting={})
+        with pytest.raises(TypeError, match="a player of rlx:// has no option 'episode'"):
+            rlwire.play("gym:CartPole-v1", "rlx://localhost:1", episode=3)
+        with pytest.raises(TypeError, match="'backoff', which is a client's"):
+            rlwire.listen("rlx://localhost:0", backoff=None)
+
+    @pytest.mark.parametrize("call", [rlwire.connect, rlwire.aio.connect, rlwire.make])
+    def test_a_url_that_is_none(self, call: Any) -> None:
+        for url in ("localhost:7001", "http://localhost", "", None):
+            with pytest.raises(ValueError, match=r"expected .*rlx://localhost:7001"):
+                call(url)
+
+    def test_a_port_that_is_taken(self) -> None:
+        with rlwire.serve(Agent, anywhere("rlx")) as server, pytest.raises(OSError, match="listen"):
+            rlwire.serve(Agent, server.url)
+
+
+def test_a_stopped_server_can_be_started_again() -> None:
+    server = rlwire.serve(Agent, anywhere("rlx"))
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.stop)
+        url = server.url
+        assert parse_url(url).port
+        server.stop()
+        assert server.url == url
+        server.start()
+        with rlwire.connect(server.url) as client:
+            check("rlx", client.init())
+
+
+@pytest.mark.parametrize("scheme", STREAMS)
+def test_clients_that_come_and_go_fill_no_log(
+    scheme: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    begin = time.monotonic()
+    with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
+        for _ in range(30):
+            with rlwire.connect(server.url) as client:
+                first_words(scheme, client)
+    said = Counter(record.msg for record in caplog.records if record.name.startswith("rlwire."))
+    assert sum(said.values()) >= 2  # that it serves, and that it has stopped
+    most = 20 * (1 + (time.monotonic() - begin) // 10)
+    assert all(lines <= most for lines in said.values()), said

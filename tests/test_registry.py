@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-from dataclasses import fields
 
 import pytest
 
@@ -12,6 +11,7 @@ from rlwire._options import options_of
 from rlwire.limits import Limits
 from rlwire.registry import PROTOCOLS, URL, parse_url, protocol, resolve
 from rlwire.transports.sockets import Timeouts
+from rlwire.transports.tls import ClientTLS, ServerTLS
 
 
 class TestURL:
@@ -60,8 +60,13 @@ class TestURL:
             ),
             ("openpi://[::1]:8000", URL("openpi", "::1", 8000)),
             (
-                "rlx://localhost:7001?limit=depth%3D9&limit=items%3D3",
-                URL("rlx", "localhost", 7001, options=(("limit", "depth=9"), ("limit", "items=3"))),
+                "rlx://localhost:7001?limits.depth=9&metrics=logging",
+                URL(
+                    "rlx",
+                    "localhost",
+                    7001,
+                    options=(("limits.depth", "9"), ("metrics", "logging")),
+                ),
             ),
         ],
     )
@@ -96,9 +101,9 @@ class TestURL:
     def test_names_are_any_text(self):
         path = "a world/with #? and %41 and \N{SNOWMAN}"
         for place in ({"host": "h", "port": 1}, {"unix": "/tmp/a?b#c"}):
-            url = URL("dm-env-rpc", path=path, options=(("set", "a=b&c"),), **place)
+            url = URL("dm-env-rpc", path=path, options=(("settings", "a=b&c"),), **place)
             assert parse_url(str(url)) == url
-            assert url.query == {"set": "a=b&c"}
+            assert url.query == {"settings": "a=b&c"}
 
     @pytest.mark.parametrize(
         ("text", "words"),
@@ -148,50 +153,45 @@ class TestOptions:
     def test_texts_become_what_python_takes(self, tmp_path, monkeypatch):
         secret = tmp_path / "secret"
         secret.write_text("sesame\n")
-        _, _, options = resolve(
-            "dm-env-rpc://localhost:0?workers=asyncio&agents=2&accept=a&accept=b&set=x%3D1&"
-            f"set=y%3Dtext&auth_file={secret}&max_message=1000&limit=depth%3D9&first_timeout=2.5",
+        *_, options = resolve(
+            "dm-env-rpc://localhost:0?workers=asyncio&agents=2&accepts=a&accepts=b&settings=x%3D1&"
+            f"settings=y%3Dtext&auth_file={secret}&limits.received=1000&limits.depth=9&"
+            "timeouts.first=2.5&tls.cert=c.pem&tls.key=k.pem&infos=no",
             "server",
             {"agents": 3},
         )
-        limits, timeouts = options.pop("limits"), options.pop("timeouts")
-        assert (limits.received, limits.depth, timeouts.first) == (1000, 9, 2.5)
         assert options == {
             "workers": "asyncio",
             "agents": 3,
             "accepts": ["a", "b"],
             "settings": {"x": 1, "y": "text"},
             "auth": "sesame",
+            "limits": Limits(received=1000, depth=9),
+            "timeouts": Timeouts(first=2.5),
+            "tls": ServerTLS("c.pem", "k.pem"),
+            "infos": False,
         }
         monkeypatch.setenv("A_SECRET", "simsim")
-        *_, options = resolve("universe://localhost?auth_env=A_SECRET", "client", {})
-        assert options == {"auth": "simsim"}
+        *_, options = resolve("universe://localhost?auth_env=A_SECRET&tls.ca=x", "client", {})
+        assert options == {"auth": "simsim", "tls": ClientTLS("x")}
 
-    def test_texts_are_keywords_as_well(self, tmp_path):
+    def test_pythons_go_before_those_of_the_query(self, tmp_path):
         (tmp_path / "secret").write_text("sesame")
-        url = "dm-env-rpc://h?max_message=1000&answer_timeout=5"
-        named = {"answer_timeout": 2.5, "tls_ca": tmp_path / "ca.pem", "limit": "dims=7"}
-        *_, options = resolve(url, "client", {**named, "auth_file": tmp_path / "secret"})
-        limits, tls = options["limits"], options["tls"]
-        assert (limits.received, limits.dims) == (1000, 7)
-        assert (options["timeouts"].idle, tls.ca, options["auth"]) == (
-            2.5,
-            str(tmp_path / "ca.pem"),
-            "sesame",
-        )
-        whole = {"timeouts": Timeouts(connect=3.0, idle=9.0), "answer_timeout": 4}
-        *_, options = resolve(url, "client", whole)
-        assert (options["timeouts"].connect, options["timeouts"].idle) == (3.0, 4.0)
-        server = {"tls_cert": "c.pem", "tls_key": "k.pem", "accept": ["a", "b"]}
-        *_, options = resolve("dm-env-rpc+tls://h", "server", server)
-        assert (options["tls"].cert, options["tls"].key) == ("c.pem", "k.pem")
-        assert options["accepts"] == ["a", "b"]
-        for named in ({"auth": "x", "auth_file": tmp_path / "secret"}, {"max_message": "much"}):
-            with pytest.raises(ValueError, match=r"twice|number"):
-                resolve("dm-env-rpc://h", "client", named)
+        url = "dm-env-rpc://h?limits.received=1000&timeouts.idle=5&auth_env=NO_SUCH"
+        named = {"limits": Limits(received=7), "auth_file": tmp_path / "secret"}
+        with pytest.raises(ValueError, match="NO_SUCH"):
+            resolve(url, "client", named)
+        *_, options = resolve(url.partition("&auth")[0], "client", named)
+        assert options == {
+            "limits": Limits(received=7),
+            "timeouts": Timeouts(idle=5),
+            "auth": "sesame",
+        }
+        with pytest.raises(ValueError, match="twice"):
+            resolve("dm-env-rpc://h", "client", {"auth": "x", "auth_file": tmp_path / "secret"})
 
     def test_times_that_are_not_said_stay_the_servers(self):
-        *_, options = resolve("universe://localhost?first_timeout=2", "server", {})
+        *_, options = resolve("universe://localhost?timeouts.first=2", "server", {})
         timeouts = options["timeouts"]
         assert (timeouts.first, timeouts.idle, timeouts.write) == (2.0, None, 30.0)
 
@@ -212,12 +212,14 @@ class TestOptions:
             ("rlx://h?idle_timeout=nan", "server", "idle_timeout: expected a positive number"),
             ("rlx://h?idle_timeout=long", "server", "idle_timeout: expected a positive number"),
             ("rlx://h?max_connections=many", "server", "max_connections: expected"),
-            ("rlx://h?limit=bytes%3D5", "server", "NAME=NUMBER with one of message, received"),
-            ("rlx://h?tls_key=key.pem", "server", "without tls_cert"),
+            ("rlx://h?limits.bytes=5", "server", "no option 'limits.bytes'"),
+            ("rlx://h?limits.depth=501", "server", "at most 500"),
+            ("rlx://h?tls.key=key.pem", "server", "cert"),
+            ("rlx://h?limits=5", "server", "no option 'limits'"),
             ("rlx-ws://h?arrays=int8", "server", "lists or float32 or float64, not 'int8'"),
             ("universe://h?lockstep=maybe", "server", "true or false"),
             ("universe://h?auth_env=NO_SUCH_VARIABLE_AT_ALL", "server", "there is no variable"),
-            ("dm-env-rpc://h?set=x", "server", "NAME=VALUE"),
+            ("dm-env-rpc://h?settings=x", "server", "NAME=VALUE"),
         ],
     )
     def test_what_makes_no_sense(self, url, side, words):
@@ -242,10 +244,6 @@ class TestOptions:
             for each in options_of(kind).values():
                 assert each.help
                 assert each.keyword == known[each.name]
-
-    def test_all_limits_are_named(self):
-        text = options_of(PROTOCOLS["rlx"].options["server"])["limit"].help
-        assert text.endswith(": " + ", ".join(field.name for field in fields(Limits)))
 
 
 class TestRegistry:

@@ -263,7 +263,7 @@ class DmEnvRpcEndpoint(Endpoint):
             result = pending.result()
         except DeadlineExceeded as error:
             raise DeadlineExceeded(
-                f"{error}: the environment takes longer than answer_timeout, or its step waits for "
+                f"{error}: the environment takes longer than Timeouts.idle, or its step waits for "
                 f"other agents, which have to join, reset and step as well"
             ) from error
         self._pending = None

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from rlwire._options import (
     Bytes,
-    Into,
     MakingOptions,
     Name,
     Positive,
@@ -31,8 +30,7 @@ class DmEnvRpcServerOptions(MakingOptions, SecretOptions, StreamServerOptions):
         reward: the observation that the reward is; '' leaves it out.
         discount: the same for the discount.
         names: a `Names`, what things are called on the wire.
-        accepts: arguments of the class or function that clients may choose by settings.
-        accept: let clients choose this argument of the class or function by a setting, or
+        accepts: let clients choose this argument of the class or function by a setting, or
             'options' of a Gymnasium environment's reset (default: only the seed).
         default_actions: by name, for actions that a request leaves out.
         infos: send infos to rlwire's clients.
@@ -50,8 +48,7 @@ class DmEnvRpcServerOptions(MakingOptions, SecretOptions, StreamServerOptions):
     reward: Name = "reward"
     discount: Name = "discount"
     names: Any = None
-    accepts: Any = ()
-    accept: Annotated[tuple[Name, ...], Into("accepts")] = ()
+    accepts: tuple[Name, ...] = ()
     default_actions: Any = None
     infos: bool = True
     keep_abandoned: bool = False

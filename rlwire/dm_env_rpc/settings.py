@@ -77,7 +77,7 @@ class EnvironmentMaker:
         if missing:
             raise TypeError(
                 f"{called} needs {', '.join(map(repr, missing))}, which clients may not give: list "
-                f"it in accepts (--accept), or set it here (functools.partial, --set)"
+                f"it in accepts (--accepts), or set it here (functools.partial, --settings)"
             )
 
     def _read_signature(self) -> None:
@@ -142,7 +142,7 @@ class EnvironmentMaker:
             ]
             raise _invalid(
                 f"{_named(rejected)} not accepted; accepted: {', '.join(listed) or 'none'}; "
-                "who runs the server lists more with accepts= or --accept"
+                "who runs the server lists more with accepts= or --accepts"
             )
         made_with: Settings = {}
         others: Settings = {}

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from rlwire._options import (
-    Bytes,
     Hz,
     Into,
     LimitOptions,
@@ -30,12 +29,10 @@ class _KeyOptions(LimitOptions):
         auth: the key of the datagrams, 32 bytes, or a `DatagramCipher`.
         auth_file: encipher and authenticate all datagrams with the key in this file, 32 bytes in
             hexadecimal, which agents need as well.
-        max_datagram: the longest datagram, up to 65507 (default: 1200).
     """
 
     auth: Any = None
-    auth_file: Annotated[Annotated[Any, Reads(load_key, "FILE")] | None, Into("auth")] = None
-    max_datagram: Annotated[Bytes | None, Into("limits.datagram")] = None
+    auth_file: Annotated[Annotated[bytes, Reads(load_key, "FILE")] | None, Into("auth")] = None
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ class SpaceText:
                 f"{what} has {numbers} values, which take at least {least} bytes of text, and the "
                 f"limit datagram={limits.datagram}; send what an agent needs of it, such as "
                 f"features of an image or a much smaller one, or raise the limit at both ends, "
-                f"with limits=Limits(datagram=N) and --max-datagram N, up to 65507"
+                f"with limits=Limits(datagram=N) and --limits.datagram N, up to 65507"
             )
 
     # ---- the way out ----

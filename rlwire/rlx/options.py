@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from rlwire._options import (
+    Bytes,
     LearningOptions,
     OriginOptions,
     PlayerOptions,
@@ -17,6 +18,7 @@ from rlwire._options import (
     StreamClientOptions,
     StreamServerOptions,
 )
+from rlwire.transports.sockets import Timeouts
 
 
 def _metric(written: str) -> tuple[str, str]:
@@ -95,6 +97,7 @@ class RLXPageOptions(OriginOptions, StreamServerOptions):
         metrics: a sink for what environments report; by default it is logged.
         arrays: what lists of numbers in a state become.
         max_sids: how many environments one WebSocket may have.
+        max_message: bytes of one text from a page (default: 4 MiB).
         max_pending: how many commands of one environment may wait for their answers.
         check: a callable that accepts or rejects a page's handshake.
         ping_interval: how often a page is asked for a sign of life.
@@ -108,11 +111,12 @@ class RLXPageOptions(OriginOptions, StreamServerOptions):
     metrics: Any = None
     arrays: Literal["lists", "float32", "float64"] = "lists"
     max_sids: Positive = 256
+    max_message: Bytes | None = None
     max_pending: Positive = 16
     check: Any = None
     ping_interval: Seconds | None = 30.0
     ping_timeout: Seconds | None = 30.0
-    rlx_timeouts: Any = None
+    rlx_timeouts: Timeouts | None = None
     rlx_tls: Any = None
 
 

@@ -14,7 +14,7 @@ from rlwire.transports.interface import Buffer
 
 __all__ = ["ClientSide", "ClientTLS", "ServerTLS"]
 
-_Path: TypeAlias = "str | os.PathLike[str]"
+_Path: TypeAlias = str | os.PathLike[str]
 
 ClientSide: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
 """A client's context, what makes one, such as `ClientTLS`, or no encryption."""

@@ -56,8 +56,7 @@ class UniverseServerOptions(MakingOptions, OriginOptions, _PasswordOptions, Stre
 
     Attributes:
         rate: steps a second.
-        keys: actions by keys and buttons, as `rlwire.universe.controls.Keys` has it.
-        key: the action, in JSON, of keys and buttons that a viewer holds down, such as Left=3,
+        keys: the action, in JSON, of keys and buttons that a viewer holds down, such as Left=3,
             Left+space=5 or Button1=1 (default: those that the environment has for people).
         play: instead of keys, a function that returns the action.
         frames: what viewers see (default: the observation if it is a picture in colour, or else
@@ -79,11 +78,10 @@ class UniverseServerOptions(MakingOptions, OriginOptions, _PasswordOptions, Stre
 
     timeouts: Timeouts | None = TIMEOUTS
     rate: Hz = 60.0
-    keys: Any = None
-    key: Annotated[tuple[Annotated[Any, Reads(_key_action, "KEYS=ACTION")], ...], Into("keys")] = ()
+    keys: Annotated[dict[str, Any], Reads(_key_action, "KEYS=ACTION")] | None = None
     play: Any = None
     frames: Literal["observation", "render"] | None = None
-    page: Annotated[Any, Reads(flag, None)] | None = None
+    page: Annotated[Any, Reads(flag, None)] = None
     page_port: Annotated[Natural | None, Into("page")] = None
     novnc: Annotated[str, Reads(str, "PATH")] | None = None
     view_auth: Any = None

@@ -293,7 +293,7 @@ class TestDoor:
             )
 
     def test_options_as_text(self) -> None:
-        query = "key=Left%3D0&key=Right%2Bspace%3D2&frames=observation&rate=200&password=sesame"
+        query = "keys=Left%3D0&keys=Right%2Bspace%3D2&frames=observation&rate=200&password=sesame"
         with rlwire.serve(Corridor(), f"universe://127.0.0.1:0+0?{query}") as server:
             assert isinstance(server, UniverseServer)
             assert server.controls.keys == {"Left": 0, "Right+space": 2}
@@ -301,7 +301,7 @@ class TestDoor:
             with RewarderClient(where, auth="sesame") as agent:
                 assert agent.about[PIXELS] == "observation"
         with pytest.raises(ValueError, match="expected KEYS=ACTION"):
-            rlwire.serve(Corridor(), "universe://127.0.0.1:0+0?key=Left")
+            rlwire.serve(Corridor(), "universe://127.0.0.1:0+0?keys=Left")
 
 
 class TestFrames:

@@ -301,7 +301,7 @@ class TestBrowser:
     def test_real_processes(self, page: Callable[..., Any], site: Site, tmp_path: Path) -> None:
         """As docs/howto/browser.md has it: a server and a page."""
         (tmp_path / "my_agents.py").write_text(AGENT)
-        what = ("my_agents:Agent", "rlx-ws://127.0.0.1:0", "--origin", site.origin)
+        what = ("my_agents:Agent", "rlx-ws://127.0.0.1:0", "--origins", site.origin)
         with serving(tmp_path, *what) as proxy:
             address = f"cartpole.html?proxy={proxy.removeprefix('rlx-')}&agents=3&speed=0"
             report = page("watch", address, r"^\d\d\d+ steps, [1-9]")

@@ -115,7 +115,7 @@ def test_tls_and_a_password(serving: Any, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("sesame\n")
     address, process = serving(
         "gym:CartPole-v1", "universe+tls://localhost:+0", "--lockstep", "--auth-file", "secret",
-        "--tls-cert", "cert.pem", "--tls-key", "key.pem",
+        "--tls.cert", "cert.pem", "--tls.key", "key.pem",
     )  # fmt: skip
     url = f"wss://localhost:{address.rpartition(':')[2]}/"
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -406,8 +406,8 @@ def test_an_environment_that_fails_stops_the_server(caplog: pytest.LogCaptureFix
         (["gym:CartPole-v1", "--auth", "x"], 2, "ambiguous"),
         (["gym:CartPole-v1", "--auth-file", "no-such-file"], 1, "no-such-file"),
         (["gym:CartPole-v1", "--auth-env", "NO_SUCH_NAME"], 2, "NO_SUCH_NAME"),
-        (["gym:CartPole-v1", "--tls-key", "key.pem"], 2, "tls_cert"),
-        (["gym:CartPole-v1", "--tls-cert", "no-such.pem"], 1, "no-such.pem"),
+        (["gym:CartPole-v1", "--tls.key", "key.pem"], 2, "cert"),
+        (["gym:CartPole-v1", "--tls.cert", "no-such.pem"], 1, "no-such.pem"),
     ],
 )
 def test_what_cannot_be_served(

@@ -1,0 +1,207 @@
+"""`rlwire.make` and `rlwire.make_vec` by URL, against servers of ours."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pettingzoo
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import rlwire
+from rlwire.environments.remote import ID
+from rlwire.errors import DeadlineExceeded, EncodeError, PeerError
+from rlwire.transports.sockets import Timeouts
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with rlwire.serve(
+        functools.partial(gymnasium.make, "CartPole-v1"), "dm-env-rpc://127.0.0.1:0"
+    ) as server:
+        yield str(server.url)
+
+
+@pytest.mark.filterwarnings("ignore:.*WARN.*:UserWarning")
+def test_gymnasiums_checks(url: str) -> None:
+    with rlwire.make(url) as env:
+        check_env(env)
+
+
+def test_by_gymnasiums_name(url: str) -> None:
+    with gymnasium.make(ID, url=url) as env, gymnasium.make("CartPole-v1") as theirs:
+        np.testing.assert_array_equal(env.reset(seed=5)[0], theirs.reset(seed=5)[0])
+        assert env.observation_space == theirs.observation_space
+        assert env.spec is not None
+        with env.spec.make() as again:
+            np.testing.assert_array_equal(again.reset(seed=5)[0], theirs.reset(seed=5)[0])
+
+
+@pytest.mark.parametrize(
+    ("imports", "name"),
+    [
+        ("gymnasium, rlwire", ID),
+        ("rlwire, gymnasium", ID),
+        ("rlwire, gymnasium", f"rlwire:{ID}"),
+        ("rlwire, gymnasium.envs.registration", ID),
+        ("rlwire, gymnasium", f"rlwire.environments.remote:{ID}"),
+        ("gymnasium", f"rlwire:{ID}"),
+    ],
+)
+def test_it_is_registered(imports: str, name: str) -> None:
+    program = f"import {imports}; gymnasium.make({name!r}, url='nowhere')"
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], check=False, stderr=subprocess.PIPE
+    )
+    assert b"'nowhere' is no URL" in run.stderr
+
+
+def test_spaces_of_another_environment(url: str) -> None:
+    with rlwire.make(url, like="CartPole-v1") as env:
+        env.reset()
+    with pytest.raises(EncodeError, match="at the server"):
+        rlwire.make(url, like="MountainCar-v0")
+    with pytest.raises(TypeError, match="not both"):
+        rlwire.make(url, like="CartPole-v1", action_space=gymnasium.spaces.Discrete(2))
+
+
+def test_protocols_that_have_no_environments() -> None:
+    with pytest.raises(ValueError, match=r"rlwire\.listen"):
+        rlwire.make("rlx://127.0.0.1:1")
+
+
+def test_vectors(url: str) -> None:
+    with (
+        rlwire.make_vec(url, num_envs=3) as envs,
+        rlwire.make_vec([url, url, url], autoreset_mode="SameStep") as others,
+        rlwire.make_vec("gym:CartPole-v1", num_envs=3, workers=0) as theirs,
+    ):
+        for each in (envs, others):
+            np.testing.assert_array_equal(each.reset(seed=1)[0], theirs.reset(seed=1)[0])
+            given = np.array([0, 1, 1])
+            np.testing.assert_array_equal(each.step(given)[0], theirs.step(given)[0])
+    with pytest.raises(ValueError, match="no worker processes"):
+        rlwire.make_vec([url, "gym:CartPole-v1"])
+    with pytest.raises(EncodeError, match="at the server"):
+        rlwire.make_vec([url], settings={"like": "MountainCar-v0"})
+
+
+def test_a_secret_is_kept_and_not_shown() -> None:
+    make = functools.partial(gymnasium.make, "CartPole-v1")
+    with (
+        rlwire.serve(make, "dm-env-rpc://127.0.0.1:0", auth="hush-hush") as server,
+        rlwire.make(server.url, auth="hush-hush") as env,
+    ):
+        assert env.spec is not None
+        assert "hush" not in repr(env.spec)
+        with env.spec.make() as again:
+            again.reset()
+
+
+def test_vectors_in_real_time() -> None:
+    """Two instances of one server that does not wait, their episodes one after the other."""
+    with rlwire.serve(
+        "gym:CartPole-v1", "perlert://127.0.0.1:0/poles", rate=500, instances=2
+    ) as server:
+        urls = [f"perlert://{server.address}/poles:{number}" for number in range(2)]
+        with rlwire.make_vec(urls) as envs:
+            observations, _ = envs.reset()
+            assert observations.shape == (2, 4)
+            ends, returns = np.zeros(2, np.int64), np.zeros(2)
+            while ends.min() < 2:
+                observations, rewards, terminated, truncated, _ = envs.step(np.ones(2, np.int64))
+                assert observations in envs.observation_space
+                returns += rewards
+                ends += terminated | truncated
+            assert returns.min() >= 16  # no pole falls within 8 steps, and no reward is lost
+
+
+def test_vectors_of_rewarders() -> None:
+    with (
+        rlwire.serve("gym:CartPole-v1", "universe://127.0.0.1:+0", lockstep=True) as one,
+        rlwire.serve("gym:CartPole-v1", "universe://127.0.0.1:+0", lockstep=True) as other,
+        rlwire.make_vec([one.url, other.url], autoreset_mode="SameStep") as envs,
+        rlwire.make_vec("gym:CartPole-v1", 2, workers=0, autoreset_mode="SameStep") as theirs,
+    ):
+        np.testing.assert_array_equal(envs.reset(seed=3)[0], theirs.reset(seed=3)[0])
+        given = np.array([1, 0])
+        over = False
+        while not over:
+            ours, original = envs.step(given), theirs.step(given)
+            over = bool(original[2].any())
+            for mine, yours in zip(ours[1:4], original[1:4], strict=True):
+                np.testing.assert_array_equal(mine, yours)
+            if not over:
+                np.testing.assert_array_equal(ours[0], original[0])
+        ended = int(original[2].argmax())
+        np.testing.assert_array_equal(ours[4]["final_obs"][ended], original[4]["final_obs"][ended])
+
+
+@pytest.mark.parametrize("url", ["perlert", "universe://127.0.0.1:+0", "universe://127.0.0.1:0+0"])
+def test_a_vector_is_refused_at_once_where_a_server_has_one_place(url: str) -> None:
+    """Not after the minute in which a slot could become free."""
+    with rlwire.serve(
+        "gym:CartPole-v1", "perlert://127.0.0.1:0" if url == "perlert" else url
+    ) as server:
+        begun = time.monotonic()
+        with pytest.raises(ValueError, match="has 1 place for environments, not 2"):
+            rlwire.make_vec(server.url, 2)
+        assert time.monotonic() - begun < 20
+
+
+def test_who_waits_for_a_slot_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        rlwire.serve("gym:CartPole-v1", "perlert://127.0.0.1:0") as server,
+        rlwire.make(server.url),
+        pytest.raises(PeerError, match="no slot is open"),
+    ):
+        rlwire.make(server.url, start_timeout=1)
+    waits = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert ["no slot is open" in each.getMessage() for each in waits] == [True]
+
+
+def test_an_answer_that_cannot_come_ends_with_what_it_waits_for() -> None:
+    """Neither the first step, of a reset, nor the second goes on without the other agent."""
+    with rlwire.serve(Pair, "dm-env-rpc://127.0.0.1:0") as server:
+        with (
+            rlwire.make(server.url, timeouts=Timeouts(idle=0.5)) as one,
+            pytest.raises(DeadlineExceeded, match="waits for other agents"),
+        ):
+            one.reset()
+        one = rlwire.make(server.url, timeouts=Timeouts(idle=5), agent="one")
+        other = rlwire.make(server.url, timeouts=Timeouts(idle=60), agent="other")
+        with one, other, ThreadPoolExecutor(1) as aside:
+            began = aside.submit(other.reset)
+            one.reset()
+            began.result(60)
+            *_, truncated, info = one.step(0)
+            assert truncated
+            assert "waits for other agents" in info["lost"]
+
+
+class Pair(pettingzoo.ParallelEnv[str, int, int]):
+    """Two agents that see nothing and never end."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "pair"}
+    possible_agents: ClassVar[list[str]] = ["one", "other"]
+
+    def observation_space(self, agent: str) -> Any:
+        return gymnasium.spaces.Discrete(2)
+
+    action_space = observation_space
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = list(self.possible_agents)
+        return dict.fromkeys(self.agents, 0), {name: {} for name in self.agents}
+
+    def step(self, actions: dict[str, int]) -> Any:
+        each = dict.fromkeys(self.agents, False)
+        return dict.fromkeys(self.agents, 0), dict.fromkeys(self.agents, 0.0), each, each, {}
