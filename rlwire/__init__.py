@@ -289,16 +289,12 @@ def make_vec(
     ::
 
         envs = rlwire.make_vec("gym:ALE/Pong-v5", num_envs=16)
-        observations, infos = envs.reset(seed=1)
-        observations, rewards, terminated, truncated, infos = envs.step(envs.action_space.sample())
-
-    Those that are served somewhere, by URL, need no processes: a step asks all of them before it
-    waits for any. One that is lost ends its episode as truncated, and comes back with the next::
-
         envs = rlwire.make_vec([server.url for server in servers])
 
     Each process steps its share of the environments, and writes what they give where it belongs in
-    the batch, in memory that all share.
+    the batch, in shared memory. Those that are served somewhere, by URL, need no processes: a step
+    asks all of them before it waits for any. One that is lost ends its episode as truncated, and
+    comes back with the next.
 
     Args:
         environment: what makes one of them, such as ``gym:CartPole-v1``, ``module:factory`` or a
@@ -400,8 +396,7 @@ def listen(
 
     Between two calls of the trainer callers wait, however long it learns: pings of openpi's are
     answered meanwhile, and `AgentProxy` and `openpi.Client` put up with an hour (`idle` of their
-    `Timeouts`), RELAAX's for ever. The trainer in turn waits an hour for what a caller says next
-    (`idle_timeout`), then it counts as gone.
+    `Timeouts`), RELAAX's for ever.
 
     ``callers`` of what is returned is `rlwire.environments.called.Callers`, with `url` and
     `statistics()`.
@@ -412,10 +407,10 @@ def listen(
         observation_space: by default what the first caller tells, or its first message seems to be
             of; then this function returns when that has come.
         action_space: by default what the first caller tells, as rlwire's `play` over RLX does.
-        auth: as of `serve`, and so are the following.
+        auth: as of `serve`.
         tls: as of `serve`.
         timeouts: as of `serve`.
-        idle_timeout: seconds that the trainer waits for what a caller says next.
+        idle_timeout: seconds after which a caller that says nothing counts as gone (an hour).
         limits: as of `serve`.
         max_connections: as of `serve`.
         options: the protocol's others.
@@ -428,9 +423,10 @@ def listen(
     """
     more = {"timeouts": timeouts, "limits": limits, "tls": tls, "auth": auth}
     more |= {"idle_timeout": idle_timeout, "max_connections": max_connections}
-    callers, found = _called(url, 1, like, observation_space, action_space, _given(options, **more))
-    found[0].callers = callers
-    return found[0]
+    options = _given(options, **more)
+    (env,), callers = _called(url, 1, like, observation_space, action_space, options)
+    env.callers = callers
+    return env
 
 
 def listen_vec(
@@ -442,15 +438,9 @@ def listen_vec(
     action_space: Any = None,
     autoreset_mode: str = "NextStep",
     copy: bool = True,
-    auth: Any = ...,
-    tls: Any = None,
-    timeouts: Timeouts | None = None,
-    idle_timeout: float | EllipsisType | None = ...,
-    limits: Limits | None = None,
-    max_connections: int | None = None,
     **options: Any,
 ) -> VectorEnvironment:
-    """Return several environments that call here as one of Gymnasium's vector environments.
+    """Return environments that call here as one of Gymnasium's vector environments.
 
     ::
 
@@ -461,25 +451,16 @@ def listen_vec(
     Args:
         url: where to listen; with port 0 the system chooses one.
         num_envs: how many places.
-        like: as of `listen`.
+        like: as of `listen`, and so are the spaces.
         observation_space: as of `listen`.
         action_space: as of `listen`.
         autoreset_mode: as of `make_vec`.
         copy: as of `make_vec`.
-        auth: as of `serve`, and so are the following.
-        tls: as of `serve`.
-        timeouts: as of `serve`.
-        idle_timeout: as of `listen`.
-        limits: as of `serve`.
-        max_connections: as of `serve`.
-        options: the protocol's others.
+        options: as of `listen`.
     """
     from rlwire.environments import vector
 
-    more = {"timeouts": timeouts, "limits": limits, "tls": tls, "auth": auth}
-    more |= {"idle_timeout": idle_timeout, "max_connections": max_connections}
-    spaces = (like, observation_space, action_space)
-    callers, found = _called(url, num_envs, *spaces, _given(options, **more))
+    found, callers = _called(url, num_envs, like, observation_space, action_space, options)
     try:
         makes = [functools.partial(_same, each) for each in found]
         together = vector.remote(makes, mode=autoreset_mode, copy=copy)
@@ -491,22 +472,16 @@ def listen_vec(
 
 
 def _called(
-    url: str | URL,
-    num_envs: int,
-    like: Any,
-    observation_space: Any,
-    action_space: Any,
-    options: dict[str, Any],
-) -> tuple[Any, list[RemoteEnvironment]]:
-    """Return the callers' places, and an environment of each."""
+    url: str | URL, num_envs: int, like: Any, seen: Any, done: Any, options: dict[str, Any]
+) -> tuple[list[RemoteEnvironment], Any]:
+    """Return an environment for each place, and what has the places."""
     from rlwire.registry import resolve
 
     begin, where, keywords = resolve(url, "listener", options)
     from rlwire.environments.remote import RemoteEnvironment, given_spaces
 
-    spaces = given_spaces(like, observation_space, action_space)
-    callers = begin(where, num_envs, **spaces, **keywords)
-    return callers, [RemoteEnvironment(endpoint) for endpoint in callers.endpoints]
+    callers = begin(where, num_envs, **given_spaces(like, seen, done), **keywords)
+    return [RemoteEnvironment(endpoint) for endpoint in callers.endpoints], callers
 
 
 def _same(environment: Any) -> Any:
@@ -519,10 +494,6 @@ def play(
     *,
     episodes: int = 1,
     seed: int | None = None,
-    auth: Any = ...,
-    tls: Any = None,
-    timeouts: Timeouts | None = None,
-    limits: Limits | None = None,
     **options: Any,
 ) -> list[float]:
     """Have an agent or policy somewhere play an environment; return each episode's reward.
@@ -537,11 +508,7 @@ def play(
         url: where the agent is.
         episodes: how many to play.
         seed: of the first episode.
-        auth: as of `connect`, and so are the following.
-        tls: as of `connect`.
-        timeouts: as of `connect`.
-        limits: as of `connect`.
-        options: the protocol's others.
+        options: as of `connect`.
 
     Raises:
         OSError: nobody is there, or a file cannot be read.
@@ -552,8 +519,7 @@ def play(
     """
     from rlwire.registry import resolve, spoken
 
-    more = {"seed": seed, "auth": auth, "tls": tls, "timeouts": timeouts, "limits": limits}
-    begin, where, keywords = resolve(url, "player", _given(options, **more))
+    begin, where, keywords = resolve(url, "player", _given(options, seed=seed))
     with spoken(where):
         totals: list[float] = begin(environment, where, episodes=episodes, **keywords)
     return totals

@@ -269,7 +269,7 @@ def keywords(
     values: dict[str, Any] = {}
     for name, written in given:
         if name not in known or known[name].read is None:
-            raise ValueError(unknown(kinds, side, scheme, name))
+            raise ValueError(unknown(kinds, side, scheme, name, ()))
         _put(values, known[name], known[name].value(written))
     own: dict[str, Any] = {}
     for name, value in (named or {}).items():
@@ -319,32 +319,23 @@ def _made(option: Option, name: str, entries: dict[str, Any]) -> Any:
 
 
 def unknown(
-    kinds: Kinds,
-    side: Side,
-    scheme: str,
-    name: str,
-    more: Iterable[str] = (),
-    form: Callable[[str], str] | None = None,
+    kinds: Kinds, side: Side, scheme: str, name: str, more: Iterable[str] | None = None
 ) -> str:
     """Return what is said of a name that is no option: whose it is, the nearest one, and all.
 
-    `form` writes a name as a command line has it, which has only those that a text has.
+    `more` are names besides; without them it is about Python, which has others than a text.
     """
-    shown = form or str
     has = options_of(kinds.get(side)).values()
-    names = sorted({*more, *(each.name for each in has if form is None or each.read)})
-    words = f"a{'n' if side == 'environment' else ''} {side} of {scheme}:// has no option"
-    words = f"{words} {shown(name)!r}"
+    names = [each.name for each in has if (each.kind is None if more is None else each.read)]
+    names = sorted({*names, *(more or ())})
+    words = f"a{'n' if side == 'environment' else ''} {side} of {scheme}:// has no option {name!r}"
     others = [other for other, kind in kinds.items() if other != side and name in options_of(kind)]
     near = difflib.get_close_matches(name, names, 1)
-    listed = f"has {', '.join(map(shown, names)) or 'none'}"
     if others:
-        return f"{words}, which is a {others[0]}'s; it {listed}"
-    return (
-        f"{words}; did you mean {shown(near[0])!r}? It {listed}"
-        if near
-        else f"{words}; it {listed}"
-    )
+        words += f", which is a {others[0]}'s"
+    elif near:
+        words += f"; did you mean {near[0]!r}?"
+    return f"{words}; it has {', '.join(names) or 'none'}"
 
 
 # ---- what several protocols have -----------------------------------------------------------------

@@ -20,7 +20,8 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import rlwire
 from rlwire import _options
@@ -99,7 +100,7 @@ def _read(arguments: list[str]) -> argparse.Namespace:
     given, unknown = parser.parse_known_args(arguments)
     if unknown:
         its = getattr(given, "parser", parser)
-        its.error(getattr(given, "unknown", _unknown)(given, unknown[0]))
+        its.error(_unknown(given, unknown[0]))
     return given
 
 
@@ -107,8 +108,45 @@ class _Failed(Exception):
     """What cannot be done, in words for the user."""
 
 
+@dataclass(frozen=True)
+class _CommandOptions:
+    """Of the commands that take a URL.
+
+    Attributes:
+        log_level: what is logged, to standard error.
+    """
+
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
+
+
+@dataclass(frozen=True)
+class _ServeOptions(_CommandOptions):
+    """Of ``rlwire serve``.
+
+    Attributes:
+        drain: at the first signal let nobody new in, and what is under way end for so long; the
+            second stops at once (default: the first does).
+    """
+
+    drain: _options.Seconds | None = None
+
+
+@dataclass(frozen=True)
+class _PlayOptions(_CommandOptions):
+    """Of ``rlwire play``.
+
+    Attributes:
+        episodes: how many to play.
+    """
+
+    episodes: _options.Positive = 1
+
+
+_OWN: Final[_options.Kinds] = {"server": _ServeOptions, "player": _PlayOptions}
+
+
 class _Said(argparse.Action):
-    """Keeps an option's name and text, for the protocol to make a value of."""
+    """Keeps an option's name and text, for its dataclass to make a value of."""
 
     def __call__(
         self,
@@ -130,21 +168,6 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
     thing, where = f"what is served: {served}", "where to listen; the system chooses a port for 0"
     if side == "player":
         thing, where = "what is played: an environment", "where the agent or policy is"
-        parser.add_argument(
-            "--episodes",
-            type=_kind(_options.positive),
-            default=1,
-            metavar="N",
-            help="how many to play (default: %(default)s)",
-        )
-    else:
-        parser.add_argument(
-            "--drain",
-            type=_kind(_options.positive_float),
-            metavar="SECONDS",
-            help="at the first signal let nobody new in, and what is under way end for so long; "
-            "the second stops at once (default: the first does)",
-        )
     parser.add_argument(
         "thing",
         metavar="THING",
@@ -154,7 +177,9 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
     parser.add_argument(
         "url", metavar="URL", help=f"{where}. Options may stand in its query as well"
     )
-    for option in _options.options_of(record and record.options.get(side)).values():
+    protocols_own = {} if record is None else record.options
+    kinds = [_OWN[side], *([protocols_own[side]] if side in protocols_own else [])]
+    for option in (each for kind in kinds for each in _options.options_of(kind).values()):
         if option.read is None:
             continue
         more = "; may be given more than once" if option.many else ""
@@ -167,12 +192,6 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
             help=(option.help + more).replace("%", "%%"),
             **takes,
         )
-    parser.add_argument(
-        "--log-level",
-        default="INFO",
-        choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
-        help="what is logged, to standard error (default: %(default)s)",
-    )
     shown = list(protocols().values()) if record is None else [record]
     if side == "player":
         shown = [each for each in shown if each.caller == "environment"]
@@ -181,44 +200,23 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
     )
     if record is None:
         parser.epilog += "\n\nEach has options of its own, which --help after such a URL shows."
-    parser.set_defaults(parser=parser, said=[])
-    if record is not None:
-        parser.set_defaults(unknown=functools.partial(_unknown_of, record, side))
+    parser.set_defaults(parser=parser, said=[], record=record, side=side)
 
 
 def _unknown(given: argparse.Namespace, word: str) -> str:
     """Return what is said of an option that a command has not, or of its URL if that is none."""
     from rlwire.registry import parse_url
 
-    try:
-        parse_url(given.url)
-    except (AttributeError, ValueError) as error:
-        if isinstance(error, ValueError):
-            return str(error)
-    return f"{given.command} has no option {word}"
-
-
-def _unknown_of(record: Protocol, side: Side, given: argparse.Namespace, word: str) -> str:
-    """Return the same of a protocol's options."""
-    if not word.startswith("--"):
-        return f"unexpected argument {word}"
-    name = word[2:].partition("=")[0].replace("-", "_")
-    own = ("log_level", "episodes" if side == "player" else "drain")
-    return _options.unknown(
-        record.options, side, record.scheme, name, own, lambda each: "--" + each.replace("_", "-")
-    )
-
-
-def _kind(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return what reads a text as `read` does, with its words for an error."""
-
-    def kind(text: str) -> Any:
+    if "url" in given:
         try:
-            return read(text)
+            parse_url(given.url)
         except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return kind
+            return str(error)
+    if not word.startswith("--") or getattr(given, "record", None) is None:
+        return f"{given.command} has no option {word}"
+    name = word[2:].partition("=")[0].replace("-", "_")
+    own = _options.options_of(_OWN[given.side])
+    return _options.unknown(given.record.options, given.side, given.record.scheme, name, own)
 
 
 def _protocol_of(arguments: list[str]) -> Protocol | None:
@@ -235,22 +233,23 @@ def _protocol_of(arguments: list[str]) -> Protocol | None:
 
 def _serve(given: argparse.Namespace) -> None:
     """Make a server, see that what it serves can be made, and serve until a signal."""
-    make, url, keywords = _begin(given, "server")
+    make, url, keywords, own = _begin(given, "server")
     with _in_one_line("exec_module"):
         server = make(given.thing, url, **keywords)
-        server.initializer = functools.partial(_set_up_log, given.log_level)
+        level = logging.getLevelName(logging.getLogger().level)
+        server.initializer = functools.partial(_set_up_log, level)
         server.check()
-        server.serve_forever(drain=given.drain)
+        server.serve_forever(**own)
 
 
 def _play(given: argparse.Namespace) -> int:
     """Play episodes, and say what they came to; a signal ends them, and closes the environment."""
     from rlwire.serving.stopping import interrupting
 
-    play, url, keywords = _begin(given, "player")
+    play, url, keywords, own = _begin(given, "player")
     try:
         with _in_one_line("reset", "step"), interrupting():
-            totals = play(given.thing, url, episodes=given.episodes, **keywords)
+            totals = play(given.thing, url, **own, **keywords)
     except KeyboardInterrupt:
         logger.info("stopped by a signal")
         return 128 + signal.SIGINT
@@ -281,20 +280,29 @@ def _list_checkpoints(given: argparse.Namespace) -> int:
     return 0
 
 
-def _begin(given: argparse.Namespace, side: Side) -> tuple[Callable[..., Any], URL, dict[str, Any]]:
-    """Return what the URL and the options mean, with a log and the current folder's modules."""
+def _begin(
+    given: argparse.Namespace, side: Side
+) -> tuple[Callable[..., Any], URL, dict[str, Any], dict[str, Any]]:
+    """Return what the URL and the options mean, with a log and the current folder's modules.
+
+    Of the options, the command's own come last.
+    """
     from rlwire.registry import parse_url, resolve
 
-    _set_up_log(given.log_level)
     # Agents are usually a file in the directory that one works in.
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())  # a `copy.py` there does not stand for Python's own
+    own = _options.options_of(_OWN[side])
     try:
+        said = [pair for pair in given.said if pair[0] in own]
+        command = _options.keywords(_OWN, side, "rlwire", said)
+        _set_up_log(command.pop("log_level", "INFO"))
         url = parse_url(given.url)
-        found = resolve(url.replace(options=(*url.options, *given.said)), side, {})
+        rest = [pair for pair in given.said if pair[0] not in own]
+        found = resolve(url.replace(options=(*url.options, *rest)), side, {})
     except ValueError as error:
         given.parser.error(str(error))
-    return found
+    return *found, command
 
 
 def _set_up_log(level: str) -> None:

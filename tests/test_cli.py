@@ -452,7 +452,7 @@ class TestPlay:
             (["x"], 2, "required: URL"),
             (["x", "rlx://localhost", "--episodes", "0"], 2, "positive"),
             (["x", "rlx://localhost", "--workers", "2"], 2, "a player of rlx:// has no option"),
-            (["x", "rlx://localhost", "--episode-s", "2"], 2, "did you mean '--episodes'?"),
+            (["x", "rlx://localhost", "--episode-s", "2"], 2, "did you mean 'episodes'?"),
             (["x", "r_lx://localhost", "--exploit"], 2, "did you mean rlx://"),
             (["x", "rlx://localhost?workers=2"], 2, "a player of rlx:// has no option 'workers'"),
             (["x", "dm-env-rpc://localhost"], 2, "`rlwire.serve(environment, url)` serves it one"),

@@ -1,25 +1,17 @@
-"""Options of dm_env_rpc."""
+"""Options of dm_env_rpc; those without a text are as of `rlwire.dm_env_rpc`'s classes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from rlwire._options import (
-    Bytes,
-    MakingOptions,
-    Name,
-    Positive,
-    SecretOptions,
-    Side,
-    StreamClientOptions,
-    StreamServerOptions,
-)
+from rlwire import _options
 
 
 @dataclass(frozen=True)
-class DmEnvRpcServerOptions(MakingOptions, SecretOptions, StreamServerOptions):
+class DmEnvRpcServerOptions(
+    _options.MakingOptions, _options.SecretOptions, _options.StreamServerOptions
+):
     """Of a server of an environment, or of worlds.
 
     Attributes:
@@ -29,51 +21,44 @@ class DmEnvRpcServerOptions(MakingOptions, SecretOptions, StreamServerOptions):
         max_worlds: how many worlds may exist at once; further ones are refused.
         reward: the observation that the reward is; '' leaves it out.
         discount: the same for the discount.
-        names: a `Names`, what things are called on the wire.
         accepts: let clients choose this argument of the class or function by a setting, or
             'options' of a Gymnasium environment's reset (default: only the seed).
-        default_actions: by name, for actions that a request leaves out.
         infos: send infos to rlwire's clients.
         keep_abandoned: keep worlds that no agent is in any more.
-        properties: a `Properties`, what clients may read and write.
-        extensions: extensions of the protocol, by the name of their message.
         check_bounds: refuse actions beyond their bounds.
         max_sent: bytes of the longest message that is sent.
-        copy: give worlds actions of their own instead of views.
     """
 
     workers: Literal["threads", "asyncio"] = "threads"
-    agents: Positive = 1
-    max_worlds: Positive = 1000
-    reward: Name = "reward"
-    discount: Name = "discount"
-    names: Any = None
-    accepts: tuple[Name, ...] = ()
-    default_actions: Any = None
+    agents: _options.Positive = 1
+    max_worlds: _options.Positive = 1000
+    reward: _options.Name = "reward"
+    discount: _options.Name = "discount"
+    accepts: tuple[_options.Name, ...] = ()
     infos: bool = True
     keep_abandoned: bool = False
+    check_bounds: bool = True
+    max_sent: _options.Bytes | None = None
+    names: Any = None
+    default_actions: Any = None
     properties: Any = None
     extensions: Any = None
-    check_bounds: bool = True
-    max_sent: Bytes | None = None
     copy: Any = True
 
 
 @dataclass(frozen=True)
-class DmEnvRpcClientOptions(SecretOptions, StreamClientOptions):
+class DmEnvRpcClientOptions(_options.SecretOptions, _options.StreamClientOptions):
     """Of an agent.
 
     Attributes:
         max_sent: bytes of the longest message that is sent.
-        metadata: pairs of names and values that go with each call.
-        copy: give arrays of their own instead of views.
         ahead: how many requests may be sent before their replies have come.
     """
 
-    max_sent: Bytes | None = None
+    max_sent: _options.Bytes | None = None
+    ahead: _options.Positive = 64
     metadata: Any = ()
     copy: Any = True
-    ahead: Positive = 64
 
 
 @dataclass(frozen=True)
@@ -86,18 +71,17 @@ class DmEnvRpcEnvironmentOptions(DmEnvRpcClientOptions):
         agent: which agent of the world to be.
         reward: the observation that is the reward.
         discount: the observation that is the discount.
-        reconnect: a `Backoff`, the waits between attempts to come back.
     """
 
-    settings: Any = None
-    join_settings: Any = None
-    agent: Name | None = None
-    reward: Name = "reward"
-    discount: Name = "discount"
+    settings: _options.Settings | None = None
+    join_settings: _options.Settings | None = None
+    agent: _options.Name | None = None
+    reward: _options.Name = "reward"
+    discount: _options.Name = "discount"
     reconnect: Any = None
 
 
-OPTIONS: Final[Mapping[Side, type]] = {
+OPTIONS: Final[_options.Kinds] = {
     "server": DmEnvRpcServerOptions,
     "client": DmEnvRpcClientOptions,
     "environment": DmEnvRpcEnvironmentOptions,

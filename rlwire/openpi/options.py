@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from rlwire._options import (
-    LearningOptions,
-    Natural,
-    OriginOptions,
-    PlayerOptions,
-    Positive,
-    Seconds,
-    SecretOptions,
-    Side,
-    StreamClientOptions,
-    StreamServerOptions,
-)
+from rlwire import _options
 
 
 @dataclass(frozen=True)
-class _PolicyOptions(OriginOptions, SecretOptions, StreamServerOptions):
-    """Of whoever answers observations.
+class _ArrayOptions(_options.SecretOptions):
+    """Of both sides.
 
     Attributes:
         arrays: how arrays are written; both are read.
-        metadata: what clients are told when they connect.
     """
 
     arrays: Literal["openpi", "msgpack_numpy"] = "openpi"
+
+
+@dataclass(frozen=True)
+class _PolicyOptions(_options.OriginOptions, _ArrayOptions, _options.StreamServerOptions):
+    """Of whoever answers observations; `metadata` is what clients get when they connect."""
+
     metadata: Any = None
 
 
@@ -41,11 +34,11 @@ class OpenPIListenerOptions(_PolicyOptions):
         horizon: how many actions a chunk has; one that is no chunk if it is not given.
     """
 
-    horizon: Positive | None = None
+    horizon: _options.Positive | None = None
 
 
 @dataclass(frozen=True)
-class OpenPIServerOptions(LearningOptions, _PolicyOptions):
+class OpenPIServerOptions(_options.LearningOptions, _PolicyOptions):
     """Of a server of a policy.
 
     Attributes:
@@ -60,32 +53,30 @@ class OpenPIServerOptions(LearningOptions, _PolicyOptions):
     """
 
     workers: Literal["threads", "asyncio"] = "asyncio"
-    threads: Natural = 1
+    threads: _options.Natural = 1
     timing: bool = True
     tracebacks: bool = False
-    ping_interval: Seconds | None = None
-    ping_timeout: Seconds | None = 20.0
+    ping_interval: float | None = None
+    ping_timeout: float | None = 20.0
 
 
 @dataclass(frozen=True)
-class OpenPIClientOptions(SecretOptions, StreamClientOptions):
+class OpenPIClientOptions(_ArrayOptions, _options.StreamClientOptions):
     """Of a robot or an environment.
 
     Attributes:
-        arrays: how arrays are written; both are read.
         reconnect: connect again with the next observation when the connection was lost.
     """
 
-    arrays: Literal["openpi", "msgpack_numpy"] = "openpi"
     reconnect: bool = True
 
 
 @dataclass(frozen=True)
-class OpenPIPlayerOptions(PlayerOptions, OpenPIClientOptions):
+class OpenPIPlayerOptions(_options.PlayerOptions, OpenPIClientOptions):
     """Of `rlwire.play` over openpi."""
 
 
-OPTIONS: Final[Mapping[Side, type]] = {
+OPTIONS: Final[_options.Kinds] = {
     "server": OpenPIServerOptions,
     "listener": OpenPIListenerOptions,
     "client": OpenPIClientOptions,

@@ -1,42 +1,31 @@
-"""Options of PERLERT."""
+"""Options of PERLERT; those without a text are as of `rlwire.perlert.Server.add`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from rlwire._options import (
-    Hz,
-    Into,
-    LimitOptions,
-    MakingOptions,
-    Name,
-    Natural,
-    Positive,
-    Reads,
-    Seconds,
-    Side,
-)
+from rlwire import _options
 from rlwire.transports.datagram_cipher import load_key
+
+_KeyFile = Annotated[bytes, _options.Reads(load_key, "FILE")]
 
 
 @dataclass(frozen=True)
-class _KeyOptions(LimitOptions):
-    """Of both sides.
+class _KeyOptions(_options.LimitOptions):
+    """Of both sides; `auth` is the key itself, or a `DatagramCipher`.
 
     Attributes:
-        auth: the key of the datagrams, 32 bytes, or a `DatagramCipher`.
         auth_file: encipher and authenticate all datagrams with the key in this file, 32 bytes in
             hexadecimal, which agents need as well.
     """
 
     auth: Any = None
-    auth_file: Annotated[Annotated[bytes, Reads(load_key, "FILE")] | None, Into("auth")] = None
+    auth_file: Annotated[_KeyFile | None, _options.Into("auth")] = None
 
 
 @dataclass(frozen=True)
-class PerlertServerOptions(MakingOptions, _KeyOptions):
+class PerlertServerOptions(_options.MakingOptions, _KeyOptions):
     """Of a server of an environment in real time.
 
     Attributes:
@@ -49,25 +38,22 @@ class PerlertServerOptions(MakingOptions, _KeyOptions):
         rate: steps a second.
         frames: how many steps a second an agent is told of, at most.
         decimals: to which numbers are rounded (default: all that they have).
-        default_action: of slots without an agent, and of agents that have said nothing yet.
-        extra: makes the extra text of a frame.
         threads: how many step environments, for slow ones; 0 steps all of them on the event loop.
         seed: from which all seeds are made.
-        loop_factory: makes the event loop, such as uvloop.new_event_loop.
     """
 
-    rollout_port: Natural | None = None
-    name: Name | None = None
-    number: Natural = 0
-    instances: Positive = 1
-    players: Positive | None = None
-    rate: Hz = 30.0
-    frames: Hz = 30.0
-    decimals: Natural | None = None
+    rollout_port: _options.Natural | None = None
+    name: _options.Name | None = None
+    number: _options.Natural = 0
+    instances: _options.Positive = 1
+    players: _options.Positive | None = None
+    rate: _options.Hz = 30.0
+    frames: _options.Hz = 30.0
+    decimals: _options.Natural | None = None
+    threads: _options.Natural = 0
+    seed: int | None = None
     default_action: Any = None
     extra: Any = None
-    threads: Natural = 0
-    seed: int | None = None
     loop_factory: Any = None
 
 
@@ -79,7 +65,7 @@ class PerlertClientOptions(_KeyOptions):
         tag: what others see in the lobby (default: a random one).
     """
 
-    tag: Name | None = None
+    tag: _options.Name | None = None
 
 
 @dataclass(frozen=True)
@@ -92,12 +78,12 @@ class PerlertEnvironmentOptions(PerlertClientOptions):
         start_timeout: how long others may take to register and be ready.
     """
 
-    agent: Name | None = None
-    timeout: Seconds = 10.0
-    start_timeout: Seconds | None = 60.0
+    agent: _options.Name | None = None
+    timeout: float = 10.0
+    start_timeout: float | None = 60.0
 
 
-OPTIONS: Final[Mapping[Side, type]] = {
+OPTIONS: Final[_options.Kinds] = {
     "server": PerlertServerOptions,
     "client": PerlertClientOptions,
     "environment": PerlertEnvironmentOptions,

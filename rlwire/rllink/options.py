@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from rlwire._options import (
-    PlayerOptions,
-    Positive,
-    Reads,
-    SecretOptions,
-    Side,
-    StreamClientOptions,
-    StreamServerOptions,
-)
+from rlwire import _options
 
 
 @dataclass(frozen=True)
-class RLlinkServerOptions(SecretOptions, StreamServerOptions):
+class RLlinkServerOptions(_options.SecretOptions, _options.StreamServerOptions):
     """Of a server of a learner.
 
     Attributes:
         steps: that a message with episodes is to bring.
         on_policy: have clients wait for new weights before they go on.
-        batch: steps that the learner is given at once, at least (default: what there is).
+        batch: steps that the learner is given at once, at least.
         backlog: steps that may wait for the learner; who sends more is not heard meanwhile.
     """
 
-    steps: Positive = 500
+    steps: _options.Positive = 500
     on_policy: bool = True
-    batch: Positive = 1
-    backlog: Positive = 1_000_000
+    batch: _options.Positive = 1
+    backlog: _options.Positive = 1_000_000
 
 
 @dataclass(frozen=True)
-class RLlinkClientOptions(SecretOptions, StreamClientOptions):
+class RLlinkClientOptions(_options.SecretOptions, _options.StreamClientOptions):
     """Of a simulator.
 
     Attributes:
@@ -48,7 +39,7 @@ class RLlinkClientOptions(SecretOptions, StreamClientOptions):
 
 
 @dataclass(frozen=True)
-class RLlinkPlayerOptions(PlayerOptions, RLlinkClientOptions):
+class RLlinkPlayerOptions(_options.PlayerOptions, RLlinkClientOptions):
     """Of `rlwire.play` over RLlink.
 
     Attributes:
@@ -57,11 +48,11 @@ class RLlinkPlayerOptions(PlayerOptions, RLlinkClientOptions):
         steps: in a batch, where the trainer does not say.
     """
 
-    policy: Annotated[Any, Reads(str, "MODULE:POLICY")] | None = None
-    steps: Positive | None = None
+    policy: Annotated[Any, _options.Reads(str, "MODULE:POLICY")] = None
+    steps: _options.Positive | None = None
 
 
-OPTIONS: Final[Mapping[Side, type]] = {
+OPTIONS: Final[_options.Kinds] = {
     "server": RLlinkServerOptions,
     "client": RLlinkClientOptions,
     "player": RLlinkPlayerOptions,

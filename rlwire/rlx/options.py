@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from rlwire._options import (
-    Bytes,
-    LearningOptions,
-    OriginOptions,
-    PlayerOptions,
-    Positive,
-    Reads,
-    Seconds,
-    Side,
-    StreamClientOptions,
-    StreamServerOptions,
-)
+from rlwire import _options
 from rlwire.transports.sockets import Timeouts
 
 
@@ -28,25 +16,37 @@ def _metric(written: str) -> tuple[str, str]:
     return name, where
 
 
+_Metric = Annotated[Any, _options.Reads(_metric, "logging|tensorboard:DIR")]
+_Home = Annotated[Any, _options.Reads(str, "server|ray[:NAME]|MODULE:FACTORY")]
+
+
 @dataclass(frozen=True)
-class RLXListenerOptions(StreamServerOptions):
-    """Of a trainer whose environments call over RLX.
+class _DialectOptions:
+    """Of both sides; `dtype` is of the arrays of the readme dialect, which do not tell it.
 
     Attributes:
-        metrics: where metrics go: a log, or TensorBoard's files (default: logging).
-        dialect: of RLX; readme for clients that follow the table in RELAAX's README.
-        dtype: of the arrays that clients of the readme dialect send, which do not tell it.
-        images: what an image in a state becomes.
+        dialect: of RLX; readme for peers that follow the table in RELAAX's README.
+        images: what an image in a message becomes (default: float32, array for a trainer).
     """
 
-    metrics: tuple[Annotated[Any, Reads(_metric, "logging|tensorboard:DIR")], ...] = ()
     dialect: Literal["relaax", "readme"] = "relaax"
     dtype: Any = None
     images: Literal["array", "float32", "pil"] | None = None
 
 
 @dataclass(frozen=True)
-class RLXServerOptions(LearningOptions, RLXListenerOptions):
+class RLXListenerOptions(_DialectOptions, _options.StreamServerOptions):
+    """Of a trainer whose environments call over RLX.
+
+    Attributes:
+        metrics: where metrics go: a log, or TensorBoard's files (default: logging).
+    """
+
+    metrics: tuple[_Metric, ...] = ()
+
+
+@dataclass(frozen=True)
+class RLXServerOptions(_options.LearningOptions, RLXListenerOptions):
     """Of a server of agents over RLX.
 
     Attributes:
@@ -57,27 +57,17 @@ class RLXServerOptions(LearningOptions, RLXListenerOptions):
             called once in each process, and its result given to every agent.
     """
 
-    workers: Literal["threads", "asyncio"] | Positive = "threads"
-    parameter_server: Annotated[Any, Reads(str, "server|ray[:NAME]|MODULE:FACTORY")] | None = None
+    workers: Literal["threads", "asyncio"] | _options.Positive = "threads"
+    parameter_server: _Home = None
 
 
 @dataclass(frozen=True)
-class RLXClientOptions(StreamClientOptions):
-    """Of an environment's side of RLX.
-
-    Attributes:
-        dialect: of RLX; readme for servers that follow the table in RELAAX's README.
-        dtype: of the arrays that a server of the readme dialect sends, which do not tell it.
-        images: what an image in an action becomes.
-    """
-
-    dialect: Literal["relaax", "readme"] = "relaax"
-    dtype: Any = None
-    images: Literal["array", "float32", "pil"] = "float32"
+class RLXClientOptions(_DialectOptions, _options.StreamClientOptions):
+    """Of an environment's side of RLX."""
 
 
 @dataclass(frozen=True)
-class RLXPlayerOptions(PlayerOptions, RLXClientOptions):
+class RLXPlayerOptions(_options.PlayerOptions, RLXClientOptions):
     """Of `rlwire.play` over RLX.
 
     Attributes:
@@ -88,8 +78,8 @@ class RLXPlayerOptions(PlayerOptions, RLXClientOptions):
 
 
 @dataclass(frozen=True)
-class RLXPageOptions(OriginOptions, StreamServerOptions):
-    """Of a server of agents for pages.
+class RLXPageOptions(_options.OriginOptions, _options.StreamServerOptions):
+    """Of a server of agents for pages; `check` accepts or rejects a page.
 
     Attributes:
         workers: a thread for each agent, or all of them on one event loop.
@@ -99,31 +89,29 @@ class RLXPageOptions(OriginOptions, StreamServerOptions):
         max_sids: how many environments one WebSocket may have.
         max_message: bytes of one text from a page (default: 4 MiB).
         max_pending: how many commands of one environment may wait for their answers.
-        check: a callable that accepts or rejects a page's handshake.
         ping_interval: how often a page is asked for a sign of life.
         ping_timeout: how long it may be in coming.
-        rlx_timeouts: a `Timeouts`, the times of connections to the RLX server.
-        rlx_tls: an SSL context for connections to the RLX server.
+        rlx_timeouts: the times of connections to the RLX server.
     """
 
     workers: Literal["threads", "asyncio"] = "threads"
     parameter_server: Any = None
     metrics: Any = None
     arrays: Literal["lists", "float32", "float64"] = "lists"
-    max_sids: Positive = 256
-    max_message: Bytes | None = None
-    max_pending: Positive = 16
-    check: Any = None
-    ping_interval: Seconds | None = 30.0
-    ping_timeout: Seconds | None = 30.0
+    max_sids: _options.Positive = 256
+    max_message: _options.Bytes | None = None
+    max_pending: _options.Positive = 16
+    ping_interval: float | None = 30.0
+    ping_timeout: float | None = 30.0
     rlx_timeouts: Timeouts | None = None
     rlx_tls: Any = None
+    check: Any = None
 
 
-OPTIONS: Final[Mapping[Side, type]] = {
+OPTIONS: Final[_options.Kinds] = {
     "server": RLXServerOptions,
     "listener": RLXListenerOptions,
     "client": RLXClientOptions,
     "player": RLXPlayerOptions,
 }
-PAGE_OPTIONS: Final[Mapping[Side, type]] = {"server": RLXPageOptions}
+PAGE_OPTIONS: Final[_options.Kinds] = {"server": RLXPageOptions}

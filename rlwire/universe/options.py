@@ -3,26 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from rlwire._options import (
-    Hz,
-    Into,
-    MakingOptions,
-    Name,
-    Natural,
-    OriginOptions,
-    Reads,
-    Seconds,
-    SecretFile,
-    SecretOptions,
-    Side,
-    StreamClientOptions,
-    StreamServerOptions,
-    flag,
-)
+from rlwire import _options
 from rlwire.transports.sockets import Timeouts
 from rlwire.universe.rewarder.server import TIMEOUTS
 
@@ -35,8 +19,11 @@ def _key_action(written: str) -> tuple[str, Any]:
         raise ValueError(f"expected KEYS=ACTION, the action in JSON, not {written!r}") from None
 
 
+_Keys = Annotated[dict[str, Any], _options.Reads(_key_action, "KEYS=ACTION")]
+
+
 @dataclass(frozen=True)
-class _PasswordOptions(SecretOptions):
+class _PasswordOptions(_options.SecretOptions):
     """Of both sides.
 
     Attributes:
@@ -45,63 +32,66 @@ class _PasswordOptions(SecretOptions):
         ping_timeout: how long it may be in coming.
     """
 
-    password: Annotated[str | None, Into("auth")] = None
-    ping_interval: Seconds | None = 20.0
-    ping_timeout: Seconds | None = 20.0
+    password: Annotated[str | None, _options.Into("auth")] = None
+    ping_interval: float | None = 20.0
+    ping_timeout: float | None = 20.0
 
 
 @dataclass(frozen=True)
-class UniverseServerOptions(MakingOptions, OriginOptions, _PasswordOptions, StreamServerOptions):
+class UniverseServerOptions(
+    _options.MakingOptions,
+    _options.OriginOptions,
+    _PasswordOptions,
+    _options.StreamServerOptions,
+):
     """Of a server of an environment in real time.
+
+    `play` is a function that returns the action, instead of `keys`; `about` is what clients get to
+    know of the environment besides, and `pixels` has options of the `RfbServer` alone.
 
     Attributes:
         rate: steps a second.
         keys: the action, in JSON, of keys and buttons that a viewer holds down, such as Left=3,
             Left+space=5 or Button1=1 (default: those that the environment has for people).
-        play: instead of keys, a function that returns the action.
         frames: what viewers see (default: the observation if it is a picture in colour, or else
             what the environment renders).
         page: also serve a page for browsers, on port 6080 of the same host.
         page_port: the same, on another port.
         novnc: the folder of npm's @novnc/novnc, which the page needs (default:
             node_modules/@novnc/novnc).
-        view_auth: a second password of VNC, for people who shall only watch.
         view_auth_file: the secret in this file: VNC's viewers that have it look on, and cannot
             play.
         lockstep: make one step for each action instead.
         name: what it is called (default: its own name).
         seed: from which all seeds are made.
-        about: what clients are told of the environment besides.
         backlog: bytes that may wait for a client that does not read.
-        pixels: options of the `RfbServer` alone.
     """
 
     timeouts: Timeouts | None = TIMEOUTS
-    rate: Hz = 60.0
-    keys: Annotated[dict[str, Any], Reads(_key_action, "KEYS=ACTION")] | None = None
-    play: Any = None
+    rate: _options.Hz = 60.0
+    keys: _Keys | None = None
     frames: Literal["observation", "render"] | None = None
-    page: Annotated[Any, Reads(flag, None)] = None
-    page_port: Annotated[Natural | None, Into("page")] = None
-    novnc: Annotated[str, Reads(str, "PATH")] | None = None
+    page: Annotated[Any, _options.Reads(_options.flag, None)] = None
+    page_port: Annotated[_options.Natural | None, _options.Into("page")] = None
+    novnc: Annotated[Any, _options.Reads(str, "PATH")] = None
     view_auth: Any = None
-    view_auth_file: Annotated[SecretFile | None, Into("view_auth")] = None
+    view_auth_file: Annotated[_options.SecretFile | None, _options.Into("view_auth")] = None
     lockstep: bool = False
-    name: Name | None = None
+    name: _options.Name | None = None
     seed: int | None = None
+    backlog: _options.Natural = 1 << 20
+    play: Any = None
     about: Any = None
-    backlog: Natural = 1 << 20
     pixels: Any = None
 
 
 @dataclass(frozen=True)
-class UniverseClientOptions(_PasswordOptions, StreamClientOptions):
+class UniverseClientOptions(_PasswordOptions, _options.StreamClientOptions):
     """Of a client of the rewarder.
 
     Attributes:
         observer: look on, and do not act.
         attach: whether to go on with what the server has running.
-        session_settings: a `ClientSettings`.
     """
 
     observer: bool = False
@@ -111,30 +101,26 @@ class UniverseClientOptions(_PasswordOptions, StreamClientOptions):
 
 @dataclass(frozen=True)
 class UniverseEnvironmentOptions(UniverseClientOptions):
-    """Of `rlwire.make` over Universe.
+    """Of `rlwire.make` over Universe; those without a text are as of `UniverseEnv`.
 
     Attributes:
         timeout: without pixels, how long a step may take.
         start_timeout: with pixels, how long the remote may take to be there.
         reset_timeout: how long an episode may take to begin.
-        rate: with pixels, steps a second; None not to wait.
-        actions: with pixels, the lists of events that the numbers of a Discrete stand for.
-        rewarder: with pixels, options of the connection to the rewarder alone.
-        pixels: options of the connection for the pixels alone.
-        replace: with pixels, returns another remote for one that is lost.
+        rate: with pixels, steps a second.
     """
 
-    timeout: Seconds = 10.0
-    start_timeout: Seconds = 30.0
-    reset_timeout: Seconds | None = None
-    rate: Hz | None = 60.0
+    timeout: float = 10.0
+    start_timeout: float = 30.0
+    reset_timeout: float | None = None
+    rate: _options.Hz = 60.0
     actions: Any = None
     rewarder: Any = None
     pixels: Any = None
     replace: Any = None
 
 
-OPTIONS: Final[Mapping[Side, type]] = {
+OPTIONS: Final[_options.Kinds] = {
     "server": UniverseServerOptions,
     "client": UniverseClientOptions,
     "environment": UniverseEnvironmentOptions,
