@@ -1,7 +1,5 @@
 """What gRPC writes into header fields: statuses, messages, timeouts, metadata.
 
-Not here: HTTP/2's own words (`rlwire.codecs.http2`), and which field stands when.
-
 Source: PROTOCOL-HTTP2.md, statuscodes.md and http-grpc-status-mapping.md of gRPC.
 """
 
@@ -9,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import enum
 import math
 import re
 from collections.abc import Iterable
@@ -19,28 +18,28 @@ from rlwire.errors import DecodeError, EncodeError, quoted
 Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 """Names and values; those of names that end in ``-bin`` are bytes."""
 
-STATUSES = (
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
-)
-"""The names of the codes, by their numbers."""
 
-_CODES = {name: code for code, name in enumerate(STATUSES)}
+class Code(enum.IntEnum):
+    """Status codes, which are those of ``google.rpc.Code`` too."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
 
 # What an answer of HTTP alone stands for (http-grpc-status-mapping.md), and what the error code of
 # an RST_STREAM does ("Errors" in PROTOCOL-HTTP2.md).
@@ -71,7 +70,7 @@ _PRINTABLE = re.compile(r"[ -~]*")
 def status_code(name: str) -> int:
     """Return the number of a status."""
     try:
-        return _CODES[name]
+        return Code[name].value
     except KeyError:
         raise EncodeError(f"gRPC has no status {quoted(name)}") from None
 
@@ -81,7 +80,7 @@ def decode_status(text: str) -> str:
     if not re.fullmatch("[0-9]{1,9}", text):
         raise DecodeError(f"grpc-status is no number: {quoted(text)}")
     code = int(text)
-    return STATUSES[code] if code < len(STATUSES) else "UNKNOWN"
+    return Code(code).name if code < len(Code) else "UNKNOWN"
 
 
 def status_of_http(status: int) -> str:

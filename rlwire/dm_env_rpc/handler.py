@@ -22,11 +22,12 @@ from rlwire.codecs.dm_env_rpc.values import (
     Step,
     StepRequest,
 )
+from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc.status import StatusError, report
 from rlwire.dm_env_rpc.world import Answer, Extension, JoinedAgent, World
 from rlwire.dm_env_rpc.worlds import Worlds
 from rlwire.errors import on_error, quoted
-from rlwire.sessions.dm_env_rpc.states import REQUESTS, Code
+from rlwire.sessions.dm_env_rpc.states import REQUESTS
 from rlwire.transports.deferred import DeferredReply
 
 _NAMES: dict[type, str] = {asked: name for name, (asked, _told) in REQUESTS.items()}

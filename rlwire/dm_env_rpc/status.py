@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rlwire.codecs.dm_env_rpc.values import AnyMessage, Status
+from rlwire.codecs.grpc import Code
 from rlwire.errors import (
     DecodeError,
     EncodeError,
@@ -16,7 +17,6 @@ from rlwire.errors import (
     RlwireError,
     for_peer,
 )
-from rlwire.sessions.dm_env_rpc.states import Code
 from rlwire.transports.seldom_log import Log
 
 _TEXT = 2000  # characters of an exception's text that a client is sent

@@ -32,8 +32,8 @@ from rlwire.codecs.dm_env_rpc.values import (
     Step,
     StepResult,
 )
+from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc.status import StatusError, report
-from rlwire.sessions.dm_env_rpc.states import Code
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.seldom_log import Log
 

@@ -7,10 +7,10 @@ import secrets
 import threading
 
 from rlwire.codecs.dm_env_rpc.values import Settings
+from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc.status import StatusError
 from rlwire.dm_env_rpc.world import JoinedAgent, ServedWorld, World, WorldFactory
 from rlwire.errors import on_error, quoted
-from rlwire.sessions.dm_env_rpc.states import Code
 from rlwire.transports.seldom_log import SeldomLog
 
 logger = logging.getLogger(__name__)

@@ -5,9 +5,9 @@ import logging
 import pytest
 
 from rlwire.codecs.dm_env_rpc.values import AnyMessage, Status
+from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc.status import StatusError, report, status_of
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
-from rlwire.sessions.dm_env_rpc.states import Code
 
 
 @pytest.mark.parametrize(

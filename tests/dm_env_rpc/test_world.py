@@ -31,10 +31,11 @@ from rlwire.codecs.dm_env_rpc.values import (
     Step,
     StepResult,
 )
+from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc.handler import DmEnvRpcHandler as Handler
 from rlwire.dm_env_rpc.status import StatusError
 from rlwire.dm_env_rpc.worlds import Worlds
-from rlwire.sessions.dm_env_rpc.states import TRANSITIONS, Code, State
+from rlwire.sessions.dm_env_rpc.states import TRANSITIONS, State
 from rlwire.transports.deferred import DeferredReply
 
 RUNNING, TERMINATED, INTERRUPTED = (

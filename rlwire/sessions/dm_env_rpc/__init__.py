@@ -1,11 +1,12 @@
 """dm_env_rpc: who may say what when. The table is in `states`, both sides of it in `session`."""
 
+from rlwire.codecs.grpc import Code
 from rlwire.sessions.dm_env_rpc.session import (
     DmEnvRpcClientSession,
     DmEnvRpcServerSession,
     without_spec,
 )
-from rlwire.sessions.dm_env_rpc.states import REQUESTS, TOLERATED, TRANSITIONS, Code, State
+from rlwire.sessions.dm_env_rpc.states import REQUESTS, TOLERATED, TRANSITIONS, State
 
 __all__ = [
     "REQUESTS",

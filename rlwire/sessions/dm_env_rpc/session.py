@@ -1,17 +1,15 @@
-"""dm_env_rpc: an agent (`Client`) asks, an environment's server (`Server`) answers, in order.
+"""dm_env_rpc: an agent's client asks, an environment's server answers, in order.
 
-Everything that may be said is in `TRANSITIONS` (`rlwire.sessions.dm_env_rpc.states`); client and
-server read the same table from opposite sides. Requests and responses are the values of
-`rlwire.codecs.dm_env_rpc`; what worlds do is `rlwire.dm_env_rpc`'s. One message of gRPC is one
-message here, so an unreadable one loses no other.
+Both read `TRANSITIONS` (`rlwire.sessions.dm_env_rpc.states`), from opposite sides. One message of
+gRPC is one message here, so an unreadable one loses no other.
 
 Three places where the reference leaves room, and what is done here:
 
 - After a reset its text says INTERRUPTED, always; its diagram keeps TERMINATED. The table is the
   diagram. No peer can see the difference: the next step begins a sequence either way.
 - A sequence begins with RUNNING: from TERMINATED and INTERRUPTED a step leads nowhere else, and
-  `Server` refuses to send another state there (`LocalProtocolError`). Real servers do send it, such
-  as for an environment that is over before its first step; `Client` takes what `TOLERATED` lists.
+  the server's session sends no other state there (`LocalProtocolError`). Real servers do, such as
+  for an environment that is over before its first step; a client accepts what `TOLERATED` lists.
 - Resetting or destroying a world means something else for the world that is joined than for
   another. Worlds are told apart by the names in the requests. A server whose worlds have several
   names each may reset the joined one unnoticed; the next step puts it right.
@@ -48,6 +46,7 @@ from rlwire.codecs.dm_env_rpc import (
     encode_step_response,
     request_kind,
 )
+from rlwire.codecs.grpc import Code
 from rlwire.errors import (
     DeadlineExceeded,
     DecodeError,
@@ -65,9 +64,8 @@ from rlwire.sessions.dm_env_rpc.states import (
     REQUESTS,
     TOLERATED,
     TRANSITIONS,
-    Code,
-    Node,
     State,
+    StateNode,
     nodes,
 )
 
@@ -111,7 +109,7 @@ class _Session:
         "_world",
     )
 
-    _node: Node
+    _node: StateNode
 
     def __init__(
         self,
@@ -443,8 +441,8 @@ class DmEnvRpcServerSession(_Session):
     def send(self, event: Response | StepResult) -> Buffers:
         """Return the buffers of the response to the pending request.
 
-        Of a `StepResult`, and of a `StepResponse`, only the requested observations are sent; of an
-        `InformedResult` those that it names besides.
+        Of a `StepResult` only the requested observations are sent; of an `InformedResult` those
+        that it names besides.
         """
         requested = self._requested
         if type(event) is not StepResult or self._asked is not _STEP:
@@ -531,13 +529,13 @@ class DmEnvRpcServerSession(_Session):
             self._asked = self._refusal = None
             return [buffer]
         kind = _ANSWERS.get(type(event))
-        if self._asked is None or kind != self._asked[0]:
+        if self._asked is None or kind != self._asked[0] or kind == "step":
             awaited = "a Status" if self._refusal is not None else "nothing"
-            if self._asked is not None:
+            if self._asked is _STEP:
+                awaited = "StepResult or Status"
+            elif self._asked is not None:
                 awaited = f"{REQUESTS[self._asked[0]][1].__name__} or Status"
             raise LocalProtocolError(f"a {type(event).__name__} cannot be sent; awaited: {awaited}")
-        if isinstance(event, StepResponse):
-            return self._send_by_uid(event)
         world = self._asked[1]
         outcome = "done"
         if kind in ("reset_world", "destroy_world") and world != self._world:
@@ -555,19 +553,6 @@ class DmEnvRpcServerSession(_Session):
             self._world = world
         elif isinstance(event, LeaveWorldResponse):
             self._actions = self._observations = self._world = self._wanted = None
-        self._node = node
-        self._asked = None
-        return [buffer]
-
-    def _send_by_uid(self, event: StepResponse) -> Buffers:
-        node = self._node.steps.get(event.state)
-        if node is None:
-            self._no_state(event.state)
-        missing = [uid for uid in self._requested if uid not in event.observations]
-        if missing:
-            raise EncodeError(f"requested observations are missing: UID {_some(missing)}")
-        chosen = {uid: event.observations[uid] for uid in self._requested}
-        buffer = encode_response(StepResponse(event.state, chosen), limits=self._limits)
         self._node = node
         self._asked = None
         return [buffer]

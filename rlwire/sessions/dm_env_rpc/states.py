@@ -1,12 +1,9 @@
-"""What dm_env_rpc lets a connection say in which state: `TRANSITIONS`, and how it is looked up.
-
-`rlwire.sessions.dm_env_rpc` is the face; it says where the reference leaves room. Not here:
-messages as bytes.
-"""
+"""Which requests dm_env_rpc allows in which state: `TRANSITIONS`, and how it is looked up."""
 
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass, field
 from typing import Final
 
 from rlwire.codecs.dm_env_rpc.values import (
@@ -37,28 +34,6 @@ class State(enum.Enum):
     RUNNING = "running"
     INTERRUPTED = "interrupted"
     CLOSED = "closed"
-
-
-class Code(enum.IntEnum):
-    """``google.rpc.Code``: the numbers in a `Status`."""
-
-    OK = 0
-    CANCELLED = 1
-    UNKNOWN = 2
-    INVALID_ARGUMENT = 3
-    DEADLINE_EXCEEDED = 4
-    NOT_FOUND = 5
-    ALREADY_EXISTS = 6
-    PERMISSION_DENIED = 7
-    RESOURCE_EXHAUSTED = 8
-    FAILED_PRECONDITION = 9
-    ABORTED = 10
-    OUT_OF_RANGE = 11
-    UNIMPLEMENTED = 12
-    INTERNAL = 13
-    UNAVAILABLE = 14
-    DATA_LOSS = 15
-    UNAUTHENTICATED = 16
 
 
 REQUESTS: Final[dict[str, tuple[type, type]]] = {
@@ -121,52 +96,54 @@ _STATES = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class Ahead:
     """The states that a client's connection may be in once all its requests are answered.
 
     Attributes:
         states: these.
-        after: each request that may go well in one of them, and where it leads.
+        after: each request that may succeed in one of them, and where it leads.
         step: ``after.get("step")``.
     """
 
-    __slots__ = ("after", "states", "step")
-
-    def __init__(self, states: frozenset[State]) -> None:
-        self.states = states
-        self.after: dict[str, Ahead] = {}
-        self.step: Ahead | None = None
+    states: frozenset[State]
+    after: dict[str, Ahead] = field(default_factory=dict)
+    step: Ahead | None = None
 
 
-class Node:
+@dataclass(slots=True, eq=False)
+class StateNode:
     """A state with its rows of a table.
 
     Attributes:
-        state: which.
         joined: whether it is that of a joined connection.
         running: whether it is RUNNING, the only one in which actions count.
-        allowed: the requests that may go well.
+        allowed: the requests that may succeed.
         steps: what a step may end in, by the number in its response; one look-up for each step.
         nexts: what all requests lead to, by request and outcome.
         ahead: what a client that is here may ask, and ask then without waiting for the answer.
     """
 
-    __slots__ = ("ahead", "allowed", "joined", "nexts", "running", "state", "steps")
-
+    state: State
     ahead: Ahead
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self.joined = state in _JOINED
-        self.running = state is State.RUNNING
-        self.allowed: list[str] = []
-        self.steps: dict[int, Node] = {}
-        self.nexts: dict[tuple[str, str], Node] = {}
+    allowed: list[str] = field(default_factory=list)
+    steps: dict[int, StateNode] = field(default_factory=dict)
+    nexts: dict[tuple[str, str], StateNode] = field(default_factory=dict)
+    joined: bool = False
+    running: bool = False
 
 
-def nodes(table: dict[tuple[State, str, str], State]) -> dict[State, Node]:
+def nodes(table: dict[tuple[State, str, str], State]) -> dict[State, StateNode]:
     """Return the nodes of a table, linked."""
-    linked = {state: Node(state) for state in State}
+    linked = {
+        state: StateNode(
+            state,
+            Ahead(frozenset((state,))),
+            joined=state in _JOINED,
+            running=state is State.RUNNING,
+        )
+        for state in State
+    }
     for (state, request, outcome), following in table.items():
         node = linked[state]
         node.nexts[request, outcome] = linked[following]
@@ -176,28 +153,22 @@ def nodes(table: dict[tuple[State, str, str], State]) -> dict[State, Node]:
         for number, outcome in _STATES.items():
             if ("step", outcome) in node.nexts:
                 node.steps[number] = node.nexts["step", outcome]
-    _look_ahead(linked)
-    return linked
-
-
-def _look_ahead(linked: dict[State, Node]) -> None:
-    found: dict[frozenset[State], Ahead] = {}
-
-    def explore(states: frozenset[State]) -> Ahead:
-        if states in found:
-            return found[states]
-        ahead = found[states] = Ahead(states)
+    found = {node.ahead.states: node.ahead for node in linked.values()}
+    unexplored = list(found.values())
+    while unexplored:
+        ahead = unexplored.pop()
         for request in REQUESTS:
-            if any(request in linked[state].allowed for state in states):
-                following = frozenset(
-                    after.state
-                    for state in states
-                    for (name, _outcome), after in linked[state].nexts.items()
-                    if name == request
-                )
-                ahead.after[request] = explore(following)
+            if not any(request in linked[state].allowed for state in ahead.states):
+                continue
+            following_states = frozenset(
+                after.state
+                for state in ahead.states
+                for (name, _outcome), after in linked[state].nexts.items()
+                if name == request
+            )
+            if following_states not in found:
+                found[following_states] = Ahead(following_states)
+                unexplored.append(found[following_states])
+            ahead.after[request] = found[following_states]
         ahead.step = ahead.after.get("step")
-        return ahead
-
-    for state, node in linked.items():
-        node.ahead = explore(frozenset((state,)))
+    return linked
