@@ -78,7 +78,7 @@ class _Target:
         """Return a connection with a call of dm_env_rpc's, or what to await for it."""
         metadata = [(str(name), value) for name, value in metadata or ()]
         session = calls.GrpcClientSession(
-            calls.Messages(), METHOD, metadata=metadata, **self._session_options
+            calls.RawMessages(), METHOD, metadata=metadata, **self._session_options
         )
         return connect(self.where, session, backoff=backoff, **self._options)
 
@@ -124,21 +124,21 @@ def _no_password() -> str:
     raise ValueError("the key is enciphered")
 
 
-def _status_of(error: BaseException) -> calls.Status:
+def _status_of(error: BaseException) -> calls.CallStatus:
     """Return what gRPC calls an error of ours."""
     if isinstance(error, calls.CallEnded):
         return error.status
     if isinstance(error, LimitExceeded):
         way = "Sent" if error.limit == "max_sent" else "Received"
         words = f"CLIENT: {way} message larger than max ({error.size} vs. {error.maximum})"
-        return calls.Status("RESOURCE_EXHAUSTED", words)
-    return calls.Status("UNAVAILABLE", str(error))
+        return calls.CallStatus("RESOURCE_EXHAUSTED", words)
+    return calls.CallStatus("UNAVAILABLE", str(error))
 
 
 class _Error(grpc.RpcError):
     """Why a stream is over, with what programs ask of such an error of grpcio's."""
 
-    def __init__(self, status: calls.Status) -> None:
+    def __init__(self, status: calls.CallStatus) -> None:
         super().__init__(str(status))
         self._status = status
 
@@ -171,7 +171,7 @@ class _Stream:
         self._channel, self._metadata = channel, metadata
         self._connection: Any = None
         self._waiting: list[bytes] = []  # to be sent, which the next `read` does
-        self._end: calls.Status | None = None
+        self._end: calls.CallStatus | None = None
 
     def _read(self) -> Waits[Any]:
         """Return a response, or the status with which the call ended."""
@@ -202,7 +202,7 @@ class _Stream:
         connection, self._connection = self._connection, None
         self._channel.streams.discard(self)
         if self._end is None:
-            self._end = calls.Status("CANCELLED", self.closed_by)
+            self._end = calls.CallStatus("CANCELLED", self.closed_by)
         if connection is not None:
             with contextlib.suppress(RuntimeError):  # its event loop is closed
                 connection.close()
@@ -234,7 +234,7 @@ class _BlockingStream(_Stream):
     def read(self) -> Any:
         with self._lock:
             found = drive(self._read())
-        if not isinstance(found, calls.Status):
+        if not isinstance(found, calls.CallStatus):
             return found
         if found.code == "OK":
             raise StopIteration
@@ -257,7 +257,7 @@ class _AsyncStream(_Stream):
     async def read(self) -> Any:
         async with self._lock:
             found = await drive_async(self._read())
-        if not isinstance(found, calls.Status):
+        if not isinstance(found, calls.CallStatus):
             return found
         if found.code == "OK":
             return grpc.aio.EOF

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from rlwire.errors import LimitExceeded, RlwireError, for_peer
-from rlwire.sessions.grpc import OK, Status
+from rlwire.sessions.grpc import OK, CallStatus
 from rlwire.sessions.grpc.calls import too_long
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSession, Last, ServedCall
 from rlwire.transports.deferred import DeferredReply
@@ -38,7 +38,7 @@ class RejectedCall(Exception):
         status: what its client is sent.
     """
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: CallStatus) -> None:
         super().__init__(str(status))
         self.status = status
 
@@ -136,7 +136,7 @@ class GrpcHandler:
     def failure(self, event: Any, error: Exception) -> Any:
         """Return what ends a call whose answer could not be sent."""
         self._log.error("%s: an answer cannot be sent: %s", self._peer, error)
-        return event[0], Last(Status("INTERNAL", "the answer cannot be sent"))
+        return event[0], Last(CallStatus("INTERNAL", "the answer cannot be sent"))
 
     def close(self) -> None:
         """End all calls: the connection has ended."""
@@ -173,7 +173,7 @@ class GrpcHandler:
             return call, Last(rejection.status)
         except Exception:
             self._log.exception("%s: a call could not be admitted", self._peer)
-            return call, Last(Status("INTERNAL", "the server failed to answer"))
+            return call, Last(CallStatus("INTERNAL", "the server failed to answer"))
         self._open[task] = call
         call.task, call.answering = task, self
         return NOTHING
@@ -196,7 +196,7 @@ class GrpcHandler:
         self._waiting += len(message) + _OVERHEAD
         most = self._session.max_received
         if len(task.waiting) > MESSAGES_WAITING or self._waiting > most:
-            call.why = Status(
+            call.why = CallStatus(
                 "RESOURCE_EXHAUSTED",
                 f"{len(task.waiting)} messages of this call, and {self._waiting} bytes of all, "
                 f"wait for their answers; the most are {MESSAGES_WAITING} and {most}",
@@ -258,7 +258,7 @@ class GrpcHandler:
             self._log.warning("%s: it sent what is not allowed: %s", self._peer, error)
             parts = task.inner.refuse(error) or None
             if task.inner.closed:
-                return Last(Status("INVALID_ARGUMENT", for_peer(error, "the server")), parts)
+                return Last(CallStatus("INVALID_ARGUMENT", for_peer(error, "the server")), parts)
             return parts
         try:
             reply = task.handler.answer(event)
@@ -286,7 +286,7 @@ class GrpcHandler:
 
     def _failed(self, error: BaseException) -> Last:
         self._log.error("%s: closed, its handler failed", self._peer, exc_info=error)
-        return Last(Status("INTERNAL", "the server failed to answer"))
+        return Last(CallStatus("INTERNAL", "the server failed to answer"))
 
     # ---- results, in the connection's own thread ------------------------------------------------
 

@@ -30,7 +30,7 @@ from rlwire.errors import LimitExceeded, for_peer
 from rlwire.limits import DEFAULT, Limits
 from rlwire.serving.serving import Service, StreamOptions, StreamServer
 from rlwire.sessions import dm_env_rpc
-from rlwire.sessions.grpc import Status
+from rlwire.sessions.grpc import CallStatus
 from rlwire.sessions.grpc.server import GrpcServerSession, ServedCall
 from rlwire.transports.address import AddressLike
 from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, Admission
@@ -217,19 +217,21 @@ class _DmEnvRpcService(Service):
     ) -> tuple[dm_env_rpc.DmEnvRpcServerSession, DmEnvRpcHandler]:
         """Return the session and the handler of a call."""
         if call.method != METHOD:
-            raise RejectedCall(Status("UNIMPLEMENTED", f"there is no {call.method}, only {METHOD}"))
+            raise RejectedCall(
+                CallStatus("UNIMPLEMENTED", f"there is no {call.method}, only {METHOD}")
+            )
         if self.authorization is not None and not authorized(self.authorization, call.metadata):
             sent = any(key == self.authorization[0] for key, _ in call.metadata)
             why = "the token is wrong" if sent else "a token is needed, and none was sent"
             log.warning("%s: rejected, %s", peer, why)
-            raise RejectedCall(Status("UNAUTHENTICATED", why))
+            raise RejectedCall(CallStatus("UNAUTHENTICATED", why))
         _, unix, user = peer.rpartition("#")
         address = user.partition(" ")[2] if unix else peer.rpartition(":")[0].strip("[]")
         try:
             self.admission.enter(address)
         except LimitExceeded as error:
             log.warning("%s: rejected, %s", peer, error)
-            status = Status("RESOURCE_EXHAUSTED", for_peer(error, "the server"))
+            status = CallStatus("RESOURCE_EXHAUSTED", for_peer(error, "the server"))
             raise RejectedCall(status) from None
         whole = WHOLE in call.metadata
         handler = DmEnvRpcHandler(

@@ -1,7 +1,7 @@
-"""HTTP/2's connection: settings, streams, pings, times, farewells, and limits on abuse.
+"""HTTP/2's connection: settings, streams, pings, deadlines, GOAWAY, and limits on abuse.
 
-A subclass says what streams carry, in the hooks that begin with ``_on_``. Not spoken: server push,
-priorities, upgrades from HTTP/1.1.
+A subclass says what streams carry, in the hooks that begin with ``_on_``. Not supported: server
+push, priorities, upgrades from HTTP/1.1.
 
 Frames that bring nothing are counted by the codec (`CHAFF`). Streams that are ended at once are
 counted here (`PATIENCE`), whoever made us do it: each costs as much as a call.
@@ -70,11 +70,15 @@ class Stream(frames.Stream):
 
     Attributes:
         waited: what had gone out when something last waited for the peer's window, and when.
+        timeout: seconds for all of it, None for any time; from when the session hears the time.
+        due: when these are over.
     """
 
     def __init__(self, number: int, read: Any = None, find_data: Any = None) -> None:
         super().__init__(number, read, find_data)
         self.waited: tuple[int, float] | None = None
+        self.timeout: float | None = None
+        self.due: float | None = None
 
 
 class Http2Session(frames.Endpoint):
@@ -315,6 +319,10 @@ class Http2Session(frames.Endpoint):
         """End a stream of which the peer has broken a rule, or passed a limit."""
         raise NotImplementedError
 
+    def _malformed(self, stream: Any, text: str) -> Http2Error:
+        """Section 8.1.1: a message that is malformed is an error of its stream."""
+        return Http2Error(f"{text} (section 8)", frames.PROTOCOL_ERROR, stream.number)
+
     # What goes.
 
     def _say_headers(self, stream: Any, fields: Fields, end: bool = False) -> None:
@@ -392,6 +400,12 @@ class Http2Session(frames.Endpoint):
         for stream in list(self.streams.values()):
             self._watch(stream, now)
         self._keep_alive(now)
+        for stream in list(self.streams.values()):
+            if stream.timeout is not None and not self.closed:
+                stream.due = now + stream.timeout if stream.due is None else stream.due
+                if now >= stream.due:
+                    stream.timeout = None
+                    self._on_deadline(stream)
         if self.streams or self.client:
             self._unused_since = None
         elif self._unused_since is None:
@@ -413,6 +427,10 @@ class Http2Session(frames.Endpoint):
 
     def _on_late(self, stream: Any, text: str) -> None:
         """End a stream whose peer is too slow."""
+        raise NotImplementedError
+
+    def _on_deadline(self, stream: Any) -> None:
+        """End a stream whose time is over."""
         raise NotImplementedError
 
     def _keep_alive(self, now: float) -> None:
@@ -442,11 +460,13 @@ class Http2Session(frames.Endpoint):
             due.append(self._ping_interval and self._heard_at + self._ping_interval)
         if self._unused_since is not None:
             due.append(self._unused_timeout and self._unused_since + self._unused_timeout)
-        if self._write_timeout is not None:
-            for stream in self.streams.values():
-                if stream.waiting:
-                    since = self._now if stream.waited is None else stream.waited[1]
-                    due.append(since + self._write_timeout)
+        for stream in self.streams.values():
+            if stream.waiting and self._write_timeout is not None:
+                since = self._now if stream.waited is None else stream.waited[1]
+                due.append(since + self._write_timeout)
+            if stream.timeout is not None:
+                # Of a stream that the clock has not met yet: at once.
+                due.append(0.0 if stream.due is None else stream.due)
         return min((at for at in due if at is not None), default=None)
 
     # Ends.

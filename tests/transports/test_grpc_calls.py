@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler, RejectedCall
-from rlwire.sessions.grpc import CallEnded, GrpcClientSession, Messages, Status
+from rlwire.sessions.grpc import CallEnded, CallStatus, GrpcClientSession, RawMessages
 from rlwire.sessions.grpc.server import GrpcServerSession
 from rlwire.transports import tcp
 from rlwire.transports.deferred import DeferredReply
@@ -100,8 +100,8 @@ def served(kind: str, room: Room, **options: Any) -> Iterator[str]:
 
         def admit(call: Any) -> tuple[Any, Any]:
             if call.method != METHOD:
-                raise RejectedCall(Status("UNIMPLEMENTED", f"no method {call.method}"))
-            return Messages(), Responder(room, loop)
+                raise RejectedCall(CallStatus("UNIMPLEMENTED", f"no method {call.method}"))
+            return RawMessages(), Responder(room, loop)
 
         return GrpcHandler(connection, admit)
 
@@ -125,7 +125,7 @@ def room() -> Room:
 def connected(address: str, method: str = METHOD, **options: Any) -> Iterator[tcp.Connection]:
     timeouts = options.pop("timeouts", None)
     with tcp.connect(
-        address, GrpcClientSession(Messages(), method, **options), timeouts=timeouts
+        address, GrpcClientSession(RawMessages(), method, **options), timeouts=timeouts
     ) as found:
         yield found
 
@@ -158,13 +158,13 @@ class Stream:
 @pytest.mark.parametrize("client", ["blocking", "asyncio"])
 def test_ours_with_ours(workers: str, client: str, room: Room) -> None:
     with served(workers, room) as address, drivers(client) as driver:
-        with driver.connect(address, GrpcClientSession(Messages(), METHOD)) as connection:
+        with driver.connect(address, GrpcClientSession(RawMessages(), METHOD)) as connection:
             for size in (0, 1, 4096, 100_000, 5_000_000, 64 * 2**20):
                 assert len(connection.exchange(bytes(size))) == size
             assert connection.exchange(b"cannot") == b"failure: EncodeError"
         assert room.closed(1)
         with (
-            driver.connect(address, GrpcClientSession(Messages(), METHOD)) as connection,
+            driver.connect(address, GrpcClientSession(RawMessages(), METHOD)) as connection,
             pytest.raises(CallEnded, match="INTERNAL: the server failed to answer"),
         ):
             connection.exchange(b"boom")
@@ -173,7 +173,7 @@ def test_ours_with_ours(workers: str, client: str, room: Room) -> None:
 
 def test_a_client_that_vanishes_closes_its_responders(workers: str, room: Room) -> None:
     with served(workers, room) as address:
-        connection = tcp.connect(address, GrpcClientSession(Messages(), METHOD))
+        connection = tcp.connect(address, GrpcClientSession(RawMessages(), METHOD))
         connection.exchange(b"x")
         connection.send(b"meet")
         assert eventually(lambda: bool(room.meeting))
@@ -186,7 +186,7 @@ def test_a_client_that_vanishes_closes_its_responders(workers: str, room: Room) 
 
 def test_a_client_that_leaves_a_world_that_blocks(room: Room) -> None:
     with served("threads", room) as address:
-        connection = tcp.connect(address, GrpcClientSession(Messages(), METHOD))
+        connection = tcp.connect(address, GrpcClientSession(RawMessages(), METHOD))
         connection.send(b"wait")
         assert room.waiting.wait(60)
         connection._core.abort()
@@ -267,14 +267,14 @@ def test_tls_and_alpn_with_grpcio(workers: str, room: Room, files: Any) -> None:
             assert two.exchange(b"meet") == b"met"
             assert next(one.call) == b"met"
             assert one.close() is two.close() is grpc.StatusCode.OK
-        session = GrpcClientSession(Messages(), METHOD, secure=True)
+        session = GrpcClientSession(RawMessages(), METHOD, secure=True)
         with tcp.connect(f"localhost:{port}", session, tls=client_side) as connection:
             for size in (0, 1, 100_000, 5_000_000):
                 assert len(connection.exchange(bytes(size))) == size
     pair = grpc.ssl_server_credentials([(files.server.read_bytes(), files.server.read_bytes())])
     with grpcio_server(pair) as address:
         port = address.rpartition(":")[2]
-        session = GrpcClientSession(Messages(), METHOD, secure=True)
+        session = GrpcClientSession(RawMessages(), METHOD, secure=True)
         with tcp.connect(f"localhost:{port}", session, tls=client_side) as connection:
             for size in (0, 1, 100_000, 5_000_000):
                 assert len(connection.exchange(bytes(size))) == size
@@ -390,7 +390,7 @@ def test_grpcio_serves_us() -> None:
 
 def test_grpcio_serves_us_on_a_loop() -> None:
     with grpcio_server() as address, drivers("asyncio") as driver:
-        connection = driver.connect(address, GrpcClientSession(Messages(), METHOD))
+        connection = driver.connect(address, GrpcClientSession(RawMessages(), METHOD))
         for size in (0, 1, 4096, 100_000, 5_000_000):
             assert len(connection.exchange(bytes(size))) == size
         connection.close()
@@ -411,7 +411,7 @@ def test_a_server_of_another_protocol_is_named(room: Room) -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(ValueError, match="HTTP/1"):
-            tcp.connect(listener.getsockname()[:2], GrpcClientSession(Messages(), METHOD))
+            tcp.connect(listener.getsockname()[:2], GrpcClientSession(RawMessages(), METHOD))
         thread.join()
 
 

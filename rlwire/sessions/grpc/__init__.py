@@ -7,18 +7,18 @@ retries.
 """
 
 from rlwire.codecs.grpc import Metadata
-from rlwire.sessions.grpc.calls import OK, CallEnded, Messages, Status, check_method
+from rlwire.sessions.grpc.calls import OK, CallEnded, CallStatus, RawMessages, check_method
 from rlwire.sessions.grpc.client import ClientCall, GrpcClientSession
 from rlwire.sessions.grpc.server import GrpcServerSession
 
 __all__ = [
     "OK",
     "CallEnded",
+    "CallStatus",
     "ClientCall",
     "GrpcClientSession",
     "GrpcServerSession",
-    "Messages",
     "Metadata",
-    "Status",
+    "RawMessages",
     "check_method",
 ]

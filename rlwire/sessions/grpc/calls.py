@@ -1,4 +1,4 @@
-"""What both sides of gRPC share: a call, its status, its deadline, and messages as they are.
+"""What both sides of gRPC share: a call's status, and messages as they are.
 
 Source: gRPC's PROTOCOL-HTTP2.md.
 """
@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rlwire.codecs import grpc as values
-from rlwire.codecs import http2 as frames
 from rlwire.codecs.grpc import Metadata
-from rlwire.codecs.http2 import Http2Error
 from rlwire.errors import (
     ConnectionClosed,
     EncodeError,
@@ -20,10 +18,7 @@ from rlwire.errors import (
     RlwireError,
     for_peer,
 )
-from rlwire.sessions.http2 import Buffer, Fields, Http2Session, Stream
-
-if TYPE_CHECKING:
-    pass
+from rlwire.sessions.http2 import Buffer, Fields
 
 CONTENT_TYPE: Final = "application/grpc"
 # Fields that are gRPC's or HTTP's, and no metadata.
@@ -37,7 +32,7 @@ _OURS = frozenset(
 
 
 @dataclass(frozen=True)
-class Status:
+class CallStatus:
     """How a call ended.
 
     Attributes:
@@ -61,7 +56,7 @@ class Status:
         return fields + values.encode_metadata(self.metadata)
 
 
-OK: Final = Status("OK")
+OK: Final = CallStatus("OK")
 
 
 class CallEnded(ConnectionClosed):
@@ -71,7 +66,7 @@ class CallEnded(ConnectionClosed):
         status: how it ended.
     """
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: CallStatus) -> None:
         super().__init__(
             "the server ended the call" if status == OK else f"the call is lost: {status}"
         )
@@ -99,14 +94,14 @@ def check_method(method: str) -> str:
 _TOO_LONG = re.compile(r"(Received|Sent) message larger than max \((\d+) vs\. (\d+)\)")
 
 
-def too_long(error: LimitExceeded) -> Status:
+def too_long(error: LimitExceeded) -> CallStatus:
     """Return the status by which a server says that a message is too long."""
     did = "Sent" if error.limit == "max_sent" else "Received"
     words = f"SERVER: {did} message larger than max ({error.size} vs. {error.maximum})"
-    return Status("RESOURCE_EXHAUSTED", f"{words}: {for_peer(error, 'the server')}")
+    return CallStatus("RESOURCE_EXHAUSTED", f"{words}: {for_peer(error, 'the server')}")
 
 
-def limit_in(status: Status) -> LimitExceeded | None:
+def limit_in(status: CallStatus) -> LimitExceeded | None:
     """Return the server's limit that a status tells of, if it does."""
     match = _TOO_LONG.search(status.details)
     if status.code != "RESOURCE_EXHAUSTED" or match is None:
@@ -115,59 +110,7 @@ def limit_in(status: Status) -> LimitExceeded | None:
     return LimitExceeded(name, int(match[3]), int(match[2]), whose="the server")
 
 
-class Call(Stream):
-    """One call, on either side.
-
-    Attributes:
-        patience: seconds for all of it, None for any time; from when the session hears the time.
-        due: when these are over.
-    """
-
-    def __init__(self, number: int, read: Any = None) -> None:
-        super().__init__(number, read)
-        self.patience: float | None = None
-        self.due: float | None = None
-
-
-class Calls(Http2Session):
-    """What the sessions of both sides share: deadlines, and what is no message."""
-
-    def tick(self, now: float) -> None:
-        """Let time pass; see `rlwire.sessions.http2.Session.tick`."""
-        super().tick(now)
-        if self.closed:
-            return
-        for call in list(self.streams.values()):
-            if call.patience is None:
-                continue
-            if call.due is None:
-                call.due = now + call.patience
-            if now >= call.due:
-                call.patience = None
-                self._on_deadline(call)
-
-    def next_deadline(self) -> float | None:
-        """Return when `tick` has something to do, in the seconds of its clock; None if never."""
-        due = super().next_deadline()
-        if self.closed:
-            return due
-        for call in self.streams.values():
-            if call.patience is not None:
-                # Of a call that the clock has not met yet: at once.
-                at = 0.0 if call.due is None else call.due
-                due = at if due is None else min(due, at)
-        return due
-
-    def _on_deadline(self, call: Any) -> None:
-        """End a call whose time is over."""
-        raise NotImplementedError
-
-    def _bad_head(self, call: Any, text: str) -> Http2Error:
-        """Section 8.1.1: a message that is malformed is an error of its stream."""
-        return Http2Error(f"{text} (section 8)", frames.PROTOCOL_ERROR, call.number)
-
-
-class Messages:
+class RawMessages:
     """An inner session whose events are the messages themselves, as bytes.
 
     Attributes:

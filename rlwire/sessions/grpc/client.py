@@ -22,21 +22,19 @@ from rlwire.errors import (
 )
 from rlwire.sessions.grpc.calls import (
     CONTENT_TYPE,
-    Call,
     CallEnded,
-    Calls,
-    Status,
+    CallStatus,
     check_method,
     limit_in,
     metadata_of,
 )
-from rlwire.sessions.http2 import Buffer, Fields, Http2Options
+from rlwire.sessions.http2 import Buffer, Fields, Http2Options, Http2Session, Stream
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class ClientCall(Call):
+class ClientCall(Stream):
     """A call of a client's.
 
     Attributes:
@@ -49,11 +47,11 @@ class ClientCall(Call):
         super().__init__(number)
         self.headers = False  # whether they have come
         self.metadata: Metadata = ()
-        self.status: Status | None = None
+        self.status: CallStatus | None = None
         self.error: RlwireError | None = None
 
 
-class GrpcClientSession(Calls):
+class GrpcClientSession(Http2Session):
     """The side that calls.
 
     Args:
@@ -114,7 +112,7 @@ class GrpcClientSession(Calls):
     def _on_opened(self) -> None:
         self.main = call = ClientCall(self._next)
         self._next += 2
-        call.patience, call.read = self._timeout, self.inner.receive
+        call.timeout, call.read = self._timeout, self.inner.receive
         self.add(call)
         self._say_headers(call, self._first)
         self._attach(call, self.inner, self.inner.send)
@@ -126,7 +124,7 @@ class GrpcClientSession(Calls):
         given = dict(fields)
         wrong = malformed(fields, () if call.headers else (":status",))
         if wrong or (call.headers and not end):
-            raise self._bad_head(call, wrong or "headers amid messages")
+            raise self._malformed(call, wrong or "headers amid messages")
         if call.headers:
             return self._ended_with(call, fields, given)
         status = given[":status"]
@@ -136,18 +134,18 @@ class GrpcClientSession(Calls):
         if status != "200" or not kind.startswith(CONTENT_TYPE):
             number = int(status) if status.isascii() and status.isdigit() else 0
             words = f"no answer of gRPC's: HTTP status {status}, content-type {quoted(kind)}"
-            return self._abandon(call, Status(values.status_of_http(number), words))
+            return self._abandon(call, CallStatus(values.status_of_http(number), words))
         encoding = given.get("grpc-encoding", "identity")
         if encoding != "identity":
             words = f"the server compresses messages: grpc-encoding {quoted(encoding)}"
-            return self._abandon(call, Status("UNIMPLEMENTED", words))
+            return self._abandon(call, CallStatus("UNIMPLEMENTED", words))
         call.headers = True
         if end:
             return self._ended_with(call, fields, given)
         try:
             call.metadata = metadata_of(fields)
         except DecodeError as error:
-            return self._abandon(call, Status("INTERNAL", str(error)), error)
+            return self._abandon(call, CallStatus("INTERNAL", str(error)), error)
         return []
 
     def _ended_with(self, call: ClientCall, fields: Fields, given: dict[str, str]) -> list[Any]:
@@ -163,7 +161,7 @@ class GrpcClientSession(Calls):
             code, words = "UNKNOWN", f"{error.reason}; {words}"
         if code == "OK" and call.partial:
             code, words = "INTERNAL", "the server ended the call inside a message"
-        status = Status(code, words, metadata)
+        status = CallStatus(code, words, metadata)
         if call.sending:
             self._say_reset(call.number, frames.NO_ERROR)  # it wants no more of us
         else:
@@ -173,11 +171,11 @@ class GrpcClientSession(Calls):
     def _ended(self, stream: Any) -> list[Any]:
         """DATA has ended the stream, where trailers should have."""
         words = "the server ended the call without a status"
-        return self._abandon(stream, Status("INTERNAL", words))
+        return self._abandon(stream, CallStatus("INTERNAL", words))
 
     def _on_reset(self, stream: Any, code: int, text: str) -> list[Any]:
         words = f"the server reset the call: {frames.code_name(code)} {text}".rstrip()
-        return self._over(stream, Status(values.status_of_reset(code), words))
+        return self._over(stream, CallStatus(values.status_of_reset(code), words))
 
     def _on_fault(self, stream: Any, error: Exception) -> list[Any]:
         code, known = "INTERNAL", isinstance(error, RlwireError)
@@ -186,18 +184,18 @@ class GrpcClientSession(Calls):
         elif isinstance(error, frames.Compressed):
             code = "UNIMPLEMENTED"
         reset = getattr(error, "code", frames.CANCEL)
-        return self._abandon(stream, Status(code, str(error)), error if known else None, reset)
+        return self._abandon(stream, CallStatus(code, str(error)), error if known else None, reset)
 
     def _inner_failed(self, stream: Any, error: Exception) -> list[Any]:
         """After an inner session did not take a message."""
         if isinstance(error, RemoteProtocolError) and not self.inner.closed:
             raise error
-        return self._abandon(stream, Status("INTERNAL", str(error)), error)
+        return self._abandon(stream, CallStatus("INTERNAL", str(error)), error)
 
     def _abandon(
         self,
         call: ClientCall,
-        status: Status,
+        status: CallStatus,
         error: Any = None,
         reset: int = frames.CANCEL,
     ) -> list[Any]:
@@ -205,7 +203,7 @@ class GrpcClientSession(Calls):
         self._say_reset(call.number, reset)
         return self._over(call, status, error)
 
-    def _over(self, call: ClientCall, status: Status, error: Any = None) -> list[Any]:
+    def _over(self, call: ClientCall, status: CallStatus, error: Any = None) -> list[Any]:
         """Note how a call ended."""
         if call.status is None:
             call.status, call.error = status, error or CallEnded(status)
@@ -233,10 +231,10 @@ class GrpcClientSession(Calls):
 
     def _on_deadline(self, call: Any) -> None:
         text = f"the call took longer than its deadline, timeout={self._timeout} s"
-        self._abandon(call, Status("DEADLINE_EXCEEDED", text), DeadlineExceeded(text))
+        self._abandon(call, CallStatus("DEADLINE_EXCEEDED", text), DeadlineExceeded(text))
 
     def _on_late(self, stream: Any, text: str) -> None:
-        self._abandon(stream, Status("UNAVAILABLE", text), DeadlineExceeded(text))
+        self._abandon(stream, CallStatus("UNAVAILABLE", text), DeadlineExceeded(text))
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
         """Return what tells the server that this side ends the connection."""
@@ -257,7 +255,7 @@ class GrpcClientSession(Calls):
             return super().farewell(ending)
         if getattr(self.inner, "pending", 0) or call.waiting or call.partial:
             self._say_reset(call.number, frames.CANCEL)
-            call.status = Status("CANCELLED", "closed on this side")
+            call.status = CallStatus("CANCELLED", "closed on this side")
             return super().farewell(ending)
         self.mute = "no message can be sent now, the call is over"
         self._say_last(call, None)

@@ -5,8 +5,10 @@ Source: gRPC's PROTOCOL-HTTP2.md.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from rlwire.codecs import grpc as values
 from rlwire.codecs import http2 as frames
@@ -16,13 +18,11 @@ from rlwire.errors import DecodeError, LimitExceeded, RlwireError, for_peer, quo
 from rlwire.sessions.grpc.calls import (
     CONTENT_TYPE,
     OK,
-    Call,
-    Calls,
-    Status,
+    CallStatus,
     metadata_of,
     too_long,
 )
-from rlwire.sessions.http2 import Buffer, Fields, Http2Options
+from rlwire.sessions.http2 import Buffer, Fields, Http2Options, Http2Session, Stream
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -31,26 +31,18 @@ if TYPE_CHECKING:
 _REQUEST = (":method", ":scheme", ":path", ":authority")
 
 
-class _Sign:
+class CallEvent(enum.Enum):
     """What came in a call, if that is no message."""
 
-    __slots__ = ("_name",)
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __repr__(self) -> str:
-        return self._name
+    BEGUN = "the client has begun it"
+    ENDED = "the client sends no more messages"
+    CANCELLED = "it is over, whoever ended it; nothing can be sent"
 
 
-BEGUN: Final = _Sign("BEGUN")
-"""A client has begun a call."""
-ENDED: Final = _Sign("ENDED")
-"""It sends no more messages in it."""
-CANCELLED: Final = _Sign("CANCELLED")
-"""The call is over, whoever ended it; nothing can be sent."""
+BEGUN, ENDED, CANCELLED = CallEvent
 
 
+@dataclass(slots=True)
 class Last:
     """What ends a call: maybe one more message, and the status.
 
@@ -59,20 +51,17 @@ class Last:
         parts: the buffers of the message, None for none.
     """
 
-    __slots__ = ("parts", "status")
-
-    def __init__(self, status: Status, parts: Sequence[Buffer] | None = None) -> None:
-        self.status = status
-        self.parts = parts
+    status: CallStatus
+    parts: Sequence[Buffer] | None = None
 
 
-class ServedCall(Call):
+class ServedCall(Stream):
     """A call of a client's, at the server.
 
     Attributes:
         method: its name, ``/package.Service/Method``.
         metadata: what the client sent ahead of its first message.
-        timeout: seconds that the client gives it, None for any time.
+        given_timeout: seconds that the client gives it, None for any time.
         answered: whether its first headers were said.
         why: of a call that was cancelled: in whose name, and why.
     """
@@ -81,10 +70,10 @@ class ServedCall(Call):
         super().__init__(number, self._pair)
         self.method = ""
         self.metadata: Metadata = ()
-        self.timeout: float | None = None
-        self.why = Status("CANCELLED")
+        self.given_timeout: float | None = None
+        self.why = CallStatus("CANCELLED")
         self.answered = False
-        # Whoever answers it, and where it stands there (`rlwire.dm_env_rpc.grpc_handler`).
+        # Its handler, and where it stands there (`rlwire.dm_env_rpc.grpc_handler`).
         self.answering: Any = None
         self.task: Any = None
 
@@ -92,7 +81,7 @@ class ServedCall(Call):
         return [(self, message)]
 
 
-class GrpcServerSession(Calls):
+class GrpcServerSession(Http2Session):
     """The side that is called."""
 
     def __init__(self, **options: Unpack[Http2Options]) -> None:
@@ -107,12 +96,12 @@ class GrpcServerSession(Calls):
         call: ServedCall = stream
         wrong = malformed(fields, () if call.method else _REQUEST)
         if wrong or (call.method and not end):
-            raise self._bad_head(call, wrong or "headers amid messages")
+            raise self._malformed(call, wrong or "headers amid messages")
         if call.method:
             return self._ended(call)
         given = dict(fields)
         if given[":path"][:1] != "/":
-            raise self._bad_head(call, "a :path that does not begin with /")
+            raise self._malformed(call, "a :path that does not begin with /")
         kind = given.get("content-type", "")
         if given[":method"] != "POST":
             return self._refuse_http(call, "405", [("allow", "POST")])
@@ -124,13 +113,13 @@ class GrpcServerSession(Calls):
                 raise DecodeError("there is no te: trailers, so a proxy in between is not gRPC's")
             call.metadata = metadata_of(fields)
             if "grpc-timeout" in given:
-                call.patience = call.timeout = values.decode_timeout(given["grpc-timeout"])
+                call.timeout = call.given_timeout = values.decode_timeout(given["grpc-timeout"])
         except DecodeError as error:
-            return self._refuse_call(call, Status("INTERNAL", error.reason))
+            return self._refuse_call(call, CallStatus("INTERNAL", error.reason))
         encoding = given.get("grpc-encoding", "identity")
         if encoding != "identity":
             words = f"grpc-encoding {quoted(encoding)} is not spoken; identity is"
-            return self._refuse_call(call, Status("UNIMPLEMENTED", words))
+            return self._refuse_call(call, CallStatus("UNIMPLEMENTED", words))
         return [(call, BEGUN), (call, ENDED)] if end else [(call, BEGUN)]
 
     def _refuse_http(self, call: ServedCall, status: str, more: Fields) -> list[Any]:
@@ -138,7 +127,7 @@ class GrpcServerSession(Calls):
         self._end(call, [(":status", status), *more])
         return []
 
-    def _refuse_call(self, call: ServedCall, status: Status) -> list[Any]:
+    def _refuse_call(self, call: ServedCall, status: CallStatus) -> list[Any]:
         self._say(call, Last(status))
         return []
 
@@ -146,20 +135,20 @@ class GrpcServerSession(Calls):
         return [(stream, ENDED)]
 
     def _on_reset(self, stream: Any, code: int, text: str) -> list[Any]:
-        stream.why = Status("CANCELLED", f"the client reset it: {frames.code_name(code)}")
+        stream.why = CallStatus("CANCELLED", f"the client reset it: {frames.code_name(code)}")
         return [(stream, CANCELLED)]
 
     def _on_fault(self, stream: Any, error: Exception) -> list[Any]:
         code = getattr(error, "code", None)
         if code is not None:
             self._say_reset(stream.number, code)
-            stream.why = Status("INTERNAL", str(error))
+            stream.why = CallStatus("INTERNAL", str(error))
             return [(stream, CANCELLED), None]
         if isinstance(error, LimitExceeded):
             stream.why = too_long(error)
         else:
             name = "UNIMPLEMENTED" if isinstance(error, frames.Compressed) else "INTERNAL"
-            stream.why = Status(name, for_peer(error, "the server"))
+            stream.why = CallStatus(name, for_peer(error, "the server"))
         return self._give_up(stream)
 
     def _give_up(self, call: ServedCall) -> list[Any]:
@@ -192,11 +181,6 @@ class GrpcServerSession(Calls):
         self._say(call, words)
         return []
 
-    def say(self, call: ServedCall, parts: Sequence[Buffer]) -> None:
-        """Put a message in line before what `send` is given next."""
-        if not call.gone:
-            self._say(call, parts)
-
     def _say(self, call: ServedCall, words: Any) -> None:
         """Say a message, a `Last`, or both, with the headers that must come before."""
         last = words if isinstance(words, Last) else None
@@ -224,7 +208,7 @@ class GrpcServerSession(Calls):
         if self.unsent <= most:
             return False
         words = f"{self.unsent} bytes of answers wait for the client's windows; the most are {most}"
-        call.why = Status("RESOURCE_EXHAUSTED", words)
+        call.why = CallStatus("RESOURCE_EXHAUSTED", words)
         self._say_reset(call.number, frames.ENHANCE_YOUR_CALM)
         if call.answering is not None:
             call.answering.cancelled(call)
@@ -237,11 +221,13 @@ class GrpcServerSession(Calls):
     # Times and ends.
 
     def _on_deadline(self, call: Any) -> None:
-        call.why = Status("DEADLINE_EXCEEDED", f"it took longer than its {call.timeout} s")
+        call.why = CallStatus(
+            "DEADLINE_EXCEEDED", f"it took longer than its {call.given_timeout} s"
+        )
         self._tell(call)
 
     def _on_late(self, stream: Any, text: str) -> None:
-        stream.why = Status("UNAVAILABLE", text)
+        stream.why = CallStatus("UNAVAILABLE", text)
         self._tell(stream)
 
     def _tell(self, call: Any) -> None:
@@ -260,7 +246,7 @@ class GrpcServerSession(Calls):
                 if (self._draining or self.parting) and not (call.waiting or self._owes(call)):
                     self._say(call, Last(OK))
                     continue
-                call.why = Status("UNAVAILABLE", "the server ends the connection")
+                call.why = CallStatus("UNAVAILABLE", "the server ends the connection")
                 self._give_up(call)
         return super().farewell(ending)
 
@@ -272,6 +258,6 @@ class GrpcServerSession(Calls):
         """Return what tells the client why the connection ends."""
         if not self.closed:
             for call in list(self.streams.values()):
-                call.why = Status("UNAVAILABLE", for_peer(error, "the server"))
+                call.why = CallStatus("UNAVAILABLE", for_peer(error, "the server"))
                 self._give_up(call)
         return super().refuse(error)

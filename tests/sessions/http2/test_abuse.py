@@ -23,7 +23,7 @@ from rlwire.codecs.http2 import CHAFF, Http2Error
 from rlwire.codecs.http2.headers import Headers
 from rlwire.errors import LimitExceeded
 from rlwire.limits import Limits
-from rlwire.sessions.grpc import OK, GrpcClientSession, Messages, Status
+from rlwire.sessions.grpc import OK, CallStatus, GrpcClientSession, RawMessages
 from rlwire.sessions.grpc.server import BEGUN, ENDED, Last
 from rlwire.sessions.http2 import PATIENCE
 
@@ -91,7 +91,7 @@ def test_of_a_stream_that_was_reset_nothing_more_comes() -> None:
     ((call, _),) = raw.say(begin(1))
     raw.session.receive(memoryview(frames.frame(frames.DATA, 0, 1, message(b"") * 100)))
     assert raw.session.unread
-    raw.session.send((call, Last(Status("INTERNAL"))))
+    raw.session.send((call, Last(CallStatus("INTERNAL"))))
     assert raw.session.receive_rest() == []
     assert not raw.session.unread
 
@@ -267,7 +267,7 @@ def test_a_peer_with_a_table_of_four_gigabytes() -> None:
             head = frames.frame(frames.HEADERS, 5, number, sender.encode(fields()))
             ((call, _), _) = raw.say(head)
             metadata = ((f"name{number}", "x" * 500),)
-            raw.session.send((call, Last(Status("OK", "", metadata))))
+            raw.session.send((call, Last(CallStatus("OK", "", metadata))))
             raw.hear()
 
 
@@ -323,7 +323,7 @@ def test_windows_that_never_open_hold_no_more_than_so_many_answers() -> None:
 
 def test_windows_that_never_open_hold_no_more_than_so_many_requests() -> None:
     """A client that goes on and on is told by an error of its own; later all of it goes."""
-    session = GrpcClientSession(Messages(), METHOD, limits=Limits(unsent=50_000))
+    session = GrpcClientSession(RawMessages(), METHOD, limits=Limits(unsent=50_000))
     raw = Raw(session)
     raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))
     raw.hear()
