@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from rlwire.errors import LimitExceeded, RlwireError, for_peer
 from rlwire.sessions.grpc import OK, CallStatus
@@ -45,21 +45,6 @@ class RejectedCall(Exception):
 
 Admit: TypeAlias = Callable[[ServedCall], "tuple[Any, Any]"]
 """Returns a new call's inner session and its handler; raises `RejectedCall`."""
-
-
-class Connected(Protocol):
-    """What is asked of the connection.
-
-    ``defer(reply)`` has it send a deferred reply by itself. A connection that can have work done in
-    another thread has ``aside(work)``, too, and ``watched(prepare)``, see
-    `rlwire.transports.connection.Connection`.
-    """
-
-    session: Any
-    peer: str
-
-    def defer(self, reply: DeferredReply) -> DeferredReply:
-        """See above."""
 
 
 class _Task:
@@ -97,9 +82,14 @@ class _Deferred(NamedTuple):
 
 
 class GrpcHandler:
-    """Answers the calls of one connection."""
+    """Answers the calls of one connection.
 
-    def __init__(self, connection: Connected, admit: Admit, log: Any = logger) -> None:
+    Of the connection it needs `session`, `peer` and ``defer(reply)``, which has it send a deferred
+    reply by itself. ``aside(work)`` and ``watched(prepare)``, where there are such, are those of
+    `rlwire.transports.connection.Connection`.
+    """
+
+    def __init__(self, connection: Any, admit: Admit, log: Any = logger) -> None:
         self._defer = connection.defer
         self._aside: Callable[[Callable[[], None]], None] | None = getattr(
             connection, "aside", None

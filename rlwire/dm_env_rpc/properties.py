@@ -60,6 +60,11 @@ class _Entry:
     write: Callable[[Any], None] | None
     description: str
 
+    @property
+    def has_value(self) -> bool:
+        """Whether it is more than a description."""
+        return self.read is not None or self.write is not None
+
 
 class Properties:
     """Properties of a server, or of a world.
@@ -129,24 +134,6 @@ class Properties:
         if self._entries.setdefault(key, entry) is not entry:
             raise ValueError(f"there is a property {key!r} already")
 
-    def _below(self, key: str) -> dict[str, PropertySpec]:
-        """The properties that `key` holds, and those that hold others there."""
-        prefix = key + "." if key else ""
-        found: dict[str, PropertySpec] = {}
-        for name, entry in list(self._entries.items()):
-            if not name.startswith(prefix):
-                continue
-            first, _, rest = name[len(prefix) :].partition(".")
-            spec = found.setdefault(prefix + first, PropertySpec(TensorSpec(prefix + first)))
-            if rest:
-                spec.is_listable = True
-                continue
-            spec.spec = entry.spec
-            spec.is_readable = entry.read is not None
-            spec.is_writable = entry.write is not None
-            spec.description = entry.description
-        return found
-
 
 def pictures_of(driven: Driven) -> Properties | None:
     """Return the properties with which `rlwire.make` renders an environment, if it can.
@@ -181,25 +168,40 @@ class PropertyService:
 
     def __call__(self, message: AnyMessage, world: World | None) -> AnyMessage:
         """Answer one request."""
-        given = [getattr(world, "pictures", None), getattr(world, "properties", None), self._own]
-        layers = [layer for layer in given if layer is not None]
         limits = without_spec(DEFAULT, len(message.value))
         request = decode_property_request(message, limits=limits)
         if request is None:
             raise StatusError(Code.INVALID_ARGUMENT, "the property request has no payload")
-        return encode_property_response(_answer(request, layers))
+        entries = dict(self._own._entries)
+        for of_world in (getattr(world, "pictures", None), getattr(world, "properties", None)):
+            for key, entry in () if of_world is None else list(of_world._entries.items()):
+                if key not in entries or entry.has_value:
+                    entries[key] = entry
+        return encode_property_response(_answer(request, entries))
 
 
-def _answer(request: PropertyRequest, layers: list[Properties]) -> PropertyResponse:
+def _answer(request: PropertyRequest, entries: dict[str, _Entry]) -> PropertyResponse:
+    key = request.key
+    entry, below = entries.get(key), _below(key, entries)
+    listing = isinstance(request, ListPropertyRequest)
+    known = below or (entry is not None and (listing or entry.has_value))
+    if not known and (key or not listing):
+        names = ", ".join(list(_below("", entries))[:20]) or "none"
+        raise StatusError(Code.NOT_FOUND, f"there is no {_shown(key)}; the outermost are: {names}")
     if isinstance(request, ListPropertyRequest):
-        return ListPropertyResponse(tuple(_list(request.key, layers)))
-    entry = _entry(request.key, layers)
+        if not below and key:
+            raise StatusError(Code.INVALID_ARGUMENT, f"{_shown(key)} holds no properties")
+        return ListPropertyResponse(tuple(below.values()))
+    if entry is None or not entry.has_value:
+        raise StatusError(
+            Code.PERMISSION_DENIED, f"{_shown(key)} has no value, it only holds properties"
+        )
     if isinstance(request, ReadPropertyRequest):
         if entry.read is None:
-            raise StatusError(Code.PERMISSION_DENIED, f"{_shown(request.key)} cannot be read")
+            raise StatusError(Code.PERMISSION_DENIED, f"{_shown(key)} cannot be read")
         return ReadPropertyResponse(_fit(entry, entry.read()))
     if entry.write is None:
-        raise StatusError(Code.PERMISSION_DENIED, f"{_shown(request.key)} cannot be written")
+        raise StatusError(Code.PERMISSION_DENIED, f"{_shown(key)} cannot be written")
     try:
         value = _fit(entry, request.value)
         check_bounds(entry.spec, value)
@@ -209,42 +211,23 @@ def _answer(request: PropertyRequest, layers: list[Properties]) -> PropertyRespo
     return WritePropertyResponse()
 
 
-def _entry(key: str, layers: list[Properties]) -> _Entry:
-    for layer in layers:
-        entry = layer._entries.get(key)
-        if entry is not None and (entry.read is not None or entry.write is not None):
-            return entry
-    if _children(key, layers):
-        raise StatusError(
-            Code.PERMISSION_DENIED, f"{_shown(key)} has no value, it only holds properties"
-        )
-    raise _no_property(key, layers)
-
-
-def _list(key: str, layers: list[Properties]) -> list[PropertySpec]:
-    children = _children(key, layers)
-    if not children and key:
-        if any(layer._entries.get(key) is not None for layer in layers):
-            raise StatusError(Code.INVALID_ARGUMENT, f"{_shown(key)} holds no properties")
-        raise _no_property(key, layers)
-    return list(children.values())
-
-
-def _children(key: str, layers: list[Properties]) -> dict[str, PropertySpec]:
+def _below(key: str, entries: dict[str, _Entry]) -> dict[str, PropertySpec]:
+    """Return the properties that `key` holds, and those that hold others there."""
+    prefix = key + "." if key else ""
     found: dict[str, PropertySpec] = {}
-    for layer in layers:
-        for name, spec in layer._below(key).items():
-            first = found.setdefault(name, spec)
-            listable = first.is_listable or spec.is_listable
-            if not (first.is_readable or first.is_writable):
-                first = found[name] = spec  # the value of the layer below is seen
-            first.is_listable = listable
+    for name, entry in entries.items():
+        if not name.startswith(prefix):
+            continue
+        first, _, rest = name[len(prefix) :].partition(".")
+        spec = found.setdefault(prefix + first, PropertySpec(TensorSpec(prefix + first)))
+        if rest:
+            spec.is_listable = True
+            continue
+        spec.spec = entry.spec
+        spec.is_readable = entry.read is not None
+        spec.is_writable = entry.write is not None
+        spec.description = entry.description
     return found
-
-
-def _no_property(key: str, layers: list[Properties]) -> StatusError:
-    names = ", ".join(list(_children("", layers))[:20]) or "none"
-    return StatusError(Code.NOT_FOUND, f"there is no {_shown(key)}; the outermost are: {names}")
 
 
 def _shown(key: str) -> str:
