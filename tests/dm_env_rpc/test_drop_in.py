@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dm_env_rpc.v1 import dm_env_rpc_pb2, spec_manager, tensor_spec_utils, tensor_utils
+from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
 from google.protobuf import struct_pb2
 from hypothesis import given
 from hypothesis import strategies as st
@@ -180,18 +180,6 @@ def test_functions_that_were_imported_before_use_the_replaced_packers() -> None:
     packer = tensor_utils.get_packer(np.float32)
     assert type(packer).pack.__module__.startswith("rlwire.")
     np.testing.assert_array_equal(UNPACK(tensor), array)
-
-
-def test_the_rest_of_the_package_goes_through_it() -> None:
-    spec = dm_env_rpc_pb2.TensorSpec(name="a", shape=[2], dtype=dm_env_rpc_pb2.DataType.INT32)
-    tensor_spec_utils.set_bounds(spec, [-1, -2], 5)
-    bounds = tensor_spec_utils.bounds(spec)
-    assert bounds.min.tolist() == [-1, -2]
-    assert bounds.max == 5
-    manager = spec_manager.SpecManager({7: spec})
-    packed = manager.pack({"a": [3, 4]})
-    assert packed[7] == dm_env_rpc_pb2.Tensor(shape=[2], int32s={"array": [3, 4]})
-    np.testing.assert_array_equal(manager.unpack(packed)["a"], [3, 4])
 
 
 def test_an_empty_bound_is_still_there() -> None:

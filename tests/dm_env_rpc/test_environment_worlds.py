@@ -306,18 +306,6 @@ def test_required_settings() -> None:
     worlds({"size": np.int32(1), "place": np.int32(1)})
 
 
-def test_a_factory_that_takes_anything() -> None:
-    def make(**settings):
-        return Walk(**settings)
-
-    worlds = EnvironmentWorlds(make, accepts=["length", "depth"])
-    worlds({"length": np.int32(2)})
-    code, text = code_of(worlds, {"depth": np.int32(2)})
-    assert code == Code.INVALID_ARGUMENT
-    assert "unexpected keyword argument 'depth'" in text
-    assert "setting 'kind' not accepted; accepted: depth, length" in code_of(worlds, {"kind": 1})[1]
-
-
 def test_what_is_accepted_must_make_sense() -> None:
     def make(size, colour="red"):
         return Walk(size)

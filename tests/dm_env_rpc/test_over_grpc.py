@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import concurrent.futures
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2
 
 from rlwire.codecs.dm_env_rpc import (
-    ActionObservationSpecs,
     AnyMessage,
-    EnvironmentStateType,
-    StepResult,
-    make_spec,
 )
 from rlwire.dm_env_rpc import (
     Client,
@@ -122,52 +116,6 @@ def test_large_requests_with_large_answers_do_not_jam(make: Any, ours: bool) -> 
         for each in waiting:
             assert each.result() == message
     server.stop(0).wait()
-
-
-class Meeting:
-    """A world whose agents wait for each other, as a barrier."""
-
-    parallel_agents = True
-    specs = ActionObservationSpecs({}, {1: make_spec("met", (), bool)})
-
-    def __init__(self, settings: Any) -> None:
-        self.barrier = threading.Barrier(2)
-
-    def join(self, settings: Any) -> Meeting:
-        return self
-
-    def begin(self) -> StepResult:
-        return StepResult(EnvironmentStateType.RUNNING, {"met": np.bool_(False)})
-
-    def step(self, actions: Any) -> StepResult:
-        self.barrier.wait(20)
-        return StepResult(EnvironmentStateType.RUNNING, {"met": np.bool_(True)})
-
-    def reset(self, settings: Any) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-def test_agents_that_wait_for_each_other_on_one_connection(voyage: Any) -> None:
-    """grpcio puts the calls of a channel on one connection, and none may hold up another."""
-    from dm_env_rpc.v1 import connection
-
-    with (
-        Server(Meeting, "127.0.0.1:0") as server,
-        grpc.insecure_channel(str(server.address)) as channel,
-    ):
-        agents = [connection.Connection(channel) for _ in range(2)]
-        name = agents[0].send(dm_env_rpc_pb2.CreateWorldRequest()).world_name
-        request = dm_env_rpc_pb2.StepRequest(requested_observations=[1])
-        for agent in agents:
-            agent.send(dm_env_rpc_pb2.JoinWorldRequest(world_name=name))
-            agent.send(request)
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            for _ in range(10):
-                met = pool.map(lambda agent: agent.send(request), agents)
-                assert [each.observations[1].bools.array[0] for each in met] == [True, True]
 
 
 def test_too_many(make: Any) -> None:

@@ -73,20 +73,6 @@ def test_mutual_tls(workers: Any, files: Files) -> None:
         talk(Client(address, tls=ClientTLS(files.ca, files.client)))
 
 
-def test_files_that_cannot_be_used(files: Files, tmp_path: Path) -> None:
-    (tmp_path / "junk").write_text("junk")
-    for tls in (ClientTLS(tmp_path / "none"), ClientTLS(files.ca, tmp_path / "none")):
-        with pytest.raises(FileNotFoundError, match="none"):
-            Client("localhost:1", tls=tls)
-    for tls in (ClientTLS(tmp_path / "junk"), ClientTLS(files.ca, tmp_path / "junk")):
-        with pytest.raises(ssl.SSLError, match="junk"):
-            Client("localhost:1", tls=tls)
-    with pytest.raises(FileNotFoundError, match="none"):
-        Server(no_world, tls=ServerTLS(tmp_path / "none"))
-    with pytest.raises(ValueError, match="a key without cert"):
-        Client("localhost:1", tls=ClientTLS(files.ca, key=files.client))
-
-
 def test_a_token(workers: Any, caplog: pytest.LogCaptureFixture) -> None:
     with Server(no_world, "127.0.0.1:0", workers=workers, auth="sesame") as server:
         talk(Client(server.address, auth="sesame"))

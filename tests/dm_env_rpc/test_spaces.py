@@ -37,92 +37,58 @@ def over_the_wire(structure: Structure, value):
 F, D = DataType.FLOAT, DataType.DOUBLE
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        (
-            gym.Box(-1.0, 2.0, (3,)),
-            TensorSpec("observation", (3,), F, np.float32(-1), np.float32(2)),
-        ),
-        (gym.Box(-np.inf, np.inf, (3,)), TensorSpec("observation", (3,), F)),
-        (gym.Box(0.0, np.inf, (), np.float64), TensorSpec("observation", (), D, np.float64(0))),
-        (
-            gym.Box(np.float32([0, -np.inf]), np.float32([1, np.inf])),
-            TensorSpec(
-                "observation", (2,), F, np.float32([0, -np.inf]), np.float32([1, np.inf])
-            ),
-        ),
-        (
-            gym.Box(0, 255, (4, 4), np.uint8),
-            TensorSpec("observation", (4, 4), DataType.UINT8, np.uint8(0), np.uint8(255)),
-        ),
-        (
-            gym.Box(-1, 1, (2,), np.float16),
-            TensorSpec("observation", (2,), F, np.float32(-1), np.float32(1)),
-        ),
-        (
-            gym.Box(-300, 300, (2,), np.int16),
-            TensorSpec("observation", (2,), DataType.INT32, np.int32(-300), np.int32(300)),
-        ),
-        (
-            gym.Box(0, 65535, (2,), np.uint16),
-            TensorSpec("observation", (2,), DataType.UINT32, np.uint32(0), np.uint32(65535)),
-        ),
-        (gym.Discrete(4), TensorSpec("observation", (), DataType.INT64, np.int64(0), np.int64(3))),
-        (
-            gym.Discrete(4, start=-2),
-            TensorSpec("observation", (), DataType.INT64, np.int64(-2), np.int64(1)),
-        ),
-        (
-            gym.MultiDiscrete([3, 5]),
-            TensorSpec("observation", (2,), DataType.INT64, np.int64(0), np.int64([2, 4])),
-        ),
-        (
-            gym.MultiDiscrete([[2, 2]], start=[[1, 1]], dtype=np.int32),
-            TensorSpec("observation", (1, 2), DataType.INT32, np.int32(1), np.int32(2)),
-        ),
-        (
-            gym.MultiBinary([2, 3]),
-            TensorSpec("observation", (2, 3), DataType.INT8, np.int8(0), np.int8(1)),
-        ),
-        (gym.Text(5), TensorSpec("observation", (), DataType.STRING)),
-    ],
-)  # fmt: skip
-def test_gymnasium_spaces(given, expected) -> None:
-    assert space(given).specs == [expected]
+I8, I32, I64, U8, U32 = np.int8, np.int32, np.int64, np.uint8, np.uint32
+INF = np.inf
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("given", "shape", "dtype", "low", "high"),
     [
-        (specs.Array((2, 3), np.float32), TensorSpec("observation", (2, 3), F)),
-        (specs.Array((), np.float32, "board"), TensorSpec("board", (), F)),
-        (specs.Array((2,), bool, "b"), TensorSpec("b", (2,), DataType.BOOL)),
-        (
-            specs.BoundedArray((2,), float, 0.0, [1.0, 2.0], "x"),
-            TensorSpec("x", (2,), D, np.float64(0), np.array([1.0, 2.0])),
-        ),
-        (specs.BoundedArray((2,), float, -np.inf, np.inf, "x"), TensorSpec("x", (2,), D)),
-        (
-            specs.BoundedArray((1, 2), np.int8, [[1, 2]], 5, "x"),
-            TensorSpec("x", (1, 2), DataType.INT8, np.int8([[1, 2]]), np.int8(5)),
-        ),
-        (
-            specs.BoundedArray((2, 3), np.int8, [1, 2, 3], 5, "x"),  # broadcast, as dm_env does
-            TensorSpec("x", (2, 3), DataType.INT8, np.int8([[1, 2, 3]] * 2), np.int8(5)),
-        ),
-        (
-            specs.DiscreteArray(7, np.int32, "move"),
-            TensorSpec("move", (), DataType.INT32, np.int32(0), np.int32(6)),
-        ),
-        (specs.StringArray((2,), name="words"), TensorSpec("words", (2,), DataType.STRING)),
-        (specs.StringArray((), bytes), TensorSpec("observation", (), DataType.STRING)),
-        (specs.Array((), "<U8", "word"), TensorSpec("word", (), DataType.STRING)),
-        (specs.Array((0,), np.float16, "none"), TensorSpec("none", (0,), F)),
+        (gym.Box(-1.0, 2.0, (3,)), (3,), F, np.float32(-1), np.float32(2)),
+        (gym.Box(-INF, INF, (3,)), (3,), F, None, None),
+        (gym.Box(0.0, INF, (), np.float64), (), D, np.float64(0), None),
+        (gym.Box(np.float32([0, -INF]), np.float32([1, INF])), (2,), F, [0, -INF], [1, INF]),
+        (gym.Box(0, 255, (4, 4), U8), (4, 4), DataType.UINT8, U8(0), U8(255)),
+        (gym.Box(-1, 1, (2,), np.float16), (2,), F, np.float32(-1), np.float32(1)),
+        (gym.Box(-300, 300, (2,), np.int16), (2,), DataType.INT32, I32(-300), I32(300)),
+        (gym.Box(0, 65535, (2,), np.uint16), (2,), DataType.UINT32, U32(0), U32(65535)),
+        (gym.Discrete(4), (), DataType.INT64, I64(0), I64(3)),
+        (gym.Discrete(4, start=-2), (), DataType.INT64, I64(-2), I64(1)),
+        (gym.MultiDiscrete([3, 5]), (2,), DataType.INT64, I64(0), I64([2, 4])),
+        (gym.MultiDiscrete([[2, 2]], I32, start=[[1, 1]]), (1, 2), DataType.INT32, I32(1), I32(2)),
+        (gym.MultiBinary([2, 3]), (2, 3), DataType.INT8, I8(0), I8(1)),
+        (gym.Text(5), (), DataType.STRING, None, None),
     ],
 )
-def test_dm_env_specs(given, expected) -> None:
-    assert dm(given).specs == [expected]
+def test_gymnasium_spaces(given, shape, dtype, low, high) -> None:
+    low, high = (np.float32(each) if type(each) is list else each for each in (low, high))
+    assert space(given).specs == [TensorSpec("observation", shape, dtype, low, high)]
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "shape", "dtype", "low", "high"),
+    [
+        (specs.Array((2, 3), np.float32), "observation", (2, 3), F, None, None),
+        (specs.Array((), np.float32, "board"), "board", (), F, None, None),
+        (specs.Array((2,), bool, "b"), "b", (2,), DataType.BOOL, None, None),
+        (
+            specs.BoundedArray((2,), float, 0.0, [1.0, 2.0], "x"),
+            *("x", (2,), D, np.float64(0), np.array([1.0, 2.0])),
+        ),
+        (specs.BoundedArray((2,), float, -INF, INF, "x"), "x", (2,), D, None, None),
+        (
+            specs.BoundedArray((2, 3), I8, [1, 2, 3], 5, "x"),  # broadcast, as dm_env does
+            *("x", (2, 3), DataType.INT8, I8([[1, 2, 3]] * 2), I8(5)),
+        ),
+        (specs.DiscreteArray(7, I32, "move"), "move", (), DataType.INT32, I32(0), I32(6)),
+        (specs.StringArray((2,), name="words"), "words", (2,), DataType.STRING, None, None),
+        (specs.StringArray((), bytes), "observation", (), DataType.STRING, None, None),
+        (specs.Array((), "<U8", "word"), "word", (), DataType.STRING, None, None),
+        (specs.Array((0,), np.float16, "none"), "none", (0,), F, None, None),
+    ],
+)
+def test_dm_env_specs(given, name, shape, dtype, low, high) -> None:
+    assert dm(given).specs == [TensorSpec(name, shape, dtype, low, high)]
 
 
 class Pair(NamedTuple):
