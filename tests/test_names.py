@@ -14,7 +14,7 @@ from rlwire.serving.serving import BackgroundServer, StreamOptions, StreamServer
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.reception import Reception
 from rlwire.universe import rewarder, rfb
-from rlwire.universe.rewarder.endpoint import RewarderEndpoint
+from rlwire.universe.rewarder.environment import RewarderEndpoint
 
 SERVERS: list[type[BackgroundServer]] = [
     dm_env_rpc.Server,

@@ -15,10 +15,8 @@ from rlwire.serving.serving import BackgroundServer
 from rlwire.universe.options import OPTIONS
 from rlwire.universe.page import PagePlace
 from rlwire.universe.remotes import Remote, remotes_of
-from rlwire.universe.rewarder.client import RewarderClient
-from rlwire.universe.rewarder.client_asyncio import AsyncRewarderClient
-from rlwire.universe.rewarder.endpoint import RewarderEndpoint
-from rlwire.universe.rewarder.environments import EnvironmentRewarder
+from rlwire.universe.rewarder.client import AsyncRewarderClient, RewarderClient
+from rlwire.universe.rewarder.environment import EnvironmentRewarder, RewarderEndpoint
 from rlwire.universe.served import UniverseServer
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from rlwire.transports.pacing import Pacer
 from rlwire.universe.env import UniverseEnv, turns_of
 from rlwire.universe.hub import News, shared_hub
 from rlwire.universe.remotes import Remote
-from rlwire.universe.rewarder.environments import ACTION, SPACES
+from rlwire.universe.rewarder.environment import ACTION, SPACES
 from rlwire.universe.spaces import Choices, Events
 from rlwire.universe.sums import Outcome as Stepped
 

@@ -20,7 +20,7 @@ from rlwire.transports.address import parse
 from rlwire.transports.sockets import Backoff, Timeouts, is_permanent
 from rlwire.universe.hub import Hub, News
 from rlwire.universe.remotes import Remote
-from rlwire.universe.rewarder.client_asyncio import AsyncRewarderClient
+from rlwire.universe.rewarder.client import AsyncRewarderClient
 
 if TYPE_CHECKING:
     from rlwire.universe.rfb.screens import Screen

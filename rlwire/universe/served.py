@@ -16,7 +16,7 @@ from rlwire.transports.address import Address
 from rlwire.universe.controls import Controls, Keys, Play, keys_of
 from rlwire.universe.frames import Source, frames_of
 from rlwire.universe.page import PagePlace, RemoteServers
-from rlwire.universe.rewarder.environments import EnvironmentRewarder
+from rlwire.universe.rewarder.environment import EnvironmentRewarder
 from rlwire.universe.rfb.server import Display, RfbServer
 
 if TYPE_CHECKING:

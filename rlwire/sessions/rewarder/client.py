@@ -1,27 +1,25 @@
 """The rewarder's client: requests and their replies, pings, and episodes added up to steps.
 
-The inner session of a WebSocket's client (`rlwire.transports.interface.TalkingSession` has the
-methods), for one connection and one thread. No I/O and no clock: two clocks are handed in, one that
-only goes forward (`time.monotonic`) and one that tells the date (`time.time`), since a message
-carries when it was sent. `tick` is given the time of the first of them.
-
-`TRANSITIONS` and `CLIENT_HEARS` of `rlwire.sessions.rewarder.rules` are what may happen.
-
-What the document leaves open: docs/protocols/rewarder.md.
+The inner session of a WebSocket's client, for one connection and one thread. No I/O and no clock:
+`clock` only goes forward (`time.monotonic`), `wall` tells the date (`time.time`), which messages
+carry. What the document leaves open: docs/protocols/rewarder.md.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from rlwire.codecs.rewarder import (
+    AgentAction,
     ClientMessage,
     ConnectionClose,
     ControlPing,
     EnvDescribe,
     EnvObservation,
+    EnvReset,
     EnvReward,
     EnvText,
     Message,
@@ -35,112 +33,170 @@ from rlwire.codecs.websocket.handshake import basic_header
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.rewarder.rules import (
-    CLIENT_HEARS,
-    CLIENT_SAYS,
-    NEVER,
-    TRANSITIONS,
     Buffer,
-    ClientSettings,
     Clock,
     EpisodeKey,
-    Phase,
-    Requests,
-    Side,
+    RewarderSession,
     called,
     episode_key,
+    plain_id,
 )
-from rlwire.sessions.rewarder.steps import (
-    ClockEstimate,
-    ClockOffset,
-    Episodes,
-    Step,
-)
-
-__all__ = [
-    "PUSHES",
-    "Answered",
-    "Began",
-    "ClientSettings",
-    "Event",
-    "Failed",
-    "Phase",
-    "RewarderClientSession",
-    "Step",
-    "TimedOut",
-    "handshake_headers",
-]
+from rlwire.sessions.rewarder.steps import ClockEstimate, ClockOffset, EpisodeTracker, Step
 
 PENDING: Final = 64
 """Requests that may wait for replies."""
 
-# --- what the agent is told besides messages; `ClientSession.receive` returns it
+NEVER: Final = math.inf
+_REMEMBERED: Final = 256  # requests answered or given up
+
+PUSHES: Final = frozenset((EnvObservation, EnvReward, EnvText))
+"""Events that are in what `RewarderClientSession.take` gives already."""
 
 
 @dataclass(frozen=True)
-class Began:
-    """An episode is open from now on: `ClientSession.take` gives what comes of it.
-
-    Also when the server begins one by itself, and the one before has been taken to its end.
-    """
-
-    episode_id: str
-
-
-@dataclass(frozen=True)
-class Answered:
-    """A reply came.
+class RequestDone:
+    """A request was answered, refused or given up.
 
     Attributes:
-        request: the message id of what it answers.
-        what: ``"reset"`` or ``"ping"``.
-        seconds: since the request was sent.
-    """
-
-    request: int
-    what: str
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Failed:
-    """``v0.reply.error``.
-
-    Attributes:
-        request: the message id of what it answers, None if it does not say.
+        request: the message id of the request, None if the server's error does not say.
         what: ``"reset"``, ``"ping"`` or ``"message"``, which is anything else.
-        message: the server's words.
+        seconds: since the request was sent; 0 for a message.
+        error: the server's words, if it refused the request.
+        timed_out: whether no reply came in time; one that still comes is dropped.
     """
 
     request: int | None
     what: str
-    message: str
+    seconds: float = 0.0
+    error: str | None = None
+    timed_out: bool = False
+
+
+Event: TypeAlias = Message | RequestDone
 
 
 @dataclass(frozen=True)
-class TimedOut:
-    """No reply came in time; one that still comes is dropped.
+class ClientSettings:
+    """Numbers of a client.
 
     Attributes:
-        request: the message id.
-        what: ``"reset"`` or ``"ping"``.
-        seconds: how long was waited.
+        first_pings: pings at the beginning, one after another, so that the clocks are compared
+            soon. 8; the original makes 10.
+        ping_interval: seconds between pings after those; None for none. 30: in that time two clocks
+            drift apart by a millisecond or so.
+        ping_timeout: seconds in which a ping must be answered.
+        reset_timeout: the same for a reset. 120: a game in a browser loads for minutes.
     """
 
-    request: int
+    first_pings: int = 8
+    ping_interval: float | None = 30.0
+    ping_timeout: float = 30.0
+    reset_timeout: float = 120.0
+
+    def __post_init__(self) -> None:
+        if type(self.first_pings) is not int or self.first_pings < 0:
+            raise ValueError(f"first_pings must be an int from 0 on, not {self.first_pings!r}")
+        for name in ("ping_interval", "ping_timeout", "reset_timeout"):
+            value = getattr(self, name)
+            if value is None and name == "ping_interval":
+                continue
+            if value is None or not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"{name} must be a number over 0, not {value!r}")
+
+
+class PendingRequest(NamedTuple):
+    """A request that waits for its reply; `sent` and `due` are times."""
+
+    number: int
     what: str
-    seconds: float
+    sent: float
+    due: float
 
 
-Event: TypeAlias = (
-    Message | Began | Answered | Failed | TimedOut
-)  # messages: those that `ClientSession.receive` names
+class PendingRequests:
+    """Requests that wait for their replies, and the last ones that do not any more.
 
+    Attributes:
+        waiting: by message id.
+        due: when the next one is given up, `NEVER` if none waits.
+        late: replies to requests that were given up.
+    """
 
-PUSHES: Final = frozenset((EnvObservation, EnvReward, EnvText))
-"""Events that are in what `ClientSession.take` gives already."""
+    def __init__(self) -> None:
+        self.waiting: dict[int, PendingRequest] = {}
+        self._gone: dict[int, bool] = {}  # given up: True; answered: False
+        self.due = NEVER
+        self.late = 0
 
+    def add(self, number: int, what: str, now: float, timeout: float) -> None:
+        """Wait for a reply."""
+        self.waiting[number] = PendingRequest(number, what, now, now + timeout)
+        self.due = min(self.due, now + timeout)
 
-# --- the session
+    def expire(self, now: float) -> list[PendingRequest]:
+        """Give up the requests whose time is over, and return them."""
+        if now < self.due:
+            return []
+        over = [request for request in self.waiting.values() if now >= request.due]
+        for request in over:
+            self.forget(request.number, given_up=True)
+        return over
+
+    def forget(self, number: int, *, given_up: bool) -> PendingRequest | None:
+        """Wait for this one no more; return it if it waited."""
+        request = self.waiting.pop(number, None)
+        if request is not None:
+            self._gone[number] = given_up
+            if len(self._gone) > _REMEMBERED:
+                del self._gone[next(iter(self._gone))]
+            if request.due <= self.due:
+                self.due = min((one.due for one in self.waiting.values()), default=NEVER)
+        return request
+
+    def clear(self) -> None:
+        """Wait for none."""
+        self.waiting.clear()
+        self.due = NEVER
+
+    def answered(self, reply: Message, what: str) -> PendingRequest | None:
+        """Return the request that a reply is to; None, and it is counted, if that was given up."""
+        parent, request = self._find(reply)
+        if request is None:
+            self._count_late(reply, parent)
+        elif request.what != what:
+            raise RemoteProtocolError(f"{reply.method} to message {parent}, a {request.what}")
+        return request
+
+    def failed(self, reply: ReplyError, last: int, now: float) -> RequestDone | None:
+        """Return what an error is about, the last message id being `last`; None as `answered`."""
+        parent, request = self._find(reply)
+        if request is not None:
+            seconds = now - request.sent
+            return RequestDone(request.number, request.what, seconds, reply.message)
+        if parent is None:
+            return RequestDone(None, "message", error=reply.message)
+        if isinstance(parent, int) and parent not in self._gone and parent <= last:
+            return RequestDone(parent, "message", error=reply.message)
+        self._count_late(reply, parent)
+        return None
+
+    def _find(self, reply: Message) -> tuple[int | str | None, PendingRequest | None]:
+        parent = plain_id(reply.parent_message_id, "parent_message_id")
+        return parent, self.forget(parent, given_up=False) if isinstance(parent, int) else None
+
+    def _count_late(self, reply: Message, parent: int | str | None) -> None:
+        if parent is None:
+            raise RemoteProtocolError(f"{reply.method} without a parent_message_id")
+        given_up = self._gone.get(parent) if isinstance(parent, int) else None
+        if given_up is None:
+            raise RemoteProtocolError(
+                f"{reply.method} to {parent!r}, no message that it can answer"
+            )
+        if not given_up:
+            raise RemoteProtocolError(f"{reply.method} is a second reply to message {parent}")
+        assert isinstance(parent, int)
+        self._gone[parent] = False
+        self.late += 1
 
 
 def handshake_headers(password: str = "openai", observer: bool = False) -> list[tuple[str, str]]:
@@ -159,7 +215,7 @@ def handshake_headers(password: str = "openai", observer: bool = False) -> list[
     ]
 
 
-class RewarderClientSession(Side):
+class RewarderClientSession(RewarderSession):
     """An agent's side of one rewarder connection.
 
     `closed` is whether the server said ``v0.connection.close`` or broke a rule.
@@ -195,38 +251,28 @@ class RewarderClientSession(Side):
         self._observer = observer
         self._attach = observer if attach is None else attach
         self._settings = ClientSettings() if settings is None else settings
-        self._phase = Phase.IDLE
-        # What we say.
-        self._requests = Requests()
+        self._requests = PendingRequests()
         self._reset: int | None = None  # the last one, while it waits for its reply
         self._pings_left = self._settings.first_pings
         self._ping_due = NEVER
-        # What we hear.
         self._events: list[Event] = []  # of `tick`, for the next `receive`
-        self.episodes = Episodes()
+        self.episodes = EpisodeTracker()
         self._newest: tuple[EpisodeKey, str] | None = None
         self._known: tuple[EpisodeKey, str] | None = None  # the last one that `_named` read
-        self._told: str | None = None  # the episode of the last `Began`
         self._described: EpisodeKey | None = None  # the episode of what follows
         self.env_id: str | None = None
         self.env_state: str | None = None
         self.fps: float | None = None
         self.about: Mapping[str, Any] = {}
-        # What we measure.
         self._offset = ClockOffset()
         self._shift: float | None = None  # the estimate after the last pong
         self.stale = self.unknown = 0
 
     @property
-    def phase(self) -> Phase:
-        """Where the client stands with the server's episodes."""
-        return self._phase
-
-    @property
     def episode_id(self) -> str | None:
         """The episode that the next `take` is of; None while none is open, and between two."""
         current = self.episodes.current
-        return None if current is None else current.episode_id
+        return None if current is None else current.step.episode_id
 
     @property
     def resetting(self) -> bool:
@@ -237,16 +283,6 @@ class RewarderClientSession(Side):
     def asking(self) -> bool:
         """Whether a reply is waited for."""
         return self._requests.due < NEVER
-
-    @property
-    def late(self) -> int:
-        """Replies to requests that were given up."""
-        return self._requests.late
-
-    @property
-    def skipped(self) -> int:
-        """Episodes that a newer one replaced before `take` came to them."""
-        return self.episodes.skipped
 
     @property
     def news(self) -> bool:
@@ -271,18 +307,16 @@ class RewarderClientSession(Side):
                 many requests wait for replies. Nothing was sent.
             EncodeError, LimitExceeded: it cannot be written; nothing was sent.
         """
-        rule = CLIENT_SAYS.get(type(event))
-        if rule is None:
+        kind = type(event)
+        if kind not in _FROM_CLIENT and kind is not UnknownMessage:
             raise LocalProtocolError(f"a client cannot send {called(event)}")
         if self._over:
             self._check_open()
-        if rule == "other":
-            return self._write(event)
-        if rule == "ping":
+        if kind is ControlPing:
             return self._ask(event, "ping", self._settings.ping_timeout)
-        if self._observer:
+        if self._observer and kind is not UnknownMessage:
             raise LocalProtocolError(f"an observer cannot send {called(event)}")
-        if rule == "act":
+        if kind is not EnvReset:
             return self._write(event)
         if event.episode_id is None:
             # As the original's first reset: 0 is older than whatever the server is about to begin.
@@ -291,16 +325,13 @@ class RewarderClientSession(Side):
         buffers = self._ask(event, "reset", self._settings.reset_timeout)
         self._attach = False
         self._reset = self.last_id
-        self._follow("reset")
         self.episodes.expect(None if self._newest is None else self._newest[0])
-        self._told = None
         return buffers
 
     def _ask(self, request: Message, what: str, timeout: float) -> list[Buffer]:
-        if len(self._requests) >= PENDING:
-            raise LocalProtocolError(
-                f"{len(self._requests)} requests wait for replies, as many as may"
-            )
+        waiting = len(self._requests.waiting)
+        if waiting >= PENDING:
+            raise LocalProtocolError(f"{waiting} requests wait for replies, as many as may")
         buffers = self._write(request)
         self._requests.add(self.last_id, what, self._clock(), timeout)
         return buffers
@@ -311,8 +342,16 @@ class RewarderClientSession(Side):
         Args:
             number: the request's message id, as `last_id` told it.
         """
-        if self._requests.forgo(number) and number == self._reset:
-            self._fail_reset()
+        if self._requests.forget(number, given_up=True) is not None:
+            self._fail_reset(number)
+
+    def _fail_reset(self, number: int | None) -> None:
+        """End the last reset, if that is what has failed."""
+        if number is not None and number == self._reset:
+            self._reset = None
+            # An episode that the server has begun by itself meanwhile stays open.
+            if not self.episodes.is_open:
+                self.episodes.close()
 
     def outgoing(self) -> list[list[Buffer]]:
         """Return the messages that the session sends by itself, pings, and forget them."""
@@ -330,44 +369,34 @@ class RewarderClientSession(Side):
             self._pings_left -= 1
         interval = self._settings.ping_interval
         self._ping_due = NEVER if interval is None else now + interval
-        if len(self._requests) < PENDING:
+        if len(self._requests.waiting) < PENDING:
             self._say(self._ask(ControlPing(), "ping", self._settings.ping_timeout))
 
-    # -- time ------------------------------------------------------------------------------------
-
     def next_deadline(self) -> float | None:
-        """Return when `tick` or `advance` has something to do; None if never."""
+        """Return when `tick` has something to do; None if never."""
         due = min(self._requests.due, self._ping_due)
         return None if due == NEVER or self._over else due
 
     def tick(self, now: float) -> None:
         """Let time pass; what happens is among the events of the next `receive`."""
-        if now >= self._requests.due or now >= self._ping_due:
-            self._events += self.advance(now)
-            # Each is of a request, and no more requests wait than may.
-            del self._events[: -2 * PENDING]
-
-    def advance(self, now: float) -> list[Event]:
-        """Let time pass, and return what happens: requests that are not answered in time."""
         if self._over:
-            return []
-        events: list[Event] = []
-        for request in self._requests.give_up(now):
-            events.append(TimedOut(request.number, request.what, request.due - request.sent))
-            if request.number == self._reset:
-                self._fail_reset()
+            return
+        for request in self._requests.expire(now):
+            seconds = request.due - request.sent
+            self._events.append(RequestDone(request.number, request.what, seconds, timed_out=True))
+            self._fail_reset(request.number)
+        del self._events[: -2 * PENDING]
         if now >= self._ping_due:
             self._ping(now)
-        return events
 
     # -- what the server says --------------------------------------------------------------------
 
     def receive(self, message: Buffer) -> list[Event]:
-        """Take one message and return its events.
+        """Return the events of one message.
 
         A push that counts (`EnvReward`, `EnvText`, `EnvObservation`) is its own event, and already
-        in what `take` will give; one that does not gives none. So are `EnvDescribe`,
-        `ConnectionClose`, and `UnknownMessage`. `Began` comes before the message that shows it.
+        in what `take` will give; one that does not gives none. `EnvDescribe`, `ConnectionClose` and
+        `UnknownMessage` are events too, and so is `RequestDone`.
 
         Raises:
             DecodeError, LimitExceeded: it is no message; the session is closed.
@@ -386,8 +415,6 @@ class RewarderClientSession(Side):
             self._events = []
         return events
 
-    # One method for each rule of CLIENT_HEARS.
-
     def _on_describe(self, told: EnvDescribe) -> list[Event]:
         key, episode_id = self._named(told)
         if self._newest is not None and key < self._newest[0]:
@@ -397,24 +424,19 @@ class RewarderClientSession(Side):
         self.about = told.extra_body
         self._described = key
         episodes = self.episodes
-        if self._attach and self._phase is Phase.IDLE:
-            self._follow("attach")
+        if (self._attach and not episodes.is_open) or (
+            self._reset is not None and episodes.newer(key)
+        ):
             episodes.open(key, episode_id)
-        elif episodes.newer(key):
-            if self._phase is not Phase.PLAYING:
-                episodes.open(key, episode_id)
-            self._follow("newer")
         episode = episodes.place(key, episode_id)
         if episode is not None:
             episode.describe(told.env_state, told.extra_body.get(BEGUN))
-        return self._with_began(told)
+        return [told]
 
     def _on_push(self, told: Any) -> list[Event]:
-        """Take a push, unless it is of an episode that does not count."""
         episode = self.episodes.current
-        if episode is None or told.episode_id != episode.episode_id:
-            key, episode_id = self._named(told)
-            episode = self.episodes.place(key, episode_id)
+        if episode is None or told.episode_id != episode.step.episode_id:
+            episode = self.episodes.place(*self._named(told))
             if episode is None:
                 self.stale += 1
                 return []
@@ -424,10 +446,9 @@ class RewarderClientSession(Side):
             episode.add_text(told.text)
         else:
             episode.add_observation(told.observation)
-        sent_at = told.sent_at
-        if sent_at is not None:
-            episode.sent_at = sent_at
-        return [told] if episode.episode_id == self._told else self._with_began(told)
+        if told.sent_at is not None:
+            episode.step.sent_at = told.sent_at
+        return [told]
 
     def _on_close(self, told: ConnectionClose) -> list[Event]:
         self.closing = told.message
@@ -435,28 +456,24 @@ class RewarderClientSession(Side):
         return [told]
 
     def _on_error(self, told: ReplyError) -> list[Event]:
-        about = self._requests.failed(told, self.last_id)
-        if about is None:
+        done = self._requests.failed(told, self.last_id, self._clock())
+        if done is None:
             return []
-        number, what = about
-        if number is not None and number == self._reset:
-            self._fail_reset()
-        return [Failed(number, what, told.message)]
+        self._fail_reset(done.request)
+        return [done]
 
     def _on_reset_done(self, told: ReplyEnvReset) -> list[Event]:
         request = self._requests.answered(told, "reset")
         if request is None:
             return []
         key, episode_id = self._named(told)
-        seconds = self._clock() - request.sent
         if request.number == self._reset:
             self._reset = None
-            self._follow("reply")
             self.episodes.open(key, episode_id)
             episode = self.episodes.place(key, episode_id)
             if episode is not None and key == self._described:
                 episode.describe(self.env_state)
-        return self._with_began(Answered(request.number, "reset", seconds))
+        return [RequestDone(request.number, "reset", self._clock() - request.sent)]
 
     def _on_pong(self, told: ReplyControlPing) -> list[Event]:
         now, date = self._clock(), self._wall()
@@ -476,16 +493,14 @@ class RewarderClientSession(Side):
             self._shift = None if estimate is None else estimate.offset
         if self._pings_left:
             self._ping(now)
-        return [Answered(request.number, "ping", elapsed)]
+        return [RequestDone(request.number, "ping", elapsed)]
 
     def _on_unknown(self, told: UnknownMessage) -> list[Event]:
         self.unknown += 1
         return [told]
 
-    def _on_wrong_way(self, told: Message) -> NoReturn:
+    def _on_wrong_way(self, told: Message) -> list[Event]:
         raise RemoteProtocolError(f"{told.method} is for clients to send")
-
-    # What they share.
 
     def _named(self, told: Message) -> tuple[EpisodeKey, str]:
         """Return a message's episode, as it is compared and as it is written."""
@@ -499,25 +514,8 @@ class RewarderClientSession(Side):
             self._newest = known
         return known
 
-    def _with_began(self, event: Event) -> list[Event]:
-        current = self.episodes.current
-        if current is None or current.episode_id == self._told:
-            return [event]
-        self._told = current.episode_id
-        return [Began(current.episode_id), event]
-
-    def _fail_reset(self) -> None:
-        self._reset = None
-        if self._phase is Phase.RESETTING:
-            self.episodes.close()
-        self._follow("failed")
-
-    def _follow(self, event: str) -> None:
-        self._phase = TRANSITIONS.get((self._phase, event), self._phase)
-
     def _end(self) -> None:
         self._over = self.closed = self.owes = True
-        self._follow("close")
         self._requests.clear()
         self._out.clear()
         self._ping_due = NEVER
@@ -552,10 +550,23 @@ class RewarderClientSession(Side):
 
     def statistics(self) -> dict[str, int]:
         """Return the counters by name."""
-        names = ("stale", "late", "unknown", "skipped")
-        return {name: getattr(self, name) for name in names}
+        return {
+            "stale": self.stale,
+            "late": self._requests.late,
+            "unknown": self.unknown,
+            "skipped": self.episodes.skipped,
+        }
 
+
+_FROM_CLIENT: Final = frozenset((AgentAction, EnvReset, ControlPing))
 
 _HANDLERS: Final[dict[type, Callable[[RewarderClientSession, Any], list[Event]]]] = {
-    kind: getattr(RewarderClientSession, f"_on_{rule}") for kind, rule in CLIENT_HEARS.items()
+    EnvDescribe: RewarderClientSession._on_describe,
+    **dict.fromkeys(PUSHES, RewarderClientSession._on_push),
+    ConnectionClose: RewarderClientSession._on_close,
+    ReplyError: RewarderClientSession._on_error,
+    ReplyEnvReset: RewarderClientSession._on_reset_done,
+    ReplyControlPing: RewarderClientSession._on_pong,
+    UnknownMessage: RewarderClientSession._on_unknown,
+    **dict.fromkeys(_FROM_CLIENT, RewarderClientSession._on_wrong_way),
 }

@@ -1,14 +1,9 @@
-"""The rewarder's server: a `Runtime`, and a `ServerSession` for each of its connections.
+"""The rewarder's server: a `Runtime`, and a session for each of its connections.
 
-The session is the inner one of a WebSocket's server (`rlwire.transports.interface.TalkingSession`
-has the methods), for one thread; a runtime may be used by all of them. No I/O and no clock: two
-clocks are handed in, one that only goes forward (`time.monotonic`) and one that tells the date
-(`time.time`), since a message carries when it was sent.
-
-`SERVER_HEARS` and `SERVER_SAYS` of `rlwire.sessions.rewarder.rules` are what may happen.
-
-What the document leaves open, and what is done otherwise than in the original:
-docs/protocols/rewarder.md.
+The session is the inner one of a WebSocket's server, for one thread; a runtime may be used by all
+of them. No I/O and no clock: `clock` only goes forward (`time.monotonic`), `wall` tells the date
+(`time.time`), which messages carry. What the document leaves open, and what is done otherwise than
+in the original: docs/protocols/rewarder.md.
 """
 
 from __future__ import annotations
@@ -21,8 +16,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from rlwire.codecs.rewarder import (
     AgentAction,
     ConnectionClose,
+    ControlPing,
     EnvDescribe,
+    EnvObservation,
     EnvReset,
+    EnvReward,
+    EnvText,
     Message,
     ReplyControlPing,
     ReplyEnvReset,
@@ -32,41 +31,27 @@ from rlwire.codecs.rewarder import (
 )
 from rlwire.codecs.rewarder.infos import BEGUN
 from rlwire.codecs.websocket.handshake import basic_credentials, same_secret
-from rlwire.errors import (
-    LocalProtocolError,
-    RemoteProtocolError,
-    RlwireError,
-    for_peer,
-)
+from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.rewarder.rules import (
-    SERVER_HEARS,
-    SERVER_SAYS,
     Buffer,
     Clock,
     EpisodeKey,
     Push,
-    Side,
-    Who,
+    RewarderSession,
     called,
     episode_key,
     following_episode,
     plain_id,
 )
 
-__all__ = ["RewarderServerSession", "Runtime", "Who"]
-
 Number: TypeAlias = int | float
-Request: TypeAlias = AgentAction | EnvReset
 
 _TEXT: Final = 1000  # characters of an error's text that a client is told
 _FASTEST: Final = 1000  # frames per second that a client may ask for
 _PENDING: Final = 16  # resets of one client that wait for an answer
+_PUSHES: Final = (EnvDescribe, EnvReward, EnvText, EnvObservation, UnknownMessage)
 _TAKEN: Final = "The rewarder already has an active client; openai-observer: true looks on."
-
-_RULES: Final = {
-    who: {kind: rule for (whose, kind), rule in SERVER_HEARS.items() if whose is who} for who in Who
-}
 
 
 class Runtime:
@@ -200,7 +185,7 @@ class Runtime:
             LocalProtocolError: it is none that a server pushes.
             EncodeError, LimitExceeded: it cannot be written.
         """
-        if SERVER_SAYS.get(type(event)) != "push":
+        if not isinstance(event, _PUSHES):
             raise LocalProtocolError(f"{called(event)} is not for all connections")
         episode_id = event.episode_id
         if episode_id is None:
@@ -233,10 +218,6 @@ class Runtime:
             return None
         return "Invalid password: it is the user name of the Basic credentials."
 
-    def _count_stale(self) -> None:
-        with self._lock:
-            self.stale += 1
-
     def _claim(self, session: RewarderServerSession) -> bool:
         with self._lock:
             if self._active is None:
@@ -256,13 +237,16 @@ class _Pending(NamedTuple):
     received: float
 
 
-class RewarderServerSession(Side):
+class RewarderServerSession(RewarderSession):
     """One client's connection; made by `Runtime.connect`.
 
     `closed` is whether ``v0.connection.close`` was said and handed over: the WebSocket closes next.
 
     Attributes:
         runtime: what it shares with the others.
+        observer: whether the client only looks on. Of the others the first to send a message is the
+            active client, whatever it sends, as in the original: one that connects and is silent
+            does not block the others.
         refused: messages that were answered with ``v0.reply.error`` here, without asking the user.
     """
 
@@ -272,8 +256,7 @@ class RewarderServerSession(Side):
         "_newest",
         "_pending",
         "_refusal",
-        "_rules",
-        "_who",
+        "observer",
         "refused",
         "runtime",
     )
@@ -281,28 +264,12 @@ class RewarderServerSession(Side):
     def __init__(self, runtime: Runtime, refusal: str | None, observer: bool) -> None:
         super().__init__(runtime.clock, runtime.wall, runtime.limits)
         self.runtime = runtime
+        self.observer = observer
+        self.refused = 0
         self._refusal = refusal
-        self._who = Who.OBSERVER if observer else Who.NEWCOMER
-        self._rules = _RULES[self._who]
         self._pending: dict[int | str, _Pending] = {}
         self._newest: EpisodeKey = ()  # of the episodes that the client was told of
         self._episode: str | None = None  # its id
-        self.refused = 0
-
-    @property
-    def admitted(self) -> bool:
-        """Whether the client gave the right password, where there is one."""
-        return self._refusal is None
-
-    @property
-    def who(self) -> Who:
-        """What the client is here."""
-        return self._who
-
-    @property
-    def pending(self) -> int:
-        """Resets that wait for an answer."""
-        return len(self._pending)
 
     # -- what the server says --------------------------------------------------------------------
 
@@ -326,21 +293,20 @@ class RewarderServerSession(Side):
                 self._check_episode(event.episode_id)
             self.last_id += 1
             return event.numbered(self.last_id)
-        rule = SERVER_SAYS.get(type(event))
-        if rule is None:
+        kind = type(event)
+        if kind not in (*_PUSHES, ReplyEnvReset, ReplyError, ConnectionClose):
             raise LocalProtocolError(f"a server's user cannot send {called(event)}")
         self._check_open()
-        if rule == "push":
-            if event.episode_id is None and not isinstance(event, UnknownMessage):
+        if kind is ReplyEnvReset or kind is ReplyError:
+            return self._answer(event)
+        if kind is not ConnectionClose:
+            if event.episode_id is None and kind is not UnknownMessage:
                 event = event.with_headers(episode_id=self.runtime.episode_id)
             if event.episode_id != self._episode:
                 self._check_episode(event.episode_id)
             return self._write(event)
-        if rule == "answer":
-            return self._answer(event)
         buffers = self._write(event)
-        assert isinstance(event, ConnectionClose)
-        self._end(event.message)
+        self._end(event.message)  # type: ignore[union-attr]
         self._said()
         return buffers
 
@@ -355,7 +321,8 @@ class RewarderServerSession(Side):
     def _check_episode(self, episode_id: str | None) -> None:
         """Look at the episode of a push."""
         if episode_id is not None and not self._tell_of(episode_id):
-            self.runtime._count_stale()
+            with self.runtime._lock:
+                self.runtime.stale += 1
             raise LocalProtocolError(
                 f"episode {episode_id} is over: the client was told of {self._episode}"
             )
@@ -431,8 +398,8 @@ class RewarderServerSession(Side):
 
     # -- what the client says --------------------------------------------------------------------
 
-    def receive(self, message: Buffer) -> list[Request]:
-        """Take one message and return its events: `AgentAction`, or `EnvReset` to be answered.
+    def receive(self, message: Buffer) -> list[AgentAction | EnvReset]:
+        """Return the events of one message: `AgentAction`, or `EnvReset` to be answered.
 
         An answer to an `EnvReset` is a `ReplyEnvReset` or a `ReplyError` with its ``message_id`` as
         ``parent_message_id``, at any later time.
@@ -450,27 +417,31 @@ class RewarderServerSession(Side):
             self._over = True
             self.release()
             raise
-        rule = self._rules[type(told)]
-        if rule == "claim":
-            if not self.runtime._claim(self):
-                self._close(_TAKEN)
-                return []
-            self._who = Who.ACTIVE
-            self._rules = _RULES[Who.ACTIVE]
-            rule = self._rules[type(told)]
-        if rule == "act":
+        runtime = self.runtime
+        if not (self.observer or runtime.active is self or runtime._claim(self)):
+            self._close(_TAKEN)
+            return []
+        kind = type(told)
+        if kind is AgentAction and not self.observer:
             return [told]
-        if rule == "reset":
+        if kind is EnvReset and not self.observer:
             return self._on_reset(told)
         began = self._clock()
-        if rule in _REFUSALS:
-            self._refuse_message(told, _REFUSALS[rule])
+        wrong = None
+        if kind is AgentAction:
+            wrong = "an observer only looks on"
+        elif kind is UnknownMessage:
+            wrong = "no method that is known here"
+        elif kind is not ControlPing and kind is not EnvReset:
+            wrong = "a server's to send"
         elif told.message_id is None:
-            self._refuse_message(told, _NAMELESS)
-        elif rule == "pong":
-            self._reply(ReplyControlPing, told, began)
-        elif wrong := _wrong_with(told):
+            wrong = _NAMELESS
+        elif kind is EnvReset:
+            wrong = _wrong_with(told)
+        if wrong is not None:
             self._refuse_message(told, wrong)
+        elif kind is ControlPing:
+            self._reply(ReplyControlPing, told, began)
         else:
             episode_id = self.runtime.episode_id
             self._tell_of(episode_id)
@@ -481,7 +452,7 @@ class RewarderServerSession(Side):
         if name in self._pending:
             raise RemoteProtocolError(f"{told.method} with a message_id that was there before")
 
-    def _on_reset(self, told: EnvReset) -> list[Request]:
+    def _on_reset(self, told: EnvReset) -> list[AgentAction | EnvReset]:
         wrong = _wrong_with(told)
         if wrong is None and len(self._pending) >= _PENDING:
             wrong = f"{len(self._pending)} resets wait for their answers, as many as may"
@@ -525,12 +496,6 @@ class RewarderServerSession(Side):
 
 
 _NAMELESS: Final = "without a message_id it cannot be answered"
-
-_REFUSALS: Final = {
-    "only_watches": "an observer only looks on",
-    "unknown": "no method that is known here",
-    "wrong_way": "a server's to send",
-}
 
 
 def _wrong_with(told: EnvReset) -> str | None:

@@ -1,18 +1,15 @@
 """What a rewarder's client adds up between two steps, and how far away the server is.
 
-All of it in bounded memory; times are passed in, in seconds.
-
-A server pushes rewards at its own pace, and begins new episodes by itself; an agent steps at its
-own. `Episodes` keeps two episodes apart: the one that the agent is in, and the newest one behind
-it, which begins when the end of the first has been taken.
+A server pushes rewards at its own pace and begins new episodes by itself, an agent steps at its
+own. `EpisodeTracker` keeps two episodes: the one that the agent is in, and the newest one behind
+it, which begins when the agent has taken the end of the first. Memory is bounded.
 """
 
 from __future__ import annotations
 
-import enum
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -100,44 +97,34 @@ def size_of(value: Any) -> int:
     return 1
 
 
-@dataclass(slots=True, eq=False)
-class Episode:
+class EpisodeBuffer:
     """One episode's pushes since the last step.
 
     Attributes:
         key: what its id is compared by.
-        episode_id: as the server wrote it.
-        env_state: as the server last described it, None before.
-        state_changed: whether it was another one before, since the last step.
-        done: whether it has ended.
-        cut: whether it ended because a newer one began.
+        step: what has come, but for the texts.
         news: whether there is anything for the next step.
-        sent_at: the server's time of the newest push, None if there is none since the last step.
     """
 
-    key: EpisodeKey
-    episode_id: str
-    observation: Any = None
-    sent_at: float | None = None
-    news: bool = False
-    env_state: str | None = None
-    state_changed: bool = False
-    reward: float = 0.0
-    count: int = 0
-    done: bool = False
-    cut: bool = False
-    observations: int = 0
-    dropped: int = 0
-    _texts: deque[str] = field(default_factory=deque)
-    _text_size: int = 0
-    _infos: dict[str, Any] = field(default_factory=dict)
-    _sizes: dict[str, int] = field(default_factory=dict)
-    _info_size: int = 0
+    __slots__ = ("_info_size", "_sizes", "_text_size", "_texts", "key", "news", "step")
+
+    def __init__(self, key: EpisodeKey, episode_id: str) -> None:
+        self.key = key
+        self._texts: deque[str] = deque()
+        self._text_size = 0
+        self._begin(Step(0.0, False, {}, episode_id=episode_id))
+
+    def _begin(self, step: Step) -> None:
+        self.step = step
+        self.news = False
+        self._sizes: dict[str, int] = {}  # of the info's entries
+        self._info_size = 0
 
     def add_reward(self, reward: float, done: bool, info: dict[str, Any]) -> None:
-        """Take one reward."""
+        """Add a reward to the sum."""
+        step = self.step
         try:
-            total = float(self.reward + reward)
+            total = float(step.reward + reward)
         except OverflowError:
             total = math.inf
         if not -math.inf < total < math.inf:
@@ -145,83 +132,68 @@ class Episode:
                 "v0.env.reward must be a finite number, also when added up: "
                 f"{quoted(reward)} is not"
             )
-        self.reward = total
-        self.count += 1
+        step.reward = total
+        step.count += 1
+        step.done |= done
         self.news = True
-        self.done |= done
         if info:
             self._add_info(restore_arrays(info))
 
     def _add_info(self, info: dict[str, Any]) -> None:
-        kept, sizes = self._infos, self._sizes
+        kept, sizes = self.step.info, self._sizes
         for name, value in info.items():
             value = merged(name, kept.get(name), value)
             size = len(name) + size_of(value)
             before = sizes.get(name)
             total = self._info_size + size - (before or 0)
             if total > INFO_SIZE or (before is None and len(kept) >= INFOS):
-                self.dropped += 1
+                self.step.dropped += 1
                 continue
             kept[name], sizes[name], self._info_size = value, size, total
 
     def add_text(self, text: str) -> None:
-        """Take one text; the oldest ones give way to it."""
+        """Add a text; the oldest ones give way to it."""
         self.news = True
         texts = self._texts
         if len(text) > TEXT_SIZE:
-            self.dropped += 1
+            self.step.dropped += 1
             return
         texts.append(text)
         self._text_size += len(text)
         while len(texts) > TEXTS or self._text_size > TEXT_SIZE:
             self._text_size -= len(texts.popleft())
-            self.dropped += 1
+            self.step.dropped += 1
 
     def add_observation(self, observation: Any) -> None:
-        """Take one observation in place of the one before."""
-        self.observation = observation
-        self.observations += 1
+        """Put an observation in place of the one before."""
+        self.step.observation = observation
+        self.step.observations += 1
         self.news = True
 
     def describe(self, env_state: str | None, info: Any = None) -> None:
-        """Take note of what the environment does; the first word of an episode changes nothing."""
-        if self.env_state is None and isinstance(info, dict):
+        """Set what the environment does; the first word of an episode is no change."""
+        step = self.step
+        if step.env_state is None and isinstance(info, dict):
             self._add_info(restore_arrays(info))
-        if self.env_state is not None and env_state != self.env_state:
-            self.state_changed = self.news = True
-        self.env_state = env_state
+        if step.env_state is not None and env_state != step.env_state:
+            step.state_changed = self.news = True
+        step.env_state = env_state
 
     def end(self) -> None:
-        """Take note that a newer episode has begun."""
-        if not self.done:
-            self.done = self.cut = self.news = True
+        """End it because a newer episode has begun."""
+        if not self.step.done:
+            self.step.done = self.step.cut = self.news = True
 
     def peek(self, server_time: float | None) -> Step:
         """Return what has come, and keep it."""
+        step = self.step
         lag = None
-        if server_time is not None and self.sent_at is not None:
-            lag = max(0.0, server_time - self.sent_at)
-        return Step(
-            self.reward,
-            self.done,
-            dict(self._infos),  # more comes into ours
-            tuple(self._texts),
-            self.observation,
-            self.count,
-            lag,
-            self.episode_id,
-            self.env_state,
-            self.cut,
-            self.observations,
-            self.dropped,
-            self.state_changed,
-            self.sent_at,
-        )
+        if server_time is not None and step.sent_at is not None:
+            lag = max(0.0, server_time - step.sent_at)
+        return replace(step, info=dict(step.info), texts=tuple(self._texts), lag=lag)
 
     def take_texts(self) -> tuple[str, ...]:
         """Return the texts that have come, and forget them alone."""
-        if not self._texts:
-            return ()
         texts = tuple(self._texts)
         self._texts.clear()
         self._text_size = 0
@@ -229,115 +201,94 @@ class Episode:
 
     def take(self, server_time: float | None) -> Step:
         """Return what has come, and forget all but the observation and the state."""
-        step = self.peek(server_time)
-        self.sent_at = None
-        self.news = self.done = self.cut = self.state_changed = False
-        self.reward = 0.0
-        self.count = self.observations = self.dropped = 0
-        self.take_texts()
-        if self._sizes:
-            self._infos.clear()
-            self._sizes.clear()
-            self._info_size = 0
+        step = self.step
+        if server_time is not None and step.sent_at is not None:
+            step.lag = max(0.0, server_time - step.sent_at)
+        if self._texts:
+            step.texts = self.take_texts()
+        self._begin(
+            Step(0.0, False, {}, (), step.observation, 0, None, step.episode_id, step.env_state)
+        )
         return step
 
 
-class _Mode(enum.Enum):
-    CLOSED = "nothing is kept"
-    EXPECTING = "the newest episode is kept, and entered when it is opened"
-    OPEN = "there is a current episode, or the next to come will be"
-
-
-class Episodes:
-    """Which episode a push belongs to, and which are too old.
-
-    Closed at first. Episodes are compared by their keys (`rules.episode_key`).
+class EpisodeTracker:
+    """Which episode a push belongs to, and which are too old. It keeps nothing at first.
 
     Attributes:
         current: the episode that the agent is in; None while none is open, and between the end of
             one and the first message of the next.
+        is_open: whether there is a current episode, or the next to come will be.
         skipped: episodes that a newer one replaced before the agent came to them.
     """
 
-    __slots__ = ("_floor", "_mode", "_next", "current", "skipped")
+    __slots__ = ("_floor", "_keeps", "_next", "current", "is_open", "skipped")
 
     def __init__(self) -> None:
-        self._mode = _Mode.CLOSED
-        self._floor: EpisodeKey | None = None  # episodes up to this one are over
-        self._next: Episode | None = None
-        self.current: Episode | None = None
         self.skipped = 0
+        self.close()
 
     def close(self) -> None:
         """Drop what there is, and keep nothing."""
-        self._mode = _Mode.CLOSED
-        self._floor = self._next = self.current = None
+        self.is_open = self._keeps = False
+        self._floor: EpisodeKey | None = None  # episodes up to this one are over
+        self._next: EpisodeBuffer | None = None
+        self.current: EpisodeBuffer | None = None
 
     def expect(self, past: EpisodeKey | None) -> None:
         """Drop what there is, and keep the newest episode of those newer than `past`."""
         self.close()
-        self._mode = _Mode.EXPECTING
+        self._keeps = True
         self._floor = past
 
     @property
-    def newest(self) -> Episode | None:
-        """The newest that counts: the one behind the current one, or that; None while closed."""
-        if self._mode is not _Mode.OPEN:
-            return None
-        return self.current if self._next is None else self._next
+    def newest(self) -> Step | None:
+        """What has come of the newest that counts: the one behind the current one, or that."""
+        newest = self.current if self._next is None else self._next
+        return newest.step if self.is_open and newest is not None else None
 
     def newer(self, key: EpisodeKey) -> bool:
         """Return whether an episode is newer than the current one, or than those that are over."""
-        if self._mode is _Mode.CLOSED:
-            return False
         if self.current is not None:
             return key > self.current.key
-        return self._floor is None or key > self._floor
+        return self._keeps and (self._floor is None or key > self._floor)
 
     def open(self, key: EpisodeKey, episode_id: str) -> None:
         """Enter an episode at once, unless we are in a newer one; older ones are dropped."""
-        if self._mode is _Mode.OPEN and not self.newer(key):
+        if self.is_open and not self.newer(key):
             return
         waiting, self._next = self._next, None
-        self._mode = _Mode.OPEN
+        self.is_open = self._keeps = True
         self._floor = None
         if waiting is not None and waiting.key == key:
             self.current = waiting
             return
-        self.current = Episode(key, episode_id)
+        self.current = EpisodeBuffer(key, episode_id)
         if waiting is not None and waiting.key > key:
             self.current.end()
             self._next = waiting
 
-    def place(self, key: EpisodeKey, episode_id: str) -> Episode | None:
+    def place(self, key: EpisodeKey, episode_id: str) -> EpisodeBuffer | None:
         """Return where a push of this episode is added, None if it is dropped.
 
         One of a newer episode than the current one ends that.
         """
         current = self.current
-        if current is not None:  # so the mode is OPEN
-            if key == current.key:
-                return current
-            if key < current.key:
-                return None
-            current.end()
-            return self._wait(key, episode_id)
+        if current is not None and key == current.key:
+            return current
         if not self.newer(key):
             return None
-        if self._mode is _Mode.EXPECTING:
-            return self._wait(key, episode_id)
-        self.current = current = Episode(key, episode_id)
-        return current
-
-    def _wait(self, key: EpisodeKey, episode_id: str) -> Episode | None:
+        if current is None and self.is_open:
+            self.current = EpisodeBuffer(key, episode_id)
+            return self.current
+        if current is not None:
+            current.end()
         waiting = self._next
         if waiting is not None:
-            if key == waiting.key:
-                return waiting
-            if key < waiting.key:
-                return None
+            if key <= waiting.key:
+                return waiting if key == waiting.key else None
             self.skipped += 1
-        self._next = waiting = Episode(key, episode_id)
+        self._next = waiting = EpisodeBuffer(key, episode_id)
         return waiting
 
     def peek(self, server_time: float | None) -> Step:
@@ -355,9 +306,6 @@ class Episodes:
             self._floor = current.key
             self.current, self._next = self._next, None
         return step
-
-
-# --- how far away the other end is: clocks compared, and times counted
 
 
 class ClockEstimate(NamedTuple):
@@ -378,8 +326,8 @@ class ClockOffset:
 
     A request leaves at t1 of our clock and arrives at t2 of the peer's, the reply leaves at t3 and
     arrives at t4: the offset is ((t2 - t1) + (t3 - t4)) / 2 if both ways took the same time. The
-    faster the round trip, the less they can differ; so the fastest of the last ones counts, and an
-    old one the less the older it is (RFC 5905, section 10).
+    fastest of the last round trips counts, and an old one the less the older it is (RFC 5905,
+    section 10).
     """
 
     __slots__ = ("_samples",)
@@ -396,15 +344,14 @@ class ClockOffset:
         replied: float,
         runtime: float | None = None,
     ) -> None:
-        """Take one round trip."""
+        """Add a round trip."""
         if not math.isfinite(replied):
             return
         if runtime is None or not 0.0 <= runtime <= elapsed:
             runtime = 0.0
         trip = elapsed - runtime
         # ((t2 - t1) + (t3 - t4)) / 2 with t1 = t4 - elapsed, t2 = t3 - runtime
-        offset = replied - received + trip / 2
-        self._samples.append((now, trip / 2, offset))
+        self._samples.append((now, trip / 2, replied - received + trip / 2))
 
     def estimate(self, now: float) -> ClockEstimate | None:
         """Return the best estimate there is, None before the first round trip."""

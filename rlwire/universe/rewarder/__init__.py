@@ -10,10 +10,10 @@
 from __future__ import annotations
 
 from rlwire.codecs.rewarder import AgentAction, UnknownMessage
-from rlwire.sessions.rewarder.client import ClientSettings, Step
-from rlwire.universe.rewarder.client import RewarderClient
-from rlwire.universe.rewarder.client_asyncio import AsyncRewarderClient
-from rlwire.universe.rewarder.environments import EnvironmentRewarder
+from rlwire.sessions.rewarder.client import ClientSettings
+from rlwire.sessions.rewarder.steps import Step
+from rlwire.universe.rewarder.client import AsyncRewarderClient, RewarderClient
+from rlwire.universe.rewarder.environment import EnvironmentRewarder
 from rlwire.universe.rewarder.server import PORT, ResetRequest, RewarderServer
 
 __all__ = [

@@ -1,12 +1,8 @@
-"""`RewarderClient`: an agent's side of a rewarder, blocking; and what both kinds share.
-
-Not here: what messages add up to (`rlwire.sessions.rewarder.client`), the asyncio counterpart
-(`rlwire.universe.rewarder.client_asyncio`), who reads while the agent thinks
-(`rlwire.universe.rewarder.reading`).
-"""
+"""`RewarderClient` and `AsyncRewarderClient`: an agent's, or an observer's, side of a rewarder."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,21 +22,19 @@ from rlwire.limits import Limits
 from rlwire.registry import located
 from rlwire.sessions.rewarder.client import (
     PUSHES,
-    Answered,
     ClientSettings,
-    Failed,
+    RequestDone,
     RewarderClientSession,
-    Step,
-    TimedOut,
     handshake_headers,
 )
-from rlwire.sessions.rewarder.steps import ClockEstimate
+from rlwire.sessions.rewarder.steps import ClockEstimate, Step
 from rlwire.transports.forking import not_ours, of_this_process
-from rlwire.transports.hearing import Hearing
+from rlwire.transports.hearing import Ear, Hearing
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
-from rlwire.transports.waits import Blocking, Waits, driven
-from rlwire.universe.rewarder.reading import Reader
+from rlwire.transports.turn import Turn, best_turn
+from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
+from rlwire.universe.rewarder._reader import Reader
 
 _Self = TypeVar("_Self", bound="ClientBase")
 
@@ -177,29 +171,29 @@ class ClientBase(Hearing):
             self._wake()
         if kind in PUSHES:
             return
-        if kind is Answered:
-            self._resolve(event.request, event.seconds)
-        elif kind is Failed:
-            error = PeerError(event.message)
-            if event.what == "message":
-                self._refused.append(error)
-                del self._refused[:-_UNKNOWN]
-                self._wake()
-            else:
-                self._resolve(event.request, error)
-        elif kind is TimedOut:
-            what = f"no reply to a {event.what} within {event.seconds:g} s"
-            self._resolve(event.request, DeadlineExceeded(f"{self.url}: {what}"))
+        if kind is RequestDone:
+            self._resolve(event)
         elif kind is ConnectionClose:
             self._end(PeerError(event.message))
         elif kind is UnknownMessage:
             self._unknown.append(event)
             del self._unknown[:-_UNKNOWN]
 
-    def _resolve(self, request: int, outcome: float | Exception) -> None:
-        if request in self._replies:
-            self._replies[request] = outcome
-            self._wake()
+    def _resolve(self, done: RequestDone) -> None:
+        outcome: float | Exception = done.seconds
+        if done.timed_out:
+            what = f"no reply to a {done.what} within {done.seconds:g} s"
+            outcome = DeadlineExceeded(f"{self.url}: {what}")
+        elif done.error is not None:
+            outcome = PeerError(done.error)
+        if isinstance(outcome, Exception) and done.what == "message":
+            self._refused.append(outcome)
+            del self._refused[:-_UNKNOWN]
+        elif done.request in self._replies:
+            self._replies[done.request] = outcome
+        else:
+            return
+        self._wake()
 
     def _end(self, error: Exception) -> None:
         closing = self._session.closing
@@ -496,3 +490,83 @@ class _ParentsLock:
         raise not_ours(self._peer)
 
     def __exit__(self, *_: object) -> None: ...
+
+
+class AsyncRewarderClient(Asyncio, ClientBase):
+    """An agent's, or an observer's, connection to a rewarder.
+
+    ::
+
+        async with AsyncRewarderClient("127.0.0.1:15900", auth="secret") as client:
+            await client.reset()
+            while not (step := await client.step()).done:
+                client.act([("Action", choose(step.observation))])
+
+    What comes is taken in while the loop runs, so pings are timed well and nothing piles up in the
+    network; `step` gives all that came since the last one. One task may wait in `step` at a time.
+
+    The arguments and errors are `ClientBase`'s.
+    """
+
+    _connect = staticmethod(websocket.connect_asyncio)
+
+    def __init__(self, address: Any, **options: Any) -> None:
+        super().__init__(address, **options)
+        self._turn: Turn | None = None  # of a task that waits for a step
+        self._waiters: set[asyncio.Future[None]] = set()  # of the others
+
+    async def step(self, timeout: float | None = None) -> Step:
+        """Return what has come since the last step, as `RewarderClient.step`."""
+        session, turn = self._session, self._turn
+        if session.news:
+            return session.take()
+        self._check_step()
+        assert turn is not None
+        if turn.waiting:
+            raise LocalProtocolError("another task is waiting for a step; one may at a time")
+        expired = timeout is not None and timeout <= 0
+
+        def expire() -> None:
+            nonlocal expired
+            expired = True
+            if turn.waiting:
+                turn.resume(None)
+
+        timer = None if timeout is None else asyncio.get_running_loop().call_later(timeout, expire)
+        try:
+            while not (session.news or expired):
+                await turn.begin()
+                if not session.news:
+                    self._check_step()
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return session.take()
+
+    def _listen(self, connection: Any) -> None:
+        self._turn = best_turn(asyncio.get_running_loop())
+        self._transmit = connection.post
+        connection.serve(Ear(self._hear, self._gone), self._end)
+
+    def _hear(self, event: Any) -> None:
+        """Take one event, and run the task that waits for it, within this call."""
+        self._take(event)
+        turn = self._turn
+        if turn is not None and turn.waiting and self._session.news:
+            turn.resume(None)
+
+    def _wake(self) -> None:
+        turn = self._turn
+        if turn is not None and turn.waiting and (self._refused or self._ended is not None):
+            turn.resume(None)
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _wait(self, seconds: float | None, heard: int) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await asyncio.wait({waiter}, timeout=seconds)
+        finally:
+            self._waiters.discard(waiter)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from itertools import product
 from typing import Any
 from unittest.mock import patch
 
@@ -40,17 +39,12 @@ from rlwire.errors import (
 from rlwire.limits import Limits
 from rlwire.sessions.rewarder import client
 from rlwire.sessions.rewarder.client import (
-    Answered,
-    Began,
     ClientSettings,
-    Failed,
-    Phase,
+    RequestDone,
     RewarderClientSession,
     Step,
-    TimedOut,
     handshake_headers,
 )
-from rlwire.sessions.rewarder.rules import TRANSITIONS
 
 QUIET = ClientSettings(first_pings=0, ping_interval=None)
 ENV = "flashgames.DuskDrive-v0"
@@ -72,8 +66,13 @@ class Agent:
         self.date += seconds
 
     @property
-    def phase(self) -> Phase:
-        return self.session.phase
+    def is_open(self) -> bool:
+        return self.session.episodes.is_open
+
+    def ticks(self) -> list[Any]:
+        self.session.tick(self.now)
+        events, self.session._events = self.session._events, []
+        return events
 
     def hears(self, message: Message, **headers: Any) -> list[Any]:
         data = encode(message.with_headers(**{"message_id": next(self.ids), **headers}))
@@ -111,7 +110,7 @@ def playing(episode_id: str = "1", **arguments: Any) -> Agent:
     agent = Agent(**arguments)
     agent.describe("0")
     agent.replies(agent.reset(), episode_id)
-    assert agent.phase is Phase.PLAYING
+    assert agent.is_open
     return agent
 
 
@@ -186,7 +185,7 @@ def test_what_cannot_be_encoded_changes_nothing() -> None:
         agent.session.send(EnvReset("x" * 300))
     with pytest.raises(EncodeError):
         agent.session.send(AgentAction([("A", float("nan"))]))
-    assert (agent.session.last_id, agent.phase) == (0, Phase.PLAYING)
+    assert (agent.session.last_id, agent.is_open) == (0, True)
     assert not agent.session.resetting
     assert agent.session.take().reward == 1
 
@@ -198,10 +197,10 @@ def test_the_requests_that_wait_are_bounded() -> None:
     for request in (ControlPing(), EnvReset(ENV)):
         with pytest.raises(LocalProtocolError, match="64 requests wait"):
             agent.session.send(request)
-    assert agent.phase is Phase.IDLE
+    assert not agent.is_open
     agent.replies(1)
     agent.says(EnvReset(ENV))
-    assert agent.phase is Phase.RESETTING
+    assert not agent.is_open
 
 
 # --- replies
@@ -212,8 +211,8 @@ def test_a_ping_is_answered() -> None:
     agent.says(ControlPing())
     agent.says(ControlPing())
     agent.passes(0.25)
-    assert agent.replies(1) == [Answered(1, "ping", 0.25)]
-    assert agent.replies("0") == [Answered(0, "ping", 0.25)]  # ids may be strings
+    assert agent.replies(1) == [RequestDone(1, "ping", 0.25)]
+    assert agent.replies("0") == [RequestDone(0, "ping", 0.25)]  # ids may be strings
 
 
 def test_a_reply_to_nothing() -> None:
@@ -237,11 +236,11 @@ def test_errors_are_surfaced() -> None:
     reset = agent.reset()
     error = ReplyError("No such environment: llama")
     words = error.message
-    assert agent.hears(error, parent_message_id=reset) == [Failed(3, "reset", words)]
-    assert agent.hears(error, parent_message_id="0") == [Failed(0, "ping", words)]
-    assert agent.hears(error, parent_message_id="1") == [Failed(1, "message", words)]
-    assert agent.hears(error, parent_message_id=2) == [Failed(2, "message", words)]
-    assert agent.hears(error) == [Failed(None, "message", words)]
+    assert agent.hears(error, parent_message_id=reset) == [RequestDone(3, "reset", 0.0, words)]
+    assert agent.hears(error, parent_message_id="0") == [RequestDone(0, "ping", 0.0, words)]
+    assert agent.hears(error, parent_message_id="1") == [RequestDone(1, "message", 0.0, words)]
+    assert agent.hears(error, parent_message_id=2) == [RequestDone(2, "message", 0.0, words)]
+    assert agent.hears(error) == [RequestDone(None, "message", 0.0, words)]
     with pytest.raises(RemoteProtocolError):
         agent.hears(error, parent_message_id=4)
 
@@ -252,12 +251,13 @@ def test_no_reply_in_time() -> None:
     agent.passes(1)
     agent.says(ControlPing())
     assert agent.session.next_deadline() == 55.0
-    assert agent.session.advance(54.9) == []
-    agent.passes(4)
-    assert agent.session.advance(agent.now) == [TimedOut(0, "ping", 5.0)]
+    agent.now = 54.9
+    assert agent.ticks() == []
+    agent.now = 55.0
+    assert agent.ticks() == [RequestDone(0, "ping", 5.0, timed_out=True)]
     assert agent.session.next_deadline() == 56.0
     assert agent.replies(0) == []  # late: dropped
-    assert agent.session.late == 1
+    assert agent.session.statistics()["late"] == 1
     with pytest.raises(RemoteProtocolError, match="second"):
         agent.replies(0)
 
@@ -271,17 +271,17 @@ def test_a_reset_that_was_given_up(described: bool) -> None:
     agent.session.give_up(reset)
     assert (agent.session.resetting, agent.session.next_deadline()) == (False, None)
     # What the server has begun stays open; what it begins later does not open.
-    assert agent.phase is (Phase.PLAYING if described else Phase.IDLE)
+    assert agent.is_open == described
     if not described:
         agent.describe("2", "running")
     assert agent.replies(reset, "2") == []
-    assert agent.session.late == 1
+    assert agent.session.statistics()["late"] == 1
     assert agent.session.episode_id == ("2" if described else None)
     assert kinds(agent.reward("2")) == ([EnvReward] if described else [])
     agent.session.give_up(reset)
     agent.session.give_up(99)
     again = agent.reset()
-    assert kinds(agent.replies(again, "3")) == [Began, Answered]
+    assert kinds(agent.replies(again, "3")) == [RequestDone]
 
 
 def test_what_happens_in_a_tick_is_told_by_the_next_receive() -> None:
@@ -290,7 +290,7 @@ def test_what_happens_in_a_tick_is_told_by_the_next_receive() -> None:
     agent.passes(31)
     agent.session.tick(agent.now)
     agent.session.tick(agent.now)
-    assert kinds(agent.describe("1")) == [TimedOut, EnvDescribe]
+    assert kinds(agent.describe("1")) == [RequestDone, EnvDescribe]
     assert kinds(agent.describe("1")) == [EnvDescribe]
 
 
@@ -302,7 +302,7 @@ def test_ticks_without_receive_are_bounded() -> None:
         agent.session.tick(agent.now)
         agent.outgoing()
     assert len(agent.session._events) <= 128
-    assert len(agent.session._requests) <= 2
+    assert len(agent.session._requests.waiting) <= 2
 
 
 # --- pings and clocks
@@ -416,8 +416,8 @@ def test_the_reply_opens_the_episode() -> None:
     reset = agent.reset()
     assert agent.session.resetting
     agent.passes(2)
-    assert agent.replies(reset, "1") == [Began("1"), Answered(0, "reset", 2.0)]
-    assert agent.phase is Phase.PLAYING
+    assert agent.replies(reset, "1") == [RequestDone(0, "reset", 2.0)]
+    assert agent.is_open
     assert (agent.session.resetting, agent.session.episode_id) == (False, "1")
     assert kinds(agent.reward("1")) == [EnvReward]
 
@@ -427,13 +427,13 @@ def test_a_description_opens_the_episode() -> None:
     agent.describe("1")
     reset = agent.reset()
     assert kinds(agent.describe("1", "resetting")) == [EnvDescribe]  # not newer
-    assert agent.phase is Phase.RESETTING
-    assert kinds(agent.describe("2", "resetting")) == [Began, EnvDescribe]
-    assert (agent.phase, agent.session.resetting) == (Phase.CONFIRMING, True)
+    assert not agent.is_open
+    assert kinds(agent.describe("2", "resetting")) == [EnvDescribe]
+    assert (agent.is_open, agent.session.resetting) == (True, True)
     agent.describe("2", "running")
     agent.reward("2", 5)
-    assert kinds(agent.replies(reset, "2")) == [Answered]
-    assert agent.phase is Phase.PLAYING
+    assert kinds(agent.replies(reset, "2")) == [RequestDone]
+    assert agent.is_open
     seen = agent.session.peek()
     assert seen.state_changed
     assert seen == agent.session.peek()
@@ -460,7 +460,7 @@ def test_what_the_server_began_by_itself_gives_way_to_the_reply() -> None:
     agent.reward("2", 20)
     assert agent.session.take().reward == 20.0
     agent.reward("2", 21)
-    assert kinds(agent.replies(reset, "3")) == [Began, Answered]
+    assert kinds(agent.replies(reset, "3")) == [RequestDone]
     assert agent.reward("2", 22) == []
     agent.reward("3", 3)
     step = agent.session.take()
@@ -472,8 +472,8 @@ def test_an_older_reply_does_not_move_back() -> None:
     reset = agent.reset()
     agent.describe("3")
     agent.reward("3", 3)
-    assert kinds(agent.replies(reset, "2")) == [Answered]
-    assert agent.phase is Phase.PLAYING
+    assert kinds(agent.replies(reset, "2")) == [RequestDone]
+    assert agent.is_open
     assert agent.session.take().reward == 3.0
 
 
@@ -505,9 +505,9 @@ def test_pushes_ahead_of_the_reply_are_kept() -> None:
 def test_the_last_of_several_resets_counts() -> None:
     agent = playing("1")
     first, second = agent.reset(), agent.reset()
-    assert kinds(agent.replies(first, "2")) == [Answered]
-    assert agent.phase is Phase.RESETTING
-    assert kinds(agent.replies(second, "3")) == [Began, Answered]
+    assert kinds(agent.replies(first, "2")) == [RequestDone]
+    assert not agent.is_open
+    assert kinds(agent.replies(second, "3")) == [RequestDone]
     assert agent.session.episode_id == "3"
 
 
@@ -516,7 +516,7 @@ def test_a_server_that_was_resetting_anyway() -> None:
     agent.describe("1", "resetting")
     reset = agent.reset()
     agent.describe("1", "running")
-    assert kinds(agent.replies(reset, "1")) == [Began, Answered]
+    assert kinds(agent.replies(reset, "1")) == [RequestDone]
     agent.reward("1")
     assert agent.session.take().reward == 1.0
 
@@ -525,19 +525,19 @@ def test_a_reset_without_reply() -> None:
     agent = playing("1")
     reset = agent.reset()
     agent.passes(120)
-    assert agent.session.advance(agent.now) == [TimedOut(reset, "reset", 120.0)]
-    assert agent.phase is Phase.IDLE
+    assert agent.ticks() == [RequestDone(reset, "reset", 120.0, timed_out=True)]
+    assert not agent.is_open
     assert agent.replies(reset, "2") == []
-    assert (agent.phase, agent.session.late) == (Phase.IDLE, 1)
+    assert (agent.is_open, agent.session.statistics()["late"]) == (False, 1)
 
 
 def test_the_error_of_an_earlier_reset_changes_nothing() -> None:
     agent = playing("1")
     first, second = agent.reset(), agent.reset()
     agent.hears(ReplyError("no", parent_message_id=first))
-    assert (agent.phase, agent.session.resetting) == (Phase.RESETTING, True)
+    assert (agent.is_open, agent.session.resetting) == (False, True)
     agent.replies(second, "2")
-    assert agent.phase is Phase.PLAYING
+    assert agent.is_open
 
 
 def test_the_server_begins_episodes_by_itself() -> None:
@@ -550,13 +550,13 @@ def test_the_server_begins_episodes_by_itself() -> None:
     step = agent.session.take()
     assert (step.episode_id, step.reward, step.done, step.cut) == ("1", 3.0, True, False)
     assert agent.session.episode_id == "2"
-    assert kinds(agent.reward("2", 1)) == [Began, EnvReward]
+    assert kinds(agent.reward("2", 1)) == [EnvReward]
     assert agent.session.take().reward == 21.0
 
 
 def test_an_observer_joins_what_runs() -> None:
     agent = Agent(observer=True)
-    assert kinds(agent.describe("7")) == [Began, EnvDescribe]
+    assert kinds(agent.describe("7")) == [EnvDescribe]
     agent.reward("7", 3)
     assert agent.session.take().reward == 3.0
     agent.describe("8")
@@ -567,15 +567,15 @@ def test_an_observer_joins_what_runs() -> None:
 def test_attach() -> None:
     agent = Agent(attach=True)
     agent.describe("7")
-    assert agent.phase is Phase.PLAYING
+    assert agent.is_open
     agent = Agent(observer=True, attach=False)
     agent.describe("7")
-    assert agent.phase is Phase.IDLE
+    assert not agent.is_open
     agent = Agent(attach=True)
     reset = agent.reset()  # is more than joining
     agent.hears(ReplyError("no", parent_message_id=reset))
     agent.describe("7")
-    assert agent.phase is Phase.IDLE
+    assert not agent.is_open
 
 
 def test_a_step_has_everything() -> None:
@@ -592,53 +592,6 @@ def test_a_step_has_everything() -> None:
     assert isinstance(step.observation, np.ndarray)
 
 
-PATHS: dict[Phase, list[str]] = {
-    Phase.IDLE: [],
-    Phase.RESETTING: ["reset"],
-    Phase.CONFIRMING: ["reset", "newer"],
-    Phase.PLAYING: ["reset", "reply"],
-    Phase.CLOSED: ["close"],
-}
-
-
-@pytest.mark.parametrize(
-    ("phase", "event"),
-    list(product(Phase, ["reset", "newer", "reply", "failed", "attach", "close"])),
-)
-def test_the_phases_table(phase: Phase, event: str) -> None:
-    """Each pair, also those that the table leaves out: these change nothing, or are refused."""
-    agent = Agent(attach=event == "attach")
-    episodes = itertools.count(1)
-    resets: list[int] = []
-
-    def happen(event: str) -> None:
-        if event == "reset":
-            resets.append(agent.reset())
-        elif event in ("newer", "attach"):
-            agent.describe(str(next(episodes)))
-        elif event == "reply":
-            agent.replies(resets.pop(), str(next(episodes)))
-        elif event == "failed":
-            agent.hears(ReplyError("no", parent_message_id=resets.pop()))
-        else:
-            agent.hears(ConnectionClose("bye"))
-
-    for step in PATHS[phase]:
-        happen(step)
-    assert agent.phase is phase
-    asked = phase in (Phase.RESETTING, Phase.CONFIRMING)
-    if event in ("reply", "failed") and not asked:
-        assert (phase, event) not in TRANSITIONS  # nothing waits for it
-        return
-    if event == "reset" and phase is Phase.CLOSED:
-        with pytest.raises(LocalProtocolError):
-            happen(event)
-    else:
-        happen(event)
-    as_told = "newer" if event == "attach" and phase is not Phase.IDLE else event
-    assert agent.phase is TRANSITIONS.get((phase, as_told), phase)
-
-
 # --- what is wrong
 
 
@@ -651,7 +604,6 @@ def test_connection_close() -> None:
     assert agent.session.closed
     assert agent.session.closing == "Disconnected since time limit reached"
     assert agent.session.next_deadline() is None
-    assert agent.session.advance(1e9) == []
     agent.session.tick(1e9)
     assert agent.outgoing() == []
     assert agent.reward("1") == []
@@ -673,7 +625,7 @@ def test_unknown_methods_go_to_the_user() -> None:
     agent = playing()
     message = UnknownMessage("v1.env.weather", {"rain": True}, message_id=5)
     assert agent.hears(message, message_id=5) == [message]
-    assert (agent.session.unknown, agent.phase) == (1, Phase.PLAYING)
+    assert (agent.session.unknown, agent.is_open) == (1, True)
 
 
 @pytest.mark.parametrize("message", [AgentAction([]), EnvReset(ENV), ControlPing()])
@@ -836,16 +788,13 @@ class Episodes(RuleBasedStateMachine):
                 assert current is not None
 
     @invariant()
-    def the_phase_says_what_is_open(self) -> None:
+    def what_waits(self) -> None:
         if not hasattr(self, "agent"):
             return
         session = self.agent.session
-        resetting = (Phase.RESETTING, Phase.CONFIRMING)
-        assert session.resetting == (session.phase in resetting)
-        if session.phase in (Phase.IDLE, Phase.RESETTING):
-            assert session.episode_id is None
+        assert session.episodes.is_open or session.episode_id is None
         waiting = [number for number, _ in self.asked]
-        assert sorted(session._requests._waiting) == sorted(waiting)
+        assert sorted(session._requests.waiting) == sorted(waiting)
 
 
 Episodes.TestCase.settings = settings(

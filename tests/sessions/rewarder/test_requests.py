@@ -8,7 +8,7 @@ import pytest
 
 from rlwire.codecs.rewarder import ReplyControlPing, ReplyEnvReset, ReplyError
 from rlwire.errors import RemoteProtocolError
-from rlwire.sessions.rewarder.rules import NEVER, Requests
+from rlwire.sessions.rewarder.client import NEVER, PendingRequests, RequestDone
 
 
 def pong(parent: Any) -> ReplyControlPing:
@@ -19,8 +19,8 @@ def error(parent: Any) -> ReplyError:
     return ReplyError("no", parent_message_id=parent)
 
 
-def waiting(*numbers: int, timeout: float = 10.0) -> Requests:
-    requests = Requests()
+def waiting(*numbers: int, timeout: float = 10.0) -> PendingRequests:
+    requests = PendingRequests()
     for number in numbers:
         requests.add(number, "ping", float(number), timeout)
     return requests
@@ -33,30 +33,30 @@ def test_a_reply_finds_its_request() -> None:
         assert request is not None
         assert (request.number, request.what) == (int(parent), "ping")
         assert request.due == request.sent + 10.0
-    assert (len(requests), requests.due) == (0, NEVER)
+    assert (len(requests.waiting), requests.due) == (0, NEVER)
 
 
 def test_the_first_that_is_due() -> None:
     requests = waiting(1, 2)
     requests.add(3, "reset", 3.0, 1.0)
     assert requests.due == 4.0
-    assert [request.number for request in requests.give_up(4.0)] == [3]
+    assert [request.number for request in requests.expire(4.0)] == [3]
     assert requests.due == 11.0
-    assert requests.give_up(10.9) == []
+    assert requests.expire(10.9) == []
     requests.answered(pong(1), "ping")
     assert requests.due == 12.0
     requests.answered(pong(2), "ping")
     assert requests.due == NEVER
     requests.add(4, "ping", 5.0, 1.0)
     requests.clear()
-    assert (len(requests), requests.due) == (0, NEVER)
+    assert (len(requests.waiting), requests.due) == (0, NEVER)
 
 
 def test_late_replies_are_counted_once() -> None:
     requests = waiting(1, 2)
-    requests.give_up(100.0)
+    requests.expire(100.0)
     assert requests.answered(pong(1), "ping") is None
-    assert requests.failed(error(2), 2) is None
+    assert requests.failed(error(2), 2, 0.0) is None
     assert requests.late == 2
     for number in (1, 2):
         with pytest.raises(RemoteProtocolError, match="second reply"):
@@ -65,12 +65,12 @@ def test_late_replies_are_counted_once() -> None:
 
 def test_errors_may_be_about_any_message() -> None:
     requests = waiting(1, 3)
-    assert requests.failed(error("3"), 5) == (3, "ping")
-    assert requests.failed(error(4), 5) == (4, "message")
-    assert requests.failed(error(None), 5) == (None, "message")
+    assert requests.failed(error("3"), 5, 4.0) == RequestDone(3, "ping", 1.0, "no")
+    assert requests.failed(error(4), 5, 4.0) == RequestDone(4, "message", error="no")
+    assert requests.failed(error(None), 5, 4.0) == RequestDone(None, "message", error="no")
     for wrong, words in ((6, "no message"), ("x", "no message"), (3, "second reply")):
         with pytest.raises(RemoteProtocolError, match=words):
-            requests.failed(error(wrong), 5)
+            requests.failed(error(wrong), 5, 4.0)
 
 
 def test_replies_to_nothing() -> None:
@@ -85,13 +85,13 @@ def test_replies_to_nothing() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    requests = Requests()
+    requests = PendingRequests()
     for number in range(1000):
         requests.add(number, "ping", 0.0, 1.0)
         if number % 2:
             requests.answered(pong(number), "ping")
         else:
-            requests.give_up(2.0)
+            requests.expire(2.0)
     assert len(requests._gone) <= 256
     with pytest.raises(RemoteProtocolError, match="no message"):
         requests.answered(pong(0), "ping")

@@ -14,30 +14,30 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from rlwire.errors import RemoteProtocolError
 from rlwire.sessions.rewarder import steps
-from rlwire.sessions.rewarder.steps import Episode, Episodes, Step, merged, size_of
+from rlwire.sessions.rewarder.steps import EpisodeBuffer, EpisodeTracker, Step, merged, size_of
 
 
 def key(number: int) -> tuple[int, ...]:
     return (number,)
 
 
-def opened(number: int = 1) -> Episodes:
-    episodes = Episodes()
+def opened(number: int = 1) -> EpisodeTracker:
+    episodes = EpisodeTracker()
     episodes.open(key(number), str(number))
     return episodes
 
 
-def place(episodes: Episodes, number: int) -> Episode:
+def place(episodes: EpisodeTracker, number: int) -> EpisodeBuffer:
     episode = episodes.place(key(number), str(number))
     assert episode is not None
     return episode
 
 
-def take(episodes: Episodes) -> Step:
+def take(episodes: EpisodeTracker) -> Step:
     return episodes.take(None)
 
 
-def rewards(episodes: Episodes, number: int, *values: float, done: bool = False) -> None:
+def rewards(episodes: EpisodeTracker, number: int, *values: float, done: bool = False) -> None:
     for value in values:
         place(episodes, number).add_reward(value, False, {})
     if done:
@@ -94,7 +94,7 @@ def test_what_is_no_number_is_refused(wrong: Any) -> None:
     episode.add_reward(1, False, {})
     with pytest.raises(RemoteProtocolError, match="finite"):
         episode.add_reward(wrong, True, {"a": 1})
-    assert (episode.reward, episode.count, episode.done) == (1.0, 1, False)
+    assert (episode.step.reward, episode.step.count, episode.step.done) == (1.0, 1, False)
 
 
 def test_a_sum_that_is_no_number_is_refused() -> None:
@@ -102,18 +102,18 @@ def test_a_sum_that_is_no_number_is_refused() -> None:
     episode.add_reward(1.7e308, False, {})
     with pytest.raises(RemoteProtocolError, match="added up"):
         episode.add_reward(1.7e308, False, {})
-    assert episode.reward == 1.7e308
+    assert episode.step.reward == 1.7e308
 
 
 def test_the_lag_is_of_the_newest_push() -> None:
     episodes = opened()
     episode = place(episodes, 1)
-    episode.sent_at = 100.0
+    episode.step.sent_at = 100.0
     assert episodes.take(100.25).lag == 0.25
     assert episodes.take(101.0).lag is None  # nothing came
-    episode.sent_at = 102.0
+    episode.step.sent_at = 102.0
     assert episodes.take(101.9).lag == 0.0  # an estimate may be a little off
-    episode.sent_at = 102.0
+    episode.step.sent_at = 102.0
     assert episodes.take(None).lag is None
 
 
@@ -129,7 +129,7 @@ def test_each_step_has_its_own_episode_s_state() -> None:
     assert (step.episode_id, step.done, step.env_state) == ("1", True, "running")
     step = take(episodes)
     assert (step.episode_id, step.env_state) == ("2", "resetting")
-    assert take(Episodes()).env_state is None
+    assert take(EpisodeTracker()).env_state is None
 
 
 def test_a_state_that_changes_is_news() -> None:
@@ -153,14 +153,14 @@ def test_a_state_that_changes_is_news() -> None:
 
 def test_peeking_takes_nothing() -> None:
     episodes = opened()
-    assert Episodes().peek(None) == Step(0.0, False, {})
+    assert EpisodeTracker().peek(None) == Step(0.0, False, {})
     episode = place(episodes, 1)
     episode.describe("resetting")
     episode.describe("running")
     episode.add_reward(2, False, {"a": 1})
     episode.add_text("x")
     episode.add_observation([1])
-    episode.sent_at = 100.0
+    episode.step.sent_at = 100.0
     seen = episodes.peek(100.5)
     assert (seen.reward, seen.lag, seen.texts, seen.state_changed) == (2.0, 0.5, ("x",), True)
     assert episodes.peek(100.5) == seen
@@ -262,10 +262,10 @@ def test_the_size_that_is_counted_is_the_size(infos: list[dict[str, Any]]) -> No
         for info in infos:
             episode.add_reward(1, False, info)
     assert episode._info_size == sum(
-        len(name) + size_of(value) for name, value in episode._infos.items()
+        len(name) + size_of(value) for name, value in episode.step.info.items()
     )
     assert episode._info_size <= 60
-    assert len(episode._infos) <= 4
+    assert len(episode.step.info) <= 4
 
 
 # --- texts
@@ -290,12 +290,12 @@ def test_texts_may_be_taken_alone() -> None:
 
 def test_the_newest_episode_is_the_one_behind() -> None:
     episodes = opened()
-    assert episodes.newest is place(episodes, 1)
+    assert episodes.newest is place(episodes, 1).step
     rewards(episodes, 2, 1)
     assert episodes.newest is not None
-    assert (episodes.newest.episode_id, episodes.current.episode_id) == ("2", "1")
+    assert (episodes.newest.episode_id, episodes.current.step.episode_id) == ("2", "1")
     take(episodes)
-    assert episodes.newest is episodes.current
+    assert episodes.newest is episodes.current.step
     episodes.expect(key(2))
     rewards(episodes, 3, 1)
     assert episodes.newest is None
@@ -325,7 +325,7 @@ def test_texts_are_bounded_in_size() -> None:
 
 
 def test_at_first_nothing_is_kept() -> None:
-    episodes = Episodes()
+    episodes = EpisodeTracker()
     assert episodes.place(key(1), "1") is None
     assert not episodes.newer(key(1))
     assert take(episodes) == Step(0.0, False, {})
@@ -425,7 +425,7 @@ def test_an_older_one_is_not_opened_in_place_of_a_newer() -> None:
 
 
 def test_a_reply_may_name_an_episode_that_was_there_before() -> None:
-    episodes = Episodes()
+    episodes = EpisodeTracker()
     episodes.expect(key(1))  # the server was resetting anyway
     episodes.open(key(1), "1")
     rewards(episodes, 1, 1)
@@ -437,7 +437,7 @@ class Pushes(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.episodes = Episodes()
+        self.episodes = EpisodeTracker()
         self.pushed: dict[int, list[float]] = {}  # not taken yet
         self.over = 0  # episodes up to this one are over
         self.current: int | None = None
@@ -503,7 +503,7 @@ class Pushes(RuleBasedStateMachine):
         if not hasattr(self, "episodes"):
             return
         current = self.episodes.current
-        assert (None if current is None else int(current.episode_id)) == self.current
+        assert (None if current is None else int(current.step.episode_id)) == self.current
         assert len(self.pushed) <= 2
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlwire.errors import ConnectionClosed, PeerError
-from rlwire.universe.rewarder import ClientSettings, RewarderClient, RewarderServer, reading
+from rlwire.universe.rewarder import ClientSettings, RewarderClient, RewarderServer, _reader
 
 Serving = Callable[..., RewarderServer]
 WaitFor = Callable[..., None]
@@ -121,8 +121,8 @@ def test_who_looks_sees_what_has_come_although_nobody_reads(
     joined: Callable[..., Any], wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As between two quick steps, when the reader's thread rests: here it looks at nothing."""
-    monkeypatch.setattr(reading, "_REST", 1000.0)
-    monkeypatch.setattr(reading, "_LOOK", 1000.0)
+    monkeypatch.setattr(_reader, "_REST", 1000.0)
+    monkeypatch.setattr(_reader, "_LOOK", 1000.0)
     box: list[RewarderServer] = []
     server, client = joined(on_action=lambda action: box[0].reward(1))
     box.append(server)

@@ -22,9 +22,9 @@ from rlwire.cli import main
 from rlwire.environments.spaces import space_of
 from rlwire.errors import EncodeError, PeerError
 from rlwire.registry import parse_url
-from rlwire.sessions.rewarder.client import Step
+from rlwire.sessions.rewarder.steps import Step
 from rlwire.universe.rewarder import RewarderClient
-from rlwire.universe.rewarder.environments import SPACES, EnvironmentRewarder
+from rlwire.universe.rewarder.environment import SPACES, EnvironmentRewarder
 
 gymnasium = pytest.importorskip("gymnasium")
 
