@@ -22,10 +22,10 @@ from rlwire.codecs.rewarder import (
     EnvReset,
     EnvReward,
     EnvText,
-    Message,
     ReplyControlPing,
     ReplyEnvReset,
     ReplyError,
+    RewarderMessage,
     UnknownMessage,
     decode,
     encode,
@@ -39,7 +39,7 @@ IN_EPISODE = {**HEADERS, "episode_id": "1.2"}
 REPLY = {**HEADERS, "parent_message_id": "26"}
 
 # The document's examples, read as the JSON that the program speaks.
-EXAMPLES: list[tuple[str, dict[str, Any], dict[str, Any], Message]] = [
+EXAMPLES: list[tuple[str, dict[str, Any], dict[str, Any], RewarderMessage]] = [
     (
         "v0.env.describe",
         IN_EPISODE,
@@ -133,7 +133,9 @@ def wire(method: str, headers: dict[str, Any], body: dict[str, Any], **extra: An
 
 
 @BY_METHOD
-def test_examples(method: str, headers: dict[str, Any], body: Any, message: Message) -> None:
+def test_examples(
+    method: str, headers: dict[str, Any], body: Any, message: RewarderMessage
+) -> None:
     text = wire(method, headers, body)
     assert repr(decode(text)) == repr(message)  # arrays have no one truth value
     assert json.loads(encode(message)) == json.loads(wire(method, headers, written(method, body)))
@@ -142,7 +144,9 @@ def test_examples(method: str, headers: dict[str, Any], body: Any, message: Mess
 
 
 @BY_METHOD
-def test_any_order(method: str, headers: dict[str, Any], body: Any, message: Message) -> None:
+def test_any_order(
+    method: str, headers: dict[str, Any], body: Any, message: RewarderMessage
+) -> None:
     for text in (
         json.dumps({"body": body, "headers": headers, "method": method}),
         json.dumps({"headers": headers, "method": method, "body": body}, indent=2),
@@ -153,7 +157,7 @@ def test_any_order(method: str, headers: dict[str, Any], body: Any, message: Mes
 
 @BY_METHOD
 def test_fields_nobody_knows_are_kept(
-    method: str, headers: dict[str, Any], body: Any, message: Message
+    method: str, headers: dict[str, Any], body: Any, message: RewarderMessage
 ) -> None:
     text = wire(method, {**headers, "x": [1]}, {**body, "y": {"z": None}}, w="more")
     message = decode(text)
@@ -169,7 +173,7 @@ def test_fields_nobody_knows_are_kept(
 
 @BY_METHOD
 def test_every_prefix_is_refused(
-    method: str, headers: dict[str, Any], body: Any, message: Message
+    method: str, headers: dict[str, Any], body: Any, message: RewarderMessage
 ) -> None:
     for text in (wire(method, headers, body), wire(method, headers, body)[::-1]):
         for size in range(len(text)):
@@ -370,7 +374,7 @@ def test_deep_json() -> None:
         (UnknownMessage("x", {"a": object()}), "$.body.a"),
     ],
 )
-def test_what_cannot_be_sent(message: Message, path: str) -> None:
+def test_what_cannot_be_sent(message: RewarderMessage, path: str) -> None:
     with pytest.raises(EncodeError) as caught:
         encode(message)
     assert caught.value.path == path

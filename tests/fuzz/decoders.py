@@ -87,7 +87,7 @@ def bits(value: Any) -> Any:
     if is_dataclass(value):
         return type(value).__name__, [bits(getattr(value, field.name)) for field in fields(value)]
     names = getattr(type(value), "__match_args__", ())
-    if isinstance(value, rewarder.Message):
+    if isinstance(value, rewarder.RewarderMessage):
         names = value.__struct_fields__
     if names:
         return type(value).__name__, [bits(getattr(value, name)) for name in names]

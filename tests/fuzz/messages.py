@@ -57,7 +57,7 @@ MSGPACK: list[Any] = [
 ]
 
 HEADERS: dict[str, Any] = {"sent_at": 1479493678.25, "message_id": 15}
-REWARDER: list[rewarder.Message] = [
+REWARDER: list[rewarder.RewarderMessage] = [
     rewarder.EnvDescribe("flashgames.A-v0", "running", 60, **HEADERS, episode_id="1.2"),
     rewarder.EnvReward(-3.5, False, {"a": [1]}, **HEADERS, episode_id="1.2"),
     rewarder.EnvText("words", **HEADERS),

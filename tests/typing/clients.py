@@ -14,7 +14,7 @@ from rlwire.perlert import AsyncClient as AsyncAgent
 from rlwire.perlert import Client as Agent
 from rlwire.rlx import AgentProxy, AsyncAgentProxy
 from rlwire.sessions.perlert.client import Frame
-from rlwire.sessions.rewarder.steps import Step as RewarderStep
+from rlwire.sessions.rewarder.steps import RewarderStep
 from rlwire.universe.rewarder import AsyncRewarderClient, RewarderClient
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Message(Struct, kw_only=True, frozen=True):
+class RewarderMessage(Struct, kw_only=True, frozen=True):
     """The headers of each message, None if missing, and members that the protocol does not name.
 
     Attributes:
@@ -53,11 +53,11 @@ class Message(Struct, kw_only=True, frozen=True):
         return msgspec.structs.replace(self, **headers)
 
 
-class ServerMessage(Message, frozen=True):
+class ServerMessage(RewarderMessage, frozen=True):
     """From the server, where the environment is."""
 
 
-class ClientMessage(Message, frozen=True):
+class ClientMessage(RewarderMessage, frozen=True):
     """From the client, where the agent is."""
 
 
@@ -174,7 +174,7 @@ class ControlPing(ClientMessage, frozen=True):
     method = "v0.control.ping"
 
 
-class UnknownMessage(Message, frozen=True):
+class UnknownMessage(RewarderMessage, frozen=True):
     """A message of a method that the protocol does not name, from either side."""
 
     method: str  # type: ignore[misc]
@@ -193,14 +193,16 @@ _KNOWN: Final = (
     *(EnvDescribe, EnvReward, EnvText, EnvObservation, ConnectionClose, ReplyError),
     *(ReplyEnvReset, ReplyControlPing, AgentAction, EnvReset, ControlPing),
 )
-_CLASSES: Final[dict[str, type[Message]]] = {kind.method: kind for kind in _KNOWN}
-_NAMES: Final[dict[type[Message], tuple[str, ...]]] = {
-    kind: tuple(name for name in kind.__struct_fields__ if name not in Message.__struct_fields__)
+_CLASSES: Final[dict[str, type[RewarderMessage]]] = {kind.method: kind for kind in _KNOWN}
+_NAMES: Final[dict[type[RewarderMessage], tuple[str, ...]]] = {
+    kind: tuple(
+        name for name in kind.__struct_fields__ if name not in RewarderMessage.__struct_fields__
+    )
     for kind in (*_KNOWN, UnknownMessage)
 }
 
 
-def _wire(kind: type[Message]) -> tuple[type[Any], type[Any]]:
+def _wire(kind: type[RewarderMessage]) -> tuple[type[Any], type[Any]]:
     """Return the classes of a method's text and of the body in it."""
     # What stands for a missing member is only read; a reset has all of its members, None or not:
     # the original's servers read them without asking.
@@ -239,14 +241,14 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     return lambda value: (getattr(value, name),)
 
 
-_WIRE: Final[dict[type[Message], Any]] = {
+_WIRE: Final[dict[type[RewarderMessage], Any]] = {
     kind: (*_wire(kind), _getter(_NAMES[kind])) for kind in _KNOWN
 }
 _MADE: Final = {text: (kind, get) for kind, (text, _, get) in _WIRE.items()}
 _decode: Final = msgspec.json.Decoder(Union[tuple(_MADE)]).decode  # noqa: UP007
 
 
-def decode(buffer: Buffer, *, limits: Limits = DEFAULT) -> Message:
+def decode(buffer: Buffer, *, limits: Limits = DEFAULT) -> RewarderMessage:
     """Return the message in a JSON text, of either direction.
 
     Raises:
@@ -262,7 +264,7 @@ def decode(buffer: Buffer, *, limits: Limits = DEFAULT) -> Message:
         return _decode_any(data, limits)
 
 
-def _message(text: Any, extra_headers: Any, extra_body: Any, extra: Any) -> Message:
+def _message(text: Any, extra_headers: Any, extra_body: Any, extra: Any) -> RewarderMessage:
     kind, get = _MADE[type(text)]
     values, headers = get(text.body), text.headers
     if kind is EnvObservation:
@@ -301,7 +303,7 @@ def _observation(raw: msgspec.Raw) -> Any:
     return value if array is None else array
 
 
-def _decode_any(data: bytes, limits: Limits) -> Message:
+def _decode_any(data: bytes, limits: Limits) -> RewarderMessage:
     """Return the message in a text with unknown members, or raise what is wrong with it."""
     value = _json.read(_generic, data, limits)
     if type(value) is not dict:
@@ -358,7 +360,7 @@ def _fitting(method: str, value: Any, kind: type[Any]) -> Any:
 
 
 def encode(
-    message: Message,
+    message: RewarderMessage,
     *,
     sent_at: float | None = None,
     message_id: int | str | None = None,
@@ -396,7 +398,7 @@ def encode(
         raise EncodeError(f"{message.method}: {error.reason}", path=error.path) from None
 
 
-def _with_extras(message: Message, headers: _Headers) -> dict[str, Any]:
+def _with_extras(message: RewarderMessage, headers: _Headers) -> dict[str, Any]:
     told = {name: value for name, value in asdict(headers).items() if value is not None}
     if isinstance(message, UnknownMessage):
         body = message.body

@@ -22,10 +22,10 @@ from rlwire.codecs.rewarder import (
     EnvReset,
     EnvReward,
     EnvText,
-    Message,
     ReplyControlPing,
     ReplyEnvReset,
     ReplyError,
+    RewarderMessage,
     UnknownMessage,
 )
 from rlwire.codecs.rewarder.infos import BEGUN
@@ -41,7 +41,7 @@ from rlwire.sessions.rewarder.rules import (
     episode_key,
     plain_id,
 )
-from rlwire.sessions.rewarder.steps import ClockEstimate, ClockOffset, EpisodeTracker, Step
+from rlwire.sessions.rewarder.steps import ClockEstimate, ClockOffset, EpisodeTracker, RewarderStep
 
 PENDING: Final = 64
 """Requests that may wait for replies."""
@@ -72,7 +72,7 @@ class RequestDone:
     timed_out: bool = False
 
 
-Event: TypeAlias = Message | RequestDone
+Event: TypeAlias = RewarderMessage | RequestDone
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class PendingRequests:
         self.waiting.clear()
         self.due = NEVER
 
-    def answered(self, reply: Message, what: str) -> PendingRequest | None:
+    def answered(self, reply: RewarderMessage, what: str) -> PendingRequest | None:
         """Return the request that a reply is to; None, and it is counted, if that was given up."""
         parent, request = self._find(reply)
         if request is None:
@@ -180,11 +180,11 @@ class PendingRequests:
         self._count_late(reply, parent)
         return None
 
-    def _find(self, reply: Message) -> tuple[int | str | None, PendingRequest | None]:
+    def _find(self, reply: RewarderMessage) -> tuple[int | str | None, PendingRequest | None]:
         parent = plain_id(reply.parent_message_id, "parent_message_id")
         return parent, self.forget(parent, given_up=False) if isinstance(parent, int) else None
 
-    def _count_late(self, reply: Message, parent: int | str | None) -> None:
+    def _count_late(self, reply: RewarderMessage, parent: int | str | None) -> None:
         if parent is None:
             raise RemoteProtocolError(f"{reply.method} without a parent_message_id")
         given_up = self._gone.get(parent) if isinstance(parent, int) else None
@@ -328,7 +328,7 @@ class RewarderClientSession(RewarderSession):
         self.episodes.expect(None if self._newest is None else self._newest[0])
         return buffers
 
-    def _ask(self, request: Message, what: str, timeout: float) -> list[Buffer]:
+    def _ask(self, request: RewarderMessage, what: str, timeout: float) -> list[Buffer]:
         waiting = len(self._requests.waiting)
         if waiting >= PENDING:
             raise LocalProtocolError(f"{waiting} requests wait for replies, as many as may")
@@ -499,10 +499,10 @@ class RewarderClientSession(RewarderSession):
         self.unknown += 1
         return [told]
 
-    def _on_wrong_way(self, told: Message) -> list[Event]:
+    def _on_wrong_way(self, told: RewarderMessage) -> list[Event]:
         raise RemoteProtocolError(f"{told.method} is for clients to send")
 
-    def _named(self, told: Message) -> tuple[EpisodeKey, str]:
+    def _named(self, told: RewarderMessage) -> tuple[EpisodeKey, str]:
         """Return a message's episode, as it is compared and as it is written."""
         known, episode_id = self._known, told.episode_id
         # Nearly all messages are of the same episode as the one before.
@@ -532,14 +532,14 @@ class RewarderClientSession(RewarderSession):
         """Return the server's time; None if that is not known."""
         return None if self._shift is None else self._wall() + self._shift
 
-    def take(self) -> Step:
+    def take(self) -> RewarderStep:
         """Return what the server has pushed since the last call, of one episode.
 
         Also after the end of the connection, for what came before it.
         """
         return self.episodes.take(self._date())
 
-    def peek(self) -> Step:
+    def peek(self) -> RewarderStep:
         """Return what `take` would give, and leave it there."""
         return self.episodes.peek(self._date())
 

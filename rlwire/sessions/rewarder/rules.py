@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from rlwire.codecs.rewarder import Message, decode, encode
+from rlwire.codecs.rewarder import RewarderMessage, decode, encode
 from rlwire.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, quoted
 from rlwire.limits import DEFAULT, Limits
 
@@ -67,7 +67,7 @@ def plain_id(value: Any, name: str) -> int | str | None:
 
 def called(event: Any) -> str:
     """Return what an event is called in an error."""
-    return event.method if isinstance(event, Message) else f"a {type(event).__name__}"
+    return event.method if isinstance(event, RewarderMessage) else f"a {type(event).__name__}"
 
 
 class RewarderSession:
@@ -107,7 +107,7 @@ class RewarderSession:
         self.closed = False
         self.owes = True
 
-    def _write(self, message: Message) -> list[Buffer]:
+    def _write(self, message: RewarderMessage) -> list[Buffer]:
         number = self.last_id + 1
         data = encode(message, sent_at=self._wall(), message_id=number, limits=self._limits)
         self.last_id = number
@@ -140,7 +140,7 @@ class RewarderSession:
         self._heard = number
         return told
 
-    def _check_name(self, told: Message, name: str | None) -> None:
+    def _check_name(self, told: RewarderMessage, name: str | None) -> None:
         """Look at a message id that is no number."""
 
     def _check_open(self) -> None:
@@ -162,7 +162,7 @@ class Push:
 
     __slots__ = ("_head", "_tail", "episode_id", "size")
 
-    def __init__(self, message: Message, sent_at: float, limits: Limits = DEFAULT) -> None:
+    def __init__(self, message: RewarderMessage, sent_at: float, limits: Limits = DEFAULT) -> None:
         self.episode_id = message.episode_id
         data = encode(message, sent_at=sent_at, message_id=0, limits=limits)
         self.size = size = len(data)

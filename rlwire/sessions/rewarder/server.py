@@ -22,10 +22,10 @@ from rlwire.codecs.rewarder import (
     EnvReset,
     EnvReward,
     EnvText,
-    Message,
     ReplyControlPing,
     ReplyEnvReset,
     ReplyError,
+    RewarderMessage,
     ServerMessage,
     UnknownMessage,
 )
@@ -448,7 +448,7 @@ class RewarderServerSession(RewarderSession):
             self._reply(ReplyEnvReset, told, began, episode_id=episode_id)
         return []
 
-    def _check_name(self, told: Message, name: str | None) -> None:
+    def _check_name(self, told: RewarderMessage, name: str | None) -> None:
         if name in self._pending:
             raise RemoteProtocolError(f"{told.method} with a message_id that was there before")
 
@@ -464,12 +464,12 @@ class RewarderServerSession(RewarderSession):
         self._pending[number] = _Pending(told, self._clock())
         return [told]
 
-    def _reply(self, kind: Any, told: Message, began: float, **headers: Any) -> None:
+    def _reply(self, kind: Any, told: RewarderMessage, began: float, **headers: Any) -> None:
         runtime = max(0.0, self._clock() - began)
         reply = kind(parent_message_id=told.message_id, parent_runtime=runtime, **headers)
         self._say(self._write(reply))
 
-    def _refuse_message(self, told: Message, why: str) -> None:
+    def _refuse_message(self, told: RewarderMessage, why: str) -> None:
         self.refused += 1
         reply = ReplyError(f"{told.method[:60]}: {why}", parent_message_id=told.message_id)
         self._say(self._write(reply))

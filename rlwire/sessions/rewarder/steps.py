@@ -26,7 +26,7 @@ _DRIFT: Final = 15e-6  # of a clock, in seconds a second: RFC 5905 assumes no mo
 
 
 @dataclass(slots=True)  # frozen ones take three times as long to make
-class Step:
+class RewarderStep:
     """What has come since the last step, all of one episode.
 
     Attributes:
@@ -112,9 +112,9 @@ class EpisodeBuffer:
         self.key = key
         self._texts: deque[str] = deque()
         self._text_size = 0
-        self._begin(Step(0.0, False, {}, episode_id=episode_id))
+        self._begin(RewarderStep(0.0, False, {}, episode_id=episode_id))
 
-    def _begin(self, step: Step) -> None:
+    def _begin(self, step: RewarderStep) -> None:
         self.step = step
         self.news = False
         self._sizes: dict[str, int] = {}  # of the info's entries
@@ -184,7 +184,7 @@ class EpisodeBuffer:
         if not self.step.done:
             self.step.done = self.step.cut = self.news = True
 
-    def peek(self, server_time: float | None) -> Step:
+    def peek(self, server_time: float | None) -> RewarderStep:
         """Return what has come, and keep it."""
         step = self.step
         lag = None
@@ -199,7 +199,7 @@ class EpisodeBuffer:
         self._text_size = 0
         return texts
 
-    def take(self, server_time: float | None) -> Step:
+    def take(self, server_time: float | None) -> RewarderStep:
         """Return what has come, and forget all but the observation and the state."""
         step = self.step
         if server_time is not None and step.sent_at is not None:
@@ -207,7 +207,9 @@ class EpisodeBuffer:
         if self._texts:
             step.texts = self.take_texts()
         self._begin(
-            Step(0.0, False, {}, (), step.observation, 0, None, step.episode_id, step.env_state)
+            RewarderStep(
+                0.0, False, {}, (), step.observation, 0, None, step.episode_id, step.env_state
+            )
         )
         return step
 
@@ -242,7 +244,7 @@ class EpisodeTracker:
         self._floor = past
 
     @property
-    def newest(self) -> Step | None:
+    def newest(self) -> RewarderStep | None:
         """What has come of the newest that counts: the one behind the current one, or that."""
         newest = self.current if self._next is None else self._next
         return newest.step if self.is_open and newest is not None else None
@@ -291,16 +293,16 @@ class EpisodeTracker:
         self._next = waiting = EpisodeBuffer(key, episode_id)
         return waiting
 
-    def peek(self, server_time: float | None) -> Step:
+    def peek(self, server_time: float | None) -> RewarderStep:
         """Return what `take` would, and keep it."""
         current = self.current
-        return Step(0.0, False, {}) if current is None else current.peek(server_time)
+        return RewarderStep(0.0, False, {}) if current is None else current.peek(server_time)
 
-    def take(self, server_time: float | None) -> Step:
+    def take(self, server_time: float | None) -> RewarderStep:
         """Return what has come of the current episode; if it is done the next one begins."""
         current = self.current
         if current is None:
-            return Step(0.0, False, {})
+            return RewarderStep(0.0, False, {})
         step = current.take(server_time)
         if step.done:
             self._floor = current.key

@@ -3,28 +3,28 @@
 | | |
 |---|---|
 | an environment of Gymnasium, served in real time | `EnvironmentRewarder`; by URL, `rlwire.serve` |
-| any environment that pushes what happens | `RewarderServer`, `ResetRequest` |
-| an agent, or an observer | `RewarderClient`, `AsyncRewarderClient`, `Step` |
+| any environment that pushes what happens | `RewarderServer`, `EnvResetRequest` |
+| an agent, or an observer | `RewarderClient`, `AsyncRewarderClient`, `RewarderStep` |
 """
 
 from __future__ import annotations
 
 from rlwire.codecs.rewarder import AgentAction, UnknownMessage
 from rlwire.sessions.rewarder.client import ClientSettings
-from rlwire.sessions.rewarder.steps import Step
+from rlwire.sessions.rewarder.steps import RewarderStep
 from rlwire.universe.rewarder.client import AsyncRewarderClient, RewarderClient
 from rlwire.universe.rewarder.environment import EnvironmentRewarder
-from rlwire.universe.rewarder.server import PORT, ResetRequest, RewarderServer
+from rlwire.universe.rewarder.server import PORT, EnvResetRequest, RewarderServer
 
 __all__ = [
     "PORT",
     "AgentAction",
     "AsyncRewarderClient",
     "ClientSettings",
+    "EnvResetRequest",
     "EnvironmentRewarder",
-    "ResetRequest",
     "RewarderClient",
     "RewarderServer",
-    "Step",
+    "RewarderStep",
     "UnknownMessage",
 ]

@@ -27,7 +27,7 @@ from rlwire.sessions.rewarder.client import (
     RewarderClientSession,
     handshake_headers,
 )
-from rlwire.sessions.rewarder.steps import ClockEstimate, Step
+from rlwire.sessions.rewarder.steps import ClockEstimate, RewarderStep
 from rlwire.transports.forking import not_ours, of_this_process
 from rlwire.transports.hearing import Ear, Hearing
 from rlwire.transports.sockets import Backoff, Timeouts
@@ -36,12 +36,12 @@ from rlwire.transports.turn import Turn, best_turn
 from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 from rlwire.universe.rewarder._reader import Reader
 
-_Self = TypeVar("_Self", bound="ClientBase")
+_Self = TypeVar("_Self", bound="RewarderClientBase")
 
 _UNKNOWN = 256  # messages of unknown methods that are kept
 
 
-class ClientBase(Hearing):
+class RewarderClientBase(Hearing):
     """What both clients do, once.
 
     Args:
@@ -304,7 +304,7 @@ class ClientBase(Hearing):
                 raise
             raise PeerError(closing) from None
 
-    def peek(self) -> Step:
+    def peek(self) -> RewarderStep:
         """Return what `step` would give now, without waiting, and leave it for the next `step`.
 
         `env_state` tells of the newest episode, which may be one after this step's.
@@ -313,7 +313,7 @@ class ClientBase(Hearing):
             self._look()
             return self._session.peek()
 
-    def take(self) -> Step:
+    def take(self) -> RewarderStep:
         """Return what has come since the last step, without waiting; errors as of `step`."""
         with self._lock:
             self._look()
@@ -386,7 +386,7 @@ class ClientBase(Hearing):
             return {**super().statistics(), **self._session.statistics()}
 
 
-class RewarderClient(Blocking, ClientBase):
+class RewarderClient(Blocking, RewarderClientBase):
     """An agent's, or an observer's, connection to a rewarder.
 
     ::
@@ -400,7 +400,7 @@ class RewarderClient(Blocking, ClientBase):
     timed well and nothing piles up in the network; `step` gives all that came since the last one.
     Methods may be called from any thread; one at a time may wait in `step`.
 
-    The arguments and errors are `ClientBase`'s.
+    The arguments and errors are `RewarderClientBase`'s.
     """
 
     _connect = staticmethod(websocket.connect)
@@ -419,7 +419,7 @@ class RewarderClient(Blocking, ClientBase):
             self._lock, self._ended = _ParentsLock(self.url), not_ours(self.url)
             self._looking = threading.Condition(threading.Lock())
 
-    def step(self, timeout: float | None = None) -> Step:
+    def step(self, timeout: float | None = None) -> RewarderStep:
         """Return what has come since the last step, and wait for something if nothing has.
 
         Something is a reward, a text, an observation, the episode's end, or another `env_state`.
@@ -492,7 +492,7 @@ class _ParentsLock:
     def __exit__(self, *_: object) -> None: ...
 
 
-class AsyncRewarderClient(Asyncio, ClientBase):
+class AsyncRewarderClient(Asyncio, RewarderClientBase):
     """An agent's, or an observer's, connection to a rewarder.
 
     ::
@@ -505,7 +505,7 @@ class AsyncRewarderClient(Asyncio, ClientBase):
     What comes is taken in while the loop runs, so pings are timed well and nothing piles up in the
     network; `step` gives all that came since the last one. One task may wait in `step` at a time.
 
-    The arguments and errors are `ClientBase`'s.
+    The arguments and errors are `RewarderClientBase`'s.
     """
 
     _connect = staticmethod(websocket.connect_asyncio)
@@ -515,7 +515,7 @@ class AsyncRewarderClient(Asyncio, ClientBase):
         self._turn: Turn | None = None  # of a task that waits for a step
         self._waiters: set[asyncio.Future[None]] = set()  # of the others
 
-    async def step(self, timeout: float | None = None) -> Step:
+    async def step(self, timeout: float | None = None) -> RewarderStep:
         """Return what has come since the last step, as `RewarderClient.step`."""
         session, turn = self._session, self._turn
         if session.news:

@@ -35,7 +35,7 @@ from rlwire.serving.serving import Running
 from rlwire.transports.address import AddressLike
 from rlwire.transports.pacing import Pacer
 from rlwire.universe.rewarder.client import RewarderClient
-from rlwire.universe.rewarder.server import PORT, ResetRequest, RewarderServer
+from rlwire.universe.rewarder.server import PORT, EnvResetRequest, RewarderServer
 
 logger = logging.getLogger(__name__)
 
@@ -341,7 +341,7 @@ class EnvironmentRewarder(RewarderServer):
             logger.exception("the environment failed, the server stops")
             self.stop_soon()
 
-    def _answer(self, request: ResetRequest) -> float | None:
+    def _answer(self, request: EnvResetRequest) -> float | None:
         """Answer a reset; return the new number of frames a second, if it says one."""
         env_id = self._runtime.status.env_id
         if request.env_id is not None and request.env_id != env_id:
@@ -355,7 +355,7 @@ class EnvironmentRewarder(RewarderServer):
             return None
         return request.fps
 
-    def _begin(self, request: ResetRequest | None) -> None:
+    def _begin(self, request: EnvResetRequest | None) -> None:
         seed = self._seed if request is None else request.seed
         observation, info = self._driven.reset(seed)
         self._seed = None

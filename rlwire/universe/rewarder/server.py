@@ -67,7 +67,7 @@ _PATIENCE = 30.0  # seconds for an event loop to take a push
 
 
 @dataclass(frozen=True)
-class ResetRequest:
+class EnvResetRequest:
     """A client asks for a new episode; `RewarderServer.begin_episode` or `refuse` answers it.
 
     Attributes:
@@ -117,7 +117,7 @@ class RewarderServer(StreamServer):
         env_state: what the environment does first.
         about: what else clients are told of the environment, under names that the protocol does
             not have.
-        on_reset: called with each `ResetRequest`, one after another in a thread of its own. It
+        on_reset: called with each `EnvResetRequest`, one after another in a thread of its own. It
             answers now or later; what it raises is the answer. Without it there is `next_reset`.
         on_action: called with each `AgentAction` on the event loop, so it returns at once. Without
             it there is `actions`.
@@ -147,7 +147,7 @@ class RewarderServer(StreamServer):
         fps: float = 60,
         env_state: str = "running",
         about: Mapping[str, Any] | None = None,
-        on_reset: Callable[[ResetRequest], object] | None = None,
+        on_reset: Callable[[EnvResetRequest], object] | None = None,
         on_action: Callable[[AgentAction], object] | None = None,
         backlog: int = 1 << 20,
         origins: Collection[str] = (),
@@ -189,10 +189,10 @@ class RewarderServer(StreamServer):
         self._order = threading.Lock()  # of episodes: they are told as they begin
         self._lock = threading.Lock()  # of what follows
         self._actions: deque[AgentAction] = deque(maxlen=_ACTIONS)
-        self._resets: deque[ResetRequest] = deque()
+        self._resets: deque[EnvResetRequest] = deque()
         self._asked = threading.Condition(self._lock)
         self._counts: Counter[str] = Counter()
-        self._jobs: queue.SimpleQueue[ResetRequest | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[EnvResetRequest | None] = queue.SimpleQueue()
 
     # -- what the environment says ---------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class RewarderServer(StreamServer):
 
     def begin_episode(
         self,
-        request: ResetRequest | None = None,
+        request: EnvResetRequest | None = None,
         *,
         env_id: str | None = None,
         env_state: str = "running",
@@ -308,9 +308,9 @@ class RewarderServer(StreamServer):
                 self._send(reply, request._client)
         return episode_id
 
-    def refuse(self, request: ResetRequest | AgentAction, message: str) -> None:
+    def refuse(self, request: EnvResetRequest | AgentAction, message: str) -> None:
         """Answer a reset or an action with an error, such as "No such environment: llama"."""
-        if isinstance(request, ResetRequest):
+        if isinstance(request, EnvResetRequest):
             client: RewarderHandler | None = request._client
             number, name = request._message.message_id, "resets_refused"
         else:
@@ -330,7 +330,7 @@ class RewarderServer(StreamServer):
             self._actions.clear()
         return taken
 
-    def next_reset(self, timeout: float | None = None) -> ResetRequest | None:
+    def next_reset(self, timeout: float | None = None) -> EnvResetRequest | None:
         """Return the next reset, None if none comes within `timeout` seconds or the server stops.
 
         0 does not wait, None waits for ever.
@@ -391,7 +391,7 @@ class RewarderServer(StreamServer):
                 self._asked.notify_all()
             return
         seed = cast("int | None", event.seed)  # as the session has checked
-        request = ResetRequest(
+        request = EnvResetRequest(
             event.env_id, seed, event.fps, event.episode_id, client.peer, event, client
         )
         self._connections.log.info(

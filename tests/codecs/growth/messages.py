@@ -62,7 +62,7 @@ def rewarder_steps(n: int) -> Work:
         clock=lambda: 0.0, wall=lambda: 0.0, attach=True
     )
     number = iter(range(100_000))
-    made: list[rewarder.Message] = [
+    made: list[rewarder.RewarderMessage] = [
         rewarder.EnvDescribe("x", "running", 60, episode_id="1", message_id=next(number))
     ]
     for i in range(n):

@@ -21,9 +21,9 @@ from rlwire.codecs.rewarder import (
     EnvReset,
     EnvReward,
     EnvText,
-    Message,
     ReplyEnvReset,
     ReplyError,
+    RewarderMessage,
 )
 from rlwire.errors import RlwireError
 from rlwire.sessions.rewarder.client import (
@@ -70,7 +70,7 @@ class World:
         self.links.append(link)
         return link
 
-    def tell_all(self, message: Message) -> None:
+    def tell_all(self, message: RewarderMessage) -> None:
         for link in self.links:
             if not link.server.closed:
                 link.server_sends(message)

@@ -22,10 +22,10 @@ from rlwire.codecs.rewarder import (
     EnvReset,
     EnvReward,
     EnvText,
-    Message,
     ReplyControlPing,
     ReplyEnvReset,
     ReplyError,
+    RewarderMessage,
     UnknownMessage,
     encode,
 )
@@ -42,7 +42,7 @@ from rlwire.sessions.rewarder.client import (
     ClientSettings,
     RequestDone,
     RewarderClientSession,
-    Step,
+    RewarderStep,
     handshake_headers,
 )
 
@@ -74,7 +74,7 @@ class Agent:
         events, self.session._events = self.session._events, []
         return events
 
-    def hears(self, message: Message, **headers: Any) -> list[Any]:
+    def hears(self, message: RewarderMessage, **headers: Any) -> list[Any]:
         data = encode(message.with_headers(**{"message_id": next(self.ids), **headers}))
         return self.session.receive(data)
 
@@ -397,7 +397,7 @@ def test_before_a_reset_pushes_are_dropped() -> None:
     assert agent.hears(EnvText("x", episode_id="1")) == []
     assert agent.hears(EnvObservation([1], episode_id="2")) == []
     assert agent.session.stale == 3
-    assert agent.session.take() == Step(0.0, False, {})
+    assert agent.session.take() == RewarderStep(0.0, False, {})
     assert agent.session.episode_id is None
 
 
@@ -447,7 +447,7 @@ def test_an_episode_that_was_described_before_it_was_opened() -> None:
     agent = Agent()
     agent.describe("4", "running")
     agent.replies(agent.reset(), "4")
-    assert agent.session.take() == Step(0.0, False, {}, episode_id="4", env_state="running")
+    assert agent.session.take() == RewarderStep(0.0, False, {}, episode_id="4", env_state="running")
     agent.replies(agent.reset(), "5")
     assert agent.session.take().env_state is None
 
@@ -481,7 +481,7 @@ def test_after_a_reset_older_pushes_are_dropped() -> None:
     agent = playing("1.9")
     agent.reward("1.9", 1)
     reset = agent.reset()
-    assert agent.session.take() == Step(0.0, False, {})
+    assert agent.session.take() == RewarderStep(0.0, False, {})
     for old in ("1.9", "1.2", "0.100", "1"):
         assert agent.reward(old) == []
     assert agent.session.stale == 4
@@ -496,7 +496,7 @@ def test_pushes_ahead_of_the_reply_are_kept() -> None:
     reset = agent.reset()
     assert kinds(agent.reward("2", 2)) == [EnvReward]
     agent.hears(EnvText("go", episode_id="2"))
-    assert agent.session.take() == Step(0.0, False, {})
+    assert agent.session.take() == RewarderStep(0.0, False, {})
     agent.replies(reset, "2")
     step = agent.session.take()
     assert (step.reward, step.texts) == (2.0, ("go",))
@@ -629,7 +629,7 @@ def test_unknown_methods_go_to_the_user() -> None:
 
 
 @pytest.mark.parametrize("message", [AgentAction([]), EnvReset(ENV), ControlPing()])
-def test_what_is_a_clients_to_send(message: Message) -> None:
+def test_what_is_a_clients_to_send(message: RewarderMessage) -> None:
     agent = Agent()
     with pytest.raises(RemoteProtocolError, match="for clients to send"):
         agent.hears(message)
@@ -649,7 +649,7 @@ def test_what_is_a_clients_to_send(message: Message) -> None:
         EnvDescribe(ENV, "running", episode_id="1" * 20),
     ],
 )
-def test_pushes_without_an_episode(message: Message) -> None:
+def test_pushes_without_an_episode(message: RewarderMessage) -> None:
     agent = playing()
     with pytest.raises(RemoteProtocolError, match="episode_id"):
         agent.hears(message)

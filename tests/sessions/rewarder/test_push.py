@@ -14,7 +14,7 @@ from rlwire.codecs.rewarder import (
     EnvObservation,
     EnvReward,
     EnvText,
-    Message,
+    RewarderMessage,
     UnknownMessage,
     decode,
     encode,
@@ -30,7 +30,7 @@ TRAPS = '"message_id":0,"headers":{"message_id":1}'
 """What looks like the place of the id where it is none."""
 
 
-def same(message: Message) -> None:
+def same(message: RewarderMessage) -> None:
     push = Push(message, sent_at=SENT_AT)
     for number in IDS:
         whole = encode(message, sent_at=SENT_AT, message_id=number)
@@ -54,7 +54,7 @@ def same(message: Message) -> None:
     ],
     ids=lambda message: message.method[:24],
 )
-def test_the_same_bytes_as_written_for_one_connection(message: Message) -> None:
+def test_the_same_bytes_as_written_for_one_connection(message: RewarderMessage) -> None:
     same(message)
 
 

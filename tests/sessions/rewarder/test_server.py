@@ -20,10 +20,10 @@ from rlwire.codecs.rewarder import (
     EnvReset,
     EnvReward,
     EnvText,
-    Message,
     ReplyControlPing,
     ReplyEnvReset,
     ReplyError,
+    RewarderMessage,
     UnknownMessage,
     decode,
     encode,
@@ -44,7 +44,7 @@ from rlwire.sessions.rewarder.server import RewarderServerSession, Runtime
 ENV = "flashgames.DuskDrive-v0"
 OPENAI = handshake_headers()[0][1]
 ACTION = AgentAction([("KeyEvent", 97, True)])
-EXAMPLES: dict[type, Message] = {
+EXAMPLES: dict[type, RewarderMessage] = {
     type(message): message
     for message in (
         EnvDescribe(ENV, "running"),
@@ -90,11 +90,11 @@ class Peer:
     def outgoing(self) -> list[Any]:
         return [decode(data) for (data,) in self.session.outgoing()]
 
-    def says(self, message: Message, **headers: Any) -> list[Any]:
+    def says(self, message: RewarderMessage, **headers: Any) -> list[Any]:
         headers = {"message_id": next(self.ids), **headers}
         return self.session.receive(encode(message.with_headers(**headers)))
 
-    def is_told(self, message: Message) -> Any:
+    def is_told(self, message: RewarderMessage) -> Any:
         (data,) = self.session.send(message)
         return decode(data)
 

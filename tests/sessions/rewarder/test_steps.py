@@ -14,7 +14,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from rlwire.errors import RemoteProtocolError
 from rlwire.sessions.rewarder import steps
-from rlwire.sessions.rewarder.steps import EpisodeBuffer, EpisodeTracker, Step, merged, size_of
+from rlwire.sessions.rewarder.steps import (
+    EpisodeBuffer,
+    EpisodeTracker,
+    RewarderStep,
+    merged,
+    size_of,
+)
 
 
 def key(number: int) -> tuple[int, ...]:
@@ -33,7 +39,7 @@ def place(episodes: EpisodeTracker, number: int) -> EpisodeBuffer:
     return episode
 
 
-def take(episodes: EpisodeTracker) -> Step:
+def take(episodes: EpisodeTracker) -> RewarderStep:
     return episodes.take(None)
 
 
@@ -60,7 +66,7 @@ def test_a_step_without_pushes() -> None:
     episodes = opened()
     rewards(episodes, 1, 1)
     take(episodes)
-    assert take(episodes) == Step(0.0, False, {}, episode_id="1")
+    assert take(episodes) == RewarderStep(0.0, False, {}, episode_id="1")
 
 
 def test_a_step_begins_anew() -> None:
@@ -141,11 +147,11 @@ def test_a_state_that_changes_is_news() -> None:
     assert not episode.news
     episode.describe("running")
     assert episode.news
-    assert take(episodes) == Step(
+    assert take(episodes) == RewarderStep(
         0.0, False, {}, episode_id="1", env_state="running", state_changed=True
     )
     assert not episode.news
-    assert take(episodes) == Step(0.0, False, {}, episode_id="1", env_state="running")
+    assert take(episodes) == RewarderStep(0.0, False, {}, episode_id="1", env_state="running")
 
 
 # --- a look
@@ -153,7 +159,7 @@ def test_a_state_that_changes_is_news() -> None:
 
 def test_peeking_takes_nothing() -> None:
     episodes = opened()
-    assert EpisodeTracker().peek(None) == Step(0.0, False, {})
+    assert EpisodeTracker().peek(None) == RewarderStep(0.0, False, {})
     episode = place(episodes, 1)
     episode.describe("resetting")
     episode.describe("running")
@@ -172,7 +178,7 @@ def test_peeking_takes_nothing() -> None:
     step = take(episodes)
     assert (step.reward, step.count, step.done, step.info) == (3.0, 2, True, {"a": 1, "b": 2})
     assert (step.texts, step.observations, step.env_state) == (("x",), 1, "running")
-    assert episodes.peek(None) == Step(0.0, False, {})
+    assert episodes.peek(None) == RewarderStep(0.0, False, {})
 
 
 # --- infos
@@ -328,7 +334,7 @@ def test_at_first_nothing_is_kept() -> None:
     episodes = EpisodeTracker()
     assert episodes.place(key(1), "1") is None
     assert not episodes.newer(key(1))
-    assert take(episodes) == Step(0.0, False, {})
+    assert take(episodes) == RewarderStep(0.0, False, {})
 
 
 def test_the_next_episode_begins_when_the_last_is_taken() -> None:
@@ -346,7 +352,7 @@ def test_between_two_episodes_the_next_to_come_begins() -> None:
     episodes = opened()
     rewards(episodes, 1, 1, done=True)
     assert take(episodes).done
-    assert take(episodes) == Step(0.0, False, {})
+    assert take(episodes) == RewarderStep(0.0, False, {})
     assert episodes.place(key(1), "1") is None  # it is over
     rewards(episodes, 2, 5)
     step = take(episodes)
@@ -388,7 +394,7 @@ def test_while_a_reset_is_awaited_only_what_is_newer_is_kept() -> None:
     assert episodes.place(key(3), "3") is None
     assert episodes.place(key(1), "1") is None
     rewards(episodes, 4, 4)
-    assert take(episodes) == Step(0.0, False, {})
+    assert take(episodes) == RewarderStep(0.0, False, {})
     episodes.open(key(4), "4")
     assert take(episodes).reward == 4.0
 
@@ -398,7 +404,7 @@ def test_what_came_of_an_older_one_than_is_opened_is_dropped() -> None:
     episodes.expect(key(3))
     rewards(episodes, 4, 4)
     episodes.open(key(5), "5")
-    assert take(episodes) == Step(0.0, False, {}, episode_id="5")
+    assert take(episodes) == RewarderStep(0.0, False, {}, episode_id="5")
     assert episodes.place(key(4), "4") is None
 
 
@@ -484,7 +490,7 @@ class Pushes(RuleBasedStateMachine):
     def take(self) -> None:
         step = take(self.episodes)
         if self.current is None:
-            assert step == Step(0.0, False, {})
+            assert step == RewarderStep(0.0, False, {})
             return
         assert step.episode_id == str(self.current)
         rewards = self.pushed[self.current]

@@ -22,7 +22,7 @@ from rlwire.cli import main
 from rlwire.environments.spaces import space_of
 from rlwire.errors import EncodeError, PeerError
 from rlwire.registry import parse_url
-from rlwire.sessions.rewarder.steps import Step
+from rlwire.sessions.rewarder.steps import RewarderStep
 from rlwire.universe.rewarder import RewarderClient
 from rlwire.universe.rewarder.environment import SPACES, EnvironmentRewarder
 
@@ -34,7 +34,7 @@ def same(seen: Any, observation: Any) -> bool:
     return np.array_equal(seen.astype(observation.dtype), observation)
 
 
-def whole(client: RewarderClient) -> Step:
+def whole(client: RewarderClient) -> RewarderStep:
     """The next step that has a reward in it: the observation is told before it."""
     for _ in range(10):
         step = client.step(5)

@@ -20,7 +20,7 @@ from rlwire.sessions.rewarder.client import RewarderClientSession, handshake_hea
 from rlwire.universe.rewarder import (
     AsyncRewarderClient,
     ClientSettings,
-    ResetRequest,
+    EnvResetRequest,
     RewarderClient,
     RewarderServer,
 )
@@ -59,7 +59,7 @@ def test_all_of_it_over_each_event_loop(serving: Serving, factory: Factory) -> N
     """Reset, action, reward, text, observation, ping; from a thread, and from the loop itself."""
     box: list[RewarderServer] = []
 
-    def on_reset(request: ResetRequest) -> None:
+    def on_reset(request: EnvResetRequest) -> None:
         box[0].begin_episode(request)
 
     def on_action(action: Any) -> None:

@@ -28,7 +28,7 @@ from rlwire.sessions.websocket import Closed
 from rlwire.transports.address import parse
 from rlwire.universe.rewarder import (
     AsyncRewarderClient,
-    ResetRequest,
+    EnvResetRequest,
     RewarderClient,
     RewarderServer,
     UnknownMessage,
@@ -40,10 +40,10 @@ Join = Callable[..., RewarderClient]
 WaitFor = Callable[..., None]
 
 
-def answer_resets(server_of: list[RewarderServer]) -> Callable[[ResetRequest], None]:
+def answer_resets(server_of: list[RewarderServer]) -> Callable[[EnvResetRequest], None]:
     """Answers all resets at once."""
 
-    def on_reset(request: ResetRequest) -> None:
+    def on_reset(request: EnvResetRequest) -> None:
         server_of[0].begin_episode(request)
 
     return on_reset
@@ -160,7 +160,7 @@ def test_a_reset_that_raises_or_takes_too_long(
 ) -> None:
     hold = threading.Event()
 
-    def on_reset(request: ResetRequest) -> None:
+    def on_reset(request: EnvResetRequest) -> None:
         if request.seed == 1:
             raise RuntimeError("broken")
         hold.wait(5)
