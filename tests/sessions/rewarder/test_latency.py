@@ -41,20 +41,6 @@ def best(clocks: ClockOffset, now: float) -> tuple[float, float]:
     return estimate.offset, estimate.error
 
 
-def test_nothing_is_known_at_first() -> None:
-    assert ClockOffset().estimate(0.0) is None
-
-
-@given(st.floats(-1e6, 1e6), seconds, seconds)
-def test_equal_ways_give_the_offset(offset: float, way: float, runtime: float) -> None:
-    clocks = ClockOffset()
-    trip(clocks, offset=offset, there=way, back=way, runtime=runtime)
-    estimate = clocks.estimate(0.0)
-    assert estimate is not None
-    assert estimate.offset == pytest.approx(offset, abs=1e-6)
-    assert estimate.error == pytest.approx(way, abs=1e-6)
-
-
 @given(st.floats(-1e3, 1e3), seconds, seconds, seconds)
 def test_the_offset_is_within_the_error(
     offset: float, there: float, back: float, runtime: float

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rlwire.codecs.rewarder import (
     EnvDescribe,
@@ -56,15 +52,6 @@ def same(message: RewarderMessage) -> None:
 )
 def test_the_same_bytes_as_written_for_one_connection(message: RewarderMessage) -> None:
     same(message)
-
-
-@given(
-    st.text(max_size=40),
-    st.dictionaries(st.sampled_from(["message_id", "headers", TRAPS]), st.integers(0, 9)),
-)
-def test_whatever_is_in_it(text: str, info: dict[str, Any]) -> None:
-    same(EnvText(text, episode_id="1"))
-    same(EnvReward(1.5, False, {**info, "text": text}, episode_id="1"))
 
 
 def test_what_is_long_is_shared() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import hmac
 import itertools
-import threading
 from typing import Any
 
 import numpy as np
@@ -160,34 +158,6 @@ def test_the_password_is_the_user_name(authorization: str | None, accepted: bool
         peer.session.send(EnvReward(1, False))
 
 
-def test_other_passwords() -> None:
-    served = Served(password="pä$$ wörd")
-    assert isinstance(served.connect(basic("pä$$ wörd:")).first[0], EnvDescribe)
-    assert isinstance(served.connect().first[0], ConnectionClose)
-    served = Served(password=None)
-    assert isinstance(served.connect(None).first[0], EnvDescribe)
-
-
-def test_passwords_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared = []
-    real = hmac.compare_digest
-
-    def compare(one: Any, other: Any) -> bool:
-        compared.append((one, other))
-        return real(one, other)
-
-    monkeypatch.setattr(hmac, "compare_digest", compare)
-    Served().connect(basic("wrong:"))
-    assert compared == [(b"wrong", b"openai")]
-
-
-def test_a_refused_client_is_not_closed_before_it_was_told_so() -> None:
-    session = Served().runtime.connect(None)
-    assert not session.closed
-    session.outgoing()
-    assert session.closed
-
-
 @pytest.mark.parametrize("header", ["true", " True ", True, "false", "", "1", None])
 def test_the_observer_header(header: Any) -> None:
     assert Served().connect(observer=header).session.observer == (
@@ -244,31 +214,6 @@ def test_the_place_is_free_again(end: str) -> None:
             peer.session.receive(b"{")
     assert served.runtime.active is None
     assert active(served).session is served.runtime.active
-
-
-def test_the_end_of_another_does_not_free_the_place() -> None:
-    served = Served()
-    other = served.connect()
-    peer = active(served)
-    other.session.release()
-    assert served.runtime.active is peer.session
-
-
-def test_only_one_of_many_threads_becomes_active() -> None:
-    served = Served()
-    peers = [served.connect() for _ in range(8)]
-    ready = threading.Barrier(8)
-
-    def speak(peer: Peer) -> None:
-        ready.wait()
-        peer.says(ControlPing())
-
-    threads = [threading.Thread(target=speak, args=(peer,)) for peer in peers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sum(peer.session is served.runtime.active for peer in peers) == 1
 
 
 # --- what is heard
@@ -494,17 +439,6 @@ def test_a_reset_is_answered_later(message_id: Any) -> None:
         peer.session.send(ReplyEnvReset(parent_message_id=request.message_id))
 
 
-def test_replies_in_another_order() -> None:
-    served = Served()
-    peer = active(served)
-    for _ in range(3):
-        peer.says(EnvReset(ENV))
-        served.passes(1)
-    for number, runtime in ((2, 2.0), (3, 1.0), (1, 3.0)):
-        reply = peer.is_told(ReplyEnvReset(parent_message_id=number, episode_id=str(number)))
-        assert (reply.parent_runtime, reply.episode_id) == (runtime, str(number))
-
-
 def test_errors_are_replies() -> None:
     served = Served()
     peer = active(served)
@@ -585,25 +519,6 @@ def test_a_wrong_runtime(wrong: dict[str, Any]) -> None:
         with pytest.raises(ValueError, match="fps"):
             change(**wrong)
     assert (runtime.status.fps, runtime.episode_id) == (60, "1")
-
-
-def test_a_wrong_first_episode() -> None:
-    with pytest.raises(LocalProtocolError, match="episode_id"):
-        Served(episode_id="one")
-
-
-def test_episodes_from_many_threads_are_all_different() -> None:
-    runtime = Served().runtime
-    found: list[Any] = []
-    threads = [
-        threading.Thread(target=lambda: found.extend(runtime.begin().episode_id for _ in range(99)))
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(found)) == 4 * 99
 
 
 # --- what is wrong

@@ -62,13 +62,6 @@ def test_rewards_are_summed_and_done_is_sticky() -> None:
     assert isinstance(step.reward, float)
 
 
-def test_a_step_without_pushes() -> None:
-    episodes = opened()
-    rewards(episodes, 1, 1)
-    take(episodes)
-    assert take(episodes) == RewarderStep(0.0, False, {}, episode_id="1")
-
-
 def test_a_step_begins_anew() -> None:
     episodes = opened()
     episode = place(episodes, 1)
@@ -124,18 +117,6 @@ def test_the_lag_is_of_the_newest_push() -> None:
 
 
 # --- what the environment does
-
-
-def test_each_step_has_its_own_episode_s_state() -> None:
-    episodes = opened()
-    place(episodes, 1).describe("running")
-    rewards(episodes, 1, 1, done=True)
-    place(episodes, 2).describe("resetting")
-    step = take(episodes)
-    assert (step.episode_id, step.done, step.env_state) == ("1", True, "running")
-    step = take(episodes)
-    assert (step.episode_id, step.env_state) == ("2", "resetting")
-    assert take(EpisodeTracker()).env_state is None
 
 
 def test_a_state_that_changes_is_news() -> None:
@@ -227,12 +208,6 @@ def test_sizes_count_all_values(value: Any) -> None:
     assert size_of(value) >= count(value)
 
 
-def test_sizes_of_texts_and_large_numbers() -> None:
-    assert size_of("x" * 1000) == 1001
-    assert size_of({"x" * 1000: 1}) == 1002
-    assert size_of(1 << 6400) > 100
-
-
 @patch.multiple(steps, INFOS=3)
 def test_infos_are_bounded_in_number() -> None:
     episodes = opened()
@@ -284,16 +259,6 @@ def test_texts_come_in_order() -> None:
     assert take(episodes).texts == ("one", "", "two", "one")
 
 
-def test_texts_may_be_taken_alone() -> None:
-    episodes = opened()
-    place(episodes, 1).add_text("a")
-    rewards(episodes, 1, 2)
-    assert place(episodes, 1).take_texts() == ("a",)
-    assert place(episodes, 1).take_texts() == ()
-    step = take(episodes)
-    assert (step.reward, step.texts) == (2, ())
-
-
 def test_the_newest_episode_is_the_one_behind() -> None:
     episodes = opened()
     assert episodes.newest is place(episodes, 1).step
@@ -330,44 +295,6 @@ def test_texts_are_bounded_in_size() -> None:
 # --- several episodes
 
 
-def test_at_first_nothing_is_kept() -> None:
-    episodes = EpisodeTracker()
-    assert episodes.place(key(1), "1") is None
-    assert not episodes.newer(key(1))
-    assert take(episodes) == RewarderStep(0.0, False, {})
-
-
-def test_the_next_episode_begins_when_the_last_is_taken() -> None:
-    episodes = opened()
-    rewards(episodes, 1, 1, done=True)
-    rewards(episodes, 2, 20)
-    place(episodes, 2).add_text("new")
-    step = take(episodes)
-    assert (step.episode_id, step.reward, step.done, step.texts) == ("1", 1.0, True, ())
-    step = take(episodes)
-    assert (step.episode_id, step.reward, step.done, step.texts) == ("2", 20.0, False, ("new",))
-
-
-def test_between_two_episodes_the_next_to_come_begins() -> None:
-    episodes = opened()
-    rewards(episodes, 1, 1, done=True)
-    assert take(episodes).done
-    assert take(episodes) == RewarderStep(0.0, False, {})
-    assert episodes.place(key(1), "1") is None  # it is over
-    rewards(episodes, 2, 5)
-    step = take(episodes)
-    assert (step.episode_id, step.reward) == ("2", 5.0)
-
-
-def test_a_newer_episode_ends_the_one_before() -> None:
-    episodes = opened()
-    rewards(episodes, 1, 1)
-    rewards(episodes, 2, 2)
-    step = take(episodes)
-    assert (step.episode_id, step.reward, step.done, step.cut) == ("1", 1.0, True, True)
-    assert take(episodes).episode_id == "2"
-
-
 def test_a_reward_that_said_done_is_not_cut() -> None:
     episodes = opened()
     rewards(episodes, 1, 1, done=True)
@@ -375,37 +302,6 @@ def test_a_reward_that_said_done_is_not_cut() -> None:
     rewards(episodes, 1, 3)  # late, but of the current episode
     step = take(episodes)
     assert (step.reward, step.done, step.cut) == (4.0, True, False)
-
-
-def test_episodes_that_nobody_came_to_are_skipped() -> None:
-    episodes = opened(2)
-    rewards(episodes, 2, 2, done=True)
-    rewards(episodes, 3, 3, done=True)
-    rewards(episodes, 4, 4)
-    assert episodes.place(key(3), "3") is None
-    assert episodes.skipped == 1
-    assert (take(episodes).reward, take(episodes).reward) == (2.0, 4.0)
-
-
-def test_while_a_reset_is_awaited_only_what_is_newer_is_kept() -> None:
-    episodes = opened(3)
-    rewards(episodes, 3, 1)
-    episodes.expect(key(3))
-    assert episodes.place(key(3), "3") is None
-    assert episodes.place(key(1), "1") is None
-    rewards(episodes, 4, 4)
-    assert take(episodes) == RewarderStep(0.0, False, {})
-    episodes.open(key(4), "4")
-    assert take(episodes).reward == 4.0
-
-
-def test_what_came_of_an_older_one_than_is_opened_is_dropped() -> None:
-    episodes = opened(3)
-    episodes.expect(key(3))
-    rewards(episodes, 4, 4)
-    episodes.open(key(5), "5")
-    assert take(episodes) == RewarderStep(0.0, False, {}, episode_id="5")
-    assert episodes.place(key(4), "4") is None
 
 
 def test_what_came_of_a_newer_one_than_is_opened_follows() -> None:
@@ -428,14 +324,6 @@ def test_an_older_one_is_not_opened_in_place_of_a_newer() -> None:
     assert take(episodes).done
     episodes.open(key(3), "3")  # it is over
     assert episodes.current is None
-
-
-def test_a_reply_may_name_an_episode_that_was_there_before() -> None:
-    episodes = EpisodeTracker()
-    episodes.expect(key(1))  # the server was resetting anyway
-    episodes.open(key(1), "1")
-    rewards(episodes, 1, 1)
-    assert take(episodes).reward == 1.0
 
 
 class Pushes(RuleBasedStateMachine):

@@ -60,9 +60,6 @@ def header(first: int, second: int, length: bytes = b"") -> bytes:
 # itself was broken, there is only the code and its reason).
 BAD: dict[str, tuple[bytes, int, str | None]] = {
     "no JSON": (said("nope"), 1007, "at byte"),
-    "half a message": (said(ping()[:-3]), 1007, "at byte"),
-    "no object": (said("[]"), 1007, "a message is an object"),
-    "deep JSON, no message": (said("[" * 100_000), 1009, "over the limit"),
     "deep JSON": (
         said(told("v0.my.own", 1, '{"a":' * 70 + "1" + "}" * 70)),
         1009,
@@ -75,45 +72,16 @@ BAD: dict[str, tuple[bytes, int, str | None]] = {
     ),
     "a number out of range": (said(ping("1e999")), 1007, "at byte"),
     "an id of 5,000 digits": (said(ping("9" * 5000)), 1007, "at byte"),
-    "an id of 2**63": (said(ping(2**63)), 1008, "2**63 - 1"),
-    "an id below 0": (said(ping(-1)), 1008, "from 0"),
-    "an id that is not finite": (said(ping("NaN")), 1007, "at byte"),
-    "an id that is a list": (said(ping("[1]")), 1007, "at byte"),
     "an id of 65 characters": (said(ping(json.dumps("x" * 65))), 1008, "characters"),
     "the same id twice": (said(ping()) + said(ping()), 1008, "1 after 1"),
-    "an id that goes down": (said(ping(7)) + said(ping(6)), 1008, "6 after 7"),
-    "the same text twice": (said(reset('"a"')) * 2, 1008, "there before"),
     "no UTF-8": (said(b'{"method":"\xff"}'), 1007, None),
     "a binary frame": (header(BINARY, 2) + b"{}", 1003, None),
     "a frame without a mask": (b"\x81\x02{}", 1002, None),
-    "2**63 bytes": (header(TEXT, 127, struct.pack(">Q", 2**63)), 1002, None),
-    "2**64 - 1 bytes": (header(TEXT, 127, b"\xff" * 8), 1002, None),
-    "2**63 - 1 bytes": (header(TEXT, 127, struct.pack(">Q", 2**63 - 1)), 1009, None),
     "more bytes than allowed": (header(TEXT, 127, struct.pack(">Q", (1 << 20) + 1)), 1009, None),
-    "a length in more bytes than it needs": (header(TEXT, 127, struct.pack(">Q", 5)), 1002, None),
-    "fragments of more than allowed": (
-        header(0x01, 127, struct.pack(">Q", 1 << 19))
-        + b" " * (1 << 19)
-        + header(0x80, 127, struct.pack(">Q", (1 << 19) + 1)),
-        1009,
-        None,
-    ),
 }
 
 # What is answered with `v0.reply.error`, after which the connection goes on.
 REFUSED = {
-    "a reply to nothing": (
-        told("v0.reply.control.ping", 1, parent_message_id=77),
-        "a server's to send",
-    ),
-    "a reply to a reset that there was not": (
-        told("v0.reply.env.reset", 1, parent_message_id=0, episode_id="9"),
-        "a server's to send",
-    ),
-    "an error in reply to nothing": (
-        told("v0.reply.error", 1, '{"message":"x"}', parent_message_id=5),
-        "a server's to send",
-    ),
     "a server's reward": (
         told("v0.env.reward", 1, '{"reward":1,"done":false,"info":{}}', episode_id="1"),
         "a server's to send",
@@ -123,8 +91,6 @@ REFUSED = {
         reset(1, '{"env_id":null,"seed":9223372036854775808}'),
         "integer of 64 bits",
     ),
-    "frames out of range": (reset(1, '{"env_id":null,"fps":1e308}'), "at most 1000"),
-    "no frames": (reset(1, '{"env_id":null,"fps":0}'), "over 0"),
     "no id": (told("v0.env.reset", "null", '{"env_id":null}'), "without a message_id"),
 }
 
@@ -363,7 +329,6 @@ WRONG: dict[str, tuple[bytes, type[RlwireError], int, str]] = {
         1009,
         "depth=64",
     ),
-    "a number out of range": (from_server(reward(1, "1e999")), DecodeError, 1007, "at byte"),
     "a sum out of range": (
         from_server(reward(1, "1e308")) + from_server(reward(2, "1e308")),
         RemoteProtocolError,
@@ -376,23 +341,7 @@ WRONG: dict[str, tuple[bytes, type[RlwireError], int, str]] = {
         1008,
         "1 after 1",
     ),
-    "a reply to nothing": (
-        from_server(told("v0.reply.control.ping", 1, parent_message_id=77)),
-        RemoteProtocolError,
-        1008,
-        "no message that it can answer",
-    ),
-    "a reset that nobody asked for": (
-        from_server(told("v0.reply.env.reset", 1, parent_message_id=0, episode_id="9")),
-        RemoteProtocolError,
-        1008,
-        "a ping",
-    ),
-    "no episode": (from_server(reward(1, "1", "null")), RemoteProtocolError, 1008, "episode_id"),
-    "a client's message": (from_server(ping()), RemoteProtocolError, 1008, "for clients"),
     "a binary frame": (b"\x82\x02{}", RemoteProtocolError, 1003, "binary"),
-    "a mask": (said("{}"), DecodeError, 1002, "mask"),
-    "2**64 - 1 bytes": (b"\x81\x7f" + b"\xff" * 8, DecodeError, 1002, "length"),
     "2**63 - 1 bytes": (b"\x81\x7f\x7f" + b"\xff" * 7, LimitExceeded, 1009, "received"),
 }
 

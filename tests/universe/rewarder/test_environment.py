@@ -254,56 +254,6 @@ def test_what_an_environment_may_say() -> None:
         assert client.step(10).observation == 0
 
 
-class Nested(gymnasium.Env):
-    """Sees its last action, whatever it was."""
-
-    observation_space = action_space = gymnasium.spaces.Dict(
-        {
-            "go": gymnasium.spaces.Tuple(
-                [gymnasium.spaces.Discrete(3), gymnasium.spaces.Box(-1, 1, (2,))]
-            ),
-            "say": gymnasium.spaces.Text(5, min_length=0),
-        }
-    )
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return {"go": (np.int64(0), np.zeros(2, np.float32)), "say": ""}, {}
-
-    def step(self, action: Any) -> Any:
-        assert self.action_space.contains(action)
-        return action, 0.5, False, False, {}
-
-
-def test_nested_spaces() -> None:
-    with (
-        EnvironmentRewarder(Nested, "127.0.0.1:0", lockstep=True) as server,
-        RewarderClient(str(server.address)) as client,
-    ):
-        client.reset()
-        told = client.about[SPACES]
-        assert space_of(told["action"]) == Nested.action_space
-        first = client.step(10).observation
-        assert first["go"][0] == 0
-        assert first["say"] == ""
-        client.act([("Action", {"go": [2, [0.5, -1]], "say": "hi"})])
-        step = whole(client)
-        assert step.observation["go"][0] == 2
-        assert np.asarray(step.observation["go"][1]).tolist() == [0.5, -1]
-        assert (step.observation["say"], step.reward) == ("hi", 0.5)
-        for action, text in (
-            ({"go": [2, [0.5, -1]]}, "no entry 'say'"),
-            ({"go": [2], "say": ""}, "must have 2 items"),
-            ({"go": [3, [0.5, -1]], "say": ""}, r"go\.0 .*Discrete\(3\)"),
-            ({"go": [2, [0.5, -2]], "say": ""}, r"go\.1 .*Box\(-1"),
-            ({"go": [2, [0.5, -1]], "say": 5}, r"say "),
-            (3, "must be a mapping"),
-        ):
-            client.act([("Action", action)])
-            with pytest.raises(PeerError, match=text):  # noqa: PT012
-                for _ in range(1000):
-                    client.step(10)
-
-
 class Count(dm_env.Environment):
     """Counts to 3, by dm_env's rules."""
 
@@ -341,7 +291,7 @@ def test_an_environment_of_dm_env() -> None:
 
 
 def test_spaces_whose_description_is_long() -> None:
-    class Far(Nested):
+    class Far(Strange):
         action_space = gymnasium.spaces.Discrete(2)
         observation_space = gymnasium.spaces.Box(np.arange(9000.0), np.inf, dtype=float)
 
@@ -362,7 +312,7 @@ def test_spaces_whose_description_is_long() -> None:
 def test_what_a_rewarder_cannot_carry() -> None:
     from mpe2 import simple_spread_v3
 
-    class Endless(Nested):
+    class Endless(Strange):
         observation_space = gymnasium.spaces.Dict(
             a=gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(2))
         )

@@ -283,31 +283,6 @@ def test_a_newcomer_for_whom_too_much_waits(
     assert server.clients == 0
 
 
-def test_rewards_of_many_threads(serving: Serving, join: Join, wait_for: WaitFor) -> None:
-    """What each of them pushes comes in its order, and none is lost."""
-    threads, each = 4, 250
-    server = serving()
-    # No more than a client keeps: this thread may not run before all of them came.
-    observer = join(server, observer=True)
-    wait_for(lambda: server.clients == 1)
-
-    def push(which: int) -> None:
-        for number in range(each):
-            server.text(f"{which} {number}")
-
-    workers = [threading.Thread(target=push, args=(which,)) for which in range(threads)]
-    for worker in workers:
-        worker.start()
-    texts: list[str] = []
-    while len(texts) < threads * each:
-        texts += observer.step(10).texts
-    for worker in workers:
-        worker.join(10)
-    for which in range(threads):
-        own = [int(text.split()[1]) for text in texts if text.startswith(f"{which} ")]
-        assert own == list(range(each))
-
-
 @loops
 def test_what_waits_for_the_loop_is_not_overtaken(
     serving: Serving, join: Join, factory: Factory
@@ -393,41 +368,6 @@ def test_one_thread_waits_for_a_step_at_a_time(
     assert steps[0].reward == 5
     server.reward(6)
     assert client.step(10).reward == 6
-
-
-def test_closing_wakes_who_waits(serving: Serving, join: Join, wait_for: WaitFor) -> None:
-    client = join(serving(), observer=True)
-    errors: list[Exception] = []
-
-    def wait() -> None:
-        try:
-            client.step()
-        except ConnectionClosed as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    wait_for(lambda: client._reader is not None and client._reader.waiting)
-    client.close()
-    thread.join(10)
-    assert "closed on this side" in str(errors[0])
-
-
-def test_an_agent_that_thinks_does_not_spoil_the_times(serving: Serving, join: Join) -> None:
-    """What comes is taken in when it comes: pings and delays are measured meanwhile."""
-    server = serving()
-    client = join(
-        server, attach=True, session_settings=ClientSettings(first_pings=5, ping_interval=0.05)
-    )
-    client.ping()
-    until = time.monotonic() + 30
-    while (clock := client.clock_offset()) is None or client.peek().count < 15:
-        assert time.monotonic() < until
-        server.reward(1)
-        time.sleep(0.02)
-    assert clock.error < 0.1
-    step = client.step(10)
-    assert step.lag is not None
 
 
 AGENT = """

@@ -111,23 +111,6 @@ def test_actions_go_the_other_way(answering: Serving, join: Join, wait_for: Wait
     assert client.ping() > 0  # it goes on
 
 
-def test_actions_at_once(serving: Serving, join: Join) -> None:
-    seen: list[Any] = []
-    come = threading.Event()
-
-    def on_action(action: Any) -> None:
-        seen.append(action.action)
-        server.observation([len(seen)])
-        come.set()
-
-    server = serving(on_action=on_action)
-    client = join(server, attach=True)
-    client.act([("A", 1)])
-    assert client.step(5).observation == [1]
-    assert come.wait(5)
-    assert seen == [(("A", 1),)]
-
-
 def test_resets_that_wait_in_a_queue(serving: Serving, join: Join) -> None:
     server = serving()
     client = join(server)
@@ -346,18 +329,6 @@ def test_a_client_that_reads_late_gets_all_in_order(answering: Serving, wait_for
     assert [text.split()[0] for text in asyncio.run(main())] == [*map(str, range(400)), "end"]
 
 
-def test_a_client_that_dies(answering: Serving, join: Join, wait_for: WaitFor) -> None:
-    server = answering()
-    dying = raw(server, observer=False)
-    observer = join(server, observer=True)
-    wait_for(lambda: server.clients == 2)
-    dying.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-    dying.close()
-    wait_for(lambda: server.clients == 1)
-    server.reward(1)
-    assert observer.step(5).reward == 1
-
-
 def test_a_silent_client_is_told_to_go(serving: Serving, wait_for: WaitFor) -> None:
     server = serving(ping_interval=0.2, ping_timeout=0.2)
     with raw(server, observer=False) as silent:
@@ -464,29 +435,3 @@ def test_clients_that_are_not_connected() -> None:
             call()
     with pytest.raises(OSError, match="cannot connect"):
         client.connect()
-
-
-def test_many_observers_of_one_process(answering: Serving) -> None:
-    server = answering()
-
-    async def one(ready: asyncio.Semaphore) -> float:
-        async with AsyncRewarderClient(str(server.address), observer=True) as client:
-            ready.release()
-            total = 0.0
-            while not (step := await client.step(20)).done:
-                total += step.reward
-            return total + step.reward
-
-    async def main() -> list[float]:
-        ready = asyncio.Semaphore(0)
-        tasks = [asyncio.ensure_future(one(ready)) for _ in range(100)]
-        for _ in tasks:
-            await ready.acquire()
-        while server.clients < 100:
-            await asyncio.sleep(0.01)
-        for number in range(50):
-            server.reward(number)
-        server.reward(0, True)
-        return await asyncio.gather(*tasks)
-
-    assert asyncio.run(main()) == [sum(range(50))] * 100
