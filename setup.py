@@ -72,7 +72,6 @@ MODULES = [
     "rlwire.codecs.perlert.text",
     "rlwire.codecs.rfb.decoder",
     "rlwire.codecs.rfb.encoder",
-    "rlwire.codecs.rfb.framebuffer",
     "rlwire.codecs.rlx.decoder",
     "rlwire.codecs.rlx.encoder",
     "rlwire.codecs.websocket.frames",

@@ -36,8 +36,8 @@ from pairs import TINY, Line, print_head, print_lines, print_table
 
 from rlwire.codecs.rfb import Encoding, Framebuffer, RectangleDecoder
 from rlwire.codecs.rfb import jpeg as jpeg_files
-from rlwire.codecs.rfb.encodings import quality_level
-from rlwire.codecs.rfb.inflating import INFLATERS, choose
+from rlwire.codecs.rfb._zlib import INFLATERS, choose
+from rlwire.codecs.rfb.messages import quality_level
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))

@@ -17,10 +17,10 @@ from rlwire.universe.page import PagePlace
 from rlwire.universe.remotes import Remote, remotes_of
 from rlwire.universe.rewarder.client import AsyncRewarderClient, RewarderClient
 from rlwire.universe.rewarder.environment import EnvironmentRewarder, RewarderEndpoint
-from rlwire.universe.served import UniverseServer
+from rlwire.universe.server import UniverseServer
 
 if TYPE_CHECKING:
-    from rlwire.universe.endpoint import UniverseEndpoint
+    from rlwire.universe.environment import UniverseEndpoint
 
 __all__ = ["OPTIONS", "async_client", "client", "endpoint", "server"]
 
@@ -97,7 +97,7 @@ client, async_client = clients(RewarderClient, AsyncRewarderClient, _means)
 def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint | UniverseEndpoint:
     """Return the environment that the URL names, or the one that runs."""
     if url.pixels is not None:
-        from rlwire.universe.endpoint import UniverseEndpoint
+        from rlwire.universe.environment import UniverseEndpoint
 
         return UniverseEndpoint(_calling_both(url, options), copy=copy, **options)
     where, options = by_websocket(url, options)

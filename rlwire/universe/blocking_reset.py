@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from rlwire.errors import DeadlineExceeded
-from rlwire.universe.events import PEEK
-from rlwire.universe.sums import Outcome, added
+from rlwire.sessions.rewarder.steps import merged
+from rlwire.universe.input import PEEK
+
+VectorStep: TypeAlias = tuple[list[Any], list[float], list[bool], dict[str, Any]]
+"""What a step of a vector returns: observations, rewards, whether done, and the info."""
 
 
 class BlockingReset:
@@ -33,7 +36,7 @@ class BlockingReset:
         self.env = env
         self._timeout = timeout
         self._clock = clock
-        self._owed: Outcome | None = None
+        self._kept: VectorStep | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name == "env":
@@ -52,34 +55,58 @@ class BlockingReset:
     def reset(self, *arguments: Any, **options: Any) -> list[Any]:
         """Begin episodes, and return the first observation of each."""
         observation_n = self.env.reset(*arguments, **options)
-        self._owed = None
-        self._owed = self._until_all(self.env.step([[] for _ in observation_n]))
-        return self._owed[0]
+        self._kept = None
+        self._kept = self._until_all(self.env.step([[] for _ in observation_n]))
+        return self._kept[0]
 
-    def step(self, action_n: Sequence[Any]) -> Outcome:
-        """Act, and return what has come when each index has an observation; errors as `reset`."""
-        outcome: Outcome = self.env.step(action_n)
-        owed, self._owed = self._owed, None
-        if owed is not None:
-            for index, observation in enumerate(outcome[0]):
-                owed[0][index] = None if observation is None else {**observation, "text": []}
-            outcome = added(owed, outcome)
-        return self._until_all(outcome)
+    def step(self, action_n: Sequence[Any]) -> VectorStep:
+        """Act, and return what has arrived when each index has an observation."""
+        step: VectorStep = self.env.step(action_n)
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            for index, observation in enumerate(kept[0]):
+                kept[0][index] = None if observation is None else {**observation, "text": []}
+            step = added(kept, step)
+        return self._until_all(step)
 
-    def _until_all(self, outcome: Outcome) -> Outcome:
+    def _until_all(self, step: VectorStep) -> VectorStep:
         until = None if self._timeout is None else self._clock() + self._timeout
-        while any(observation is None for observation in outcome[0]):
+        while any(observation is None for observation in step[0]):
             left = None if until is None else until - self._clock()
             if left is not None and left <= 0:
-                self._owed = outcome
-                missing = [index for index, seen in enumerate(outcome[0]) if seen is None]
-                errors = [info["error"] for info in outcome[3]["n"] if "error" in info]
+                self._kept = step
+                missing = [index for index, seen in enumerate(step[0]) if seen is None]
+                errors = [info["error"] for info in step[3]["n"] if "error" in info]
                 raise DeadlineExceeded(
                     f"nothing is seen at {missing} within timeout={self._timeout:g} s"
                     + (f": {'; '.join(errors)}" if errors else "")
                 )
-            self.env.wait(left, turns=True)
+            self.env.wait(left, status=True)
             # Leaves the rewards of an episode that begins after one that ended to the next step.
-            idle: list[list[Any]] = [[PEEK] if done else [] for done in outcome[2]]
-            outcome = added(outcome, self.env.step(idle))
-        return outcome
+            idle: list[list[Any]] = [[PEEK] if done else [] for done in step[2]]
+            step = added(step, self.env.step(idle))
+        return step
+
+
+def added(before: VectorStep, after: VectorStep) -> VectorStep:
+    """Return two steps as one, made of `before`.
+
+    Rewards are added, ``done`` is sticky, the newer picture replaces the older, texts follow one
+    another, and infos are merged. An index that is masked now has no observation.
+    """
+    observations, rewards, dones, info = before
+    for index, more in enumerate(after[3]["n"]):
+        seen, newer = observations[index], after[0][index]
+        if seen is not None and newer is not None:
+            newer = {**newer, "text": seen["text"] + newer["text"]}
+        observations[index] = newer
+        rewards[index] += after[1][index]
+        dones[index] = dones[index] or after[2][index]
+        _merge(info["n"][index], more)
+    _merge(info, {name: value for name, value in after[3].items() if name != "n"})
+    return before
+
+
+def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for name, value in more.items():
+        into[name] = merged(name, into[name], value) if name in into else value

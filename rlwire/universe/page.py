@@ -26,10 +26,9 @@ from rlwire.codecs.websocket.handshake import (
     same_secret,
 )
 from rlwire.errors import ConnectionClosed, EncodeError, RlwireError
-from rlwire.registry import URL, client_tls, parse_url
+from rlwire.registry import URL, client_tls
 from rlwire.serving.fronts import websocket_url
-from rlwire.serving.joined import Joined
-from rlwire.serving.serving import BackgroundServer, Service, StreamServer
+from rlwire.serving.serving import Service, StreamServer
 from rlwire.sessions import websocket
 from rlwire.sessions.guesses import Guess
 from rlwire.sessions.passing import Passing
@@ -292,41 +291,6 @@ def _leave(connection: AsyncConnection, code: int, reason: str) -> None:
     if isinstance(session, websocket.WebSocketClientSession | websocket.WebSocketServerSession):
         with contextlib.suppress(EncodeError):  # such as 1005, which no close frame says
             session.leave(code, reason)
-
-
-class RemoteServers(Joined[BackgroundServer]):
-    """The servers of one remote, its page among them, as one."""
-
-    scheme = "universe"
-
-    def __init__(self, url: URL, parts: Mapping[str, Any], page: PagePlace, **options: Any) -> None:
-        self._url = url
-        self._parts = parts
-        self.page: PageServer | None = None
-        servers = list(parts.values())
-        for server in servers:
-            server._level = logging.DEBUG  # its address is in the URL of all
-        if page is not None:
-            host = url.host or "localhost"
-            self.page = PageServer(lambda: parse_url(self.url), page, host=host, **options)
-            servers.append(self.page)
-        super().__init__(servers)
-        self._encrypted = options.get("tls") is not None
-
-    @property
-    def url(self) -> str:
-        """Where agents and viewers find it, with the ports that the system chose."""
-        url, parts = self._url, self._parts
-        changes: dict[str, Any] = {"tls": self._encrypted, "options": ()}
-        if url.unix is None and not url.only_pixels:
-            changes["port"] = parts["rewards"].address.port
-        if url.unix is None and "pixels" in parts:
-            changes["pixels"] = parts["pixels"].address.port
-        return str(url.replace(**changes))
-
-    def statistics(self) -> dict[str, Any]:
-        """Return those of the ``rewards`` and of the ``pixels``."""
-        return {name: server.statistics() for name, server in self._parts.items()}
 
 
 def _name(authority: str) -> str:

@@ -9,8 +9,8 @@ import numpy as np
 
 from rlwire.codecs.rfb.keysyms import KEYSYMS
 from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
-from rlwire.errors import optional
-from rlwire.universe.events import key, pointer
+from rlwire.errors import EncodeError, optional
+from rlwire.universe.input import key, pointer
 
 with optional("gymnasium", "gym"):
     from gymnasium import Space, spaces
@@ -100,6 +100,13 @@ class Choices(spaces.Discrete):
         self.actions = [list(action) for action in actions]
         super().__init__(len(self.actions), seed=seed)
 
+    def events(self, action: Any) -> list[Any]:
+        """Return the events of a number."""
+        number = np.asarray(action).item()
+        if not self.contains(number):
+            raise EncodeError(f"the action {action!r} is not in {self}")
+        return self.actions[number]
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Choices) and self.actions == other.actions
 
@@ -114,11 +121,15 @@ class _Words(spaces.Text):
         return isinstance(x, str) and len(x) <= self.max_length
 
 
+def pictures(size: tuple[int, int], channels: int = 3) -> Any:
+    """Return the space of a screen's pixels, of width and height."""
+    width, height = size
+    return spaces.Box(0, 255, (height, width, channels), np.uint8)
+
+
 def observations(size: tuple[int, int] | None, channels: int = 3) -> Any:
-    """Return the space of what is seen at one index."""
-    width, height = size or (65535, 65535)
+    """Return the space of one index's observations; None is without pixels."""
     text = spaces.Sequence(_Words(65535, min_length=0))
     if size is None:
         return spaces.Dict({"text": text})
-    vision = spaces.Box(0, 255, (height, width, channels), np.uint8)
-    return spaces.Dict({"vision": vision, "text": text})
+    return spaces.Dict({"vision": pictures(size, channels), "text": text})

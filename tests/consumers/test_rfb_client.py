@@ -17,7 +17,8 @@ import pytest
 from rlwire.codecs.rfb import Encoding
 from rlwire.codecs.rfb.messages import ScreenLayout, SetDesktopSize
 from rlwire.errors import PeerError, RemoteProtocolError
-from rlwire.universe.rfb import RfbClient, Screens
+from rlwire.universe import Remote, UniverseEnv
+from rlwire.universe.rfb import RfbClient
 from tests.reference import xvnc
 
 pytestmark = [
@@ -153,20 +154,17 @@ def test_another_size() -> None:
 
 
 def test_many_screens_of_several_servers() -> None:
-    with xvnc.Desktop(*SIZE) as one, xvnc.Desktop(*SIZE) as two, Screens() as screens:
-        held = [screens.add(f"unix:{desktop.path}") for desktop in (one, two) * 3]
-        for screen in held:
-            assert screen.wait(SOON)
+    with xvnc.Desktop(*SIZE) as one, xvnc.Desktop(*SIZE) as two:
+        remotes = [Remote(f"unix:{desktop.path}", auth=None) for desktop in (one, two) * 3]
         batch = np.zeros((6, SIZE[1], SIZE[0], 3), np.uint8)
-        for number in range(5):
-            pictures = [xvnc.game(*SIZE, number), xvnc.game(*SIZE, number + 50)]
-            one.show(pictures[0])
-            two.show(pictures[1])
-            for index, screen in enumerate(held):
-                updates = 0
-                while True:
-                    screen.read_changes(batch[index])
-                    if (batch[index] == pictures[index % 2]).all():
-                        break
-                    assert screen.wait(SOON, updates + 1)
-                    updates = screen.updates
+        with UniverseEnv(remotes) as env:
+            for index, row in enumerate(batch):
+                env.read_into(index, row)
+            env.reset()
+            for number in range(5):
+                pictures = [xvnc.game(*SIZE, number), xvnc.game(*SIZE, number + 50)]
+                one.show(pictures[0])
+                two.show(pictures[1])
+                while not all((batch[index] == pictures[index % 2]).all() for index in range(6)):
+                    env.step([[]] * 6)
+                    env.wait(0.1)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rlwire.codecs.rfb.auth import respond
+from rlwire.codecs.rfb.handshake import respond
 from rlwire.openpi.server import Server
 from rlwire.registry import URL
 from rlwire.sessions import guesses

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from rlwire.universe.env import UniverseEnv
-from rlwire.universe.hub import Hub
-from rlwire.universe.remotes import Remote
+from rlwire.universe import Remote, UniverseEnv, _links
+from rlwire.universe._loop import ClientLoop
+from rlwire.universe.blocking_reset import added
 from rlwire.universe.rewarder import RewarderServer
-from rlwire.universe.sums import added
 from tests.waiting import eventually
 
 
@@ -25,14 +24,14 @@ class Painted(NamedTuple):
 
 
 class Screen:
-    """One that has the interface of `rlwire.universe.rfb.Screen`, and a test at the other end."""
+    """A `RemoteScreen` with a test at its other end."""
 
     def __init__(self, address: str, on_change: Callable[[Screen], object]) -> None:
         self._on_change = on_change
         self.address = address
         self.ready = False
         self.error: BaseException | None = None
-        self.width, self.height = 8, 6
+        self.size = (8, 6)
         self.updates = 0
         self.sent: list[Any] = []
         self.closed = False
@@ -41,23 +40,17 @@ class Screen:
 
     def show(self, pixels: Any) -> None:
         self._pixels[...] = pixels
-        self._dirty.append(Painted(0, 0, self.width, self.height))
+        self._dirty.append(Painted(0, 0, *self.size))
         self.updates += 1
         self._on_change(self)
 
-    def read(self, out: Any = None) -> Any:
-        if out is None:
-            return self._pixels.copy()
-        out[...] = self._pixels
-        return out
+    def read(self) -> Any:
+        changes, self._dirty = self._dirty, []
+        return self._pixels.copy(), changes
 
     def read_changes(self, out: Any) -> list[Painted]:
-        self.read(out)
-        return self.take()
-
-    def take(self) -> list[Painted]:
-        taken, self._dirty = self._dirty, []
-        return taken
+        out[...], changes = self.read()
+        return changes
 
     def send(self, messages: list[Any]) -> None:
         self.sent += messages
@@ -75,9 +68,8 @@ class Screens:
     def __init__(self) -> None:
         self.all: list[Screen] = []
         self.errors: dict[str, list[BaseException]] = {}
-        self.closed = False
 
-    def add(self, address: Any, on_change: Callable[[Screen], object], **_: Any) -> Screen:
+    def add(self, _: Any, address: Any, on_change: Callable[[Screen], object], **__: Any) -> Screen:
         screen = Screen(str(address), on_change)
         self.all.append(screen)
         errors = self.errors.get(str(address))
@@ -89,9 +81,6 @@ class Screens:
 
     def at(self, address: str) -> Screen:
         return next(each for each in reversed(self.all) if each.address == address)
-
-    def close(self) -> None:
-        self.closed = True
 
 
 @pytest.fixture
@@ -142,8 +131,10 @@ class Driver:
 
 
 @pytest.fixture
-def screens() -> Screens:
-    return Screens()
+def screens(monkeypatch: pytest.MonkeyPatch) -> Screens:
+    screens = Screens()
+    monkeypatch.setattr(_links, "RemoteScreen", screens.add)
+    return screens
 
 
 @pytest.fixture
@@ -175,9 +166,9 @@ def vector(screens: Screens) -> Iterator[Callable[..., Driver]]:
             ]
             if len(remotes) == 1 and isinstance(remotes[0], str):
                 remotes = remotes[0]
-            hub = Hub(screens)
-            stack.callback(hub.close)
-            return Driver(stack.enter_context(UniverseEnv(remotes, hub=hub, **options)))
+            loop = ClientLoop()
+            stack.callback(loop.close)
+            return Driver(stack.enter_context(UniverseEnv(remotes, loop=loop, **options)))
 
         yield make
 

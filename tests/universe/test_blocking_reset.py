@@ -10,7 +10,7 @@ import pytest
 
 from rlwire.errors import DeadlineExceeded
 from rlwire.universe.blocking_reset import BlockingReset
-from rlwire.universe.events import PEEK, key
+from rlwire.universe.input import PEEK, key
 
 Step = tuple[Any, float, bool, dict[str, Any]]
 
@@ -34,8 +34,8 @@ class Vector:
         self.waits: list[tuple[float | None, bool]] = []
         self.now = 100.0
 
-    def wait(self, timeout: float | None = None, *, turns: bool = False) -> bool:
-        self.waits.append((timeout, turns))
+    def wait(self, timeout: float | None = None, *, status: bool = False) -> bool:
+        self.waits.append((timeout, status))
         self.now += 0.125
         return True
 

@@ -8,11 +8,11 @@ import pytest
 
 from rlwire.codecs.rfb.keysyms import keysym
 from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
-from rlwire.universe.controls import Controls, keys_of
+from rlwire.universe.input import Controls, keys_of
 
 
 def key(controls: Controls, name: str, down: bool, viewer: str = "anna") -> None:
-    controls.take(viewer, KeyEvent(keysym(name), down))
+    controls.receive(viewer, KeyEvent(keysym(name), down))
 
 
 def test_a_key_that_is_held_is_an_action_until_it_is_let_go():
@@ -61,12 +61,12 @@ def test_viewers_play_together_and_who_leaves_holds_nothing():
 
 def test_the_mouse():
     controls = Controls({"Button1": 1, ("Button3", "Control_L"): 2})
-    controls.take("anna", PointerEvent(3, 4, 1))
+    controls.receive("anna", PointerEvent(3, 4, 1))
     assert controls.action() == 1
-    controls.take("anna", PointerEvent(3, 4, 4))
+    controls.receive("anna", PointerEvent(3, 4, 4))
     key(controls, "Control_L", True)
     assert controls.action() == 2
-    controls.take("anna", PointerEvent(3, 4, 0))
+    controls.receive("anna", PointerEvent(3, 4, 0))
     assert controls.action() is None
 
 
@@ -79,7 +79,7 @@ def test_actions_that_are_computed():
 
     controls = Controls(play=play)
     assert controls.action() is None
-    controls.take("anna", PointerEvent(50, 7, 1))
+    controls.receive("anna", PointerEvent(50, 7, 1))
     assert controls.action() == 0.5
     assert seen[-1] == (frozenset({"Button1"}), (50, 7))
     with pytest.raises(ValueError, match="not from both"):
@@ -89,7 +89,7 @@ def test_actions_that_are_computed():
 def test_who_holds_everything_holds_no_more_than_some():
     controls = Controls({"a": 1})
     for number in range(10_000):
-        controls.take("anna", KeyEvent(0x0100_1000 + number, True))
+        controls.receive("anna", KeyEvent(0x0100_1000 + number, True))
     assert len(controls._held["anna"]) == 64
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 from rlwire.errors import EncodeError
-from rlwire.universe.events import PEEK, key, parted, pointer
+from rlwire.universe.input import PEEK, key, pointer, split_action
 from rlwire.universe.spaces import Choices, Events, observations
 
 
@@ -33,14 +33,14 @@ def test_names_of_keys(name: str | int, keysym: int) -> None:
     assert key(name, True) == KeyEvent(keysym, True)
 
 
-def test_actions_are_parted() -> None:
-    messages, others, peeks = parted(
+def test_actions_are_split_action() -> None:
+    messages, others, peeks = split_action(
         [("KeyEvent", "a", True), pointer(1, 2), ("PointerEvent", 3, 4, 1), ("Action", [0.5])]
     )
     assert messages == [KeyEvent(0x61, True), PointerEvent(1, 2, 0), PointerEvent(3, 4, 1)]
     assert others == [("Action", [0.5])]
     assert not peeks
-    assert parted([PEEK, key("a", False)]) == ([KeyEvent(0x61, False)], [], True)
+    assert split_action([PEEK, key("a", False)]) == ([KeyEvent(0x61, False)], [], True)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_actions_are_parted() -> None:
 )
 def test_what_is_no_action(action: Any) -> None:
     with pytest.raises(EncodeError, match="no action"):
-        parted(action)
+        split_action(action)
 
 
 def test_events_as_a_space() -> None:

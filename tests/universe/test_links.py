@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlwire.universe.links import Mask
+from rlwire.universe._links import EpisodeMask
 
 RUNS = ("1", "running")
 
@@ -25,7 +25,7 @@ RUNS = ("1", "running")
 def test_an_index_is_open_while_its_episode_runs(
     before: list[tuple[str, str]], told: tuple[str, str], opens: bool
 ) -> None:
-    mask = Mask(True)
+    mask = EpisodeMask(True)
     assert not mask.open
     for each in before:
         mask.follow(*each)
@@ -35,7 +35,7 @@ def test_an_index_is_open_while_its_episode_runs(
 
 
 def test_without_a_rewarder_it_is_always_open() -> None:
-    mask = Mask(False)
+    mask = EpisodeMask(False)
     mask.close()
     assert mask.open
     assert mask.follow(None, None)

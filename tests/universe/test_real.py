@@ -75,7 +75,7 @@ def value(observation: Any) -> int | None:
 def test_a_remote_s_pixels_rewards_and_input(game: Callable[..., Game], wait_for: Any) -> None:
     one = game()
     with UniverseEnv(one.remote) as env:
-        env.wait_until_up()
+        env.wait_until_connected()
         observation_n = BlockingReset(env, 20).reset(seed=4)
         assert one.seeds == [4]
         assert observation_n[0]["vision"].shape == (24, 32, 3)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlwire.universe.sums import Outcome, added
+from rlwire.universe.blocking_reset import VectorStep, added
 
 
-def outcome(*indices: tuple[Any, float, bool, dict[str, Any]], **info: Any) -> Outcome:
+def outcome(*indices: tuple[Any, float, bool, dict[str, Any]], **info: Any) -> VectorStep:
     observations, rewards, dones, infos = map(list, zip(*indices, strict=True))
     return observations, rewards, dones, {**info, "n": infos}
 

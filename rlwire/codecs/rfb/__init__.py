@@ -3,10 +3,8 @@
 Source: RFC 6143 and what TigerVNC speaks beyond it.
 """
 
-from rlwire.codecs.rfb.decoder import Rectangle, RectangleDecoder
-from rlwire.codecs.rfb.encodings import Encoding
-from rlwire.codecs.rfb.framebuffer import Framebuffer
-from rlwire.codecs.rfb.pixels import BGR233, RGB565, RGB888, RGBX, PixelFormat
+from rlwire.codecs.rfb.decoder import Framebuffer, Rectangle, RectangleDecoder
+from rlwire.codecs.rfb.messages import BGR233, RGB565, RGB888, RGBX, Encoding, PixelFormat
 
 __all__ = [
     "BGR233",

@@ -1,12 +1,10 @@
 """RFB's rectangles, painted into a framebuffer.
 
-The kernels are in include/rlwire/rfb.h; here are the zlib streams between them, which a connection
-has from its first rectangle to its last, so this is the one codec with a memory. A rectangle is
-inflated by one call, short ones together by one. What it may inflate to is known before: from its
-size, exactly for Tight, at most for ZRLE.
+The kernels are in include/rlwire/rfb.h. A decoder keeps the zlib streams of one connection. A
+rectangle is inflated by one call, short ones together by one; its size bounds what it inflates to.
 
-Painting what is large lets other threads run. Nobody else should paint into the same framebuffer meanwhile, and
-`Framebuffer.resize` refuses to.
+Large rectangles are painted with the interpreter's lock released. Nothing else may paint into the
+same framebuffer meanwhile, and `Framebuffer.resize` raises.
 
 Source: RFC 6143, section 7.7; Tight, ExtendedDesktopSize and LastRect: rfbproto.rst.
 """
@@ -20,13 +18,14 @@ from libc.string cimport memcmp, memcpy, memset
 
 cimport cython
 
+import numpy as np
+
 from rlwire.codecs._glue cimport raise_fault
-from rlwire.codecs.rfb.framebuffer cimport Framebuffer
 from rlwire.kernels cimport *
 
-from rlwire.codecs.rfb.inflating import choose
+from rlwire.codecs.rfb._zlib import choose
 from rlwire.codecs.rfb.jpeg import decode_jpeg
-from rlwire.codecs.rfb.pixels import PixelFormat
+from rlwire.codecs.rfb.messages import PixelFormat
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import checked
 
@@ -39,10 +38,96 @@ cdef enum:
     FRAMES = 16  # as many pixels as they have may be painted at once,
     LEAST = 1 << 20  # and so many in any case
 
+cdef struct Ahead:  # what is inflated of rectangles that are still to be painted
+    size_t at  # where the next one's is
+    uint32_t rectangles
+
+
+cdef class Framebuffer:
+    """Pixels of a screen, painted in place.
+
+    Nothing locks them: another thread than the one that paints sees updates half done.
+
+    Args:
+        width, height: in pixels.
+        channels: 3 for red, green, blue; 4 for these and 255.
+        limits: `pixels` is checked before anything is made.
+
+    Attributes:
+        pixels: the array, (height, width, channels) of uint8, which `resize` replaces.
+    """
+
+    cdef readonly object pixels
+    cdef readonly int width
+    cdef readonly int height
+    cdef readonly int channels
+    cdef object _limits
+    cdef object _view  # keeps the memory that `screen` has
+    cdef rlw_rfb_screen screen
+    cdef int painted_by  # how many paint just now, whose memory must stay
+
+    def __init__(self, width, height, *, channels=3, limits=None):
+        if channels != 3 and channels != 4:
+            raise ValueError(f"a framebuffer has 3 or 4 channels, not {channels}")
+        self.channels = channels
+        self._limits = checked(limits)
+        self._take(self._made(width, height))
+
+    def _made(self, width, height):
+        if width < 0 or height < 0:
+            raise ValueError(f"a screen of {width}x{height}")
+        if width * height > self._limits.pixels:
+            raise LimitExceeded("pixels", self._limits.pixels, width * height)
+        made = np.zeros((height, width, self.channels), np.uint8)
+        made[..., 3:] = 255
+        return made
+
+    cdef int _take(self, object pixels) except -1:
+        cdef uint8_t[:, :, ::1] view = pixels
+        self.pixels = pixels
+        self._view = view
+        self.height, self.width = pixels.shape[:2]
+        # An empty view has no first element to take the address of.
+        self.screen.pixels = &view[0, 0, 0] if pixels.size else NULL
+        self.screen.stride = <size_t> self.width * self.channels
+        self.screen.width = self.width
+        self.screen.height = self.height
+        self.screen.channels = self.channels
+        return 0
+
+    def resize(self, width, height):
+        """Take another size; what fits of the picture stays, the rest is black."""
+        if self.painted_by:
+            raise RuntimeError("the framebuffer is being painted into")
+        if width == self.width and height == self.height:
+            return
+        fresh = self._made(width, height)
+        high, wide = min(height, self.height), min(width, self.width)
+        fresh[:high, :wide] = self.pixels[:high, :wide]
+        self._take(fresh)
+
+    def snapshot(self, out=None):
+        """Return a copy of the pixels, in `out` if it is given: an array of their shape."""
+        if out is None:
+            return self.pixels.copy()
+        np.copyto(out, self.pixels)
+        return out
+
+    def __repr__(self):
+        return f"Framebuffer({self.width}, {self.height}, channels={self.channels})"
+
+
 @cython.freelist(64)
 @cython.no_gc
 cdef class Rectangle:
     """A rectangle that was decoded; `payload` is what a pseudo-encoding has behind its head."""
+
+    cdef readonly int x
+    cdef readonly int y
+    cdef readonly int width
+    cdef readonly int height
+    cdef readonly int encoding
+    cdef readonly bytes payload
 
     def __init__(self, x, y, width, height, encoding, payload=None):
         self.x, self.y, self.width, self.height = x, y, width, height
@@ -87,6 +172,25 @@ cdef class RectangleDecoder:
     After an error the framebuffer is as far as it got, and the connection is lost: its zlib streams
     cannot go on.
     """
+
+    cdef readonly Framebuffer framebuffer
+    cdef readonly tuple inflaters
+    cdef object _format
+    cdef tuple _fresh  # what makes a stream of Tight, and one of ZRLE
+    cdef tuple _errors  # what they raise
+    cdef object _limits
+    cdef list _streams  # four of Tight's and one of ZRLE's, each None until it is used
+    cdef uint64_t _received
+    cdef uint64_t _expanded
+    cdef rlw_rfb_layouts _pixels
+    cdef rlw_rfb_progress _progress
+    cdef unsigned char _head[12]  # of the rectangle that is measured
+    cdef readonly Py_ssize_t counted
+    cdef readonly bint ended
+    cdef readonly uint64_t painted
+    cdef Ahead _ahead[5]  # of each stream
+    cdef list _inflated  # the bytes there
+    cdef const unsigned char *_begins  # of the rectangle that is painted
 
     def __init__(self, framebuffer, pixel_format, *, limits=None, inflater=None):
         self.framebuffer = framebuffer

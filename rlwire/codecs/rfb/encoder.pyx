@@ -18,8 +18,8 @@ from libc.stdlib cimport calloc, free, malloc
 
 from rlwire.kernels cimport *
 
-from rlwire.codecs.rfb.deflating import compressor
-from rlwire.codecs.rfb.encodings import Encoding
+from rlwire.codecs.rfb._zlib import compressor
+from rlwire.codecs.rfb.messages import Encoding
 
 ENCODINGS = frozenset((Encoding.RAW, Encoding.TIGHT))
 """What can be written."""

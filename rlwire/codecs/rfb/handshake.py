@@ -1,6 +1,6 @@
-"""How an RFB connection begins: values to bytes and back, both ways.
+"""RFB's handshake, bytes to values and back: versions, security types, passwords, ServerInit.
 
-What servers say is read in versions 3.3 and 3.7 as well, and written in 3.8.
+Server messages of versions 3.3 and 3.7 are decoded too, and only those of 3.8 encoded.
 
 Source: RFC 6143, sections 7.1 to 7.3, and appendix A for versions 3.3 and 3.7.
 """
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 import struct
+import warnings
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
-from rlwire.codecs.rfb.pixels import PixelFormat
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.codecs.rfb.messages import PixelFormat
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, optional
 from rlwire.limits import DEFAULT, Limits
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -24,6 +25,8 @@ Version: TypeAlias = tuple[int, int]
 VERSION_SIZE = 12
 CHALLENGE_SIZE = 16
 
+_KEY = 8  # bytes of a password that count
+_REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 _VERSION = re.compile(rb"RFB (\d{3})\.(\d{3})\n")
 _number = struct.Struct(">I")
 _init = struct.Struct(">HH")
@@ -147,6 +150,38 @@ def decode_result(buffer: Buffer, offset: int = 0) -> int:
 def encode_result(failure: str | None = None) -> bytes:
     """Return the bytes of a security result, of a failure if there is a reason."""
     return _number.pack(0) if failure is None else _number.pack(1) + encode_reason(failure)
+
+
+# VNC authentication.
+
+
+def check_password(password: str) -> bytes:
+    """Return the bytes of a password that count, which are the first eight."""
+    try:
+        return password.encode("latin-1")[:_KEY]
+    except UnicodeEncodeError:
+        raise EncodeError("a password of VNC has characters of Latin-1 only") from None
+
+
+def respond(challenge: bytes, password: str) -> bytes:
+    """Return the 16 bytes that prove to know a password: DES of the challenge.
+
+    The bits of each byte of the key are reversed (RFC 6143, section 7.2.2, and its erratum 4951).
+    """
+    if len(challenge) != CHALLENGE_SIZE:
+        raise EncodeError(f"a challenge has {CHALLENGE_SIZE} bytes, not {len(challenge)}")
+    key = check_password(password).ljust(_KEY, b"\0").translate(_REVERSED)
+    with optional("cryptography", "universe"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is old, which nobody knows better than VNC
+        from cryptography.hazmat.primitives.ciphers import Cipher, modes
+
+        try:
+            from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
+        except ImportError:  # before version 43
+            from cryptography.hazmat.primitives.ciphers.algorithms import TripleDES
+        # Three times the same key is DES.
+        cipher = Cipher(TripleDES(3 * key), modes.ECB()).encryptor()
+    return cipher.update(bytes(challenge)) + cipher.finalize()
 
 
 # What both begin with.

@@ -1,10 +1,10 @@
 """RFB's messages after the handshake, both ways: values to bytes and back.
 
-Sizes first: `client_message_size` and `server_message_size` find where a message ends, and check
-its limits before all of it is there. Of a FramebufferUpdate only the head is a message; the
-rectangles that follow are not here. Cut texts and colours of a map are read past.
+`client_message_size` and `server_message_size` find where a message ends, and check its limits
+before all of it is there. Of a FramebufferUpdate only the head is a message; its rectangles are
+`rlwire.codecs.rfb.decoder`'s. Cut texts and colour maps are skipped.
 
-Source: RFC 6143, sections 7.5 and 7.6; for what it does not have (ContinuousUpdates, Fence,
+Source: RFC 6143, sections 7.4 to 7.8; for what it does not have (ContinuousUpdates, Fence,
 ExtendedDesktopSize), the community's "The RFB Protocol" (rfbproto.rst).
 """
 
@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, TypeAlias, cast
 
-from rlwire.codecs.rfb.pixels import PixelFormat
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import DEFAULT, Limits
 
@@ -37,6 +37,7 @@ _UPDATE, _COLOUR_MAP, _BELL, _SERVER_CUT_TEXT = 0, 1, 2, 3
 
 _CLIENT_SIZES = {_SET_PIXEL_FORMAT: 20, _REQUEST: 10, _KEY: 8, _POINTER: 6, _CONTINUOUS: 10}
 
+_format = struct.Struct(">BBBBHHHBBBxxx")
 _request = struct.Struct(">BBHHHH")
 _key = struct.Struct(">BBxxI")
 _pointer = struct.Struct(">BBHH")
@@ -46,6 +47,121 @@ _fence = struct.Struct(">BxxxIB")
 _desktop = struct.Struct(">BxHHBx")
 _screen = struct.Struct(">IHHHHI")
 _colours = struct.Struct(">BxHH")
+
+
+class Encoding(IntEnum):
+    """What a rectangle has: pixels, or from -1 down something else (a pseudo-encoding)."""
+
+    RAW = 0
+    COPY_RECT = 1
+    RRE = 2
+    HEXTILE = 5
+    TIGHT = 7
+    ZRLE = 16
+
+    QUALITY_0 = -32  # and up to -23 for quality 9
+    DESKTOP_SIZE = -223
+    LAST_RECT = -224
+    CURSOR = -239
+    COMPRESS_0 = -256  # and up to -247 for level 9
+    EXTENDED_DESKTOP_SIZE = -308
+    FENCE = -312
+    CONTINUOUS_UPDATES = -313
+
+
+def quality_level(level: int) -> int:
+    """Return what asks for JPEG of this quality, 0 to 9."""
+    return Encoding.QUALITY_0 + _checked("quality", level)
+
+
+def compress_level(level: int) -> int:
+    """Return what asks for this much work on compression, 0 to 9."""
+    return Encoding.COMPRESS_0 + _checked("compression", level)
+
+
+def _checked(name: str, level: int) -> int:
+    if not 0 <= level <= 9:
+        raise ValueError(f"{name} must be 0 to 9, not {level!r}")
+    return level
+
+
+@dataclass(frozen=True, slots=True)
+class PixelFormat:
+    """A true-colour pixel format; each colour is shifted and masked out of a pixel.
+
+    Raises:
+        EncodeError: it makes no sense.
+    """
+
+    bits_per_pixel: int
+    depth: int
+    big_endian: bool
+    red_max: int
+    green_max: int
+    blue_max: int
+    red_shift: int
+    green_shift: int
+    blue_shift: int
+
+    def __post_init__(self) -> None:
+        reason = self._wrong()
+        if reason:
+            raise EncodeError(reason)
+
+    def _wrong(self) -> str:
+        bits = self.bits_per_pixel
+        if bits not in (8, 16, 32):
+            return f"a pixel has 8, 16 or 32 bits, not {bits}"
+        if not 1 <= self.depth <= bits:
+            return f"a depth of {self.depth} does not fit into {bits} bits"
+        used = 0
+        for most, shift in (
+            (self.red_max, self.red_shift),
+            (self.green_max, self.green_shift),
+            (self.blue_max, self.blue_shift),
+        ):
+            if not 1 <= most < 2**16 or most & (most + 1):
+                return f"the highest value of a colour is {most}, not one less than a power of two"
+            if shift + most.bit_length() > bits:
+                return f"a colour up to {most}, shifted by {shift}, does not fit into {bits} bits"
+            if used & most << shift:
+                return "two colours are in the same bits"
+            used |= most << shift
+        return ""
+
+    def pack(self) -> bytes:
+        """Return its 16 bytes."""
+        return _format.pack(
+            self.bits_per_pixel, self.depth, bool(self.big_endian), 1,
+            self.red_max, self.green_max, self.blue_max,
+            self.red_shift, self.green_shift, self.blue_shift,
+        )  # fmt: skip
+
+    @classmethod
+    def unpack(cls, buffer: bytes | bytearray | memoryview, offset: int = 0) -> PixelFormat:
+        """Return what 16 bytes say."""
+        if len(buffer) - offset < _format.size:
+            raise DecodeError("a pixel format has 16 bytes", offset=offset)
+        bits, depth, big, true_colour, *rest = _format.unpack_from(buffer, offset)
+        if not true_colour:
+            raise DecodeError("colours of a map; rlwire has true colour only", offset=offset + 3)
+        try:
+            return cls(bits, depth, bool(big), *rest)
+        except EncodeError as error:
+            raise DecodeError(error.reason, offset=offset) from None
+
+
+RGB888 = PixelFormat(32, 24, False, 255, 255, 255, 16, 8, 0)
+"""32 bits, in memory blue, green, red and nothing; what TigerVNC has."""
+
+RGBX = PixelFormat(32, 24, False, 255, 255, 255, 0, 8, 16)
+"""32 bits, in memory red, green, blue and nothing; painted fastest, since a frame has them so."""
+
+RGB565 = PixelFormat(16, 16, False, 31, 63, 31, 11, 5, 0)
+"""16 bits."""
+
+BGR233 = PixelFormat(8, 8, False, 7, 7, 3, 0, 3, 6)
+"""8 bits, blue the highest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,1 @@
-"""RFB's two sides: who may say what when.
-
-`client` is a viewer's, which tells `events`, `server` a desktop's.
-"""
+"""Sessions of RFB: who may say what when, for a viewer (`client`) and a server (`server`)."""

@@ -1,18 +1,18 @@
-"""An RFB viewer: what a server's updates make of a framebuffer, and what is to be said meanwhile.
+"""`RfbClientSession`, an RFB viewer: paints a server's updates into a framebuffer.
 
 A `rlwire.transports.interface.TalkingSession`, for one connection and one thread. A frame of the
-stream is a message; of an update, its head with as many rectangles as have come whole with it, and
-then as many as have, or a large one alone. Rectangles are kept until their update is whole, and
-painted then: the framebuffer never shows half of one. No I/O and no clock.
+stream is a message; of an update, its head with as many rectangles as are whole with it, and then
+as many as are, or a large one alone. Rectangles are kept until their update is whole, and painted
+then: the framebuffer never shows half of one.
 
-What the session says by itself:
+The session sends by itself:
 
-- Which pixels and encodings it wants, and a request for everything, once the handshake is over.
-- Where the server has ContinuousUpdates: that they are to come, once, and again for another size.
-  Else a request for what changes, after each update.
-- The answer to each Fence; without it a server that measures the way by them stands still.
+- The pixel format, the encodings and a request for everything, once the handshake is over.
+- EnableContinuousUpdates where the server has them, once, and again for another size. Otherwise a
+  request for what changes, after each update.
+- The reply to each Fence.
 - A request for everything after the framebuffer's size has changed, and only then: a server answers
-  such a request with an ExtendedDesktopSize, so answering each of those by one would never end.
+  such a request with an ExtendedDesktopSize, so replying to each of those by one would never end.
 
 Source: RFC 6143, and "The RFB Protocol" (rfbproto.rst) for what it does not have.
 """
@@ -20,35 +20,42 @@ Source: RFC 6143, and "The RFB Protocol" (rfbproto.rst) for what it does not hav
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from rlwire.codecs.rfb import messages
-from rlwire.codecs.rfb.decoder import Rectangle, RectangleDecoder
-from rlwire.codecs.rfb.encodings import Encoding, compress_level, quality_level
-from rlwire.codecs.rfb.framebuffer import Framebuffer
+import numpy as np
+from numpy.typing import NDArray
+
+from rlwire.codecs.rfb.decoder import Framebuffer, Rectangle, RectangleDecoder
 from rlwire.codecs.rfb.messages import (
     FENCE_BLOCK_AFTER,
     FENCE_BLOCK_BEFORE,
     FENCE_REQUEST,
     FENCE_SYNC_NEXT,
+    RGBX,
     UNTIL_LAST,
     Bell,
     ClientMessage,
     EnableContinuousUpdates,
+    Encoding,
     EndOfContinuousUpdates,
     Fence,
     FramebufferUpdateRequest,
+    PixelFormat,
     ScreenLayout,
     SetDesktopSize,
     SetEncodings,
     SetPixelFormat,
+    compress_level,
+    decode_screens,
     decode_server_message,
     encode,
+    quality_level,
     server_message_size,
 )
-from rlwire.codecs.rfb.pixels import RGBX, PixelFormat
 from rlwire.errors import (
     DeadlineExceeded,
     LimitExceeded,
@@ -57,10 +64,9 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.rfb.events import CursorShape, Opened, Painted, Resized
-from rlwire.sessions.rfb.opening import Opening
+from rlwire.sessions.rfb.handshake import ClientHandshake
 
-__all__ = ["LOSSLESS", "RfbClientSession"]
+__all__ = ["LOSSLESS", "CursorShape", "Event", "Opened", "Painted", "Resized", "RfbClientSession"]
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +98,61 @@ _EXTENDED_DESKTOP_SIZE = int(Encoding.EXTENDED_DESKTOP_SIZE)
 _CURSOR = int(Encoding.CURSOR)
 
 _BY_US = 1  # why an ExtendedDesktopSize came: it was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The handshake is over."""
+
+    width: int
+    height: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Painted:
+    """An update is whole and in the framebuffer: its rectangles, in the order of painting."""
+
+    rectangles: list[Rectangle]
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """The framebuffer has another size; what fits of the old pixels is still there."""
+
+    width: int
+    height: int
+    screens: tuple[ScreenLayout, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CursorShape:
+    """How the pointer looks; only where the encoding Cursor is asked for.
+
+    Attributes:
+        x, y: of the point in it that points.
+        pixels: red, green, blue, and 255 where it is opaque or 0: (height, width, 4), uint8.
+    """
+
+    x: int
+    y: int
+    pixels: NDArray[np.uint8]
+
+    @classmethod
+    def read(cls, rectangle: Rectangle, pixel_format: PixelFormat) -> CursorShape:
+        """Return what a rectangle of the encoding Cursor says."""
+        width, height, data = rectangle.width, rectangle.height, rectangle.payload
+        framebuffer = Framebuffer(width, height, channels=4)
+        colours = width * height * pixel_format.bits_per_pixel // 8
+        head = struct.pack(">HHHHi", 0, 0, width, height, Encoding.RAW)
+        RectangleDecoder(framebuffer, pixel_format).decode(head + data[:colours])
+        seen = np.frombuffer(data, np.uint8, offset=colours).reshape(height, (width + 7) // 8)
+        framebuffer.pixels[..., 3] = 255 * np.unpackbits(seen, axis=1)[:, :width]
+        return cls(rectangle.x, rectangle.y, framebuffer.pixels)
+
+
+Event: TypeAlias = Opened | Painted | Resized | CursorShape | Bell | Fence
+"""What `RfbClientSession.receive` returns. A Fence is the reply to one that was sent."""
 
 
 class RfbClientSession:
@@ -136,7 +197,7 @@ class RfbClientSession:
         if channels not in (3, 4):
             raise ValueError(f"a framebuffer has 3 or 4 channels, not {channels!r}")
         self._limits = limits or DEFAULT
-        self._opening = Opening(password, shared, self._limits)
+        self._handshake = ClientHandshake(password, shared, self._limits)
         self._encodings = _all_encodings(encodings, quality, compression, continuous)
         self._pixel_format = pixel_format
         self._channels = channels
@@ -177,7 +238,7 @@ class RfbClientSession:
     @property
     def version(self) -> tuple[int, int]:
         """What is spoken, such as (3, 8); (0, 0) before it is known."""
-        return self._opening.version
+        return self._handshake.version
 
     @property
     def painting(self) -> AbstractContextManager[Any]:
@@ -192,7 +253,7 @@ class RfbClientSession:
             if self._left:
                 return self._run_size(buffer, start, end, self._left)
             if not self._open:
-                return self._opening.frame_size(buffer, start, end)
+                return self._handshake.frame_size(buffer, start, end)
             if end - start >= _UPDATE_HEAD + _HEAD and buffer[start] == _UPDATE:
                 # What of it is there already need not be asked for again.
                 start += _UPDATE_HEAD
@@ -231,7 +292,7 @@ class RfbClientSession:
             if self._left:
                 return self._take_run(message, 0)
             if not self._open:
-                return self._open_further(message)
+                return self._continue_handshake(message)
             if message[0] == _UPDATE:
                 return self._begin_update(message)
             return self._take_message(decode_server_message(message, self._limits))
@@ -239,11 +300,11 @@ class RfbClientSession:
             self.closed = True
             raise
 
-    def _open_further(self, message: Buffer) -> list[Any]:
-        opening = self._opening
-        init = opening.receive(message)
-        self._outgoing += opening.outgoing
-        opening.outgoing.clear()
+    def _continue_handshake(self, message: Buffer) -> list[Any]:
+        handshake = self._handshake
+        init = handshake.receive(message)
+        self._outgoing += handshake.outgoing
+        handshake.outgoing.clear()
         if init is None:
             return []
         self._check_size(init.width, init.height)
@@ -314,15 +375,14 @@ class RfbClientSession:
         if sign.encoding == _DESKTOP_SIZE:
             return self._resize(sign.width, sign.height, ())
         if sign.encoding == _CURSOR:
-            size = sign.width, sign.height
-            return [CursorShape.read(sign.x, sign.y, *size, payload, self._pixel_format)]
+            return [CursorShape.read(sign, self._pixel_format)]
         if sign.encoding != _EXTENDED_DESKTOP_SIZE:
             logger.debug("a rectangle of encoding %d was left out", sign.encoding)
             return []
         self.resizable = True
         if sign.x == _BY_US and sign.y:  # and the server keeps its size
             return []
-        return self._resize(sign.width, sign.height, messages.decode_screens(payload))
+        return self._resize(sign.width, sign.height, decode_screens(payload))
 
     def _resize(self, width: int, height: int, screens: tuple[ScreenLayout, ...]) -> list[Any]:
         framebuffer = self.framebuffer
@@ -463,7 +523,7 @@ class RfbClientSession:
         """Take note that the stream has ended; returns what is wrong with that, or nothing."""
         self.closed = True
         if not self._open:
-            return f"in the handshake: it was to say {self._opening.stage.value}"
+            return f"in the handshake: it was to say {self._handshake.stage.value}"
         return f"inside an update, {self._missing()}" if self._left else ""
 
     def _missing(self) -> str:

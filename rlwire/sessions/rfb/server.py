@@ -1,10 +1,9 @@
-"""RFB's server: a `ServerSession` for each viewer of a `Screen`.
+"""`RfbServerSession`, the server's side of one viewer's connection.
 
-The session is a `rlwire.transports.interface.TalkingSession`: it is asked what it has to say when
-the viewer has taken what it was told before, and then it says what changed since, however many
-frames that were. So a slow viewer gets fewer frames and never an old one. Where updates come with
-no request (ContinuousUpdates), a fence behind each says when the viewer had it: no more is sent
-while what is on its way takes `QUEUED` longer than the way itself.
+A `rlwire.transports.interface.TalkingSession`: when the viewer has received what was sent before,
+the session sends what changed since, however many frames that were. So a slow viewer gets fewer
+frames and never an old one. With ContinuousUpdates a fence behind each update measures the way: no
+more is sent while updates on their way take `QUEUED` longer than the fastest one did.
 
 Source: RFC 6143; the community's "The RFB Protocol" (rfbproto.rst) for Fence, ContinuousUpdates and
 ExtendedDesktopSize.
@@ -21,17 +20,15 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from rlwire.codecs.rfb.encoder import ENCODINGS
-from rlwire.codecs.rfb.encodings import Encoding
-from rlwire.codecs.rfb.handshake import (
-    ServerInit,
-    encode_server_init,
-)
+from rlwire.codecs.rfb.handshake import ServerInit, encode_server_init
 from rlwire.codecs.rfb.messages import (
     FENCE_BLOCK_AFTER,
     FENCE_BLOCK_BEFORE,
     FENCE_REQUEST,
     FENCE_SYNC_NEXT,
+    RGB888,
     EnableContinuousUpdates,
+    Encoding,
     EndOfContinuousUpdates,
     Fence,
     FramebufferUpdate,
@@ -47,11 +44,10 @@ from rlwire.codecs.rfb.messages import (
     encode,
     encode_screens,
 )
-from rlwire.codecs.rfb.pixels import RGB888
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer
 from rlwire.sessions.guesses import Guess
-from rlwire.sessions.rfb.admitting import Admitting
-from rlwire.sessions.rfb.screen import Area, Frame, Screen, Settings, Shown
+from rlwire.sessions.rfb.frames import Area, Frame, FrameEncoder, NumberedFrame, UpdateFormat
+from rlwire.sessions.rfb.handshake import ServerHandshake
 
 __all__ = ["QUEUED", "Input", "RfbServerSession"]
 
@@ -80,7 +76,7 @@ class RfbServerSession:
     """One viewer's connection.
 
     Args:
-        screen: what it shows.
+        frames: what it shows, shared with the sessions of other viewers.
         clock: seconds of a clock that only goes forward.
         password: what a viewer must know; None lets all in. Eight characters of it count.
         view_password: what a viewer must know that only looks on.
@@ -93,23 +89,23 @@ class RfbServerSession:
 
     def __init__(
         self,
-        screen: Screen,
+        frames: FrameEncoder,
         clock: Clock,
         *,
         password: str | None = None,
         view_password: str | None = None,
         guess: Guess | None = None,
     ) -> None:
-        self._screen = screen
+        self._frames = frames
         self._clock = clock
-        self.admitting = Admitting(screen.counts, password, view_password, guess)
+        self._handshake = ServerHandshake(frames.counts, password, view_password, guess)
         self.guess = guess
         self.opened = False
         self.closed = False
         self.updates = 0
         self._said: list[Buffer] = []
         # What the viewer asked for.
-        self._settings = Settings(RGB888, Encoding.RAW, None, 1)
+        self._format = UpdateFormat(RGB888, Encoding.RAW, None, 1)
         self._known: frozenset[int] = frozenset()
         self._wishes: dict[int, Buffer] = {}  # the last message of each type that only sets
         self._asked: Area | None = None  # what it wants to know
@@ -117,7 +113,7 @@ class RfbServerSession:
         self._continuous: Area | None = None
         # What it has.
         self._size = (0, 0)
-        self._last: Shown | None = None
+        self._last: NumberedFrame | None = None
         self._pointer = False
         self._layout: tuple[int, int] | None = None  # reason and status of a layout to be told
         # What is on its way.
@@ -130,13 +126,13 @@ class RfbServerSession:
     @property
     def view_only(self) -> bool:
         """Whether the viewer's keys and pointer count for nothing."""
-        return self.admitting.view_only
+        return self._handshake.view_only
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
         """Return the size of the message that begins at `start`, 0 if more bytes must tell."""
         if not self.opened or self.closed:
-            return self.admitting.frame_size(end - start)
-        return client_message_size(buffer, start, end, self._screen.limits)
+            return self._handshake.frame_size(end - start)
+        return client_message_size(buffer, start, end, self._frames.limits)
 
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
         """Return 0: no message has an array."""
@@ -146,7 +142,7 @@ class RfbServerSession:
         """Take the one message that fills ``buffer[:size]``, or return None."""
         if not self.opened or self.closed:
             return None
-        if client_message_size(buffer, 0, size, self._screen.limits) != size:
+        if client_message_size(buffer, 0, size, self._frames.limits) != size:
             return None
         return self.receive(bytes(memoryview(buffer)[:size]))
 
@@ -162,7 +158,7 @@ class RfbServerSession:
         """Return what there is to say, and forget it: answers, then what changed."""
         said, self._said = self._said, []
         if not self.opened:
-            said, self.admitting.outgoing = self.admitting.outgoing, []
+            said, self._handshake.outgoing = self._handshake.outgoing, []
         elif not self.closed:
             self._update(said)
         return said
@@ -174,7 +170,7 @@ class RfbServerSession:
     def refuse(self, error: RlwireError) -> list[Buffer]:
         """Return what tells the viewer about `error`; after the handshake RFB has no words."""
         over, self.closed = self.opened or self.closed, True
-        return [] if over else self.admitting.refuse(for_peer(error, "the server")[:_REASON])
+        return [] if over else self._handshake.reject(for_peer(error, "the server")[:_REASON])
 
     def farewell(self, ending: bool = False) -> list[Buffer]:
         """Return nothing: a server just hangs up."""
@@ -197,7 +193,7 @@ class RfbServerSession:
         if self.closed:
             return []
         if not self.opened:
-            if self.admitting.take(message):
+            if self._handshake.receive(message):
                 self._open()
             return []
         kind = message[0]
@@ -205,10 +201,10 @@ class RfbServerSession:
             if message == self._wishes.get(kind):
                 return []  # it is set so
             self._wishes[kind] = message
-        told = decode_client_message(message, self._screen.limits)
+        told = decode_client_message(message, self._frames.limits)
         if isinstance(told, (KeyEvent, PointerEvent)):
             if self.view_only:
-                self._screen.counts["ignored"] += 1
+                self._frames.counts["ignored"] += 1
                 return []
             return [told]
         if told is not None:
@@ -216,14 +212,14 @@ class RfbServerSession:
         return []
 
     def _open(self) -> None:
-        height, width, _ = self._screen.newest().frame.shape
+        height, width, _ = self._frames.newest().frame.shape
         self._size = (width, height)
-        init = ServerInit(width, height, RGB888, self._screen.name)
-        self._said += [*self.admitting.outgoing, encode_server_init(init)]
+        init = ServerInit(width, height, RGB888, self._frames.name)
+        self._said += [*self._handshake.outgoing, encode_server_init(init)]
         self.opened = True
 
     def _on_pixel_format(self, message: SetPixelFormat) -> None:
-        self._settings = self._settings._replace(pixel_format=message.pixel_format)
+        self._format = self._format._replace(pixel_format=message.pixel_format)
 
     def _on_encodings(self, message: SetEncodings) -> None:
         numbers = message.encodings
@@ -231,8 +227,8 @@ class RfbServerSession:
         encoding = next((one for one in numbers if one in ENCODINGS), Encoding.RAW)
         quality = _level(numbers, Encoding.QUALITY_0)
         compression = _level(numbers, Encoding.COMPRESS_0)
-        self._settings = Settings(
-            self._settings.pixel_format,
+        self._format = UpdateFormat(
+            self._format.pixel_format,
             Encoding(encoding),
             None if quality is None or encoding != Encoding.TIGHT else 10 + 10 * quality,
             1 if compression is None else compression,
@@ -303,11 +299,11 @@ class RfbServerSession:
             if head:
                 self._say_update(said, 1, head)
             return
-        now = self._screen.newest()
+        now = self._frames.newest()
         height, width, _ = now.frame.shape
         if (width, height) != self._size:
             if not self._resize(said, width, height):
-                now = Shown(next(_numbers), _fit(now.frame, *self._size))
+                now = NumberedFrame(next(_numbers), _fit(now.frame, *self._size))
             else:
                 return
         if self._layout is not None:
@@ -322,9 +318,9 @@ class RfbServerSession:
                 head.append(data)
             self._say_update(said, len(head) - bool(count) + count, head)
 
-    def _changes(self, area: Area, now: Shown) -> tuple[int, bytes]:
+    def _changes(self, area: Area, now: NumberedFrame) -> tuple[int, bytes]:
         """Return the rectangles of an area, and take note that the viewer has them."""
-        screen, settings, anew = self._screen, self._settings, self._anew
+        frames, wanted, anew = self._frames, self._format, self._anew
         since = self._last
         whole = (0, 0, *self._size)
         if anew == whole:
@@ -333,15 +329,17 @@ class RfbServerSession:
             return 0, b""
         if now.number >= 0 and anew is None and area == whole:
             self._last = now
-            return screen.update(since, now, settings)
-        areas = _cut(screen.areas(since, now) if since is not None else [whole], area)
+            return frames.update(since, now, wanted)
+        areas = _cut(frames.areas(since, now) if since is not None else [whole], area)
         if anew is not None:
             areas.append(anew)
         if areas:
             self._last = self._patched(since, now, areas)
-        return screen.encode(now, areas, settings)
+        return frames.encode(now, areas, wanted)
 
-    def _patched(self, since: Shown | None, now: Shown, areas: list[Area]) -> Shown:
+    def _patched(
+        self, since: NumberedFrame | None, now: NumberedFrame, areas: list[Area]
+    ) -> NumberedFrame:
         """Return what the viewer has after parts of it were told; a frame of its own.
 
         What it never asked for counts as known: it has to ask for all that it lacks.
@@ -351,7 +349,7 @@ class RfbServerSession:
         frame = since.frame.copy()
         for x, y, width, height in areas:
             frame[y : y + height, x : x + width] = now.frame[y : y + height, x : x + width]
-        return Shown(next(_numbers), frame)
+        return NumberedFrame(next(_numbers), frame)
 
     def _resize(self, said: list[Buffer], width: int, height: int) -> bool:
         """Tell the viewer of a new size; False if it cannot be told."""
@@ -386,7 +384,9 @@ class RfbServerSession:
         seen, rim = 3 * column <= 2 * row, (column == 0) | (row == 14) | (3 * column + 2 >= 2 * row)
         frame = np.where(rim[..., None], np.uint8(0), np.uint8(255)).repeat(3, axis=2)
         height, width = seen.shape
-        encoder = self._screen.encoder(Settings(self._settings.pixel_format, Encoding.RAW, None, 1))
+        encoder = self._frames.encoder(
+            UpdateFormat(self._format.pixel_format, Encoding.RAW, None, 1)
+        )
         _, data = encoder.encode(np.ascontiguousarray(frame), [(0, 0, width, height)])
         head = _head.pack(0, 0, width, height, Encoding.CURSOR)
         return head + data[_head.size :] + np.packbits(seen, axis=1).tobytes()
@@ -395,7 +395,7 @@ class RfbServerSession:
         said.append(encode(FramebufferUpdate(count)))
         said.extend(parts)
         self.updates += 1
-        counts = self._screen.counts
+        counts = self._frames.counts
         counts["updates"] += 1
         counts["bytes"] += sum(map(len, parts))
         if self._continuous is not None and len(self._fences) < _FENCES:

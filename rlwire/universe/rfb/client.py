@@ -1,4 +1,4 @@
-"""`RfbClient` and `AsyncRfbClient`: a screen somewhere else, its keyboard and pointer."""
+"""`RfbClient` and `AsyncRfbClient`: a remote screen, its keyboard and pointer."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rlwire.codecs.rfb.decoder import Rectangle
-from rlwire.codecs.rfb.framebuffer import Framebuffer
+from rlwire.codecs.rfb.decoder import Framebuffer, Rectangle
 from rlwire.codecs.rfb.keysyms import keysym
 from rlwire.codecs.rfb.messages import (
+    RGBX,
     Bell,
     ClientMessage,
     KeyEvent,
+    PixelFormat,
     PointerEvent,
 )
-from rlwire.codecs.rfb.pixels import RGBX, PixelFormat
 from rlwire.errors import ConnectionClosed, LocalProtocolError, RlwireError
 from rlwire.limits import Limits
 from rlwire.registry import located
-from rlwire.sessions.rfb.client import LOSSLESS, RfbClientSession
-from rlwire.sessions.rfb.events import CursorShape
+from rlwire.sessions.rfb.client import LOSSLESS, CursorShape, RfbClientSession
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.connection import Connection
@@ -32,32 +31,13 @@ from rlwire.transports.sockets import Backoff, Timeouts, ready
 from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 
-_Self = TypeVar("_Self", bound="ClientBase")
+_Self = TypeVar("_Self", bound="_RfbClientBase")
 
-_LOOKS = 1024  # reads, at most, for who does not wait: a flood is not to hold it
-_MOMENT = 0.25  # seconds, at most, that a read lasts before the clock is looked at
+_READS = 1024  # of one `poll`, at most: a flood does not keep it
+_SLICE = 0.25  # seconds, at most, that a read waits before the clock is looked at
 
 
-class ClientBase(Hearing):
-    """What both clients do, once.
-
-    Args:
-        address: ``"host:port"`` (VNC's display 0 is port 5900), or ``"unix:/path"``.
-        auth: the password, for VNC authentication; None for none.
-        tls: an SSL context, or what makes one; None for no encryption.
-        timeouts: `connect` is for the handshake too, `read` for an update once it has begun, `idle`
-            is None: a screen may be still for as long as it likes.
-        backoff: how often and when to try to reach the server; by default once.
-        limits: maxima for what is read.
-        shared: whether other viewers may stay.
-        channels: of the framebuffer: 3, or 4 of which the last is always 255.
-        encodings: what is asked for, the best first.
-        quality: 0 to 9 allows JPEG in Tight; None for exact pixels.
-        compression: 0 to 9, how hard the server is to try; None for its own choice.
-        pixel_format: in which pixels are to come.
-        continuous: whether updates are to come without requests, where the server knows how to.
-    """
-
+class _RfbClientBase(Hearing):
     _connect: Callable[..., Any]
 
     def __init__(
@@ -80,7 +60,7 @@ class ClientBase(Hearing):
         address, tls = located("universe", address, tls)
         self.address = parse(address)
         self._timeouts = timeouts or Timeouts(idle=None)
-        self._said: dict[str, Any] = {
+        self._session_options: dict[str, Any] = {
             "password": auth,
             "shared": shared,
             "channels": channels,
@@ -96,8 +76,8 @@ class ClientBase(Hearing):
             "timeouts": self._timeouts, "tls": tls, "backoff": backoff
         }  # fmt: skip
         self._session = self._make_session()
-        self._transmit: Callable[[Any], Any]  # what sends messages over it
-        self._seen = 0  # updates that the user has had
+        self._transmit: Callable[[Any], Any]
+        self._seen = 0  # updates that the caller has received
         self._bells = 0
         self._cursor: CursorShape | None = None
 
@@ -105,21 +85,19 @@ class ClientBase(Hearing):
         return self.address
 
     def _make_session(self) -> RfbClientSession:
-        return RfbClientSession(**self._said)
+        return RfbClientSession(**self._session_options)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.address}>"
 
-    # -- the connection --------------------------------------------------------------------------
-
     @driven
     def connect(self: _Self) -> Waits[_Self]:
-        """Connect, and go through the handshake; pixels come with the first update.
+        """Connect, and go through the handshake; pixels arrive with the first update.
 
         Raises:
-            PeerError: the server does not let us in, in its own words.
+            PeerError: the server rejects us, in its own words.
             RemoteProtocolError: it speaks another version, or has other security types.
-            DeadlineExceeded: it says nothing.
+            DeadlineExceeded: it sends nothing.
             OSError: it cannot be reached.
         """
         if self._connection is not None:
@@ -130,31 +108,25 @@ class ClientBase(Hearing):
         self._listen(self._connection)
         return self
 
-    # What the two kinds have of their own.
-
     def _listen(self, connection: Any) -> None:
-        """Have what comes taken by `_take`, and an end by `_end`."""
+        """Have events received by `_take`, and an end by `_end`."""
         raise NotImplementedError
 
-    def _look(self) -> Any:
-        """Take in what is there already; or return what to await for that."""
+    def _read(self) -> Any:
+        """Receive what is there already; or return what to await for that."""
         raise NotImplementedError
-
-    # What comes.
 
     def _take(self, event: Any) -> None:
-        """Take one event of the session."""
+        """Receive one event of the session."""
         kind = type(event)
         if kind is Bell:
             self._bells += 1
         elif kind is CursorShape:
             self._cursor = event
 
-    # -- pixels ----------------------------------------------------------------------------------
-
     @property
     def framebuffer(self) -> Framebuffer:
-        """The screen as it is: whole updates only. It is painted into as long as others come."""
+        """The pixels, of whole updates only. Later ones are painted into the same framebuffer."""
         framebuffer = self._session.framebuffer
         if framebuffer is None:
             self._check()
@@ -163,12 +135,12 @@ class ClientBase(Hearing):
 
     @property
     def width(self) -> int:
-        """Of the screen, pixels."""
+        """Of the screen, in pixels."""
         return self.framebuffer.width
 
     @property
     def height(self) -> int:
-        """Of the screen, pixels."""
+        """Of the screen, in pixels."""
         return self.framebuffer.height
 
     @property
@@ -178,8 +150,13 @@ class ClientBase(Hearing):
 
     @property
     def session(self) -> RfbClientSession:
-        """What is known of the connection: `version`, `continuous`, `fences`, `resizable`."""
+        """The connection's session: `version`, `continuous`, `fences`, `resizable`."""
         return self._session
+
+    @property
+    def cursor(self) -> CursorShape | None:
+        """How the pointer looks, where the encoding Cursor is asked for."""
+        return self._cursor
 
     @driven
     def update(self, timeout: float | None = None) -> Waits[list[Rectangle]]:
@@ -194,9 +171,9 @@ class ClientBase(Hearing):
 
     @driven
     def poll(self) -> Waits[list[Rectangle]]:
-        """Take in what is there, without waiting; return what has changed since the last call."""
+        """Receive what is there, without waiting; return what has changed since the last call."""
         self._check()
-        yield self._look()
+        yield self._read()
         changes = self._take_changes()
         if not changes:
             self._check()
@@ -209,8 +186,6 @@ class ClientBase(Hearing):
     def snapshot(self, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """Return a copy of the pixels, in `out` if given: (height, width, channels), uint8."""
         return self.framebuffer.snapshot(out)
-
-    # -- input -----------------------------------------------------------------------------------
 
     @driven
     def send(self, messages: ClientMessage | Sequence[ClientMessage]) -> Waits[None]:
@@ -226,7 +201,7 @@ class ClientBase(Hearing):
 
     @driven
     def key(self, key: int | str, down: bool) -> Waits[None]:
-        """Press a key, or let it go: X11's name, the character that it types, or a keysym."""
+        """Press or release a key: X11's name, the character that it types, or a keysym."""
         yield self.send(KeyEvent(keysym(key), down))
 
     @driven
@@ -238,18 +213,11 @@ class ClientBase(Hearing):
         """
         yield self.send(PointerEvent(x, y, buttons))
 
-    # -- what is known ---------------------------------------------------------------------------
-
-    @property
-    def cursor(self) -> CursorShape | None:
-        """How the pointer looks, where the encoding Cursor is asked for."""
-        return self._cursor
-
     def statistics(self) -> dict[str, int]:
-        """Return what all clients count, and what came over the newest connection.
+        """Return what all clients count, and counts of the newest connection.
 
         ``updates`` that changed something, ``rectangles`` with pixels, ``bytes`` of messages, and
-        ``bells`` that rang.
+        ``bells``.
         """
         session = self._session
         return {
@@ -261,8 +229,8 @@ class ClientBase(Hearing):
         }
 
 
-class RfbClient(Blocking, ClientBase):
-    """A screen somewhere else; blocking, for one thread.
+class RfbClient(Blocking, _RfbClientBase):
+    """A remote screen; blocking, for one thread.
 
     ::
 
@@ -271,28 +239,44 @@ class RfbClient(Blocking, ClientBase):
             screen.key("Return", True)
             image = screen.snapshot()
 
-    Nothing is read but in `update` and `poll`. The arguments and errors are `ClientBase`'s.
+    Only `update` and `poll` read.
+
+    Args:
+        address: ``"host:port"`` (VNC's display 0 is port 5900), or ``"unix:/path"``.
+        auth: the password, for VNC authentication; None for none.
+        tls: an SSL context, or what makes one; None for no encryption.
+        timeouts: `connect` is for the handshake too, `read` for an update once it has begun, `idle`
+            is None: a screen may be still for as long as it likes.
+        backoff: how often and when to try to reach the server; by default once.
+        limits: maxima for what is read.
+        shared: whether other viewers may stay.
+        channels: of the framebuffer: 3, or 4 of which the last is always 255.
+        encodings: to ask for, the best first.
+        quality: 0 to 9 allows JPEG in Tight; None for exact pixels.
+        compression: 0 to 9, how hard the server is to try; None for its own choice.
+        pixel_format: of the pixels on the wire.
+        continuous: whether to ask for updates without requests, where the server has them.
     """
 
     _connect = staticmethod(tcp.connect)
 
     def _listen(self, connection: Connection) -> None:
         self._transmit = connection.send
-        self._fetch, self._may_wait = connection.share(_MOMENT)
+        self._fetch, self._may_wait = connection.share(_SLICE)
 
     def _wait(self, seconds: float | None, heard: int) -> None:
         """Read once, waiting for so long at most."""
         connection = self._connection
-        wait = _MOMENT if seconds is None else min(seconds, _MOMENT)
-        if self._may_wait and wait == _MOMENT:
+        wait = _SLICE if seconds is None else min(seconds, _SLICE)
+        if self._may_wait and wait == _SLICE:
             self._hear(self._fetch(True))
         elif connection.pending or ready(connection.fileno(), wait)[0]:
             self._hear(self._fetch(False))
         else:
             self._hear(None)
 
-    def _look(self) -> None:
-        for _ in range(_LOOKS):
+    def _read(self) -> None:
+        for _ in range(_READS):
             have = self._fetch(False)
             self._hear(have)
             if have is None:
@@ -305,7 +289,7 @@ class RfbClient(Blocking, ClientBase):
             self._end(error)
 
 
-class AsyncRfbClient(Asyncio, ClientBase):
+class AsyncRfbClient(Asyncio, _RfbClientBase):
     """`RfbClient` for a task of an event loop: the same methods, to be awaited.
 
     ::
@@ -314,8 +298,8 @@ class AsyncRfbClient(Asyncio, ClientBase):
             await screen.update()
             await screen.key("Return", True)
 
-    What comes is taken in while the loop runs, so the framebuffer is always the newest. One task
-    may wait at a time. The arguments and errors are `ClientBase`'s.
+    Updates are received while the loop runs, so the framebuffer is always the newest. One task may
+    wait at a time. The arguments and errors are `RfbClient`'s.
     """
 
     _connect = staticmethod(tcp_asyncio.connect)
@@ -343,5 +327,5 @@ class AsyncRfbClient(Asyncio, ClientBase):
         finally:
             self._waiter = None
 
-    async def _look(self) -> None:
+    async def _read(self) -> None:
         await asyncio.sleep(0)  # one turn of the loop, which reads

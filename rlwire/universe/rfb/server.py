@@ -1,8 +1,4 @@
-"""A display that any VNC viewer can watch and play on: `Display`, and `RfbServer`, which serves it.
-
-Frames come from any thread; viewers are told on the server's event loop, where what they do arrives
-as well.
-"""
+"""`RfbServer` serves a `Display`, which any VNC viewer can watch and play on."""
 
 from __future__ import annotations
 
@@ -22,8 +18,8 @@ from rlwire.limits import Limits, checked
 from rlwire.registry import URL
 from rlwire.serving.serving import Service, StreamOptions, StreamServer
 from rlwire.sessions.guesses import Guess
-from rlwire.sessions.rfb.admitting import check_passwords
-from rlwire.sessions.rfb.screen import Screen, Shown
+from rlwire.sessions.rfb.frames import FrameEncoder, NumberedFrame
+from rlwire.sessions.rfb.handshake import check_passwords
 from rlwire.sessions.rfb.server import Input, RfbServerSession
 from rlwire.transports.address import AddressLike
 from rlwire.transports.connection_asyncio import AsyncConnection
@@ -37,19 +33,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PORT: Final = 5900
-"""Where VNC's viewers look for display 0."""
+"""VNC's port of display 0."""
 
 TIMEOUTS: Final = Timeouts(idle=None)
-"""A viewer that looks on says nothing while nothing changes."""
+"""A viewer that only watches sends nothing while nothing changes."""
 
 
 class Viewer:
-    """Who does something at a display; `peer` is its name, for logs."""
+    """One viewer of a display; `peer` is its name, for logs."""
 
     __slots__ = ("_service", "connection", "peer", "session")
 
     def __init__(
-        self, service: _Viewers, connection: AsyncConnection, session: RfbServerSession
+        self, service: _ViewerService, connection: AsyncConnection, session: RfbServerSession
     ) -> None:
         self._service = service
         self.connection = connection
@@ -57,16 +53,16 @@ class Viewer:
         self.peer = connection.peer
 
     def __repr__(self) -> str:
-        return f"<Viewer {self.peer}{', looks on' if self.view_only else ''}>"
+        return f"<Viewer {self.peer}{', only watches' if self.view_only else ''}>"
 
     @property
     def view_only(self) -> bool:
-        """Whether it may only look on."""
+        """Whether its keys and pointer are ignored."""
         return self.session.view_only
 
     def answer(self, event: Input) -> Any:
-        """Hand on what the viewer did."""
-        self._service.told(self, event)
+        """Pass a key or pointer event to the display."""
+        self._service.receive(self, event)
         return NOTHING
 
     def failure(self, event: Any, error: Exception) -> Any:
@@ -75,21 +71,21 @@ class Viewer:
 
     def close(self) -> None:
         """Take note that it is gone."""
-        self._service.left(self)
+        self._service.remove(self)
 
 
 OnInput: TypeAlias = Callable[[Viewer, Input], object]
 
 
 class Display:
-    """What viewers see: the last frame that was shown. All methods may be called from any thread.
+    """What viewers see: the frame that was shown last. All methods may be called from any thread.
 
     Args:
         width, height: of what is seen before the first frame, which is black.
-        name: as viewers have it in their title.
-        on_input: called on the server's event loop with who did something and a `KeyEvent` or a
+        name: viewers have it in their title.
+        on_input: called on the server's event loop with a viewer and its `KeyEvent` or
             `PointerEvent`; it returns at once.
-        on_leave: called there with a viewer that is gone, so that what it held down is let go.
+        on_leave: called there with a viewer that is gone, whose keys are to be released.
     """
 
     def __init__(
@@ -108,30 +104,30 @@ class Display:
         self.on_input = on_input
         self.on_leave = on_leave
         self._lock = threading.Lock()
-        self._shown = Shown(0, np.zeros((height, width, 3), np.uint8))
-        self._watchers: tuple[_Viewers, ...] = ()
+        self._newest = NumberedFrame(0, np.zeros((height, width, 3), np.uint8))
+        self._services: tuple[_ViewerService, ...] = ()
 
     @property
     def width(self) -> int:
-        """Pixels across of the last frame."""
-        return len(self._shown.frame[0])
+        """Of the last frame, in pixels."""
+        return len(self._newest.frame[0])
 
     @property
     def height(self) -> int:
-        """Pixels down of the last frame."""
-        return len(self._shown.frame)
+        """Of the last frame, in pixels."""
+        return len(self._newest.frame)
 
     @property
     def frames(self) -> int:
         """How many were shown."""
-        return self._shown.number
+        return self._newest.number
 
-    def newest(self) -> Shown:
+    def newest(self) -> NumberedFrame:
         """Return the last frame and its number; it is never changed."""
-        return self._shown
+        return self._newest
 
     def show(self, frame: npt.NDArray[np.uint8]) -> None:
-        """Show a frame, of which a copy is kept; viewers get what changed when they can take it.
+        """Show a copy of a frame; viewers get what changed when they can receive it.
 
         It is (H, W, 3) uint8; another size than before resizes the display.
         """
@@ -147,26 +143,26 @@ class Display:
             )
         copy = np.array(frame, order="C", copy=True)
         with self._lock:
-            self._shown = Shown(self._shown.number + 1, copy)
-            watchers = self._watchers
-        for one in watchers:
-            one.wake()
+            self._newest = NumberedFrame(self._newest.number + 1, copy)
+            services = self._services
+        for service in services:
+            service.wake()
 
-    def watch(self, viewers: _Viewers, watching: bool) -> None:
-        """Take note that a server serves this display, or no longer."""
+    def _serve(self, service: _ViewerService, serves: bool) -> None:
+        """Add a service to those that a new frame wakes, or remove it."""
         with self._lock:
-            others = tuple(one for one in self._watchers if one is not viewers)
-            self._watchers = (*others, viewers) if watching else others
+            others = tuple(one for one in self._services if one is not service)
+            self._services = (*others, service) if serves else others
 
 
-class _Viewers(Service):
+class _ViewerService(Service):
     """The viewers of a display, on a server's event loop."""
 
     def __init__(
         self, display: Display, auth: str | None, view_auth: str | None, limits: Limits | None
     ) -> None:
         self.display = display
-        self.screen = Screen(display.newest, name=display.name, limits=checked(limits))
+        self.frames = FrameEncoder(display.newest, name=display.name, limits=checked(limits))
         self._auth, self._view_auth = auth, view_auth
         self.viewers: dict[RfbServerSession, Viewer] = {}
         self.counts: Counter[str] = Counter()
@@ -175,12 +171,9 @@ class _Viewers(Service):
         self._lock = threading.Lock()
         self._woken = False
 
-    # What the server calls.
-
     def session(self) -> RfbServerSession:
-        """Return a viewer's session."""
         return RfbServerSession(
-            self.screen,
+            self.frames,
             time.monotonic,
             password=self._auth,
             view_password=self._view_auth,
@@ -188,24 +181,20 @@ class _Viewers(Service):
         )
 
     def responder(self, connection: AsyncConnection) -> Viewer:
-        """Take a viewer in."""
         session: RfbServerSession = connection.session  # type: ignore[assignment]
         viewer = self.viewers[session] = Viewer(self, connection, session)
         self.counts["connections"] += 1
-        self._log.info(
-            "%s: %s", viewer.peer, "looks on" if viewer.view_only else "watches and plays"
-        )
+        can = "watches" if viewer.view_only else "watches and plays"
+        self._log.info("%s: %s", viewer.peer, can)
         return viewer
 
-    def left(self, viewer: Viewer) -> None:
-        """Take note that a viewer is gone."""
+    def remove(self, viewer: Viewer) -> None:
         self.viewers.pop(viewer.session, None)
         if self.display.on_leave is not None:
             self.display.on_leave(viewer)
         self._log.info("%s: gone after %d updates", viewer.peer, viewer.session.updates)
 
-    def told(self, viewer: Viewer, event: Input) -> None:
-        """Hand on what a viewer did."""
+    def receive(self, viewer: Viewer, event: Input) -> None:
         self.counts["inputs"] += 1
         on_input = self.display.on_input
         if on_input is not None:
@@ -215,20 +204,16 @@ class _Viewers(Service):
                 self._log.exception("%s: on_input failed at %r", viewer.peer, event)
 
     def open(self) -> None:
-        """Begin, on the running loop."""
         self._loop = asyncio.get_running_loop()
-        self.display.watch(self, True)
+        self.display._serve(self, True)
 
     def part(self) -> None:
-        """End."""
-        self.display.watch(self, False)
+        self.display._serve(self, False)
         with self._lock:
             self._loop = None
 
-    # What is said; from any thread.
-
     def wake(self) -> None:
-        """Have viewers told what changed."""
+        """Have viewers told what changed; from any thread."""
         with self._lock:
             if self._woken or self._loop is None:
                 return
@@ -252,18 +237,17 @@ class RfbServer(StreamServer):
             while True:
                 display.show(game.frame())
 
-    Viewers may come and go, several at once; all see the same. A slow one gets fewer frames, and
-    always the newest.
+    All viewers see the same. A slow one gets fewer frames, and always the newest.
 
     Args:
         display: what they see.
         address: where to listen, ``"host:port"``, ``"[ipv6]:port"``, ``(host, port)`` or
             ``"unix:/path"``; with port 0 the system chooses one.
         auth: the password, of which VNC takes eight characters; None lets all in.
-        view_auth: another one, with which a viewer's keys and pointer count for nothing.
+        view_auth: another one; the keys and the pointer of a viewer that gives it are ignored.
         limits: maxima for what is read. ``string`` is for cut texts: by default 1 MiB.
         options: `rlwire.serving.serving.StreamOptions`; of `timeouts`, `write` is for a viewer
-            that takes nothing. By default nobody is too idle.
+            that receives nothing. By default no viewer is idle for too long.
     """
 
     scheme = "universe"
@@ -282,14 +266,14 @@ class RfbServer(StreamServer):
     ) -> None:
         check_passwords(auth, view_auth)
         self.display = display
-        self._viewers = _Viewers(display, auth, view_auth, limits or Limits(string=1 << 20))
+        self._viewers = _ViewerService(display, auth, view_auth, limits or Limits(string=1 << 20))
         options["timeouts"] = options.get("timeouts") or TIMEOUTS
         super().__init__(address, self._viewers, **options)
         self._guarded = self._guarded or auth is not None
 
     @property
     def url(self) -> str:
-        """Where clients find it; where that is a unix socket, its address."""
+        """Where clients connect; the address of a unix socket."""
         where, port = self._where, self.address.port
         if where.path:
             return str(where)
@@ -297,7 +281,7 @@ class RfbServer(StreamServer):
 
     @property
     def viewers(self) -> int:
-        """How many there are."""
+        """How many are connected."""
         return len(self._viewers.viewers)
 
     def statistics(self) -> dict[str, int]:
@@ -312,7 +296,7 @@ class RfbServer(StreamServer):
             "viewers": len(viewers.viewers),
             "frames": self.display.frames,
             **viewers.counts,
-            **viewers.screen.counts,
+            **viewers.frames.counts,
         }
 
     def _details(self) -> str:

@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
 
 from rlwire.codecs.rfb import BGR233, RGBX, Encoding, PixelFormat  # noqa: E402
-from rlwire.codecs.rfb.encodings import quality_level  # noqa: E402
+from rlwire.codecs.rfb.messages import quality_level  # noqa: E402
 from tests.reference import xvnc  # noqa: E402
 
 FOLDER = HERE / "recordings"

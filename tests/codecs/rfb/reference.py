@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from rlwire.codecs.rfb.pixels import PixelFormat
+from rlwire.codecs.rfb.messages import PixelFormat
 
 Array = NDArray[np.uint8]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.codecs.rfb.auth import respond
+from rlwire.codecs.rfb.handshake import respond
 from rlwire.errors import EncodeError, MissingExtra
 
 CHALLENGE = bytes(range(16))

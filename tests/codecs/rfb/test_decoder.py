@@ -18,14 +18,14 @@ from rlwire.codecs.rfb import (
     Framebuffer,
     PixelFormat,
     RectangleDecoder,
-    inflating,
+    _zlib,
     jpeg,
 )
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
 from tests.codecs.rfb.reference import Writer, head, tpixel
 
-INSTALLED = [inflating.choose(first=name)[0] for name in inflating.INFLATERS]
+INSTALLED = [_zlib.choose(first=name)[0] for name in _zlib.INFLATERS]
 FORMATS = {
     "bgrx": RGB888,
     "rgbx": RGBX,
@@ -210,7 +210,7 @@ def test_what_short_rectangles_inflate_to_is_theirs() -> None:
 
 def test_an_inflater_that_nobody_has() -> None:
     with pytest.raises(ValueError, match=r"no inflater is called 'gzip': zlib-ng, isal, zlib"):
-        inflating.choose("gzip")
+        _zlib.choose("gzip")
 
 
 @pytest.mark.each("encoding", Writer.ALL)

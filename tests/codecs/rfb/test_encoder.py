@@ -10,12 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from rlwire.codecs.rfb import deflating
-from rlwire.codecs.rfb.decoder import RectangleDecoder
+from rlwire.codecs.rfb.decoder import Framebuffer, RectangleDecoder
 from rlwire.codecs.rfb.encoder import ENCODINGS, RectangleEncoder, changed
-from rlwire.codecs.rfb.encodings import Encoding
-from rlwire.codecs.rfb.framebuffer import Framebuffer
-from rlwire.codecs.rfb.pixels import BGR233, RGB565, RGB888, PixelFormat
+from rlwire.codecs.rfb.messages import BGR233, RGB565, RGB888, Encoding, PixelFormat
 
 FORMATS = [
     RGB888,
@@ -122,9 +119,9 @@ def test_each_deflater_writes_what_inflates(
     package: str, compression: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if package != "isal":
-        monkeypatch.setattr(deflating, "_isal", None)
+        monkeypatch.setitem(sys.modules, "isal.isal_zlib", None)
     if package == "zlib":
-        monkeypatch.setattr(deflating, "_zlib_ng", None)
+        monkeypatch.setitem(sys.modules, "zlib_ng.zlib_ng", None)
     viewer = Viewer(100, 100)
     encoder = RectangleEncoder(RGB888, encoding=Encoding.TIGHT, compression=compression)
     for i in range(3):

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from rlwire.codecs.rfb import handshake
-from rlwire.codecs.rfb.encodings import compress_level, quality_level
 from rlwire.codecs.rfb.handshake import ServerInit, Version
-from rlwire.codecs.rfb.pixels import RGB888
+from rlwire.codecs.rfb.messages import RGB888, compress_level, quality_level
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from rlwire.codecs.rfb.messages import (
+    BGR233,
     FENCE_REQUEST,
+    RGB888,
     UNTIL_LAST,
     Bell,
     EnableContinuousUpdates,
@@ -28,7 +30,6 @@ from rlwire.codecs.rfb.messages import (
     encode_screens,
     server_message_size,
 )
-from rlwire.codecs.rfb.pixels import BGR233, RGB888
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 

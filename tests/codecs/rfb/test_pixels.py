@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlwire.codecs.rfb.pixels import BGR233, RGB565, RGB888, RGBX, PixelFormat
+from rlwire.codecs.rfb.messages import BGR233, RGB565, RGB888, RGBX, PixelFormat
 from rlwire.errors import DecodeError, EncodeError
 
 

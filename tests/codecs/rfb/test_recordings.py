@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlwire.codecs.rfb import Encoding, Framebuffer, RectangleDecoder
-from rlwire.codecs.rfb.inflating import INFLATERS, choose
+from rlwire.codecs.rfb._zlib import INFLATERS, choose
 from tests.reference import xvnc
 
 FOLDER = Path(__file__).resolve().parent / "recordings"

@@ -14,16 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlwire.codecs.rfb import handshake
-from rlwire.codecs.rfb.auth import respond
-from rlwire.codecs.rfb.encodings import Encoding
-from rlwire.codecs.rfb.handshake import ServerInit, Version
+from rlwire.codecs.rfb.handshake import ServerInit, Version, respond
 from rlwire.codecs.rfb.messages import (
+    BGR233,
     FENCE_BLOCK_BEFORE,
     FENCE_REQUEST,
+    RGB888,
+    RGBX,
     UNTIL_LAST,
     Bell,
     ClientMessage,
     EnableContinuousUpdates,
+    Encoding,
     EndOfContinuousUpdates,
     Fence,
     FramebufferUpdate,
@@ -38,7 +40,6 @@ from rlwire.codecs.rfb.messages import (
     encode,
     encode_screens,
 )
-from rlwire.codecs.rfb.pixels import BGR233, RGB888, RGBX
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -50,8 +51,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import Limits
-from rlwire.sessions.rfb.client import RfbClientSession
-from rlwire.sessions.rfb.events import Opened, Painted, Resized
+from rlwire.sessions.rfb.client import Opened, Painted, Resized, RfbClientSession
 from rlwire.streams import NOTHING, Phase, StreamCore
 
 WIDTH, HEIGHT = 8, 4

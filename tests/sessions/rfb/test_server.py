@@ -10,12 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlwire.codecs.rfb.auth import respond
-from rlwire.codecs.rfb.decoder import RectangleDecoder
-from rlwire.codecs.rfb.encodings import Encoding
-from rlwire.codecs.rfb.framebuffer import Framebuffer
-from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent, ScreenLayout, decode_screens
-from rlwire.codecs.rfb.pixels import RGB565, RGB888
+from rlwire.codecs.rfb.decoder import Framebuffer, RectangleDecoder
+from rlwire.codecs.rfb.handshake import respond
+from rlwire.codecs.rfb.messages import (
+    RGB565,
+    RGB888,
+    Encoding,
+    KeyEvent,
+    PointerEvent,
+    ScreenLayout,
+    decode_screens,
+)
 from rlwire.errors import (
     ConnectionClosed,
     DecodeError,
@@ -27,8 +32,8 @@ from rlwire.errors import (
 )
 from rlwire.limits import Limits
 from rlwire.sessions.guesses import Guess, Guesses
-from rlwire.sessions.rfb.admitting import check_passwords
-from rlwire.sessions.rfb.screen import Screen, Shown
+from rlwire.sessions.rfb.frames import FrameEncoder, NumberedFrame
+from rlwire.sessions.rfb.handshake import check_passwords
 from rlwire.sessions.rfb.server import QUEUED, RfbServerSession
 from rlwire.streams import NOTHING, StreamCore
 
@@ -44,7 +49,9 @@ class Desk:
         self.now = 100.0
         self.frame = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
         self.number = 0
-        self.screen = Screen(lambda: Shown(self.number, self.frame), name="desk", limits=limits)
+        self.screen = FrameEncoder(
+            lambda: NumberedFrame(self.number, self.frame), name="desk", limits=limits
+        )
 
     def show(self, seed: int, size: tuple[int, int] = (WIDTH, HEIGHT)) -> Any:
         rng = np.random.default_rng(seed)
@@ -267,7 +274,7 @@ def test_who_is_refused_hears_why(desk: Desk) -> None:
 def test_passwords_that_cannot_be() -> None:
     check_passwords(None, None)
     check_passwords("one", "two")
-    with pytest.raises(ValueError, match="of no use"):
+    with pytest.raises(ValueError, match="view_auth needs auth"):
         check_passwords(None, "two")
     with pytest.raises(ValueError, match="the same"):
         check_passwords("12345678", "123456789")

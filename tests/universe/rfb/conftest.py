@@ -13,8 +13,13 @@ import pytest
 
 from rlwire.codecs.rfb import handshake
 from rlwire.codecs.rfb.handshake import ServerInit
-from rlwire.codecs.rfb.messages import FramebufferUpdate, client_message_size, encode
-from rlwire.codecs.rfb.pixels import RGB888, PixelFormat
+from rlwire.codecs.rfb.messages import (
+    RGB888,
+    FramebufferUpdate,
+    PixelFormat,
+    client_message_size,
+    encode,
+)
 
 
 class Peer:

@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlwire.codecs.rfb.encodings import Encoding
-from rlwire.codecs.rfb.messages import KeyEvent
-from rlwire.codecs.rfb.pixels import RGB888, RGBX
+from rlwire.codecs.rfb.messages import RGB888, RGBX, Encoding, KeyEvent
 from rlwire.errors import PeerError
 from rlwire.limits import Limits
 from rlwire.transports.sockets import Timeouts
@@ -293,5 +291,5 @@ def test_what_makes_no_sense() -> None:
     for bad in (np.zeros((5, 5), np.uint8), np.zeros((5, 5, 4), np.uint8), np.zeros((5, 5, 3))):
         with pytest.raises(ValueError, match="a frame is"):
             display.show(bad)
-    with pytest.raises(ValueError, match="of no use"):
+    with pytest.raises(ValueError, match="view_auth needs auth"):
         RfbServer(display, view_auth="x")

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from rlwire.errors import ConnectionClosed, EncodeError, LocalProtocolError
-from rlwire.universe.env import UniverseEnv
-from rlwire.universe.events import PEEK, key, pointer
+from rlwire.universe.environment import UniverseEnv
+from rlwire.universe.input import PEEK, key, pointer
 from rlwire.universe.remotes import Remote
 
 Vector = Callable[..., Any]
@@ -127,8 +127,8 @@ def test_an_end_is_of_the_old_and_what_is_seen_of_the_new(
     second = server.begin_episode()
     server.text("new")
     server.reward(10.0)
-    play.until(lambda *_: play.env.hub.ask(lambda: play.env._links[0].client.newest()[0] == second
-               and play.env._links[0].client._session.episodes.newest.count), [PEEK])  # fmt: skip
+    episodes = play.env._links[0].client._session.episodes
+    play.until(lambda *_: episodes.newest.episode_id == second and episodes.newest.count, [PEEK])
     observations, rewards, dones, info = play.step()
     assert (rewards, dones) == ([1.0], [True])
     told = info["n"][0]
@@ -398,7 +398,7 @@ def test_a_remote_that_nothing_replaces_stays_away_until_a_reset(
     play.until(lambda *_: asked_for)
     for _ in range(5):
         assert play.step()[3]["n"][0]["env_status.disconnected"]
-    play.until(lambda *_: not play.env._links[0]._trying)
+    play.until(lambda *_: not play.env._links[0].connecting)
     play.env.reset()
     play.until_seen()
     assert asked_for == [0]
@@ -502,8 +502,8 @@ def test_after_the_end(rewarder: Serve, vector: Vector, screen_of: ScreenOf) -> 
     play.env.close()
     play.env.close()
     assert screen.closed
-    play.env.hub.close()
-    play.env.hub.close()
+    play.env._loop.close()
+    play.env._loop.close()
     with pytest.raises(ConnectionClosed):
         play.step()
     with pytest.raises(ConnectionClosed):

@@ -1,7 +1,7 @@
-"""`Screen`: what the sessions of one RFB server show, and what was written of it.
+"""`FrameEncoder`: a server's newest frame, and the updates that were encoded from it.
 
-Viewers that were told of the same frame last, and want its pixels alike, get the same bytes, which
-are encoded once.
+Viewers that have the same older frame, and want the same pixels, get the same bytes, which are
+encoded once.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlwire.codecs.rfb.encoder import RectangleEncoder, changed
-from rlwire.codecs.rfb.encodings import Encoding
-from rlwire.codecs.rfb.pixels import PixelFormat
+from rlwire.codecs.rfb.messages import Encoding, PixelFormat
 from rlwire.limits import DEFAULT, Limits
 
 Area: TypeAlias = tuple[int, int, int, int]
@@ -24,19 +23,19 @@ Frame: TypeAlias = npt.NDArray[np.uint8]
 """Pixels: (height, width, 3)."""
 
 _ENCODERS: Final = 16  # that are kept: a viewer may change its mind as often as it likes,
-_FRAMES: Final = 16  # and of a frame that stays, what was written of it is as large as so many,
-_STATES: Final = 1024  # of so many older ones, at most
+_FRAMES: Final = 16  # encoded bytes of one frame that are kept, as a multiple of its size,
+_STATES: Final = 1024  # and older frames that it is compared with
 _MOST_RECTANGLES: Final = 0xFFF0  # of pixels in an update, whose count has 16 bits
 
 
-class Shown(NamedTuple):
-    """A frame, which nobody changes any more, and its number."""
+class NumberedFrame(NamedTuple):
+    """A frame, which is never changed, and its number."""
 
     number: int
     frame: Frame
 
 
-class Settings(NamedTuple):
+class UpdateFormat(NamedTuple):
     """How a viewer wants its pixels."""
 
     pixel_format: PixelFormat
@@ -45,30 +44,30 @@ class Settings(NamedTuple):
     compression: int
 
 
-class Screen:
-    """What the sessions of one server share, for one thread: the frame, and what was written of it.
+class FrameEncoder:
+    """What the sessions of one server share, for one thread.
 
-    `shown` returns the newest frame; `counts` is for statistics.
+    `newest` returns the newest frame; `counts` is for statistics.
     """
 
     def __init__(
-        self, shown: Callable[[], Shown], *, name: str = "rlwire", limits: Limits | None = None
+        self,
+        newest: Callable[[], NumberedFrame],
+        *,
+        name: str = "rlwire",
+        limits: Limits | None = None,
     ) -> None:
-        self._shown = shown
+        self.newest = newest
         self.name = name
         self.limits = DEFAULT if limits is None else limits
         self.counts: Counter[str] = Counter()
-        self._encoders: dict[Settings, RectangleEncoder] = {}
+        self._encoders: dict[UpdateFormat, RectangleEncoder] = {}
         self._number = -1  # of the frame that these are of:
-        self._written = 0  # bytes
+        self._kept = 0  # bytes
         self._areas: dict[int, list[Area]] = {}
-        self._encoded: dict[tuple[int, Settings], tuple[int, bytes]] = {}
+        self._encoded: dict[tuple[int, UpdateFormat], tuple[int, bytes]] = {}
 
-    def newest(self) -> Shown:
-        """Return the newest frame."""
-        return self._shown()
-
-    def areas(self, since: Shown | None, now: Shown) -> list[Area]:
+    def areas(self, since: NumberedFrame | None, now: NumberedFrame) -> list[Area]:
         """Return the areas of a frame that differ from an older one; None: all of it."""
         height, width, _ = now.frame.shape
         if since is None or since.frame.shape != now.frame.shape:
@@ -80,49 +79,50 @@ class Screen:
             found = self._areas[since.number] = changed(since.frame, now.frame, tile)
         return found
 
-    def update(self, since: Shown | None, now: Shown, settings: Settings) -> tuple[int, bytes]:
-        """Return the rectangles, and their number, that make an older frame the new one.
-
-        None: all of it.
-        """
+    def update(
+        self, since: NumberedFrame | None, now: NumberedFrame, wanted: UpdateFormat
+    ) -> tuple[int, bytes]:
+        """Return the rectangles, and their number, that make an older frame the new one."""
         self._turn_to(now)
-        key = (-1 if since is None else since.number, settings)
+        key = (-1 if since is None else since.number, wanted)
         if (found := self._encoded.get(key)) is None:
-            found = self._encoded[key] = self.encode(now, self.areas(since, now), settings)
-            self._written += len(found[1])
+            found = self._encoded[key] = self.encode(now, self.areas(since, now), wanted)
+            self._kept += len(found[1])
         return found
 
-    def encode(self, now: Shown, areas: Sequence[Area], settings: Settings) -> tuple[int, bytes]:
+    def encode(
+        self, now: NumberedFrame, areas: Sequence[Area], wanted: UpdateFormat
+    ) -> tuple[int, bytes]:
         """Return how many rectangles these areas are, and their bytes."""
         if not areas:
             return 0, b""
         self.counts["encoded"] += 1
-        encoder = self.encoder(settings)
+        encoder = self.encoder(wanted)
         count, data = encoder.encode(now.frame, areas)
         if count > _MOST_RECTANGLES:
             height, width, _ = now.frame.shape
             count, data = encoder.encode(now.frame, [(0, 0, width, height)])
         return count, data
 
-    def encoder(self, settings: Settings) -> RectangleEncoder:
-        """Return what writes rectangles so."""
-        found = self._encoders.pop(settings, None)
+    def encoder(self, wanted: UpdateFormat) -> RectangleEncoder:
+        """Return the encoder of a format; the ones that were used last are kept."""
+        found = self._encoders.pop(wanted, None)
         if found is None:
-            pixel_format, encoding, quality, compression = settings
+            pixel_format, encoding, quality, compression = wanted
             found = RectangleEncoder(
                 pixel_format, encoding=encoding, quality=quality, compression=compression
             )
             if len(self._encoders) == _ENCODERS:
                 del self._encoders[next(iter(self._encoders))]
-        self._encoders[settings] = found  # the one that was used last is the last
+        self._encoders[wanted] = found
         return found
 
-    def _turn_to(self, now: Shown) -> None:
+    def _turn_to(self, now: NumberedFrame) -> None:
         if (
             now.number != self._number
-            or self._written > _FRAMES * now.frame.size
+            or self._kept > _FRAMES * now.frame.size
             or len(self._areas) > _STATES
         ):
-            self._number, self._written = now.number, 0
+            self._number, self._kept = now.number, 0
             self._areas.clear()
             self._encoded.clear()

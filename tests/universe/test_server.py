@@ -17,10 +17,16 @@ from rlwire.codecs.rfb.messages import KeyEvent
 from rlwire.environments.driver import drive
 from rlwire.registry import parse_url
 from rlwire.transports.tls import ClientTLS, ServerTLS
-from rlwire.universe.frames import as_frame, frames_of, is_picture
 from rlwire.universe.rewarder import EnvironmentRewarder, RewarderClient
 from rlwire.universe.rfb.client import RfbClient
-from rlwire.universe.served import PIXELS, UniverseServer, _Player
+from rlwire.universe.server import (
+    PIXELS,
+    UniverseServer,
+    _PlayedRewarder,
+    as_frame,
+    frames_of,
+    is_picture,
+)
 from rlwire.websocket import connect
 from tests.waiting import eventually
 
@@ -84,7 +90,7 @@ def place(server: UniverseServer) -> int:
 
 
 def key(server: UniverseServer, name: str, down: bool, viewer: str = "anna") -> None:
-    server.controls.take(viewer, KeyEvent(keysym(name), down))
+    server.controls.receive(viewer, KeyEvent(keysym(name), down))
 
 
 def universe(environment: Any, **options: Any) -> UniverseServer:
@@ -139,7 +145,7 @@ def test_what_is_rendered_stands_beside_the_observation() -> None:
     with universe(Corridor("rgb_array"), frames="render") as server, watching(server):
         eventually(lambda: server.display.frames)
         assert place(server) == 155
-    with pytest.raises(TypeError, match="looks like nothing"):
+    with pytest.raises(TypeError, match="no pictures"):
         universe(Pole())
     with pytest.raises(TypeError, match="which is no picture"):
         universe(Pole("rgb_array"), frames="observation")
@@ -162,8 +168,10 @@ def test_only_pixels() -> None:
 
 def test_nobody_looks_on_and_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[bool] = []
-    watched = _Player._watched
-    monkeypatch.setattr(_Player, "_watched", lambda self: looks.append(watched(self)) or looks[-1])
+    watched = _PlayedRewarder._watched
+    monkeypatch.setattr(
+        _PlayedRewarder, "_watched", lambda self: looks.append(watched(self)) or looks[-1]
+    )
     with universe(Corridor()) as server:
         first = server.display.frames
         with watching(server):
@@ -287,7 +295,7 @@ class TestDoor:
             assert (server.display.width, server.display.height) == (600, 400)
         with rlwire.serve(Pole, "universe://127.0.0.1:0+0", seed=3, lockstep=True) as server:
             assert isinstance(server, UniverseServer)
-        with pytest.raises(TypeError, match="looks like nothing"):
+        with pytest.raises(TypeError, match="no pictures"):
             rlwire.serve(
                 "gym:CartPole-v1", "universe://127.0.0.1:0+0", settings={"render_mode": None}
             )

@@ -1,0 +1,249 @@
+"""RFB's handshake, both sides: version, security types, passwords, and what the desktop is.
+
+Source: RFC 6143, section 7.1 to 7.3 and appendix A.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections import Counter
+from enum import Enum
+from typing import Final, TypeAlias
+
+from rlwire.codecs.rfb import handshake
+from rlwire.codecs.rfb.handshake import (
+    CHALLENGE_SIZE,
+    VERSION_SIZE,
+    Security,
+    ServerInit,
+    Version,
+    check_password,
+    respond,
+    security_name,
+)
+from rlwire.errors import DecodeError, PeerError, RemoteProtocolError
+from rlwire.limits import Limits
+from rlwire.sessions.guesses import Guess
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_VERSIONS: Final[tuple[Version, ...]] = ((3, 3), (3, 7), (3, 8))
+_BEGINNING: Final = b"RFB "
+
+
+class Stage(Enum):
+    """What the peer sends next."""
+
+    VERSION = "its version"
+    SECURITY = "its security types"
+    CHALLENGE = "a challenge, or the response to one"
+    RESULT = "the security result"
+    REASON = "the reason of the security result"
+    INIT = "its init message"
+    OVER = "nothing more of the handshake"
+
+
+class ClientHandshake:
+    """A viewer's handshake; the caller sends `outgoing` and empties it."""
+
+    def __init__(self, password: str | None, shared: bool, limits: Limits) -> None:
+        if password is not None:
+            check_password(password)
+        self._password = password
+        self._shared = shared
+        self._limits = limits
+        self.stage = Stage.VERSION
+        self.version: Version = (0, 0)
+        self.security = Security.INVALID
+        self.outgoing: list[bytes] = []
+
+    def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
+        """Return the size of the next message, 0 if more bytes must tell."""
+        stage = self.stage
+        if stage is Stage.VERSION:
+            # Told from the first bytes on: other protocols' greetings may be shorter than ours.
+            if not _BEGINNING.startswith(bytes(buffer[start : min(end, start + 4)])):
+                handshake.decode_version(buffer[:end], start)
+            return VERSION_SIZE
+        if stage is Stage.SECURITY:
+            return handshake.security_size(buffer, start, end, self.version, self._limits)
+        if stage is Stage.CHALLENGE:
+            return CHALLENGE_SIZE
+        if stage is Stage.RESULT:
+            return 4
+        if stage is Stage.REASON:
+            return handshake.reason_size(buffer, start, end, self._limits)
+        return handshake.server_init_size(buffer, start, end, self._limits)
+
+    def receive(self, message: Buffer) -> ServerInit | None:
+        """Receive the next message; returns the last one."""
+        stage = self.stage
+        if stage is Stage.VERSION:
+            self._agree_on_version(handshake.decode_version(message))
+        elif stage is Stage.SECURITY:
+            self._choose(handshake.decode_security(message, self.version))
+        elif stage is Stage.CHALLENGE:
+            assert self._password is not None
+            self.outgoing.append(respond(bytes(message), self._password))
+            self.stage = Stage.RESULT
+        elif stage is Stage.RESULT:
+            self._receive_result(handshake.decode_result(message))
+        elif stage is Stage.REASON:
+            raise PeerError(handshake.decode_reason(message))
+        else:
+            self.stage = Stage.OVER
+            return handshake.decode_server_init(message)
+        return None
+
+    def _agree_on_version(self, theirs: Version) -> None:
+        # Appendix A: unknown versions count as 3.3; servers beyond 3.8 (Apple says 3.889, RealVNC
+        # 4.1) speak it.
+        if theirs < (3, 3):
+            raise RemoteProtocolError(
+                f"it speaks RFB {theirs[0]}.{theirs[1]}; rlwire begins at 3.3"
+            )
+        self.version = max(version for version in _VERSIONS if version <= theirs)
+        self.outgoing.append(handshake.encode_version(self.version))
+        self.stage = Stage.SECURITY
+
+    def _choose(self, offer: list[int] | str) -> None:
+        if isinstance(offer, str):
+            raise PeerError(offer)
+        if Security.VNC in offer and self._password is not None:
+            self.security = Security.VNC
+        elif Security.NONE in offer:
+            self.security = Security.NONE
+        elif Security.VNC in offer:
+            raise RemoteProtocolError(
+                "it asks for a password (VNC authentication) and none was given: auth='...'"
+            )
+        else:
+            names = ", ".join(map(security_name, offer))
+            raise RemoteProtocolError(
+                f"it has the security types {names} only; rlwire has "
+                f"{security_name(Security.NONE)} and {security_name(Security.VNC)}"
+            )
+        if self.version >= (3, 7):
+            self.outgoing.append(bytes((self.security,)))
+        if self.security is Security.VNC:
+            self.stage = Stage.CHALLENGE
+        elif self.version >= (3, 8):
+            self.stage = Stage.RESULT
+        else:
+            self._finish()  # older ones have no result without a password
+
+    def _receive_result(self, result: int) -> None:
+        if result == 0:
+            self._finish()
+        elif self.version >= (3, 8):
+            self.stage = Stage.REASON
+        elif result in (1, 2):
+            raise PeerError(
+                "wrong password" if result == 1 else "wrong password, and too many before"
+            )
+        else:
+            raise DecodeError(f"{result} is no security result")
+
+    def _finish(self) -> None:
+        self.outgoing.append(handshake.encode_client_init(self._shared))
+        self.stage = Stage.INIT
+
+
+class ServerHandshake:
+    """A server's handshake with one viewer, in version 3.8; the caller empties `outgoing`."""
+
+    def __init__(
+        self,
+        counts: Counter[str],
+        password: str | None,
+        view_password: str | None,
+        guess: Guess | None,
+    ) -> None:
+        self._counts = counts
+        self._password, self._view_password = password, view_password
+        self._guess = guess
+        self.view_only = False
+        self._stage = Stage.VERSION
+        self._security = Security.NONE if password is None else Security.VNC
+        self._challenge = b""
+        self.outgoing: list[Buffer] = [handshake.encode_version((3, 8))]
+
+    def frame_size(self, have: int) -> int:
+        """Return the size of the next message; 0 while a password that is there has to wait."""
+        if self._stage is Stage.VERSION:
+            return VERSION_SIZE
+        if self._stage is not Stage.CHALLENGE:
+            return 1
+        if have < CHALLENGE_SIZE or (self._guess is not None and self._guess.waits()):
+            return 0
+        return CHALLENGE_SIZE
+
+    def receive(self, message: Buffer) -> bool:
+        """Receive one message; return whether it was the last, and the viewer is admitted."""
+        if self._stage is Stage.VERSION:
+            version = handshake.decode_version(message)
+            if version < (3, 8):
+                raise RemoteProtocolError(f"RFB {version[0]}.{version[1]} is older than 3.8")
+            self.outgoing.append(handshake.encode_security([self._security]))
+            self._stage = Stage.SECURITY
+        elif self._stage is Stage.SECURITY:
+            if message[0] != self._security:
+                self._fail(f"security type {message[0]} was not offered")
+            if self._security is Security.VNC:
+                self._challenge = os.urandom(CHALLENGE_SIZE)
+                self.outgoing.append(self._challenge)
+                self._stage = Stage.CHALLENGE
+            else:
+                self._admit()
+        elif self._stage is Stage.CHALLENGE:
+            self._compare(bytes(message))
+        else:
+            # Whether it wants to be alone is ignored: a display has several viewers.
+            self._stage = Stage.OVER
+        return self._stage is Stage.OVER
+
+    def reject(self, reason: str) -> list[Buffer]:
+        """Return the bytes that tell the viewer why it is not admitted."""
+        if self._stage is Stage.VERSION:
+            said, self.outgoing = self.outgoing, []
+            return [*said, handshake.encode_security(reason)]
+        if self._stage in (Stage.SECURITY, Stage.CHALLENGE):
+            return [handshake.encode_result(reason)]
+        return []
+
+    def _compare(self, response: bytes) -> None:
+        right = self._matches(response, self._password)
+        if self._matches(response, self._view_password) and not right:
+            self.view_only = right = True
+        if not right:
+            self._counts["refused"] += 1
+            self._fail("the password is wrong")
+        if self._guess is not None:
+            self._guess.right()
+        self._admit()
+
+    def _admit(self) -> None:
+        self.outgoing.append(handshake.encode_result())
+        self._stage = Stage.INIT
+
+    def _matches(self, response: bytes, password: str | None) -> bool:
+        return password is not None and hmac.compare_digest(
+            respond(self._challenge, password), response
+        )
+
+    def _fail(self, reason: str) -> None:
+        self.outgoing.append(handshake.encode_result(reason))
+        raise RemoteProtocolError(reason)
+
+
+def check_passwords(password: str | None, view_password: str | None) -> None:
+    """Check that viewers can be asked for these passwords."""
+    for one in (password, view_password):
+        if one is not None:
+            respond(bytes(CHALLENGE_SIZE), one)
+    if view_password is not None:
+        if password is None:
+            raise ValueError("view_auth needs auth: without it viewers need no password")
+        if check_password(password) == check_password(view_password):
+            raise ValueError("both passwords are the same in their first eight characters")

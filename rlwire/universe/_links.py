@@ -1,0 +1,612 @@
+"""`Link`: the two connections of one remote, which are made again when they are lost.
+
+A link's methods are called in its loop's thread and do not wait; a screen's in any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlwire.codecs.rfb.decoder import Framebuffer, Rectangle
+from rlwire.codecs.rfb.messages import FENCE_BLOCK_BEFORE, FENCE_REQUEST, ClientMessage, Fence
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    PeerError,
+    RlwireError,
+    on_error,
+)
+from rlwire.sessions.rewarder.client import PUSHES
+from rlwire.sessions.rewarder.steps import ClockEstimate
+from rlwire.sessions.rfb.client import Painted
+from rlwire.transports.address import AddressLike, parse
+from rlwire.transports.sockets import Backoff, Timeouts, is_permanent
+from rlwire.universe._loop import Arrivals, ClientLoop
+from rlwire.universe.remotes import Remote
+from rlwire.universe.rewarder.client import AsyncRewarderClient
+from rlwire.universe.rfb.client import AsyncRfbClient
+
+logger = logging.getLogger(__name__)
+
+Replace = Callable[[Remote, Exception], "Remote | None"]
+
+RUNNING = "running"
+"""The state of an environment that can be seen and played."""
+
+_LONGEST = 5.0  # seconds before a remote that fails again and again is tried again
+_PATIENCE = 0.5  # seconds that an attempt to connect may still take when all is closed
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True)
+class LinkOptions:
+    """What is the same for all remotes of a vector; see `UniverseEnv`."""
+
+    start_timeout: float
+    fps: float = 60.0
+    observer: bool = False
+    replace: Replace | None = None
+    rewarder: Mapping[str, Any] = field(default_factory=dict)
+    pixels: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class LinkStep:
+    """One step of one remote; `open` says whether the agent may see and act."""
+
+    reward: float = 0.0
+    done: bool = False
+    info: dict[str, Any] = field(default_factory=dict)
+    texts: Sequence[str] = ()
+    open: bool = False
+    screen: RemoteScreen | None = None
+    clock: ClockEstimate | None = None
+
+
+class _RewarderLink(AsyncRewarderClient):
+    """A rewarder's client that counts what arrives."""
+
+    def __init__(self, arrivals: Arrivals, address: str, **options: Any) -> None:
+        self._arrivals = arrivals
+        super().__init__(address, **options)
+
+    def _take(self, event: Any) -> None:
+        super()._take(event)
+        self._arrivals.notify(status=type(event) not in PUSHES)
+
+    def _end(self, error: Exception) -> None:
+        super()._end(error)
+        self._arrivals.notify(status=True)
+
+
+class _ScreenClient(AsyncRfbClient):
+    """A screen's client: tells the screen what has arrived."""
+
+    def __init__(self, screen: RemoteScreen, address: AddressLike, **options: Any) -> None:
+        self._screen = screen
+        super().__init__(address, **options)
+
+    def _make_session(self) -> Any:
+        self._session_options["painting"] = self._screen._lock
+        return super()._make_session()
+
+    def _take(self, event: Any) -> None:
+        if type(event) is Painted:
+            self._screen._on_painted()
+        elif type(event) is Fence:
+            self._screen._on_fence(event)
+        super()._take(event)
+
+    def _end(self, error: Exception) -> None:
+        super()._end(error)
+        self._screen._fail(error)
+
+
+class RemoteScreen:
+    """A remote's pixels: an `AsyncRfbClient` in a loop's thread, used from any other.
+
+    Attributes:
+        error: why the connection ended; None as long as it has not.
+        updates: whole ones so far that changed something.
+    """
+
+    def __init__(
+        self,
+        loop: ClientLoop,
+        address: AddressLike,
+        on_change: Callable[[RemoteScreen], object],
+        **options: Any,
+    ) -> None:
+        self._loop = loop
+        self._on_change = on_change
+        self._lock = threading.Lock()  # held while pixels are painted or read
+        self.error: BaseException | None = None
+        self.updates = 0
+        self._client = _ScreenClient(self, address, **options)
+        self._connecting: asyncio.Task[Any] | None = None
+        self._pings = 0
+        self._pinged_at: float | None = None  # while the last one has no reply
+        self._round_trip: float | None = None
+        self._last: NDArray[np.uint8] | None = None  # what `read_changes` brought up to date
+        loop.call_soon(self._begin)
+
+    def __repr__(self) -> str:
+        return f"<RemoteScreen {self._client.address}>"
+
+    @property
+    def ready(self) -> bool:
+        """Whether there are pixels, and the connection has not ended."""
+        return self.updates > 0 and self.error is None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels."""
+        framebuffer = self._framebuffer()
+        return framebuffer.width, framebuffer.height
+
+    def read(self) -> tuple[NDArray[np.uint8], list[Rectangle]]:
+        """Return a copy of the pixels, and what has changed since they were last read."""
+        with self._lock:
+            return self._framebuffer().snapshot(), self._client.session.take()
+
+    def read_changes(self, out: NDArray[np.uint8]) -> list[Rectangle]:
+        """Bring `out` up to date, and return what has changed since the last call.
+
+        Into the array of the last call only what has changed is copied.
+
+        Raises:
+            ValueError: `out` has another shape than the pixels.
+            ConnectionClosed: there are no pixels.
+        """
+        with self._lock:
+            framebuffer = self._framebuffer()
+            pixels = framebuffer.pixels
+            if out is not self._last or out.shape != pixels.shape:
+                self._last = None
+                framebuffer.snapshot(out)
+                self._last = out
+                return self._client.session.take()
+            changes = self._client.session.take()
+            for r in changes:
+                area = slice(r.y, r.y + r.height), slice(r.x, r.x + r.width)
+                out[area] = pixels[area]
+            return changes
+
+    def send(self, messages: Sequence[ClientMessage]) -> None:
+        """Send messages, soon and in order; if one cannot be encoded, none is sent."""
+        self._framebuffer()
+        for message in messages:
+            self._client.session.encode(message)  # raises why it cannot be sent
+        self._loop.call_soon(lambda: self._post(messages))
+
+    def round_trip(self) -> float | None:
+        """Return the seconds that the last ping took, a Fence; None before, or without Fence.
+
+        Each call sends the next one, unless one is on its way.
+        """
+        if self.error is None and self._pinged_at is None and self._client.session.fences:
+            self._loop.call_soon(self._ping)
+        return self._round_trip
+
+    def close(self) -> None:
+        """Close the connection, soon."""
+        with contextlib.suppress(ConnectionClosed):
+            self._loop.call_soon(lambda: self._loop.create_task(self._close(), closes=True))
+
+    def _framebuffer(self) -> Framebuffer:
+        framebuffer = self._client.session.framebuffer
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        if framebuffer is None:
+            raise ConnectionClosed(f"{self._client.address} has no pixels yet")
+        return framebuffer
+
+    # In the loop's thread.
+
+    def _begin(self) -> None:
+        self._connecting = self._loop.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        try:
+            await self._client.connect()
+        except asyncio.CancelledError:
+            self._fail(ConnectionClosed(f"the connection to {self._client.address} was closed"))
+        except Exception as error:
+            self._fail(error)
+
+    async def _close(self) -> None:
+        if self._connecting is not None and not self._connecting.done():
+            self._connecting.cancel()
+            await asyncio.wait({self._connecting})
+        await self._client.close()
+
+    def _fail(self, error: BaseException) -> None:
+        self.error = self.error or error
+        self._on_change(self)
+
+    def _on_painted(self) -> None:
+        if self._client.session.updates != self.updates:
+            self.updates = self._client.session.updates
+            self._on_change(self)
+
+    def _on_fence(self, fence: Fence) -> None:
+        if self._pinged_at is not None and fence.payload == self._pings.to_bytes(8, "big"):
+            self._round_trip, self._pinged_at = monotonic() - self._pinged_at, None
+
+    def _ping(self) -> None:
+        if self._pinged_at is None:
+            self._pings += 1
+            self._pinged_at = monotonic()
+            payload = self._pings.to_bytes(8, "big")
+            self._post([Fence(FENCE_REQUEST | FENCE_BLOCK_BEFORE, payload)])
+
+    def _post(self, messages: Sequence[ClientMessage]) -> None:
+        connection = self._client._connection
+        if connection is None or self.error is not None:
+            return
+        try:
+            connection.post(messages)
+        except Exception as error:  # such as too much that waits for a server that does not read
+            self._client._end(error)
+            connection.close()
+
+
+class EpisodeMask:
+    """Opens when an episode runs, and closes when another one begins that does not run yet.
+
+    The end of an episode does not close it. Actions for a resetting environment are dropped.
+    """
+
+    __slots__ = ("_episodes", "episode_id", "open")
+
+    def __init__(self, episodes: bool) -> None:
+        self._episodes = episodes
+        self.close()
+
+    def close(self) -> None:
+        """Close until the next episode runs: a reset was asked for, or the remote was lost."""
+        self.open = not self._episodes
+        self.episode_id: str | None = None
+
+    def follow(self, episode_id: str | None, env_state: str | None) -> bool:
+        """Take note of the newest episode and its state; return whether it is open."""
+        if not self._episodes:
+            return True
+        if env_state == RUNNING and episode_id is not None:
+            self.open = True
+            self.episode_id = episode_id
+        elif self.open and episode_id != self.episode_id:
+            self.open = False
+            self.episode_id = episode_id
+        return self.open
+
+
+class Link:
+    """One remote.
+
+    Attributes:
+        connected: whether both connections are there.
+        connecting: whether an attempt to connect is under way.
+    """
+
+    def __init__(self, remote: Remote, loop: ClientLoop, options: LinkOptions) -> None:
+        self.remote = remote
+        self.client: AsyncRewarderClient | None = None
+        self.screen: RemoteScreen | None = None
+        self.mask = EpisodeMask(remote.rewarder is not None)
+        self.connected = self.connecting = False
+        self._loop = loop
+        self._arrivals = loop.arrivals
+        self._options = options
+        self._attempt: asyncio.Task[Any] | None = None
+        self._calling = False
+        self._closed = False
+        self._wanted: tuple[str | None, int | None] | None = None  # the reset that is to be sent
+        self._resets = 0
+        self._env_id: str | None = None  # of the last reset
+        self._entered: str | None = None  # the episode of a reset that was answered
+        self._error: tuple[str, Exception] | None = None  # that no step has reported
+        self._lost = False  # whether that was of a remote that had been connected
+        self._failures = 0  # since an episode ran
+
+    @property
+    def error(self) -> Exception | None:
+        """Why it is not connected, if no step has reported that yet."""
+        return None if self._error is None else self._error[1]
+
+    # Connections.
+
+    def connect(self) -> None:
+        """Begin to connect, unless an attempt is under way or has succeeded."""
+        if not (self.connected or self.connecting or self._closed):
+            self._try(None)
+
+    def _try(self, lost: Exception | None) -> None:
+        self.connecting = True
+        self._attempt = self._loop.create_task(self._connect(lost))
+
+    async def _connect(self, lost: Exception | None) -> None:
+        """Connect; if this remote was lost, to the one that replaces it. Errors are kept."""
+        what = "Remote"
+        try:
+            if self._failures > 1:
+                await asyncio.sleep(min(0.1 * 2 ** (self._failures - 2), _LONGEST))
+            replace = self._options.replace
+            if lost is not None and replace is not None:
+                loop = asyncio.get_running_loop()
+                found = await loop.run_in_executor(None, replace, self.remote, lost)
+                if found is None:
+                    logger.warning("%s: it is not replaced", self.remote.label)
+                    return
+                self._move(found)
+            until = asyncio.get_running_loop().time() + self._options.start_timeout
+            client = screen = None
+            try:
+                if self.remote.rewarder is not None:
+                    what = "Rewarder session"
+                    client = await self._retry(self._connect_rewarder, until)
+                if self.remote.pixels is not None:
+                    what = "VNC session"
+                    screen = await self._retry(self._connect_screen, until)
+            except BaseException:
+                if client is not None:
+                    await client.close()
+                raise
+            self.client, self.screen, self.connected = client, screen, True
+            self.mask.close()
+            logger.info("%s: connected", self.remote.label)
+            if self._wanted is None and self._resets:
+                self._wanted = self._env_id, None  # a remote that comes back begins anew
+            self._send_reset()
+        except Exception as error:
+            self._note_failure(what, error, lost=False)
+        finally:
+            self.connecting = False
+            self._arrivals.notify(status=True)
+
+    def _move(self, found: Remote) -> None:
+        """Take another remote in place of this one."""
+        old = self.remote
+        if (found.pixels is None, found.rewarder is None) != (
+            old.pixels is None,
+            old.rewarder is None,
+        ):
+            raise ValueError(f"{found} is not of the kind of {old}, which it replaces")
+        self.remote = dataclasses.replace(found, label="").at(old.index)
+
+    async def _retry(self, make: Callable[[float], Awaitable[_Made]], until: float) -> _Made:
+        """Connect, and again if that fails, until a time."""
+        clock = asyncio.get_running_loop().time
+        last: Exception | None = None
+        for delay in Backoff(attempts=1 << 30, longest=1.0).delays():
+            left = until - clock()
+            if left <= 0:
+                break
+            try:
+                self._calling = True
+                return await asyncio.wait_for(make(left), left)
+            except asyncio.TimeoutError:
+                last = last or DeadlineExceeded("no reply")
+                break
+            except OSError as error:
+                if is_permanent(error):
+                    raise
+                last = error
+            finally:
+                self._calling = False
+            await asyncio.sleep(min(delay, max(0.0, until - clock())))
+        raise DeadlineExceeded(
+            f"not connected within start_timeout={self._options.start_timeout:g} s: {last}"
+        ) from last
+
+    async def _connect_rewarder(self, seconds: float) -> AsyncRewarderClient:
+        remote = self.remote
+        assert remote.rewarder is not None
+        given = {
+            "auth": remote.auth,
+            "observer": self._options.observer,
+            "timeouts": Timeouts(connect=seconds, idle=None),
+            **self._options.rewarder,
+        }
+        where = f"{'wss' if remote.tls else 'ws'}://{parse(remote.rewarder)}/"
+        return await _RewarderLink(self._arrivals, where, **given).connect()
+
+    async def _connect_screen(self, seconds: float) -> RemoteScreen:
+        remote = self.remote
+        assert remote.pixels is not None
+        given = {"auth": remote.auth, **({"tls": True} if remote.tls else {})}
+        shown = asyncio.Event()
+        wake = asyncio.get_running_loop().call_soon_threadsafe
+
+        def on_change(screen: RemoteScreen) -> None:
+            self._arrivals.notify(status=screen.error is not None)
+            if not shown.is_set():
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    wake(shown.set)
+
+        screen = RemoteScreen(
+            self._loop.painter, remote.pixels, on_change, **{**given, **self._options.pixels}
+        )
+        with on_error(screen.close):
+            if not screen.ready and screen.error is None:
+                await shown.wait()
+            if screen.error is not None:
+                raise screen.error
+        return screen
+
+    def _note_failure(self, what: str, error: Exception, *, lost: bool) -> None:
+        logger.warning("%s: %s failed: %s", self.remote.label, what, error)
+        self._error, self._lost = (what, error), lost
+        self._failures += 1
+
+    def _fail(self, what: str, error: Exception) -> None:
+        """Close both connections; the next step reports why."""
+        self._note_failure(what, error, lost=True)
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        client, screen = self.client, self.screen
+        self.client = self.screen = None
+        self.connected = False
+        self.mask.close()
+        if screen is not None:
+            screen.close()
+        if client is not None:
+            self._loop.create_task(_close_quietly(client), closes=True)
+
+    async def close(self) -> None:
+        """Close both connections for good."""
+        self._closed = True
+        if self._attempt is not None and not self._attempt.done():
+            if self._calling:  # one that is nearly connected has less to undo
+                await asyncio.wait([self._attempt], timeout=_PATIENCE)
+            self._attempt.cancel()
+            await asyncio.wait([self._attempt])
+        client, self.client = self.client, None
+        self._disconnect()
+        if client is not None:
+            await _close_quietly(client)
+
+    # What the agent does.
+
+    def reset(self, env_id: str | None, seed: int | None) -> None:
+        """Ask for an episode, as soon as the remote is connected; masked until it runs."""
+        self._resets += 1
+        self._env_id = env_id
+        self._wanted = env_id, seed
+        self._entered = None
+        self.mask.close()
+        if self.connected:
+            self._send_reset()
+        else:
+            self.connect()
+
+    def _send_reset(self) -> None:
+        wanted, self._wanted = self._wanted, None
+        client = self.client
+        if wanted is not None and client is not None and not self._options.observer:
+            self._loop.create_task(self._reset(client, *wanted, self._resets))
+
+    async def _reset(
+        self, client: AsyncRewarderClient, env_id: str | None, seed: int | None, number: int
+    ) -> None:
+        entered = failed = None
+        try:
+            entered = await client.reset(env_id or self.remote.env_id, seed, fps=self._options.fps)
+        except Exception as error:
+            failed = error
+        if client is self.client and number == self._resets:
+            self._entered = entered
+            if failed is not None:
+                self._fail("Rewarder session", failed)
+
+    def act(self, messages: Sequence[Any], others: Sequence[Sequence[Any]]) -> bool:
+        """Send events, unless the agent may not act; return whether it may.
+
+        Without pixels key and pointer events go to the rewarder, as in the document.
+        """
+        if not self.mask.open or not self.connected:
+            return False
+        try:
+            if messages and self.screen is not None:
+                self.screen.send(messages)
+            elif messages:
+                told = [[type(each).__name__, *dataclasses.astuple(each)] for each in messages]
+                others = [*told, *others]
+            if others and self.client is not None:
+                self.client.act(others)
+        except (RlwireError, OSError) as error:
+            self._fail("Remote", error)
+            return False
+        return True
+
+    # What has arrived.
+
+    def step(self, peek: bool) -> LinkStep:
+        """Return what has arrived since the last step; `peek` leaves the rewards for later."""
+        if self.connected:
+            what = "VNC session"
+            try:
+                if self.screen is not None and self.screen.error is not None:
+                    raise self.screen.error
+                what = "Rewarder session"
+                if self.client is None:
+                    return LinkStep(open=True, screen=self.screen)
+                return (self._peek if peek else self._step)(self.client)
+            except (RlwireError, OSError) as error:
+                self._fail(what, error)
+        info: dict[str, Any] = {"env_status.disconnected": True}
+        failed, self._error = self._error, None
+        if failed is None:
+            return LinkStep(info=info)
+        what, reason = failed
+        info["error"] = f"{self.remote.label}: {what} failed: {reason}"
+        # A remote that was never connected, and has refused us, is not asked again.
+        refused = self._options.replace is None and not (self._lost or isinstance(reason, OSError))
+        if not (refused or self.connecting or self._closed):
+            self._try(reason)
+        return LinkStep(done=True, info=info)
+
+    def _step(self, client: AsyncRewarderClient) -> LinkStep:
+        info: dict[str, Any] = {}
+        try:
+            step = client.take()
+        except PeerError as error:
+            if client.ended:
+                raise
+            info["env.refused"] = str(error)  # an action; the episode goes on
+            step = client.take()
+        info |= step.info
+        if step.observation is not None:
+            info["rewarder.observation"] = step.observation, step.episode_id
+        if step.sent_at is not None:
+            info["reward_buffer.remote_time"] = step.sent_at
+        info["stats.reward.count"] = step.count
+        episode_id, env_state, texts = step.episode_id, step.env_state, step.texts
+        if self._entered is not None:
+            info["env_status.reset.episode_id"], self._entered = self._entered, None
+        if step.done:
+            info["env_status.complete.episode_id"] = episode_id
+            info["env_status.complete.env_state"] = env_state
+            if step.cut:
+                info["env_status.artificial.done"] = True
+            # What is shown is of the episode's successor, which its texts belong to.
+            episode_id, env_state = client.newest()
+            texts = client.take_texts() if env_state == RUNNING else ()
+        info["env_status.episode_id"], info["env_status.env_state"] = episode_id, env_state
+        is_open = self.mask.follow(episode_id, env_state)
+        if is_open:
+            self._failures = 0
+        clock = client.clock_offset()
+        return LinkStep(step.reward, step.done, info, texts, is_open, self.screen, clock)
+
+    def _peek(self, client: AsyncRewarderClient) -> LinkStep:
+        step = client.peek()
+        episode_id, env_state = client.newest()
+        info = {
+            "peek": True,
+            "env_status.episode_id": step.episode_id,
+            "env_status.env_state": step.env_state,
+            "env_status.peek.episode_id": episode_id,
+            "env_status.peek.env_state": env_state,
+        }
+        is_open = self.mask.follow(episode_id, env_state)
+        return LinkStep(info=info, open=is_open, screen=self.screen)
+
+
+async def _close_quietly(client: AsyncRewarderClient) -> None:
+    try:
+        await client.close()
+    except Exception as error:  # it is lost anyway
+        logger.debug("%r: %s", client, error)

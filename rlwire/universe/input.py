@@ -1,0 +1,217 @@
+"""Keyboard and mouse: the events of agents, and the actions that viewers' keys stand for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from rlwire.codecs.rfb.keysyms import keysym, name_of
+from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
+from rlwire.errors import EncodeError, quoted
+
+PEEK: Final = ("PeekReward",)
+"""An event that is not sent: the step leaves the rewards for a later one."""
+
+Keys: TypeAlias = Mapping[Any, Any]
+"""Actions by the keys that are held down for them: a key, or several as a tuple or joined by a
+plus, such as ``{"Left": 2, "Left+space": 4, ("w", "Button1"): 5}``. Keys are X11's names,
+characters or keysyms; the mouse's buttons are ``"Button1"`` (left) to ``"Button8"``. The action of
+``""`` or ``()`` is in force where there is neither a key nor an agent's action."""
+
+Play: TypeAlias = Callable[[frozenset[str], tuple[int, int]], Any]
+"""Returns the action for the names of all keys that are held down, and the pointer's x and y in
+pixels; None for the agent's."""
+
+BUTTONS: Final = tuple(f"Button{number}" for number in range(1, 9))
+
+# The original's names of keys, where they differ from X11's.
+_NAMES: Final = {
+    "bsp": "BackSpace", "enter": "Return", "esc": "Escape", "ins": "Insert", "del": "Delete",
+    "pgup": "Page_Up", "pgdn": "Page_Down", "scrlk": "Scroll_Lock", "sysrq": "Sys_Req",
+    "numlk": "Num_Lock", "caplk": "Caps_Lock", "spacebar": "space", "sb": "space",
+    "bslash": "backslash", "fslash": "slash", "kpenter": "KP_Enter",
+    **{f"kp{digit}": f"KP_{digit}" for digit in range(10)},
+    **{
+        side + name: f"{name.capitalize()}_{hand}"
+        for name in ("shift", "control", "meta", "alt", "super", "hyper")
+        for side, hand in (("", "L"), ("l", "L"), ("r", "R"))
+    },
+    "ctrl": "Control_L", "lctrl": "Control_L", "rctrl": "Control_R",
+}  # fmt: skip
+# pygame's numbers, of now and of its first version, for keys that are no characters: Gymnasium's
+# environments name their keys so.
+_PYGAME: Final = {
+    **{1073741903: "Right", 1073741904: "Left", 1073741905: "Down", 1073741906: "Up"},
+    **{275: "Right", 276: "Left", 274: "Down", 273: "Up"},
+    **{8: "BackSpace", 9: "Tab", 13: "Return", 27: "Escape", 127: "Delete"},
+}
+_ARROWS: Final = {"w": "Up", "a": "Left", "s": "Down", "d": "Right"}
+_HELD: Final = 64  # keys that one viewer can hold down
+
+
+def key(name: str | int, down: bool) -> KeyEvent:
+    """Return a key event; the key stays down until it is released.
+
+    Args:
+        name: X11's, such as ``"Left"``, or the original's ``"left"`` and ``"ArrowLeft"``; a
+            character; or a keysym.
+        down: whether it is pressed.
+
+    Raises:
+        ValueError: there is no such key.
+    """
+    if isinstance(name, str) and len(name) > 1:
+        plain = name.lower().removeprefix("arrow")
+        name = _NAMES.get(plain, name if plain == name.lower() else plain)
+    return KeyEvent(keysym(name), bool(down))
+
+
+def pointer(x: int, y: int, buttons: int = 0) -> PointerEvent:
+    """Return the event of the pointer at a pixel, with bit 0 of `buttons` for the left one."""
+    return PointerEvent(x, y, buttons)
+
+
+def split_action(action: Sequence[Any]) -> tuple[list[Any], list[Sequence[Any]], bool]:
+    """Return an action's key and pointer events, its other events, and whether it only peeks."""
+    messages: list[Any] = []
+    others: list[Sequence[Any]] = []
+    peeks = False
+    try:
+        for event in action:
+            if isinstance(event, (KeyEvent, PointerEvent)):
+                messages.append(event)
+                continue
+            kind, *rest = event
+            if kind == "KeyEvent":
+                messages.append(key(*rest))
+            elif kind == "PointerEvent":
+                messages.append(PointerEvent(*map(int, rest)))
+            elif kind == PEEK[0]:
+                peeks = True
+            elif isinstance(kind, str):
+                others.append(event)
+            else:
+                raise TypeError(f"{quoted(event)} has no name")
+    except (TypeError, ValueError) as error:
+        raise EncodeError(
+            f"{quoted(action)} is no action, which is a list of events such as "
+            f"('KeyEvent', 'Left', True) and ('PointerEvent', 10, 20, 1): {error}"
+        ) from None
+    return messages, others, peeks
+
+
+class Controls:
+    """The keys that viewers hold down; safe to use from several threads.
+
+    Args:
+        keys: actions by keys.
+        play: instead of `keys`, what returns the action.
+
+    Raises:
+        ValueError: there is no such key.
+    """
+
+    def __init__(self, keys: Keys | None = None, play: Play | None = None) -> None:
+        if keys and play is not None:
+            raise ValueError("actions come from keys or from play, not from both")
+        self._actions = {_combination(held): action for held, action in (keys or {}).items()}
+        self._play = play
+        self._lock = threading.Lock()
+        self._held: dict[Hashable, set[str]] = {}
+        self._tapped: set[str] = set()
+        self._pointer = (0, 0)
+
+    @property
+    def idle(self) -> Any:
+        """The action where no key is held down; None if none was named."""
+        return self._actions.get(frozenset())
+
+    @property
+    def keys(self) -> Mapping[str, Any]:
+        """The actions by their keys, as a person reads them."""
+        return {"+".join(sorted(held)): action for held, action in self._actions.items() if held}
+
+    def convert(self, action_of: Callable[[Any], Any]) -> None:
+        """Replace each action by what the environment's `step` takes for it."""
+        for held, action in self._actions.items():
+            try:
+                self._actions[held] = action_of(action)
+            except (ValueError, TypeError, OverflowError) as error:
+                raise ValueError(f"the keys {'+'.join(sorted(held))!r}: {error}") from None
+
+    def receive(self, viewer: Hashable, message: KeyEvent | PointerEvent) -> None:
+        """Take note of a viewer's event."""
+        if isinstance(message, KeyEvent):
+            changed = {_key(message.keysym): message.down}
+        else:
+            changed = {name: bool(message.buttons >> bit & 1) for bit, name in enumerate(BUTTONS)}
+        with self._lock:
+            if isinstance(message, PointerEvent):
+                self._pointer = message.x, message.y
+            held = self._held.setdefault(viewer, set())
+            for name, down in changed.items():
+                if not down:
+                    held.discard(name)
+                elif len(held) < _HELD:
+                    if name not in held and len(self._tapped) < _HELD:
+                        self._tapped.add(name)
+                    held.add(name)
+
+    def leave(self, viewer: Hashable) -> None:
+        """Release all keys of a viewer that is gone."""
+        with self._lock:
+            self._held.pop(viewer, None)
+
+    def action(self) -> Any:
+        """Return the action for the keys that were down since the last call; None for none.
+
+        A key that went down and up between two calls counts once. Of several actions whose keys
+        are all held down, the one with most keys counts.
+        """
+        with self._lock:
+            held = self._tapped.union(*self._held.values())
+            self._tapped.clear()
+            pointer = self._pointer
+        if self._play is not None:
+            return self._play(frozenset(held), pointer)
+        found = [keys for keys in self._actions if keys and keys <= held]
+        return self._actions[max(found, key=len)] if found else None
+
+
+def keys_of(environment: Any) -> dict[Any, Any]:
+    """Return the keys that a Gymnasium environment has for people; empty if it has none.
+
+    Where they are w, a, s and d, the arrows mean the same.
+    """
+    ask = getattr(getattr(environment, "unwrapped", environment), "get_keys_to_action", None)
+    found: dict[frozenset[str], Any] = {}
+    for keys, action in (ask() if ask is not None else {}).items():
+        several = keys if isinstance(keys, Iterable) else (keys,)
+        names = (
+            each if isinstance(each, str) else _PYGAME.get(int(each), int(each))
+            for each in several
+            if each is not None
+        )
+        found[frozenset(map(_key, names))] = action
+    arrows: dict[frozenset[str], Any] = {}
+    if not any(keys & {*_ARROWS.values()} for keys in found):
+        arrows = {frozenset(_ARROWS.get(key, key) for key in keys): found[keys] for keys in found}
+    return {tuple(keys): action for keys, action in {**arrows, **found}.items()}
+
+
+def _combination(keys: Any) -> frozenset[str]:
+    several: Iterable[Any] = (keys,)
+    if isinstance(keys, (tuple, list, frozenset)):
+        several = keys
+    elif isinstance(keys, str) and keys != "+":
+        several = filter(None, keys.split("+"))
+    return frozenset(map(_key, several))
+
+
+def _key(key: int | str) -> str:
+    """Return one name for a key, in whatever way it is named; of letters the small one."""
+    if key in BUTTONS:
+        return str(key)
+    name = name_of(keysym(key))
+    return name.lower() if len(name) == 1 else name
