@@ -191,7 +191,8 @@ class UniverseServer(BackgroundServer):
         return _RunningServers(self._servers, self._rewards.address)
 
     def _details(self) -> str:
-        return "; ".join(server._details() for server in self._servers)
+        details = "; ".join(server._details() for server in self._servers)
+        return f"{len(self._servers)} servers: {details}"
 
     def _after_stop(self) -> None:
         """Nothing: each server cleans up by itself."""
