@@ -16,7 +16,15 @@ cdef enum:
 cdef struct Step:  # one step of a value's path, for error texts
     const Step *parent
     void *key  # borrowed str, or NULL for an index
-    Py_ssize_t index
+    uint64_t index
+
+
+cdef inline Step below(const Step *parent, void *key) noexcept nogil:
+    cdef Step step
+    step.parent = parent
+    step.key = key
+    step.index = 0
+    return step
 
 
 # What decoding one message may make beyond the bytes of the message: `Limits.expanded`. It lives on

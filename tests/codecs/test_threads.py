@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlwire.codecs import dm_env_rpc, msgpack, rlx
-from rlwire.codecs.dm_env_rpc import tensors
+from rlwire.codecs import dm_env_rpc as tensors
 
 MESSAGES = [
     {"command": "update", f"key {n}": n, "state": np.arange(2000.0 + n), "text": [str(n)] * n}

@@ -1,14 +1,47 @@
-"""dm_env_rpc's messages, as one table: which fields each has, with which number, of which kind.
+"""dm_env_rpc's messages to bytes and back, by one table of what fields each has.
 
-`encoder` writes by it and `decoder` reads by it. Steps by name have a way of
-their own, in `steps`.
+Small fields are written as they come. A map of tensors goes into a `Draft`, see `wire`. Steps by
+name have a way of their own, in `steps`.
 """
 
-from libc.stdint cimport uint32_t
+from cpython.buffer cimport PyBuffer_Release, Py_buffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_Items
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from rlwire.codecs._glue cimport ITEM, key_of, over_budget, wide_size
+from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, look, measure, measure_flat, read_flat,
+                                               release, take, write)
+from rlwire.codecs.dm_env_rpc.wire cimport *
+from rlwire.kernels cimport *
+
+import math
+
+import numpy as np
 
 from rlwire.codecs.dm_env_rpc import values
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted
 
-__all__ = ["PROPERTY_REQUEST_URL", "PROPERTY_RESPONSE_URL"]
+__all__ = [
+    "PROPERTY_REQUEST_URL",
+    "PROPERTY_RESPONSE_URL",
+    "decode_property_request",
+    "decode_property_response",
+    "decode_request",
+    "decode_response",
+    "encode_property_request",
+    "encode_property_response",
+    "encode_request",
+    "encode_request_into",
+    "encode_request_parts",
+    "encode_response",
+    "encode_response_into",
+    "encode_response_parts",
+    "request_kind",
+]
 
 PROPERTY_REQUEST_URL = "type.googleapis.com/dm_env_rpc.v1.extensions.properties.PropertyRequest"
 """The type of an `AnyMessage` that holds a request of the properties extension."""
@@ -17,8 +50,43 @@ PROPERTY_RESPONSE_URL = "type.googleapis.com/dm_env_rpc.v1.extensions.properties
 """The type of an `AnyMessage` that holds a response of the properties extension."""
 
 
+cdef enum Kind:
+    TEXT             # string
+    DATA             # bytes
+    FLAG             # bool
+    INT32
+    DIMENSIONS       # repeated int32; a tuple
+    UIDS             # repeated uint64; a list
+    STATE            # EnvironmentStateType
+    DATA_TYPE
+    MESSAGE
+    MESSAGES         # repeated; a tuple
+    TENSOR           # one, or None
+    BOUND            # a TensorSpec.Value, or None
+    TENSORS_BY_UID   # map<uint64, Tensor>
+    TENSORS_BY_NAME  # map<string, Tensor>
+    SPECS_BY_UID     # map<uint64, TensorSpec>
+
+cdef enum:
+    SHAPE_AT = 1        # of the shape among a TensorSpec's fields
+    MOST_FIELDS = 5     # of one message
+    MOST_NUMBERS = 17   # field numbers are smaller
+    # Sets of kinds, for _Field.is_in().
+    VARINTS = 1 << FLAG | 1 << INT32 | 1 << STATE | 1 << DATA_TYPE
+    NUMBERS = 1 << DIMENSIONS | 1 << UIDS
+    TENSOR_MAPS = 1 << TENSORS_BY_UID | 1 << TENSORS_BY_NAME
+    MAPS = TENSOR_MAPS | 1 << SPECS_BY_UID
+
+
 cdef class _Field:
     """One field of a message."""
+
+    cdef uint32_t number
+    cdef Kind kind
+    cdef str name
+    cdef int at          # its place among the message's fields
+    cdef _Message sub    # of MESSAGE, MESSAGES and SPECS_BY_UID
+    cdef object default  # of a kind that is neither a list, a dictionary nor a message
 
     def __init__(self, number, kind, name, sub=None):
         self.number = number
@@ -33,17 +101,28 @@ cdef class _Field:
 cdef class _Message:
     """A message's class and its fields, in the order of the class's own."""
 
+    cdef type cls
+    cdef list fields
+    cdef list by_number  # None where there is no such field
+
     def __init__(self, cls, *fields):
+        cdef _Field field
+        default = cls()
         self.cls = cls
-        self.fields = [_Field(*field) for field in fields]
+        self.fields = [_Field(*each) for each in fields]
         self.by_number = [None] * MOST_NUMBERS
         for at, field in enumerate(self.fields):
-            (<_Field> field).at = at
-            self.by_number[(<_Field> field).number] = field
+            field.at = at
+            field.default = getattr(default, field.name)
+            self.by_number[field.number] = field
 
 
 cdef class _Choice:
     """A message that is nothing but one of several members: a oneof."""
+
+    cdef str name
+    cdef list by_number
+    cdef dict by_class
 
     def __init__(self, name, *members):
         self.name = name
@@ -75,7 +154,7 @@ cdef _Message _SPECS = _Message(
 cdef tuple _NAME = (1, TEXT, "world_name")
 cdef tuple _KEY = (1, TEXT, "key")
 
-_REQUEST = _Choice(
+cdef _Choice _REQUEST = _Choice(
     "EnvironmentRequest",
     (1, "create_world",
      _Message(values.CreateWorldRequest, (1, TENSORS_BY_NAME, "settings"))),
@@ -91,7 +170,7 @@ _REQUEST = _Choice(
     (7, "destroy_world", _Message(values.DestroyWorldRequest, _NAME)),
     (15, "extension", _ANY),
 )
-_RESPONSE = _Choice(
+cdef _Choice _RESPONSE = _Choice(
     "EnvironmentResponse",
     (1, "create_world", _Message(values.CreateWorldResponse, _NAME)),
     (2, "join_world", _Message(values.JoinWorldResponse, (1, MESSAGE, "specs", _SPECS))),
@@ -104,13 +183,13 @@ _RESPONSE = _Choice(
     (15, "extension", _ANY),
     (16, "error", _STATUS),
 )
-_PROPERTY_REQUEST = _Choice(
+cdef _Choice _PROPERTY_REQUEST = _Choice(
     "PropertyRequest",
     (1, "read_property", _Message(values.ReadPropertyRequest, _KEY)),
     (2, "write_property", _Message(values.WritePropertyRequest, _KEY, (2, TENSOR, "value"))),
     (3, "list_property", _Message(values.ListPropertyRequest, _KEY)),
 )
-_PROPERTY_RESPONSE = _Choice(
+cdef _Choice _PROPERTY_RESPONSE = _Choice(
     "PropertyResponse",
     (1, "read_property", _Message(values.ReadPropertyResponse, (1, TENSOR, "value"))),
     (2, "write_property", _Message(values.WritePropertyResponse)),
@@ -128,3 +207,730 @@ _PROPERTY_RESPONSE = _Choice(
           )),
      )),
 )
+
+
+# --- to bytes
+
+
+cdef int _no_memory() except -1:
+    raise MemoryError()
+
+
+cdef inline int _checked(rlw_status status) except -1:
+    return 0 if status == RLW_OK else _no_memory()
+
+
+cdef int _put_varint(rlw_writer *w, uint64_t value) except -1:
+    _checked(rlw_reserve(w, RLW_VARINT_ROOM))
+    w.at = rlw_store_varint(w.at, value)
+    return 0
+
+
+cdef int _put_tag(rlw_writer *w, uint32_t number, rlw_wire wire) except -1:
+    return _put_varint(w, number << 3 | wire)
+
+
+cdef int _put_data(rlw_writer *w, uint32_t number, const void *data, size_t size) except -1:
+    _put_tag(w, number, RLW_WIRE_BYTES)
+    _put_varint(w, size)
+    return _checked(rlw_put(w, data, size))
+
+
+cdef int _put_bytes(rlw_writer *w, uint32_t number, bytes data) except -1:
+    return _put_data(w, number, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+
+cdef const char *_utf8(object text, Py_ssize_t *size, Maxima *maxima,
+                       const Step *path) except NULL:
+    cdef const char *data
+    if not isinstance(text, str):
+        raise EncodeError(f"expected str, not {type(text).__qualname__}", path=path_of(path))
+    try:
+        data = PyUnicode_AsUTF8AndSize(text, size)
+    except UnicodeEncodeError as problem:
+        raise EncodeError(f"a string is not valid Unicode: {problem}",
+                          path=path_of(path)) from None
+    if <uint64_t> size[0] > maxima.string:
+        raise LimitExceeded("string", maxima.string, size[0], path=path_of(path))
+    return data
+
+
+cdef int _count(Maxima *maxima, const Step *path) except -1:
+    maxima.items += 1
+    if maxima.items > maxima.most_items:
+        raise LimitExceeded("items", maxima.most_items, maxima.items, path=path_of(path))
+    return 0
+
+
+cdef bytes _written(rlw_writer *w):
+    return PyBytes_FromStringAndSize(<char *> w.start, rlw_written(w))
+
+
+cdef bytes _numbers(_Field field, object value, Maxima *maxima, const Step *path):
+    """The packed numbers of a repeated field."""
+    cdef rlw_writer w
+    cdef uint8_t room[256]
+    cdef Step step = below(path, NULL)
+    rlw_writer_init(&w, room, sizeof(room))
+    try:
+        for item in _iterated(value, path):
+            if field.kind == UIDS:
+                _count(maxima, &step)
+                _put_varint(&w, uid_of(item, &step))
+            else:
+                # Of a negative number all 64 bits are sent.
+                _put_varint(&w, <uint64_t> int32_of(item, &step))
+            step.index += 1
+        if field.kind == DIMENSIONS and step.index > maxima.dims:
+            raise LimitExceeded("dims", maxima.dims, step.index, path=path_of(path))
+        return _written(&w)
+    finally:
+        rlw_writer_free(&w)
+
+
+cdef object _iterated(object value, const Step *path):
+    try:
+        return iter(value)
+    except TypeError:
+        raise EncodeError(f"expected several values, not {type(value).__qualname__}",
+                          path=path_of(path)) from None
+
+
+cdef object _entries(object value, const Step *path):
+    if type(value) is not dict and not (hasattr(value, "items") and hasattr(value, "keys")):
+        raise EncodeError(f"expected a mapping, not {type(value).__qualname__}",
+                          path=path_of(path))
+    # A list, since measuring runs foreign code, which may change the mapping. Of a dict without
+    # its iterator, which CPython 3.11 cannot give back when there is no memory for it.
+    return PyDict_Items(value) if type(value) is dict else list(value.items())
+
+
+cdef int _put_tensor(rlw_writer *w, _Field field, object message, object value, Maxima *maxima,
+                     const Step *path) except -1:
+    """A tensor, or a TensorSpec.Value: of the bound's own dtype if it has one, else of the spec's."""
+    cdef Tensor tensor
+    cdef int kind = 0
+    if field.kind == BOUND and not isinstance(value, (np.ndarray, np.generic)):
+        kind = <int> int32_of(message.dtype, path)
+    try:
+        try:
+            if field.kind == BOUND:
+                measure_flat(&tensor, value, kind)
+            else:
+                measure(&tensor, value, 0, maxima.dims)
+        except (EncodeError, LimitExceeded) as problem:
+            raise placed(problem, NULL, path) from None
+        if tensor.sizes.whole > maxima.message:
+            raise LimitExceeded("message", maxima.message, tensor.sizes.whole, path=path_of(path))
+        _put_tag(w, field.number, RLW_WIRE_BYTES)
+        _put_varint(w, tensor.sizes.whole)
+        _checked(rlw_reserve(w, tensor.sizes.whole))
+        w.at = write(&tensor, w.at)
+    finally:
+        release(&tensor)
+    return 0
+
+
+cdef bytes _body(_Message message, object value, Maxima *maxima, const Step *path):
+    """A message that has no map of tensors."""
+    cdef rlw_writer w
+    cdef uint8_t room[256]
+    cdef _Field field
+    if not isinstance(value, message.cls):
+        raise EncodeError(
+            f"expected {message.cls.__qualname__}, not {type(value).__qualname__}",
+            path=path_of(path),
+        )
+    rlw_writer_init(&w, room, sizeof(room))
+    try:
+        for field in message.fields:
+            _put_field(&w, field, value, maxima, path)
+        return _written(&w)
+    finally:
+        rlw_writer_free(&w)
+
+
+cdef int _put_field(rlw_writer *w, _Field field, object message, Maxima *maxima,
+                    const Step *path) except -1:
+    """One field of a message: nothing where it has the default of proto3."""
+    cdef const char *text
+    cdef Py_ssize_t size = 0
+    cdef int64_t number
+    cdef bytes packed
+    cdef Step step = below(path, <void *> field.name)
+    value = getattr(message, field.name)
+    if field.kind == TEXT:
+        text = _utf8(value, &size, maxima, &step)
+        if size:
+            _put_data(w, field.number, text, size)
+    elif field.kind == DATA:
+        packed = _bytes(value, &step)
+        if packed:
+            _put_bytes(w, field.number, packed)
+    elif field.is_in(VARINTS):
+        number = 1 if field.kind == FLAG and value else 0
+        if field.kind != FLAG:
+            number = int32_of(value, &step)
+        if number != 0:
+            _put_tag(w, field.number, RLW_WIRE_VARINT)
+            _put_varint(w, <uint64_t> number)
+    elif field.is_in(NUMBERS):
+        packed = _numbers(field, value, maxima, &step)
+        if packed:
+            _put_bytes(w, field.number, packed)
+    elif field.kind == MESSAGE:
+        _put_bytes(w, field.number, _body(field.sub, value, maxima, &step))
+    elif field.kind == MESSAGES:
+        _put_messages(w, field, value, maxima, &step)
+    elif field.kind == SPECS_BY_UID:
+        _put_specs(w, field, value, maxima, &step)
+    elif value is not None:
+        _put_tensor(w, field, message, value, maxima, &step)
+    return 0
+
+
+cdef bytes _bytes(object value, const Step *path):
+    if type(value) is bytes:
+        return value
+    try:
+        return bytes(memoryview(value))
+    except (TypeError, BufferError):
+        raise EncodeError(f"expected bytes, not {type(value).__qualname__}",
+                          path=path_of(path)) from None
+
+
+cdef int _put_messages(rlw_writer *w, _Field field, object messages, Maxima *maxima,
+                       const Step *path) except -1:
+    cdef Step step = below(path, NULL)
+    for message in _iterated(messages, path):
+        _count(maxima, &step)
+        _put_bytes(w, field.number, _body(field.sub, message, maxima, &step))
+        step.index += 1
+    return 0
+
+
+cdef int _put_specs(rlw_writer *w, _Field field, object specs, Maxima *maxima,
+                    const Step *path) except -1:
+    cdef uint8_t key[12]
+    cdef int key_size
+    cdef Step step = below(path, NULL)
+    cdef bytes spec_bytes
+    for uid, spec in _entries(specs, path):
+        step.index = uid_of(uid, path)
+        _count(maxima, &step)
+        key_size = key_of_uid(key, step.index)
+        spec_bytes = _body(field.sub, spec, maxima, &step)
+        size = PyBytes_GET_SIZE(spec_bytes)
+        _put_tag(w, field.number, RLW_WIRE_BYTES)
+        _put_varint(w, key_size + 1 + rlw_varint_size(size) + size)
+        _checked(rlw_put(w, key, key_size))
+        _put_bytes(w, 2, spec_bytes)
+    return 0
+
+
+cdef int _add_tensors(Draft *draft, _Field field, object tensors, Maxima *maxima,
+                      const Step *path) except -1:
+    cdef Step step = below(path, NULL)
+    cdef Entry *entry
+    cdef rlw_writer w
+    cdef uint8_t room[64]
+    cdef const char *text
+    cdef Py_ssize_t size = 0
+    for key, value in _entries(tensors, path):
+        if field.kind == TENSORS_BY_UID:
+            step.index = uid_of(key, path)
+            entry = add_tensor(draft, value, 0, maxima, &step)
+            entry.key_size = key_of_uid(entry.room, step.index)
+            continue
+        text = _utf8(key, &size, maxima, path)
+        step.key = <void *> key
+        entry = add_tensor(draft, value, 0, maxima, &step)
+        rlw_writer_init(&w, room, sizeof(room))
+        try:
+            _put_data(&w, 1, text, size)
+            encoded = _written(&w)
+        finally:
+            rlw_writer_free(&w)
+        Py_INCREF(encoded)
+        entry.owner = <PyObject *> encoded
+        entry.key = <const uint8_t *> PyBytes_AS_STRING(encoded)
+        entry.key_size = <uint32_t> PyBytes_GET_SIZE(encoded)
+    return 0
+
+
+cdef _Field _member_of(_Choice choice, object message):
+    field = choice.by_class.get(type(message))
+    if field is None:
+        for cls, known in choice.by_class.items():
+            if isinstance(message, cls):
+                return known
+        hint = ": by name, it goes through encode_step_request or encode_step_response"
+        raise EncodeError(
+            f"{type(message).__qualname__} is no {choice.name}"
+            + (hint if isinstance(message, (values.Step, values.StepResult)) else "")
+        )
+    return field
+
+
+cdef int _draft(Draft *draft, _Choice choice, object message, limits) except -1:
+    cdef Maxima maxima
+    cdef _Field field, member = _member_of(choice, message)
+    cdef Step path = below(NULL, <void *> member.name)
+    cdef Step step = below(&path, NULL)
+    fill_maxima(&maxima, limits)
+    draft.member = member.number
+    for field in member.sub.fields:
+        if field.is_in(TENSOR_MAPS):
+            draft.cut = rlw_written(&draft.fixed)
+            draft.map_tag = <uint8_t> (field.number << 3 | RLW_WIRE_BYTES)
+            step.key = <void *> field.name
+            _add_tensors(draft, field, getattr(message, field.name), &maxima, &step)
+        else:
+            _put_field(&draft.fixed, field, message, &maxima, &path)
+    return end_draft(draft, &maxima)
+
+
+cdef enum:
+    WHOLE, INTO, PARTS
+
+
+cdef object _encode(_Choice choice, object message, object limits, int how=WHOLE,
+                    object buffer=None, Py_ssize_t offset=0):
+    cdef Draft draft
+    open_draft(&draft, 0, 0)
+    try:
+        _draft(&draft, choice, message, limits)
+        if how == INTO:
+            return write_into(&draft, buffer, offset)
+        return parts_of(&draft) if how == PARTS else bytes_of(&draft)
+    finally:
+        close_draft(&draft)
+
+
+def encode_request(message, *, limits=None):
+    """Return an EnvironmentRequest as bytes.
+
+    Args:
+        message: one of the classes of `Request`; its tensors are anything that `encode_tensor`
+            takes.
+        limits: maxima; `rlwire.limits.DEFAULT` when None.
+
+    Raises:
+        EncodeError: a value that the message cannot carry; it names the path.
+        LimitExceeded: the message passes one of the limits.
+    """
+    return _encode(_REQUEST, message, limits)
+
+
+def encode_request_into(message, buffer, Py_ssize_t offset=0, *, limits=None):
+    """Write an EnvironmentRequest into a writable buffer; return the bytes written.
+
+    Raises:
+        EncodeError: as `encode_request`, or the buffer is too small; nothing is written then.
+        LimitExceeded: as `encode_request`.
+    """
+    return _encode(_REQUEST, message, limits, INTO, buffer, offset)
+
+
+def encode_request_parts(message, *, limits=None):
+    """Return an EnvironmentRequest as buffers, large arrays by reference.
+
+    An array that is referred to must not change until the parts are sent; they keep it alive.
+
+    Raises:
+        EncodeError, LimitExceeded: as `encode_request`.
+    """
+    return _encode(_REQUEST, message, limits, PARTS)
+
+
+def encode_response(message, *, limits=None):
+    """Return an EnvironmentResponse as bytes; see `encode_request`."""
+    return _encode(_RESPONSE, message, limits)
+
+
+def encode_response_into(message, buffer, Py_ssize_t offset=0, *, limits=None):
+    """Write an EnvironmentResponse into a buffer; see `encode_request_into`."""
+    return _encode(_RESPONSE, message, limits, INTO, buffer, offset)
+
+
+def encode_response_parts(message, *, limits=None):
+    """Return an EnvironmentResponse as buffers; see `encode_request_parts`."""
+    return _encode(_RESPONSE, message, limits, PARTS)
+
+
+def encode_property_request(message, *, limits=None):
+    """Return a request of the properties extension, to be sent as an extension.
+
+    Raises:
+        EncodeError, LimitExceeded: as `encode_request`.
+    """
+    encoded = _encode(_PROPERTY_REQUEST, message, limits)
+    return values.AnyMessage(PROPERTY_REQUEST_URL, encoded)
+
+
+def encode_property_response(message, *, limits=None):
+    """Return a response of the properties extension; see `encode_property_request`."""
+    encoded = _encode(_PROPERTY_RESPONSE, message, limits)
+    return values.AnyMessage(PROPERTY_RESPONSE_URL, encoded)
+
+
+# --- from bytes
+
+
+cdef str _text(Input *input, const rlw_field *f, const Step *path):
+    if f.size > input.tensors.string:
+        raise LimitExceeded("string", input.tensors.string, f.size,
+                            offset=offset_of(input, f.at), path=path_of(path))
+    cdef str text
+    try:
+        text = key_of(f.data, f.size, &input.tensors.budget)
+    except UnicodeDecodeError as problem:
+        raise DecodeError(f"a string is not UTF-8: {problem.reason}",
+                          offset=offset_of(input, f.data + <Py_ssize_t> problem.start),
+                          path=path_of(path)) from None
+    if text is None:
+        raise over_budget(&input.tensors.budget, wide_size(f.data, f.size),
+                          offset_of(input, f.at), path_of(path))
+    return text
+
+
+cdef object _tensor(Input *input, const uint8_t *data, size_t size, const Step *path):
+    cdef rlw_tensor tensor
+    try:
+        look(&tensor, data, size, input.start, &input.tensors)
+        if input.discard:
+            return None
+        count_protos(input, &tensor, data)
+        return take(&tensor, input.start, <object> input.source, input.writable, &input.tensors)
+    except (DecodeError, LimitExceeded) as problem:
+        raise placed(problem, input, path) from None
+
+
+cdef object _bound(Input *input, const uint8_t *data, size_t size, tuple shape,
+                   const Step *path):
+    """A TensorSpec.Value: None, one scalar, an array of `shape`, or what it is, flat."""
+    cdef int kind = 0
+    pay(input, ITEM, data, path)  # two arrays, one a view of the other
+    try:
+        flat = read_flat(data, size, input.start, &input.tensors, &kind)
+    except (DecodeError, LimitExceeded) as problem:
+        raise placed(problem, input, path) from None
+    if flat is None:
+        return None
+    if flat.size == 1:
+        return flat[0]
+    flat.flags.writeable = False
+    if min(shape, default=0) >= 0 and math.prod(shape) == flat.size:
+        return flat.reshape(shape)
+    return flat
+
+
+cdef int _read_dimensions(Input *input, const rlw_field *f, list shape, const Step *path) except -1:
+    cdef rlw_cursor c
+    cdef uint64_t size = f.value
+    if f.wire != RLW_WIRE_VARINT:
+        expect(input, f, RLW_WIRE_BYTES, path)
+        rlw_cursor_init(&c, f.data, f.size)
+    else:
+        rlw_cursor_init(&c, NULL, 0)
+    while f.wire == RLW_WIRE_VARINT or c.at < c.end:
+        if f.wire != RLW_WIRE_VARINT and rlw_take_varint(&c, &size) != RLW_OK:
+            fault(input, &c.fault, path)
+        if <uint32_t> len(shape) >= input.tensors.dims:
+            raise LimitExceeded("dims", input.tensors.dims, len(shape) + 1,
+                                offset=offset_of(input, f.at), path=path_of(path))
+        shape.append(<int32_t> <uint32_t> size)
+        if f.wire == RLW_WIRE_VARINT:
+            break
+    return 0
+
+
+cdef tuple _STATES = tuple(values.EnvironmentStateType)
+cdef tuple _DATA_TYPES = tuple(values.DataType)
+
+
+cdef object _varint(_Field field, const rlw_field *f):
+    if field.kind == FLAG:
+        return f.value != 0
+    if field.kind == STATE:
+        return member_of(_STATES, f.value)
+    if field.kind == DATA_TYPE:
+        return member_of(_DATA_TYPES, f.value)
+    return <int32_t> <uint32_t> f.value
+
+
+cdef int _read_entry(_Field field, Input *input, const rlw_field *entry, dict entries,
+                     const Step *path) except -1:
+    """An entry of a map; a later one with the same key replaces it."""
+    cdef rlw_cursor c
+    cdef rlw_field f
+    cdef Span span
+    cdef Step step = below(path, NULL)
+    cdef bint named = field.kind == TENSORS_BY_NAME
+    key = "" if named else 0
+    span.count = 0
+    count_item(input, entry.at, path)
+    if not named:
+        count_key(input, entry.at, path)
+    rlw_cursor_init(&c, entry.data, entry.size)
+    while c.at < c.end:
+        if rlw_take_field(&c, &f) != RLW_OK:
+            fault(input, &c.fault, path)
+        if f.number == 1:
+            expect(input, &f, RLW_WIRE_BYTES if named else RLW_WIRE_VARINT, path)
+            if named:
+                key = _text(input, &f, path)
+            else:
+                step.index = f.value
+                key = f.value
+        elif f.number == 2:
+            expect(input, &f, RLW_WIRE_BYTES, path)
+            note(&span, &f)
+    if named:
+        step.key = <void *> key
+        if input.accepts != NULL and not (<object> input.accepts)(key):
+            entries[key] = None
+            return 0
+    if span.count == 0:  # the default: a message without fields
+        span.at = span.data = c.end
+        span.size = 0
+        span.count = 1
+    entries[key] = _single(field, input, &span, 2, c.end, (), &step)
+    return 0
+
+
+cdef object _content(_Field field, Input *input, const uint8_t *data, size_t size, tuple shape,
+                     const Step *path):
+    if field.sub is not None:
+        return _read(field.sub, input, data, size, path)
+    if field.kind == BOUND:
+        return _bound(input, data, size, shape, path)
+    return _tensor(input, data, size, path)
+
+
+cdef object _single(_Field field, Input *input, const Span *span, uint32_t number,
+                    const uint8_t *end, tuple shape, const Step *path):
+    """A singular sub-message, of all its occurrences before `end`."""
+    cdef Input inner
+    if span.count == 1:
+        return _content(field, input, span.data, span.size, shape, path)
+    joined = join(input, &inner, span, number, end, path)
+    content = _content(field, &inner, inner.start, PyBytes_GET_SIZE(joined), shape, path)
+    take_over(input, &inner)
+    return content
+
+
+cdef list _defaults(_Message message):
+    cdef _Field field
+    fresh = []
+    for field in message.fields:
+        if field.is_in(MAPS):
+            fresh.append({})
+        elif field.is_in(NUMBERS) or field.kind == MESSAGES:
+            fresh.append([])
+        elif field.kind == MESSAGE:
+            fresh.append(field.sub.cls())
+        else:
+            fresh.append(field.default)
+    return fresh
+
+
+cdef int _read_field(_Field field, Input *input, const rlw_field *f, list fields, Span *span,
+                     const Step *path) except -1:
+    cdef Step item
+    at = field.at
+    if field.is_in(VARINTS):
+        expect(input, f, RLW_WIRE_VARINT, path)
+        fields[at] = _varint(field, f)
+        return 0
+    if field.kind == UIDS:
+        return read_uids(input, f, <list> fields[at], path)
+    if field.kind == DIMENSIONS:
+        return _read_dimensions(input, f, <list> fields[at], path)
+    expect(input, f, RLW_WIRE_BYTES, path)
+    if field.kind == TEXT:
+        fields[at] = _text(input, f, path)
+    elif field.kind == DATA:
+        fields[at] = PyBytes_FromStringAndSize(<const char *> f.data, f.size)
+    elif field.kind == MESSAGES:
+        count_item(input, f.at, path)
+        item = below(path, NULL)
+        item.index = len(<list> fields[at])
+        (<list> fields[at]).append(_read(field.sub, input, f.data, f.size, &item))
+    elif field.is_in(MAPS):
+        return _read_entry(field, input, f, <dict> fields[at], path)
+    else:
+        note(span, f)
+    return 0
+
+
+cdef object _read(_Message message, Input *input, const uint8_t *data, size_t size,
+                  const Step *path):
+    cdef rlw_cursor c
+    cdef rlw_field f
+    cdef Span spans[MOST_FIELDS]
+    cdef Step step = below(path, NULL)
+    cdef _Field field
+    cdef int i
+    for i in range(MOST_FIELDS):
+        spans[i].count = 0
+    fields = _defaults(message)
+    rlw_cursor_init(&c, data, size)
+    while c.at < c.end:
+        if rlw_take_field(&c, &f) != RLW_OK:
+            fault(input, &c.fault, path)
+        field = <_Field> message.by_number[f.number] if f.number < MOST_NUMBERS else None
+        if field is not None:
+            step.key = <void *> field.name
+            _read_field(field, input, &f, fields, &spans[field.at], &step)
+    # Last, because a spec's bounds depend on its shape.
+    for field in message.fields:
+        if field.kind == MESSAGES or field.kind == DIMENSIONS:
+            fields[field.at] = tuple(fields[field.at])
+        elif spans[field.at].count:
+            step.key = <void *> field.name
+            shape = fields[SHAPE_AT] if field.kind == BOUND else ()
+            fields[field.at] = _single(field, input, &spans[field.at], field.number, c.end,
+                                       shape, &step)
+    return message.cls(*fields)
+
+
+cdef _Field _find(_Choice choice, Input *input, const uint8_t *data, size_t size, Span *out,
+                  Step *path):
+    """The member that is set, or None, and its occurrences; `path` becomes that of the member."""
+    cdef rlw_cursor c
+    cdef rlw_field f
+    cdef _Field known, field = None
+    out.count = 0
+    path[0] = below(NULL, NULL)
+    rlw_cursor_init(&c, data, size)
+    while c.at < c.end:
+        if rlw_take_field(&c, &f) != RLW_OK:
+            fault(input, &c.fault, NULL)
+        known = <_Field> choice.by_number[f.number] if f.number < MOST_NUMBERS else None
+        if known is None:
+            continue
+        if field is not None and known is not field:
+            # Another member takes its place, but protobuf refuses what it cannot parse.
+            input.discard = True
+            _single(field, input, out, field.number, f.at, (), path)
+            input.discard = False
+            out.count = 0
+        field = known
+        path.key = <void *> field.name
+        expect(input, &f, RLW_WIRE_BYTES, path)
+        note(out, &f)
+    return field
+
+
+cdef uint32_t find_member(bint response, Input *input, const uint8_t *data, size_t size,
+                          Span *out) except? 0xFFFFFFFF:
+    cdef Step path
+    cdef _Field field = _find(_RESPONSE if response else _REQUEST, input, data, size, out, &path)
+    return 0 if field is None else field.number
+
+
+cdef object _decode(_Choice choice, object buffer, object copy, object broadcast, object limits,
+                    object accepts=None):
+    cdef Input input
+    cdef Py_buffer view
+    cdef size_t size = 0
+    cdef Span span
+    cdef Step path
+    cdef _Field field
+    fill_input(&input, copy, broadcast, limits)
+    if accepts is not None:
+        input.accepts = <PyObject *> accepts
+    open_buffer(&input, buffer, &view, &size)
+    try:
+        field = _find(choice, &input, input.start, size, &span, &path)
+        if field is None:
+            return None
+        return _single(field, &input, &span, field.number, input.start + size, (), &path)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef int _check_type(object extension, str url) except -1:
+    # What stands before the last slash is no part of the type's name.
+    if extension.type_url.rpartition("/")[2] != url.rpartition("/")[2]:
+        raise DecodeError(f"expected a message of type {url}, not {quoted(extension.type_url)}")
+    return 0
+
+
+def request_kind(buffer, *, limits=None):
+    """Return which payload of an EnvironmentRequest is set, such as ``"step"``; None for none.
+
+    Args:
+        buffer: the whole message, of which no tensor is made.
+        limits: maxima; `rlwire.limits.DEFAULT` when None.
+
+    Raises:
+        DecodeError: the bytes are no such message.
+        LimitExceeded: the message passes one of the limits.
+    """
+    cdef Input input
+    cdef Py_buffer view
+    cdef size_t size = 0
+    cdef Span span
+    cdef Step path
+    cdef _Field field
+    fill_input(&input, True, "full", limits)
+    open_buffer(&input, buffer, &view, &size)
+    try:
+        field = _find(_REQUEST, &input, input.start, size, &span, &path)
+        return None if field is None else field.name
+    finally:
+        PyBuffer_Release(&view)
+
+
+def decode_request(buffer, *, copy=True, broadcast="full", limits=None, accepts=None):
+    """Return the payload of an EnvironmentRequest, or None where none is set.
+
+    As protobuf reads it, but for known fields of another wire type, which are errors here. What
+    protobuf merges because a field comes twice is merged; errors inside such a field name the
+    offset of its first occurrence.
+
+    Args:
+        buffer: the whole message.
+        copy: whether arrays are copies (True), views of the buffer (False), or views where they
+            are large and aligned (None).
+        broadcast: ``"full"``, or ``"view"`` for read-only arrays without memory of their own
+            where one element stands for all.
+        limits: maxima; `rlwire.limits.DEFAULT` when None.
+        accepts: called with the name of each setting before its tensor is looked at; of one for
+            which it returns False there is no value, but None. By default all are decoded.
+
+    Raises:
+        DecodeError: the bytes are no such message; it names the offset and the path.
+        LimitExceeded: the message passes one of the limits; nothing of that size was made.
+    """
+    return _decode(_REQUEST, buffer, copy, broadcast, limits, accepts)
+
+
+def decode_response(buffer, *, copy=True, broadcast="full", limits=None):
+    """Return the payload of an EnvironmentResponse, or None; see `decode_request`."""
+    return _decode(_RESPONSE, buffer, copy, broadcast, limits)
+
+
+def decode_property_request(extension, *, copy=True, broadcast="full", limits=None):
+    """Return the payload of a request of the properties extension, or None where none is set.
+
+    Args:
+        extension: an `AnyMessage`. Offsets in errors count from the beginning of its value.
+        copy: as `decode_request`.
+        broadcast: as `decode_request`.
+        limits: as `decode_request`.
+
+    Raises:
+        DecodeError: it is no such message, by its type URL or by its bytes.
+        LimitExceeded: as `decode_request`.
+    """
+    _check_type(extension, PROPERTY_REQUEST_URL)
+    return _decode(_PROPERTY_REQUEST, extension.value, copy, broadcast, limits)
+
+
+def decode_property_response(extension, *, copy=True, broadcast="full", limits=None):
+    """Return the payload of a response of the properties extension, or None."""
+    _check_type(extension, PROPERTY_RESPONSE_URL)
+    return _decode(_PROPERTY_RESPONSE, extension.value, copy, broadcast, limits)

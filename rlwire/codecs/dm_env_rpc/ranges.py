@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from rlwire.codecs.dm_env_rpc.dtypes import data_type, numpy_dtype
-from rlwire.codecs.dm_env_rpc.values import DataType, TensorSpec
+from rlwire.codecs.dm_env_rpc.values import DataType, TensorSpec, data_type, numpy_dtype
 from rlwire.errors import EncodeError, quoted
 
 __all__ = ["Bounds", "bounds", "check_bounds", "make_spec"]

@@ -1,27 +1,42 @@
 """Steps by name: a dictionary of arrays to the bytes of a whole request or response, and back.
 
-One call each; UIDs, dtypes and shapes are those of a `SpecManager`.
-`rlwire.codecs.dm_env_rpc` is the face.
+One call each. Names, UIDs, dtypes, shapes and bounds are those of a `SpecManager`.
 """
 
-from cpython.buffer cimport Py_buffer
+from cpython.buffer cimport PyBuffer_Release, Py_buffer
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_Next, PyDict_SetItem, PyDict_Size
+from cpython.dict cimport (PyDict_GetItemWithError, PyDict_Items, PyDict_Next, PyDict_SetItem,
+                           PyDict_Size)
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
-from libc.stdint cimport INT32_MAX, INT32_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from rlwire.codecs.dm_env_rpc.decoder cimport find_member
-from rlwire.codecs.dm_env_rpc.specs cimport SpecManager, _Slot
+cimport numpy as cnp
+
+from rlwire.codecs._glue cimport afford, over_budget
+from rlwire.codecs.dm_env_rpc.messages cimport find_member
+from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, bytes_of_tensor, dtype_of_kind, look,
+                                               shown_kind, take)
 from rlwire.codecs.dm_env_rpc.wire cimport *
 from rlwire.kernels cimport *
 
 import operator
+from collections import Counter
+from types import MappingProxyType
 
-from rlwire.errors import DecodeError, EncodeError, quoted
+import numpy as np
+
+from rlwire.codecs.dm_env_rpc.ranges import bounds, check_bounds
+from rlwire.codecs.dm_env_rpc.values import EnvironmentStateType, TensorSpec
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted
+from rlwire.limits import checked
+
+cnp.import_array()
 
 __all__ = [
+    "SpecManager",
     "decode_step_request",
     "decode_step_response",
     "encode_step_request",
@@ -29,17 +44,452 @@ __all__ = [
 ]
 
 cdef enum:
-    STEP = 3          # the field number of the step in both messages
-    STEP_TAG = 0x1A   # the same with the wire type
+    SHOWN = 20               # names in an error text
+    STEP = 3                 # the field number of the step in both messages
+    STEP_TAG = 0x1A          # the same with the wire type
     ACTIONS_TAG = 0x0A       # field 1
     OBSERVATIONS_TAG = 0x12  # field 2
     STATE_TAG = 0x08         # field 1, a varint
     REQUESTED_TAG = 0x12     # field 2
 
+cdef tuple _STATES = tuple(EnvironmentStateType)
 cdef str _STEP = "step"
+cdef str _STATE = "state"
 cdef str _ACTIONS = "actions"
 cdef str _OBSERVATIONS = "observations"
 cdef str _REQUESTED = "requested_observations"
+
+ctypedef fused number:
+    float
+    double
+    int8_t
+    int32_t
+    int64_t
+    uint8_t
+    uint32_t
+    uint64_t
+
+
+cdef bint _beyond(const number *values, size_t count, cnp.ndarray bound, bint above) noexcept:
+    """Whether a value is above, or below, its bound; NaN is both."""
+    cdef const number *bounds = <const number *> cnp.PyArray_DATA(bound)
+    cdef number one = bounds[0] if cnp.PyArray_SIZE(bound) else 0
+    cdef size_t i
+    cdef int found = 0
+    if cnp.PyArray_SIZE(bound) == 1:
+        if above:
+            for i in range(count):
+                found |= not values[i] <= one
+        else:
+            for i in range(count):
+                found |= not values[i] >= one
+    else:
+        for i in range(count):
+            found |= not (values[i] <= bounds[i] if above else values[i] >= bounds[i])
+    return found
+
+
+cdef bint _outside(const number *values, size_t count, cnp.ndarray low, cnp.ndarray high) noexcept:
+    return (low is not None and _beyond(values, count, low, False)
+            or high is not None and _beyond(values, count, high, True))
+
+
+cdef class _Slot:
+    """One spec, as the steps need it."""
+
+    cdef Py_ssize_t index  # among the manager's slots
+    cdef uint64_t uid
+    cdef uint8_t key[12]   # the field of a map's key
+    cdef uint32_t key_size
+    cdef int kind          # a DataType; 0: none that a tensor can have
+    cdef int dims
+    cdef int64_t shape[32]
+    cdef str name
+    cdef object spec
+    cdef cnp.ndarray low   # contiguous, of the spec's dtype; one element or all; None: no bound
+    cdef cnp.ndarray high
+    cdef object problem    # what is wrong with the bounds; None: nothing
+
+    def __init__(self, uid, spec, limits):
+        cdef Py_ssize_t i
+        shape = tuple(map(operator.index, spec.shape))
+        if sum([size < 0 for size in shape]) > 1:
+            raise EncodeError(f"{quoted(spec.name)} has more than one variable dimension: {shape}")
+        if <Py_ssize_t> len(shape) > limits.dims:
+            raise LimitExceeded("dims", limits.dims, len(shape), path=f"$.{spec.name}")
+        self.uid = uid
+        self.key_size = <uint32_t> key_of_uid(self.key, self.uid)
+        self.name = spec.name
+        self.spec = spec
+        self.kind = spec.dtype if 0 < spec.dtype <= RLW_TENSOR_PROTO else 0
+        self.dims = <int> len(shape)
+        for i in range(self.dims):
+            self.shape[i] = shape[i]
+        if spec.min is None and spec.max is None:
+            return
+        try:
+            low, high = bounds(spec)
+        except EncodeError as problem:
+            self.problem = problem
+            return
+        if spec.min is not None:
+            self.low = np.array(low, order="C")
+        if spec.max is not None:
+            self.high = np.array(high, order="C")
+
+    cdef bint fits(self, int kind, int dims, const int64_t *shape) noexcept:
+        cdef int i
+        if kind != self.kind or dims != self.dims:
+            return False
+        for i in range(dims):
+            if self.shape[i] >= 0 and self.shape[i] != shape[i]:
+                return False
+        return True
+
+    cdef str misfit(self, int kind, int dims, const int64_t *shape):
+        """Return what does not fit, in words."""
+        if kind != self.kind:
+            return (f"{quoted(self.name)} is of dtype {shown_kind(kind)}, its spec says "
+                    f"{shown_kind(self.kind)}")
+        return (f"{quoted(self.name)} has shape {_shape_text(dims, shape)}, its spec says "
+                f"{_shape_text(self.dims, self.shape)}")
+
+    cdef bint is_outside(self, const void *data, size_t count) except -1:
+        """Whether an element at `data`, aligned and in the host's order, is out of bounds."""
+        if self.problem is not None:
+            raise EncodeError(self.problem.reason)
+        if self.low is None and self.high is None:
+            return False
+        if self.kind == RLW_TENSOR_FLOAT:
+            return _outside(<const float *> data, count, self.low, self.high)
+        if self.kind == RLW_TENSOR_DOUBLE:
+            return _outside(<const double *> data, count, self.low, self.high)
+        if self.kind == RLW_TENSOR_INT8:
+            return _outside(<const int8_t *> data, count, self.low, self.high)
+        if self.kind == RLW_TENSOR_INT32:
+            return _outside(<const int32_t *> data, count, self.low, self.high)
+        if self.kind == RLW_TENSOR_INT64:
+            return _outside(<const int64_t *> data, count, self.low, self.high)
+        if self.kind == RLW_TENSOR_UINT8:
+            return _outside(<const uint8_t *> data, count, self.low, self.high)
+        if self.kind == RLW_TENSOR_UINT32:
+            return _outside(<const uint32_t *> data, count, self.low, self.high)
+        return _outside(<const uint64_t *> data, count, self.low, self.high)
+
+
+cdef str _out_of_bounds(_Slot slot, object value):
+    """Which element of `value` is out of bounds, in words."""
+    try:
+        check_bounds(slot.spec, np.asarray(value).astype(dtype_of_kind(slot.kind), copy=False))
+    except EncodeError as problem:
+        return problem.reason
+    return f"{quoted(slot.name)} is out of bounds"
+
+
+cdef str _shape_text(int dims, const int64_t *shape):
+    return str(tuple([shape[i] for i in range(dims)]))
+
+
+cdef class SpecManager:
+    """The specs of all actions, or of all observations, by name and by UID.
+
+    It does not change, so threads may share it.
+
+    Args:
+        specs: UIDs and their specs.
+        limits: maxima for all that is packed and unpacked; `rlwire.limits.DEFAULT` when None.
+
+    Attributes:
+        specs_by_uid: as given, read-only.
+        specs_by_name: the same by name.
+
+    Raises:
+        EncodeError: two specs have the same name, a UID is not in 64 unsigned bits, or a spec has
+            more than one variable dimension.
+    """
+
+    cdef object __weakref__
+    cdef readonly object specs_by_uid
+    cdef readonly object specs_by_name
+    cdef dict _by_name     # _Slot
+    cdef list _slots       # in the order of their UIDs
+    cdef uint64_t *_uids   # of the slots, for the search
+    cdef object _limits
+
+    def __cinit__(self, specs, *, limits=None):
+        self._uids = NULL
+
+    def __init__(self, specs, *, limits=None):
+        cdef Py_ssize_t i
+        if self._uids != NULL:
+            raise TypeError("a SpecManager does not change")
+        self._limits = checked(limits)
+        by_uid = dict(specs)
+        for uid, spec in by_uid.items():
+            if not isinstance(spec, TensorSpec):
+                raise TypeError(f"a spec must be a TensorSpec, not {type(spec).__qualname__}")
+            if not isinstance(spec.name, str):
+                raise EncodeError(f"a name must be str, not {type(spec.name).__qualname__}")
+            uid_of(operator.index(uid), NULL)
+        self.specs_by_uid = MappingProxyType(by_uid)
+        self.specs_by_name = MappingProxyType({spec.name: spec for spec in by_uid.values()})
+        if len(self.specs_by_name) != len(by_uid):
+            names = Counter([spec.name for spec in by_uid.values()])
+            twice = sorted([name for name, count in names.items() if count > 1])
+            raise EncodeError(f"the specs have duplicate names: {', '.join(map(repr, twice))}")
+        self._slots = [_Slot(uid, by_uid[uid], self._limits) for uid in sorted(by_uid)]
+        self._by_name = {(<_Slot> slot).name: slot for slot in self._slots}
+        self._uids = <uint64_t *> PyMem_Malloc((len(self._slots) + 1) * sizeof(uint64_t))
+        if self._uids == NULL:
+            raise MemoryError()
+        for i in range(len(self._slots)):
+            (<_Slot> self._slots[i]).index = i
+            self._uids[i] = (<_Slot> self._slots[i]).uid
+
+    def __dealloc__(self):
+        PyMem_Free(self._uids)
+
+    def name_to_uid(self, name):
+        """Return the UID of a name, or raise KeyError."""
+        return (<_Slot> self._by_name[name]).uid
+
+    def uid_to_name(self, uid):
+        """Return the name of a UID, or raise KeyError."""
+        return self.specs_by_uid[uid].name
+
+    def name_to_spec(self, name):
+        """Return the spec of a name, or raise KeyError."""
+        return self.specs_by_name[name]
+
+    def uid_to_spec(self, uid):
+        """Return the spec of a UID, or raise KeyError."""
+        return self.specs_by_uid[uid]
+
+    def names(self):
+        """Return all names, in the order of the specs as given."""
+        return self.specs_by_name.keys()
+
+    def uids(self):
+        """Return all UIDs, in the order of the specs as given."""
+        return self.specs_by_uid.keys()
+
+    def __len__(self):
+        return len(self._slots)
+
+    def __contains__(self, name):
+        return name in self._by_name
+
+    def __repr__(self):
+        return f"SpecManager({self.known()})"
+
+    def request(self, names):
+        """Return the field that requests these observations, for `encode_step_request`.
+
+        Encode it once and use it for each step.
+
+        Raises:
+            EncodeError: there is no observation of that name.
+        """
+        return self.request_uids([
+            self.slot_of_name(name, NULL).uid for name in dict.fromkeys(names)
+        ])
+
+    def request_uids(self, uids):
+        """As `request`, for UIDs, known or not."""
+        cdef uint8_t room[12]
+        cdef uint8_t *end
+        packed = bytearray()
+        for uid in uids:
+            end = rlw_store_varint(room, uid_of(operator.index(uid), NULL))
+            packed += room[:end - room]
+        if not packed:
+            return b""
+        end = rlw_store_varint(room, len(packed))
+        return b"\x12" + room[:end - room] + packed  # field 2, packed
+
+    def names_of(self, uids):
+        """Return the names of requested UIDs as a tuple; a UID that comes again adds nothing.
+
+        Raises:
+            DecodeError: there is no such UID.
+        """
+        cdef _Slot slot
+        cdef dict names = {}
+        for uid in uids:
+            slot = self.slot_of_uid(uid)
+            if slot is None:
+                raise self.unknown(uid)
+            names[slot.name] = None
+        return tuple(names)
+
+    def pack(self, tensors, *, check_bounds=False):
+        """Return encoded Tensor messages by UID, of values by name.
+
+        A value may be of another dtype than its spec if it stays what it is, as
+        `rlwire.codecs.casting.cast` says: an int for a float, not 1.5 for an integer.
+
+        Args:
+            tensors: some or all of the names, and anything that `encode_tensor` takes.
+            check_bounds: refuse values that are out of the bounds of their specs.
+
+        Raises:
+            EncodeError: there is no such name, or a value does not fit its spec.
+            LimitExceeded: a value passes one of the limits.
+        """
+        cdef Draft draft
+        cdef Maxima maxima
+        cdef Step step = below(NULL, NULL)
+        cdef _Slot slot
+        cdef const Tensor *tensor
+        packed = {}
+        fill_maxima(&maxima, self._limits)
+        for name, value in (PyDict_Items(tensors) if type(tensors) is dict
+                            else list(tensors.items())):
+            slot = self.slot_of_name(name, NULL)
+            step.key = <void *> slot.name
+            open_draft(&draft, 0, 0)
+            try:
+                self.add(&draft, slot, value, &maxima, check_bounds, &step)
+                tensor = &draft.entries[0].tensor
+                if tensor.sizes.whole > maxima.message:
+                    raise LimitExceeded("message", maxima.message, tensor.sizes.whole,
+                                        path=path_of(&step))
+                packed[slot.uid] = bytes_of_tensor(tensor)
+            finally:
+                close_draft(&draft)
+        return packed
+
+    def unpack(self, tensors, *, copy=True, broadcast="full", check_bounds=False):
+        """Return values by name, of encoded Tensor messages by UID.
+
+        Args:
+            tensors: UIDs and buffers.
+            copy: as `decode_tensor`.
+            broadcast: as `decode_tensor`.
+            check_bounds: refuse values that are out of the bounds of their specs.
+
+        Raises:
+            DecodeError: there is no such UID, or a tensor does not fit its spec. Offsets count
+                from the beginning of its own buffer.
+            LimitExceeded: a tensor passes one of the limits.
+        """
+        cdef Input input
+        cdef Py_buffer view
+        cdef size_t size = 0
+        cdef Step step = below(NULL, NULL)
+        cdef _Slot slot
+        unpacked = {}
+        fill_input(&input, copy, broadcast, self._limits)
+        for uid, tensor in tensors.items():
+            slot = self.slot_of_uid(uid) if 0 <= operator.index(uid) < 1 << 64 else None
+            if slot is None:
+                raise self.unknown(uid)
+            step.key = <void *> slot.name
+            open_buffer(&input, tensor, &view, &size)
+            try:
+                unpacked[slot.name] = self.take(slot, &input, input.start, size, check_bounds,
+                                                input.start, &step)
+            finally:
+                PyBuffer_Release(&view)
+        return unpacked
+
+    cdef _Slot slot_of_name(self, object name, const Step *path):
+        cdef PyObject *found = PyDict_GetItemWithError(self._by_name, name)
+        if found == NULL:
+            raise EncodeError(f"there is no {name!r}; known are: {self.known()}",
+                              path=path_of(path) if path != NULL else "")
+        return <_Slot> found
+
+    cdef _Slot slot_of_uid(self, uint64_t uid):
+        """Return the slot of a UID, or None."""
+        cdef Py_ssize_t low = 0, middle, high = len(self._slots)
+        while low < high:
+            middle = (low + high) >> 1
+            if self._uids[middle] < uid:
+                low = middle + 1
+            else:
+                high = middle
+        if low < <Py_ssize_t> len(self._slots) and self._uids[low] == uid:
+            return <_Slot> self._slots[low]
+        return None
+
+    cdef object unknown(self, uid):
+        return DecodeError(f"there is no UID {uid}; known are: {self.known()}")
+
+    cdef str known(self):
+        """Return what there is, for error texts."""
+        cdef _Slot slot
+        shown = []
+        for slot in self._slots[:SHOWN]:
+            shown.append(f"{slot.uid} ({slot.name})")
+        if len(self._slots) > SHOWN:
+            shown.append(f"{len(self._slots) - SHOWN} more")
+        return ", ".join(shown) or "none"
+
+    cdef int add(self, Draft *draft, _Slot slot, object value, Maxima *maxima, bint check,
+                 const Step *path) except -1:
+        """Measure a value as an entry of a step's map."""
+        cdef Entry *entry
+        cdef const Tensor *tensor
+        if slot.kind == 0:
+            raise EncodeError(f"the spec of {quoted(slot.name)} has no data type that a tensor can have",
+                              path=path_of(path))
+        entry = add_tensor(draft, value, slot.kind, maxima, path)
+        entry.key = slot.key
+        entry.key_size = slot.key_size
+        tensor = &entry.tensor
+        if not slot.fits(tensor.kind, tensor.dims, tensor.shape):
+            raise EncodeError(slot.misfit(tensor.kind, tensor.dims, tensor.shape),
+                              path=path_of(path))
+        if check and slot.is_outside(
+            <const void *> &tensor.room[0] if tensor.data == NULL else tensor.data, tensor.count
+        ):
+            raise EncodeError(_out_of_bounds(slot, value), path=path_of(path))
+        return 0
+
+    cdef object take(self, _Slot slot, Input *input, const uint8_t *data, size_t size, bint check,
+                     const uint8_t *at, const Step *path):
+        """Decode one tensor of a step: `data` lies in the input."""
+        cdef rlw_tensor tensor
+        try:
+            look(&tensor, data, size, input.start, &input.tensors)
+            if not slot.fits(tensor.kind, tensor.dims, tensor.shape):
+                raise DecodeError(slot.misfit(tensor.kind, tensor.dims, tensor.shape),
+                                  offset=at - input.start)
+            count_protos(input, &tensor, at)
+            value = take(&tensor, input.start, <object> input.source, input.writable,
+                         &input.tensors)
+            if check and _value_is_outside(slot, value, input, at):
+                # To find out which element takes a byte for each.
+                raise DecodeError(
+                    _out_of_bounds(slot, value)
+                    if afford(&input.tensors.budget, <uint64_t> np.size(value))
+                    else f"{slot.name!r} is out of bounds", offset=at - input.start,
+                )
+            return value
+        except (DecodeError, LimitExceeded) as problem:
+            raise placed(problem, input, path) from None
+
+
+cdef bint _value_is_outside(_Slot slot, object value, Input *input, const uint8_t *at) except -1:
+    cdef uint8_t room[8]
+    cdef cnp.ndarray array
+    if slot.low is None and slot.high is None and slot.problem is None:
+        return False
+    try:
+        if not isinstance(value, np.ndarray):
+            cnp.PyArray_ScalarAsCtype(value, room)
+            return slot.is_outside(room, 1)
+        array = value
+        if not cnp.PyArray_ISCARRAY_RO(array):
+            # All elements may be the same memory, and are not in the copy.
+            if not afford(&input.tensors.budget, array.nbytes):
+                raise over_budget(&input.tensors.budget, array.nbytes, at - input.start, "")
+            array = np.require(array, array.dtype.newbyteorder("="), ("C", "A"))
+            input.tensors.budget.left += array.nbytes
+        return slot.is_outside(cnp.PyArray_DATA(array), cnp.PyArray_SIZE(array))
+    except EncodeError as problem:
+        raise DecodeError(problem.reason) from None
 
 
 # --- to bytes
@@ -51,9 +501,7 @@ cdef int _add_all(SpecManager manager, Draft *draft, object tensors, Maxima *max
     cdef PyObject *value_pointer = NULL
     cdef Py_ssize_t at = 0, left
     cdef _Slot slot
-    cdef Step step
-    step.parent = group
-    step.index = 0
+    cdef Step step = below(group, NULL)
     if type(tensors) is not dict:
         tensors = dict(tensors.items())
     left = PyDict_Size(tensors)
@@ -61,7 +509,7 @@ cdef int _add_all(SpecManager manager, Draft *draft, object tensors, Maxima *max
         # Owned while in use: a foreign array's code may change the dictionary.
         name, value = <object> name_pointer, <object> value_pointer
         slot = manager.slot_of_name(name, group)
-        step.name = <void *> slot.name
+        step.key = <void *> slot.name
         manager.add(draft, slot, value, maxima, check, &step)
         left -= 1
     if left != 0:
@@ -106,11 +554,8 @@ def encode_step_request(SpecManager manager not None, actions, requested=b"", *,
     """
     cdef Draft draft
     cdef Maxima maxima
-    cdef Step root, group
-    root.parent = NULL
-    root.name = <void *> _STEP
-    group.parent = &root
-    group.name = <void *> _ACTIONS
+    cdef Step root = below(NULL, <void *> _STEP)
+    cdef Step group = below(&root, <void *> _ACTIONS)
     fill_maxima(&maxima, manager._limits)
     open_draft(&draft, STEP, ACTIONS_TAG)
     try:
@@ -128,10 +573,8 @@ cdef int _add_requested(SpecManager manager, Draft *draft, object observations, 
     cdef uint8_t room[64]
     cdef uint8_t *seen = room
     cdef _Slot slot
-    cdef Step step
+    cdef Step step = below(group, NULL)
     cdef size_t count = len(manager)
-    step.parent = group
-    step.index = 0
     seen_bytes = None
     if count > sizeof(room):
         seen_bytes = bytearray(count)
@@ -139,9 +582,7 @@ cdef int _add_requested(SpecManager manager, Draft *draft, object observations, 
     else:
         memset(room, 0, sizeof(room))
     for uid in uids:
-        slot = None
-        if 0 <= uid < 1 << 64:
-            slot = manager.slot_of_uid(uid)
+        slot = manager.slot_of_uid(uid) if 0 <= uid < 1 << 64 else None
         if slot is None:
             raise EncodeError(f"there is no observation with UID {uid}; known are: "
                               f"{manager.known()}", path=path_of(group))
@@ -153,16 +594,9 @@ cdef int _add_requested(SpecManager manager, Draft *draft, object observations, 
         except KeyError:
             raise EncodeError(f"the observation {quoted(slot.name)}, UID {slot.uid}, was requested and "
                               f"is not there", path=path_of(group)) from None
-        step.name = <void *> slot.name
+        step.key = <void *> slot.name
         manager.add(draft, slot, value, maxima, check, &step)
     return 0
-
-
-cdef int64_t _state_number(object state) except? -1:
-    number = operator.index(state)
-    if not INT32_MIN <= number <= INT32_MAX:
-        raise EncodeError(f"{number} does not fit 32 bits", path="$.step.state")
-    return number
 
 
 def encode_step_response(SpecManager manager not None, state, observations, requested=None, *,
@@ -183,13 +617,12 @@ def encode_step_response(SpecManager manager not None, state, observations, requ
     """
     cdef Draft draft
     cdef Maxima maxima
-    cdef Step root, group
+    cdef Step root = below(NULL, <void *> _STEP)
+    cdef Step group = below(&root, <void *> _OBSERVATIONS)
+    cdef Step state_path = below(&root, <void *> _STATE)
     cdef uint8_t field[12]
-    cdef int64_t number = _state_number(state)
-    root.parent = NULL
-    root.name = <void *> _STEP
-    group.parent = &root
-    group.name = <void *> _OBSERVATIONS
+    cdef int64_t number
+    number = int32_of(operator.index(state), &state_path)
     fill_maxima(&maxima, manager._limits)
     open_draft(&draft, STEP, OBSERVATIONS_TAG)
     try:
@@ -217,7 +650,7 @@ cdef object _find_step(bint response, Input *input, size_t size, const uint8_t *
     cdef Span span
     cdef Input inner
     cdef uint64_t length = 0
-    cdef Step root
+    cdef Step root = below(NULL, <void *> _STEP)
     rlw_cursor_init(&c, input.start, size)
     if size and c.at[0] == STEP_TAG:
         c.at += 1
@@ -231,8 +664,6 @@ cdef object _find_step(bint response, Input *input, size_t size, const uint8_t *
         data[0] = span.data
         step_size[0] = span.size
         return <object> input.source
-    root.parent = NULL
-    root.name = <void *> _STEP
     joined = join(input, &inner, &span, STEP, input.start + size, &root)
     input[0] = inner
     data[0] = inner.start
@@ -246,11 +677,8 @@ cdef int _take_entry(SpecManager manager, Input *input, const rlw_field *entry, 
     cdef rlw_field f
     cdef Span span
     cdef Input inner
-    cdef Step step
+    cdef Step step = below(group, NULL)
     cdef _Slot slot
-    step.parent = group
-    step.name = NULL
-    step.index = 0  # the UID
     span.count = 0
     count_item(input, entry.at, group)
     rlw_cursor_init(&c, entry.data, entry.size)
@@ -265,8 +693,8 @@ cdef int _take_entry(SpecManager manager, Input *input, const rlw_field *entry, 
             step.index = f.value
     slot = manager.slot_of_uid(step.index)
     if slot is None:
-        raise DecodeError(f"there is no UID {step.index}; known are: {manager.known()}",
-                          offset=offset_of(input, entry.at), path=path_of(&step))
+        raise DecodeError(manager.unknown(step.index).reason, offset=offset_of(input, entry.at),
+                          path=path_of(&step))
     if span.count == 1:
         value = manager.take(slot, input, span.data, span.size, check, entry.at, &step)
     elif span.count == 0:
@@ -289,14 +717,11 @@ cdef object _decode(SpecManager manager, object buffer, bint response, bint igno
     cdef const uint8_t *data = NULL
     cdef rlw_cursor c
     cdef rlw_field f
-    cdef Step root, group, requested_path
+    cdef Step root = below(NULL, <void *> _STEP)
+    cdef Step group = below(&root, <void *> (_OBSERVATIONS if response else _ACTIONS))
+    cdef Step requested_path = below(&root, <void *> _REQUESTED)
     cdef uint64_t state = 0
     cdef uint32_t tensors_field = 2 if response else 1
-    root.parent = NULL
-    root.name = <void *> _STEP
-    group.parent = requested_path.parent = &root
-    group.name = <void *> (_OBSERVATIONS if response else _ACTIONS)
-    requested_path.name = <void *> _REQUESTED
     fill_input(&input, copy, broadcast, manager._limits)
     open_buffer(&input, buffer, &view, &size)
     try:
@@ -318,9 +743,9 @@ cdef object _decode(SpecManager manager, object buffer, bint response, bint igno
             elif f.number == 1:
                 expect(&input, &f, RLW_WIRE_VARINT, &root)
                 state = f.value
-        return (read_state(state), tensors) if response else (tensors, requested)
+        return (member_of(_STATES, state), tensors) if response else (tensors, requested)
     finally:
-        close_buffer(&view)
+        PyBuffer_Release(&view)
 
 
 def decode_step_request(SpecManager manager not None, buffer, *, ignore_actions=False,

@@ -1,7 +1,73 @@
-"""The tensor codec at C level, as tensors.py is at Python's."""
+"""The tensor codec at C level, for messages and steps."""
 
-from rlwire.codecs.dm_env_rpc.dtypes cimport data_type_of, dtype_of_kind, kind_of, shown_kind
-from rlwire.codecs.dm_env_rpc.tensor_decoder cimport (TensorOptions, fill_options, look, read,
-                                                      read_flat, take)
-from rlwire.codecs.dm_env_rpc.tensor_encoder cimport (Tensor, measure, measure_as, measure_flat,
-                                                      release, write, write_head, write_tail)
+cimport numpy as cnp
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from rlwire.codecs._arrays cimport CopyMode
+from rlwire.codecs._glue cimport Budget
+from rlwire.kernels cimport rlw_tensor, rlw_tensor_sizes
+
+# A kind is a DataType as a C number.
+cdef cnp.dtype dtype_of_kind(int kind)  # native; None where there is no such DataType
+cdef str shown_kind(int kind)  # "int32", for error texts
+
+
+# --- to bytes
+
+# One value, measured and ready to be written. Holds references, no pointer into itself: it may be
+# moved in memory.
+cdef struct Tensor:
+    rlw_tensor_sizes sizes
+    uint64_t count         # elements that are sent: 1 when compressed
+    const void *data       # the elements, row-major, in the host's order; NULL: `room`
+    PyObject *owner        # keeps `data` alive; owned, may be NULL
+    uint8_t room[8]        # a Python number
+    int64_t shape[32]
+    uint32_t field         # the payload's field number
+    int kind
+    int dims
+    bint by_reference      # the elements go out as they are in memory, and are many
+
+
+# `data_type`: as which the value is sent if it stays what it is (rlwire.codecs.casting), or 0 to
+# detect it. Both set *out, so that release() is right after a failure too.
+cdef int measure(Tensor *out, object value, int data_type, uint32_t dims_limit) except -1
+# A TensorSpec.Value: the elements in row-major order, no shape, field numbers 8 higher.
+cdef int measure_flat(Tensor *out, object value, int data_type) except -1
+# Writes exactly `sizes.whole` bytes and returns where the next one goes. An array that another
+# thread changes after measuring gives undefined elements, and never one byte more.
+cdef uint8_t *write(const Tensor *tensor, uint8_t *to) noexcept nogil
+cdef bytes bytes_of_tensor(const Tensor *tensor)
+# What stands before and after the elements, for tensors that are by_reference.
+cdef uint8_t *write_head(const Tensor *tensor, uint8_t *to) noexcept nogil
+cdef uint8_t *write_tail(const Tensor *tensor, uint8_t *to) noexcept nogil
+cdef void release(Tensor *tensor) noexcept
+
+
+# --- from bytes
+
+# Of reading one message, from the arguments that the Python functions take.
+cdef struct TensorOptions:
+    CopyMode copy
+    bint broadcast_view
+    uint64_t message
+    uint64_t items
+    uint64_t keys
+    Budget budget
+    uint64_t string
+    uint32_t dims
+
+
+cdef int fill_options(TensorOptions *out, object copy, object broadcast, object limits) except -1
+# Finds the kind, `count`, `dims` and `shape` of a Tensor message, and that they fit. `start`: what
+# offsets count from. Errors have no path.
+cdef int look(rlw_tensor *out, const uint8_t *data, size_t size, const uint8_t *start,
+              const TensorOptions *options) except -1
+# Makes the value. `source`: whose memory it is, which views keep alive.
+cdef object take(const rlw_tensor *tensor, const uint8_t *start, object source, bint writable,
+                 TensorOptions *options)
+# A TensorSpec.Value as a 1-D array, always a copy; *kind is its DataType, or 0, and None is
+# returned, when no payload is set.
+cdef object read_flat(const uint8_t *data, size_t size, const uint8_t *start,
+                      TensorOptions *options, int *kind)

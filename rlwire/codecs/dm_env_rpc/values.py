@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import DTypeLike
+
+from rlwire.errors import EncodeError
 
 __all__ = [
     "ActionObservationSpecs",
@@ -50,6 +53,8 @@ __all__ = [
     "TensorSpec",
     "WritePropertyRequest",
     "WritePropertyResponse",
+    "data_type",
+    "numpy_dtype",
 ]
 
 Settings: TypeAlias = dict[str, Any]
@@ -71,6 +76,39 @@ class DataType(enum.IntEnum):
     BOOL = 9
     STRING = 10
     PROTO = 11
+
+
+_DTYPES: dict[int, np.dtype[Any]] = {
+    number: np.dtype(name) for number, name in enumerate(["f4", "f8", "i1", "i4", "i8", "u1", "u4", "u8", "?", "U", "O"], 1)
+}
+_DATA_TYPES = {dtype.str[1:]: DataType(number) for number, dtype in _DTYPES.items()}
+
+
+def data_type(dtype: DTypeLike) -> DataType:
+    """Return the `DataType` for a NumPy dtype or anything that `numpy.dtype` takes.
+
+    Raises:
+        EncodeError: dm_env_rpc has no such type.
+    """
+    descr = np.dtype(dtype)
+    found = DataType.STRING if descr.kind == "U" else _DATA_TYPES.get(descr.str[1:])
+    if found is None:
+        raise EncodeError(f"dm_env_rpc has no data type for dtype {descr}")
+    return found
+
+
+def numpy_dtype(data_type: int) -> np.dtype[Any]:
+    """Return the NumPy dtype for a `DataType`: of strings ``<U0``, of messages ``object``.
+
+    Raises:
+        EncodeError: dm_env_rpc has no such type.
+    """
+    if not isinstance(data_type, int):
+        raise TypeError(f"expected a DataType, not {type(data_type).__qualname__}")
+    found = _DTYPES.get(data_type)
+    if found is None:
+        raise EncodeError(f"dm_env_rpc has no data type {data_type}")
+    return found
 
 
 class EnvironmentStateType(enum.IntEnum):

@@ -4,19 +4,13 @@ from cpython.buffer cimport Py_buffer
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from rlwire.codecs._glue cimport Step, below, path_of
 from rlwire.codecs.dm_env_rpc.tensors cimport Tensor, TensorOptions
 from rlwire.kernels cimport rlw_cursor, rlw_fault, rlw_field, rlw_tensor, rlw_writer
 
 cdef enum:
     FIRST_ENTRIES = 4  # tensors of a message that need no heap
     ROOM = 256         # bytes of a message besides its tensors that need no heap
-
-
-# One step of the way to a value, for error texts.
-cdef struct Step:
-    const Step *parent
-    void *name      # borrowed str, or NULL for an index
-    uint64_t index
 
 
 # --- to bytes
@@ -74,9 +68,7 @@ cdef struct Input:
     PyObject *source      # whose memory it is; borrowed
     bint writable
     int64_t fixed         # the offset to report for bytes that were joined; -1: as it is
-    uint64_t most_items
     uint64_t items
-    uint64_t most_keys
     uint64_t keys         # of maps, that are numbers
     TensorOptions tensors
     bint discard          # whether tensors are only looked at, as nobody gets them
@@ -90,18 +82,16 @@ cdef struct Span:
     size_t size          # of all together
 
 cdef int fill_input(Input *out, object copy, object broadcast, object limits) except -1
-# Points `input` at a buffer, which close_buffer() lets go of; *size is its size.
+# Points `input` at a buffer, for PyBuffer_Release() later; *size is its size.
 cdef int open_buffer(Input *input, object buffer, Py_buffer *view, size_t *size) except -1
-cdef void close_buffer(Py_buffer *view) noexcept
 cdef int fault(const Input *input, const rlw_fault *problem, const Step *path) except -1
 cdef int expect(const Input *input, const rlw_field *f, uint32_t wire, const Step *path) except -1
 # Pays for `size` bytes that will be made, beyond those of the message.
 cdef int pay(Input *input, uint64_t size, const uint8_t *at, const Step *path) except -1
 cdef int count_item(Input *input, const uint8_t *at, const Step *path) except -1
 cdef int count_key(Input *input, const uint8_t *at, const Step *path) except -1
-# Counts the messages of a tensor of messages, each of which becomes an object. `path` may be NULL.
-cdef int count_protos(Input *input, const rlw_tensor *tensor, const uint8_t *at,
-                      const Step *path) except -1
+# Counts the messages of a tensor of messages, each of which becomes an object.
+cdef int count_protos(Input *input, const rlw_tensor *tensor, const uint8_t *at) except -1
 cdef int64_t offset_of(const Input *input, const uint8_t *at) noexcept
 cdef void note(Span *span, const rlw_field *f) noexcept
 # Of several occurrences: what they say together, with `inner` set to it; `end`: where to stop.
@@ -109,6 +99,8 @@ cdef bytes join(Input *input, Input *inner, const Span *span, uint32_t number,
                 const uint8_t *end, const Step *path)
 cdef void take_over(Input *input, const Input *inner) noexcept  # what has been counted inside
 cdef int read_uids(Input *input, const rlw_field *f, list uids, const Step *path) except -1
-cdef object read_state(uint64_t value)
-cdef object placed(object problem, const Input *input, const Step *path)
-cdef str path_of(const Step *step)
+# Of an open enumeration: an int where the number has no name. 32 bits of it count.
+cdef object member_of(tuple members, uint64_t value)
+cdef object placed(object problem, const Input *input, const Step *path)  # with the whole path
+cdef int64_t int32_of(object value, const Step *path) except? -1
+cdef uint64_t uid_of(object value, const Step *path) except? 0xFFFFFFFF

@@ -1,8 +1,7 @@
-"""What dm_env_rpc's messages and its steps by name share: drafts to bytes, bytes to fields, paths.
+"""What messages and steps by name share: drafts to bytes, bytes to fields, paths.
 
-Nothing here is visible from Python. A message that carries tensors is one member, which is small
-fields, one map of tensors, and small fields again: a `Draft`. It is measured first and then
-written where it shall be, so that an array is copied once.
+A message that carries tensors is a `Draft`: measured first and then written into its final bytes,
+so that an array is copied once.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
@@ -10,7 +9,7 @@ from cpython.bytes cimport (PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromS
                             PyBytes_GET_SIZE)
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
@@ -20,23 +19,35 @@ from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, TensorOptions, fill_optio
                                                release, write, write_head, write_tail)
 from rlwire.kernels cimport *
 
-from rlwire.codecs.dm_env_rpc.values import EnvironmentStateType
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded, shown
-from rlwire.limits import DEFAULT, Limits
+import operator
+
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.limits import DEFAULT, checked
 
 cdef enum:
     VALUE_TAG = 0x12  # of a map's entry: field 2, a message
 
-cdef str path_of(const Step *step):
-    """`$.step.actions[3]` for a chain of steps, the innermost given."""
-    parts = []
-    while step != NULL:
-        if step.name == NULL:
-            parts.append(f"[{step.index}]")
-        else:
-            parts.append("." + shown(str(<object> step.name), 100))
-        step = step.parent
-    return "$" + "".join(reversed(parts))
+cdef int64_t int32_of(object value, const Step *path) except? -1:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise EncodeError(f"expected int, not {type(value).__qualname__}",
+                          path=path_of(path)) from None
+    if not INT32_MIN <= number <= INT32_MAX:
+        raise EncodeError(f"{number} does not fit 32 bits", path=path_of(path))
+    return number
+
+
+cdef uint64_t uid_of(object value, const Step *path) except? 0xFFFFFFFF:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise EncodeError(f"a UID must be int, not {type(value).__qualname__}",
+                          path=path_of(path)) from None
+    if not 0 <= number < 1 << 64:
+        raise EncodeError(f"{number} is no UID: not in 64 unsigned bits",
+                          path="" if path == NULL else path_of(path))
+    return number
 
 
 # --- to bytes
@@ -50,8 +61,7 @@ cdef int fill_maxima(Maxima *out, object limits) except -1:
     global _last_limits, _last_maxima
     limits = DEFAULT if limits is None else limits
     if limits is not _last_limits:
-        if not isinstance(limits, Limits):
-            raise TypeError(f"limits must be a rlwire.limits.Limits, not {type(limits).__name__}")
+        checked(limits)
         out.message = limits.message
         out.most_items = limits.items
         out.items = 0
@@ -111,7 +121,7 @@ cdef Entry *add_tensor(Draft *draft, object value, int data_type, Maxima *maxima
     entry.key = NULL
     draft.count += 1  # also what a failed measure() has set is released
     try:
-        measure(&entry.tensor, value, data_type, False, maxima.dims)
+        measure(&entry.tensor, value, data_type, maxima.dims)
     except (EncodeError, LimitExceeded) as problem:
         raise placed(problem, NULL, path) from None
     return entry
@@ -129,8 +139,8 @@ cdef int end_draft(Draft *draft, const Maxima *maxima) except -1:
     draft.body = rlw_written(&draft.fixed)
     for i in range(draft.count):
         entry = &draft.entries[i]
-        entry.size = (entry.key_size + 1 + rlw_varint_size(entry.tensor.size)
-                      + entry.tensor.size)
+        entry.size = (entry.key_size + 1 + rlw_varint_size(entry.tensor.sizes.whole)
+                      + entry.tensor.sizes.whole)
         draft.body += 1 + rlw_varint_size(entry.size) + entry.size
     draft.total = (rlw_varint_size(draft.member << 3) + rlw_varint_size(draft.body)
                    + draft.body)
@@ -158,7 +168,7 @@ cdef inline uint8_t *_write_key(const Draft *draft, const Entry *entry,
     to = _put(to, <const uint8_t *> entry.room if entry.key == NULL else entry.key,
               entry.key_size)
     to[0] = VALUE_TAG
-    return rlw_store_varint(to + 1, entry.tensor.size)
+    return rlw_store_varint(to + 1, entry.tensor.sizes.whole)
 
 
 cdef inline uint8_t *_write_end(const Draft *draft, uint8_t *to) noexcept nogil:
@@ -197,7 +207,7 @@ cdef list parts_of(const Draft *draft):
     for i in range(draft.count):
         tensor = &draft.entries[i].tensor
         if tensor.by_reference:
-            referenced += tensor.data_size
+            referenced += tensor.sizes.data
     small = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> (draft.total - referenced))
     start = done = <uint8_t *> PyBytes_AS_STRING(small)
     parts = []
@@ -208,7 +218,7 @@ cdef list parts_of(const Draft *draft):
         if tensor.by_reference:
             to = write_head(tensor, to)
             parts.append(span_view(done, to - done, small))
-            parts.append(span_view(<const uint8_t *> tensor.data, tensor.data_size,
+            parts.append(span_view(<const uint8_t *> tensor.data, tensor.sizes.data,
                                    <object> <PyObject *> tensor.owner))
             done = to
             to = write_tail(tensor, to)
@@ -225,22 +235,10 @@ cdef list parts_of(const Draft *draft):
 # --- from bytes
 
 
-cdef Input _last_input  # what these three made, as whoever decodes does so again
-cdef tuple _last_options = (None, None, None)
-
-
 cdef int fill_input(Input *out, object copy, object broadcast, object limits) except -1:
-    global _last_input, _last_options
-    cdef tuple last = _last_options
-    limits = DEFAULT if limits is None else limits
-    if last[0] is not copy or last[1] is not broadcast or last[2] is not limits:
-        fill_options(&out.tensors, copy, broadcast, limits)
-        out.most_items, out.most_keys = limits.items, limits.keys
-        out.accepts = NULL
-        out.discard = False
-        _last_input = out[0]
-        _last_options = copy, broadcast, limits
-    out[0] = _last_input
+    fill_options(&out.tensors, copy, broadcast, limits)
+    out.accepts = NULL
+    out.discard = False
     return 0
 
 
@@ -262,10 +260,6 @@ cdef int open_buffer(Input *input, object buffer, Py_buffer *view, size_t *size)
         PyBuffer_Release(view)
         raise LimitExceeded("message", input.tensors.message, size[0], offset=0)
     return 0
-
-
-cdef void close_buffer(Py_buffer *view) noexcept:
-    PyBuffer_Release(view)  # nothing where view.obj is NULL
 
 
 cdef int64_t offset_of(const Input *input, const uint8_t *at) noexcept:
@@ -308,28 +302,26 @@ cdef int pay(Input *input, uint64_t size, const uint8_t *at, const Step *path) e
 
 cdef int count_item(Input *input, const uint8_t *at, const Step *path) except -1:
     input.items += 1
-    if input.items > input.most_items:
-        raise LimitExceeded("items", input.most_items, input.items, offset=offset_of(input, at),
+    if input.items > input.tensors.items:
+        raise LimitExceeded("items", input.tensors.items, input.items, offset=offset_of(input, at),
                             path=path_of(path))
     return pay(input, ITEM, at, path)
 
 
 cdef int count_key(Input *input, const uint8_t *at, const Step *path) except -1:
     input.keys += 1
-    if input.keys > input.most_keys:
-        raise LimitExceeded("keys", input.most_keys, input.keys, offset=offset_of(input, at),
+    if input.keys > input.tensors.keys:
+        raise LimitExceeded("keys", input.tensors.keys, input.keys, offset=offset_of(input, at),
                             path=path_of(path))
     return 0
 
 
-cdef int count_protos(Input *input, const rlw_tensor *tensor, const uint8_t *at,
-                      const Step *path) except -1:
+cdef int count_protos(Input *input, const rlw_tensor *tensor, const uint8_t *at) except -1:
     if tensor.kind != RLW_TENSOR_PROTO:
         return 0
-    if tensor.count > input.most_items - input.items:
-        raise LimitExceeded("items", input.most_items, input.items + tensor.count,
-                            offset=offset_of(input, at),
-                            path="" if path == NULL else path_of(path))
+    if tensor.count > input.tensors.items - input.items:
+        raise LimitExceeded("items", input.tensors.items, input.items + tensor.count,
+                            offset=offset_of(input, at))
     input.items += tensor.count
     return 0
 
@@ -399,12 +391,6 @@ cdef int read_uids(Input *input, const rlw_field *f, list uids, const Step *path
     return 0
 
 
-cdef tuple _STATES = tuple(EnvironmentStateType)
-
-
-cdef object read_state(uint64_t value):
-    """An open enumeration: an int where the number has no name. 32 bits of it count."""
+cdef object member_of(tuple members, uint64_t value):
     cdef int32_t number = <int32_t> <uint32_t> value
-    if 0 <= number < len(_STATES):
-        return _STATES[number]
-    return number
+    return members[number] if 0 <= number < len(members) else number

@@ -15,7 +15,7 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
 from google.protobuf import any_pb2, struct_pb2
 
 from rlwire.buffers import Block
-from rlwire.codecs.dm_env_rpc import tensors
+from rlwire.codecs import dm_env_rpc as tensors
 from rlwire.codecs.dm_env_rpc.values import AnyMessage, DataType, ProtoArray
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits

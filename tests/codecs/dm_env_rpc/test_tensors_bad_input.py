@@ -10,7 +10,7 @@ import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
 from google.protobuf.message import DecodeError as ProtobufError
 
-from rlwire.codecs.dm_env_rpc import tensors
+from rlwire.codecs import dm_env_rpc as tensors
 from rlwire.codecs.dm_env_rpc.values import AnyMessage, DataType, ProtoArray
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits

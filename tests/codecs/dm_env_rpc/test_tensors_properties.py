@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError as ProtobufError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlwire.codecs.dm_env_rpc import tensors
+from rlwire.codecs import dm_env_rpc as tensors
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 

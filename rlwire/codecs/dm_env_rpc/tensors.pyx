@@ -1,0 +1,979 @@
+"""dm_env_rpc's Tensor messages: values to bytes and back. The layout is in include/rlwire/dm_env_rpc.h.
+
+Both ways take two steps, so that a message around a tensor can check and count before anything is
+made: `measure` and `write`, `look` and `take`. A kind is a DataType as a C number.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport (INT32_MAX, INT32_MIN, UINT32_MAX, int32_t, int64_t, uint8_t, uint32_t,
+                          uint64_t)
+from libc.string cimport memcmp, memcpy, memset
+
+cimport numpy as cnp
+
+from rlwire.buffers cimport span_view
+from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode, VIEW_LEAST,
+                                    contiguous, memory_owner, new_array, view_array, wants_view)
+from rlwire.codecs._glue cimport (ITEM, afford, begin_budget, over_budget, raise_fault, room_in,
+                                  text_of, wide_size)
+from rlwire.kernels cimport *
+
+import numpy as np
+
+from rlwire.codecs.casting import cast
+from rlwire.codecs.dm_env_rpc.values import AnyMessage, DataType, ProtoArray, numpy_dtype
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.limits import DEFAULT, checked
+
+cdef extern from *:
+    """
+    #define rlw_new_scalar(data, descr) PyArray_Scalar((data), (PyArray_Descr *)(descr), NULL)
+    /* Takes over a reference to descr. */
+    #define rlw_new_strided(descr, dims, shape, strides, data) \\
+        PyArray_NewFromDescr(&PyArray_Type, (PyArray_Descr *)(descr), (dims), (shape), (strides), \\
+                             (data), NPY_ARRAY_ALIGNED, NULL)
+    /* A dtype of strings. */
+    static inline PyObject *rlw_text_descr(npy_intp characters) {
+        PyArray_Descr *descr = PyArray_DescrNewFromType(NPY_UNICODE);
+        if (descr) PyDataType_SET_ELSIZE(descr, 4 * characters);
+        return (PyObject *)descr;
+    }
+    """
+    object rlw_new_scalar(void *data, object descr)
+    object rlw_text_descr(cnp.npy_intp characters)
+    object rlw_new_strided(PyObject *descr, int dims, cnp.npy_intp *shape, cnp.npy_intp *strides,
+                           void *data)
+
+cnp.import_array()
+
+__all__ = [
+    "decode_payload",
+    "decode_tensor",
+    "encode_payload",
+    "encode_tensor",
+    "encode_tensor_into",
+    "encode_tensor_parts",
+]
+
+cdef enum:
+    KINDS = 12
+    MOST = 0x7FFFFFFF  # bytes: protobuf's own limit for any message
+    MOST_TEXT = 0x1FFFFFFF  # characters of the longest element that NumPy has
+
+
+# --- data types
+
+
+cdef list _DTYPES = [None] + [numpy_dtype(kind) for kind in range(1, KINDS)]  # native
+# As they stand on the wire; the native ones on a little-endian host.
+cdef list _WIRE_DTYPES = [
+    None if dtype is None else dtype.newbyteorder("<") if dtype.kind in "fiu" else dtype
+    for dtype in _DTYPES
+]
+
+# What NumPy's type numbers are on the wire; several of them may be the same integer.
+cdef int _kinds[32]
+for _number in range(32):
+    _kinds[_number] = 0
+for _number in range(cnp.NPY_BOOL, cnp.NPY_LONGDOUBLE):
+    _found = cnp.PyArray_DescrFromType(_number)
+    if _found in _DTYPES[1:10]:  # without the None, which equals float64
+        _kinds[_number] = 1 + _DTYPES[1:10].index(_found)
+_kinds[<int> cnp.NPY_UNICODE] = RLW_TENSOR_STRING
+_kinds[<int> cnp.NPY_OBJECT] = RLW_TENSOR_PROTO
+
+
+cdef int kind_of(cnp.dtype descr) noexcept:
+    """The DataType of an array's elements, in any byte order; 0: none."""
+    cdef int number = descr.type_num
+    return _kinds[number] if 0 <= number < 32 else 0
+
+
+cdef int _data_type_of(object dtype) except -1:
+    cdef int kind
+    if isinstance(dtype, int):
+        if not 1 <= dtype < KINDS:
+            raise EncodeError(f"dm_env_rpc has no data type {dtype}")
+        return <int> dtype
+    descr = np.dtype(dtype)
+    kind = kind_of(descr)
+    if kind == 0:
+        raise EncodeError(f"dm_env_rpc has no data type for dtype {descr}")
+    return kind
+
+
+cdef cnp.dtype dtype_of_kind(int kind):
+    return <cnp.dtype> _DTYPES[kind] if 0 < kind < KINDS else None
+
+
+cdef str shown_kind(int kind):
+    return DataType(kind).name.lower() if 0 < kind < KINDS else f"data type {kind}"
+
+
+# --- to bytes
+
+cdef type _np_generic = np.generic
+cdef type _np_float64 = np.float64  # a subclass of float
+cdef uint32_t _default_dims = DEFAULT.dims
+cdef uint64_t _default_message = DEFAULT.message
+
+
+cdef int _finish(Tensor *out, uint32_t field, uint32_t dims) except -1:
+    """Sizes, from what is measured of the elements."""
+    if not rlw_tensor_measure(&out.sizes, field, out.kind, out.sizes.data, out.shape, dims):
+        shape = tuple([out.shape[i] for i in range(dims)])
+        raise EncodeError(f"shape {shape} has a dimension that is no 32-bit integer")
+    if out.sizes.whole > MOST:
+        raise LimitExceeded("message", MOST, out.sizes.whole)
+    out.field = field
+    out.dims = dims
+    out.by_reference = (out.sizes.data >= VIEW_LEAST and rlw_tensor_is_memory(out.kind)
+                        and (rlw_host_is_little() or rlw_tensor_itemsize(out.kind) == 1))
+    return 0
+
+
+cdef int _measure_room(Tensor *out, int kind) except -1:
+    """A single number, which stands in out.room."""
+    out.kind = kind
+    out.count = 1
+    out.data = NULL
+    out.sizes.data = rlw_tensor_data_size(kind, out.room, 1)
+    return _finish(out, kind, 0)
+
+
+cdef inline void _own(Tensor *out, object owner) noexcept:
+    Py_INCREF(owner)
+    Py_XDECREF(out.owner)
+    out.owner = <PyObject *> owner
+
+
+cdef int _own_bytes(Tensor *out, bytes data) except -1:
+    """Strings or messages, tags and all."""
+    _own(out, data)
+    out.data = PyBytes_AS_STRING(data)
+    out.sizes.data = len(data)
+    return 0
+
+
+cdef object _not_unicode(object problem):
+    return EncodeError(f"a string is not valid Unicode: {problem}")
+
+
+cdef int _measure_text(Tensor *out, str text) except -1:
+    cdef Py_ssize_t size = 0
+    cdef const char *data
+    cdef uint8_t head[11]
+    cdef size_t head_size
+    cdef bytes item
+    try:
+        data = PyUnicode_AsUTF8AndSize(text, &size)
+    except UnicodeEncodeError as problem:
+        raise _not_unicode(problem) from None
+    while size and data[size - 1] == 0:  # NumPy's strings have none at their end
+        size -= 1
+    head[0] = 1 << 3 | RLW_WIRE_BYTES
+    head_size = rlw_store_varint(head + 1, size) - head
+    item = PyBytes_FromStringAndSize(NULL, head_size + size)
+    memcpy(PyBytes_AS_STRING(item), head, head_size)
+    memcpy(PyBytes_AS_STRING(item) + head_size, data, size)
+    _own_bytes(out, item)
+    out.kind = RLW_TENSOR_STRING
+    out.count = 1
+    return _finish(out, RLW_TENSOR_STRING, 0)
+
+
+cdef bytes _texts(const uint32_t *characters, size_t width, size_t count):
+    """The rows of an array of strings as fields of a payload."""
+    cdef uint64_t size = 0
+    cdef size_t i, length, row
+    cdef uint8_t *to
+    cdef uint8_t *end
+    cdef bytes fields
+    for i in range(count):
+        length = rlw_ucs4_trim(characters + i * width, width)
+        row = rlw_ucs4_size(characters + i * width, length)
+        if row == RLW_NOT_UNICODE:
+            raise EncodeError(f"element {i} of an array of strings is not valid Unicode")
+        size += 1 + rlw_varint_size(row) + row
+    if size > MOST:
+        raise LimitExceeded("message", MOST, size)
+    fields = PyBytes_FromStringAndSize(NULL, size)
+    to = <uint8_t *> PyBytes_AS_STRING(fields)
+    end = to + size
+    for i in range(count):
+        length = rlw_ucs4_trim(characters + i * width, width)
+        row = rlw_ucs4_size(characters + i * width, length)
+        if row == RLW_NOT_UNICODE or row + 1 + rlw_varint_size(row) > <size_t> (end - to):
+            raise EncodeError("an array of strings changed while it was encoded")
+        to[0] = 1 << 3 | RLW_WIRE_BYTES
+        to = rlw_store_varint(to + 1, row)
+        if rlw_ucs4_to_utf8(to, to + row, characters + i * width, length) != to + row:
+            raise EncodeError("an array of strings changed while it was encoded")
+        to += row
+    if to != end:
+        raise EncodeError("an array of strings changed while it was encoded")
+    return fields
+
+
+cdef object _any_of(object item):
+    """The AnyMessage that an element of an array of objects stands for."""
+    if isinstance(item, AnyMessage):
+        return item
+    descriptor = getattr(item, "DESCRIPTOR", None)
+    if descriptor is None or not hasattr(item, "SerializeToString"):
+        text = repr(item)
+        raise EncodeError(
+            f"an element of type {type(item).__qualname__} is not recognized "
+            f"({text if len(text) <= 100 else text[:97] + '...'}): expected numbers, booleans, "
+            f"strings or messages, all of one type and in an array without gaps"
+        )
+    if descriptor.full_name == "google.protobuf.Any":
+        return AnyMessage(item.type_url, item.value)
+    return AnyMessage("type.googleapis.com/" + descriptor.full_name, item.SerializeToString())
+
+
+cdef bytes _field(int number, bytes data):
+    cdef uint8_t room[12]
+    room[0] = <uint8_t> (number << 3 | RLW_WIRE_BYTES)
+    return room[:rlw_store_varint(room + 1, len(data)) - room] + data
+
+
+cdef bytes _put_any(object item):
+    """An AnyMessage as one field 1 of a payload."""
+    try:
+        url = item.type_url.encode("utf-8")
+    except UnicodeEncodeError as problem:
+        raise _not_unicode(problem) from None
+    value = item.value
+    return _field(1, (_field(1, url) if url else b"") + (_field(2, value) if value else b""))
+
+
+cdef int _measure_any(Tensor *out, object items, object shape, bint compress,
+                      uint32_t dims_limit, bint flat) except -1:
+    """Messages: AnyMessage, or protobuf's own."""
+    cdef int i
+    cdef int dims = 0 if flat else len(shape)
+    if <uint32_t> dims > dims_limit:
+        raise LimitExceeded("dims", dims_limit, dims)
+    if compress and len(items) > 1 and all([item == items[0] for item in items]):
+        items = items[:1]
+    _own_bytes(out, b"".join([_put_any(_any_of(item)) for item in items]))
+    out.kind = RLW_TENSOR_PROTO
+    out.count = len(items)
+    for i in range(dims):
+        out.shape[i] = shape[i]
+    return _finish(out, RLW_TENSOR_PROTO, dims)
+
+
+cdef int _measure_proto_array(Tensor *out, object value, bint compress, uint32_t dims_limit,
+                              bint flat) except -1:
+    cdef object total = 1
+    if not value.shape or any([dim < 0 for dim in value.shape]):
+        raise EncodeError(f"a ProtoArray cannot have the shape {tuple(value.shape)}")
+    for dim in value.shape:
+        total *= dim
+    if total != len(value.items) and len(value.items) != 1:
+        raise EncodeError(
+            f"a ProtoArray of shape {tuple(value.shape)} cannot have {len(value.items)} items"
+        )
+    return _measure_any(out, value.items, value.shape, compress, dims_limit, flat)
+
+
+cdef cnp.ndarray _as_array(object value):
+    try:
+        return np.asarray(value)
+    except MemoryError:
+        raise
+    except Exception as problem:  # such as rows of different lengths
+        raise EncodeError(
+            f"{type(value).__qualname__} did not give an array: {problem}"
+        ) from problem
+
+
+cdef cnp.ndarray _converted(cnp.ndarray array, int kind, object dtype):
+    """The array with another dtype, cast as NumPy's unsafe casting does."""
+    if dtype is None or kind != RLW_TENSOR_STRING:
+        dtype = dtype_of_kind(kind)
+    try:
+        return array.astype(dtype, copy=False, casting="unsafe")
+    except (TypeError, ValueError, ArithmeticError, RuntimeError) as problem:
+        raise EncodeError(
+            f"an array of dtype {array.dtype} cannot become {shown_kind(kind)}: {problem}"
+        ) from problem
+
+
+cdef bint _stays(cnp.ndarray array, int kind) noexcept:
+    """Whether numbers may become others, as far as that is quick to say; `cast` says the rest."""
+    cdef int64_t least = 0, most = 0
+    cdef const int64_t *numbers
+    cdef cnp.npy_intp i
+    if cnp.PyTypeNum_ISFLOAT(cnp.PyArray_TYPE(array)):
+        return kind == RLW_TENSOR_FLOAT or kind == RLW_TENSOR_DOUBLE
+    if not (cnp.PyTypeNum_ISSIGNED(cnp.PyArray_TYPE(array)) and cnp.PyArray_ITEMSIZE(array) == 8
+            and cnp.PyArray_ISCARRAY_RO(array)):
+        return False
+    numbers = <const int64_t *> cnp.PyArray_DATA(array)
+    for i in range(cnp.PyArray_SIZE(array)):
+        if numbers[i] < least:
+            least = numbers[i]
+        if numbers[i] > most:
+            most = numbers[i]
+    if kind == RLW_TENSOR_INT32:
+        return least >= INT32_MIN and most <= INT32_MAX
+    if kind == RLW_TENSOR_FLOAT:
+        return least >= -0x1000000 and most <= 0x1000000
+    if kind == RLW_TENSOR_DOUBLE:
+        return least >= -0x20000000000000 and most <= 0x20000000000000
+    if kind == RLW_TENSOR_INT8:
+        return least >= -128 and most <= 127
+    if kind == RLW_TENSOR_UINT8:
+        return least >= 0 and most <= 255
+    if kind == RLW_TENSOR_UINT32:
+        return least >= 0 and most <= UINT32_MAX
+    return kind == RLW_TENSOR_UINT64 and least >= 0
+
+
+cdef cnp.ndarray _exactly(cnp.ndarray array, int kind):
+    """The array with another dtype, whose elements are the same."""
+    if _stays(array, kind):
+        return _converted(array, kind, None)
+    if kind < RLW_TENSOR_STRING:
+        return cast(array, dtype_of_kind(kind), "the value")
+    if kind == RLW_TENSOR_STRING and array.dtype.kind == "S" or cnp.PyArray_SIZE(array) == 0:
+        return _converted(array, kind, None)
+    raise EncodeError(f"the value must be of {shown_kind(kind)}, not of {array.dtype}")
+
+
+cdef int _measure_objects(Tensor *out, cnp.ndarray array, int want, bint compress,
+                          uint32_t dims_limit, bint flat) except -1:
+    """An array of Python objects: strings if they are asked for, else messages."""
+    shape = (<object> array).shape
+    items = array.ravel().tolist()
+    if want != RLW_TENSOR_STRING:
+        return _measure_any(out, items, shape, compress, dims_limit, flat)
+    for item in items:
+        if not isinstance(item, str):
+            raise EncodeError(
+                f"strings are asked for and not all elements are Python strings: one is of type "
+                f"{type(item).__qualname__}"
+            )
+    return _measure_array(out, np.array(array, dtype=np.str_), 0, None, compress, dims_limit, flat,
+                          False)
+
+
+cdef int _measure_array(Tensor *out, cnp.ndarray array, int want, object dtype, bint compress,
+                        uint32_t dims_limit, bint flat, bint exact) except -1:
+    cdef int i, dims = cnp.PyArray_NDIM(array)
+    cdef int kind = kind_of(array.dtype)
+    cdef size_t width = 0
+    if kind == RLW_TENSOR_PROTO and not (exact and 0 < want < RLW_TENSOR_STRING):
+        return _measure_objects(out, array, want, compress, dims_limit, flat)
+    if kind == 0 and want == 0:
+        raise EncodeError(f"dm_env_rpc has no data type for dtype {array.dtype}")
+    if <uint32_t> dims > dims_limit:
+        raise LimitExceeded("dims", dims_limit, dims)
+    # At least a byte for each element: before anything of that size is converted or copied.
+    if cnp.PyArray_SIZE(array) > MOST:
+        raise LimitExceeded("message", MOST, cnp.PyArray_SIZE(array))
+    if want != kind and want != 0 or dtype is not None and want == RLW_TENSOR_STRING:
+        array = _exactly(array, want) if exact else _converted(array, want, dtype)
+        kind = want
+        if kind == RLW_TENSOR_PROTO:
+            return _measure_objects(out, array, want, compress, dims_limit, flat)
+    if not cnp.PyArray_ISCARRAY_RO(array):
+        if cnp.PyArray_ISNOTSWAPPED(array) and cnp.PyArray_ISALIGNED(array):
+            array = contiguous(array)
+        else:
+            array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
+    if not flat:
+        for i in range(dims):
+            out.shape[i] = cnp.PyArray_DIMS(array)[i]
+    out.kind = kind
+    out.count = <uint64_t> cnp.PyArray_SIZE(array)
+    if kind == RLW_TENSOR_STRING:
+        width = <size_t> cnp.PyArray_ITEMSIZE(array) // 4
+        if compress and out.count > 1 and _rows_are_equal(array, width * 4):
+            out.count = 1
+        _own_bytes(out, _texts(<const uint32_t *> cnp.PyArray_DATA(array), width, out.count))
+        return _finish(out, RLW_TENSOR_STRING, 0 if flat else dims)
+    if kind == RLW_TENSOR_BOOL and not rlw_bools_are_plain(
+            <const uint8_t *> cnp.PyArray_DATA(array), out.count):
+        array = np.not_equal(array.view(np.uint8), 0)  # what NumPy takes for True may be any byte
+    _own(out, array)
+    out.data = cnp.PyArray_DATA(array)
+    if compress and out.count > 1 and rlw_tensor_all_equal(kind, out.data, out.count):
+        out.count = 1
+    out.sizes.data = rlw_tensor_data_size(kind, out.data, out.count)
+    return _finish(out, kind, 0 if flat else dims)
+
+
+cdef bint _rows_are_equal(cnp.ndarray array, size_t size):
+    cdef const uint8_t *data = <const uint8_t *> cnp.PyArray_DATA(array)
+    # Each row is the one before it.
+    return memcmp(data, data + size, size * <size_t> (cnp.PyArray_SIZE(array) - 1)) == 0
+
+
+cdef int _measure_int(Tensor *out, object value, int want) except -1:
+    """A Python int that the kind asked for takes as it is; 0 for any other."""
+    cdef int overflow = 0
+    cdef long long number = PyLong_AsLongLongAndOverflow(value, &overflow)
+    cdef int32_t number32
+    cdef float float32
+    cdef double float64
+    if overflow:
+        return 0
+    if want == 0 or want == RLW_TENSOR_INT64 or want == RLW_TENSOR_UINT64 and number >= 0:
+        memcpy(out.room, &number, 8)
+    elif (want == RLW_TENSOR_INT32 and -INT32_MAX <= number <= INT32_MAX
+          or want == RLW_TENSOR_UINT32 and 0 <= number <= INT32_MAX):
+        number32 = <int32_t> number
+        memcpy(out.room, &number32, 4)
+    elif (want == RLW_TENSOR_INT8 and -127 <= number <= 127
+          or want == RLW_TENSOR_UINT8 and 0 <= number <= 255):
+        out.room[0] = <uint8_t> number
+    elif want == RLW_TENSOR_FLOAT and -0x1000000 <= number <= 0x1000000:
+        float32 = <float> number
+        memcpy(out.room, &float32, 4)
+    elif want == RLW_TENSOR_DOUBLE and -0x20000000000000 <= number <= 0x20000000000000:
+        float64 = <double> number
+        memcpy(out.room, &float64, 8)
+    else:
+        return 0
+    _measure_room(out, want or RLW_TENSOR_INT64)
+    return 1
+
+
+cdef int _measure(Tensor *out, object value, int want, object dtype, bint compress,
+                  uint32_t dims_limit, bint exact) except -1:
+    cdef double number
+    cdef float number32
+    cdef cnp.dtype descr
+    cdef int kind
+    out.owner = NULL
+    if cnp.PyArray_CheckExact(value):
+        return _measure_array(out, <cnp.ndarray> value, want, dtype, compress, dims_limit, False,
+                              exact)
+    if type(value) is _np_float64 and (want == 0 or want == RLW_TENSOR_DOUBLE):
+        number = PyFloat_AS_DOUBLE(value)  # without NumPy, which is often in no cache any more
+        memcpy(out.room, &number, 8)
+        return _measure_room(out, RLW_TENSOR_DOUBLE)
+    if isinstance(value, _np_generic):
+        descr = cnp.PyArray_DescrFromScalar(value)
+        kind = kind_of(descr)
+        if 0 < kind < RLW_TENSOR_STRING and (want == kind or want == 0):
+            cnp.PyArray_ScalarAsCtype(value, out.room)
+            return _measure_room(out, kind)
+    elif PyFloat_CheckExact(value):
+        number = PyFloat_AS_DOUBLE(value)
+        if want == 0 or want == RLW_TENSOR_DOUBLE:
+            memcpy(out.room, &number, 8)
+            return _measure_room(out, RLW_TENSOR_DOUBLE)
+        if want == RLW_TENSOR_FLOAT and -1e38 < number < 1e38:
+            number32 = <float> number
+            memcpy(out.room, &number32, 4)
+            return _measure_room(out, RLW_TENSOR_FLOAT)
+    elif type(value) is int:
+        if _measure_int(out, value, want):
+            return 0
+    elif value is True or value is False:
+        if want == 0 or want == RLW_TENSOR_BOOL:
+            out.room[0] = value is True
+            return _measure_room(out, RLW_TENSOR_BOOL)
+    elif type(value) is str:
+        if want == 0 or want == RLW_TENSOR_STRING and dtype is None:
+            return _measure_text(out, <str> value)
+    elif isinstance(value, ProtoArray):
+        return _measure_proto_array(out, value, compress, dims_limit, False)
+    return _measure_array(out, _as_array(value), want, dtype, compress, dims_limit, False, exact)
+
+
+cdef int measure(Tensor *out, object value, int data_type, uint32_t dims_limit) except -1:
+    out.owner = NULL
+    if not 0 <= data_type < KINDS:
+        raise EncodeError(f"dm_env_rpc has no data type {data_type}")
+    return _measure(out, value, data_type, None, False, dims_limit, True)
+
+
+cdef int measure_flat(Tensor *out, object value, int data_type) except -1:
+    out.owner = NULL
+    if not 0 <= data_type < KINDS:
+        raise EncodeError(f"dm_env_rpc has no data type {data_type}")
+    if isinstance(value, ProtoArray):
+        _measure_proto_array(out, value, False, 32, True)
+    else:
+        _measure_array(out, _as_array(value), data_type, None, False, 64, True, False)
+    if out.kind > RLW_TENSOR_UINT64:
+        raise EncodeError(f"a bound cannot be of type {shown_kind(out.kind)}: expected numbers")
+    return _finish(out, out.kind + RLW_TENSOR_VALUE_OFFSET, 0)
+
+
+cdef uint8_t *write_head(const Tensor *tensor, uint8_t *to) noexcept nogil:
+    return rlw_tensor_put_head(to, tensor.field, tensor.kind, &tensor.sizes)
+
+
+cdef uint8_t *write_tail(const Tensor *tensor, uint8_t *to) noexcept nogil:
+    return rlw_tensor_put_tail(to, tensor.shape, tensor.dims, &tensor.sizes)
+
+
+cdef uint8_t *_write_data(const Tensor *tensor, uint8_t *to) noexcept nogil:
+    cdef const void *data = tensor.room if tensor.data == NULL else tensor.data
+    return rlw_tensor_put_data(to, tensor.kind, data, tensor.count, &tensor.sizes)
+
+
+cdef uint8_t *write(const Tensor *tensor, uint8_t *to) noexcept nogil:
+    return write_tail(tensor, _write_data(tensor, write_head(tensor, to)))
+
+
+cdef void release(Tensor *tensor) noexcept:
+    cdef PyObject *owner = tensor.owner
+    tensor.owner = NULL
+    Py_XDECREF(owner)
+
+
+cdef int _encode(Tensor *out, object value, object dtype, bint try_compress,
+                 object limits) except -1:
+    """measure() with the options of the Python functions."""
+    cdef int want = 0
+    cdef uint32_t dims = _default_dims
+    cdef uint64_t message = _default_message
+    out.owner = NULL
+    if limits is not None:
+        limits = checked(limits)
+        dims, message = limits.dims, limits.message
+    if dtype is not None:
+        want = _data_type_of(dtype)
+        # Of strings the dtype has the length too.
+        dtype = None if want != RLW_TENSOR_STRING or isinstance(dtype, int) else np.dtype(dtype)
+    _measure(out, value, want, dtype, try_compress, dims, False)
+    if out.sizes.whole > message:
+        raise LimitExceeded("message", message, out.sizes.whole)
+    return 0
+
+
+cdef bytes bytes_of_tensor(const Tensor *tensor):
+    encoded = PyBytes_FromStringAndSize(NULL, tensor.sizes.whole)
+    write(tensor, <uint8_t *> PyBytes_AS_STRING(encoded))
+    return encoded
+
+
+def encode_tensor(value, dtype=None, *, try_compress=False, limits=None):
+    """Return a value as the bytes of a Tensor message.
+
+    Args:
+        value: a number, boolean or string; an array of them, or nested lists; an `AnyMessage`, a
+            `ProtoArray`, or arrays of `AnyMessage`. A protobuf message stands for the Any that
+            holds it.
+        dtype: a `DataType`, or what `numpy.dtype` takes; values are cast as NumPy's unsafe casting
+            does. None: as NumPy finds it: an int is an int64, a float a double.
+        try_compress: send one element for all if they are equal.
+        limits: maxima; `rlwire.limits.DEFAULT` when None.
+
+    Raises:
+        EncodeError: a value that a Tensor cannot carry.
+        LimitExceeded: the message passes one of the limits.
+    """
+    cdef Tensor tensor
+    try:
+        _encode(&tensor, value, dtype, try_compress, limits)
+        return bytes_of_tensor(&tensor)
+    finally:
+        release(&tensor)
+
+
+def encode_tensor_into(value, buffer, Py_ssize_t offset=0, dtype=None, *, try_compress=False,
+                       limits=None):
+    """Write a Tensor message into a writable buffer from `offset` on; return the bytes written.
+
+    Raises:
+        EncodeError: as `encode_tensor`, or the buffer is too small; nothing is written then.
+        LimitExceeded: as `encode_tensor`.
+    """
+    cdef Tensor tensor
+    cdef Py_buffer view
+    try:
+        _encode(&tensor, value, dtype, try_compress, limits)
+        write(&tensor, room_in(buffer, offset, tensor.sizes.whole, &view))
+        PyBuffer_Release(&view)
+        return tensor.sizes.whole
+    finally:
+        release(&tensor)
+
+
+def encode_tensor_parts(value, dtype=None, *, try_compress=False, limits=None):
+    """Return a Tensor message as buffers for `socket.sendmsg`, large arrays by reference.
+
+    What is the same in memory as on the wire, and has 4 KiB or more, is referred to: floats,
+    doubles, booleans, int8s and uint8s. It must not change until the parts are sent; the parts
+    keep it alive.
+
+    Raises:
+        EncodeError, LimitExceeded: as `encode_tensor`.
+    """
+    cdef Tensor tensor
+    cdef uint8_t room[32 * 10 + 16]
+    try:
+        _encode(&tensor, value, dtype, try_compress, limits)
+        if not tensor.by_reference:
+            return [bytes_of_tensor(&tensor)]
+        parts = [
+            PyBytes_FromStringAndSize(<char *> room, write_head(&tensor, room) - room),
+            span_view(<const uint8_t *> tensor.data, tensor.sizes.data, <object> tensor.owner),
+        ]
+        if tensor.dims:
+            parts.append(
+                PyBytes_FromStringAndSize(<char *> room, write_tail(&tensor, room) - room))
+        return parts
+    finally:
+        release(&tensor)
+
+
+def encode_payload(value, dtype=None, *, limits=None):
+    """Return the elements of a value as the bytes of a payload sub-message, such as FloatArray.
+
+    Arguments and errors are those of `encode_tensor`; the shape is not part of it.
+    """
+    cdef Tensor tensor
+    cdef uint8_t head[24]
+    cdef uint8_t *end
+    cdef uint8_t *to
+    cdef size_t before
+    try:
+        _encode(&tensor, value, dtype, False, limits)
+        end = write_head(&tensor, head)
+        before = tensor.sizes.payload - tensor.sizes.data  # the head's last bytes are the payload's
+        encoded = PyBytes_FromStringAndSize(NULL, tensor.sizes.payload)
+        to = <uint8_t *> PyBytes_AS_STRING(encoded)
+        memcpy(to, end - before, before)
+        _write_data(&tensor, to + before)
+        return encoded
+    finally:
+        release(&tensor)
+
+
+# --- from bytes
+
+cdef TensorOptions _last  # as whoever decodes does so again
+cdef tuple _last_arguments = (None, None, None)
+cdef dict _COPY = {True: COPY_ALWAYS, False: COPY_NEVER, None: COPY_AS_NEEDED}
+
+
+cdef int fill_options(TensorOptions *out, object copy, object broadcast, object limits) except -1:
+    global _last, _last_arguments
+    cdef tuple last = _last_arguments
+    limits = DEFAULT if limits is None else limits
+    if last[0] is not copy or last[1] is not broadcast or last[2] is not limits:
+        checked(limits)
+        if copy not in _COPY:
+            raise ValueError(f"copy must be True, False or None, not {copy!r}")
+        if broadcast not in ("full", "view"):
+            raise ValueError(f"broadcast must be 'full' or 'view', not {broadcast!r}")
+        out.copy = _COPY[copy]
+        out.broadcast_view = broadcast == "view"
+        out.message = limits.message
+        out.items, out.keys = limits.items, limits.keys
+        begin_budget(&out.budget, min(limits.expanded, 2**62))
+        out.string = min(limits.string, 2**62)
+        out.dims = limits.dims
+        _last = out[0]
+        _last_arguments = copy, broadcast, limits
+    out[0] = _last
+    return 0
+
+
+cdef int look(rlw_tensor *out, const uint8_t *data, size_t size, const uint8_t *start,
+              const TensorOptions *options) except -1:
+    cdef rlw_cursor c
+    rlw_cursor_init(&c, data, size)
+    if (rlw_tensor_read(&c, options.dims, out) != RLW_OK
+            or rlw_tensor_infer(&c, out) != RLW_OK):
+        raise_fault(&c.fault, start, "")
+    return 0
+
+
+cdef int _decode_numbers(const rlw_tensor *tensor, void *to, const uint8_t *start) except -1:
+    cdef rlw_cursor c
+    rlw_cursor_init(&c, tensor.at, tensor.end - tensor.at)
+    if rlw_tensor_decode(&c, tensor, to) != RLW_OK:
+        raise_fault(&c.fault, start, "")
+    return 0
+
+
+cdef int _pay_for(const rlw_tensor *tensor, uint64_t itemsize, const uint8_t *start,
+                         TensorOptions *options) except -1:
+    """An array that is larger than its bytes takes from what the message may make."""
+    cdef uint64_t wire = tensor.end - tensor.at
+    if tensor.total <= wire // itemsize:
+        return 0
+    if tensor.total <= options.budget.left // itemsize:  # the product may wrap
+        afford(&options.budget, tensor.total * itemsize)
+        return 0
+    raise over_budget(&options.budget, <object> tensor.total * itemsize, tensor.at - start, "")
+
+
+cdef object _repeated(cnp.ndarray one, int dims, cnp.npy_intp *shape):
+    """A read-only array of which each element is the same memory."""
+    cdef cnp.npy_intp strides[32]
+    cdef cnp.dtype descr = one.dtype
+    cdef int i
+    for i in range(dims):
+        strides[i] = 0
+    Py_INCREF(descr)
+    array = <cnp.ndarray> rlw_new_strided(<PyObject *> descr, dims, shape, strides,
+                                          cnp.PyArray_DATA(one))
+    cnp.set_array_base(array, one)
+    return array
+
+
+cdef object _expand(cnp.ndarray one, const rlw_tensor *tensor, cnp.npy_intp *shape,
+                    const uint8_t *start, TensorOptions *options):
+    """The array in which the single element `one` stands for all."""
+    cdef cnp.ndarray array
+    cdef uint64_t itemsize = cnp.PyArray_ITEMSIZE(one)
+    if options.broadcast_view:
+        if tensor.total > <uint64_t> 0x7FFFFFFFFFFFFFFF // itemsize:
+            raise DecodeError("the product of the dimensions overflows",
+                              offset=tensor.at - start)
+        return _repeated(one, <int> tensor.dims, shape)
+    _pay_for(tensor, itemsize, start, options)
+    array = new_array(one.dtype, <int> tensor.dims, shape)
+    array[...] = one
+    return array
+
+
+cdef object _numbers(const rlw_tensor *tensor, const uint8_t *start, object source, bint writable,
+                     TensorOptions *options):
+    cdef uint64_t room = 0
+    cdef cnp.npy_intp shape[32]
+    cdef cnp.ndarray array
+    cdef cnp.dtype descr = dtype_of_kind(<int> tensor.kind)
+    cdef int i, dims = <int> tensor.dims
+    if dims == 0:
+        _decode_numbers(tensor, &room, start)
+        return rlw_new_scalar(&room, descr)
+    for i in range(dims):
+        shape[i] = <cnp.npy_intp> tensor.shape[i]
+    if tensor.count != tensor.total:
+        array = new_array(descr, 0, shape)
+        _decode_numbers(tensor, cnp.PyArray_DATA(array), start)
+        return _expand(array, tensor, shape, start, options)
+    if options.copy != COPY_ALWAYS and tensor.segments == 1 and rlw_tensor_is_memory(tensor.kind):
+        if (wants_view(options.copy, descr, tensor.data, tensor.size)
+                and (tensor.kind != RLW_TENSOR_BOOL or tensor.size == tensor.count
+                     and rlw_bools_are_plain(tensor.data, tensor.size))):
+            return view_array(<cnp.dtype> _WIRE_DTYPES[<int> tensor.kind], dims, shape, tensor.data,
+                              writable, memory_owner(source, start))
+    _pay_for(tensor, <uint64_t> descr.itemsize, start, options)
+    array = new_array(descr, dims, shape)
+    _decode_numbers(tensor, cnp.PyArray_DATA(array), start)
+    return array
+
+
+cdef object _changed(const rlw_tensor *tensor, const uint8_t *start):
+    return DecodeError("the buffer changed while it was decoded", offset=tensor.at - start)
+
+
+cdef int _check_text(const uint8_t *data, size_t size, const uint8_t *start,
+                     const TensorOptions *options) except -1:
+    cdef size_t bad
+    if size > options.string:
+        raise LimitExceeded("string", options.string, size, offset=data - start)
+    if rlw_is_ascii(data, size):
+        return 0
+    bad = rlw_utf8_check(data, size)
+    if bad != size:
+        raise DecodeError("a string is not UTF-8", offset=(data + bad) - start)
+    return 0
+
+
+cdef str _read_text(const uint8_t *data, size_t size, const uint8_t *start,
+                    TensorOptions *options):
+    """The str of a text; UnicodeDecodeError where another process has changed it."""
+    cdef str text = text_of(data, size, &options.budget)
+    if text is None:
+        raise over_budget(&options.budget, wide_size(data, size), data - start, "")
+    return text
+
+
+cdef object _strings(const rlw_tensor *tensor, const uint8_t *start, TensorOptions *options):
+    """A scalar, or an array as wide as the longest string, or with no character one wide."""
+    cdef rlw_tensor_items items
+    cdef const uint8_t *data = NULL
+    cdef size_t size = 0, width = 1, length = 0, made
+    cdef uint64_t count = 0
+    cdef cnp.npy_intp shape[32]
+    cdef cnp.ndarray array
+    cdef uint32_t *to
+    cdef int i, dims = <int> tensor.dims
+    cdef bint single = tensor.count != tensor.total
+    rlw_tensor_items_init(&items, tensor)
+    while rlw_tensor_next(&items, &data, &size):
+        _check_text(data, size, start, options)
+        length = rlw_utf8_length(data, size)
+        if length > width:
+            width = length
+    if dims == 0:
+        rlw_tensor_items_init(&items, tensor)
+        if not rlw_tensor_next(&items, &data, &size):
+            raise _changed(tensor, start)
+        try:
+            # Two more of it: without the zeros at its end, and NumPy's.
+            made = 2 * size if length == size else 8 * length
+            if not afford(&options.budget, made):
+                raise over_budget(&options.budget, made, tensor.at - start, "")
+            return np.str_(_read_text(data, size, start, options).rstrip("\0"))
+        except UnicodeDecodeError:
+            raise _changed(tensor, start) from None
+    if width > MOST_TEXT:
+        raise LimitExceeded("string", MOST_TEXT, width, offset=tensor.at - start)
+    if not single:
+        _pay_for(tensor, 4 * width, start, options)
+    elif 4 * width > <size_t> (tensor.end - tensor.at) and not afford(&options.budget, 4 * width):
+        raise over_budget(&options.budget, 4 * width, tensor.at - start, "")
+    for i in range(dims):
+        shape[i] = <cnp.npy_intp> tensor.shape[i]
+    array = new_array(<cnp.dtype> rlw_text_descr(width), 0 if single else dims, shape)
+    to = <uint32_t *> cnp.PyArray_DATA(array)
+    rlw_tensor_items_init(&items, tensor)
+    while count < tensor.count and rlw_tensor_next(&items, &data, &size):
+        length = rlw_utf8_to_ucs4(data, size, to, width)
+        memset(to + length, 0, 4 * (width - length))
+        to += width
+        count += 1
+    if count != tensor.count:
+        raise _changed(tensor, start)
+    return _expand(array, tensor, shape, start, options) if single else array
+
+
+cdef object _messages(const rlw_tensor *tensor, const uint8_t *start,
+                      TensorOptions *options):
+    """An AnyMessage, or a ProtoArray; one message that stands for all stays one."""
+    cdef rlw_tensor_items items
+    cdef rlw_cursor c
+    cdef rlw_any any_
+    cdef const uint8_t *data = NULL
+    cdef size_t size = 0
+    if tensor.count > options.items:
+        raise LimitExceeded("items", options.items, tensor.count, offset=tensor.at - start)
+    if not afford(&options.budget, ITEM * tensor.count):
+        raise over_budget(&options.budget, ITEM * tensor.count, tensor.at - start, "")
+    found = []
+    rlw_tensor_items_init(&items, tensor)
+    while rlw_tensor_next(&items, &data, &size):
+        rlw_cursor_init(&c, data, size)
+        if rlw_any_read(&c, &any_) != RLW_OK:
+            raise_fault(&c.fault, start, "")
+        _check_text(any_.url, any_.url_size, start, options)
+        found.append(AnyMessage(_read_text(any_.url, any_.url_size, start, options),
+                                any_.value[:any_.value_size]))
+    if <uint64_t> len(found) != tensor.count:
+        raise _changed(tensor, start)
+    if tensor.dims == 0:
+        return found[0]
+    return ProtoArray(tuple(found), tuple([tensor.shape[i] for i in range(tensor.dims)]))
+
+
+cdef object take(const rlw_tensor *tensor, const uint8_t *start, object source, bint writable,
+                 TensorOptions *options):
+    if tensor.kind == RLW_TENSOR_STRING:
+        return _strings(tensor, start, options)
+    if tensor.kind == RLW_TENSOR_PROTO:
+        return _messages(tensor, start, options)
+    return _numbers(tensor, start, source, writable, options)
+
+
+cdef void _flatten(rlw_tensor *tensor) noexcept:
+    """A payload without a shape has one dimension."""
+    tensor.dims = 1
+    tensor.shape[0] = <int64_t> tensor.count
+    tensor.total = tensor.count
+
+
+cdef object read_flat(const uint8_t *data, size_t size, const uint8_t *start,
+                      TensorOptions *options, int *kind):
+    cdef rlw_tensor tensor
+    cdef rlw_cursor c
+    cdef CopyMode copy = options.copy
+    rlw_cursor_init(&c, data, size)
+    if rlw_tensor_read_value(&c, &tensor) != RLW_OK:
+        raise_fault(&c.fault, start, "")
+    kind[0] = <int> tensor.kind
+    if tensor.kind == RLW_TENSOR_NONE:
+        return None
+    _flatten(&tensor)
+    options.copy = COPY_ALWAYS
+    try:
+        return take(&tensor, start, None, False, options)
+    finally:
+        options.copy = copy
+
+
+cdef object _decode(object buffer, TensorOptions *options, int kind):
+    """A Tensor message, or of a kind its payload."""
+    cdef Py_buffer view
+    cdef rlw_tensor tensor
+    cdef rlw_cursor c
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        if <uint64_t> view.len > options.message:
+            raise LimitExceeded("message", options.message, view.len, offset=0)
+        rlw_cursor_init(&c, <const uint8_t *> view.buf, view.len)
+        if kind == 0:
+            look(&tensor, c.at, view.len, c.at, options)
+        elif rlw_tensor_read_payload(&c, kind, &tensor) == RLW_OK:
+            _flatten(&tensor)
+        else:
+            raise_fault(&c.fault, <const uint8_t *> view.buf, "")
+        return take(&tensor, <const uint8_t *> view.buf, buffer, not view.readonly, options)
+    finally:
+        PyBuffer_Release(&view)
+
+
+def decode_tensor(buffer, *, copy=True, broadcast="full", limits=None):
+    """Return the value of the Tensor message that fills `buffer`.
+
+    A tensor without dimensions is a NumPy scalar or an `AnyMessage`; one with dimensions an array
+    or a `ProtoArray`.
+
+    Args:
+        buffer: bytes, or anything with the buffer protocol.
+        copy: True: every array is owned, writable, aligned and row-major. False: floats, doubles,
+            booleans, int8s and uint8s in one piece are a view of the buffer, which they keep
+            alive (``.base``), writable if the buffer is, aligned if they happen to be. None: such
+            arrays of 4 KiB and more that are aligned become views, others are copied.
+        broadcast: what becomes of one element that stands for all: ``"full"``, an array like any
+            other; ``"view"``, a read-only array of which all elements are the same memory.
+        limits: maxima; `rlwire.limits.DEFAULT` when None.
+
+    Raises:
+        DecodeError: the bytes are not a Tensor; it names the offset.
+        LimitExceeded: the message or the value passes one of the limits; nothing of that size was
+            made.
+    """
+    cdef TensorOptions options
+    fill_options(&options, copy, broadcast, limits)
+    return _decode(buffer, &options, 0)
+
+
+def decode_payload(buffer, dtype, *, copy=True, limits=None):
+    """Return the elements of a payload sub-message, such as FloatArray, in one dimension.
+
+    Args:
+        buffer: the bytes of the sub-message alone.
+        dtype: which one it is: a `DataType`, or what `numpy.dtype` takes.
+        copy: as for `decode_tensor`.
+        limits: as for `decode_tensor`.
+
+    Raises:
+        DecodeError, LimitExceeded: as `decode_tensor`.
+    """
+    cdef TensorOptions options
+    if dtype is None:
+        raise TypeError("a payload does not tell what it is: dtype must be given")
+    fill_options(&options, copy, "full", limits)
+    return _decode(buffer, &options, _data_type_of(dtype))
