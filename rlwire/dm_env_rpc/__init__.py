@@ -15,7 +15,7 @@ Servers and clients need hpack, the extra ``grpc``.
 from __future__ import annotations
 
 from rlwire.dm_env_rpc.client import AsyncClient, AsyncPendingReply, Client, PendingReply
-from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorld, EnvironmentWorlds, Names
+from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds, Names
 from rlwire.dm_env_rpc.properties import (
     AsyncPropertiesExtension,
     Properties,
@@ -35,7 +35,6 @@ __all__ = [
     "AsyncPropertiesExtension",
     "Client",
     "ClientTLS",
-    "EnvironmentWorld",
     "EnvironmentWorlds",
     "Names",
     "PendingReply",

@@ -9,7 +9,6 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -203,60 +202,17 @@ class _Made:
 
 
 class EnvironmentWorld:
-    """A world of a single-agent environment; each agent in it has an environment of its own.
-
-    The settings of ``create_world``, ``join_world``, ``reset`` and ``reset_world`` that are in
-    `accepts` are the factory's keyword arguments: NumPy scalars as Python's, names with periods as
-    nested dictionaries. An agent's settings go over those of its world, and when a reset changes
-    them a new environment is made. Clients may always give ``seed``, and with ``options`` in
-    `accepts` also ``options.NAME``, to Gymnasium's ``reset``, unless `accepts` names an argument of
-    the factory so: those of a reset are for the next sequence, those of ``create_world`` and
-    ``join_world`` for each agent's first.
+    """A world of single-agent environments, made by an `EnvironmentWorlds`.
 
     An environment's attribute ``properties``, if it is a `Properties`, is the world's.
-
-    Args:
-        make_environment: a class or function that makes an environment; or an environment, which
-            takes one agent at a time and is not closed.
-        settings: those of ``create_world``.
-        agents: how many agents may be in the world at a time.
-        names: what observations, actions, reward and discount are called.
-        default_actions: by name, what is done when a step leaves an action out. An action without
-            a default must be in every step.
-        infos: whether Gymnasium's infos are sent to clients that can read them: `rlwire.make` and
-            what stands on it. False saves the bytes of infos that nobody reads.
-        accepts: the settings that clients may give, by default none: an argument can be a path, a
-            URL or a size. A name covers what nests in it: ``task`` covers ``task.size``.
-
-    Raises:
-        StatusError: a setting is not accepted, missing or invalid.
-        TypeError: what was made is no environment, or the factory needs an argument that is not in
-            `accepts`.
-        ValueError: `accepts` has a name that is no argument of the factory's.
-        EncodeError: the environment has something that dm_env_rpc cannot carry.
     """
 
     parallel_agents = True  # they share nothing but what the lock guards
 
-    def __init__(
-        self,
-        make_environment: Any,
-        settings: Settings | None = None,
-        *,
-        agents: int = 1,
-        names: Names | None = None,
-        default_actions: Mapping[str, Any] | None = None,
-        infos: bool = True,
-        accepts: Collection[str] = (),
-    ) -> None:
-        maker = make_environment
-        if not isinstance(maker, EnvironmentMaker):
-            maker = EnvironmentMaker(maker, accepts)
-        self._maker: EnvironmentMaker = maker
+    def __init__(self, maker: EnvironmentWorlds, settings: Settings) -> None:
+        self._maker = maker
         self._owned = not maker.lends
-        self.is_accepted = maker.is_accepted
-        self._agents = agents if self._owned else 1
-        self._agent_options = names or Names(), infos, dict(default_actions or {})
+        self._agents = maker.agents if self._owned else 1
         self._lock = threading.Lock()
         self._joined = 0
         self._closed = False
@@ -266,12 +222,12 @@ class EnvironmentWorld:
         self._idle: _Made | None = None  # for the next agent
         maker.lend()
         with on_error(self.close):
-            self._settings, self._start = self._sort(settings or {})
-            maker.check_required(settings or {})
+            self._settings, self._start = self._sort(settings)
+            maker.check_required(settings)
             made = self._idle = self._make(self._settings)
             self._takes_seed = made.driven.takes_seed
-            self._sort(settings or {})
-            EnvironmentAgent(made.driven, *self._agent_options)
+            self._sort(settings)
+            EnvironmentAgent(made.driven, *maker.agent_options)
 
     @property
     def properties(self) -> Properties | None:
@@ -334,7 +290,7 @@ class EnvironmentWorld:
 
     def _make(self, settings: Settings, instead: _Made | None = None) -> _Made:
         """Make an environment; then close the one in whose place it comes."""
-        environment = self._maker(settings)
+        environment = self._maker.make_environment(settings)
         with on_error(getattr(environment, "close", bool) if self._owned else bool):
             driven = driver_of(environment)
             check_alone(driven, "dm_env_rpc")
@@ -380,7 +336,7 @@ class _OwnEnvironment(EnvironmentAgent):
     """An agent with an environment of its own."""
 
     def __init__(self, world: EnvironmentWorld, made: _Made, own: Settings, start: Start) -> None:
-        super().__init__(made.driven, *world._agent_options)
+        super().__init__(made.driven, *world._maker.agent_options)
         self._world, self._made, self._own, self._start = world, made, own, start
         self._resets = world._resets
 
@@ -434,17 +390,32 @@ class _OwnEnvironment(EnvironmentAgent):
         self._world._release(self._made)
 
 
-class EnvironmentWorlds:
-    """Makes an `EnvironmentWorld` for each ``create_world``: a `WorldFactory`.
+class EnvironmentWorlds(EnvironmentMaker):
+    """Makes a world of single-agent environments for each ``create_world``: a `WorldFactory`.
 
     ::
 
         server = Server(EnvironmentWorlds(MyEnvironment, agents=4), "localhost:9999")
 
+    Each agent in a world has an environment of its own. The settings of ``create_world``,
+    ``join_world``, ``reset`` and ``reset_world`` that are in `accepts` are the factory's keyword
+    arguments: NumPy scalars as Python's, names with periods as nested dictionaries. An agent's
+    settings go over those of its world, and when a reset changes them a new environment is made.
+    Clients may always give ``seed``, and with ``options`` in `accepts` also ``options.NAME``, to
+    Gymnasium's ``reset``, unless `accepts` names an argument of the factory so: those of a reset
+    are for the next sequence, those of ``create_world`` and ``join_world`` for each agent's first.
+
     Args:
-        make_environment: as `EnvironmentWorld` takes it. An environment that is handed in can be in
-            one world at a time.
-        agents: this and what follows: as `EnvironmentWorld` takes it.
+        make_environment: a class or function that makes an environment; or an environment, which
+            takes one agent at a time and is not closed.
+        agents: how many agents may be in a world at a time.
+        names: what observations, actions, reward and discount are called.
+        default_actions: by name, what is done when a step leaves an action out. An action without
+            a default must be in every step.
+        infos: whether Gymnasium's infos are sent to clients that can read them: `rlwire.make` and
+            what stands on it. False saves the bytes of infos that nobody reads.
+        accepts: the settings that clients may give, by default none: an argument can be a path, a
+            URL or a size. A name covers what nests in it: ``task`` covers ``task.size``.
 
     Attributes:
         accepts: the settings that clients may give, with ``seed``.
@@ -465,29 +436,24 @@ class EnvironmentWorlds:
         infos: bool = True,
         accepts: Collection[str] = (),
     ) -> None:
-        self._maker = EnvironmentMaker(make_environment, accepts)
-        self.accepts = self._maker.accepts
-        self.is_accepted = self._maker.is_accepted
-        self._make_world = partial(
-            EnvironmentWorld,
-            self._maker,
-            agents=agents,
-            names=names,
-            default_actions=default_actions,
-            infos=infos,
-        )
+        super().__init__(make_environment, accepts)
+        self.agents = agents
+        self.agent_options = names or Names(), infos, dict(default_actions or {})
 
     def check(self) -> None:
-        """Make an environment and close it, if that needs no settings.
+        """Make a world and close it, if that needs no settings.
 
         What cannot be served is known so before anybody connects.
-
-        Raises:
-            What `EnvironmentWorld` raises.
         """
-        if not self._maker.needs_settings:
+        if not self.needs_settings:
             self({}).close()
 
     def __call__(self, settings: Settings) -> EnvironmentWorld:
-        """Make a world."""
-        return self._make_world(settings)
+        """Make a world.
+
+        Raises:
+            StatusError: a setting is not accepted, missing or invalid.
+            TypeError: what was made is no environment.
+            EncodeError: the environment has something that dm_env_rpc cannot carry.
+        """
+        return EnvironmentWorld(self, settings)

@@ -57,7 +57,7 @@ class EnvironmentMaker:
                 f"expected an environment, or a class or function that makes one, "
                 f"not a {type(make).__name__}"
             )
-        self.make: Callable[..., Any] = (lambda: make) if self.lends else make
+        self._make: Callable[..., Any] = (lambda: make) if self.lends else make
         self._lent = threading.Lock()
         self.accepts = frozenset((*accepts, "seed"))
         self._open = False  # whether it takes any argument
@@ -66,7 +66,7 @@ class EnvironmentMaker:
         firsts = {_first(name): name for name in accepts}
         # `seed`, unless its author lists it, is not for the argument of that name.
         self._arguments = {name for name in firsts if self._has_argument(name)}
-        maker = getattr(self.make, "func", self.make)  # of functools.partial
+        maker = getattr(self._make, "func", self._make)  # of functools.partial
         called = getattr(maker, "__name__", type(maker).__name__)
         for name in firsts.keys() - self._arguments - set(_RESET_SETTINGS):
             raise ValueError(
@@ -82,7 +82,7 @@ class EnvironmentMaker:
 
     def _read_signature(self) -> None:
         try:
-            parameters = inspect.signature(self.make).parameters.values()
+            parameters = inspect.signature(self._make).parameters.values()
         except (TypeError, ValueError):  # some of C have none
             self._open = True
             return
@@ -158,10 +158,10 @@ class EnvironmentMaker:
             raise _invalid(f"seed must be an integer from 0 on, not {seed!r}")
         return made_with, Start(seed, options)
 
-    def __call__(self, made_with: Settings) -> Any:
+    def make_environment(self, made_with: Settings) -> Any:
         """Make an environment."""
         try:
-            return self.make(**_nest(made_with))
+            return self._make(**_nest(made_with))
         except TypeError as error:
             if not (self._open and made_with):
                 raise

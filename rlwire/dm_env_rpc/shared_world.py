@@ -77,7 +77,7 @@ class SharedWorld:
     def _open(self) -> Driven:
         if self._driven is not None:
             return self._driven
-        environment = self._maker({})
+        environment = self._maker.make_environment({})
         with on_error(bool if self._maker.lends else getattr(environment, "close", bool)):
             driven = driver_of(environment)
             if not driven.agents:

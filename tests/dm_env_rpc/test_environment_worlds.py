@@ -15,7 +15,6 @@ from mpe2 import simple_spread_v3
 import rlwire
 from rlwire.codecs.dm_env_rpc import DataType, EnvironmentStateType, SpecManager
 from rlwire.dm_env_rpc.environment_worlds import (
-    EnvironmentWorld,
     EnvironmentWorlds,
     Names,
 )
@@ -108,6 +107,10 @@ class Dice(gymnasium.Env):
         return {"dice": dice, "odd": int(dice.sum() % 2)}
 
 
+def made_world(make, settings=None, **options):
+    return EnvironmentWorlds(make, **options)(settings or {})
+
+
 @pytest.fixture(autouse=True)
 def nothing_made():
     Walk.made = []
@@ -130,7 +133,7 @@ def code_of(call, *arguments) -> tuple[Code, str]:
 
 
 def test_a_dm_env_environment() -> None:
-    agent = EnvironmentWorld(Walk).join({})
+    agent = made_world(Walk).join({})
     assert [spec.name for spec in agent.specs.actions.values()] == ["stride"]
     assert {uid: (spec.name, spec.dtype) for uid, spec in agent.specs.observations.items()} == {
         1: ("place", DataType.INT32),
@@ -153,7 +156,7 @@ def test_a_dm_env_environment() -> None:
 
 
 def test_a_gymnasium_environment() -> None:
-    agent = EnvironmentWorld(Dice).join({"seed": np.int64(7)})
+    agent = made_world(Dice).join({"seed": np.int64(7)})
     assert [spec.name for spec in agent.specs.actions.values()] == ["cheat", "count"]
     names = [spec.name for spec in agent.specs.observations.values()]
     assert names == ["dice", "odd", "reward", "discount"]
@@ -189,12 +192,12 @@ def test_names() -> None:
     class Plain(gymnasium.Env):
         observation_space = action_space = spaces.Discrete(2)
 
-    agent = EnvironmentWorld(Plain).join({})
+    agent = made_world(Plain).join({})
     assert [spec.name for spec in agent.specs.observations.values()] == [
         "observation", "reward", "discount",
     ]  # fmt: skip
     assert [spec.name for spec in agent.specs.actions.values()] == ["action"]
-    agent = EnvironmentWorld(Plain, names=Names("seen", "do", "score", None)).join({})
+    agent = made_world(Plain, names=Names("seen", "do", "score", None)).join({})
     assert [spec.name for spec in agent.specs.observations.values()] == ["seen", "score"]
     assert [spec.name for spec in agent.specs.actions.values()] == ["do"]
 
@@ -208,9 +211,9 @@ def test_an_observation_called_reward() -> None:
             return {"reward": np.array([self.place], np.int32)}
 
     with pytest.raises(EncodeError, match=r"Names\(reward=None\)"):
-        EnvironmentWorld(Rewarding)
+        made_world(Rewarding)
     assert Walk.made[0].closed
-    agent = EnvironmentWorld(Rewarding, names=Names(reward=None)).join({})
+    agent = made_world(Rewarding, names=Names(reward=None)).join({})
     assert check(agent, agent.begin()) == (RUNNING, {"reward": [0], "discount": 1})
 
 
@@ -226,7 +229,7 @@ def test_nested_rewards() -> None:
             reward = {"a": 2.0, "b": np.array([1.0, 2.0])}
             return dm_env.TimeStep(dm_env.StepType.LAST, reward, [0.0], self._observation())
 
-    agent = EnvironmentWorld(Several).join({})
+    agent = made_world(Several).join({})
     _, told = check(agent, agent.begin())
     assert told == {"place": [0], "reward.a": 0, "reward.b": [1, 1], "discount.0": 1}
     state, told = check(agent, agent.step({"stride": np.int32(0)}))
@@ -238,7 +241,7 @@ def test_nested_rewards() -> None:
 
 
 def test_missing_actions() -> None:
-    agent = EnvironmentWorld(Dice).join({})
+    agent = made_world(Dice).join({})
     agent.begin()
     assert code_of(agent.step, {}) == (
         Code.INVALID_ARGUMENT,
@@ -249,15 +252,15 @@ def test_missing_actions() -> None:
 
 
 def test_default_actions() -> None:
-    world = EnvironmentWorld(Dice, default_actions={"cheat": [0]})
+    world = made_world(Dice, default_actions={"cheat": [0]})
     agent = world.join({})
     agent.begin()
     agent.step({"count": np.int64(1)})
     assert code_of(agent.step, {})[1].endswith("missing: 'count'")
     with pytest.raises(EncodeError, match="there is no action 'jump'; there are"):
-        EnvironmentWorld(Dice, default_actions={"jump": 1})
+        made_world(Dice, default_actions={"jump": 1})
     with pytest.raises(EncodeError, match="out of bounds"):
-        EnvironmentWorld(Dice, default_actions={"count": 3})
+        made_world(Dice, default_actions={"count": 3})
 
 
 # ---- settings -----------------------------------------------------------------------------------
@@ -265,7 +268,7 @@ def test_default_actions() -> None:
 
 def test_settings_become_arguments() -> None:
     given = {"length": np.int32(2), "kind": np.str_("steep"), "task.a.b": np.float32([1, 2])}
-    world = EnvironmentWorld(Walk, given, accepts=["length", "kind", "task"])
+    world = made_world(Walk, given, accepts=["length", "kind", "task"])
     (walk,) = Walk.made
     assert (walk.length, type(walk.length), walk.kind, type(walk.kind)) == (2, int, "steep", str)
     assert walk.task is not None
@@ -287,7 +290,7 @@ def test_settings_become_arguments() -> None:
     ],
 )
 def test_settings_that_are_refused(given, text) -> None:
-    code, told = code_of(lambda: EnvironmentWorld(Walk, given, accepts=["length", "task"]))
+    code, told = code_of(lambda: made_world(Walk, given, accepts=["length", "task"]))
     assert code == Code.INVALID_ARGUMENT
     assert told.startswith(text) or text in told
     assert all(walk.closed for walk in Walk.made)
@@ -323,15 +326,15 @@ def test_what_is_accepted_must_make_sense() -> None:
 
 def test_part_of_an_argument() -> None:
     accepts = ["task.size"]
-    EnvironmentWorld(Walk, {"task.size.x": 1, "task.size.y": 2}, accepts=accepts)
+    made_world(Walk, {"task.size.x": 1, "task.size.y": 2}, accepts=accepts)
     for name in ("task", "task.path", "task.sizes", "task."):
         assert "not accepted; accepted: seed, task.size; " in code_of(
-            lambda name=name: EnvironmentWorld(Walk, {name: 1}, accepts=accepts)
+            lambda name=name: made_world(Walk, {name: 1}, accepts=accepts)
         )[1]  # fmt: skip
 
 
 def test_join_settings_make_another_environment() -> None:
-    world = EnvironmentWorld(Walk, {"length": np.int32(2)}, accepts=["length"])
+    world = made_world(Walk, {"length": np.int32(2)}, accepts=["length"])
     agent = world.join({"length": np.int32(4)})
     assert [walk.length for walk in Walk.made] == [2, 4]
     assert Walk.made[0].closed
@@ -340,7 +343,7 @@ def test_join_settings_make_another_environment() -> None:
 
 
 def test_reset_settings() -> None:
-    world = EnvironmentWorld(Walk, {"kind": np.str_("steep")}, accepts=["length", "kind"])
+    world = made_world(Walk, {"kind": np.str_("steep")}, accepts=["length", "kind"])
     agent = world.join({})
     agent.begin()
     before = agent.specs
@@ -369,7 +372,7 @@ def test_seeds_and_options() -> None:
         return made[-1]
 
     given = {"seed": np.int64(1), "options.a": np.int32(5)}
-    world = EnvironmentWorld(make, given, accepts=["most", "options"])
+    world = made_world(make, given, accepts=["most", "options"])
     agent = world.join({})
     agent.begin()
     agent.begin()
@@ -401,7 +404,7 @@ def test_a_seed_that_the_factory_takes() -> None:
 
     for accepts, expected in ((["seed"], [1, 2]), ([], [0])):  # unlisted, it is the reset's
         seeds.clear()
-        agent = EnvironmentWorld(make, {"seed": np.int64(1)}, accepts=accepts).join({})
+        agent = made_world(make, {"seed": np.int64(1)}, accepts=accepts).join({})
         agent.begin()
         agent.reset({"seed": np.int64(2)})
         agent.begin()
@@ -409,7 +412,7 @@ def test_a_seed_that_the_factory_takes() -> None:
 
 
 def test_resetting_the_world() -> None:
-    world = EnvironmentWorld(Walk, agents=2, accepts=["length", "kind"])
+    world = made_world(Walk, agents=2, accepts=["length", "kind"])
     one, two = world.join({}), world.join({"kind": np.str_("steep")})
     world.reset({"length": np.int32(7), "kind": np.str_("flat")})
     one.reset({})
@@ -423,7 +426,7 @@ def test_resetting_the_world() -> None:
 
 
 def test_an_environment_goes_to_the_next_agent() -> None:
-    world = EnvironmentWorld(Walk)
+    world = made_world(Walk)
     first = world.join({})
     assert code_of(world.join, {}) == (
         Code.RESOURCE_EXHAUSTED,
@@ -437,7 +440,7 @@ def test_an_environment_goes_to_the_next_agent() -> None:
 
 
 def test_an_environment_that_failed_goes_to_nobody() -> None:
-    world = EnvironmentWorld(Walk)
+    world = made_world(Walk)
     agent = world.join({})
     agent.begin()
     with pytest.raises(RuntimeError, match="legs"):
@@ -450,7 +453,7 @@ def test_an_environment_that_failed_goes_to_nobody() -> None:
 
 
 def test_agents_have_environments_of_their_own() -> None:
-    world = EnvironmentWorld(Walk, agents=3)
+    world = made_world(Walk, agents=3)
     agents = [world.join({}) for _ in range(3)]
     assert len(Walk.made) == 3
     for agent in agents:
@@ -486,7 +489,7 @@ def test_an_instance_takes_no_settings_of_a_factory() -> None:
     worlds = EnvironmentWorlds(Walk())
     assert "setting 'length' not accepted" in code_of(worlds, {"length": np.int32(1)})[1]
     worlds({})  # the refused one holds nothing
-    dice = EnvironmentWorld(Dice(), {"seed": np.int64(4)})
+    dice = made_world(Dice(), {"seed": np.int64(4)})
     dice.join({}).begin()
 
 

@@ -9,7 +9,7 @@ import sys
 import gymnasium
 import pytest
 
-from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorld
+from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds
 from rlwire.dm_env_rpc.status import StatusError
 from rlwire.environments.loading import load_environment
 from rlwire.errors import MissingExtra
@@ -23,15 +23,15 @@ def test_of_gymnasium() -> None:
     make = load_environment("gym:CartPole-v1")
     assert {"max_episode_steps", "render_mode"} <= set(inspect.signature(make).parameters)
     accepts = ["max_episode_steps"]
-    world = EnvironmentWorld(make, {"max_episode_steps": 3}, accepts=accepts)
+    world = EnvironmentWorlds(make, accepts=accepts)({"max_episode_steps": 3})
     agent = world.join({"seed": 1})
     agent.begin()
     states = [agent.step({"action": 1}).state for _ in range(3)]
     assert states == [1, 1, 3]
     with pytest.raises(StatusError, match="accepted: max_episode_steps"):
-        EnvironmentWorld(make, {"render_mode": "human"}, accepts=accepts)
+        EnvironmentWorlds(make, accepts=accepts)({"render_mode": "human"})
     with pytest.raises(ValueError, match="'colour'; it has max_episode_steps, "):
-        EnvironmentWorld(make, accepts=["colour"])
+        EnvironmentWorlds(make, accepts=["colour"])
     assert make().spec.id == "CartPole-v1"
 
 
