@@ -225,9 +225,9 @@ class _DmEnvRpcClient(waits.Counting):
         return self._connection is None or bool(self._connection.closed)
 
     @property
-    def state(self) -> dm_env_rpc.State:
+    def state(self) -> dm_env_rpc.DmEnvRpcState:
         """Where the connection stands."""
-        return dm_env_rpc.State.CLOSED if self._session is None else self._session.state
+        return dm_env_rpc.DmEnvRpcState.CLOSED if self._session is None else self._session.state
 
     @property
     def specs(self) -> ActionObservationSpecs | None:

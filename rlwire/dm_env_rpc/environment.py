@@ -47,7 +47,7 @@ from rlwire.errors import (
     optional,
     quoted,
 )
-from rlwire.sessions.dm_env_rpc import State
+from rlwire.sessions.dm_env_rpc import DmEnvRpcState
 from rlwire.transports.address import AddressLike
 from rlwire.transports.sockets import Backoff
 
@@ -179,7 +179,7 @@ class DmEnvRpcEndpoint(Endpoint):
         client, self._running, self._again = self.client, False, None
         try:
             # An answer that nobody waited for may have changed where the sequence stands.
-            if settings or self._pending is not None or client.state is State.RUNNING:
+            if settings or self._pending is not None or client.state is DmEnvRpcState.RUNNING:
                 self._again = client.submit(ResetRequest(settings))
             self._pending = client.submit(Step({}, self._requested))
         except _LOST as error:

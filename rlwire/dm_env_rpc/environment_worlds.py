@@ -22,7 +22,7 @@ from rlwire.codecs.dm_env_rpc import (
     check_bounds,
 )
 from rlwire.dm_env_rpc.properties import Properties, pictures_of
-from rlwire.dm_env_rpc.settings import EnvironmentMaker, Start
+from rlwire.dm_env_rpc.settings import EnvironmentMaker, ResetArguments
 from rlwire.dm_env_rpc.spaces import Structure, info_spec, of_number, structure_of
 from rlwire.dm_env_rpc.status import StatusError
 from rlwire.environments.driver import Driven, check_alone, driver_of
@@ -284,7 +284,7 @@ class EnvironmentWorld:
         if not closed:
             self._maker.take_back()
 
-    def _sort(self, settings: Settings) -> tuple[Settings, Start]:
+    def _sort(self, settings: Settings) -> tuple[Settings, ResetArguments]:
         """Return what environments are made with, and what they are reset with."""
         return self._maker.sort(settings, self._takes_seed)
 
@@ -335,7 +335,9 @@ def _same(one: Settings, other: Settings) -> bool:
 class _OwnEnvironment(EnvironmentAgent):
     """An agent with an environment of its own."""
 
-    def __init__(self, world: EnvironmentWorld, made: _Made, own: Settings, start: Start) -> None:
+    def __init__(
+        self, world: EnvironmentWorld, made: _Made, own: Settings, start: ResetArguments
+    ) -> None:
         super().__init__(made.driven, *world._maker.agent_options)
         self._world, self._made, self._own, self._start = world, made, own, start
         self._resets = world._resets
@@ -356,10 +358,10 @@ class _OwnEnvironment(EnvironmentAgent):
     def begin(self) -> StepResult:
         """Reset the environment."""
         result = self._call(self._begin, self._start)
-        self._start = Start()
+        self._start = ResetArguments()
         return result
 
-    def _begin(self, start: Start) -> StepResult:
+    def _begin(self, start: ResetArguments) -> StepResult:
         observation, info = self._driven.reset(start.seed, start.options)
         if self._driven.discount_space is None:
             return self._result(RUNNING, observation, None, None, info)

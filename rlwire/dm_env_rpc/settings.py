@@ -25,15 +25,15 @@ _RESET_SETTINGS = ("seed", "options")
 
 
 @dataclass(frozen=True)
-class Start:
+class ResetArguments:
     """Arguments of the next reset of a Gymnasium environment."""
 
     seed: int | None = None
     options: dict[str, Any] | None = None
 
-    def over(self, other: Start) -> Start:
+    def over(self, other: ResetArguments) -> ResetArguments:
         """Fill what is not set here from `other`."""
-        return Start(
+        return ResetArguments(
             other.seed if self.seed is None else self.seed,
             other.options if self.options is None else self.options,
         )
@@ -128,7 +128,7 @@ class EnvironmentMaker:
         if missing:
             raise _invalid(f"{_named(missing)} must be given when a world is created")
 
-    def sort(self, settings: Settings, takes_seed: bool | None) -> tuple[Settings, Start]:
+    def sort(self, settings: Settings, takes_seed: bool | None) -> tuple[Settings, ResetArguments]:
         """Return what environments are made with, and what they are reset with."""
         accepts = [
             name
@@ -156,7 +156,7 @@ class EnvironmentMaker:
             raise _invalid("give each option by name, as 'options.NAME'")
         if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool) or seed < 0):
             raise _invalid(f"seed must be an integer from 0 on, not {seed!r}")
-        return made_with, Start(seed, options)
+        return made_with, ResetArguments(seed, options)
 
     def make_environment(self, made_with: Settings) -> Any:
         """Make an environment."""

@@ -21,7 +21,7 @@ from rlwire.dm_env_rpc.environment_worlds import (
     Names,
 )
 from rlwire.dm_env_rpc.properties import Properties, pictures_of
-from rlwire.dm_env_rpc.settings import EnvironmentMaker, Start
+from rlwire.dm_env_rpc.settings import EnvironmentMaker, ResetArguments
 from rlwire.dm_env_rpc.status import StatusError
 from rlwire.environments.driver import Driven, driver_of
 from rlwire.environments.trees import tree_of
@@ -66,7 +66,7 @@ class SharedWorld:
         self._acted: _Deferred = {}
         self._actions: dict[Any, Any] = {}
         self._fulfilled: deque[tuple[DeferredReply, StepResult | BaseException]] = deque()
-        self._start = Start()
+        self._start = ResetArguments()
         self.pictures: Properties | None = None
         self._open()
 
@@ -142,7 +142,7 @@ class SharedWorld:
     def _begin(self) -> None:
         """Begin an episode: all agents have asked for it."""
         waiting, self._begun = self._begun, {}
-        start, self._start = self._start, Start()
+        start, self._start = self._start, ResetArguments()
 
         def call(driven: Driven) -> None:
             observations, infos = driven.reset(start.seed, start.options)

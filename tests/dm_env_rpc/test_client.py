@@ -32,7 +32,7 @@ from rlwire.errors import (
     EncodeError,
     PeerError,
 )
-from rlwire.sessions.dm_env_rpc import Code, State
+from rlwire.sessions.dm_env_rpc import Code, DmEnvRpcState
 from rlwire.transports.sockets import Timeouts
 
 RUNNING = EnvironmentStateType.RUNNING
@@ -52,7 +52,11 @@ def joined(client):
 
 class TestAgainstTheReference:
     def test_the_life_of_a_world(self, client, voyage) -> None:
-        assert (client.closed, client.state, client.specs) == (False, State.NOT_JOINED, None)
+        assert (client.closed, client.state, client.specs) == (
+            False,
+            DmEnvRpcState.NOT_JOINED,
+            None,
+        )
         name = client.create_world({"first": np.int64(3)})
         assert name.startswith("sea ")
         specs = client.join_world(name)
@@ -74,10 +78,14 @@ class TestAgainstTheReference:
         assert result.observations["reward"] == local.step(action).reward
         assert client.step(action, ()).observations == {}
         assert client.reset() == specs
-        assert client.state == State.INTERRUPTED
+        assert client.state == DmEnvRpcState.INTERRUPTED
         client.reset_world()
         client.leave_world()
-        assert (client.state, client.specs, client.world_name) == (State.NOT_JOINED, None, None)
+        assert (client.state, client.specs, client.world_name) == (
+            DmEnvRpcState.NOT_JOINED,
+            None,
+            None,
+        )
         client.leave_world()
         client.destroy_world(name)
         with pytest.raises(StatusError) as raised:
@@ -222,7 +230,7 @@ class TestLosses:
         client = Client(slow.address)
         for _ in range(2):
             assert client.closed
-            assert client.state == State.CLOSED
+            assert client.state == DmEnvRpcState.CLOSED
             assert client.specs is None
             with pytest.raises(ConnectionClosed, match=r"connect\(\) or reconnect\(\)"):
                 client.step()
@@ -248,7 +256,7 @@ class TestReconnecting:
                 client.step({"sleep": False})
             assert client.reconnect() == specs
             assert client.world_name == name
-            assert client.state == State.TERMINATED
+            assert client.state == DmEnvRpcState.TERMINATED
             assert client.step().observations["level"] == 5
             assert f"connected again, joined the world {name!r}" in caplog.text
 

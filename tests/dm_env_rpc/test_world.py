@@ -35,7 +35,7 @@ from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc.handler import DmEnvRpcHandler as Handler
 from rlwire.dm_env_rpc.status import StatusError
 from rlwire.dm_env_rpc.worlds import Worlds
-from rlwire.sessions.dm_env_rpc.states import TRANSITIONS, State
+from rlwire.sessions.dm_env_rpc.states import TRANSITIONS, DmEnvRpcState
 from rlwire.transports.deferred import DeferredReply
 
 RUNNING, TERMINATED, INTERRUPTED = (
@@ -441,7 +441,7 @@ class Rooms(RuleBasedStateMachine):
         super().__init__()
         machine = self
         self.acting: int | None = None
-        self.states = [State.NOT_JOINED] * 4
+        self.states = [DmEnvRpcState.NOT_JOINED] * 4
         self.waiting: dict[int, tuple[str, DeferredReply]] = {}
 
         class Watched(Arena):
@@ -450,7 +450,7 @@ class Rooms(RuleBasedStateMachine):
                 for number, state in enumerate(machine.states):
                     member = machine.handlers[number]._agent
                     untold = member is not None and member.untold
-                    if state is State.RUNNING and number != machine.acting and not untold:
+                    if state is DmEnvRpcState.RUNNING and number != machine.acting and not untold:
                         assert machine.waiting[number][0] == "reset_world"
                 super().reset(settings)
 
@@ -462,7 +462,7 @@ class Rooms(RuleBasedStateMachine):
             outcome = reply.state.name.lower()
         else:
             outcome = "error" if isinstance(reply, Status) else "done"
-        if kind == "reset_world" and self.states[number] is State.NOT_JOINED:
+        if kind == "reset_world" and self.states[number] is DmEnvRpcState.NOT_JOINED:
             outcome = "done elsewhere" if outcome == "done" else outcome
         self.states[number] = TRANSITIONS[self.states[number], kind, outcome]
 
@@ -482,27 +482,27 @@ class Rooms(RuleBasedStateMachine):
                 del self.waiting[number]
                 self.settle(number, kind, answer.result())
 
-    def free(self, number: int, *states: State) -> bool:
+    def free(self, number: int, *states: DmEnvRpcState) -> bool:
         return number not in self.waiting and self.states[number] in states
 
     @rule(number=integers(0, 3))
     def join(self, number: int) -> None:
-        if self.free(number, State.NOT_JOINED):
+        if self.free(number, DmEnvRpcState.NOT_JOINED):
             self.act(number, "join_world", JoinWorldRequest("w"))
 
     @rule(number=integers(0, 3), end=integers(1, 3))
     def step(self, number: int, end: int) -> None:
-        if number not in self.waiting and self.states[number] is not State.NOT_JOINED:
+        if number not in self.waiting and self.states[number] is not DmEnvRpcState.NOT_JOINED:
             self.act(number, "step", Step({"end": EnvironmentStateType(end)}))
 
     @rule(number=integers(0, 3))
     def broken_step(self, number: int) -> None:
-        if self.free(number, State.RUNNING):
+        if self.free(number, DmEnvRpcState.RUNNING):
             self.act(number, "step", Step({"raise": KeyError("x")}))
 
     @rule(number=integers(0, 3), class_=integers(0, 1))
     def reset(self, number: int, class_: int) -> None:
-        if number not in self.waiting and self.states[number] is not State.NOT_JOINED:
+        if number not in self.waiting and self.states[number] is not DmEnvRpcState.NOT_JOINED:
             self.act(number, "reset", ResetRequest({"class": 1} if class_ else {}))
 
     @rule(number=integers(0, 3), bad=integers(0, 4))
@@ -520,7 +520,7 @@ class Rooms(RuleBasedStateMachine):
     @rule()
     def vanish(self) -> None:
         number, _ = self.waiting.popitem()
-        self.states[number] = State.NOT_JOINED
+        self.states[number] = DmEnvRpcState.NOT_JOINED
         self.acting = number
         self.handlers[number].close()
         self.acting = None
@@ -538,10 +538,12 @@ class Rooms(RuleBasedStateMachine):
         for number, handler in enumerate(self.handlers):
             if number not in self.waiting and handler._agent is not None:
                 running = handler._agent.running or handler._agent.untold
-                assert running is (self.states[number] is State.RUNNING)
+                assert running is (self.states[number] is DmEnvRpcState.RUNNING)
         assert bool(room.resets) <= bool(active)
         assert bool(self.waiting) <= bool(room.resets)
-        assert len(room.agents) == sum(state is not State.NOT_JOINED for state in self.states)
+        assert len(room.agents) == sum(
+            state is not DmEnvRpcState.NOT_JOINED for state in self.states
+        )
         assert not room.resetting
         assert len(room.held) <= len(self.waiting)
 

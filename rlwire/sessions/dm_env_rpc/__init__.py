@@ -6,7 +6,7 @@ from rlwire.sessions.dm_env_rpc.session import (
     DmEnvRpcServerSession,
     without_spec,
 )
-from rlwire.sessions.dm_env_rpc.states import REQUESTS, TOLERATED, TRANSITIONS, State
+from rlwire.sessions.dm_env_rpc.states import REQUESTS, TOLERATED, TRANSITIONS, DmEnvRpcState
 
 __all__ = [
     "REQUESTS",
@@ -15,6 +15,6 @@ __all__ = [
     "Code",
     "DmEnvRpcClientSession",
     "DmEnvRpcServerSession",
-    "State",
+    "DmEnvRpcState",
     "without_spec",
 ]

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
@@ -64,7 +64,7 @@ from rlwire.sessions.dm_env_rpc.states import (
     REQUESTS,
     TOLERATED,
     TRANSITIONS,
-    State,
+    DmEnvRpcState,
     StateNode,
     nodes,
 )
@@ -94,13 +94,12 @@ _STEP: _Asked = ("step", "")
 _STEP_BY_UID: _Asked = ("step", "by UID")  # compared by identity
 
 
-class _Session:
+class _DmEnvRpcSession:
     """What both sides share."""
 
     __slots__ = (
         "__weakref__",
         "_actions",
-        "_broadcast",
         "_copy",
         "_limits",
         "_node",
@@ -111,30 +110,23 @@ class _Session:
 
     _node: StateNode
 
-    def __init__(
-        self,
-        *,
-        limits: Limits | None = None,
-        copy: bool | None = True,
-        broadcast: Literal["full", "view"] = "full",
-    ) -> None:
+    def __init__(self, *, limits: Limits | None = None, copy: bool | None = True) -> None:
         self._limits = DEFAULT if limits is None else limits
         self._received = self._limits.received
         self._copy = copy
-        self._broadcast: Literal["full", "view"] = broadcast
         self._actions: SpecManager | None = None
         self._observations: SpecManager | None = None
         self._world: str | None = None
 
     @property
-    def state(self) -> State:
+    def state(self) -> DmEnvRpcState:
         """Where the connection stands; a client's: when the last response was sent."""
         return self._node.state
 
     @property
     def closed(self) -> bool:
         """Whether nothing more may be said."""
-        return self._node.state is State.CLOSED
+        return self._node.state is DmEnvRpcState.CLOSED
 
     @property
     def world_name(self) -> str | None:
@@ -178,7 +170,7 @@ class _Session:
             raise LimitExceeded("received", self._received, len(message))
 
 
-class DmEnvRpcClientSession(_Session):
+class DmEnvRpcClientSession(_DmEnvRpcSession):
     """The agent's side: sends requests, receives responses.
 
     Requests may be sent before earlier ones are answered. What they will find is then unknown, so
@@ -187,15 +179,9 @@ class DmEnvRpcClientSession(_Session):
 
     __slots__ = ("_ahead", "_pending", "_selections")
 
-    def __init__(
-        self,
-        *,
-        limits: Limits | None = None,
-        copy: bool | None = True,
-        broadcast: Literal["full", "view"] = "full",
-    ) -> None:
-        super().__init__(limits=limits, copy=copy, broadcast=broadcast)
-        self._node = _CLIENT[State.NOT_JOINED]
+    def __init__(self, *, limits: Limits | None = None, copy: bool | None = True) -> None:
+        super().__init__(limits=limits, copy=copy)
+        self._node = _CLIENT[DmEnvRpcState.NOT_JOINED]
         self._ahead = self._node.ahead
         self._pending: deque[_Asked] = deque()
         # The field that requests observations, by their names.
@@ -234,9 +220,7 @@ class DmEnvRpcClientSession(_Session):
         try:
             if len(message) > self._received:
                 self._check_size(message)
-            decoded = decode_step_response(
-                observations, message, copy=self._copy, broadcast=self._broadcast
-            )
+            decoded = decode_step_response(observations, message, copy=self._copy)
         except RlwireError:
             self._close()
             raise
@@ -280,9 +264,7 @@ class DmEnvRpcClientSession(_Session):
             raise LocalProtocolError("the session is closed")
         try:
             self._check_size(message)
-            response = decode_response(
-                message, copy=self._copy, broadcast=self._broadcast, limits=self._limits
-            )
+            response = decode_response(message, copy=self._copy, limits=self._limits)
         except RlwireError:
             self._close()
             raise
@@ -344,7 +326,7 @@ class DmEnvRpcClientSession(_Session):
         self._selections.clear()
 
     def _close(self) -> None:
-        self._node = _CLIENT[State.CLOSED]
+        self._node = _CLIENT[DmEnvRpcState.CLOSED]
         self._ahead = self._node.ahead
         self._pending.clear()
 
@@ -365,7 +347,7 @@ class DmEnvRpcClientSession(_Session):
         raise RemoteProtocolError(text) from None
 
 
-class DmEnvRpcServerSession(_Session):
+class DmEnvRpcServerSession(_DmEnvRpcSession):
     """The environment's side: receives requests, sends responses, one at a time.
 
     Each request is to be answered before the next is given to `receive`: what a step's bytes mean
@@ -388,13 +370,12 @@ class DmEnvRpcServerSession(_Session):
         *,
         limits: Limits | None = None,
         copy: bool | None = True,
-        broadcast: Literal["full", "view"] = "full",
         check_bounds: bool = True,
         accepts: Callable[[str], bool] | None = None,
     ) -> None:
-        super().__init__(limits=limits, copy=copy, broadcast=broadcast)
+        super().__init__(limits=limits, copy=copy)
         self._accepts = accepts
-        self._node = _SERVER[State.NOT_JOINED]
+        self._node = _SERVER[DmEnvRpcState.NOT_JOINED]
         self._check_bounds = check_bounds
         self._asked: _Asked | None = None
         self._refusal: Code | None = None
@@ -425,7 +406,6 @@ class DmEnvRpcServerSession(_Session):
                 ignore_actions=not node.running,
                 check_bounds=self._check_bounds,
                 copy=self._copy,
-                broadcast=self._broadcast,
             )
         except RlwireError as error:
             self._refusal = _code_of(error)
@@ -472,7 +452,7 @@ class DmEnvRpcServerSession(_Session):
         code = self._refusal
         waits = code is not None or self._asked is not None
         if code is None:
-            self._node = _SERVER[State.CLOSED]
+            self._node = _SERVER[DmEnvRpcState.CLOSED]
             late = isinstance(error, DeadlineExceeded)
             code = Code.DEADLINE_EXCEEDED if late else Code.UNAVAILABLE
         self._asked = self._refusal = None
@@ -493,7 +473,6 @@ class DmEnvRpcServerSession(_Session):
                 request = decode_request(
                     message,
                     copy=self._copy,
-                    broadcast=self._broadcast,
                     limits=without_spec(self._limits, len(message)),
                     accepts=self._accepts,
                 )

@@ -26,7 +26,7 @@ from rlwire.codecs.dm_env_rpc.values import (
 )
 
 
-class State(enum.Enum):
+class DmEnvRpcState(enum.Enum):
     """What a connection is to the worlds; the middle three are those of a joined one."""
 
     NOT_JOINED = "not joined"
@@ -49,23 +49,28 @@ REQUESTS: Final[dict[str, tuple[type, type]]] = {
 """Each request by its name in the ``.proto``, and the response that says it went well; a `Status`
 answers any."""
 
-_OPEN = (State.NOT_JOINED, State.TERMINATED, State.RUNNING, State.INTERRUPTED)
+_OPEN = (
+    DmEnvRpcState.NOT_JOINED,
+    DmEnvRpcState.TERMINATED,
+    DmEnvRpcState.RUNNING,
+    DmEnvRpcState.INTERRUPTED,
+)
 _JOINED = _OPEN[1:]
 
-TRANSITIONS: Final[dict[tuple[State, str, str], State]] = {
-    (State.NOT_JOINED, "join_world", "done"): State.TERMINATED,
-    (State.TERMINATED, "step", "running"): State.RUNNING,
-    (State.RUNNING, "step", "running"): State.RUNNING,
-    (State.RUNNING, "step", "terminated"): State.TERMINATED,
-    (State.RUNNING, "step", "interrupted"): State.INTERRUPTED,
-    (State.INTERRUPTED, "step", "running"): State.RUNNING,
-    (State.TERMINATED, "reset", "done"): State.TERMINATED,
-    (State.RUNNING, "reset", "done"): State.INTERRUPTED,
-    (State.INTERRUPTED, "reset", "done"): State.INTERRUPTED,
-    (State.TERMINATED, "reset_world", "done"): State.TERMINATED,
-    (State.RUNNING, "reset_world", "done"): State.INTERRUPTED,
-    (State.INTERRUPTED, "reset_world", "done"): State.INTERRUPTED,
-    **{(state, "leave_world", "done"): State.NOT_JOINED for state in _OPEN},
+TRANSITIONS: Final[dict[tuple[DmEnvRpcState, str, str], DmEnvRpcState]] = {
+    (DmEnvRpcState.NOT_JOINED, "join_world", "done"): DmEnvRpcState.TERMINATED,
+    (DmEnvRpcState.TERMINATED, "step", "running"): DmEnvRpcState.RUNNING,
+    (DmEnvRpcState.RUNNING, "step", "running"): DmEnvRpcState.RUNNING,
+    (DmEnvRpcState.RUNNING, "step", "terminated"): DmEnvRpcState.TERMINATED,
+    (DmEnvRpcState.RUNNING, "step", "interrupted"): DmEnvRpcState.INTERRUPTED,
+    (DmEnvRpcState.INTERRUPTED, "step", "running"): DmEnvRpcState.RUNNING,
+    (DmEnvRpcState.TERMINATED, "reset", "done"): DmEnvRpcState.TERMINATED,
+    (DmEnvRpcState.RUNNING, "reset", "done"): DmEnvRpcState.INTERRUPTED,
+    (DmEnvRpcState.INTERRUPTED, "reset", "done"): DmEnvRpcState.INTERRUPTED,
+    (DmEnvRpcState.TERMINATED, "reset_world", "done"): DmEnvRpcState.TERMINATED,
+    (DmEnvRpcState.RUNNING, "reset_world", "done"): DmEnvRpcState.INTERRUPTED,
+    (DmEnvRpcState.INTERRUPTED, "reset_world", "done"): DmEnvRpcState.INTERRUPTED,
+    **{(state, "leave_world", "done"): DmEnvRpcState.NOT_JOINED for state in _OPEN},
     **{(state, "reset_world", "done elsewhere"): state for state in _OPEN},
     # The world that is joined cannot be destroyed.
     **{(state, "destroy_world", "done elsewhere"): state for state in _OPEN},
@@ -80,11 +85,11 @@ which is about another world than the joined one. A request that can only end in
 that is not allowed.
 """
 
-TOLERATED: Final[dict[tuple[State, str, str], State]] = {
-    (State.TERMINATED, "step", "terminated"): State.TERMINATED,
-    (State.TERMINATED, "step", "interrupted"): State.INTERRUPTED,
-    (State.INTERRUPTED, "step", "terminated"): State.TERMINATED,
-    (State.INTERRUPTED, "step", "interrupted"): State.INTERRUPTED,
+TOLERATED: Final[dict[tuple[DmEnvRpcState, str, str], DmEnvRpcState]] = {
+    (DmEnvRpcState.TERMINATED, "step", "terminated"): DmEnvRpcState.TERMINATED,
+    (DmEnvRpcState.TERMINATED, "step", "interrupted"): DmEnvRpcState.INTERRUPTED,
+    (DmEnvRpcState.INTERRUPTED, "step", "terminated"): DmEnvRpcState.TERMINATED,
+    (DmEnvRpcState.INTERRUPTED, "step", "interrupted"): DmEnvRpcState.INTERRUPTED,
     **{(state, "destroy_world", "done"): state for state in _JOINED},
 }
 """What the table forbids a server, and a client takes from it nevertheless."""
@@ -106,7 +111,7 @@ class Ahead:
         step: ``after.get("step")``.
     """
 
-    states: frozenset[State]
+    states: frozenset[DmEnvRpcState]
     after: dict[str, Ahead] = field(default_factory=dict)
     step: Ahead | None = None
 
@@ -124,7 +129,7 @@ class StateNode:
         ahead: what a client that is here may ask, and ask then without waiting for the answer.
     """
 
-    state: State
+    state: DmEnvRpcState
     ahead: Ahead
     allowed: list[str] = field(default_factory=list)
     steps: dict[int, StateNode] = field(default_factory=dict)
@@ -133,16 +138,18 @@ class StateNode:
     running: bool = False
 
 
-def nodes(table: dict[tuple[State, str, str], State]) -> dict[State, StateNode]:
+def nodes(
+    table: dict[tuple[DmEnvRpcState, str, str], DmEnvRpcState],
+) -> dict[DmEnvRpcState, StateNode]:
     """Return the nodes of a table, linked."""
     linked = {
         state: StateNode(
             state,
             Ahead(frozenset((state,))),
             joined=state in _JOINED,
-            running=state is State.RUNNING,
+            running=state is DmEnvRpcState.RUNNING,
         )
-        for state in State
+        for state in DmEnvRpcState
     }
     for (state, request, outcome), following in table.items():
         node = linked[state]
