@@ -76,7 +76,7 @@ class DmEnvRpcHandler:
         """
         try:
             if type(event) is Step:
-                agent = self._joined()
+                agent = self._agent or self._joined()
                 return agent.served.step(agent, event)
             name = _NAMES.get(type(event))
             if name is None:

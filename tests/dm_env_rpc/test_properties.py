@@ -245,24 +245,6 @@ class TestTheClientsSide:
 
         return PropertiesExtension(Heard())
 
-    @pytest.mark.parametrize(
-        ("code", "kind"),
-        [
-            (Code.NOT_FOUND, KeyError),
-            (Code.PERMISSION_DENIED, PermissionError),
-            (Code.INVALID_ARGUMENT, ValueError),
-            (Code.INTERNAL, StatusError),
-            (0, StatusError),
-        ],
-    )
-    def test_errors(self, code, kind) -> None:
-        extension = self.client_that_hears(StatusError(code, "the reason"))
-        for call in (lambda: extension["a"], lambda: extension.list("a")):
-            with pytest.raises(kind, match="the reason") as raised:
-                call()
-        if kind is not StatusError:
-            assert isinstance(raised.value.__cause__, StatusError)
-
     def test_an_answer_to_something_else(self) -> None:
         wrong = encode_property_response(WritePropertyResponse())
         with pytest.raises(RemoteProtocolError, match="not a WritePropertyResponse"):

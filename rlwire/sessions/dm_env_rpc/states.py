@@ -36,6 +36,8 @@ class DmEnvRpcState(enum.Enum):
     CLOSED = "closed"
 
 
+NOT_JOINED, TERMINATED, RUNNING, INTERRUPTED, CLOSED = DmEnvRpcState
+
 REQUESTS: Final[dict[str, tuple[type, type]]] = {
     "create_world": (CreateWorldRequest, CreateWorldResponse),
     "join_world": (JoinWorldRequest, JoinWorldResponse),
@@ -49,28 +51,23 @@ REQUESTS: Final[dict[str, tuple[type, type]]] = {
 """Each request by its name in the ``.proto``, and the response that says it went well; a `Status`
 answers any."""
 
-_OPEN = (
-    DmEnvRpcState.NOT_JOINED,
-    DmEnvRpcState.TERMINATED,
-    DmEnvRpcState.RUNNING,
-    DmEnvRpcState.INTERRUPTED,
-)
+_OPEN = (NOT_JOINED, TERMINATED, RUNNING, INTERRUPTED)
 _JOINED = _OPEN[1:]
 
 TRANSITIONS: Final[dict[tuple[DmEnvRpcState, str, str], DmEnvRpcState]] = {
-    (DmEnvRpcState.NOT_JOINED, "join_world", "done"): DmEnvRpcState.TERMINATED,
-    (DmEnvRpcState.TERMINATED, "step", "running"): DmEnvRpcState.RUNNING,
-    (DmEnvRpcState.RUNNING, "step", "running"): DmEnvRpcState.RUNNING,
-    (DmEnvRpcState.RUNNING, "step", "terminated"): DmEnvRpcState.TERMINATED,
-    (DmEnvRpcState.RUNNING, "step", "interrupted"): DmEnvRpcState.INTERRUPTED,
-    (DmEnvRpcState.INTERRUPTED, "step", "running"): DmEnvRpcState.RUNNING,
-    (DmEnvRpcState.TERMINATED, "reset", "done"): DmEnvRpcState.TERMINATED,
-    (DmEnvRpcState.RUNNING, "reset", "done"): DmEnvRpcState.INTERRUPTED,
-    (DmEnvRpcState.INTERRUPTED, "reset", "done"): DmEnvRpcState.INTERRUPTED,
-    (DmEnvRpcState.TERMINATED, "reset_world", "done"): DmEnvRpcState.TERMINATED,
-    (DmEnvRpcState.RUNNING, "reset_world", "done"): DmEnvRpcState.INTERRUPTED,
-    (DmEnvRpcState.INTERRUPTED, "reset_world", "done"): DmEnvRpcState.INTERRUPTED,
-    **{(state, "leave_world", "done"): DmEnvRpcState.NOT_JOINED for state in _OPEN},
+    (NOT_JOINED, "join_world", "done"): TERMINATED,
+    (TERMINATED, "step", "running"): RUNNING,
+    (RUNNING, "step", "running"): RUNNING,
+    (RUNNING, "step", "terminated"): TERMINATED,
+    (RUNNING, "step", "interrupted"): INTERRUPTED,
+    (INTERRUPTED, "step", "running"): RUNNING,
+    (TERMINATED, "reset", "done"): TERMINATED,
+    (RUNNING, "reset", "done"): INTERRUPTED,
+    (INTERRUPTED, "reset", "done"): INTERRUPTED,
+    (TERMINATED, "reset_world", "done"): TERMINATED,
+    (RUNNING, "reset_world", "done"): INTERRUPTED,
+    (INTERRUPTED, "reset_world", "done"): INTERRUPTED,
+    **{(state, "leave_world", "done"): NOT_JOINED for state in _OPEN},
     **{(state, "reset_world", "done elsewhere"): state for state in _OPEN},
     # The world that is joined cannot be destroyed.
     **{(state, "destroy_world", "done elsewhere"): state for state in _OPEN},
@@ -86,10 +83,10 @@ that is not allowed.
 """
 
 TOLERATED: Final[dict[tuple[DmEnvRpcState, str, str], DmEnvRpcState]] = {
-    (DmEnvRpcState.TERMINATED, "step", "terminated"): DmEnvRpcState.TERMINATED,
-    (DmEnvRpcState.TERMINATED, "step", "interrupted"): DmEnvRpcState.INTERRUPTED,
-    (DmEnvRpcState.INTERRUPTED, "step", "terminated"): DmEnvRpcState.TERMINATED,
-    (DmEnvRpcState.INTERRUPTED, "step", "interrupted"): DmEnvRpcState.INTERRUPTED,
+    (TERMINATED, "step", "terminated"): TERMINATED,
+    (TERMINATED, "step", "interrupted"): INTERRUPTED,
+    (INTERRUPTED, "step", "terminated"): TERMINATED,
+    (INTERRUPTED, "step", "interrupted"): INTERRUPTED,
     **{(state, "destroy_world", "done"): state for state in _JOINED},
 }
 """What the table forbids a server, and a client takes from it nevertheless."""
@@ -147,7 +144,7 @@ def nodes(
             state,
             Ahead(frozenset((state,))),
             joined=state in _JOINED,
-            running=state is DmEnvRpcState.RUNNING,
+            running=state is RUNNING,
         )
         for state in DmEnvRpcState
     }
