@@ -132,10 +132,10 @@ class DmEnvRpcHandler:
             raise StatusError(
                 Code.FAILED_PRECONDITION, f"already joined to {self._agent.served}; leave it first"
             )
-        agent = self._worlds.join(request.world_name, request.settings, self._peer)
+        agent = self._worlds._join(request.world_name, request.settings, self._peer)
         whole = getattr(agent.environment, "whole", None)
         if self._whole and whole is not None:
-            with on_error(lambda: self._worlds.leave(agent)), agent.lock:
+            with on_error(lambda: self._worlds._leave(agent)), agent.lock:
                 whole()
         self._log.info("%s: joined %s", self._peer, agent.served)
         self._agent, self._name = agent, request.world_name
@@ -153,7 +153,7 @@ class DmEnvRpcHandler:
         if agent is not None and request.world_name == self._name:
             served = agent.served
         else:
-            served = self._worlds.find(request.world_name)
+            served = self._worlds._find(request.world_name)
         caller = agent if agent is not None and agent.served is served else None
         answer = served.reset_world(request.settings, caller, self._peer)
         waits = " waits for its agents" if isinstance(answer, DeferredReply) else ""
@@ -189,5 +189,5 @@ class DmEnvRpcHandler:
     def _leave(self) -> None:
         agent, self._agent, self._name = self._agent, None, None
         if agent is not None:
-            self._worlds.leave(agent)
+            self._worlds._leave(agent)
             self._log.info("%s: left %s", self._peer, agent.served)

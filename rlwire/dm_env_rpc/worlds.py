@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import threading
@@ -86,15 +87,14 @@ class Worlds:
         Raises:
             StatusError: there is none of this name, or agents are joined.
         """
-        served = self.find(name)
-        inside = served.shut(only_if_empty=True)
+        served = self._find(name)
+        inside = self._destroy(served, only_if_empty=True)
         if inside:
             raise StatusError(
                 Code.FAILED_PRECONDITION,
                 f"{inside} {'agent is' if inside == 1 else 'agents are'} joined to {served}; "
                 "they must leave it first",
             )
-        self._remove(served)
 
     def close(self) -> None:
         """Destroy all worlds, with whoever is joined; what waits is answered, UNAVAILABLE."""
@@ -102,11 +102,8 @@ class Worlds:
             self._closed = True
             worlds = [*self._named.values(), *self._unnamed]
         for served in worlds:
-            try:
-                served.shut(only_if_empty=False)
-            except StatusError:  # another thread has been faster
-                continue
-            self._remove(served)
+            with contextlib.suppress(StatusError):  # another thread has been faster
+                self._destroy(served, only_if_empty=False)
 
     def abandon(self, name: str) -> None:
         """Note that the connection that created this world has ended."""
@@ -118,21 +115,21 @@ class Worlds:
             served.fleeting = True
             self._sweep(served)
 
-    def join(self, name: str, settings: Settings, peer: object) -> JoinedAgent:
+    def _join(self, name: str, settings: Settings, peer: object) -> JoinedAgent:
         """Let an agent join a world, or one of its own if none has the name ``""``."""
         with self._lock:
             served = self._named.get(name)
         if served is None:
-            served = self.find(name) if name else self._create({}, named=False)
+            served = self._find(name) if name else self._create({}, named=False)
         with on_error(lambda: self._sweep(served)):
             return served.join(settings, peer)
 
-    def leave(self, agent: JoinedAgent) -> None:
+    def _leave(self, agent: JoinedAgent) -> None:
         """Let an agent leave its world."""
         agent.served.leave(agent)
         self._sweep(agent.served)
 
-    def find(self, name: str) -> ServedWorld:
+    def _find(self, name: str) -> ServedWorld:
         """Return a world, or raise a StatusError."""
         with self._lock:
             served = self._named.get(name)
@@ -182,19 +179,18 @@ class Worlds:
 
     def _sweep(self, served: ServedWorld) -> None:
         """Destroy a world that is to vanish when nobody is joined, if nobody is."""
-        if not served.fleeting:
-            return
-        try:
-            inside = served.shut(only_if_empty=True)
-        except StatusError:
-            return
-        if not inside:
-            self._remove(served)
+        if served.fleeting:
+            with contextlib.suppress(StatusError):
+                self._destroy(served, only_if_empty=True)
 
-    def _remove(self, served: ServedWorld) -> None:
-        with self._lock:
-            self._unnamed.pop(served, None)
-            if self._named.get(served.name) is served:
-                del self._named[served.name]
-        served.close_world()
-        self.log.info("%s is destroyed", served)
+    def _destroy(self, served: ServedWorld, only_if_empty: bool) -> int:
+        """Destroy a world; return how many agents are in, for which it was not."""
+        inside = served.shut(only_if_empty)
+        if not inside:
+            with self._lock:
+                self._unnamed.pop(served, None)
+                if self._named.get(served.name) is served:
+                    del self._named[served.name]
+            served.close_world()
+            self.log.info("%s is destroyed", served)
+        return inside

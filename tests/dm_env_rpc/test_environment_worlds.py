@@ -321,6 +321,8 @@ def test_what_is_accepted_must_make_sense() -> None:
         EnvironmentWorlds(make, accepts=["sizes"])
     with pytest.raises(TypeError, match=r"such as \['size'\]"):
         EnvironmentWorlds(make, accepts="size")
+    anything = EnvironmentWorlds(lambda **given: make(**given), accepts=["depth"])
+    assert "unexpected keyword argument 'depth'" in code_of(anything, {"depth": np.int32(2)})[1]
     assert Walk.made[1:] == []
 
 
