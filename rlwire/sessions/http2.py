@@ -451,22 +451,22 @@ class Http2Session(frames.Endpoint):
 
     def next_deadline(self) -> float | None:
         """Return when `tick` has something to do, in the seconds of its clock; None if never."""
-        if self.closed or self._heard_at is None or self._now is None:
+        if self.closed:
             return None
         due: list[float | None] = []
-        if self._pinged_at is not None:
-            due.append(self._ping_timeout and self._pinged_at + self._ping_timeout)
-        else:
-            due.append(self._ping_interval and self._heard_at + self._ping_interval)
-        if self._unused_since is not None:
-            due.append(self._unused_timeout and self._unused_since + self._unused_timeout)
         for stream in self.streams.values():
-            if stream.waiting and self._write_timeout is not None:
-                since = self._now if stream.waited is None else stream.waited[1]
-                due.append(since + self._write_timeout)
             if stream.timeout is not None:
                 # Of a stream that the clock has not met yet: at once.
                 due.append(0.0 if stream.due is None else stream.due)
+            if stream.waiting and self._write_timeout is not None and self._now is not None:
+                since = self._now if stream.waited is None else stream.waited[1]
+                due.append(since + self._write_timeout)
+        if self._pinged_at is not None:
+            due.append(self._ping_timeout and self._pinged_at + self._ping_timeout)
+        elif self._heard_at is not None:
+            due.append(self._ping_interval and self._heard_at + self._ping_interval)
+        if self._unused_since is not None:
+            due.append(self._unused_timeout and self._unused_since + self._unused_timeout)
         return min((at for at in due if at is not None), default=None)
 
     # Ends.

@@ -15,6 +15,7 @@ import grpc
 import pytest
 
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler, RejectedCall
+from rlwire.errors import DeadlineExceeded
 from rlwire.sessions.grpc import CallEnded, CallStatus, GrpcClientSession, RawMessages
 from rlwire.sessions.grpc.server import GrpcServerSession
 from rlwire.transports import tcp
@@ -169,6 +170,13 @@ def test_ours_with_ours(workers: str, client: str, room: Room) -> None:
         ):
             connection.exchange(b"boom")
         assert room.closed(2)
+
+
+def test_a_call_that_nobody_answers_is_over_in_time(workers: str, room: Room) -> None:
+    with served(workers, room) as address, connected(address, timeout=0.2) as connection:
+        with pytest.raises((DeadlineExceeded, CallEnded), match=r"DEADLINE|deadline"):
+            connection.exchange(b"meet")
+        assert room.closed(1)
 
 
 def test_a_client_that_vanishes_closes_its_responders(workers: str, room: Room) -> None:
