@@ -165,7 +165,7 @@ class GrpcHandler:
             self._log.exception("%s: a call could not be admitted", self._peer)
             return call, Last(CallStatus("INTERNAL", "the server failed to answer"))
         self._open[task] = call
-        call.task, call.answering = task, self
+        call.task, call.handler = task, self
         return NOTHING
 
     def _leave(self, task: _Task) -> None:

@@ -4,7 +4,7 @@ A subclass says what streams carry, in the hooks that begin with ``_on_``. Not s
 push, priorities, upgrades from HTTP/1.1.
 
 Frames that bring nothing are counted by the codec (`CHAFF`). Streams that are ended at once are
-counted here (`PATIENCE`), whoever made us do it: each costs as much as a call.
+counted here (`RESETS_ALLOWED`), whoever made us do it: each costs as much as a call.
 
 Source: RFC 9113; the section numbers below are its.
 """
@@ -24,13 +24,13 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 Fields: TypeAlias = list[tuple[str, str]]
 """Names and values of a header list, in order."""
 
-PATIENCE = 1000
+RESETS_ALLOWED = 1000
 """Streams that may be ended at once, above those that end in order; 50 more each second."""
 
 STREAM_WINDOW = 4 * 1024 * 1024
 """Bytes that a peer may send in one stream before it is told to go on."""
 
-_PATIENCE_PER_SECOND = 50
+_RESETS_PER_SECOND = 50
 _REMEMBERED = 256  # streams that we have reset, on which something may still be under way
 _ALL = 2**31 - 1
 _DRAINING = b"draining"
@@ -116,13 +116,13 @@ class Http2Session(frames.Endpoint):
         self._unused_timeout = _seconds("unused_timeout", options.get("unused_timeout", 300.0))
         self.closed = self.opened = False
         self.parting = self._draining = False
-        self._going = False  # whether no stream begins any more, as one side has said
+        self._goaway = False  # whether no stream begins any more, as one side has said
         self._their_last = 0  # the highest number of a stream that the peer has begun
         self._taken = 0  # and of one that was not refused: what GOAWAY tells never goes up
         self._next = 1 if client else 2  # that of ours
         self._reset_by_us: dict[int, None] = {}
         self._fields_codec = Headers(limits)
-        self._patience = float(PATIENCE)
+        self._resets_left = float(RESETS_ALLOWED)
         self._now: float | None = None
         self._heard_at: float | None = None
         self._pinged_at: float | None = None
@@ -140,7 +140,7 @@ class Http2Session(frames.Endpoint):
     @property
     def leaving(self) -> bool:
         """Whether no stream is open, and none begins any more."""
-        return self._going and self.opened and not self.streams and not self.closed
+        return self._goaway and self.opened and not self.streams and not self.closed
 
     # What comes.
 
@@ -217,9 +217,9 @@ class Http2Session(frames.Endpoint):
                 f"a client's stream has the number {number} (section 5.1.1)", frames.PROTOCOL_ERROR
             )
         self._their_last = number
-        if self._going or len(self.streams) >= self.max_streams:
-            self._spend()
-            self._say_reset(number, frames.REFUSED_STREAM)
+        if self._goaway or len(self.streams) >= self.max_streams:
+            self._count_reset()
+            self._send_reset(number, frames.REFUSED_STREAM)
             return []
         self._taken = number
         stream = self._make_stream(number)
@@ -263,23 +263,23 @@ class Http2Session(frames.Endpoint):
             stream = self.streams.get(number)
             if stream is None:
                 return self._stray(kind, number, True)
-            self._spend()  # CVE-2023-44487
+            self._count_reset()  # CVE-2023-44487
             self.drop(stream)
             return self._on_reset(stream, int.from_bytes(payload, "big"), "")
         if kind == frames.PING:
             if not flags & frames.ACK:
                 self.said.append(frames.ping(payload, True))
             elif payload == _DRAINING:
-                self._refuse_more()
+                self._stop_accepting()
             self._pinged_at = None
         elif kind == frames.GOAWAY:
             last = int.from_bytes(payload[:4], "big") & _ALL
-            return self._goes(last, payload[8:].decode("utf-8", "replace"))
+            return self._on_goaway(last, payload[8:].decode("utf-8", "replace"))
         return []
 
-    def _goes(self, last: int, text: str) -> list[Any]:
+    def _on_goaway(self, last: int, text: str) -> list[Any]:
         """Section 6.8: what the peer has not looked at it will not answer."""
-        self._going = True
+        self._goaway = True
         events: list[Any] = []
         for stream in list(self.streams.values()):
             if stream.number & 1 == self.client and stream.number > last:
@@ -292,10 +292,10 @@ class Http2Session(frames.Endpoint):
 
         A peer that has us reset its streams pays as if it had reset them (CVE-2025-8671).
         """
-        self._spend()
+        self._count_reset()
         stream = self.streams.get(number)
         if stream is None:
-            self._say_reset(number, getattr(error, "code", frames.PROTOCOL_ERROR))
+            self._send_reset(number, getattr(error, "code", frames.PROTOCOL_ERROR))
             return []
         return self._on_fault(stream, error)
 
@@ -325,13 +325,13 @@ class Http2Session(frames.Endpoint):
 
     # What goes.
 
-    def _say_headers(self, stream: Any, fields: Fields, end: bool = False) -> None:
+    def _send_headers(self, stream: Any, fields: Fields, end: bool = False) -> None:
         """Say headers now: nothing of the stream's may wait."""
         self.said.append(self.headers(stream.number, self._fields_codec.encode(fields), end))
         if end:
-            self._ended_here(stream)
+            self._sent_end(stream)
 
-    def _say_last(self, stream: Any, fields: Fields | None) -> None:
+    def _send_trailers(self, stream: Any, fields: Fields | None) -> None:
         """End our side of a stream with these trailers, or none, after what waits of it."""
 
         def words() -> list[Any]:
@@ -344,13 +344,13 @@ class Http2Session(frames.Endpoint):
                 # Section 8.1: the answer is complete, the rest of the question is not needed.
                 out.append(frames.reset(stream.number, frames.NO_ERROR))
                 stream.receiving = False
-                self._forget(stream.number)
-            self._ended_here(stream)
+                self._remember_reset(stream.number)
+            self._sent_end(stream)
             return out
 
         self.said += self.after(stream, words)
 
-    def _ended_here(self, stream: Any) -> None:
+    def _sent_end(self, stream: Any) -> None:
         stream.sending = False
         if not stream.receiving:
             self._finish(stream)
@@ -358,27 +358,27 @@ class Http2Session(frames.Endpoint):
     def _finish(self, stream: Any) -> None:
         """Forget a stream that has ended in order."""
         self.drop(stream)
-        self._patience = min(self._patience + 1, PATIENCE)
+        self._resets_left = min(self._resets_left + 1, RESETS_ALLOWED)
 
-    def _say_reset(self, number: int, code: int) -> None:
+    def _send_reset(self, number: int, code: int) -> None:
         """End a stream at once, and remember for a while that we want no more of it."""
         self.said.append(frames.reset(number, code))
-        self._forget(number)
+        self._remember_reset(number)
         stream = self.streams.get(number)
         if stream is not None:
             self.drop(stream)
 
-    def _forget(self, number: int) -> None:
+    def _remember_reset(self, number: int) -> None:
         self._reset_by_us[number] = None
         if len(self._reset_by_us) > _REMEMBERED:
             del self._reset_by_us[next(iter(self._reset_by_us))]
 
-    def _spend(self) -> None:
+    def _count_reset(self) -> None:
         """Pay for a stream that was ended at once."""
-        self._patience -= 1
-        if self._patience < 0:
+        self._resets_left -= 1
+        if self._resets_left < 0:
             raise Http2Error(
-                f"over {PATIENCE} more streams were ended at once than in order",
+                f"over {RESETS_ALLOWED} more streams were ended at once than in order",
                 frames.ENHANCE_YOUR_CALM,
             )
 
@@ -387,8 +387,8 @@ class Http2Session(frames.Endpoint):
     def tick(self, now: float) -> None:
         """Let time pass: a ping may fall due, or a peer be too late."""
         if self._now is not None:
-            more = (now - self._now) * _PATIENCE_PER_SECOND
-            self._patience = min(self._patience + more, PATIENCE)
+            more = (now - self._now) * _RESETS_PER_SECOND
+            self._resets_left = min(self._resets_left + more, RESETS_ALLOWED)
         self._now = now
         if self.heard or self._heard_at is None:
             self.heard = False
@@ -398,7 +398,7 @@ class Http2Session(frames.Endpoint):
         if self.closed or not self.opened:
             return
         for stream in list(self.streams.values()):
-            self._watch(stream, now)
+            self._check_window(stream, now)
         self._keep_alive(now)
         for stream in list(self.streams.values()):
             if stream.timeout is not None and not self.closed:
@@ -411,21 +411,21 @@ class Http2Session(frames.Endpoint):
         elif self._unused_since is None:
             self._unused_since = now
         elif self._unused_timeout is not None and now - self._unused_since >= self._unused_timeout:
-            self._refuse_more()
+            self._stop_accepting()
 
-    def _watch(self, stream: Any, now: float) -> None:
+    def _check_window(self, stream: Any, now: float) -> None:
         """See whether the peer's window lets nothing go."""
         if not stream.waiting:
             stream.waited = None
         elif stream.waited is None or stream.waited[0] != stream.gone_out:
             stream.waited = stream.gone_out, now
         elif self._write_timeout is not None and now - stream.waited[1] >= self._write_timeout:
-            self._spend()
-            self._on_late(
+            self._count_reset()
+            self._on_write_timeout(
                 stream, f"it opened no window within write_timeout={self._write_timeout} s"
             )
 
-    def _on_late(self, stream: Any, text: str) -> None:
+    def _on_write_timeout(self, stream: Any, text: str) -> None:
         """End a stream whose peer is too slow."""
         raise NotImplementedError
 
@@ -480,7 +480,7 @@ class Http2Session(frames.Endpoint):
         if self.closed:
             return
         self.said.append(frames.goaway(self._taken, code, text))
-        self._going = self.closed = True
+        self._goaway = self.closed = True
         self.listening = False
         self.mute = "no message can be sent now, the connection is over"
 
@@ -497,13 +497,13 @@ class Http2Session(frames.Endpoint):
                 self._begin_to_drain()
 
     def _begin_to_drain(self) -> None:
-        if not self.closed and not self._going:
+        if not self.closed and not self._goaway:
             self.said += [frames.goaway(_ALL), frames.ping(_DRAINING)]
 
-    def _refuse_more(self) -> None:
-        if not self._going:
+    def _stop_accepting(self) -> None:
+        if not self._goaway:
             self.said.append(frames.goaway(self._taken))
-            self._going = True
+            self._goaway = True
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
         """Return what tells the peer why the transport ends the connection."""

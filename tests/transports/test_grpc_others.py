@@ -136,7 +136,7 @@ def test_grpcios_goaway_lets_us_end_our_call() -> None:
     try:
         with grpcio_server() as address, connected(address) as connection:
             session = connection.session
-            assert eventually(lambda: connection.exchange(b"x") == b"x" and session._going)
+            assert eventually(lambda: connection.exchange(b"x") == b"x" and session._goaway)
             for size in SIZES:
                 assert len(connection.exchange(bytes(size))) == size
             assert not session.closed

@@ -114,7 +114,7 @@ class GrpcClientSession(Http2Session):
         self._next += 2
         call.timeout, call.read = self._timeout, self.inner.receive
         self.add(call)
-        self._say_headers(call, self._first)
+        self._send_headers(call, self._first)
         self._attach(call, self.inner, self.inner.send)
 
     # What comes.
@@ -126,7 +126,7 @@ class GrpcClientSession(Http2Session):
         if wrong or (call.headers and not end):
             raise self._malformed(call, wrong or "headers amid messages")
         if call.headers:
-            return self._ended_with(call, fields, given)
+            return self._on_trailers(call, fields, given)
         status = given[":status"]
         if status[:1] == "1" and not end:
             return []  # an interim one
@@ -141,14 +141,14 @@ class GrpcClientSession(Http2Session):
             return self._abandon(call, CallStatus("UNIMPLEMENTED", words))
         call.headers = True
         if end:
-            return self._ended_with(call, fields, given)
+            return self._on_trailers(call, fields, given)
         try:
             call.metadata = metadata_of(fields)
         except DecodeError as error:
             return self._abandon(call, CallStatus("INTERNAL", str(error)), error)
         return []
 
-    def _ended_with(self, call: ClientCall, fields: Fields, given: dict[str, str]) -> list[Any]:
+    def _on_trailers(self, call: ClientCall, fields: Fields, given: dict[str, str]) -> list[Any]:
         """Take a status in trailers."""
         words = values.decode_message(given.get("grpc-message", ""))
         metadata: Metadata = ()
@@ -163,7 +163,7 @@ class GrpcClientSession(Http2Session):
             code, words = "INTERNAL", "the server ended the call inside a message"
         status = CallStatus(code, words, metadata)
         if call.sending:
-            self._say_reset(call.number, frames.NO_ERROR)  # it wants no more of us
+            self._send_reset(call.number, frames.NO_ERROR)  # it wants no more of us
         else:
             self._finish(call)
         return self._over(call, status, limit_in(status))
@@ -200,7 +200,7 @@ class GrpcClientSession(Http2Session):
         reset: int = frames.CANCEL,
     ) -> list[Any]:
         """End a call of whose answer we can make nothing."""
-        self._say_reset(call.number, reset)
+        self._send_reset(call.number, reset)
         return self._over(call, status, error)
 
     def _over(self, call: ClientCall, status: CallStatus, error: Any = None) -> list[Any]:
@@ -233,7 +233,7 @@ class GrpcClientSession(Http2Session):
         text = f"the call took longer than its deadline, timeout={self._timeout} s"
         self._abandon(call, CallStatus("DEADLINE_EXCEEDED", text), DeadlineExceeded(text))
 
-    def _on_late(self, stream: Any, text: str) -> None:
+    def _on_write_timeout(self, stream: Any, text: str) -> None:
         self._abandon(stream, CallStatus("UNAVAILABLE", text), DeadlineExceeded(text))
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
@@ -241,7 +241,7 @@ class GrpcClientSession(Http2Session):
         if not self.closed:
             self.inner.refuse(error)
             if self.main is not None and self.main.status is None:
-                self._say_reset(self.main.number, frames.CANCEL)
+                self._send_reset(self.main.number, frames.CANCEL)
         return super().refuse(error)
 
     def farewell(self, ending: bool = False) -> Sequence[Buffer]:
@@ -254,11 +254,11 @@ class GrpcClientSession(Http2Session):
         if self.closed or call is None or call.status is not None:
             return super().farewell(ending)
         if getattr(self.inner, "pending", 0) or call.waiting or call.partial:
-            self._say_reset(call.number, frames.CANCEL)
+            self._send_reset(call.number, frames.CANCEL)
             call.status = CallStatus("CANCELLED", "closed on this side")
             return super().farewell(ending)
         self.mute = "no message can be sent now, the call is over"
-        self._say_last(call, None)
-        self._going = True
+        self._send_trailers(call, None)
+        self._goaway = True
         said: list[Buffer] = self.outgoing()
         return said

@@ -74,7 +74,7 @@ class ServedCall(Stream):
         self.why = CallStatus("CANCELLED")
         self.answered = False
         # Its handler, and where it stands there (`rlwire.dm_env_rpc.grpc_handler`).
-        self.answering: Any = None
+        self.handler: Any = None
         self.task: Any = None
 
     def _pair(self, message: Any) -> list[Any]:
@@ -104,9 +104,9 @@ class GrpcServerSession(Http2Session):
             raise self._malformed(call, "a :path that does not begin with /")
         kind = given.get("content-type", "")
         if given[":method"] != "POST":
-            return self._refuse_http(call, "405", [("allow", "POST")])
+            return self._reject_http(call, "405", [("allow", "POST")])
         if not kind.startswith(CONTENT_TYPE) or kind[len(CONTENT_TYPE) :][:1] not in ("", "+", ";"):
-            return self._refuse_http(call, "415", [])
+            return self._reject_http(call, "415", [])
         call.method = given[":path"]
         try:
             if "te" not in given:
@@ -115,20 +115,20 @@ class GrpcServerSession(Http2Session):
             if "grpc-timeout" in given:
                 call.timeout = call.given_timeout = values.decode_timeout(given["grpc-timeout"])
         except DecodeError as error:
-            return self._refuse_call(call, CallStatus("INTERNAL", error.reason))
+            return self._reject_call(call, CallStatus("INTERNAL", error.reason))
         encoding = given.get("grpc-encoding", "identity")
         if encoding != "identity":
             words = f"grpc-encoding {quoted(encoding)} is not spoken; identity is"
-            return self._refuse_call(call, CallStatus("UNIMPLEMENTED", words))
+            return self._reject_call(call, CallStatus("UNIMPLEMENTED", words))
         return [(call, BEGUN), (call, ENDED)] if end else [(call, BEGUN)]
 
-    def _refuse_http(self, call: ServedCall, status: str, more: Fields) -> list[Any]:
+    def _reject_http(self, call: ServedCall, status: str, more: Fields) -> list[Any]:
         """Answer what is no call of gRPC's in HTTP's own words."""
         self._end(call, [(":status", status), *more])
         return []
 
-    def _refuse_call(self, call: ServedCall, status: CallStatus) -> list[Any]:
-        self._say(call, Last(status))
+    def _reject_call(self, call: ServedCall, status: CallStatus) -> list[Any]:
+        self._send_reply(call, Last(status))
         return []
 
     def _ended(self, stream: Any) -> list[Any]:
@@ -141,7 +141,7 @@ class GrpcServerSession(Http2Session):
     def _on_fault(self, stream: Any, error: Exception) -> list[Any]:
         code = getattr(error, "code", None)
         if code is not None:
-            self._say_reset(stream.number, code)
+            self._send_reset(stream.number, code)
             stream.why = CallStatus("INTERNAL", str(error))
             return [(stream, CANCELLED), None]
         if isinstance(error, LimitExceeded):
@@ -149,14 +149,14 @@ class GrpcServerSession(Http2Session):
         else:
             name = "UNIMPLEMENTED" if isinstance(error, frames.Compressed) else "INTERNAL"
             stream.why = CallStatus(name, for_peer(error, "the server"))
-        return self._give_up(stream)
+        return self._abort(stream)
 
-    def _give_up(self, call: ServedCall) -> list[Any]:
+    def _abort(self, call: ServedCall) -> list[Any]:
         """End a call from here, with a status; the peer's messages are of no interest any more."""
         if call.waiting:
-            self._say_reset(call.number, frames.CANCEL)
+            self._send_reset(call.number, frames.CANCEL)
         else:
-            self._say(call, Last(call.why))
+            self._send_reply(call, Last(call.why))
         return [(call, CANCELLED), None]
 
     # What goes.
@@ -172,16 +172,16 @@ class GrpcServerSession(Http2Session):
             return []
         if type(words) is list and call.answered:
             buffers: list[Buffer] = self.message(call, words)
-            if not buffers and self._unread(call):
+            if not buffers and self._reset_if_unread(call):
                 return []
             if not self.said:
                 return buffers
             self.said += buffers
             return []
-        self._say(call, words)
+        self._send_reply(call, words)
         return []
 
-    def _say(self, call: ServedCall, words: Any) -> None:
+    def _send_reply(self, call: ServedCall, words: Any) -> None:
         """Say a message, a `Last`, or both, with the headers that must come before."""
         last = words if isinstance(words, Last) else None
         parts = words if last is None else last.parts
@@ -194,29 +194,29 @@ class GrpcServerSession(Http2Session):
         trailers = None if last is None else last.status.fields()
         if not call.answered:
             call.answered = True
-            self._say_headers(call, head)
+            self._send_headers(call, head)
         if parts is not None:
             self.said += self.message(call, parts)
-            if self._unread(call):
+            if self._reset_if_unread(call):
                 return
         if trailers is not None:
-            self._say_last(call, trailers)
+            self._send_trailers(call, trailers)
 
-    def _unread(self, call: ServedCall) -> bool:
+    def _reset_if_unread(self, call: ServedCall) -> bool:
         """Reset a call if too much waits because its client lets no answers go."""
         most = max(min(self._most_unsent, 2 * self.max_sent), self.max_sent + 5)
         if self.unsent <= most:
             return False
         words = f"{self.unsent} bytes of answers wait for the client's windows; the most are {most}"
         call.why = CallStatus("RESOURCE_EXHAUSTED", words)
-        self._say_reset(call.number, frames.ENHANCE_YOUR_CALM)
-        if call.answering is not None:
-            call.answering.cancelled(call)
+        self._send_reset(call.number, frames.ENHANCE_YOUR_CALM)
+        if call.handler is not None:
+            call.handler.cancelled(call)
         return True
 
     def _end(self, call: ServedCall, fields: Fields) -> None:
         call.answered = True
-        self._say_last(call, fields)
+        self._send_trailers(call, fields)
 
     # Times and ends.
 
@@ -224,17 +224,17 @@ class GrpcServerSession(Http2Session):
         call.why = CallStatus(
             "DEADLINE_EXCEEDED", f"it took longer than its {call.given_timeout} s"
         )
-        self._tell(call)
+        self._abort_and_notify(call)
 
-    def _on_late(self, stream: Any, text: str) -> None:
+    def _on_write_timeout(self, stream: Any, text: str) -> None:
         stream.why = CallStatus("UNAVAILABLE", text)
-        self._tell(stream)
+        self._abort_and_notify(stream)
 
-    def _tell(self, call: Any) -> None:
+    def _abort_and_notify(self, call: Any) -> None:
         """End a call, and tell who answers it: nobody asks for events here."""
-        self._give_up(call)
-        if call.answering is not None:
-            call.answering.cancelled(call)
+        self._abort(call)
+        if call.handler is not None:
+            call.handler.cancelled(call)
 
     def farewell(self, ending: bool = False) -> Sequence[Buffer]:
         """Return the last words: what is under way ends with the status UNAVAILABLE.
@@ -244,20 +244,20 @@ class GrpcServerSession(Http2Session):
         if not self.closed:
             for call in list(self.streams.values()):
                 if (self._draining or self.parting) and not (call.waiting or self._owes(call)):
-                    self._say(call, Last(OK))
+                    self._send_reply(call, Last(OK))
                     continue
                 call.why = CallStatus("UNAVAILABLE", "the server ends the connection")
-                self._give_up(call)
+                self._abort(call)
         return super().farewell(ending)
 
     @staticmethod
     def _owes(call: Any) -> bool:
-        return call.answering is None or call.answering.owes(call)
+        return call.handler is None or call.handler.owes(call)
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
         """Return what tells the client why the connection ends."""
         if not self.closed:
             for call in list(self.streams.values()):
                 call.why = CallStatus("UNAVAILABLE", for_peer(error, "the server"))
-                self._give_up(call)
+                self._abort(call)
         return super().refuse(error)

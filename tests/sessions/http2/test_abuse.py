@@ -25,7 +25,7 @@ from rlwire.errors import LimitExceeded
 from rlwire.limits import Limits
 from rlwire.sessions.grpc import OK, CallStatus, GrpcClientSession, RawMessages
 from rlwire.sessions.grpc.server import BEGUN, ENDED, Last
-from rlwire.sessions.http2 import PATIENCE
+from rlwire.sessions.http2 import RESETS_ALLOWED
 
 peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("peers.py"))))
 Raw, raw_server, fields, message = peers.Raw, peers.raw_server, peers.fields, peers.message
@@ -114,7 +114,7 @@ def flood(raw: Any, make: Callable[[int], bytes], flags: int = frames.END_HEADER
 
     def go_on() -> None:
         nonlocal number
-        for number in range(1, 8 * PATIENCE, 2):
+        for number in range(1, 8 * RESETS_ALLOWED, 2):
             head = frames.frame(frames.HEADERS, flags, number, sender.encode(fields()))
             raw.say(head, make(number))
             if not raw.session.closed:
@@ -140,7 +140,7 @@ ENDED_AT_ONCE: dict[str, tuple[Callable[[int], bytes], int]] = {
 def test_streams_that_are_ended_at_once(name: str) -> None:
     raw = raw_server()
     make, flags = ENDED_AT_ONCE[name]
-    assert flood(raw, make, flags) == PATIENCE
+    assert flood(raw, make, flags) == RESETS_ALLOWED
     assert told(raw) == "ENHANCE_YOUR_CALM"
     assert len(raw.session.streams) <= 1
 
@@ -151,7 +151,7 @@ def test_streams_beyond_the_maximum_are_refused_and_nothing_else() -> None:
     assert len(raw.say(begin(1), begin(3), begin(5))) == 2
     assert [(kind, number) for kind, _, number, _ in raw.hear()] == [(frames.RST_STREAM, 5)]
     assert set(raw.session.streams) == {1, 3}
-    assert flood_on(raw, range(7, 8 * PATIENCE, 2)) == PATIENCE - 1
+    assert flood_on(raw, range(7, 8 * RESETS_ALLOWED, 2)) == RESETS_ALLOWED - 1
     assert told(raw) == "ENHANCE_YOUR_CALM"
     assert set(raw.session.streams) == {1, 3}
 
@@ -172,12 +172,12 @@ def flood_on(raw: Any, numbers: range) -> int:
 def test_calls_that_end_in_order_and_time_give_patience_back() -> None:
     raw = raw_server()
     raw.session.tick(0.0)
-    for number in range(1, 2 * PATIENCE + 200, 2):
+    for number in range(1, 2 * RESETS_ALLOWED + 200, 2):
         ((call, _), _) = raw.say(begin(number, 5))
         raw.session.send((call, Last(OK)))
         raw.hear()
     assert not raw.session.closed
-    for number in range(3 * PATIENCE + 1, 5 * PATIENCE + 200, 2):
+    for number in range(3 * RESETS_ALLOWED + 1, 5 * RESETS_ALLOWED + 200, 2):
         raw.say(begin(number), frames.reset(number, frames.CANCEL))
         raw.session.tick(float(number))  # a second or two each
         raw.hear()
