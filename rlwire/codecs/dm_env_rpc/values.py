@@ -78,9 +78,8 @@ class DataType(enum.IntEnum):
     PROTO = 11
 
 
-_DTYPES: dict[int, np.dtype[Any]] = {
-    number: np.dtype(name) for number, name in enumerate(["f4", "f8", "i1", "i4", "i8", "u1", "u4", "u8", "?", "U", "O"], 1)
-}
+_NAMES = ("f4", "f8", "i1", "i4", "i8", "u1", "u4", "u8", "?", "U", "O")
+_DTYPES: dict[int, np.dtype[Any]] = {i: np.dtype(name) for i, name in enumerate(_NAMES, 1)}
 _DATA_TYPES = {dtype.str[1:]: DataType(number) for number, dtype in _DTYPES.items()}
 
 

@@ -1,4 +1,4 @@
-"""Bytes to values. `rlwire.codecs.msgpack` is the face; the bytes are in include/rlwire/msgpack.h.
+"""msgpack to values; include/rlwire/msgpack.h has the bytes.
 
 The kernel reads one value at a time and has checked every length before this module makes an
 object of it. Functions that return `PyObject *` give a new reference: what is made goes into its
@@ -21,14 +21,15 @@ from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, Cop
 from rlwire.codecs._glue cimport (Budget, ITEM, afford, afford_items, begin_budget, key_of,
                                   known_key, made_with, over_budget, raise_fault, valid_text,
                                   wide_size)
-from rlwire.codecs.msgpack.arrays cimport named_dtype, structured_dtype
-from rlwire.codecs.msgpack.options cimport check_hook, fill_limits, path_to, short_text
 from rlwire.kernels cimport *
+
+import sys
+from importlib import import_module
 
 import numpy as np
 
-from rlwire.codecs.msgpack.values import ExtType, Timestamp
-from rlwire.errors import DecodeError, LimitExceeded
+from rlwire.codecs.msgpack.values import EXTENDED, ExtType, Timestamp
+from rlwire.errors import DecodeError, LimitExceeded, optional, quoted
 from rlwire.limits import checked
 
 cnp.import_array()
@@ -75,6 +76,9 @@ cdef dict _COPY = {True: COPY_ALWAYS, False: COPY_NEVER, None: COPY_AS_NEEDED}
 
 cdef enum:
     BINARY = 0xC4  # the type byte of a short one
+    MOST_FIELDS = 4096  # of a structured dtype, over all its levels
+    MOST_NESTED = 16    # structures inside each other
+    MOST_BYTES = 0x7FFFFFFF  # of an element, which NumPy counts in 31 bits
 
 cdef char _FOREIGN_ORDER = c">" if rlw_host_is_little() else c"<"
 
@@ -124,8 +128,63 @@ cdef int _copy(uint8_t *to, const uint8_t *data, size_t size) except -1:
 # --- errors
 
 
+cdef str _path_to(const uint8_t *data, size_t size, const uint8_t *at):
+    """`$.state[3]`, where in the value at `data` the byte at `at` stands.
+
+    Found by reading the value again up to there, so that decoding keeps no account of it.
+    """
+    cdef rlw_msgpack_limits unlimited
+    cdef rlw_msgpack_reader r
+    cdef rlw_msgpack_value v
+    unlimited.depth = unlimited.items = unlimited.string = unlimited.binary = <uint64_t> -1
+    unlimited.ext = unlimited.array = unlimited.map = unlimited.dims = <uint64_t> -1
+    rlw_msgpack_reader_init(&r, data, size, &unlimited)
+    opened = []  # of each open array or map: [is it a map, values left, values read, key]
+    while rlw_msgpack_read(&r, &v) == RLW_OK:
+        if r.c.at > at or v.at >= at:
+            break
+        if opened:
+            top = opened[len(opened) - 1]
+            if top[0] and top[2] % 2 == 0:
+                top[3] = _key_shown(&v)
+        if v.kind >= RLW_MSGPACK_ARRAY and v.size:
+            count = v.size * (2 if v.kind == RLW_MSGPACK_MAP else 1)
+            opened.append([v.kind == RLW_MSGPACK_MAP, count, 0, ""])
+            continue
+        while opened:  # a value more of the innermost, which may be the last of outer ones too
+            top = opened[len(opened) - 1]
+            top[1] -= 1
+            top[2] += 1
+            if top[1]:
+                break
+            opened.pop()
+    steps = ["$"]
+    for is_map, _, read, key in opened:
+        if not is_map:
+            steps.append(f"[{read}]")
+        elif read % 2:  # else it is the key itself
+            steps.append(key)
+    return "".join(steps)
+
+
+cdef str _short_text(const rlw_msgpack_value *v):
+    """The beginning of a text, for an error."""
+    cdef size_t size = <size_t> v.size if v.size < 100 else 100
+    return v.data[:size].decode("utf-8", "replace")
+
+
+cdef str _key_shown(const rlw_msgpack_value *v):
+    if v.kind == RLW_MSGPACK_STRING:
+        return "." + _short_text(v)
+    if v.kind == RLW_MSGPACK_BINARY:
+        return f"[b{_short_text(v)!r}]"
+    if v.kind == RLW_MSGPACK_INTEGER:
+        return f"[{v.integer}]"
+    return "[?]"
+
+
 cdef str _path(Input *input, const uint8_t *at):
-    return path_to(input.start, input.reader.c.end - input.start, at)
+    return _path_to(input.start, input.reader.c.end - input.start, at)
 
 
 cdef object _error(Input *input, str reason, const uint8_t *at):
@@ -186,6 +245,116 @@ cdef object _ext(Decoder self, Input *input, const rlw_msgpack_value *v):
     return (self.timestamp or Timestamp)(seconds, nanoseconds)
 
 
+# --- dtypes
+
+
+cdef cnp.dtype _named_dtype(str name):
+    """The dtype of ml_dtypes with that name; None when there is none."""
+    cdef cnp.dtype descr
+    if name not in EXTENDED:
+        return None
+    ml_dtypes = sys.modules.get("ml_dtypes")
+    if ml_dtypes is None:
+        with optional("ml_dtypes", "ml"):
+            ml_dtypes = import_module("ml_dtypes")
+    kind = getattr(ml_dtypes, name, None)  # older versions have fewer
+    if kind is None:
+        return None
+    descr = np.dtype(kind)
+    return descr if descr.itemsize == EXTENDED[name] else None
+
+
+# Structured dtypes; ValueError says what is wrong. No text reaches NumPy's own parser of dtypes, but
+# for the dates and strings that the grammar in dtype.h has passed.
+
+cdef str _as_text(object value):
+    if type(value) is bytes:
+        value = (<bytes> value).decode("utf-8")  # UnicodeDecodeError is a ValueError
+    if type(value) is not str:
+        raise ValueError(f"a text expected, not {type(value).__name__}")
+    return <str> value
+
+
+cdef cnp.dtype _plain(str text):
+    """A dtype that dtype.h's grammar knows, or "|V8": bytes without a meaning."""
+    cdef bytes data = text.encode("utf-8")
+    cdef rlw_dtype parsed
+    cdef rlw_text name
+    cdef cnp.dtype descr = None
+    name.data = <const uint8_t *> PyBytes_AS_STRING(data)
+    name.size = len(data)
+    if rlw_dtype_parse(name.data, name.size, &parsed):
+        descr = dtype_of(&parsed, name)
+    elif data[:2] == b"|V" and data[2:].isdigit() and 0 < int(data[2:12]) <= MOST_BYTES:
+        if len(data) <= 12:
+            descr = np.dtype((np.void, int(data[2:])))
+    if descr is None:
+        raise ValueError(f"{quoted(text)} is not a plain dtype")
+    return descr
+
+
+cdef tuple _dimensions(object shape):
+    if type(shape) is int:
+        shape = [shape]
+    if type(shape) is not list or len(shape) > 32:
+        raise ValueError("the shape of a field is not a list of at most 32 integers")
+    total = 1
+    for size in shape:
+        if type(size) is not int or size < 0:
+            raise ValueError("the shape of a field is not of integers from 0 on")
+        total *= max(size, 1)
+        if total > MOST_BYTES:
+            raise ValueError("a field is too large")
+    return tuple(shape)
+
+
+cdef cnp.dtype _structure(list fields, int level, list count):
+    """The dtype that `dtype.descr` describes: its inverse."""
+    cdef object descr  # see _refuse_extended()
+    names, formats, offsets, titles, at = [], [], [], [], 0
+    if level > MOST_NESTED:
+        raise ValueError(f"more than {MOST_NESTED} structures inside each other")
+    count[0] += len(fields)
+    if count[0] > MOST_FIELDS:
+        raise ValueError(f"more than {MOST_FIELDS} fields")
+    for field in fields:
+        if type(field) is not list or not 2 <= len(field) <= 3:
+            raise ValueError("a field is not a list of a name, a dtype and perhaps a shape")
+        name, kind = field[0], field[1]
+        title = None
+        if type(name) is list:  # (title, name)
+            if len(name) != 2:
+                raise ValueError("a field's name is not a text, nor a title and a name")
+            title, name = _as_text(name[0]), name[1]
+        name = _as_text(name)
+        if type(kind) is list:
+            descr = _structure(kind, level + 1, count)
+        else:
+            descr = _plain(_as_text(kind))
+        shape = _dimensions(field[2]) if len(field) == 3 else ()
+        size = descr.itemsize
+        for dimension in shape:
+            size *= dimension
+        # What dtype.descr writes for the bytes between two fields.
+        padding = name == "" and title is None and descr.kind == "V" and descr.names is None
+        if not padding:
+            names.append(name)
+            titles.append(title)
+            formats.append((descr, shape) if shape else descr)
+            offsets.append(at)
+        at += size
+        if at > MOST_BYTES:
+            raise ValueError("an element is too large")
+    if not names and len(fields) == 1 and len(fields[0]) == 2:
+        return _plain(_as_text(fields[0][1]))  # bytes without a meaning, not a structure
+    if at == 0:
+        raise ValueError("an element of no bytes")
+    described = {"names": names, "formats": formats, "offsets": offsets, "itemsize": at}
+    if titles.count(None) != len(titles):
+        described["titles"] = titles
+    return np.dtype(described)
+
+
 # --- arrays
 
 
@@ -213,7 +382,7 @@ cdef cnp.dtype _dtype(Decoder self, Input *input, const rlw_msgpack_marked *m):
             input.reader.c.at = type.at
             input.reader.items = 0
             fields = rlw_own(_value(_descriptions, input, 0))
-            descr = structured_dtype(<list> fields)
+            descr = _structure(<list> fields, 1, [0])
         except (TypeError, ValueError) as problem:
             if isinstance(problem, (DecodeError, LimitExceeded)):
                 raise
@@ -225,9 +394,9 @@ cdef cnp.dtype _dtype(Decoder self, Input *input, const rlw_msgpack_marked *m):
         if m.dtype.itemsize:
             descr = dtype_of(&m.dtype, name)
         else:
-            descr = named_dtype(short_text(type))
+            descr = _named_dtype(_short_text(type))
         if descr is None:
-            raise _error(input, f"not a plain dtype of this host: {short_text(type)!r}",
+            raise _error(input, f"not a plain dtype of this host: {_short_text(type)!r}",
                          type.at)
         if m.dtype.itemsize:
             return descr  # the kernel has compared
@@ -293,7 +462,7 @@ cdef object _complex(Input *input, const rlw_msgpack_marked *m):
     """Python's complex; None where a map that only looks like one has no number in it."""
     cdef const rlw_msgpack_value *item = &m.field[RLW_MSGPACK_FIELD_DATA]
     try:
-        return complex(short_text(item))
+        return complex(_short_text(item))
     except ValueError:
         if m.binary_keys:
             raise _error(input, "not a complex number", item.at) from None
@@ -505,7 +674,12 @@ cdef class Decoder:
     def __init__(self, *, arrays=True, copy=True, ext_hook=None, timestamp=None,
                  strict_map_key=True, limits=None):
         self.limits = limits = checked(limits)
-        fill_limits(&self._limits, limits)
+        self._limits.depth, self._limits.items = limits.depth, limits.items
+        self._limits.dims = limits.dims
+        self._limits.string = min(limits.string, 0xFFFFFFFF)
+        # Sizes of one value, which have 32 bits on the wire, are without more.
+        self._limits.binary = self._limits.ext = 0xFFFFFFFF
+        self._limits.array = self._limits.map = 0xFFFFFFFF
         self._message = limits.message
         self._keys = limits.keys
         self._expanded = min(limits.expanded, 2**62)
@@ -519,8 +693,10 @@ cdef class Decoder:
         self._arrays = bool(arrays)
         self._bytes_marks = arrays == "bytes"
         self.strict_map_key = bool(strict_map_key)
-        self.ext_hook = check_hook("ext_hook", ext_hook)
-        self.timestamp = check_hook("timestamp", timestamp)
+        for name, hook in (("ext_hook", ext_hook), ("timestamp", timestamp)):
+            if hook is not None and not callable(hook):
+                raise TypeError(f"{name} must be callable, not {type(hook).__qualname__}")
+        self.ext_hook, self.timestamp = ext_hook, timestamp
 
     cpdef object decode(self, object buffer):
         """Return the value in `buffer`, which holds exactly one.

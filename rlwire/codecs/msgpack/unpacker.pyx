@@ -41,6 +41,16 @@ cdef class Unpacker:
             not used again.
     """
 
+    cdef Decoder _decoder
+    cdef Block _block
+    cdef size_t _begin  # of what is not consumed yet, in the block
+    cdef size_t _end
+    cdef uint64_t _passed  # bytes consumed
+    cdef uint64_t _most
+    cdef bint _busy
+    cdef bint _views  # values may look at the block
+    cdef rlw_msgpack_scan _scan
+
     def __init__(self, *, max_buffer_size=None, **options):
         self._decoder = made_with(Decoder, options)
         if max_buffer_size is None:

@@ -1,0 +1,67 @@
+from collections.abc import Callable
+from typing import Any, Final, Literal, TypedDict
+
+from typing_extensions import Buffer, Self, Unpack, disjoint_base
+
+from rlwire.codecs._output import PartsEncoder
+from rlwire.codecs.msgpack.values import ExtType as ExtType
+from rlwire.codecs.msgpack.values import Timestamp as Timestamp
+from rlwire.limits import Limits
+
+class _EncoderOptions(TypedDict, total=False):
+    arrays: Literal["msgpack_numpy", "openpi", "refuse"]
+    default: Callable[[Any], Any] | None
+    strict_types: bool
+    limits: Limits | None
+
+@disjoint_base
+class Encoder(PartsEncoder):
+    arrays: Final[Literal["msgpack_numpy", "openpi", "refuse"]]
+    default: Final[Callable[[Any], Any] | None]
+    strict_types: Final[bool]
+    def __init__(self, **options: Unpack[_EncoderOptions]) -> None: ...
+
+def encode(value: Any, **options: Unpack[_EncoderOptions]) -> bytes: ...
+def encode_into(
+    value: Any, buffer: Buffer, offset: int = 0, **options: Unpack[_EncoderOptions]
+) -> int: ...
+def encode_parts(value: Any, **options: Unpack[_EncoderOptions]) -> list[bytes | memoryview]: ...
+
+class _DecoderOptions(TypedDict, total=False):
+    arrays: bool | Literal["bytes"]
+    copy: bool | None
+    ext_hook: Callable[[int, bytes], Any] | None
+    timestamp: Callable[[int, int], Any] | None
+    strict_map_key: bool
+    limits: Limits | None
+
+@disjoint_base
+class Decoder:
+    arrays: Final[bool | Literal["bytes"]]
+    copy: Final[bool | None]
+    ext_hook: Final[Callable[[int, bytes], Any] | None]
+    timestamp: Final[Callable[[int, int], Any] | None]
+    strict_map_key: Final[bool]
+    limits: Final[Limits]
+    def __init__(self, **options: Unpack[_DecoderOptions]) -> None: ...
+    def decode(self, buffer: Buffer) -> Any: ...
+
+def decode(buffer: Buffer, **options: Unpack[_DecoderOptions]) -> Any: ...
+
+@disjoint_base
+class Unpacker:
+    @property
+    def max_buffer_size(self) -> int: ...
+    @property
+    def buffered(self) -> int: ...
+    def __init__(
+        self, *, max_buffer_size: int | None = None, **options: Unpack[_DecoderOptions]
+    ) -> None: ...
+    def feed(self, buffer: Buffer) -> None: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Any: ...
+    def skip(self) -> bool: ...
+    def read_array_header(self) -> int | None: ...
+    def read_map_header(self) -> int | None: ...
+    def read_bytes(self, count: int) -> bytes: ...
+    def tell(self) -> int: ...
