@@ -288,34 +288,26 @@ MANY = settings()
 
 
 @MANY
-@given(wire=wires(REQUESTS))
-def test_requests(protobuf: ModuleType, wire: bytes) -> None:
-    expected = protobuf.from_pb(dm_env_rpc_pb2.EnvironmentRequest.FromString(wire))
-    assert protobuf.same(d.decode_request(wire), expected)
-    assert protobuf.same(d.decode_request(bytearray(wire), copy=False), expected)
+@given(wire=wires(REQUESTS), other=wires(RESPONSES))
+def test_messages(protobuf: ModuleType, wire: bytes, other: bytes) -> None:
+    requests, responses = dm_env_rpc_pb2.EnvironmentRequest, dm_env_rpc_pb2.EnvironmentResponse
+    for data, theirs, decode in (
+        (wire, requests, d.decode_request),
+        (other, responses, d.decode_response),
+    ):
+        expected = protobuf.from_pb(theirs.FromString(data))
+        assert protobuf.same(decode(data), expected)
+        assert protobuf.same(decode(bytearray(data), copy=False), expected)
 
 
 @MANY
-@given(wire=wires(RESPONSES))
-def test_responses(protobuf: ModuleType, wire: bytes) -> None:
-    expected = protobuf.from_pb(dm_env_rpc_pb2.EnvironmentResponse.FromString(wire))
-    assert protobuf.same(d.decode_response(wire), expected)
-    assert protobuf.same(d.decode_response(bytearray(wire), copy=False), expected)
-
-
-@MANY
-@given(wire=wires(PROPERTY_REQUESTS))
-def test_property_requests(protobuf: ModuleType, wire: bytes) -> None:
+@given(wire=wires(PROPERTY_REQUESTS), other=wires(PROPERTY_RESPONSES))
+def test_properties(protobuf: ModuleType, wire: bytes, other: bytes) -> None:
     expected = protobuf.from_pb(properties_pb2.PropertyRequest.FromString(wire))
     extension = d.AnyMessage(d.PROPERTY_REQUEST_URL, wire)
     assert protobuf.same(d.decode_property_request(extension), expected)
-
-
-@MANY
-@given(wire=wires(PROPERTY_RESPONSES))
-def test_property_responses(protobuf: ModuleType, wire: bytes) -> None:
-    expected = protobuf.from_pb(properties_pb2.PropertyResponse.FromString(wire))
-    extension = d.AnyMessage(d.PROPERTY_RESPONSE_URL, wire)
+    expected = protobuf.from_pb(properties_pb2.PropertyResponse.FromString(other))
+    extension = d.AnyMessage(d.PROPERTY_RESPONSE_URL, other)
     assert protobuf.same(d.decode_property_response(extension), expected)
 
 

@@ -125,60 +125,50 @@ PROPERTY_RESPONSES = st.one_of(
 MANY = settings(max_examples=2 * settings().max_examples)
 
 
-@MANY
-@given(message=REQUESTS)
-def test_protobuf_reads_our_requests(protobuf: ModuleType, message: Any) -> None:
-    encoded = d.encode_request(message)
-    parsed = dm_env_rpc_pb2.EnvironmentRequest.FromString(encoded)
-    assert protobuf.bits(parsed) == protobuf.bits(protobuf.to_pb(message))
-    assert len(encoded) == parsed.ByteSize()
-    room = bytearray(len(encoded) + 3)
-    assert d.encode_request_into(message, room, 3) == len(encoded)
-    assert room[3:] == encoded
-    assert b"".join(d.encode_request_parts(message)) == encoded
+REQUEST: Any = (
+    dm_env_rpc_pb2.EnvironmentRequest,
+    d.encode_request,
+    d.encode_request_into,
+    d.encode_request_parts,
+    d.decode_request,
+)
+RESPONSE: Any = (
+    dm_env_rpc_pb2.EnvironmentResponse,
+    d.encode_response,
+    d.encode_response_into,
+    d.encode_response_parts,
+    d.decode_response,
+)
+EITHER = st.tuples(st.just(REQUEST), REQUESTS) | st.tuples(st.just(RESPONSE), RESPONSES)
 
 
 @MANY
-@given(message=RESPONSES)
-def test_protobuf_reads_our_responses(protobuf: ModuleType, message: Any) -> None:
-    encoded = d.encode_response(message)
-    parsed = dm_env_rpc_pb2.EnvironmentResponse.FromString(encoded)
+@given(either=EITHER)
+def test_protobuf_reads_ours(protobuf: ModuleType, either: Any) -> None:
+    (theirs, encode, encode_into, encode_parts, _), message = either
+    encoded = encode(message)
+    parsed = theirs.FromString(encoded)
     assert protobuf.bits(parsed) == protobuf.bits(protobuf.to_pb(message))
     assert len(encoded) == parsed.ByteSize()
     room = bytearray(len(encoded) + 3)
-    assert d.encode_response_into(message, room, 3) == len(encoded)
+    assert encode_into(message, room, 3) == len(encoded)
     assert room[3:] == encoded
-    assert b"".join(d.encode_response_parts(message)) == encoded
+    assert b"".join(encode_parts(message)) == encoded
 
 
 @MANY
 @given(
-    message=REQUESTS,
+    either=EITHER,
     feed=st.sampled_from([bytes, bytearray, memoryview]),
     copy=st.sampled_from([True, False, None]),
     broadcast=st.sampled_from(["full", "view"]),
 )
-def test_we_read_protobufs_requests(
-    protobuf: ModuleType, message: Any, feed: Any, copy: bool | None, broadcast: Any
+def test_we_read_protobufs(
+    protobuf: ModuleType, either: Any, feed: Any, copy: bool | None, broadcast: Any
 ) -> None:
+    (*_, decode), message = either
     written = protobuf.to_pb(message).SerializeToString()
-    decoded = d.decode_request(feed(written), copy=copy, broadcast=broadcast)
-    assert protobuf.same(decoded, message)
-
-
-@MANY
-@given(
-    message=RESPONSES,
-    feed=st.sampled_from([bytes, bytearray, memoryview]),
-    copy=st.sampled_from([True, False, None]),
-    broadcast=st.sampled_from(["full", "view"]),
-)
-def test_we_read_protobufs_responses(
-    protobuf: ModuleType, message: Any, feed: Any, copy: bool | None, broadcast: Any
-) -> None:
-    written = protobuf.to_pb(message).SerializeToString()
-    decoded = d.decode_response(feed(written), copy=copy, broadcast=broadcast)
-    assert protobuf.same(decoded, message)
+    assert protobuf.same(decode(feed(written), copy=copy, broadcast=broadcast), message)
 
 
 @settings(max_examples=40)
@@ -190,28 +180,32 @@ def test_an_extension_in_a_response(protobuf: ModuleType, message: d.AnyMessage)
     assert d.decode_response(expected.SerializeToString()) == message
 
 
+PROPERTY_REQUEST = (
+    properties_pb2.PropertyRequest,
+    d.encode_property_request,
+    d.decode_property_request,
+)
+PROPERTY_RESPONSE = (
+    properties_pb2.PropertyResponse,
+    d.encode_property_response,
+    d.decode_property_response,
+)
+
+
 @MANY
-@given(message=PROPERTY_REQUESTS)
-def test_property_requests(protobuf: ModuleType, message: Any) -> None:
-    extension = d.encode_property_request(message)
-    parsed = properties_pb2.PropertyRequest()
+@given(
+    either=st.tuples(st.just(PROPERTY_REQUEST), PROPERTY_REQUESTS)
+    | st.tuples(st.just(PROPERTY_RESPONSE), PROPERTY_RESPONSES)
+)
+def test_properties(protobuf: ModuleType, either: Any) -> None:
+    (theirs, encode, decode), message = either
+    extension = encode(message)
+    parsed = theirs()
     assert protobuf.any_to_pb(extension).Unpack(parsed)
     expected = protobuf.to_pb(message)
     assert protobuf.bits(parsed) == protobuf.bits(expected)
     written = d.AnyMessage(extension.type_url, expected.SerializeToString())
-    assert protobuf.same(d.decode_property_request(written), message)
-
-
-@MANY
-@given(message=PROPERTY_RESPONSES)
-def test_property_responses(protobuf: ModuleType, message: Any) -> None:
-    extension = d.encode_property_response(message)
-    parsed = properties_pb2.PropertyResponse()
-    assert protobuf.any_to_pb(extension).Unpack(parsed)
-    expected = protobuf.to_pb(message)
-    assert protobuf.bits(parsed) == protobuf.bits(expected)
-    written = d.AnyMessage(extension.type_url, expected.SerializeToString())
-    assert protobuf.same(d.decode_property_response(written), message)
+    assert protobuf.same(decode(written), message)
 
 
 # --- single facts ------------------------------------------------------------------------------
@@ -351,74 +345,46 @@ def with_spec(spec: Any, uid: Any = 1) -> Any:
     return d.JoinWorldResponse(d.ActionObservationSpecs({}, {uid: spec}))
 
 
-REFUSED: list[tuple[str, Any, str, str]] = [
-    ("no message", 5, "int is no Environment", ""),
-    ("None", None, "NoneType is no Environment", ""),
-    ("a step by name", d.Step(), "encode_step_request", ""),
-    ("a result by name", d.StepResult(), "encode_step_response", ""),
-    ("settings", d.ResetRequest([1]), "expected a mapping, not list", "$.reset.settings"),
-    ("key", d.ResetRequest({1: 2}), "expected str, not int", "$.reset.settings"),
-    ("value", d.ResetRequest({"a": 1j}), "complex", "$.reset.settings.a"),
-    ("jagged", d.ResetRequest({"a": [[1], [2, 3]]}), "inhomogeneous", "$.reset.settings.a"),
-    ("surrogate", d.ResetRequest({"\udc80": 1}), "not valid Unicode", "$.reset.settings"),
-    ("action", d.StepRequest({3: object()}), "type object is not", "$.step.actions[3]"),
-    ("uid", d.StepRequest({-1: 1}), "-1 is no UID", "$.step.actions"),
-    ("large uid", d.StepRequest({2**64: 1}), "is no UID", "$.step.actions"),
-    ("uid's type", d.StepRequest({"a": 1}), "a UID must be int, not str", "$.step.actions"),
-    (
-        "requested",
-        d.StepRequest({}, [1, -1]),
-        "-1 is no UID",
-        "$.step.requested_observations[1]",
-    ),
-    (
-        "requested's type",
-        d.StepRequest({}, 3),
-        "expected several values, not int",
-        "$.step.requested_observations",
-    ),
-    ("name", d.DestroyWorldRequest(7), "expected str, not int", "$.destroy_world.world_name"),
-    ("world", d.JoinWorldRequest("\ud800"), "not valid Unicode", "$.join_world.world_name"),
-    ("url", d.AnyMessage(1), "expected str, not int", "$.extension.type_url"),
-    ("data", d.AnyMessage("", "x"), "expected bytes, not str", "$.extension.value"),
-    ("state", d.StepResponse("on"), "expected int, not str", "$.step.state"),
-    ("large state", d.StepResponse(2**31), "does not fit 32 bits", "$.step.state"),
-    ("observation", d.StepResponse(1, {2: {}}), "type dict is not", "$.step.observations[2]"),
-    ("specs", d.ResetResponse({}), "expected ActionObservationSpecs", "$.reset.specs"),
-    ("spec", with_spec(3), "expected TensorSpec", "$.join_world.specs.observations[1]"),
-    ("spec's uid", with_spec(SPEC, 2**64), "is no UID", "$.join_world.specs.observations"),
-    (
-        "dimension",
-        with_spec(d.TensorSpec("x", (1, 2**31))),
-        "does not fit 32 bits",
-        "$.join_world.specs.observations[1].shape[1]",
-    ),
-    (
-        "bound",
-        with_spec(d.TensorSpec("x", (), d.DataType.INT32, "low")),
-        "cannot become int32",
-        "$.join_world.specs.observations[1].min",
-    ),
-    (
-        "bound's dtype",
-        with_spec(d.TensorSpec("x", (), d.DataType.BOOL, None, np.bool_(True))),
-        "a bound cannot be of type bool",
-        "$.join_world.specs.observations[1].max",
-    ),
-    ("code", d.Status("5"), "expected int, not str", "$.error.code"),
-    ("large code", d.Status(2**31), "does not fit 32 bits", "$.error.code"),
-    (
-        "detail",
-        d.Status(5, "", (d.AnyMessage(), b"x")),
-        "expected AnyMessage, not bytes",
-        "$.error.details[1]",
-    ),
+ASKED, SPEC_AT = "$.step.requested_observations", "$.join_world.specs.observations[1]"
+TWO_DETAILS = d.Status(5, "", (d.AnyMessage(), b"x"))
+TEXT_BOUND = d.TensorSpec("x", (), d.DataType.INT32, "low")
+BOOL_BOUND = d.TensorSpec("x", (), d.DataType.BOOL, None, np.bool_(True))
+REFUSED: list[tuple[Any, str, str]] = [
+    (5, "int is no Environment", ""),
+    (None, "NoneType is no Environment", ""),
+    (d.Step(), "encode_step_request", ""),
+    (d.StepResult(), "encode_step_response", ""),
+    (d.ResetRequest([1]), "expected a mapping, not list", "$.reset.settings"),
+    (d.ResetRequest({1: 2}), "expected str, not int", "$.reset.settings"),
+    (d.ResetRequest({"a": 1j}), "complex", "$.reset.settings.a"),
+    (d.ResetRequest({"a": [[1], [2, 3]]}), "inhomogeneous", "$.reset.settings.a"),
+    (d.ResetRequest({"\udc80": 1}), "not valid Unicode", "$.reset.settings"),
+    (d.StepRequest({3: object()}), "type object is not", "$.step.actions[3]"),
+    (d.StepRequest({-1: 1}), "-1 is no UID", "$.step.actions"),
+    (d.StepRequest({2**64: 1}), "is no UID", "$.step.actions"),
+    (d.StepRequest({"a": 1}), "a UID must be int, not str", "$.step.actions"),
+    (d.StepRequest({}, [1, -1]), "-1 is no UID", f"{ASKED}[1]"),
+    (d.StepRequest({}, 3), "expected several values, not int", ASKED),
+    (d.DestroyWorldRequest(7), "expected str, not int", "$.destroy_world.world_name"),
+    (d.JoinWorldRequest("\ud800"), "not valid Unicode", "$.join_world.world_name"),
+    (d.AnyMessage(1), "expected str, not int", "$.extension.type_url"),
+    (d.AnyMessage("", "x"), "expected bytes, not str", "$.extension.value"),
+    (d.StepResponse("on"), "expected int, not str", "$.step.state"),
+    (d.StepResponse(2**31), "does not fit 32 bits", "$.step.state"),
+    (d.StepResponse(1, {2: {}}), "type dict is not", "$.step.observations[2]"),
+    (d.ResetResponse({}), "expected ActionObservationSpecs", "$.reset.specs"),
+    (with_spec(3), "expected TensorSpec", SPEC_AT),
+    (with_spec(SPEC, 2**64), "is no UID", SPEC_AT[:-3]),
+    (with_spec(d.TensorSpec("x", (1, 2**31))), "does not fit 32 bits", f"{SPEC_AT}.shape[1]"),
+    (with_spec(TEXT_BOUND), "cannot become int32", f"{SPEC_AT}.min"),
+    (with_spec(BOOL_BOUND), "a bound cannot be of type bool", f"{SPEC_AT}.max"),
+    (d.Status("5"), "expected int, not str", "$.error.code"),
+    (d.Status(2**31), "does not fit 32 bits", "$.error.code"),
+    (TWO_DETAILS, "expected AnyMessage, not bytes", "$.error.details[1]"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("message", "words", "path"), [pytest.param(*row[1:], id=row[0]) for row in REFUSED]
-)
+@pytest.mark.each(("message", "words", "path"), REFUSED)
 def test_refused(message: Any, words: str, path: str) -> None:
     response = isinstance(
         message,
@@ -480,21 +446,19 @@ def test_the_kind_of_a_request() -> None:
             d.request_kind(wire, limits=limits)
 
 
-TOO_MUCH: list[tuple[str, Any, Limits, str, int]] = [
-    ("items", d.ResetRequest({"a": 1, "b": 2, "c": 3}), Limits(items=2), "items", 3),
-    ("uids", d.StepRequest({}, [1, 2, 3]), Limits(items=2), "items", 3),
-    ("both", d.StepRequest({1: 1, 2: 2}, [3]), Limits(items=2), "items", 3),
-    ("name", d.DestroyWorldRequest("abc"), Limits(string=2), "string", 3),
-    ("key", d.ResetRequest({"äb": 1}), Limits(string=2), "string", 3),
-    ("message", d.DestroyWorldRequest("abc"), Limits(message=6), "message", 7),
-    ("array", d.StepRequest({1: bytearray(50)}), Limits(message=20), "message", 65),
-    ("dims", d.StepRequest({1: np.zeros((1, 1, 1))}), Limits(dims=2), "dims", 3),
+TOO_MUCH: list[tuple[Any, Limits, str, int]] = [
+    (d.ResetRequest({"a": 1, "b": 2, "c": 3}), Limits(items=2), "items", 3),
+    (d.StepRequest({}, [1, 2, 3]), Limits(items=2), "items", 3),
+    (d.StepRequest({1: 1, 2: 2}, [3]), Limits(items=2), "items", 3),
+    (d.DestroyWorldRequest("abc"), Limits(string=2), "string", 3),
+    (d.ResetRequest({"äb": 1}), Limits(string=2), "string", 3),
+    (d.DestroyWorldRequest("abc"), Limits(message=6), "message", 7),
+    (d.StepRequest({1: bytearray(50)}), Limits(message=20), "message", 65),
+    (d.StepRequest({1: np.zeros((1, 1, 1))}), Limits(dims=2), "dims", 3),
 ]
 
 
-@pytest.mark.parametrize(
-    ("message", "limits", "name", "size"), [pytest.param(*row[1:], id=row[0]) for row in TOO_MUCH]
-)
+@pytest.mark.each(("message", "limits", "name", "size"), TOO_MUCH)
 def test_limits(message: Any, limits: Limits, name: str, size: int) -> None:
     d.encode_request(message)
     with pytest.raises(LimitExceeded) as caught:
