@@ -757,7 +757,7 @@ async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
             events = session.rollout.receive(datagram, peer, now)
             action = instance.actions().get(_AGENT)
             if action is not None:
-                publish(int(action[0]), now)
+                publish(int(action), now)
             return events
 
     rollout = await udp_asyncio.serve("127.0.0.1:0", Port())

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from math import inf
 from time import monotonic
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -96,11 +96,7 @@ class ClientBase(waits.Counting):
         self._open_session: PerlertClientSession | None = None
         self._refused: int | None = None  # refusals when the server was heard last
         self._frames: deque[Frame] = deque()
-        # What was waited for and has come.
-        self._informed = False
-        self._started: EpisodeStarted | None = None
-        self._answer: SlotGranted | SlotTaken | None = None
-        self._gave_up: GaveUp | None = None
+        self._seen: dict[type, Any] = {}  # the newest event of each kind, until it is waited for
         self._over = True  # whether the caller was told, by a last frame or an error
 
     _dial: ClassVar[Callable[..., Any]]
@@ -223,11 +219,23 @@ class ClientBase(waits.Counting):
 
     def _look(self, timeout: float | None) -> Waits[tuple[AgentSlot, ...]]:
         session = self._session
-        yield from self._wait(0.0)  # what came before is no answer
-        self._informed, self._gave_up = False, None
+        yield from self._forget(LobbyChanged)
         session.request_lobby(monotonic())
-        yield from self._until(lambda: self._informed, timeout, lambda: "no lobby information")
+        yield from self._expect((LobbyChanged,), timeout, lambda: "no lobby information")
         return session.slots
+
+    def _forget(self, *kinds: type) -> Waits[None]:
+        """Forget what has come so far: it is no answer to what is asked next."""
+        yield from self._wait(0.0)
+        for kind in (*kinds, GaveUp):
+            self._seen.pop(kind, None)
+
+    def _expect(
+        self, kinds: tuple[type, ...], timeout: float | None, what: Callable[[], str]
+    ) -> Waits[Any]:
+        """Wait for an event of one of these kinds, and return it."""
+        yield from self._until(lambda: any(kind in self._seen for kind in kinds), timeout, what)
+        return next(self._seen[kind] for kind in kinds if kind in self._seen)
 
     @driven
     def register(
@@ -273,16 +281,14 @@ class ClientBase(waits.Counting):
 
     def _ask_for(self, key: str, timeout: float | None) -> Waits[SlotGranted | SlotTaken]:
         session = self._session
-        yield from self._wait(0.0)
-        self._answer = self._started = self._gave_up = None
+        kinds = SlotGranted, SlotTaken, EpisodeStarted
+        yield from self._forget(*kinds)
         session.register(key, self.tag, monotonic())
-        yield from self._until(
-            lambda: self._answer or self._started,
-            timeout,
-            lambda: f"no answer to the registration for {key!r}",
+        answer = yield from self._expect(
+            kinds, timeout, lambda: f"no answer to the registration for {key!r}"
         )
         # A run that begins before the slot is changed begins with the old one.
-        return self._answer or SlotGranted(session.key or key)
+        return SlotGranted(session.key or key) if isinstance(answer, EpisodeStarted) else answer
 
     @driven
     def wait_start(self, timeout: float | None = None) -> Waits[str]:
@@ -300,22 +306,18 @@ class ClientBase(waits.Counting):
         session = self._session
         if session.state not in HOLDING:
             yield from self._wait(0.0)
-        if not self._started and session.state not in HOLDING:
+        if EpisodeStarted not in self._seen and session.state not in HOLDING:
             raise LocalProtocolError(f"{self}: nothing will start: register, and say ready")
-        self._answer = self._gave_up = None
-
-        def there() -> object:
-            if isinstance(self._answer, SlotTaken):
-                raise PeerError(
-                    f"{self}: the slot {self._answer.key!r} went to {quoted(self._answer.tag)}"
-                )
-            return self._started
-
-        yield from self._until(
-            there, timeout, lambda: f"the run did not begin, {_missing(session.slots)},"
+        for kind in (SlotGranted, SlotTaken, GaveUp):
+            self._seen.pop(kind, None)
+        event = yield from self._expect(
+            (SlotTaken, EpisodeStarted),
+            timeout,
+            lambda: f"the run did not begin, {_missing(session.slots)},",
         )
-        assert self._started is not None
-        return self._started.key
+        if isinstance(event, SlotTaken):
+            raise PeerError(f"{self}: the slot {event.key!r} went to {quoted(event.tag)}")
+        return cast(EpisodeStarted, event).key
 
     @driven
     def frames(self, timeout: float | None = None) -> Waits[list[Frame]]:
@@ -398,22 +400,17 @@ class ClientBase(waits.Counting):
             kind = type(event)
             if kind is Frame:
                 self._frames.append(event)
-            elif kind is LobbyChanged:
-                self._informed = True
-            elif kind is SlotGranted or kind is SlotTaken:
-                self._answer = event
-            elif kind is EpisodeStarted:
-                self._started = event
-                self._over = False
-                self._frames.clear()
             elif kind is LobbyMessage:
                 if not self.told.take(event.text):
                     self.messages.append(event.text)
-            elif kind is GaveUp:
-                self._gave_up = event
+            else:
+                self._seen[kind] = event
+                if kind is EpisodeStarted:
+                    self._over = False
+                    self._frames.clear()
 
     def _raise_given_up(self) -> None:
-        gave_up, self._gave_up = self._gave_up, None
+        gave_up = self._seen.pop(GaveUp, None)
         if gave_up is not None:
             self._over = True
             raise DeadlineExceeded(f"{self}: {gave_up.what}: {gave_up.reason}")

@@ -41,26 +41,20 @@ class PerlertEndpoint(Endpoint):
     """One slot of an instance, played in real time.
 
     The environment does not wait. A step sends the action from now on and returns the newest
-    observation, waiting only if none has come since the last step. A reset gets a slot, says ready,
-    and waits until the rollout begins, for the other players too. Nothing ends a rollout: a reset
-    in the middle of one waits for its end.
+    observation, waiting only if none has come since the last step. A reset waits for the end of the
+    rollout, gets a slot, says ready, and waits until the next one begins. A server chooses its own
+    seed. If it falls silent, the step is the episode's last, truncated.
 
     No reward is lost with its datagram: if the server adds up rewards, as rlwire's does in EXTRA
     (``total``), a step's reward is what was added since the last one. Otherwise it is the sum over
-    the frames that have arrived.
-
-    ``info`` has
+    the frames that have arrived. ``info`` has
 
     - ``step``, the number of the environment's step, and ``timestamp``, the server's milliseconds
       since 1970;
     - ``age``: seconds since the server made the observation, less those that the fastest frame of
       the rollout took to come, since the two clocks are not the same;
-    - ``skipped``: steps since the last observation that were not seen, because they were lost, not
-      sent, or overtaken by newer ones;
+    - ``skipped``: steps since the last observation that were not seen;
     - ``extra``: EXTRA as a dictionary, or as text if it is none; not there if there is none.
-
-    A server chooses its own seed. When nothing is heard of the server in a rollout any more, the
-    step is the episode's last, truncated. The endpoint belongs to one thread.
 
     Args:
         address: the server's lobby, ``"host:port"``.

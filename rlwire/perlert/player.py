@@ -19,6 +19,7 @@ from rlwire.errors import RlwireError
 from rlwire.perlert.environment import Default, Outcome, Simulation
 from rlwire.sessions.perlert.server import Instance
 from rlwire.transports.pacing import Pacer
+from rlwire.transports.seldom_log import SeldomLog
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +50,7 @@ class TickTimer:
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
-        self._missed = 0
-        self._logged = -_LOG_INTERVAL
+        self.log = SeldomLog(logger, _LOG_INTERVAL, lines=1)
         self.says_infos = False  # that infos are not sent: once for a server
 
     def at(self, when: float, call: Callable[[float], None]) -> None:
@@ -82,20 +82,6 @@ class TickTimer:
         if due:
             self._set_timer(due[0][0])
         self.send()
-
-    def missed(self, player: PacedPlayer, ticks: int) -> None:
-        """Say in the log, once in a while, that ticks were missed."""
-        self._missed += ticks
-        now = time.monotonic()
-        if now >= self._logged + _LOG_INTERVAL:
-            logger.warning(
-                "%d ticks missed, of %s or others: steps take longer than a period, or the server "
-                "is busy",
-                self._missed,
-                player,
-            )
-            self._logged = now
-            self._missed = 0
 
     def stop(self) -> None:
         """Forget all calls."""
@@ -154,7 +140,8 @@ class PacedPlayer:
         self._live: set[str] = set()
         self._totals: dict[str, float] = {}
         self._last: dict[str, Outcome] = {}
-        self._parsed: dict[str, tuple[int, Any]] = {}
+        self._texts: dict[str, str] = {}  # the last action of each client,
+        self._parsed: dict[str, Any] = {}  # and the last valid one
         self._tags: dict[str, str] = {}
 
     def __str__(self) -> str:
@@ -182,7 +169,7 @@ class PacedPlayer:
         self._seed = int(sequence.generate_state(1)[0]) >> 1  # seeds often take 31 bits
         self._totals = dict.fromkeys(self._keys, 0.0)
         self._last = {}
-        self._parsed = {}
+        self._texts, self._parsed = {}, {}
         self._tags = {lease.key: lease.tag for lease in instance.lobby.leases.values()}
         logger.debug("%s: run %d begins, clients %s", self, self._counts["runs"], self._tags)
         if self._failures:
@@ -245,7 +232,11 @@ class PacedPlayer:
             return
         missed = self._pacer.advance()
         if missed:
-            self._timer.missed(self, missed)
+            self._timer.log.warning(
+                "%s: %d ticks missed: steps take longer than a period, or the server is busy",
+                self,
+                missed,
+            )
         actions = self._actions()
         self._call(lambda: self._advance(actions), self._has_stepped, now)
 
@@ -309,21 +300,22 @@ class PacedPlayer:
     # ---- actions and steps ----
 
     def _actions(self) -> dict[str, Any]:
-        """Return the actions in force, of those whose clients have sent a valid one."""
+        """Return the last valid action of each client that has sent one."""
         simulation = self._simulation
         assert simulation is not None
         actions = {}
-        for key, (text, serial) in self.instance.actions().items():
-            parsed = self._parsed.get(key)
-            if parsed is None or parsed[0] != serial:
+        for key, text in self.instance.actions().items():
+            if text != self._texts.get(key):
+                self._texts[key] = text
                 try:
-                    parsed = self._parsed[key] = serial, simulation.parse(key, text)
+                    self._parsed[key] = simulation.parse(key, text)
                 except Exception as error:
-                    # Whatever a peer's text makes it raise, it is the text that is wrong.
+                    # Whatever a peer's text makes it raise, it is the text that is wrong, and the
+                    # last valid action stays in force.
                     logger.debug("%s: action of %s: %r: %s", self, key, text[:80], error)
-                    self.instance.reject(key, serial)
-            if parsed is not None:
-                actions[key] = parsed[1]
+                    self.instance.reject_action()
+            if key in self._parsed:
+                actions[key] = self._parsed[key]
         return actions
 
     def _publish(self, outcomes: Mapping[str, Outcome], now: float) -> None:

@@ -218,8 +218,7 @@ class Server(BackgroundServer):
         return thread
 
     def _details(self) -> str:
-        served = ", ".join(str(served) for served in self._served)
-        return f"rollouts on port {self.rollout_address.port}: {served}"
+        return f"rollouts on port {self.rollout_address.port}: {', '.join(map(str, self._served))}"
 
     def _after_stop(self) -> None:
         service, self._service = self._service, None
@@ -284,9 +283,8 @@ class _PerlertLoop:
         self.rollout_address = server._rollout
         self._served = server._served
         self._threads = server._threads
-        self._options: dict[str, Any] = {
-            "limit": server._limits.datagram, "cipher": server._cipher
-        }  # fmt: skip
+        self._cipher = server._cipher
+        self._options: Any = {"limit": server._limits.datagram, "cipher": server._cipher}
         self._session = PerlertServerSession(frames=server._frames, limits=server._limits)
         self._players: dict[Any, PacedPlayer] = {}
         self._ports: dict[str, DatagramEndpoint] = {}
@@ -370,12 +368,11 @@ class _PerlertLoop:
 
     def statistics(self) -> dict[str, Any]:
         """Return counts; from any thread, since a copy of a dictionary is one step."""
-        cipher = self._options["cipher"]
         return {
             "instances": {str(player): player.statistics() for player in self._players.values()},
             "session": self._session.statistics(),
             **{name: port.statistics() for name, port in self._ports.items()},
-            "cipher": {} if cipher is None else dict(cipher.dropped),
+            "cipher": {} if self._cipher is None else dict(self._cipher.dropped),
         }
 
     def message(self, text: str) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -93,9 +94,9 @@ class ToldSpaces:
         text = "".join(self._parts[number] for number in sorted(self._parts))
         try:
             spaces = spaces_of(json.loads(text), limits)
-        except (ValueError, RecursionError) as error:
-            if isinstance(error, RlwireError):
-                raise
+        except RlwireError:
+            raise
+        except (ValueError, RecursionError):
             spaces = None
         if spaces is None:
             raise DecodeError(f"a lobby's messages describe no spaces: {quoted(text)}")
@@ -118,28 +119,28 @@ class SpaceText:
         self._what = what
         self._named = named
         self._tree = tree_of(space, what, _CANNOT)
-        self._leaves = [self._leaf(leaf) for leaf in self._tree.leaves]
+        self.contains = self._tree.contains
+        self.nothing = self._tree.nothing
+        self._leaves = [_TextLeaf(leaf, what, finite=not named) for leaf in self._tree.leaves]
         self._lone = self._leaves[0] if self._tree.lone else None
         self._by_name = {leaf.name: leaf for leaf in self._leaves}
         if len(self._by_name) < len(self._leaves):
             raise EncodeError(f"{what} has two items of the same name: {space}")
-        least = sum(2 * leaf.size + named * (len(leaf.name) + 1) for leaf in self._leaves) - 1
+        self._numbers = sum(leaf.size for leaf in self._leaves)
+        least = 2 * self._numbers - 1
+        if named:
+            least += sum(len(leaf.name) + 1 for leaf in self._leaves)
         if least > limits.datagram:
-            numbers = sum(leaf.size for leaf in self._leaves)
             raise EncodeError(
-                f"{what} has {numbers} values, which take at least {least} bytes of text, and the "
-                f"limit datagram={limits.datagram}; send what an agent needs of it, such as "
-                f"features of an image or a much smaller one, or raise the limit at both ends, "
+                f"{what} has {self._numbers} values, which take at least {least} bytes of text, "
+                f"and the limit datagram={limits.datagram}; send what an agent needs of it, such "
+                f"as features of an image or a much smaller one, or raise the limit at both ends, "
                 f"with limits=Limits(datagram=N) and --limits.datagram N, up to 65507"
             )
 
-    # ---- the way out ----
-
     def to_wire(self, value: Any) -> str | NDArray[Any]:
         """Return what a `StepWriter` takes for a value: it rounds an array itself."""
-        if self._lone is not None:
-            return self._lone.prepare(value)
-        return self.to_text(value)
+        return self.to_text(value) if self._lone is None else self._lone.prepare(value)
 
     def to_text(self, value: Any, decimals: int | None = None) -> str:
         """Return a value as text, floats with at most so many decimals."""
@@ -153,8 +154,6 @@ class SpaceText:
             named = self._named and self._lone is None
             texts.append(f"{leaf.name}:{prepared}" if named else prepared)
         return ",".join(texts)
-
-    # ---- the way back ----
 
     def from_text(self, text: str) -> Any:
         """Return the value that a text is; whether it lies within the space is not asked."""
@@ -177,60 +176,54 @@ class SpaceText:
 
     def _read_bare(self, text: str) -> list[Any]:
         items = text.split(",") if text or self._leaves else []
-        expected = sum(leaf.size for leaf in self._leaves)
-        if len(items) != expected:
-            raise DecodeError(f"{self._what} has {len(items)} values, not {expected}")
-        values = []
-        start = 0
-        for leaf in self._leaves:
-            values.append(leaf.read(",".join(items[start : start + leaf.size])))
-            start += leaf.size
-        return values
+        if len(items) != self._numbers:
+            raise DecodeError(f"{self._what} has {len(items)} values, not {self._numbers}")
+        left = iter(items)
+        return [leaf.read(",".join(next(left) for _ in range(leaf.size))) for leaf in self._leaves]
 
-    # ---- without a peer ----
 
-    def contains(self, value: Any) -> bool:
-        """Whether a value, of this structure, is within the space."""
-        return self._tree.contains(value)
+class _TextLeaf:
+    """One leaf of a space: an array, an integer or text.
 
-    def nothing(self) -> Any:
-        """Return the value of the space that is nearest to zero, as `Tree.nothing` does."""
-        return self._tree.nothing()
+    `size` counts the values between commas. `prepare` returns text, or an array for the codec to
+    write.
+    """
 
-    def _leaf(self, leaf: Leaf) -> _Array | _Integer | _TextLeaf:
+    def __init__(self, leaf: Leaf, what: str, *, finite: bool) -> None:
         for key in map(str, leaf.keys):
             if _FORBIDDEN & set(key):
                 raise EncodeError(
-                    f"{self._what} has an item {key!r}, whose name has one of the characters "
-                    f": ; , = that PERLERT keeps for itself: {self.space}"
+                    f"{what} has an item {key!r}, whose name has one of the characters : ; , = "
+                    f"that PERLERT keeps for itself: {leaf.space}"
                 )
-        what = f"{self._what}, {leaf.where}" if leaf.keys else self._what
-        if leaf.text is str and not leaf.shape:
-            return _TextLeaf(leaf, what)
-        if leaf.lone and leaf.dtype.kind in "iu" and not leaf.shape:
-            return _Integer(leaf, what)
-        if leaf.dtype.kind in "biuf" and -1 not in leaf.shape:
-            return _Array(leaf, what, finite=not self._named)
-        raise EncodeError(f"{what} is of the space {leaf.space}, {_CANNOT}")
-
-
-# Each kind of leaf has a `name`, a `size` (values between commas), `prepare` for the way out, which
-# returns text or an array for the codec to write, and `read` for the way back.
-
-
-class _Array:
-    def __init__(self, leaf: Leaf, what: str, *, finite: bool) -> None:
+        self._what = what = f"{what}, {leaf.where}" if leaf.keys else what
         self.name = leaf.where
-        self.size = math.prod(leaf.shape)
+        self.size = 1
         self._finite = finite
-        self._what = what
         self._shape = leaf.shape
         self._dtype = leaf.dtype
-        # What the codec writes and reads; a float16 is a float32 as well, a bool a small integer.
-        kind = {"b": np.uint8, "f": np.float32 if self._dtype.itemsize <= 4 else np.float64}
-        self._wire = np.dtype(kind.get(self._dtype.kind, self._dtype))
+        self.prepare: Callable[[Any], Any]
+        self.read: Callable[[str], Any]
+        if leaf.text is str and not leaf.shape:
+            self.prepare, self.read = self._prepare_text, str
+            # dm_env's texts do not say what may be in them.
+            if _FORBIDDEN & set(getattr(leaf.space, "characters", "")):
+                raise EncodeError(
+                    f"{what} is text that may have one of the characters : ; , = in it, which "
+                    f"PERLERT keeps for itself; give its space another charset: {leaf.space}"
+                )
+        elif leaf.lone and leaf.dtype.kind in "iu" and not leaf.shape:
+            self.prepare, self.read = self._prepare_integer, self._read_integer
+        elif leaf.dtype.kind in "biuf" and -1 not in leaf.shape:
+            self.size = math.prod(leaf.shape)
+            self.prepare, self.read = self._prepare_array, self._read_array
+            # What the codec writes and reads; a float16 is a float32 too, a bool a small integer.
+            kind = {"b": np.uint8, "f": np.float32 if leaf.dtype.itemsize <= 4 else np.float64}
+            self._wire = np.dtype(kind.get(leaf.dtype.kind, leaf.dtype))
+        else:
+            raise EncodeError(f"{what} is of the space {leaf.space}, {_CANNOT}")
 
-    def prepare(self, value: Any) -> NDArray[Any]:
+    def _prepare_array(self, value: Any) -> NDArray[Any]:
         if not (type(value) is np.ndarray and value.dtype == self._wire):
             value = cast(value, self._wire, self._what)
         if value.shape != self._shape:
@@ -238,57 +231,31 @@ class _Array:
         array: NDArray[Any] = value
         return array
 
-    def read(self, text: str) -> NDArray[Any]:
+    def _read_array(self, text: str) -> NDArray[Any]:
         array = perlert.text_to_array(text, self._wire, shape=self._shape)
         if self._finite and self._wire.kind == "f" and not np.isfinite(array).all():
             raise DecodeError(f"{self._what} has numbers that are not finite")
         return array if self._wire == self._dtype else array.astype(self._dtype)
 
-
-class _Integer:
-    size = 1
-
-    def __init__(self, leaf: Leaf, what: str) -> None:
-        self.name = leaf.where
-        self._kind = leaf.dtype.type
-        self._what = what
-
-    def prepare(self, value: Any) -> str:
+    def _prepare_integer(self, value: Any) -> str:
         if isinstance(value, np.ndarray) and value.shape == ():
             value = value[()]
         if not isinstance(value, (int, np.integer, np.bool_)):
             raise EncodeError(f"{self._what} must be an integer, not {value!r}")
         return str(int(value))
 
-    def read(self, text: str) -> Any:
+    def _read_integer(self, text: str) -> Any:
         found = _INTEGER(text)
         if found is None:
             raise DecodeError(f"{self._what} must be an integer, not {quoted(text)}")
         try:
-            return self._kind(int(found[0]))
+            return self._dtype.type(int(found[0]))
         except OverflowError:
             raise DecodeError(f"{self._what} is too large: {found[0]}") from None
 
-
-class _TextLeaf:
-    size = 1
-
-    def __init__(self, leaf: Leaf, what: str) -> None:
-        self.name = leaf.where
-        self._what = what
-        # dm_env's texts do not say what may be in them.
-        if _FORBIDDEN & set(getattr(leaf.space, "characters", "")):
-            raise EncodeError(
-                f"{what} is text that may have one of the characters : ; , = in it, which PERLERT "
-                f"keeps for itself; give its space another charset: {leaf.space}"
-            )
-
-    def prepare(self, value: Any) -> str:
+    def _prepare_text(self, value: Any) -> str:
         if not isinstance(value, str):
             raise EncodeError(f"{self._what} must be text, not a {type(value).__name__}")
         if _FORBIDDEN & set(value):
             raise EncodeError(f"{self._what} has one of the characters : ; , = in it: {value!r}")
         return value
-
-    def read(self, text: str) -> str:
-        return text

@@ -12,23 +12,18 @@ What a datagram looks like; integers are little-endian::
     nonce = 4 zero bytes, then the 8 bytes of the counter
     ChaCha20-Poly1305 (RFC 8439) with the 25 bytes before the message as associated data
 
-The counter is the larger of "the last one plus 1" and the Unix time in units of 2**-20 seconds. So
-it always grows, also when the clock is set back, and no nonce is used twice with a key; and it
-tells when the datagram was sent, give or take the clocks. A receiver
+The counter is the larger of "the last one plus 1" and the Unix time in units of 2**-20 seconds, so
+no nonce is used twice with a key, and a receiver knows when a datagram was sent. The receiver drops
 
-1. drops what is shorter than 41 bytes (``short``) or has another version (``version``);
-2. drops the first datagram of a sender id that it does not know, unless its counter lies within
-   `CLOCK_SKEW` seconds of its own clock (``stale``);
-3. drops what was not enciphered with this key by the other role (``key``): another secret, a
-   changed byte, our own datagrams sent back to us;
-4. drops counters that it has seen, or that are older than the `WINDOW` newest of the sender, or
-   than `CLOCK_SKEW` when the sender became known (``replay``). Nothing is remembered of a datagram
-   that did not pass step 3.
-
-The senders remembered are at most `SENDERS`. One that was not heard for longest is forgotten for
-a new one, but only once all its datagrams are too old for step 2: nothing that was recorded before
-can be brought back then. Until then the new one is dropped (``full``). Only whoever has the secret
-can fill the table.
+- what is shorter than 41 bytes (``short``) or has another version (``version``);
+- the first datagram of an unknown sender id, unless its counter lies within `CLOCK_SKEW` seconds of
+  the receiver's clock (``stale``);
+- what was not enciphered with this key by the other role (``key``);
+- counters that it has seen, or that are older than the `WINDOW` newest of the sender, or than
+  `CLOCK_SKEW` when the sender became known (``replay``);
+- an unknown sender while `SENDERS` are remembered of which none can be forgotten (``full``): one
+  can, once all its datagrams are too old for the second rule. Only owners of the secret can fill
+  the table.
 """
 
 from __future__ import annotations
@@ -105,7 +100,7 @@ class DatagramCipher:
         self._skew = round(self.CLOCK_SKEW * _UNIT)
         self._clock = clock
         self._aead, self._derive, self._invalid = _primitives()
-        self._known: OrderedDict[bytes, _Sender] = OrderedDict()
+        self._known: OrderedDict[bytes, _CipherSender] = OrderedDict()
         self._counter = 0
         self._begin()
         _ciphers.add(self)
@@ -138,7 +133,7 @@ class DatagramCipher:
             return None
 
     def _open(self, data: Buffer) -> bytes | str:
-        """Return the message, or the reason why there is none."""
+        """Return the message, or the reason why the datagram is dropped."""
         if len(data) < OVERHEAD:
             return "short"
         if data[0] != _VERSION:
@@ -152,7 +147,9 @@ class DatagramCipher:
             if abs(count - present) > self._skew:
                 return "stale"
             # Nothing older may follow: it may be of a sender that was known and forgotten.
-            sender = _Sender(self._cipher(name, self._other).decrypt, present - self._skew - 1)
+            sender = _CipherSender(
+                self._cipher(name, self._other).decrypt, present - self._skew - 1
+            )
         else:
             sender = known
             if not sender.is_new(count):
@@ -188,7 +185,7 @@ class DatagramCipher:
         return False
 
 
-class _Sender:
+class _CipherSender:
     """What is known of a sender: its key, and its newest counters in ascending order.
 
     Counters are times and so have gaps, which is why this is no bitmap.

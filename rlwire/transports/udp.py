@@ -1,12 +1,4 @@
-"""Blocking UDP: a `DatagramConnection` drives a client's session in the thread that waits.
-
-::
-
-    make_session = lambda server: ClientSession("city", 7, server)
-    with udp.connect("127.0.0.1:32322", make_session) as connection:
-        connection.session.request_lobby(connection.now())
-        events = connection.wait(timeout=1.0)
-"""
+"""Blocking UDP: a `DatagramConnection` drives a client's session in the thread that waits."""
 
 from __future__ import annotations
 
@@ -34,9 +26,8 @@ _SHORTEST_SLEEP = 0.001
 class DatagramConnection(DatagramDriver, Owned):
     """Drives a client's session over a socket, in the thread that waits.
 
-    It belongs to the thread that first waits or flushes. `close` may be called from any thread.
-    Ctrl-C interrupts a wait, and one may wait again. The session's own methods may be called
-    between two waits; what they want to send goes out with the next `wait` or `flush`.
+    It belongs to the thread that first waits or flushes; `close` may be called from any thread.
+    What the session's methods want to send goes out with the next `wait` or `flush`.
     """
 
     def __init__(self, session: DatagramSession, sock: DatagramSocket) -> None:
@@ -45,8 +36,6 @@ class DatagramConnection(DatagramDriver, Owned):
         self._closed = False
         sock.hear_refusals()
         self._wake, self._waker = socket.socketpair()
-        # Waits at most so many milliseconds until the socket has something or another thread
-        # closes; empty if neither.
         poll = select.poll()
         for ours in (sock.raw, self._wake):
             poll.register(ours, select.POLLIN)
@@ -69,10 +58,7 @@ class DatagramConnection(DatagramDriver, Owned):
         Args:
             timeout: seconds; 0 only takes what is there, None waits for ever.
             refusals: whether to end the wait, without events, when a peer's system says that nobody
-                listens at its port (`DatagramSocket.refusals`), as far as the system tells.
-
-        Returns:
-            The events, empty if the time ran out before there were any.
+                listens at its port (`DatagramSocket.refusals`).
         """
         if self._closed or self._owner != get_ident():
             self._check()
@@ -130,8 +116,7 @@ class DatagramConnection(DatagramDriver, Owned):
     def close(self) -> None:
         """Close the socket; a thread that waits wakes up with ConnectionClosed.
 
-        What the session has to send is not sent any more. Only the owner frees the socket, at
-        once or when it wakes up: another could take it away under the owner's hands.
+        Only the owner frees the socket, at once or when it wakes up.
         """
         if self._closed:
             return

@@ -1,9 +1,4 @@
-"""UDP over asyncio or uvloop: a `DatagramEndpoint` drives one session, of a server or a client.
-
-A server has an endpoint a port; all run on one event loop::
-
-    endpoint = await udp_asyncio.serve("127.0.0.1:32322", session, on_events=react)
-"""
+"""UDP over asyncio or uvloop: a `DatagramEndpoint` drives one session, of a server or a client."""
 
 from __future__ import annotations
 
@@ -34,14 +29,13 @@ _TAKEN_ALONE = 7
 class DatagramEndpoint(DatagramDriver):
     """Drives a session over a socket, on the running event loop; made by `serve` and `connect`.
 
-    Datagrams are received straight from the socket when the loop says that there are some, at
-    most 64 before other sockets and timers have their turn; one timer follows the session's
-    deadline. Sending never waits: what the system has no room for is dropped and counted. Call
-    `flush` after calling the session's methods.
+    At most 64 datagrams are received before other sockets and timers have their turn. Sending never
+    waits: what the system has no room for is dropped and counted. Call `flush` after calling the
+    session's methods.
 
-    `on_events` is called with each list of events, never empty, between receiving and sending.
-    Without it they are kept for `wait`, the newest 65,536. What it or a session raises is logged
-    (each text once in 10 seconds), counted in `failures` and ends nothing.
+    `on_events` is called with each list of events between receiving and sending. Without it the
+    newest 65,536 are kept for `wait`. What it or a session raises is logged and counted in
+    `failures`.
     """
 
     def __init__(
@@ -56,17 +50,22 @@ class DatagramEndpoint(DatagramDriver):
         self._alone = 0  # how many datagrams are still taken one at a time
         self._on_events = on_events or self._keep
         self._events: deque[Any] = deque(maxlen=_MOST_EVENTS)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = 0
+        self._loop = loop = asyncio.get_running_loop()
+        self._thread = get_ident()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
         self._refused: int | None = None  # while a waiting task wants to know of further ones
         self._log = SeldomLog(logger, lines=1)
+        loop.add_reader(sock.raw, self._readable)
+        if isinstance(loop, asyncio.SelectorEventLoop):
+            sock.hear_refusals()
+        self.flush()
+        logger.debug("%s: open for datagrams", self.address)
 
     async def __aenter__(self) -> DatagramEndpoint:
-        return self if self._loop is not None else await self.start()
+        return self
 
     async def __aexit__(self, *error: object) -> None:
         self.close()
@@ -81,25 +80,12 @@ class DatagramEndpoint(DatagramDriver):
         own = {"failures": self.failures, "lost_events": self.lost_events}
         return super().statistics() | own
 
-    async def start(self) -> DatagramEndpoint:
-        """Begin to receive, on the running loop, and send what the session has to send."""
-        if self._loop is not None:
-            raise RuntimeError("an endpoint starts once; make a new one")
-        self._loop = loop = asyncio.get_running_loop()
-        self._thread = get_ident()
-        loop.add_reader(self.sock.raw, self._readable)
-        if isinstance(loop, asyncio.SelectorEventLoop):
-            self.sock.hear_refusals()
-        self.flush()
-        logger.debug("%s: open for datagrams", self.address)
-        return self
-
     def flush(self) -> None:
         """Send what the session has to send, and look at its deadline anew."""
         if get_ident() != self._thread:
             raise LocalProtocolError(
-                f"{self.address}: an endpoint belongs to its event loop's thread, once it has "
-                "started; use loop.call_soon_threadsafe(endpoint.flush)"
+                f"{self.address}: an endpoint belongs to its event loop's thread; use "
+                "loop.call_soon_threadsafe(endpoint.flush)"
             )
         self._send()
 
@@ -124,8 +110,7 @@ class DatagramEndpoint(DatagramDriver):
     async def wait(self, timeout: float | None = None, *, refusals: bool = False) -> list[Any]:
         """Return the events that came since the last call, waiting for some. For one task.
 
-        As `rlwire.transports.udp.DatagramConnection.wait`, but that no wait is needed for what the
-        session does in time.
+        The arguments are those of `rlwire.transports.udp.DatagramConnection.wait`.
         """
         refused = self.sock.refusals
         self.flush()
@@ -133,7 +118,6 @@ class DatagramEndpoint(DatagramDriver):
         if not (self._events or self._closed or gone):
             if self._waiter is not None:
                 raise LocalProtocolError(f"{self.address}: another task waits for its events")
-            assert self._loop is not None
             self._waiter = self._loop.create_future()
             self._refused = self.sock.refusals if refusals else None
             timer = timeout is not None and self._loop.call_later(timeout, self._wake_waiter)
@@ -156,8 +140,7 @@ class DatagramEndpoint(DatagramDriver):
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._loop is not None:
-            self._loop.remove_reader(self.sock.raw)
+        self._loop.remove_reader(self.sock.raw)
         self.sock.close()
         self._wake_waiter()
 
@@ -216,7 +199,6 @@ class DatagramEndpoint(DatagramDriver):
         # A timer that is too early is left: it finds nothing to do, and is set anew.
         if self._timer is not None:
             self._timer.cancel()
-        assert self._loop is not None
         delay = max(_SHORTEST_DELAY, deadline - monotonic())
         self._timer = self._loop.call_later(delay, self._advance)
         self._timer_at = deadline
@@ -243,7 +225,7 @@ async def serve(
     **options: Any,
 ) -> DatagramEndpoint:
     """Start an endpoint at an address, with a socket from `bind`."""
-    return await _start(bind(address, **options), lambda _: session, on_events=on_events)
+    return await _start(bind(address, **options), lambda _: session, on_events)
 
 
 async def connect(
@@ -260,14 +242,16 @@ async def connect(
     loop = asyncio.get_running_loop()
     # The name may have to be looked up.
     sock = await loop.run_in_executor(None, lambda: dial(address, **options))
-    return await _start(sock, make_session, on_events=on_events)
+    return await _start(sock, make_session, on_events)
 
 
 async def _start(
-    sock: DatagramSocket, make_session: Callable[[Peer], DatagramSession], **options: Any
+    sock: DatagramSocket,
+    make_session: Callable[[Peer], DatagramSession],
+    on_events: Callable[[list[Any]], object] | None,
 ) -> DatagramEndpoint:
     try:
-        return await DatagramEndpoint(make_session(sock.remote), sock, **options).start()
+        return DatagramEndpoint(make_session(sock.remote), sock, on_events=on_events)
     except BaseException:
         sock.close()
         raise

@@ -1,16 +1,11 @@
 """What the blocking and the asyncio UDP transports share: sockets for datagrams that never wait.
 
-Addresses. A host name means its IPv4 address if it has one: nothing tells a client that nobody
-listens at the other. The host ``::`` means IPv4 too, as over TCP; peers then look like
-``::ffff:192.0.2.1``. A peer is the socket module's address, (host, port) or with IPv6 (host, port,
-flow, scope), and equal in both directions. A server on a wildcard address (``0.0.0.0``, ``::``)
-answers from the address that was asked, on Linux; on other systems from the one that the routing
-table picks, so name the address there if the host has several.
+A peer is the socket module's address, equal in both directions. A host name means its IPv4 address
+if it has one, since nothing tells a client that nobody listens at the other; ``::`` means IPv4 too.
+A server on a wildcard address answers from the address that was asked, on Linux only.
 
-Errors. UDP may lose datagrams, and so does this: what the system has no room for, and what comes
-back as unreachable, is counted (`DatagramCounters`) and never raised. A client whose server is not
-up yet goes on as its session says. Linux reports what is unreachable where
-`DatagramSocket.hear_refusals` was called; elsewhere one does not hear of it.
+UDP may lose datagrams, and so does this: what the system has no room for, and what comes back as
+unreachable, is counted (`DatagramCounters`) and never raised.
 """
 
 from __future__ import annotations
@@ -41,19 +36,14 @@ LONGEST = 65_507
 """The most bytes that a datagram over IPv4 can have."""
 
 SERVER_BUFFER = 2 * 2**20
-"""What a server asks the system to keep for it, in bytes, each way.
-
-A thousand clients that are told of a step at the same time answer at the same time, and each
-datagram counts for 0.8 to 2.3 KB there. The system's own default, often 208 KiB, holds some
-hundred. Linux grants at most ``net.core.rmem_max`` and ``wmem_max``.
-"""
+"""Bytes that a server asks the system to keep for it, each way: a thousand clients answer a step at
+once, and a datagram counts for up to 2.3 KB. Linux grants at most ``net.core.rmem_max``."""
 
 Role: TypeAlias = Literal["client", "server"]
 
 _LINUX = sys.platform.startswith("linux")
 
 _BATCH = 64
-
 
 _NO_ROOM = {errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS, errno.ENOMEM}
 _CLOSED = {errno.EBADF, errno.ENOTSOCK}
@@ -119,9 +109,8 @@ class DatagramSocket:
         self.remote = remote
         self.address = local_address(sock)
         self.counters = DatagramCounters()
-        # How often a peer's system has said that nobody listens at its port, and the newest report
-        # that a peer was not reached, and why.
-        self.refusals = 0
+        self.refusals = 0  # how often a peer's system has said that nobody listens at its port
+        # The newest report that a peer was not reached, and why.
         self.refusal: tuple[Peer, OSError] | None = None
         self._wire_limit = limit + overhead
         self._log = SeldomLog(logger, lines=1)
@@ -129,11 +118,8 @@ class DatagramSocket:
         sock.setblocking(False)
         self._sock = sock
         calls: Any = DatagramCalls(sock)
-        if (
-            role == "server"
-            and _LINUX
-            and ipaddress.ip_address(self.address.host.partition("%")[0]).is_unspecified
-        ):
+        host = ipaddress.ip_address(self.address.host.partition("%")[0])
+        if role == "server" and _LINUX and host.is_unspecified:
             calls = udp_linux.AskedAddress(sock)
         self._recvfrom: Callable[[int], tuple[bytes, Any]] = calls.recvfrom
         self._sendto: Callable[[bytes, Any], int] = calls.sendto
@@ -174,21 +160,15 @@ class DatagramSocket:
     def hear_refusals(self) -> None:
         """On Linux: count, and log once, that nobody listens where a client's datagrams go.
 
-        For whoever calls `receive_batch` each time when the socket has something to read or an
-        error: the system calls it ready until the errors are taken. Not for uvloop, which takes an
-        error for the end of the socket.
+        The system calls the socket ready until `receive_batch` has taken the errors. Not for
+        uvloop, which takes an error for the end of the socket.
         """
         if _LINUX and self.role == "client":
             udp_linux.report_refusals(self._sock)
             self._hears_refusals = True
 
     def receive_batch(self, most: int = _BATCH) -> list[tuple[bytes, Peer]]:
-        """Return what is there, without waiting: datagrams and whom they come from.
-
-        Args:
-            most: how many to ask the system for, which raises an exception within itself where
-                there are fewer. More may be there.
-        """
+        """Return up to `most` datagrams that are there and their peers, without waiting."""
         recvfrom, limit = self._recvfrom, self._wire_limit
         found: list[tuple[bytes, Peer]] = []
         try:
@@ -239,21 +219,15 @@ class DatagramSocket:
 
     def _too_long(self, peer: Peer) -> None:
         self.counters.truncated += 1
-        self._log.log(
-            logging.DEBUG, "%s: dropped a datagram of %s over the limit of %d bytes",
-            self.address, peer, self.limit,
-        )  # fmt: skip
+        text = "%s: dropped a datagram of %s over the limit of %d bytes"
+        self._log.log(logging.DEBUG, text, self.address, peer, self.limit)
 
     def _receive_failed(self, error: OSError) -> None:
         if error.errno in _CLOSED:
             raise error
-        if self._hears_refusals and self._take_refusals():
-            pass  # the call reported them, of whatever kind, and received nothing
-        elif error.errno in _UNREACHABLE:
-            self._unreached(None, error)
-        else:
-            self.counters.errors += 1
-            self._log.log(logging.WARNING, "%s: cannot receive: %s", self.address, error)
+        # A call that reports refusals, of whatever kind, has received nothing.
+        if not (self._hears_refusals and self._take_refusals()):
+            self._count_error(error, "receive", None)
 
     def _send_failed(self, error: OSError, data: bytes, peer: Peer) -> None:
         if error.errno in _CLOSED:
@@ -265,14 +239,15 @@ class DatagramSocket:
             with contextlib.suppress(OSError):
                 self._sendto(data if self.cipher is None else self.cipher.seal(data), peer)
                 self.counters.sent += 1
-        elif error.errno in _UNREACHABLE:
+        else:
+            self._count_error(error, f"send {len(data)} bytes to {peer}", peer)
+
+    def _count_error(self, error: OSError, what: str, peer: Peer) -> None:
+        if error.errno in _UNREACHABLE:
             self._unreached(peer, error)
         else:
             self.counters.errors += 1
-            self._log.log(
-                logging.WARNING, "%s: cannot send %d bytes to %s: %s",
-                self.address, len(data), peer, error,
-            )  # fmt: skip
+            self._log.log(logging.WARNING, "%s: cannot %s: %s", self.address, what, error)
 
     def _take_refusals(self) -> bool:
         refusals = udp_linux.take_refusals(self._sock)
@@ -296,15 +271,13 @@ class DatagramDriver:
         self.session = session
         self.sock = sock
 
+    now = staticmethod(monotonic)
+    """The time for the session's methods."""
+
     @property
     def address(self) -> Address:
         """Where it is bound, with the port that the system chose."""
         return self.sock.address
-
-    @staticmethod
-    def now() -> float:
-        """Return the time for the session's methods."""
-        return monotonic()
 
     @property
     def moved(self) -> DatagramCounters:
@@ -341,15 +314,11 @@ def dial(
     several ports, and the session knows them.
     """
     family, remote = parse(address).resolve(datagram=True)[0]
-    six = family == socket.AF_INET6
-    if Address(remote[0]).loopback:
-        where = Address("::1" if six else "127.0.0.1")
-    else:
-        where = Address("::" if six else "0.0.0.0")
+    hosts = ("::1", "::") if family == socket.AF_INET6 else ("127.0.0.1", "0.0.0.0")
+    where = Address(hosts[0] if Address(remote[0]).loopback else hosts[1])
+    options: dict[str, Any] = {"limit": limit, "cipher": cipher, "remote": remote}
     while True:
-        made = _open(
-            family, where, (where.host, 0), role="client", limit=limit, cipher=cipher, remote=remote
-        )
+        made = _open(family, where, (where.host, 0), role="client", **options)
         if made.address.port != remote[1]:
             return made
         made.close()  # it is the very port of the server: on loopback we would hear ourselves
@@ -388,7 +357,5 @@ def _set_buffer(sock: socket.socket, option: int, maximum: str) -> None:
     granted = sock.getsockopt(socket.SOL_SOCKET, option)
     granted //= 2 if _LINUX else 1  # Linux counts its own overhead as much again
     if granted < size:
-        logger.info(
-            "%s: the system keeps %d bytes of datagrams, not %d; under load some will be lost "
-            "(on Linux: sysctl net.core.%s)", local_address(sock), granted, size, maximum,
-        )  # fmt: skip
+        text = "%s: the system keeps %d bytes of datagrams, not %d; sysctl net.core.%s raises it"
+        logger.info(text, local_address(sock), granted, size, maximum)

@@ -180,7 +180,7 @@ class World:
         # What the honest said at the last tick is still in force, whatever came between.
         actions = self.run.actions()
         if self.step > 1:
-            assert [actions[key][0] for key in "ab"] == [*self.texts.values()]
+            assert [actions[key] for key in "ab"] == [*self.texts.values()]
         for peer in self.HONEST:
             self.texts[peer] = str(draw.randrange(1000))
             self.say(b"run:0;action=" + self.texts[peer].encode(), peer, "rollout")

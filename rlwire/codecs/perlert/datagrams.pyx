@@ -1,6 +1,5 @@
 """PERLERT messages to datagrams and back."""
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
 from cpython.bytes cimport (PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize,
                             PyBytes_GET_SIZE)
 from cpython.long cimport PyLong_AsLongLongAndOverflow
@@ -331,27 +330,14 @@ cdef object _server_message(const uint8_t *data, size_t size, object limits):
     return Start(name, m.number, m.port)
 
 
-cdef object _decoded(object buffer, object limits, bint from_server):
-    cdef Py_buffer view
-    cdef const uint8_t *data
-    if PyBytes_CheckExact(buffer):
-        data = <const uint8_t *> PyBytes_AS_STRING(buffer)
-        if from_server:
-            return _server_message(data, PyBytes_GET_SIZE(buffer), limits)
-        return _client_message(data, PyBytes_GET_SIZE(buffer), limits)
-    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-    try:
-        data = <const uint8_t *> view.buf
-        if from_server:
-            return _server_message(data, view.len, limits)
-        return _client_message(data, view.len, limits)
-    finally:
-        PyBuffer_Release(&view)
+cdef inline bytes _bytes(object buffer):
+    return buffer if PyBytes_CheckExact(buffer) else bytes(memoryview(buffer))
 
 
 def decode_client_message(buffer, *, limits=DEFAULT):
     """Return the message of a datagram that a client has sent, in any buffer."""
-    return _decoded(buffer, limits, False)
+    cdef bytes data = _bytes(buffer)
+    return _client_message(<const uint8_t *> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), limits)
 
 
 def decode_server_message(buffer, *, limits=DEFAULT):
@@ -359,7 +345,8 @@ def decode_server_message(buffer, *, limits=DEFAULT):
 
     Of the limits ``datagram`` and ``items``, of slots, count.
     """
-    return _decoded(buffer, limits, True)
+    cdef bytes data = _bytes(buffer)
+    return _server_message(<const uint8_t *> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), limits)
 
 
 cdef class StepReader:
@@ -398,12 +385,5 @@ cdef class StepReader:
 
         None when the datagram is not a rollout step of this instance.
         """
-        cdef Py_buffer view
-        if PyBytes_CheckExact(buffer):
-            return self._read(<const uint8_t *> PyBytes_AS_STRING(buffer),
-                              PyBytes_GET_SIZE(buffer))
-        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-        try:
-            return self._read(<const uint8_t *> view.buf, view.len)
-        finally:
-            PyBuffer_Release(&view)
+        cdef bytes data = _bytes(buffer)
+        return self._read(<const uint8_t *> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))

@@ -4,7 +4,6 @@ The draft leaves OBSERVATION, ACTION and EXTRA to both ends and gives examples, 
 ``x:0.54,y:0.95``; these functions write and read such text.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.long cimport PyLong_AsLongLongAndOverflow
@@ -65,13 +64,6 @@ cdef const rlw_perlert_limits *limits_of(rlw_perlert_limits *room, limits) excep
     room.datagram = limits.datagram
     room.items = limits.items
     return room
-
-
-cdef struct Source:  # text, and what keeps it alive
-    const uint8_t *data
-    size_t size
-    Py_buffer view
-    bint held
 
 
 cdef int fill_style(Style *out, decimals, bint trim=True) except -1:
@@ -332,28 +324,6 @@ def mapping_to_text(mapping, *, decimals=None):
 # --- from text
 
 
-cdef int _open(Source *source, object text) except -1:
-    cdef Py_ssize_t size = 0
-    source.held = False
-    if isinstance(text, str):
-        try:
-            source.data = <const uint8_t *> PyUnicode_AsUTF8AndSize(text, &size)
-        except UnicodeEncodeError as problem:
-            raise DecodeError(f"not valid Unicode: {problem}") from None
-        source.size = size
-        return 0
-    PyObject_GetBuffer(text, &source.view, PyBUF_SIMPLE)
-    source.held = True
-    source.data = <const uint8_t *> source.view.buf
-    source.size = source.view.len
-    return 0
-
-
-cdef void _close(Source *source) noexcept:
-    if source.held:
-        PyBuffer_Release(&source.view)
-
-
 def text_to_array(text, dtype=np.float64, *, shape=None, limits=DEFAULT):
     """Return the numbers of a text, ``0.54,-1,1e-05``, as an array.
 
@@ -366,7 +336,8 @@ def text_to_array(text, dtype=np.float64, *, shape=None, limits=DEFAULT):
         shape: of the array; one dimension when None.
         limits: `rlwire.limits.Limits`; ``items`` and ``expanded`` count.
     """
-    cdef Source source
+    cdef const uint8_t *data
+    cdef Py_ssize_t length = 0
     cdef rlw_perlert_limits room
     cdef uint64_t most
     cdef rlw_cursor c
@@ -385,26 +356,30 @@ def text_to_array(text, dtype=np.float64, *, shape=None, limits=DEFAULT):
     if kind < 0:
         raise TypeError(f"dtype must be bool, an integer or a float of 16, 32 or 64 bits, "
                         f"not {descr}")
-    _open(&source, text)
-    try:
-        count = rlw_count_numbers(source.data, source.size)
-        most = limits_of(&room, limits).items
-        if count > most:
-            raise LimitExceeded("items", most, count, offset=0)
-        begin_budget(&budget, min((DEFAULT if limits is None else limits).expanded, 2**62))
-        size = count * <size_t> descr.itemsize * (2 if swapped else 1)
-        if not afford(&budget, size):
-            raise over_budget(&budget, size, 0, "")
-        dims[0] = <cnp.npy_intp> count
-        native = descr
-        if swapped:
-            native = descr.newbyteorder("=")
-        array = new_array(native, 1, dims)
-        rlw_cursor_init(&c, source.data, source.size)
-        if rlw_read_numbers(&c, <rlw_number> kind, cnp.PyArray_DATA(array), count) != RLW_OK:
-            raise_fault(&c.fault, source.data, "")
-    finally:
-        _close(&source)
+    if isinstance(text, str):
+        try:
+            data = <const uint8_t *> PyUnicode_AsUTF8AndSize(text, &length)
+        except UnicodeEncodeError as problem:
+            raise DecodeError(f"not valid Unicode: {problem}") from None
+    else:
+        text = bytes(memoryview(text))
+        data, length = <const uint8_t *> PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)
+    count = rlw_count_numbers(data, length)
+    most = limits_of(&room, limits).items
+    if count > most:
+        raise LimitExceeded("items", most, count, offset=0)
+    begin_budget(&budget, min((DEFAULT if limits is None else limits).expanded, 2**62))
+    size = count * <size_t> descr.itemsize * (2 if swapped else 1)
+    if not afford(&budget, size):
+        raise over_budget(&budget, size, 0, "")
+    dims[0] = <cnp.npy_intp> count
+    native = descr
+    if swapped:
+        native = descr.newbyteorder("=")
+    array = new_array(native, 1, dims)
+    rlw_cursor_init(&c, data, length)
+    if rlw_read_numbers(&c, <rlw_number> kind, cnp.PyArray_DATA(array), count) != RLW_OK:
+        raise_fault(&c.fault, data, "")
     if swapped:
         array = array.astype(descr)
     if shape is not None:

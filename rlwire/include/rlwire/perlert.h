@@ -69,6 +69,13 @@ typedef struct rlw_perlert_limits {
     uint64_t items;    /* slots of a lobby */
 } rlw_perlert_limits;
 
+/* Returns from the function with what is not RLW_OK. */
+#define RLW_PERLERT_TRY(call)                       \
+    do {                                            \
+        rlw_status try_status = (call);             \
+        if (try_status != RLW_OK) return try_status; \
+    } while (0)
+
 #define RLW_PERLERT_DEFAULT_LIMITS {1200, 1 << 20}
 
 typedef struct rlw_perlert_message {
@@ -141,11 +148,13 @@ static inline size_t rlw_perlert_find(const uint8_t *data, size_t size, unsigned
 
 /* ---- reading ---- */
 
-/* Reads up to, and over, `end`, which is one of ':' ';' ',' '=', or 0 for the datagram's end. */
-static inline rlw_status rlw_perlert_take(rlw_cursor *c, unsigned refused, char end,
+/* Reads `field` up to, and over, `end`: one of ':' ';' ',' '=', or 0 for the datagram's end. */
+static inline rlw_status rlw_perlert_take(rlw_cursor *c, rlw_perlert_message *m,
+                                          rlw_perlert_field field, unsigned refused, char end,
                                           rlw_perlert_text *out) {
     size_t size = rlw_perlert_find(c->at, rlw_left(c), refused);
     const uint8_t *stop = c->at + size;
+    m->field = field;
     if (stop == c->end) {
         if (end) return rlw_fail(c, RLW_NEED_MORE, c->at, size + 1, size);
     } else if (*stop != (uint8_t)end || !end) {
@@ -155,6 +164,14 @@ static inline rlw_status rlw_perlert_take(rlw_cursor *c, unsigned refused, char 
     out->size = size;
     c->at = stop + (end != 0);
     return RLW_OK;
+}
+
+/* The same for a field that must not be empty. */
+static inline rlw_status rlw_perlert_take_name(rlw_cursor *c, rlw_perlert_message *m,
+                                               rlw_perlert_field field, char end,
+                                               rlw_perlert_text *out) {
+    RLW_PERLERT_TRY(rlw_perlert_take(c, m, field, RLW_PERLERT_ANY, end, out));
+    return out->size ? RLW_OK : rlw_fail(c, RLW_BAD_EMPTY, out->data, 0, 0);
 }
 
 /* Skips `word`, which must stand here. */
@@ -169,12 +186,15 @@ static inline rlw_status rlw_perlert_word(rlw_cursor *c, const char *word, size_
     return rlw_fail(c, RLW_BAD_WORD, c->at, 0, 0);
 }
 
-static inline uint8_t rlw_perlert_begins(const rlw_cursor *c, const char *word, size_t size) {
-    return rlw_left(c) >= size && memcmp(c->at, word, size) == 0;
+/* Skips `word` if it stands here; returns whether it does. */
+static inline int rlw_perlert_skip(rlw_cursor *c, const char *word, size_t size) {
+    if (rlw_left(c) < size || memcmp(c->at, word, size) != 0) return 0;
+    c->at += size;
+    return 1;
 }
 
 #define RLW_PERLERT_WORD(c, word) rlw_perlert_word(c, word, sizeof(word) - 1)
-#define RLW_PERLERT_BEGINS(c, word) rlw_perlert_begins(c, word, sizeof(word) - 1)
+#define RLW_PERLERT_SKIP(c, word) rlw_perlert_skip(c, word, sizeof(word) - 1)
 
 /* Digits of a number of at most `most`, up to a separator or the end. */
 static inline rlw_status rlw_perlert_integer(rlw_cursor *c, uint64_t most, uint64_t *out) {
@@ -188,25 +208,22 @@ static inline rlw_status rlw_perlert_integer(rlw_cursor *c, uint64_t most, uint6
 }
 
 /* "true" or "false", to the datagram's end or a semicolon. */
-static inline rlw_status rlw_perlert_bool(rlw_cursor *c, uint8_t *out) {
-    *out = RLW_PERLERT_BEGINS(c, "true");
-    if (*out || RLW_PERLERT_BEGINS(c, "false")) {
-        const uint8_t *after = c->at + (*out ? 4 : 5);
-        if (after == c->end || *after == ';') {
-            c->at = after;
-            return RLW_OK;
-        }
-    }
-    return rlw_fail(c, RLW_BAD_WORD, c->at, 0, 0);
+static inline rlw_status rlw_perlert_bool(rlw_cursor *c, rlw_perlert_message *m) {
+    const uint8_t *start = c->at;
+    m->field = RLW_PERLERT_AT_BOOL;
+    m->flag = (uint8_t)RLW_PERLERT_SKIP(c, "true");
+    if ((m->flag || RLW_PERLERT_SKIP(c, "false")) && (c->at == c->end || *c->at == ';'))
+        return RLW_OK;
+    return rlw_fail(c, RLW_BAD_WORD, start, 0, 0);
+}
+
+static inline rlw_status rlw_perlert_end(rlw_cursor *c) {
+    return c->at == c->end ? RLW_OK : rlw_fail(c, RLW_TRAILING, c->at, rlw_left(c), 0);
 }
 
 /* Does not look beyond the number; the caller reads on at c->at, where ':' or ';' stands. */
 static inline rlw_status rlw_perlert_read_header(rlw_cursor *c, rlw_perlert_message *m) {
-    rlw_status status;
-    m->field = RLW_PERLERT_AT_NAME;
-    status = rlw_perlert_take(c, RLW_PERLERT_ANY, ':', &m->name);
-    if (status != RLW_OK) return status;
-    if (!m->name.size) return rlw_fail(c, RLW_BAD_EMPTY, m->name.data, 0, 0);
+    RLW_PERLERT_TRY(rlw_perlert_take_name(c, m, RLW_PERLERT_AT_NAME, ':', &m->name));
     m->field = RLW_PERLERT_AT_NUMBER;
     return rlw_perlert_integer(c, INT64_MAX, &m->number);
 }
@@ -221,62 +238,54 @@ static inline rlw_status rlw_perlert_check(rlw_cursor *c, const rlw_perlert_limi
     m->ascii = (uint8_t)rlw_is_ascii(c->at, size);
     if (m->ascii) return RLW_OK;
     bad = rlw_utf8_check(c->at, size);
-    if (bad == size) return RLW_OK;
-    return rlw_fail(c, RLW_BAD_TEXT, c->at + bad, bad, 0);
+    return bad == size ? RLW_OK : rlw_fail(c, RLW_BAD_TEXT, c->at + bad, bad, 0);
 }
 
 /* Reads what follows the number of a step's header. */
 static inline rlw_status rlw_perlert_read_step(rlw_cursor *c, rlw_perlert_message *m) {
+    const unsigned refused = RLW_PERLERT_NOT_IN_OBSERVATION;
     rlw_decimal decimal;
-    rlw_status status;
     m->kind = RLW_PERLERT_STEP;
     m->field = RLW_PERLERT_AT_TIMESTAMP;
-    if ((status = RLW_PERLERT_WORD(c, ":")) != RLW_OK) return status;
-    if ((status = rlw_perlert_integer(c, INT64_MAX, &m->timestamp)) != RLW_OK) return status;
+    RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, ":"));
+    RLW_PERLERT_TRY(rlw_perlert_integer(c, INT64_MAX, &m->timestamp));
     m->field = RLW_PERLERT_AT_STEP_NUMBER;
-    if ((status = RLW_PERLERT_WORD(c, ":")) != RLW_OK) return status;
-    if ((status = rlw_perlert_integer(c, INT64_MAX, &m->step)) != RLW_OK) return status;
+    RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, ":"));
+    RLW_PERLERT_TRY(rlw_perlert_integer(c, INT64_MAX, &m->step));
     m->field = RLW_PERLERT_AT_OBSERVATION;
-    if ((status = RLW_PERLERT_WORD(c, ";obs=")) != RLW_OK) return status;
-    status = rlw_perlert_take(c, RLW_PERLERT_NOT_IN_OBSERVATION, ';', &m->text);
-    if (status != RLW_OK) return status;
+    RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, ";obs="));
+    RLW_PERLERT_TRY(rlw_perlert_take(c, m, RLW_PERLERT_AT_OBSERVATION, refused, ';', &m->text));
     m->field = RLW_PERLERT_AT_REWARD;
-    if ((status = RLW_PERLERT_WORD(c, "reward=")) != RLW_OK) return status;
-    status = rlw_perlert_take(c, RLW_PERLERT_NOT_IN_OBSERVATION, ';', &m->reward);
-    if (status != RLW_OK) return status;
+    RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, "reward="));
+    RLW_PERLERT_TRY(rlw_perlert_take(c, m, RLW_PERLERT_AT_REWARD, refused, ';', &m->reward));
     m->reward_is_number =
         rlw_scan_decimal(m->reward.data, c->at - 1, RLW_GRAMMAR_FLOAT, &decimal) == c->at - 1;
     if (m->reward_is_number) m->reward_value = rlw_decimal_double(&decimal);
     m->field = RLW_PERLERT_AT_BOOL;
-    if ((status = RLW_PERLERT_WORD(c, "done=")) != RLW_OK) return status;
-    if ((status = rlw_perlert_bool(c, &m->flag)) != RLW_OK) return status;
+    RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, "done="));
+    RLW_PERLERT_TRY(rlw_perlert_bool(c, m));
     m->has_extra = c->at < c->end;
     if (!m->has_extra) return RLW_OK;
     m->field = RLW_PERLERT_AT_EXTRA;
-    if ((status = RLW_PERLERT_WORD(c, ";extra=")) != RLW_OK) return status;
-    return rlw_perlert_take(c, RLW_PERLERT_NOT_IN_OBSERVATION, 0, &m->extra);
+    RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, ";extra="));
+    return rlw_perlert_take(c, m, RLW_PERLERT_AT_EXTRA, refused, 0, &m->extra);
 }
 
 /* Reads the next slot at c->at and the semicolon after it, if there is one. */
 static inline rlw_status rlw_perlert_next_slot(rlw_cursor *c, rlw_perlert_message *m,
                                                rlw_perlert_slot *slot) {
+    const unsigned refused = RLW_PERLERT_ANY;
     rlw_perlert_text word;
-    rlw_status status;
-    m->field = RLW_PERLERT_AT_KEY;
-    if ((status = rlw_perlert_take(c, RLW_PERLERT_ANY, '=', &slot->key)) != RLW_OK) return status;
-    if (!slot->key.size) return rlw_fail(c, RLW_BAD_EMPTY, slot->key.data, 0, 0);
-    m->field = RLW_PERLERT_AT_SLOT_STATUS;
-    if ((status = rlw_perlert_take(c, RLW_PERLERT_ANY, ',', &word)) != RLW_OK) return status;
+    RLW_PERLERT_TRY(rlw_perlert_take_name(c, m, RLW_PERLERT_AT_KEY, '=', &slot->key));
+    RLW_PERLERT_TRY(rlw_perlert_take(c, m, RLW_PERLERT_AT_SLOT_STATUS, refused, ',', &word));
     slot->open = RLW_PERLERT_IS(word, "open");
     if (!slot->open && !RLW_PERLERT_IS(word, "close"))
         return rlw_fail(c, RLW_BAD_WORD, word.data, 0, 0);
-    m->field = RLW_PERLERT_AT_KIND;
-    if ((status = rlw_perlert_take(c, RLW_PERLERT_ANY, ',', &slot->kind)) != RLW_OK) return status;
-    m->field = RLW_PERLERT_AT_TAG;
-    if ((status = rlw_perlert_take(c, RLW_PERLERT_ANY, ',', &slot->tag)) != RLW_OK) return status;
+    RLW_PERLERT_TRY(rlw_perlert_take(c, m, RLW_PERLERT_AT_KIND, refused, ',', &slot->kind));
+    RLW_PERLERT_TRY(rlw_perlert_take(c, m, RLW_PERLERT_AT_TAG, refused, ',', &slot->tag));
     m->field = RLW_PERLERT_AT_READY_STATUS;
     word.data = c->at;
-    word.size = rlw_perlert_find(c->at, rlw_left(c), RLW_PERLERT_ANY);
+    word.size = rlw_perlert_find(c->at, rlw_left(c), refused);
     slot->ready = RLW_PERLERT_IS(word, "ready");
     if (!slot->ready && !RLW_PERLERT_IS(word, "not_ready"))
         return rlw_fail(c, RLW_BAD_WORD, word.data, 0, 0);
@@ -292,14 +301,13 @@ static inline rlw_status rlw_perlert_count_slots(rlw_cursor *c, rlw_perlert_mess
                                                  uint64_t most, size_t *count) {
     const uint8_t *start = c->at;
     rlw_perlert_slot slot;
-    rlw_status status;
     *count = 0;
     do {
         if (*count == most) {
             m->field = RLW_PERLERT_AT_BODY;
             return rlw_fail(c, RLW_OVER_ITEMS, c->at, most + 1, most);
         }
-        if ((status = rlw_perlert_next_slot(c, m, &slot)) != RLW_OK) return status;
+        RLW_PERLERT_TRY(rlw_perlert_next_slot(c, m, &slot));
         ++*count;
     } while (c->at < c->end);
     c->at = start;
@@ -309,81 +317,63 @@ static inline rlw_status rlw_perlert_count_slots(rlw_cursor *c, rlw_perlert_mess
 /* Reads what a client sent. */
 static inline rlw_status rlw_perlert_read_client(rlw_cursor *c, const rlw_perlert_limits *limits,
                                                  rlw_perlert_message *m) {
-    rlw_status status = rlw_perlert_check(c, limits, m);
-    if (status != RLW_OK) return status;
-    if ((status = rlw_perlert_read_header(c, m)) != RLW_OK) return status;
-    if ((status = RLW_PERLERT_WORD(c, ";")) != RLW_OK) return status;
+    RLW_PERLERT_TRY(rlw_perlert_check(c, limits, m));
+    RLW_PERLERT_TRY(rlw_perlert_read_header(c, m));
+    RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, ";"));
     m->field = RLW_PERLERT_AT_BODY;
-    if (RLW_PERLERT_BEGINS(c, "action=")) {
-        c->at += 7;
+    if (RLW_PERLERT_SKIP(c, "action=")) {
         m->kind = RLW_PERLERT_ACTION;
-        m->field = RLW_PERLERT_AT_ACTION;
-        return rlw_perlert_take(c, RLW_PERLERT_NOT_IN_ACTION, 0, &m->text);
+        return rlw_perlert_take(c, m, RLW_PERLERT_AT_ACTION, RLW_PERLERT_NOT_IN_ACTION, 0,
+                                &m->text);
     }
-    if (RLW_PERLERT_BEGINS(c, "register=")) {
-        c->at += 9;
+    if (RLW_PERLERT_SKIP(c, "register=")) {
         m->kind = RLW_PERLERT_REGISTER;
-    } else if (RLW_PERLERT_BEGINS(c, "ready=")) {
-        c->at += 6;
+        RLW_PERLERT_TRY(rlw_perlert_take_name(c, m, RLW_PERLERT_AT_KEY, ',', &m->key));
+        return rlw_perlert_take(c, m, RLW_PERLERT_AT_TAG, RLW_PERLERT_ANY, 0, &m->text);
+    }
+    if (RLW_PERLERT_SKIP(c, "ready=")) {
         m->kind = RLW_PERLERT_READY;
-    } else {
-        if ((status = RLW_PERLERT_WORD(c, "lobby")) != RLW_OK) return status;
-        if (c->at < c->end) return rlw_fail(c, RLW_TRAILING, c->at, rlw_left(c), 0);
-        m->kind = RLW_PERLERT_LOBBY_REQUEST;
-        return RLW_OK;
+        RLW_PERLERT_TRY(rlw_perlert_take_name(c, m, RLW_PERLERT_AT_KEY, ',', &m->key));
+        RLW_PERLERT_TRY(rlw_perlert_bool(c, m));
+        return rlw_perlert_end(c);
     }
-    m->field = RLW_PERLERT_AT_KEY;
-    if ((status = rlw_perlert_take(c, RLW_PERLERT_ANY, ',', &m->key)) != RLW_OK) return status;
-    if (!m->key.size) return rlw_fail(c, RLW_BAD_EMPTY, m->key.data, 0, 0);
-    if (m->kind == RLW_PERLERT_REGISTER) {
-        m->field = RLW_PERLERT_AT_TAG;
-        return rlw_perlert_take(c, RLW_PERLERT_ANY, 0, &m->text);
-    }
-    m->field = RLW_PERLERT_AT_BOOL;
-    if ((status = rlw_perlert_bool(c, &m->flag)) != RLW_OK) return status;
-    if (c->at < c->end) return rlw_fail(c, RLW_TRAILING, c->at, rlw_left(c), 0);
-    return RLW_OK;
+    RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, "lobby"));
+    m->kind = RLW_PERLERT_LOBBY_REQUEST;
+    return rlw_perlert_end(c);
 }
 
 /* Reads what a server sent. Of a lobby only the place of its slots is read: rlw_perlert_next_slot()
  * until c->at is c->end. */
 static inline rlw_status rlw_perlert_read_server(rlw_cursor *c, const rlw_perlert_limits *limits,
                                                  rlw_perlert_message *m) {
-    rlw_status status = rlw_perlert_check(c, limits, m);
     uint64_t port = 0;
-    if (status != RLW_OK) return status;
-    if ((status = rlw_perlert_read_header(c, m)) != RLW_OK) return status;
-    if (RLW_PERLERT_BEGINS(c, ":")) return rlw_perlert_read_step(c, m);
-    if ((status = RLW_PERLERT_WORD(c, ";")) != RLW_OK) return status;
+    RLW_PERLERT_TRY(rlw_perlert_check(c, limits, m));
+    RLW_PERLERT_TRY(rlw_perlert_read_header(c, m));
+    if (c->at < c->end && *c->at == ':') return rlw_perlert_read_step(c, m);
+    RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, ";"));
     m->field = RLW_PERLERT_AT_BODY;
-    if (RLW_PERLERT_BEGINS(c, "message=")) {
-        c->at += 8;
+    if (RLW_PERLERT_SKIP(c, "message=")) {
         m->kind = RLW_PERLERT_MESSAGE;
-        m->text.data = c->at;
-        m->text.size = rlw_left(c);
-        c->at = c->end;
-        return RLW_OK;
+        return rlw_perlert_take(c, m, RLW_PERLERT_AT_MESSAGE, 0, 0, &m->text);
     }
-    if (RLW_PERLERT_BEGINS(c, "registered=")) {
-        c->at += 11;
+    if (RLW_PERLERT_SKIP(c, "registered=")) {
         m->kind = RLW_PERLERT_REGISTERED;
-        m->field = RLW_PERLERT_AT_KEY;
-        if ((status = rlw_perlert_take(c, RLW_PERLERT_ANY, 0, &m->key)) != RLW_OK) return status;
-        return m->key.size ? RLW_OK : rlw_fail(c, RLW_BAD_EMPTY, m->key.data, 0, 0);
+        return rlw_perlert_take_name(c, m, RLW_PERLERT_AT_KEY, 0, &m->key);
     }
-    if (RLW_PERLERT_BEGINS(c, "start=")) {
+    if (RLW_PERLERT_SKIP(c, "start=")) {
+        c->at -= 6;
         m->kind = RLW_PERLERT_START;
         m->field = RLW_PERLERT_AT_PORT;
-        if ((status = RLW_PERLERT_WORD(c, "start=port:")) != RLW_OK) return status;
-        if ((status = rlw_perlert_integer(c, 65535, &port)) != RLW_OK) return status;
-        if (c->at < c->end) return rlw_fail(c, RLW_TRAILING, c->at, rlw_left(c), 0);
+        RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, "start=port:"));
+        RLW_PERLERT_TRY(rlw_perlert_integer(c, 65535, &port));
+        RLW_PERLERT_TRY(rlw_perlert_end(c));
         if (!port) return rlw_fail(c, RLW_BAD_INTEGER, c->at - 1, 0, 0);
         m->port = (uint32_t)port;
         return RLW_OK;
     }
-    if (RLW_PERLERT_BEGINS(c, "obs=")) { /* a step's body, without its TIMESTAMP */
+    if (RLW_PERLERT_SKIP(c, "obs=")) { /* a step's body, without its TIMESTAMP */
         m->field = RLW_PERLERT_AT_TIMESTAMP;
-        return rlw_fail(c, RLW_BAD_WORD, c->at - 1, 0, 0);
+        return rlw_fail(c, RLW_BAD_WORD, c->at - 5, 0, 0);
     }
     m->kind = RLW_PERLERT_LOBBY;
     m->text.data = c->at;
@@ -407,8 +397,7 @@ static inline rlw_status rlw_perlert_put_text(rlw_writer *w, rlw_perlert_message
 static inline rlw_status rlw_perlert_put_name(rlw_writer *w, rlw_perlert_message *m,
                                               rlw_perlert_field field, rlw_perlert_text text) {
     m->field = field;
-    if (!text.size) return RLW_BAD_EMPTY;
-    return rlw_perlert_put_text(w, m, field, RLW_PERLERT_ANY, text);
+    return text.size ? rlw_perlert_put_text(w, m, field, RLW_PERLERT_ANY, text) : RLW_BAD_EMPTY;
 }
 
 static inline rlw_status rlw_perlert_put_integer(rlw_writer *w, rlw_perlert_message *m,
@@ -421,35 +410,31 @@ static inline rlw_status rlw_perlert_put_integer(rlw_writer *w, rlw_perlert_mess
 }
 
 #define RLW_PERLERT_PUT(w, word) rlw_put(w, word, sizeof(word) - 1)
+#define RLW_PERLERT_PUT_IF(w, flag, yes, no) \
+    ((flag) ? RLW_PERLERT_PUT(w, yes) : RLW_PERLERT_PUT(w, no))
 
 static inline rlw_status rlw_perlert_put_header(rlw_writer *w, rlw_perlert_message *m) {
-    rlw_status status = rlw_perlert_put_name(w, m, RLW_PERLERT_AT_NAME, m->name);
-    if (status != RLW_OK) return status;
-    if ((status = RLW_PERLERT_PUT(w, ":")) != RLW_OK) return status;
+    RLW_PERLERT_TRY(rlw_perlert_put_name(w, m, RLW_PERLERT_AT_NAME, m->name));
+    RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ":"));
     return rlw_perlert_put_integer(w, m, RLW_PERLERT_AT_NUMBER, m->number);
 }
 
 /* A step from behind its header's number up to its observation. */
 static inline rlw_status rlw_perlert_put_step_head(rlw_writer *w, rlw_perlert_message *m) {
-    rlw_status status;
-    if ((status = RLW_PERLERT_PUT(w, ":")) != RLW_OK) return status;
-    status = rlw_perlert_put_integer(w, m, RLW_PERLERT_AT_TIMESTAMP, m->timestamp);
-    if (status != RLW_OK) return status;
-    if ((status = RLW_PERLERT_PUT(w, ":")) != RLW_OK) return status;
-    status = rlw_perlert_put_integer(w, m, RLW_PERLERT_AT_STEP_NUMBER, m->step);
-    if (status != RLW_OK) return status;
+    RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ":"));
+    RLW_PERLERT_TRY(rlw_perlert_put_integer(w, m, RLW_PERLERT_AT_TIMESTAMP, m->timestamp));
+    RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ":"));
+    RLW_PERLERT_TRY(rlw_perlert_put_integer(w, m, RLW_PERLERT_AT_STEP_NUMBER, m->step));
     return RLW_PERLERT_PUT(w, ";obs=");
 }
 
 /* A step from behind its observation to its end; or, where the extra is not text yet, to where
  * that follows. */
 static inline rlw_status rlw_perlert_put_step_tail(rlw_writer *w, rlw_perlert_message *m) {
-    rlw_status status;
-    if ((status = RLW_PERLERT_PUT(w, ";reward=")) != RLW_OK) return status;
+    const unsigned refused = RLW_PERLERT_NOT_IN_OBSERVATION;
+    RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ";reward="));
     if (!m->reward_is_number) {
-        status = rlw_perlert_put_text(w, m, RLW_PERLERT_AT_REWARD, RLW_PERLERT_NOT_IN_OBSERVATION,
-                                      m->reward);
-        if (status != RLW_OK) return status;
+        RLW_PERLERT_TRY(rlw_perlert_put_text(w, m, RLW_PERLERT_AT_REWARD, refused, m->reward));
     } else {
         if (rlw_reserve(w, RLW_FIXED_ROOM) != RLW_OK) return RLW_NO_MEMORY;
         if (m->decimals >= 0)
@@ -457,70 +442,64 @@ static inline rlw_status rlw_perlert_put_step_tail(rlw_writer *w, rlw_perlert_me
         else
             w->at = rlw_put_double(w->at, m->reward_value);
     }
-    status = m->flag ? RLW_PERLERT_PUT(w, ";done=true") : RLW_PERLERT_PUT(w, ";done=false");
-    if (status != RLW_OK || !m->has_extra) return status;
-    if ((status = RLW_PERLERT_PUT(w, ";extra=")) != RLW_OK) return status;
-    return rlw_perlert_put_text(w, m, RLW_PERLERT_AT_EXTRA, RLW_PERLERT_NOT_IN_OBSERVATION, m->extra);
+    RLW_PERLERT_TRY(RLW_PERLERT_PUT_IF(w, m->flag, ";done=true", ";done=false"));
+    if (!m->has_extra) return RLW_OK;
+    RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ";extra="));
+    return rlw_perlert_put_text(w, m, RLW_PERLERT_AT_EXTRA, refused, m->extra);
 }
 
 /* One slot, with a semicolon after it, which the last one need not have: w->at--. */
 static inline rlw_status rlw_perlert_put_slot(rlw_writer *w, rlw_perlert_message *m,
                                               const rlw_perlert_slot *slot) {
-    rlw_status status = rlw_perlert_put_name(w, m, RLW_PERLERT_AT_KEY, slot->key);
-    if (status != RLW_OK) return status;
+    const unsigned refused = RLW_PERLERT_ANY;
+    RLW_PERLERT_TRY(rlw_perlert_put_name(w, m, RLW_PERLERT_AT_KEY, slot->key));
     /* These would be read as the words that other messages begin with. */
     if (RLW_PERLERT_IS(slot->key, "registered") || RLW_PERLERT_IS(slot->key, "message") ||
         RLW_PERLERT_IS(slot->key, "start") || RLW_PERLERT_IS(slot->key, "obs"))
         return RLW_BAD_WORD;
-    status = slot->open ? RLW_PERLERT_PUT(w, "=open,") : RLW_PERLERT_PUT(w, "=close,");
-    if (status != RLW_OK) return status;
-    status = rlw_perlert_put_text(w, m, RLW_PERLERT_AT_KIND, RLW_PERLERT_ANY, slot->kind);
-    if (status != RLW_OK) return status;
-    if ((status = RLW_PERLERT_PUT(w, ",")) != RLW_OK) return status;
-    status = rlw_perlert_put_text(w, m, RLW_PERLERT_AT_TAG, RLW_PERLERT_ANY, slot->tag);
-    if (status != RLW_OK) return status;
-    return slot->ready ? RLW_PERLERT_PUT(w, ",ready;") : RLW_PERLERT_PUT(w, ",not_ready;");
+    RLW_PERLERT_TRY(RLW_PERLERT_PUT_IF(w, slot->open, "=open,", "=close,"));
+    RLW_PERLERT_TRY(rlw_perlert_put_text(w, m, RLW_PERLERT_AT_KIND, refused, slot->kind));
+    RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ","));
+    RLW_PERLERT_TRY(rlw_perlert_put_text(w, m, RLW_PERLERT_AT_TAG, refused, slot->tag));
+    return RLW_PERLERT_PUT_IF(w, slot->ready, ",ready;", ",not_ready;");
 }
 
 /* Writes a message; of a lobby its header and the semicolon, and rlw_perlert_put_slot() the
  * rest. The caller has checked that all texts are UTF-8, and checks the size of the whole. */
 static inline rlw_status rlw_perlert_write(rlw_writer *w, rlw_perlert_message *m) {
-    rlw_status status = rlw_perlert_put_header(w, m);
-    if (status != RLW_OK) return status;
+    RLW_PERLERT_TRY(rlw_perlert_put_header(w, m));
     switch (m->kind) {
     case RLW_PERLERT_LOBBY_REQUEST: return RLW_PERLERT_PUT(w, ";lobby");
     case RLW_PERLERT_REGISTER:
-    case RLW_PERLERT_READY:
-        status = m->kind == RLW_PERLERT_READY ? RLW_PERLERT_PUT(w, ";ready=")
-                                              : RLW_PERLERT_PUT(w, ";register=");
-        if (status != RLW_OK) return status;
-        status = rlw_perlert_put_name(w, m, RLW_PERLERT_AT_KEY, m->key);
-        if (status != RLW_OK) return status;
-        if (m->kind == RLW_PERLERT_READY)
-            return m->flag ? RLW_PERLERT_PUT(w, ",true") : RLW_PERLERT_PUT(w, ",false");
-        if ((status = RLW_PERLERT_PUT(w, ",")) != RLW_OK) return status;
+        RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ";register="));
+        RLW_PERLERT_TRY(rlw_perlert_put_name(w, m, RLW_PERLERT_AT_KEY, m->key));
+        RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ","));
         return rlw_perlert_put_text(w, m, RLW_PERLERT_AT_TAG, RLW_PERLERT_ANY, m->text);
+    case RLW_PERLERT_READY:
+        RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ";ready="));
+        RLW_PERLERT_TRY(rlw_perlert_put_name(w, m, RLW_PERLERT_AT_KEY, m->key));
+        return RLW_PERLERT_PUT_IF(w, m->flag, ",true", ",false");
     case RLW_PERLERT_ACTION:
-        if ((status = RLW_PERLERT_PUT(w, ";action=")) != RLW_OK) return status;
+        RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ";action="));
         return rlw_perlert_put_text(w, m, RLW_PERLERT_AT_ACTION, RLW_PERLERT_NOT_IN_ACTION,
                                     m->text);
     case RLW_PERLERT_LOBBY: return RLW_PERLERT_PUT(w, ";");
     case RLW_PERLERT_REGISTERED:
-        if ((status = RLW_PERLERT_PUT(w, ";registered=")) != RLW_OK) return status;
+        RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ";registered="));
         return rlw_perlert_put_name(w, m, RLW_PERLERT_AT_KEY, m->key);
     case RLW_PERLERT_MESSAGE:
-        if ((status = RLW_PERLERT_PUT(w, ";message=")) != RLW_OK) return status;
+        RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ";message="));
         return rlw_perlert_put_text(w, m, RLW_PERLERT_AT_MESSAGE, 0, m->text);
     case RLW_PERLERT_START:
-        if ((status = RLW_PERLERT_PUT(w, ";start=port:")) != RLW_OK) return status;
+        RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ";start=port:"));
         m->field = RLW_PERLERT_AT_PORT;
         if (!m->port || m->port > 65535) return RLW_BAD_INTEGER;
         return rlw_perlert_put_integer(w, m, RLW_PERLERT_AT_PORT, m->port);
     case RLW_PERLERT_STEP:
-        if ((status = rlw_perlert_put_step_head(w, m)) != RLW_OK) return status;
-        status = rlw_perlert_put_text(w, m, RLW_PERLERT_AT_OBSERVATION, RLW_PERLERT_NOT_IN_OBSERVATION,
-                                      m->text);
-        return status == RLW_OK ? rlw_perlert_put_step_tail(w, m) : status;
+        RLW_PERLERT_TRY(rlw_perlert_put_step_head(w, m));
+        RLW_PERLERT_TRY(rlw_perlert_put_text(w, m, RLW_PERLERT_AT_OBSERVATION,
+                                             RLW_PERLERT_NOT_IN_OBSERVATION, m->text));
+        return rlw_perlert_put_step_tail(w, m);
     case RLW_PERLERT_NONE: break;
     }
     m->field = RLW_PERLERT_AT_BODY;

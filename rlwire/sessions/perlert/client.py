@@ -197,13 +197,9 @@ class PerlertClientSession(SlotRegistration):
         ``frames``: new steps; ``skipped``: the sum of their `Frame.skipped`; ``duplicates``: steps
         equal to the newest one; ``late``: those older than the newest one of the run.
         """
-        episode = self._episode
-        return {
-            **{
-                name: getattr(episode, name) for name in ("frames", "skipped", "duplicates", "late")
-            },
-            **{"stale": self.stale, "foreign": self.foreign, "malformed": self.malformed},
-        }
+        names = ("frames", "skipped", "duplicates", "late")
+        counts = {name: getattr(self._episode, name) for name in names}
+        return {**counts, **{name: getattr(self, name) for name in _DROPPED}}
 
     def act(self, action: str, now: float) -> None:
         """Choose the action that is in force from now on; one that was not sent yet is forgotten.
@@ -223,10 +219,9 @@ class PerlertClientSession(SlotRegistration):
         """Fall silent; the server frees the slot after a while, as PERLERT has no good-bye."""
         self.state = PerlertState.CLOSED
         self._forget()
-        self._stop_looking()
+        self._wanted = False
+        self._looking.end()
         self._out.clear()
-
-    # -- what the transport calls ----------------------------------------------------------------
 
     def receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Event]:
         """Take one datagram and return what it tells; wrong ones are counted and dropped.
@@ -253,14 +248,13 @@ class PerlertClientSession(SlotRegistration):
 
     def advance(self, now: float) -> list[Event]:
         """Do what fell due: ask again, keep alive, give up."""
-        if self._episode.on:
-            if now >= self._episode.heard + TIMEOUT:
+        episode = self._episode
+        if episode.on:
+            if now >= episode.heard + TIMEOUT:
                 what = "step at all" if self.state is PerlertState.STARTING else "further step"
-                within = f"in {TIMEOUT:g} s{self._oddities()}"
-                return self._give_up(
-                    "rollout", f"no {what} from {self._episode.address} {within}", now
-                )
-            if now >= self._episode.speak_due:
+                reason = f"no {what} from {episode.address} in {TIMEOUT:g} s{self._oddities()}"
+                return self._give_up("rollout", reason, now)
+            if now >= episode.speak_due:
                 self._speak(now)
         expired = self._ask_again(now)
         if expired is not None:
@@ -276,7 +270,7 @@ class PerlertClientSession(SlotRegistration):
                 due = episode.speak_due
             looking = self._looking.due
             return looking if looking < due else due
-        due = self._next_request()
+        due = min(self._asking.due, self._readying.due, self._looking.due)
         return None if due == _NEVER else due
 
     def datagrams(self) -> list[tuple[bytes, Hashable]]:
@@ -290,8 +284,6 @@ class PerlertClientSession(SlotRegistration):
             episode.pending = b""
         return taken
 
-    # -- sending ---------------------------------------------------------------------------------
-
     def _speak(self, now: float) -> None:
         """Say something to the rollout port: any client message asks for a lost ``done``."""
         episode = self._episode
@@ -304,8 +296,6 @@ class PerlertClientSession(SlotRegistration):
         episode.speak_due = now + (FIRST_WAIT if waiting else REPEAT)
         if silent >= LOST:
             self._send(information)
-
-    # -- receiving -------------------------------------------------------------------------------
 
     def _receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Event]:
         """Take a datagram that is not a step of the run that goes on."""
@@ -339,8 +329,12 @@ class PerlertClientSession(SlotRegistration):
 
     def _on_lobby(self, slots: tuple[perlert.AgentSlot, ...], now: float) -> list[Event]:
         events: list[Event] = self._see(slots, now)
-        silent = now - self._episode.heard >= LOST
-        if self._episode.on and silent and self._sees_no_run(now):
+        if not self._episode.on or now - self._episode.heard < LOST:
+            return events
+        slot, ours = self._slot()
+        if slot is not None and ours and slot.ready:  # we still play
+            self._doubt = None
+        elif self._sure("over", now):
             reason = "the run is over, or the server began anew; its last frame is lost"
             events += self._give_up("rollout", reason, now)
         return events
@@ -413,15 +407,14 @@ class PerlertClientSession(SlotRegistration):
         self._forget_slot()
         self._episode.forget()
 
-    # -- giving up -------------------------------------------------------------------------------
-
     def _give_up(self, what: str, reason: str, now: float) -> list[Event]:
         if what != "lobby" or self.state in HOLDING:
             self.state = PerlertState.IDLE
             if self._ready_as is not None:
                 self._episode.leave(now)
             self._forget()
-        self._stop_looking()
+        self._wanted = False
+        self._looking.end()
         return [GaveUp(what, reason)]
 
     def _no_answer(self, request: Any) -> str:

@@ -60,17 +60,6 @@ ALLOWED: Final[dict[str, tuple[PerlertState, ...]]] = {
 }
 """The states in which the agent may call a method."""
 
-_ADVICE: Final = {
-    PerlertState.IDLE: "call register first",
-    PerlertState.REGISTERING: "wait for SlotGranted",
-    PerlertState.REGISTERED: "call set_ready(True), then wait for EpisodeStarted",
-    PerlertState.READY: "wait for EpisodeStarted",
-    PerlertState.STARTING: "the rollout has begun: wait for EpisodeFinished",
-    PerlertState.ROLLOUT: "the rollout has begun: wait for EpisodeFinished",
-    PerlertState.DONE: "the rollout is over: call register for the next one",
-    PerlertState.CLOSED: "the session is closed",
-}
-
 
 @dataclass(frozen=True)
 class LobbyChanged:
@@ -138,9 +127,9 @@ class SlotRegistration:
         self._jitter = jitter
         self._out: list[tuple[bytes, Hashable]] = []
         # For information, for a slot, and to say whether we are ready.
-        self._looking, self._asking, self._readying = map(
-            _LobbyQuery, ("lobby", "register", "ready")
-        )
+        self._looking = _LobbyQuery("lobby")
+        self._asking = _LobbyQuery("register")
+        self._readying = _LobbyQuery("ready")
         self._looking.datagram = self._encode(perlert.LobbyRequest(name, number))
         self._informed = -_NEVER  # when lobby information came last
         # Key and tag: that we called ready, which a start is for; and of the last run.
@@ -154,8 +143,9 @@ class SlotRegistration:
     def _require(self, call: str) -> None:
         """Raise if `call` is not allowed now."""
         if self.state not in ALLOWED[call]:
+            allowed = ", ".join(state.name for state in ALLOWED[call])
             raise LocalProtocolError(
-                f"{call} is not possible in the state {self.state.name}: {_ADVICE[self.state]}"
+                f"{call} is not possible in the state {self.state.name}, only in {allowed}"
             )
 
     def _encode(self, message: Any) -> bytes:
@@ -166,8 +156,6 @@ class SlotRegistration:
 
     def _give_up(self, what: str, reason: str, now: float) -> list[Any]:
         raise NotImplementedError
-
-    # -- what the agent asks for -----------------------------------------------------------------
 
     def request_lobby(self, now: float) -> None:
         """Ask for the lobby's slots: `LobbyChanged` follows, or `GaveUp`."""
@@ -215,13 +203,6 @@ class SlotRegistration:
         if not self._wanted:
             self._looking.end()
 
-    def _stop_looking(self) -> None:
-        """Want no lobby information any more."""
-        self._wanted = False
-        self._looking.end()
-
-    # -- time ------------------------------------------------------------------------------------
-
     def _ask_again(self, now: float) -> _LobbyQuery | None:
         """Ask again for what fell due; return a request that was not answered in time."""
         for request in (self._asking, self._readying, self._looking):
@@ -234,10 +215,6 @@ class SlotRegistration:
                     # that was answered when the answer got lost.
                     self._send(self._looking.datagram)
         return None
-
-    def _next_request(self) -> float:
-        """Return when `advance` has something to do, infinity for never."""
-        return min(self._asking.due, self._readying.due, self._looking.due)
 
     def _hurry(self, now: float) -> None:
         """Have lobby information again soon."""
@@ -261,88 +238,61 @@ class SlotRegistration:
         self._want_ready = ready
         if ready:
             self._ready_as = self.key, self._tag
-        self._readying.datagram = self._encode(
-            perlert.Ready(self._name, self._number, self.key, ready)
-        )
+        message = perlert.Ready(self._name, self._number, self.key, ready)
+        self._readying.datagram = self._encode(message)
         self._readying.begin(now)
 
-    # -- what the server says --------------------------------------------------------------------
-
     def _see(self, slots: tuple[perlert.AgentSlot, ...], now: float) -> list[Any]:
-        """Take lobby information, and return what it tells."""
+        """Take lobby information, and return its events."""
         events: list[Any] = []
         if self._wanted or slots != self.slots:
             events.append(LobbyChanged(slots))
-        self._wanted = False
-        self._informed = now
-        self.slots = slots
+        self._wanted, self._informed, self.slots = False, now, slots
         self._looking.end()
         holding = self.state in HOLDING
         if holding:
             self._looking.begin(now + KEEP_ALIVE)
-        if holding or self.state is PerlertState.REGISTERING:
-            slot, ours = self._slot()
-            if slot is None:
-                if self._sure("missing", now):
-                    keys = ", ".join(each.key for each in slots)
-                    reason = f"there is no slot {self.key!r}, only {keys}"
-                    events += self._give_up("register", reason, now)
-            elif holding:
-                events += self._see_held(slot, ours, now)
-            else:
-                events += self._see_wanted(slot, ours, now)
-        return events
-
-    def _sees_no_run(self, now: float) -> bool:
-        """Return whether lobby information shows for sure that no run with us goes on."""
+        elif self.state is not PerlertState.REGISTERING:
+            return events
         slot, ours = self._slot()
-        playing = slot is not None and ours and slot.ready
-        return self._sure("" if playing else "over", now)
+        if slot is None:
+            if self._sure("missing", now):
+                keys = ", ".join(each.key for each in slots)
+                reason = f"there is no slot {self.key!r}, only {keys}"
+                events += self._give_up("register", reason, now)
+        elif ours:
+            self._doubt = None
+            if not holding:
+                if slot.ready and (self.key, self._tag) == self._played:
+                    # We never said ready for the next rollout: this is still the one before, in
+                    # which others play on. While the server says so, this waits.
+                    self._asking.expires = now + TIMEOUT
+                else:
+                    self._hurry(now)
+            elif slot.ready == self._want_ready:
+                self._readying.end()
+            elif self._want_ready is not None and self._readying.due == _NEVER:
+                self._say_ready(self._want_ready, now)
+        elif not slot.open:
+            if self._sure("taken", now):
+                events.append(self._taken(slot.tag, now))
+        elif not holding:
+            self._doubt = None
+        elif self._sure("open", now):
+            # Freed for our silence, or by a server that began anew: have it again.
+            self.state = PerlertState.REGISTERING
+            self._held = self._ready_as = None
+            self._settle()
+            self._asking.begin(now)
+        return events
 
     def _slot(self) -> tuple[perlert.AgentSlot | None, bool]:
         """Return the slot that is asked for or held, and whether it shows our tag."""
         slot = next((slot for slot in self.slots if slot.key == self.key), None)
         return slot, slot is not None and not slot.open and slot.tag == self._tag
 
-    def _see_wanted(self, slot: perlert.AgentSlot, ours: bool, now: float) -> list[Any]:
-        """Judge lobby information while ``registered=`` is awaited."""
-        if not ours:
-            taken = self._sure("" if slot.open else "taken", now)
-            return self._taken(slot.tag, now) if taken else []
-        self._sure("", now)
-        if slot.ready and (self.key, self._tag) == self._played:
-            # We never said ready for the next run: this is still the one before, in which others
-            # play on. While the server says so there is no hurry, and no end of patience.
-            self._asking.expires = now + TIMEOUT
-            return []
-        self._hurry(now)
-        return []
-
-    def _see_held(self, slot: perlert.AgentSlot, ours: bool, now: float) -> list[Any]:
-        """Judge lobby information while a slot is held."""
-        if not ours:
-            if not self._sure("open" if slot.open else "taken", now):
-                return []
-            if not slot.open:
-                return self._taken(slot.tag, now)
-            # Freed for our silence, or by a server that began anew: have it again.
-            self.state = PerlertState.REGISTERING
-            self._held = self._ready_as = None
-            self._settle()
-            self._asking.begin(now)
-            return []
-        self._sure("", now)
-        if slot.ready == self._want_ready:
-            self._readying.end()
-        elif self._want_ready is not None and self._readying.due == _NEVER:
-            self._say_ready(self._want_ready, now)
-        return []
-
     def _sure(self, sight: str, now: float) -> bool:
-        """Return whether this was seen before, long enough ago; "" is what was expected."""
-        if not sight:
-            self._doubt = None
-            return False
+        """Return whether something unexpected was seen before, long enough ago."""
         if self._doubt is None or self._doubt[0] != sight:
             self._doubt = sight, now
         elif now - self._doubt[1] >= FIRST_WAIT:
@@ -382,7 +332,7 @@ class SlotRegistration:
         self._doubt = None
         return self.key
 
-    def _taken(self, tag: str, now: float) -> list[SlotTaken]:
+    def _taken(self, tag: str, now: float) -> SlotTaken:
         key = self.key
         assert key is not None
         registering = self.state is PerlertState.REGISTERING
@@ -395,4 +345,4 @@ class SlotRegistration:
         else:
             self.state = PerlertState.IDLE
             self._forget_slot()
-        return [SlotTaken(key, tag)]
+        return SlotTaken(key, tag)

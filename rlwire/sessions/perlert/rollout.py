@@ -18,9 +18,6 @@ RESENDS: Final = 30.0  # ``start`` or ``done`` a second to one client: the rate 
 UNHEARD: Final = 2.0
 UNHEARD_RATE: Final = 1.0
 
-ReceivedAction: TypeAlias = tuple[str, int]
-"""An action's text, and a number that is another one whenever the action is."""
-
 AgentStep: TypeAlias = tuple[Any, Any, bool, Any]
 """An agent's observation, reward, done and extra (None for none)."""
 
@@ -34,8 +31,6 @@ class RolloutClient:
     due: float  # when the next step may be sent
     interval: float  # between two steps
     heard: float | None = None  # when it last spoke to the rollout port
-    action: ReceivedAction | None = None  # the last one received that was not rejected
-    before: ReceivedAction | None = None  # the one before it
     done: bool = False
     last: bytes | None = None  # the last step sent, as long as it may be sent again
 
@@ -72,8 +67,7 @@ class Rollout:
         }
         self.by_peer = {client.peer: client for client in self.clients.values()}
         self.playing = len(self.clients)  # how many clients are not done
-        self._actions: dict[str, ReceivedAction] = {}
-        self._serial = self._handed = 0
+        self._actions: dict[str, str] = {}
         self.started = now
         self.step = -1  # the newest published
         self.timestamp = timestamp
@@ -91,40 +85,11 @@ class Rollout:
         """Put an action into force."""
         self.hear(client, now)
         self._counts["actions"] += 1
-        action = client.action
-        if action is not None:
-            if action[0] == text:
-                return
-            # Only what the environment has seen and not rejected may come into force again.
-            if action[1] <= self._handed:
-                client.before = action
-        self._serial += 1
-        client.action = self._actions[client.key] = (text, self._serial)
+        self._actions[client.key] = text
 
-    def actions(self) -> dict[str, ReceivedAction]:
-        """Return the action in force of each client that has sent one."""
-        self._handed = self._serial
+    def actions(self) -> dict[str, str]:
+        """Return the last action of each client that has sent one."""
         return self._actions.copy()
-
-    def reject(self, key: str, serial: int) -> bool:
-        """Put the action before `serial` into force again; return whether there was that action.
-
-        A newer one, received meanwhile, stays in force.
-        """
-        client = self.clients.get(key)
-        if client is None or client.action is None:
-            return False
-        if serial != client.action[1]:
-            if client.before is None or serial != client.before[1]:
-                return False
-            client.before = None
-            return True
-        client.action, client.before = client.before, None
-        if client.action is None:
-            del self._actions[key]
-        else:
-            self._actions[key] = client.action
-        return True
 
     # --- steps ---
 
@@ -170,7 +135,6 @@ class Rollout:
             client.due = due if due > now else now
             if done:
                 client.done = True
-                client.action = client.before = None
                 self._actions.pop(client.key, None)
                 finished.append(client)
         self.playing -= len(finished)

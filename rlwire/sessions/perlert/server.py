@@ -27,13 +27,7 @@ from rlwire.errors import LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.perlert import lobby as lobbies
 from rlwire.sessions.perlert.lobby import Lobby, Slot, SlotLease, StrangersBudget
-from rlwire.sessions.perlert.rollout import (
-    FRAMES,
-    AgentStep,
-    ReceivedAction,
-    Rollout,
-    RolloutClient,
-)
+from rlwire.sessions.perlert.rollout import FRAMES, AgentStep, Rollout, RolloutClient
 
 _log = logging.getLogger(__name__)
 
@@ -177,14 +171,13 @@ class Instance:
         self._in_lobby("send a message")
         self.lobby.message(text)
 
-    def actions(self) -> dict[str, ReceivedAction]:
+    def actions(self) -> dict[str, str]:
         """Return what `Rollout.actions` does."""
         return (self.rollout or self._running()).actions()
 
-    def reject(self, key: str, serial: int) -> None:
-        """Do what `Rollout.reject` does, and count it."""
-        if self._running().reject(key, serial):
-            self._session.dropped["invalid_action"] += 1
+    def reject_action(self) -> None:
+        """Count an action that the environment rejected."""
+        self._session.dropped["invalid_action"] += 1
 
     def publish(
         self, steps: Mapping[str, AgentStep], step: int, timestamp: int, now: float
@@ -279,8 +272,7 @@ class _LobbyPort(_ServerPort):
 
     def __init__(self, session: PerlertServerSession) -> None:
         self.wakes: deque[tuple[float, Lobby]] = deque()
-        self._checks: deque[tuple[float, Instance]] = deque()
-        self._checked: set[Instance] = set()
+        self._checks: deque[tuple[float]] = deque()  # when silent clients are looked for next
         super().__init__(session, self.wakes, self._checks)
 
     def _answer(self, instance: Instance, message: Any, peer: Hashable, now: float) -> list[Any]:
@@ -316,8 +308,15 @@ class _LobbyPort(_ServerPort):
         while wakes and wakes[0][0] <= now:
             wakes.popleft()[1].flush(now)
         events: list[Any] = []
-        while checks and checks[0][0] <= now:
-            events += self._check(checks.popleft()[1], now)
+        if checks and checks[0][0] <= now:
+            checks.clear()
+            for instance in self._session.instances.values():
+                if instance.rollout is None and instance.lobby.leases:
+                    for lease in instance.lobby.drop_idle(now):
+                        events.append(LeaseExpired(instance, lease.key, lease.peer))
+                    events += self._start_if_ready(instance, now)
+                if instance.lobby.leases and not checks:
+                    checks.append((now + lobbies.IDLE / 10,))
         return events
 
     def _inform(self, lobby: Lobby, lease: SlotLease | None, peer: Hashable, now: float) -> None:
@@ -352,9 +351,8 @@ class _LobbyPort(_ServerPort):
             self._session.drop(reason, peer, now)
             return []
         previous = lobby.register(peer, key, tag, now)
-        if instance not in self._checked:
-            self._checked.add(instance)
-            self._checks.append((now + lobbies.IDLE / 10, instance))
+        if not self._checks:
+            self._checks.append((now + lobbies.IDLE / 10,))
         return [SlotLeased(instance, key, peer, tag, previous)]
 
     def _set_ready(
@@ -382,19 +380,6 @@ class _LobbyPort(_ServerPort):
             return []
         instance.start(now)
         return [RolloutStarted(instance)]
-
-    def _check(self, instance: Instance, now: float) -> list[Any]:
-        """Free the slots of silent clients, once in a while for each lobby that has clients."""
-        events: list[Any] = []
-        if instance.rollout is None:
-            for lease in instance.lobby.drop_idle(now):
-                events.append(LeaseExpired(instance, lease.key, lease.peer))
-            events += self._start_if_ready(instance, now)
-        if instance.lobby.leases:
-            self._checks.append((now + lobbies.IDLE / 10, instance))
-        else:
-            self._checked.discard(instance)
-        return events
 
 
 class _RolloutPort(_ServerPort):

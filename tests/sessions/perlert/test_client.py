@@ -216,7 +216,7 @@ def test_the_table_says_what_may_be_called(state: PerlertState, call: str) -> No
     assert player.state is state
     player.sent()
     if call != "close" and state not in ALLOWED[call.partition("(")[0]]:
-        with pytest.raises(LocalProtocolError, match=f"in the state {state.name}: "):
+        with pytest.raises(LocalProtocolError, match=f"in the state {state.name}, "):
             CALLS[call](player)
         assert player.state is state
         assert player.sent() == []
@@ -589,7 +589,7 @@ def test_a_lost_done_is_asked_for_until_it_comes(acted: bool) -> None:
     frame, finished = player.step(8, 1300, done=True)
     assert (frame.step, frame.skipped, frame.done, finished) == (8, 7, True, EpisodeFinished("a"))
     assert player.waits(100.0) == []
-    with pytest.raises(LocalProtocolError, match="register for the next one"):
+    with pytest.raises(LocalProtocolError, match="in the state DONE"):
         player.session.act("left", player.now)
 
 

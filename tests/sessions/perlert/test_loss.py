@@ -92,7 +92,7 @@ class Server:
         actions = instance.actions()
         for number, key in enumerate(sorted(instance.rollout.clients)):
             if key in actions:
-                slot, tag, run = actions[key][0].split()
+                slot, tag, run = actions[key].split()
                 assert tag == self.tags[key], "an action from one who has not the slot"
                 # An action has no number, so one of the run before may come late.
                 assert int(run) in (self.runs, self.runs - 1)

@@ -48,56 +48,6 @@ class Made:
         return sent
 
 
-# --- actions ---
-
-
-def test_an_action_has_another_number_whenever_it_is_another() -> None:
-    made = Made()
-    for text in ("left", "left", "right", "right", "left"):
-        made.rollout.act(made["a"], text, 0.0)
-    made.rollout.act(made["b"], "left", 0.0)
-    assert made.rollout.actions() == {"a": ("left", 3), "b": ("left", 4)}
-    assert made.counts == {"actions": 6}
-
-
-def test_rejecting_leaves_a_newer_action_alone() -> None:
-    made = Made()
-    made.rollout.act(made["a"], "bad", 0.0)
-    ((_, serial),) = made.rollout.actions().values()
-    made.rollout.act(made["a"], "good", 0.0)
-    assert made.rollout.reject("a", serial)
-    assert made.rollout.actions() == {"a": ("good", 2)}
-    assert not made.rollout.reject("a", serial)
-    assert made.rollout.reject("a", 2)
-    assert made.rollout.actions() == {}
-    assert not made.rollout.reject("a", 2)
-    assert not made.rollout.reject("nobody", 1)
-
-
-@given(st.lists(st.sampled_from(["good 1", "good 2", "bad 1", "bad 2", "tick"]), max_size=40))
-def test_with_a_tick_for_each_rejection_the_last_good_one_is_in_force(script: list[str]) -> None:
-    """The environment rejects what is bad as soon as it sees it."""
-    made = Made()
-    seen: str | None = None  # the last good one that the environment has seen
-    last: str | None = None
-    for word in [*script, "tick"]:
-        if word != "tick":
-            made.rollout.act(made["a"], word, 0.0)
-            last = word
-            continue
-        text, serial = made.rollout.actions().get("a", (None, 0))
-        if text is not None and text.startswith("bad"):
-            assert text == last
-            made.rollout.reject("a", serial)
-        elif last is not None and last.startswith("good"):
-            assert text == last
-            seen = last
-        assert made.rollout.actions().get("a", (None, 0))[0] == seen
-
-
-# --- frames ---
-
-
 def test_arrays_are_written_as_they_are_now() -> None:
     made = Made({"a": ANN}, decimals=1)
     array = np.array([1.25, 2.0])

@@ -122,7 +122,7 @@ def test_the_draft_figure_1() -> None:
         (b"city:7;start=port:32323", client),
     ]
     assert rollout.receive(b"city:7;action=walk", client, 3.0) == []
-    assert city.actions() == {"agent0": ("walk", 1)}
+    assert city.actions() == {"agent0": "walk"}
     stamps = (1590853116323, 1590853121058, 1590853126423, 1590853130429, 1590853134833)
     seen = ((45, 0), (47, 0), (48, 1), (49, 0), (51, 1))
     for stamp, (observation, reward) in zip(stamps, seen, strict=True):
@@ -199,7 +199,7 @@ def test_a_client_is_its_address_and_its_port() -> None:
     assert server.city.actions() == {}
     assert server.dropped() == {"stranger": 2}
     server.rollout(ANN, "action=mine")
-    assert server.city.actions() == {"a": ("mine", 1)}
+    assert server.city.actions() == {"a": "mine"}
 
 
 def test_only_the_last_registration_takes_effect() -> None:
@@ -270,24 +270,9 @@ def test_the_last_action_is_used_until_a_new_one_is_received() -> None:
     server.rollout(ANN, "action=left")
     for _ in range(3):
         server.wait(10)
-        assert server.city.actions() == {"a": ("left", 1)}
+        assert server.city.actions() == {"a": "left"}
     server.rollout(ANN, "action=5,6.78")
-    assert server.city.actions() == {"a": ("5,6.78", 2)}
-
-
-def test_until_a_valid_action_the_server_chooses() -> None:
-    server = Server("a").play(a=ANN)
-    server.rollout(ANN, "action=fly")
-    server.city.reject("a", 1)
-    assert server.city.actions() == {}
-    server.rollout(ANN, "action=walk")
-    assert server.city.actions() == {"a": ("walk", 2)}
-    server.rollout(ANN, "action=fly")
-    server.city.reject("a", 3)
-    assert server.city.actions() == {"a": ("walk", 2)}
-    assert server.dropped() == {"invalid_action": 2}
-    server.city.reject("a", serial=77)
-    assert not server.dropped()
+    assert server.city.actions() == {"a": "5,6.78"}
 
 
 # --- section 3.3: what servers send ---
@@ -755,7 +740,7 @@ def test_the_header_tells_instances_apart() -> None:
     for header in ("city:7", "city:8", "town:7"):
         server.lobby(ANN, "ready=a,true", header=header)
         server.rollout(ANN, f"action=in {header.replace(':', ' ')}", header=header)
-    assert other.actions() == {"a": ("in city 8", 1)}
+    assert other.actions() == {"a": "in city 8"}
     third.publish({"a": (1, 0, True, None)}, 0, 5, server.now)
     assert server.from_rollout() == [("town:7:5:0;obs=1;reward=0;done=true", ANN)]
     assert [one.rollout is None for one in (server.city, other, third)] == [False, False, True]
