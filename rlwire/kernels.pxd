@@ -470,8 +470,6 @@ cdef extern from "rlwire/perlert.h" nogil:
     rlw_status rlw_perlert_read_step(rlw_cursor *c, rlw_perlert_message *m) noexcept
     rlw_status rlw_perlert_next_slot(rlw_cursor *c, rlw_perlert_message *m,
                                      rlw_perlert_slot *slot) noexcept
-    rlw_status rlw_perlert_count_slots(rlw_cursor *c, rlw_perlert_message *m, uint64_t most,
-                                       size_t *count) noexcept
     rlw_status rlw_perlert_read_client(rlw_cursor *c, const rlw_perlert_limits *limits,
                                        rlw_perlert_message *m) noexcept
     rlw_status rlw_perlert_read_server(rlw_cursor *c, const rlw_perlert_limits *limits,

@@ -11,6 +11,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -90,6 +91,7 @@ class TickTimer:
             self._timer.cancel()
 
 
+@dataclass(eq=False)
 class PacedPlayer:
     """Plays one instance's environment, on an event loop.
 
@@ -102,32 +104,22 @@ class PacedPlayer:
     arguments are those of `Server.add`.
     """
 
-    def __init__(
-        self,
-        instance: Instance,
-        simulation: Simulation,
-        make: Callable[[], Simulation] | None,
-        timer: TickTimer,
-        *,
-        rate: float,
-        default_action: Default = None,
-        extra: Extra | None = None,
-        seed: int | None = None,
-        executor: Executor | None = None,
-        phase: float = 0.0,
-    ) -> None:
-        self.instance = instance
-        self._simulation: Simulation | None = simulation
-        self._keys = list(simulation.agents)
-        self._make = make
-        self._rate = rate
-        self._default_action = default_action
-        self._make_extra = extra
-        self._seed_of_all = seed
-        self._timer = timer
-        self._executor = executor
-        self._phase = phase
-        self._pacer = Pacer(rate)
+    instance: Instance
+    simulation: Simulation | None
+    make: Callable[[], Simulation] | None
+    timer: TickTimer
+    _: KW_ONLY
+    rate: float
+    default_action: Default = None
+    extra: Extra | None = None
+    seed: int | None = None
+    executor: Executor | None = None
+    phase: float = 0.0
+
+    def __post_init__(self) -> None:
+        assert self.simulation is not None
+        self._keys = list(self.simulation.agents)
+        self._pacer = Pacer(self.rate)
         self._busy: asyncio.Future[Any] | None = None
         self._stopped = False
         self._failures = 0  # in a row
@@ -149,7 +141,7 @@ class PacedPlayer:
 
     def told(self, key: str) -> str | None:
         """Return what tells a client the spaces of a slot, None if nothing does."""
-        tell = getattr(self._simulation, "told", None)
+        tell = getattr(self.simulation, "told", None)
         return None if tell is None else tell(key)
 
     def statistics(self) -> dict[str, int]:
@@ -165,7 +157,7 @@ class PacedPlayer:
         # Another one for each rollout of each instance.
         instance = self.instance
         which = (zlib.crc32(instance.name.encode()), instance.number, self._counts["runs"])
-        sequence = np.random.SeedSequence(self._seed_of_all, spawn_key=which)
+        sequence = np.random.SeedSequence(self.seed, spawn_key=which)
         self._seed = int(sequence.generate_state(1)[0]) >> 1  # seeds often take 31 bits
         self._totals = dict.fromkeys(self._keys, 0.0)
         self._last = {}
@@ -174,31 +166,31 @@ class PacedPlayer:
         logger.debug("%s: run %d begins, clients %s", self, self._counts["runs"], self._tags)
         if self._failures:
             pause = min(_FIRST_PAUSE * 2.0 ** (self._failures - 1), _LONGEST_PAUSE)
-            self._timer.at(time.monotonic() + pause, self._call_reset)
+            self.timer.at(time.monotonic() + pause, self._call_reset)
         else:
             self._call_reset(time.monotonic())
-            self._timer.send()
+            self.timer.send()
 
     def _call_reset(self, now: float) -> None:
         self._call(self._reset, self._has_begun, now)
 
     def _reset(self) -> Mapping[str, Outcome]:
-        if self._simulation is None:
-            assert self._make is not None
-            self._simulation = self._make()
-        return self._simulation.reset(self._seed)
+        if self.simulation is None:
+            assert self.make is not None
+            self.simulation = self.make()
+        return self.simulation.reset(self._seed)
 
     def _has_begun(self, outcomes: Mapping[str, Outcome], now: float) -> None:
         self._live = set(outcomes)
         self._publish(outcomes, now)
-        self._pacer.restart(at=time.monotonic() + (1.0 + self._phase) / self._rate)
+        self._pacer.restart(at=time.monotonic() + (1.0 + self.phase) / self.rate)
         self._go_on(now)
 
     def _go_on(self, now: float) -> None:
         if self.instance.rollout is not None:
             abandoned = bool(self._live) and self._is_abandoned(now)
             if self._live and not abandoned:
-                self._timer.at(self._pacer.due(), self._tick)
+                self.timer.at(self._pacer.due(), self._tick)
                 return
             # Without live agents: clients of agents that the environment never had, or lost.
             if abandoned:
@@ -219,7 +211,7 @@ class PacedPlayer:
     def _is_abandoned(self, now: float) -> bool:
         rollout = self.instance.rollout
         # Asked once a second, not at each tick.
-        if rollout is None or self._step % max(1, int(self._rate)):
+        if rollout is None or self._step % max(1, int(self.rate)):
             return False
         before = now - ABANDON
         return all(
@@ -232,7 +224,7 @@ class PacedPlayer:
             return
         missed = self._pacer.advance()
         if missed:
-            self._timer.log.warning(
+            self.timer.log.warning(
                 "%s: %d ticks missed: steps take longer than a period, or the server is busy",
                 self,
                 missed,
@@ -241,9 +233,9 @@ class PacedPlayer:
         self._call(lambda: self._advance(actions), self._has_stepped, now)
 
     def _advance(self, actions: dict[str, Any]) -> Mapping[str, Outcome]:
-        simulation = self._simulation
+        simulation = self.simulation
         assert simulation is not None
-        default = self._default_action
+        default = self.default_action
         for key in self._keys:
             if key not in actions:
                 if default is None:
@@ -273,7 +265,7 @@ class PacedPlayer:
         """Let the environment work, here or in another thread, and go on with the outcome."""
         if self._stopped:
             return
-        if self._executor is None:
+        if self.executor is None:
             self._then(work, then, now)
             return
 
@@ -281,9 +273,9 @@ class PacedPlayer:
             self._busy = None
             if not self._stopped:
                 self._then(busy.result, then, time.monotonic())
-                self._timer.send()
+                self.timer.send()
 
-        self._busy = self._timer.loop.run_in_executor(self._executor, work)
+        self._busy = self.timer.loop.run_in_executor(self.executor, work)
         self._busy.add_done_callback(done)
 
     def _then(
@@ -301,7 +293,7 @@ class PacedPlayer:
 
     def _actions(self) -> dict[str, Any]:
         """Return the last valid action of each client that has sent one."""
-        simulation = self._simulation
+        simulation = self.simulation
         assert simulation is not None
         actions = {}
         for key, text in self.instance.actions().items():
@@ -336,10 +328,10 @@ class PacedPlayer:
         self, key: str, terminated: bool, truncated: bool, info: Mapping[Any, Any]
     ) -> Mapping[str, Any]:
         extra: dict[str, Any] = {}
-        if self._make_extra is not None:
-            extra.update(self._make_extra(key, info) or {})
-        elif info and not self._timer.says_infos:
-            self._timer.says_infos = True
+        if self.extra is not None:
+            extra.update(self.extra(key, info) or {})
+        elif info and not self.timer.says_infos:
+            self.timer.says_infos = True
             logger.warning(
                 "%s: the info (%s) is not sent, PERLERT has no field for it; put what clients need "
                 "into EXTRA: extra=lambda key, info: rlwire.perlert.scalars(info)",
@@ -385,9 +377,9 @@ class PacedPlayer:
         self._close()
 
     def _close(self) -> None:
-        if self._make is None:
+        if self.make is None:
             return
-        simulation, self._simulation = self._simulation, None
+        simulation, self.simulation = self.simulation, None
         if simulation is not None:
             try:
                 simulation.close()
@@ -401,7 +393,7 @@ class PacedPlayer:
             now = time.monotonic()
             self.instance.finish(now, self._milliseconds(now))
             self._count_steps()
-            self._timer.send()
+            self.timer.send()
         if self._busy is not None:
             done, _ = await asyncio.wait([self._busy], timeout=grace)
             if not done:

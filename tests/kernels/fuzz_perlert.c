@@ -16,9 +16,12 @@ static rlw_status read_all(rlw_cursor *c, const rlw_perlert_limits *limits, int 
                            rlw_perlert_message *m) {
     rlw_status status = from_server ? rlw_perlert_read_server(c, limits, m)
                                     : rlw_perlert_read_client(c, limits, m);
-    size_t count;
-    if (status == RLW_OK && m->kind == RLW_PERLERT_LOBBY)
-        status = rlw_perlert_count_slots(c, m, limits->items, &count);
+    const uint8_t *slots = c->at;
+    rlw_perlert_slot slot;
+    if (status != RLW_OK || m->kind != RLW_PERLERT_LOBBY) return status;
+    do status = rlw_perlert_next_slot(c, m, &slot);
+    while (status == RLW_OK && c->at < c->end);
+    if (status == RLW_OK) c->at = slots;
     return status;
 }
 

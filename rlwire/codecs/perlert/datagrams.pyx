@@ -285,15 +285,14 @@ cdef object _client_message(const uint8_t *data, size_t size, object limits):
 
 cdef tuple _slots(rlw_cursor *c, const uint8_t *start, rlw_perlert_message *m, uint64_t most):
     cdef rlw_perlert_slot slot
-    cdef size_t count = 0
-    # All are checked before the first object is made.
-    if rlw_perlert_count_slots(c, m, most, &count) != RLW_OK:
-        _malformed(c, start, m)
     slots = []
-    while c.at < c.end:
+    while c.at < c.end or not slots:
+        if <uint64_t> len(slots) == most:
+            m.field = RLW_PERLERT_AT_BODY
+            rlw_fail(c, RLW_OVER_ITEMS, c.at, most + 1, most)
+            _malformed(c, start, m)
         if rlw_perlert_next_slot(c, m, &slot) != RLW_OK:
             _malformed(c, start, m)
-            return None
         slots.append(AgentSlot(_key(slot.key), slot.open != 0, _key(slot.kind), _text(slot.tag),
                                slot.ready != 0))
     return tuple(slots)

@@ -128,24 +128,11 @@ cdef int _put_double(rlw_writer *w, double value, const Style *style) except -1:
 
 cdef double number_of(object value) except? -1:
     """A float of any number; of a NumPy float the shortest decimal that reads back as it."""
-    cdef uint8_t room[64]
-    cdef double number
-    cdef int kind
     if PyFloat_CheckExact(value):
         return PyFloat_AS_DOUBLE(value)
-    if isinstance(value, _np_floating):
-        array = np.asarray(value)
-        kind = number_kind((<cnp.ndarray> array).dtype)
-        if kind >= 0:
-            number = 0
-            rlw_parse_double(
-                room, rlw_put_number(room, <rlw_number> kind, cnp.PyArray_DATA(array), -1, False),
-                RLW_GRAMMAR_FLOAT, &number,
-            )
-            return number
     if isinstance(value, (bytes, bytearray, memoryview)):  # float() would read them as text
         raise TypeError("a reward must be a number or str, not bytes")
-    return float(value)
+    return float(str(value) if isinstance(value, _np_floating) else value)
 
 
 cdef int _put_int(rlw_writer *w, object value) except -1:

@@ -296,24 +296,6 @@ static inline rlw_status rlw_perlert_next_slot(rlw_cursor *c, rlw_perlert_messag
     return RLW_OK;
 }
 
-/* Reads all slots at c->at, checks them, and counts them; c->at stays. */
-static inline rlw_status rlw_perlert_count_slots(rlw_cursor *c, rlw_perlert_message *m,
-                                                 uint64_t most, size_t *count) {
-    const uint8_t *start = c->at;
-    rlw_perlert_slot slot;
-    *count = 0;
-    do {
-        if (*count == most) {
-            m->field = RLW_PERLERT_AT_BODY;
-            return rlw_fail(c, RLW_OVER_ITEMS, c->at, most + 1, most);
-        }
-        RLW_PERLERT_TRY(rlw_perlert_next_slot(c, m, &slot));
-        ++*count;
-    } while (c->at < c->end);
-    c->at = start;
-    return RLW_OK;
-}
-
 /* Reads what a client sent. */
 static inline rlw_status rlw_perlert_read_client(rlw_cursor *c, const rlw_perlert_limits *limits,
                                                  rlw_perlert_message *m) {

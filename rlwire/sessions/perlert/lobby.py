@@ -69,26 +69,29 @@ class SlotLease:
     ready: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class _LobbySlot:
-    """A slot with what it says now, and the bytes set aside for it."""
+    """A slot and who holds it."""
 
-    __slots__ = ("bare", "lease", "open", "registered", "reserved", "slot", "value")
+    slot: Slot
+    registered: bytes  # the answer to a registration
+    lease: SlotLease | None = None
 
-    def __init__(self, slot: Slot, registered: bytes) -> None:
-        self.slot = slot
-        self.open = self.value = perlert.AgentSlot(slot.key, True, slot.kind, slot.tag, True)
-        self.lease: SlotLease | None = None
-        self.registered = registered  # the answer to a registration
-        self.bare = self.reserved = self.needs("")
+    def value(self) -> perlert.AgentSlot:
+        """Return what the slot says now."""
+        slot, lease = self.slot, self.lease
+        if lease is None:
+            return perlert.AgentSlot(slot.key, True, slot.kind, slot.tag, True)
+        return perlert.AgentSlot(slot.key, False, slot.kind, lease.tag, lease.ready)
 
-    def needs(self, tag: str) -> int:
+    def needs(self, tag: str = "") -> int:
         """Return the bytes that the slot may come to take while a client with `tag` holds it."""
         both = _size(self.slot.key) + _size(self.slot.kind)
         return both + max(_CLOSED + _size(tag), _OPEN + _size(self.slot.tag))
 
-    def held(self, tag: str, ready: bool) -> perlert.AgentSlot:
-        """Return what the slot says while a client holds it."""
-        return perlert.AgentSlot(self.slot.key, False, self.slot.kind, tag, ready)
+    def extra(self, tag: str) -> int:
+        """Return how many of these are because of the tag."""
+        return self.needs(tag) - self.needs()
 
 
 class Lobby:
@@ -141,7 +144,7 @@ class Lobby:
     def _measure(self) -> int:
         """Return the bytes of a datagram that are left with all slots held and all tags empty."""
         header = _size(f"{self._name}:{self._number}")
-        size = header + sum(slot.bare + 1 for slot in self.slots.values())
+        size = header + sum(slot.needs() + 1 for slot in self.slots.values())
         limit = self._limits.datagram
         if size > limit:
             raise LimitExceeded(
@@ -172,11 +175,10 @@ class Lobby:
             return "unknown_slot"
         if slot.lease is not None and slot.lease.peer != peer:
             return "slot_taken"
-        room = self._room + slot.reserved - slot.needs(tag)
+        room = self._room - slot.extra(tag)
         lease = self.leases.get(peer)
-        if lease is not None and lease.key != key:
-            left = self.slots[lease.key]
-            room += left.reserved - left.bare
+        if lease is not None:
+            room += self.slots[lease.key].extra(lease.tag)
         return "tag_too_long" if room < 0 else None
 
     def register(self, peer: Hashable, key: str, tag: str, now: float) -> str | None:
@@ -186,7 +188,7 @@ class Lobby:
         """
         lease = self.leases.get(peer)
         slot = self.slots[key]
-        before = slot.value
+        before = slot.value()
         if lease is None:
             requests = TokenBucket(REQUESTS_RATE, REQUESTS_BURST, now)
             lease = SlotLease(peer, key, now, requests, TokenBucket(RESENDS, 1, now))
@@ -194,16 +196,13 @@ class Lobby:
             previous = None
         else:
             previous = lease.key
-            self._ready -= lease.ready
-            if previous != key:
-                self._vacate(self.slots[previous])
+            self._vacate(lease)
+        # "Servers MUST register clients with a default not_ready status": also those already in.
         lease.key, lease.tag, lease.ready = key, tag, False
         slot.lease = lease
-        self._reserve(slot, slot.needs(tag))
-        # "Servers MUST register clients with a default not_ready status": also those already in.
-        slot.value = slot.held(tag, False)
+        self._room -= slot.extra(tag)
         self._send((slot.registered, peer))
-        if slot.value == before:
+        if slot.value() == before:
             self.inform(peer)
         else:
             self._change(now)
@@ -219,8 +218,6 @@ class Lobby:
             return False
         lease.ready = ready
         self._ready += 1 if ready else -1
-        slot = self.slots[lease.key]
-        slot.value = slot.held(lease.tag, ready)
         self._change(now)
         return True
 
@@ -258,9 +255,8 @@ class Lobby:
         """Free the slots of the clients that were silent for too long and return these."""
         idle = [lease for lease in self.leases.values() if lease.heard <= now - IDLE]
         for lease in idle:
-            self._ready -= lease.ready
             del self.leases[lease.peer]
-            self._vacate(self.slots[lease.key])
+            self._vacate(lease)
         if idle:
             self._change(now)
         return idle
@@ -273,7 +269,7 @@ class Lobby:
     def information(self) -> bytes:
         """Return the datagram of the lobby's information."""
         if self._encoded is None:
-            slots = tuple(slot.value for slot in self.slots.values())
+            slots = tuple(slot.value() for slot in self.slots.values())
             information = perlert.LobbyInformation(self._name, self._number, slots)
             self._encoded = perlert.encode(information, limits=self._limits)
         return self._encoded
@@ -282,14 +278,11 @@ class Lobby:
         message = perlert.LobbyMessage(self._name, self._number, text)
         return perlert.encode(message, limits=self._limits)
 
-    def _vacate(self, slot: _LobbySlot) -> None:
+    def _vacate(self, lease: SlotLease) -> None:
+        slot = self.slots[lease.key]
         slot.lease = None
-        slot.value = slot.open
-        self._reserve(slot, slot.bare)
-
-    def _reserve(self, slot: _LobbySlot, size: int) -> None:
-        self._room += slot.reserved - size
-        slot.reserved = size
+        self._room += slot.extra(lease.tag)
+        self._ready -= lease.ready
 
     def _change(self, now: float) -> None:
         self._encoded = None

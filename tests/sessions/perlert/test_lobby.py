@@ -140,12 +140,12 @@ def test_the_information_always_fits(data: st.DataObject) -> None:
         assert len(text) == len(made.lobby.information()) <= limits.datagram
         read = perlert.decode_server_message(text)
         assert read == perlert.LobbyInformation(
-            "city", 7, tuple(seat.value for seat in made.lobby.slots.values())
+            "city", 7, tuple(seat.value() for seat in made.lobby.slots.values())
         )
     for key in keys:  # whoever holds what: an empty tag is always taken
         assert made.register(key, key, "") in (None, "slot_taken")
     made.lobby.drop_idle(1e9)
-    assert {key: seat.value.open for key, seat in made.lobby.slots.items()} == dict.fromkeys(
+    assert {key: seat.value().open for key, seat in made.lobby.slots.items()} == dict.fromkeys(
         keys, True
     )
     assert made.register("last", keys[0], "") is None
@@ -349,7 +349,7 @@ class Anything(RuleBasedStateMachine):
         clients = self.city.lobby.leases
         assert {peer: (one.key, one.ready) for peer, one in clients.items()} == self.held
         assert len({one.key for one in clients.values()}) == len(clients)
-        assert {key for key, seat in self.city.lobby.slots.items() if not seat.value.open} == {
+        assert {key for key, seat in self.city.lobby.slots.items() if not seat.value().open} == {
             one.key for one in clients.values()
         }
         assert (self.city.rollout is None) == (self.run is None)
