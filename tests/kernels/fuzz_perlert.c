@@ -101,7 +101,6 @@ static rlw_status feed_one(const sample *from) {
     begin_with(from);
     while (edits--) mutate_bytes(odd_bytes, sizeof odd_bytes);
     if (!below(8)) limits.datagram = below(100);
-    if (!below(8)) limits.items = 1 + below(2);
     bytes = take_input();
     status = feed(bytes, input_size, &limits, from_server);
     feed(bytes, input_size, &WIDE, !from_server);
@@ -127,7 +126,7 @@ static void mark_sample(sample *s) { /* where fields end, and begin */
 int main(int argc, char **argv) {
     static const rlw_status reaches[] = {
         RLW_OK,       RLW_NEED_MORE,   RLW_BAD_TEXT, RLW_BAD_EMPTY,  RLW_BAD_CHARACTER,
-        RLW_BAD_WORD, RLW_BAD_INTEGER, RLW_TRAILING, RLW_OVER_ITEMS, RLW_OVER_DATAGRAM,
+        RLW_BAD_WORD, RLW_BAD_INTEGER, RLW_TRAILING, RLW_OVER_DATAGRAM,
     };
     static const fuzz_driver driver = {
         "fuzz_perlert", mark_sample, feed_prefix, feed_one,
