@@ -80,20 +80,6 @@ class RewarderSession:
         owes: whether `outgoing` has something, or the session is closed.
     """
 
-    __slots__ = (
-        "_clock",
-        "_heard",
-        "_limits",
-        "_opening",
-        "_out",
-        "_over",
-        "_wall",
-        "closed",
-        "closing",
-        "last_id",
-        "owes",
-    )
-
     def __init__(self, clock: Clock, wall: Clock, limits: Limits) -> None:
         self._clock = clock
         self._wall = wall

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from rlwire.codecs.rewarder import (
     AgentAction,
@@ -74,6 +74,8 @@ class Runtime:
         limits: maxima for what is read and written.
 
     Attributes:
+        guarded: whether there is a password.
+        active: the session of the client that controls the environment, None if none does.
         status: what the environment is, as clients are told; it is replaced, never changed.
         stale: messages that were not sent, since their client was told of a newer episode before.
     """
@@ -94,9 +96,10 @@ class Runtime:
         self.clock = clock
         self.wall = wall
         self.limits = DEFAULT if limits is None else limits
+        self.guarded = password is not None
         self._password = password
         self._lock = threading.Lock()
-        self._active: RewarderServerSession | None = None
+        self.active: RewarderServerSession | None = None
         self.stale = 0
         _own_key(episode_id)
         _check_fps(fps)
@@ -107,21 +110,11 @@ class Runtime:
         )
 
     @property
-    def guarded(self) -> bool:
-        """Whether there is a password."""
-        return self._password is not None
-
-    @property
     def episode_id(self) -> str:
         """The episode that goes on."""
         episode_id = self.status.episode_id
         assert episode_id is not None
         return episode_id
-
-    @property
-    def active(self) -> RewarderServerSession | None:
-        """The connection of the client that controls the environment."""
-        return self._active
 
     def describe(
         self,
@@ -132,7 +125,9 @@ class Runtime:
     ) -> EnvDescribe:
         """Change what is not None, and return what all clients are to be told now."""
         with self._lock:
-            self.status = self._changed(env_id, env_state, fps, self.episode_id)
+            self.status = self._changed(
+                self.episode_id, env_id=env_id, env_state=env_state, fps=fps
+            )
             return self.status
 
     def begin(
@@ -159,25 +154,17 @@ class Runtime:
         with self._lock:
             episode_id = following_episode(self.episode_id, past)
             self._begun = {BEGUN: info} if info else {}
-            self.status = self._changed(env_id, env_state, fps, episode_id)
+            self.status = self._changed(episode_id, env_id=env_id, env_state=env_state, fps=fps)
             return self.status
 
-    def _changed(
-        self, env_id: str | None, env_state: str | None, fps: Number | None, episode_id: str
-    ) -> EnvDescribe:
-        status = self.status
-        if fps is not None:
-            _check_fps(fps)
-        return EnvDescribe(
-            status.env_id if env_id is None else env_id,
-            status.env_state if env_state is None else env_state,
-            status.fps if fps is None else fps,
-            episode_id=episode_id,
-            extra_body={**self._about, **self._begun},
-        )
+    def _changed(self, episode_id: str, **changes: Any) -> EnvDescribe:
+        given = {name: value for name, value in changes.items() if value is not None}
+        _check_fps(given.get("fps", 60))
+        told = {**self._about, **self._begun}
+        return self.status.with_headers(episode_id=episode_id, extra_body=told, **given)
 
     def push(self, event: ServerMessage | UnknownMessage) -> Push:
-        """Return what `ServerSession.send` takes of all connections, written once.
+        """Return what `RewarderServerSession.send` takes of all connections, written once.
 
         An event without an ``episode_id`` is of the one that goes on.
 
@@ -205,36 +192,25 @@ class Runtime:
         """
         if isinstance(observer, str):
             observer = observer.strip().lower() == "true"
-        return RewarderServerSession(self, self._refusal(authorization), bool(observer))
-
-    def _refusal(self, authorization: str | None) -> str | None:
-        """Return what a client is told that may not come in."""
-        if self._password is None:
-            return None
-        credentials = basic_credentials(authorization)
-        if credentials is None:
-            return "No password: an Authorization header of Basic credentials is needed."
-        if same_secret(credentials[0], self._password):
-            return None
-        return "Invalid password: it is the user name of the Basic credentials."
+        refusal = None
+        if self._password is not None:
+            credentials = basic_credentials(authorization)
+            if credentials is None:
+                refusal = "No password: an Authorization header of Basic credentials is needed."
+            elif not same_secret(credentials[0], self._password):
+                refusal = "Invalid password: it is the user name of the Basic credentials."
+        return RewarderServerSession(self, refusal, bool(observer))
 
     def _claim(self, session: RewarderServerSession) -> bool:
         with self._lock:
-            if self._active is None:
-                self._active = session
-            return self._active is session
+            if self.active is None:
+                self.active = session
+            return self.active is session
 
     def _release(self, session: RewarderServerSession) -> None:
         with self._lock:
-            if self._active is session:
-                self._active = None
-
-
-class _Pending(NamedTuple):
-    """A reset that waits for the user's answer."""
-
-    request: EnvReset
-    received: float
+            if self.active is session:
+                self.active = None
 
 
 class RewarderServerSession(RewarderSession):
@@ -250,24 +226,13 @@ class RewarderServerSession(RewarderSession):
         refused: messages that were answered with ``v0.reply.error`` here, without asking the user.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_episode",
-        "_newest",
-        "_pending",
-        "_refusal",
-        "observer",
-        "refused",
-        "runtime",
-    )
-
     def __init__(self, runtime: Runtime, refusal: str | None, observer: bool) -> None:
         super().__init__(runtime.clock, runtime.wall, runtime.limits)
         self.runtime = runtime
         self.observer = observer
         self.refused = 0
         self._refusal = refusal
-        self._pending: dict[int | str, _Pending] = {}
+        self._pending: dict[int | str, tuple[EnvReset, float]] = {}  # with the time of receipt
         self._newest: EpisodeKey = ()  # of the episodes that the client was told of
         self._episode: str | None = None  # its id
 
@@ -311,7 +276,7 @@ class RewarderServerSession(RewarderSession):
         return buffers
 
     def _tell_of(self, episode_id: str) -> bool:
-        """Take note of an episode; returns whether the client was told of no newer one before."""
+        """Set the client's episode; return whether it was told of no newer one before."""
         key = _own_key(episode_id)
         if key < self._newest:
             return False
@@ -319,7 +284,6 @@ class RewarderServerSession(RewarderSession):
         return True
 
     def _check_episode(self, episode_id: str | None) -> None:
-        """Look at the episode of a push."""
         if episode_id is not None and not self._tell_of(episode_id):
             with self.runtime._lock:
                 self.runtime.stale += 1
@@ -337,11 +301,12 @@ class RewarderServerSession(RewarderSession):
             parent = plain_id(reply.parent_message_id, "parent_message_id")
         except RemoteProtocolError as error:
             raise LocalProtocolError(str(error)) from None
-        request = None if parent is None else self._pending.get(parent)
-        if request is not None:
+        pending = None if parent is None else self._pending.get(parent)
+        if pending is not None:
+            request, received = pending
             headers = {
-                "parent_message_id": request.request.message_id,  # as the client wrote it
-                "parent_runtime": max(0.0, self._clock() - request.received),
+                "parent_message_id": request.message_id,  # as the client wrote it
+                "parent_runtime": max(0.0, self._clock() - received),
             }
         elif isinstance(reply, ReplyError) and isinstance(parent, int) and parent <= self._heard:
             headers = {}  # to an action
@@ -356,7 +321,7 @@ class RewarderServerSession(RewarderSession):
                 headers["episode_id"] = episode_id = self.runtime.episode_id
             self._tell_of(episode_id)
         buffers = self._write(reply.with_headers(**headers) if headers else reply)
-        if request is not None:
+        if pending is not None:
             assert parent is not None
             del self._pending[parent]
         return buffers
@@ -461,7 +426,7 @@ class RewarderServerSession(RewarderSession):
             return []
         number = plain_id(told.message_id, "message_id")
         assert number is not None
-        self._pending[number] = _Pending(told, self._clock())
+        self._pending[number] = told, self._clock()
         return [told]
 
     def _reply(self, kind: Any, told: RewarderMessage, began: float, **headers: Any) -> None:

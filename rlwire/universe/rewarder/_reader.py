@@ -1,9 +1,8 @@
-"""Who reads a blocking connection: the thread that waits for what comes, or else one of its own.
+"""Reads a blocking connection in the agent's thread while that waits, in a thread of its own else.
 
-A rewarder keeps its own time, so what it sends is taken in when it comes, whatever the agent does
-meanwhile. To have another thread read all of it costs two changes of thread a step, more than all
-else; so the agent's thread reads by itself while it waits, and a `Reader`'s while it does not. The
-latter rests as long as the agent acts or waits often.
+A rewarder pushes at its own pace, so something must read while the agent thinks. Reading all in
+another thread costs two context switches a step, so the reader's thread rests as long as the agent
+acts or waits often.
 """
 
 from __future__ import annotations
@@ -30,11 +29,7 @@ _QUICK = 0.02  # seconds in which most steps come; until then nothing wakes up t
 
 
 class Reader:
-    """Has one connection read by two threads in turns.
-
-    Attributes:
-        waiting: the agent's thread, while it waits; otherwise 0.
-    """
+    """Has one connection read by two threads in turns; `waiting` is the agent's, while it waits."""
 
     def __init__(
         self,
@@ -59,9 +54,8 @@ class Reader:
         self._acts = 0  # of the agent: messages and waits
         self._unheard = 0  # messages that were sent since something was read
         self.waiting = 0
-        self._reading = threading.Lock()  # whoever waits without `lock`, or closes, has it
+        self._reading = threading.Lock()  # held while waiting without `lock`, and to close
         self._fetch, self._quick = connection.share(_QUICK)
-        # What is written to one end wakes up who looks at the other.
         self._agents, self._keepers = socket.socketpair()
         self._agents.setblocking(False)
         self._keepers.setblocking(False)
@@ -74,10 +68,7 @@ class Reader:
         self._thread.start()
 
     def wait(self, timeout: float | None) -> None:
-        """Wait for news, so many seconds at most; in the agent's thread, with the lock.
-
-        Others get the lock while it waits.
-        """
+        """Wait for news in the agent's thread, which has the lock and releases it meanwhile."""
         if self.waiting:
             raise LocalProtocolError("another thread is waiting for a step; one may at a time")
         self.waiting = get_ident()
@@ -119,10 +110,7 @@ class Reader:
                 self.call()
 
     def look(self) -> None:
-        """Take in what is there already, without waiting; with the lock.
-
-        For an agent that only looks: nobody else may come to it as long as our thread rests.
-        """
+        """Read what is there already, without waiting; with the lock."""
         for _ in range(_LOOKS):
             if self.waiting or self._over or not self._agents_look(0.0):
                 return
@@ -144,10 +132,7 @@ class Reader:
             _ring(self._agents)
 
     def _make_room(self) -> None:
-        """Let be read until there is room to write: the server does not read what it cannot answer.
-
-        Another thread that waits reads, and needs the lock for it.
-        """
+        """Read until there is room to write: the server does not read what it cannot answer."""
         room = False
         while not (room or self._over):
             if self.waiting:
@@ -227,7 +212,6 @@ class Reader:
 
 
 def _ring(bell: socket.socket) -> None:
-    """Wake up who looks at the other end; from any thread."""
     with contextlib.suppress(OSError):  # it rings already, or nobody is there any more
         bell.send(b"!")
 

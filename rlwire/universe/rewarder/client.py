@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 from rlwire import websocket
@@ -64,8 +65,7 @@ class RewarderClientBase(Hearing):
     """
 
     _connect: Callable[..., Any]
-    _lock: AbstractContextManager[Any] = nullcontext()
-    """Whoever uses the session has it."""
+    _lock: AbstractContextManager[Any] = nullcontext()  # of the session
 
     def __init__(
         self,
@@ -86,8 +86,6 @@ class RewarderClientBase(Hearing):
         self.url = websocket.url_of(address, tls, "/")
         self.observer = observer
         self._settings = session_settings or ClientSettings()
-        self._limits = limits
-        self._attach = attach
         self._timeouts = timeouts or Timeouts(idle=None)
         self._options: dict[str, Any] = {
             "headers": handshake_headers(auth, observer),
@@ -99,6 +97,15 @@ class RewarderClientBase(Hearing):
             "ping_timeout": ping_timeout,
             "limits": limits,
         }
+        self._make_session = partial(
+            RewarderClientSession,
+            clock=time.monotonic,
+            wall=time.time,
+            observer=observer,
+            attach=attach,
+            settings=self._settings,
+            limits=limits,
+        )
         self._session = self._make_session()
         self._transmit: Callable[[Any], None]  # what sends a message over it
         self._greeted = False
@@ -108,16 +115,6 @@ class RewarderClientBase(Hearing):
 
     def _peer(self) -> str:
         return self.url
-
-    def _make_session(self) -> RewarderClientSession:
-        return RewarderClientSession(
-            clock=time.monotonic,
-            wall=time.time,
-            observer=self.observer,
-            attach=self._attach,
-            settings=self._settings,
-            limits=self._limits,
-        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.url}>"
@@ -149,19 +146,15 @@ class RewarderClientBase(Hearing):
             raise
         return self
 
-    # What the two kinds have of their own.
-
     def _listen(self, connection: Any) -> None:
-        """Have what comes taken by `_take`, and an end by `_end`, from now on."""
+        """Have `_take` called with each event from now on, and `_end` at the end."""
         raise NotImplementedError
 
     def _await_reply(self) -> None:
-        """Have a reply taken in when it comes."""
+        """Have a reply read when it comes."""
 
     def _look(self) -> None:
-        """Take in what is there already, where that takes somebody to look; with the lock."""
-
-    # What comes.
+        """Read what is there already; with the lock."""
 
     def _take(self, event: Any) -> None:
         """Take one event of the session."""
@@ -282,9 +275,7 @@ class RewarderClientBase(Hearing):
             EncodeError, LimitExceeded: it cannot be written, or too much waits to be sent.
             ConnectionClosed: the connection is gone.
         """
-        message = AgentAction(list(events))
-        with self._lock:
-            self._post(message)
+        self.send(AgentAction(list(events)))
 
     def send(self, message: AgentAction | UnknownMessage) -> None:
         """Send a message without an answer, such as one of a method of one's own; as `act`."""
@@ -292,7 +283,6 @@ class RewarderClientBase(Hearing):
             self._post(message)
 
     def _post(self, message: Any) -> None:
-        """Send a message, with the lock."""
         if self._ended is not None or self._connection is None:
             self._check()
         try:

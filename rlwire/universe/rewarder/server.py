@@ -25,6 +25,7 @@ from rlwire.codecs.rewarder import (
     EnvText,
     ReplyEnvReset,
     ReplyError,
+    ServerMessage,
 )
 from rlwire.codecs.websocket.handshake import Request
 from rlwire.errors import (
@@ -238,25 +239,22 @@ class RewarderServer(StreamServer):
             EncodeError, LimitExceeded: it cannot be written; nothing was sent.
             DeadlineExceeded: the server is too busy to take it.
         """
-        # An event that has its episode from the beginning need not be made twice.
-        episode_id = episode_id or self._runtime.status.episode_id
-        reward = EnvReward(_number(value), bool(done), dict(info or {}), episode_id=episode_id)
-        push = self._runtime.push(reward)
-        self._connections.send(push, None, wait=True)
+        self._push(episode_id, EnvReward, _number(value), bool(done), dict(info or {}))
 
     def text(self, text: str, *, episode_id: str | None = None) -> None:
         """Tell all clients a text; arguments and errors as for `reward`."""
         if not isinstance(text, str):
             raise TypeError(f"text must be str, not {type(text).__name__}")
-        episode_id = episode_id or self._runtime.status.episode_id
-        push = self._runtime.push(EnvText(str(text), episode_id=episode_id))
-        self._connections.send(push, None, wait=True)
+        self._push(episode_id, EnvText, str(text))
 
     def observation(self, observation: Any, *, episode_id: str | None = None) -> None:
         """Show all clients an observation, an array or whatever JSON can carry; as `reward`."""
-        episode_id = episode_id or self._runtime.status.episode_id
-        push = self._runtime.push(EnvObservation(observation, episode_id=episode_id))
-        self._connections.send(push, None, wait=True)
+        self._push(episode_id, EnvObservation, observation)
+
+    def _push(self, episode_id: str | None, kind: type[ServerMessage], *values: Any) -> None:
+        # An event that has its episode from the beginning need not be made twice.
+        event = kind(*values, episode_id=episode_id or self._runtime.status.episode_id)
+        self._connections.send(self._runtime.push(event), wait=True)
 
     def describe(
         self,
@@ -268,7 +266,7 @@ class RewarderServer(StreamServer):
         """Change what is not None, and tell all clients what the environment is."""
         with self._order:
             status = self._runtime.describe(env_id=env_id, env_state=env_state, fps=fps)
-            self._send(self._runtime.push(status))
+            self._connections.send(self._runtime.push(status))
 
     def begin_episode(
         self,
@@ -301,11 +299,11 @@ class RewarderServer(StreamServer):
             episode_id = status.episode_id
             assert episode_id is not None
             self.count("episodes")  # before a client hears of it, and asks
-            self._send(self._runtime.push(status))
+            self._connections.send(self._runtime.push(status))
             if request is not None:
                 parent = request._message.message_id
                 reply = ReplyEnvReset(parent_message_id=parent, episode_id=episode_id)
-                self._send(reply, request._client)
+                self._connections.send(reply, request._client)
         return episode_id
 
     def refuse(self, request: EnvResetRequest | AgentAction, message: str) -> None:
@@ -319,7 +317,7 @@ class RewarderServer(StreamServer):
             number, name = request.message_id, "actions_refused"
         self.count(name)
         if client is not None:
-            self._send(ReplyError(message[:_TEXT], parent_message_id=number), client)
+            self._connections.send(ReplyError(message[:_TEXT], parent_message_id=number), client)
 
     # -- what agents say -------------------------------------------------------------------------
 
@@ -371,11 +369,6 @@ class RewarderServer(StreamServer):
         return {"clients": self.clients, "active": int(self.active), **counts}
 
     # -- the inside ------------------------------------------------------------------------------
-
-    def _send(
-        self, what: Push | ReplyEnvReset | ReplyError, client: RewarderHandler | None = None
-    ) -> None:
-        self._connections.send(what, client)
 
     def count(self, name: str, number: int = 1) -> None:
         """Add to the statistics."""
@@ -448,7 +441,7 @@ def _number(value: Any) -> int | float:
 
 
 class RewarderHandler:
-    """A connection that is told what is pushed, and the responder of what comes from it."""
+    """Serves one connection."""
 
     __slots__ = ("_connections", "connection", "peer", "session")
 
@@ -464,14 +457,14 @@ class RewarderHandler:
         self.peer = connection.peer
 
     def answer(self, event: AgentAction | EnvReset) -> Any:
-        """Hand a message on; what answers it is sent when there is something."""
+        """Hand a message on; the reply comes later."""
         connections = self._connections
         if type(event) is AgentAction:
             connections.actions += 1
             if connections.on_action is not None:
                 connections.on_action(event)
                 return NOTHING
-        connections.told.take(event, self)
+        connections.server.take(event, self)
         return NOTHING
 
     def failure(self, event: Any, error: Exception) -> Any:
@@ -479,41 +472,16 @@ class RewarderHandler:
         raise error
 
     def close(self) -> None:
-        """Take note that the connection is gone."""
+        """Forget the connection, which is gone."""
         self._connections.left(self)
 
 
-class _Newcomer:
-    """A session that tells what the environment is, while its connection is still opening.
-
-    Attributes:
-        pushes: what was pushed since; None if that was too much.
-    """
-
-    __slots__ = ("_room", "pushes")
-
-    def __init__(self, backlog: int) -> None:
-        self._room = backlog
-        self.pushes: list[Push] | None = []
-
-    def keep(self, push: Push) -> None:
-        """Take note of a push."""
-        self._room -= push.size
-        if self._room < 0:
-            self.pushes = None
-        elif self.pushes is not None:
-            self.pushes.append(push)
-
-
 class RewarderService(Service):
-    """What all connections of a server share.
+    """Serves the connections of a server, on its event loop.
 
-    Attributes:
-        clients: those that are told what is pushed, by their sessions.
-        told: who is told what they say.
-        on_action: called with each action in place of that, if there is one.
-        actions, pushes, messages: what came, what was pushed, and what that became, one for each
-            client.
+    A push is written to all connections at once, and what one of them does not take waits for that
+    one alone. Another thread hands pushes over, in order, and goes on: the loop is woken up once
+    for all that was handed over meanwhile.
     """
 
     def __init__(
@@ -525,7 +493,7 @@ class RewarderService(Service):
         speech: dict[str, Any],
     ) -> None:
         self.clients: dict[RewarderServerSession, RewarderHandler] = {}
-        self.told = server
+        self.server = server
         self.on_action = on_action
         self.actions = self.pushes = self.messages = 0
         self.log = SeldomLog(logger)
@@ -534,14 +502,13 @@ class RewarderService(Service):
         self._speech = speech
         self._loop: asyncio.AbstractEventLoop | None = None  # while it serves
         self._thread = 0
-        self._newcomers: WeakKeyDictionary[RewarderServerSession, _Newcomer] = WeakKeyDictionary()
-        self._coming = False  # whether there may be newcomers
+        # Pushes for sessions whose connections are opening, None if they were too much.
+        self._newcomers: WeakKeyDictionary[RewarderServerSession, list[Push] | None]
+        self._newcomers = WeakKeyDictionary()
         # What the loop is to send. As long as there is something, nobody overtakes it.
         self._queue: deque[tuple[Any, RewarderHandler | None]] = deque()
         self._scheduled = False
         self._handing = threading.Condition(threading.Lock())
-
-    # What the server calls.
 
     def session(self) -> websocket.WebSocketServerSession:
         """Return a connection's session, whose inner one is made when its handshake is read."""
@@ -553,18 +520,17 @@ class RewarderService(Service):
         session = self._runtime.connect(
             headers.get("Authorization"), headers.get("openai-observer")
         )
-        self._newcomers[session] = _Newcomer(self._backlog)
-        self._coming = True
+        self._newcomers[session] = []
         return session
 
     def responder(self, connection: AsyncConnection) -> RewarderHandler:
-        """Take a connection in, and send it what was pushed while it opened."""
+        """Return a connection's handler, after sending what was pushed while it opened."""
         session: RewarderServerSession = connection.session.inner  # type: ignore[attr-defined]
         client = RewarderHandler(self, connection, session)
-        self.told.count("connections")
-        missed = self._newcomers.pop(session).pushes
+        self.server.count("connections")
+        missed = self._newcomers.pop(session)
         if session.closed:
-            self.told.count("refused")
+            self.server.count("refused")
             self.log.warning("%s: refused: %s", client.peer, session.closing)
             return client
         self.clients[session] = client
@@ -578,13 +544,13 @@ class RewarderService(Service):
         return client
 
     def left(self, client: RewarderHandler) -> None:
-        """Take note that a client is gone."""
+        """Forget a client that is gone."""
         session = client.session
         if self.clients.pop(session, None) and session.closing is not None and self._loop:
-            self.told.count("refused")
+            self.server.count("refused")
             self.log.warning("%s: closed: %s", client.peer, session.closing)
         if session.refused:
-            self.told.count("messages_refused", session.refused)
+            self.server.count("messages_refused", session.refused)
         session.release()
 
     def open(self) -> None:
@@ -602,18 +568,11 @@ class RewarderService(Service):
         farewell = ConnectionClose("Disconnected since the rewarder stops")
         self._post(farewell, tuple(self.clients.values()))
 
-    # Pushes.
-
-    def send(self, what: Any, client: RewarderHandler | None, *, wait: bool = False) -> None:
+    def send(self, what: Any, client: RewarderHandler | None = None, *, wait: bool = False) -> None:
         """Send something to one client or, with None, to all; from any thread."""
         if get_ident() == self._thread:
             if not self._scheduled:
-                if client is None and not self._coming:
-                    self.pushes += 1
-                    self.messages += len(self.clients)
-                    self._post(what, self.clients.values())
-                else:
-                    self._tell(what, client)
+                self._tell(what, client)
                 return
         elif wait and len(self._queue) >= _QUEUED:
             self._wait_for_room()
@@ -657,35 +616,33 @@ class RewarderService(Service):
             return
         self.pushes += 1
         self.messages += len(self.clients)
-        if self._coming:
-            for newcomer in self._newcomers.values():
-                newcomer.keep(what)
-            self._coming = bool(self._newcomers)
+        if self._newcomers:
+            for session, missed in self._newcomers.items():
+                if missed is not None:
+                    missed.append(what)
+                    size = sum(push.size for push in missed)
+                    if size > self._backlog or len(missed) > _AT_ONCE:
+                        self._newcomers[session] = None
         self._post(what, self.clients.values())
 
     def _post(self, what: Any, clients: Iterable[RewarderHandler]) -> None:
-        backlog = self._backlog
         failed: list[tuple[RewarderHandler, RlwireError]] = []
         for one in clients:
             try:
-                one.connection.post(what, backlog)
+                one.connection.post(what, self._backlog)
             except RlwireError as error:
                 failed.append((one, error))
-        if failed:
-            self._not_told(failed)
-
-    def _not_told(self, failed: list[tuple[RewarderHandler, RlwireError]]) -> None:
-        for one, error in failed:
-            if isinstance(error, (ConnectionClosed, LocalProtocolError)):
+        for one, reason in failed:
+            if isinstance(reason, (ConnectionClosed, LocalProtocolError)):
                 # It is about to go, or what it asked for is of no interest any more.
-                logger.debug("%s: not told: %s", one.peer, error)
-            elif isinstance(error, LimitExceeded) and error.limit == "backlog":
+                logger.debug("%s: not told: %s", one.peer, reason)
+            elif isinstance(reason, LimitExceeded) and reason.limit == "backlog":
                 self._drop(one)
             else:
-                self.log.error("%s: cannot be told: %s", one.peer, error)
+                self.log.error("%s: cannot be told: %s", one.peer, reason)
 
     def _drop(self, client: RewarderHandler) -> None:
-        self.told.count("slow")
+        self.server.count("slow")
         self.log.warning("%s: closed, %d bytes wait for it", client.peer, self._backlog)
         self.clients.pop(client.session, None)
         client.connection.abort()
