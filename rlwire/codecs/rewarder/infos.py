@@ -59,27 +59,22 @@ def _marks(info: Mapping[str, Any]) -> dict[str, Any]:
     return marks
 
 
-def restore_arrays(info: dict[str, Any]) -> dict[str, Any]:
+def restore_arrays(info: dict[str, Any], marks: Any = None) -> dict[str, Any]:
     """Return an info as it was before `mark_arrays`; what is not as the entry says stays a list."""
-    if ARRAYS not in info:
+    if marks is None and ARRAYS not in info:
         return info
-    info = dict(info)
-    return _restored(info, info.pop(ARRAYS))
-
-
-def _restored(info: dict[str, Any], marks: Any) -> dict[str, Any]:
     found = dict(info)
+    marks = found.pop(ARRAYS) if marks is None else marks
     for name, mark in marks.items() if isinstance(marks, dict) else ():
         value = info.get(name)
         if isinstance(mark, dict) and isinstance(value, dict):
-            found[name] = _restored(value, mark)
+            found[name] = restore_arrays(value, mark)
         elif isinstance(mark, list) and mark and isinstance(value, (list, int, float)):
-            found[name] = _array(value, mark)
+            found[name] = _array(value, *mark)
     return found
 
 
-def _array(value: Any, mark: list[Any]) -> Any:
-    name, *sizes = mark
+def _array(value: Any, name: Any, *sizes: Any) -> Any:
     if not isinstance(name, str) or name not in _DTYPES:
         return value
     if not all(type(size) is int and size >= 0 for size in sizes):

@@ -235,10 +235,7 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     """Return what gets the values of attributes as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
-    if not names:
-        return lambda value: ()
-    (name,) = names
-    return lambda value: (getattr(value, name),)
+    return lambda value: tuple([getattr(value, name) for name in names])
 
 
 _WIRE: Final[dict[type[RewarderMessage], Any]] = {
