@@ -105,7 +105,7 @@ class ClientSettings:
 
 
 class PendingRequest(NamedTuple):
-    """A request that waits for its reply; `sent` and `due` are times."""
+    """A request that waits for its reply."""
 
     number: int
     what: str
@@ -114,19 +114,13 @@ class PendingRequest(NamedTuple):
 
 
 class PendingRequests:
-    """Requests that wait for their replies, and the last ones that do not any more.
-
-    Attributes:
-        waiting: by message id.
-        due: when the next one is given up, `NEVER` if none waits.
-        late: replies to requests that were given up.
-    """
+    """Requests that wait for their replies, and the last ones that do not any more."""
 
     def __init__(self) -> None:
-        self.waiting: dict[int, PendingRequest] = {}
+        self.waiting: dict[int, PendingRequest] = {}  # by message id
         self._gone: dict[int, bool] = {}  # given up: True; answered: False
-        self.due = NEVER
-        self.late = 0
+        self.due = NEVER  # when the next one is given up
+        self.late = 0  # replies to requests that were given up
 
     def add(self, number: int, what: str, now: float, timeout: float) -> None:
         """Wait for a reply."""
@@ -294,13 +288,11 @@ class RewarderClientSession(RewarderSession):
         """Return how the server's clock differs from `wall`; None before the first ping's reply."""
         return self._offset.estimate(self._clock())
 
-    # -- what the agent says ---------------------------------------------------------------------
-
     def send(self, event: ClientMessage | UnknownMessage) -> list[Buffer]:
-        """Return the bytes of a message, to which its id and its time are added.
+        """Return the bytes of a message, to which its id, `last_id`, and its time are added.
 
-        `last_id` tells the id. A reset also gets the newest episode's id, if it has none, and from
-        now on what is not newer is dropped.
+        A reset also gets the newest episode's id, if it has none, and from now on what is not newer
+        is dropped.
 
         Raises:
             LocalProtocolError: the connection is over; it is not for an observer to send; or too
@@ -337,11 +329,7 @@ class RewarderClientSession(RewarderSession):
         return buffers
 
     def give_up(self, number: int) -> None:
-        """Wait no more for the reply to a request; one that still comes is counted and dropped.
-
-        Args:
-            number: the request's message id, as `last_id` told it.
-        """
+        """Give up the request with this message id; a reply that still comes is dropped."""
         if self._requests.forget(number, given_up=True) is not None:
             self._fail_reset(number)
 
@@ -388,8 +376,6 @@ class RewarderClientSession(RewarderSession):
         del self._events[: -2 * PENDING]
         if now >= self._ping_due:
             self._ping(now)
-
-    # -- what the server says --------------------------------------------------------------------
 
     def receive(self, message: Buffer) -> list[Event]:
         """Return the events of one message.
@@ -525,8 +511,6 @@ class RewarderClientSession(RewarderSession):
         """End the session; there are no words for it: the WebSocket's close code tells."""
         self._end()
         return []
-
-    # -- what the agent takes --------------------------------------------------------------------
 
     def _date(self) -> float | None:
         """Return the server's time; None if that is not known."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from rlwire.codecs.rewarder import (
     AgentAction,
@@ -221,8 +221,7 @@ class RewarderServerSession(RewarderSession):
     Attributes:
         runtime: what it shares with the others.
         observer: whether the client only looks on. Of the others the first to send a message is the
-            active client, whatever it sends, as in the original: one that connects and is silent
-            does not block the others.
+            active client, as in the original: one that is silent does not block the others.
         refused: messages that were answered with ``v0.reply.error`` here, without asking the user.
     """
 
@@ -236,60 +235,45 @@ class RewarderServerSession(RewarderSession):
         self._newest: EpisodeKey = ()  # of the episodes that the client was told of
         self._episode: str | None = None  # its id
 
-    # -- what the server says --------------------------------------------------------------------
-
-    def send(self, event: ServerMessage | UnknownMessage | Push) -> list[Buffer]:
+    def send(self, event: Push | ReplyEnvReset | ReplyError | ConnectionClose) -> list[Buffer]:
         """Return the bytes of a message, to which its id and its time are added.
 
-        A `Push` (see `Runtime.push`) has its time already. Pushes without an ``episode_id`` get the
-        one that goes on. `ReplyEnvReset` and `ReplyError` name the request in
-        ``parent_message_id``, and get ``parent_runtime``; a `ReplyEnvReset` without an
-        ``episode_id`` gets the one that goes on. After `ConnectionClose` nothing more can be sent.
+        A `Push` (see `Runtime.push`) has its time already. `ReplyEnvReset` and `ReplyError` name
+        the request in ``parent_message_id``, and get ``parent_runtime``; a `ReplyEnvReset` without
+        an ``episode_id`` gets the one that goes on. After `ConnectionClose` nothing can be sent.
 
         Raises:
-            LocalProtocolError: it is not a server's, the connection is over, it answers no request,
+            LocalProtocolError: it is none of these, the connection is over, it answers no request,
                 or it is a push of an older episode than the client was told of. Nothing was sent.
             EncodeError, LimitExceeded: it cannot be written; nothing was sent.
         """
+        if self._opening or self._over:
+            self._check_open()
         if isinstance(event, Push):
-            if self._opening or self._over:
-                self._check_open()
-            if event.episode_id != self._episode:
-                self._check_episode(event.episode_id)
+            if event.episode_id != self._episode and not self._tell_of(event.episode_id):
+                with self.runtime._lock:
+                    self.runtime.stale += 1
+                raise LocalProtocolError(
+                    f"episode {event.episode_id} is over: the client was told of {self._episode}"
+                )
             self.last_id += 1
             return event.numbered(self.last_id)
-        kind = type(event)
-        if kind not in (*_PUSHES, ReplyEnvReset, ReplyError, ConnectionClose):
-            raise LocalProtocolError(f"a server's user cannot send {called(event)}")
-        self._check_open()
-        if kind is ReplyEnvReset or kind is ReplyError:
+        if isinstance(event, (ReplyEnvReset, ReplyError)):
             return self._answer(event)
-        if kind is not ConnectionClose:
-            if event.episode_id is None and kind is not UnknownMessage:
-                event = event.with_headers(episode_id=self.runtime.episode_id)
-            if event.episode_id != self._episode:
-                self._check_episode(event.episode_id)
-            return self._write(event)
+        if not isinstance(event, ConnectionClose):
+            raise LocalProtocolError(f"a server's user cannot send {called(event)}")
         buffers = self._write(event)
-        self._end(event.message)  # type: ignore[union-attr]
+        self._end(event.message)
         self._said()
         return buffers
 
-    def _tell_of(self, episode_id: str) -> bool:
+    def _tell_of(self, episode_id: str | None) -> bool:
         """Set the client's episode; return whether it was told of no newer one before."""
         key = _own_key(episode_id)
         if key < self._newest:
             return False
         self._newest, self._episode = key, episode_id
         return True
-
-    def _check_episode(self, episode_id: str | None) -> None:
-        if episode_id is not None and not self._tell_of(episode_id):
-            with self.runtime._lock:
-                self.runtime.stale += 1
-            raise LocalProtocolError(
-                f"episode {episode_id} is over: the client was told of {self._episode}"
-            )
 
     def _check_open(self) -> None:
         if self._opening:
@@ -361,8 +345,6 @@ class RewarderServerSession(RewarderSession):
         self._pending.clear()
         self.runtime._release(self)
 
-    # -- what the client says --------------------------------------------------------------------
-
     def receive(self, message: Buffer) -> list[AgentAction | EnvReset]:
         """Return the events of one message: `AgentAction`, or `EnvReset` to be answered.
 
@@ -389,55 +371,59 @@ class RewarderServerSession(RewarderSession):
         kind = type(told)
         if kind is AgentAction and not self.observer:
             return [told]
-        if kind is EnvReset and not self.observer:
-            return self._on_reset(told)
         began = self._clock()
-        wrong = None
-        if kind is AgentAction:
-            wrong = "an observer only looks on"
-        elif kind is UnknownMessage:
-            wrong = "no method that is known here"
-        elif kind is not ControlPing and kind is not EnvReset:
-            wrong = "a server's to send"
-        elif told.message_id is None:
-            wrong = _NAMELESS
-        elif kind is EnvReset:
-            wrong = _wrong_with(told)
+        number = told.message_id
+        wrong = self._wrong_with(told)
         if wrong is not None:
-            self._refuse_message(told, wrong)
-        elif kind is ControlPing:
-            self._reply(ReplyControlPing, told, began)
+            self.refused += 1
+            self._say(
+                self._write(ReplyError(f"{told.method[:60]}: {wrong}", parent_message_id=number))
+            )
+        elif kind is EnvReset and not self.observer:
+            self._pending[cast("int | str", plain_id(number, "message_id"))] = told, began
+            return [told]
         else:
-            episode_id = self.runtime.episode_id
-            self._tell_of(episode_id)
-            self._reply(ReplyEnvReset, told, began, episode_id=episode_id)
+            took = max(0.0, self._clock() - began)
+            reply: RewarderMessage
+            reply = ReplyControlPing(parent_message_id=number, parent_runtime=took)
+            if kind is EnvReset:
+                episode_id = runtime.episode_id
+                self._tell_of(episode_id)
+                reply = ReplyEnvReset(
+                    parent_message_id=number, parent_runtime=took, episode_id=episode_id
+                )
+            self._say(self._write(reply))
         return []
+
+    def _wrong_with(self, told: Any) -> str | None:
+        """Return why a message is refused, for its sender."""
+        kind = type(told)
+        if kind is AgentAction:
+            return "an observer only looks on"
+        if kind is UnknownMessage:
+            return "no method that is known here"
+        if kind is not EnvReset and kind is not ControlPing:
+            return "a server's to send"
+        if told.message_id is None:
+            return "without a message_id it cannot be answered"
+        if kind is ControlPing:
+            return None
+        if told.seed is not None and (type(told.seed) is not int or abs(told.seed) >= 2**63):
+            return "seed must be an integer of 64 bits"
+        if told.fps is not None and not 0 < told.fps <= _FASTEST:
+            return f"fps must be over 0 and at most {_FASTEST}"
+        if told.episode_id is not None:
+            try:
+                following_episode("0", told.episode_id)
+            except RemoteProtocolError as error:
+                return str(error)
+        if len(self._pending) >= _PENDING:
+            return f"{len(self._pending)} resets wait for their answers, as many as may"
+        return None
 
     def _check_name(self, told: RewarderMessage, name: str | None) -> None:
         if name in self._pending:
             raise RemoteProtocolError(f"{told.method} with a message_id that was there before")
-
-    def _on_reset(self, told: EnvReset) -> list[AgentAction | EnvReset]:
-        wrong = _wrong_with(told)
-        if wrong is None and len(self._pending) >= _PENDING:
-            wrong = f"{len(self._pending)} resets wait for their answers, as many as may"
-        if wrong is not None:
-            self._refuse_message(told, wrong)
-            return []
-        number = plain_id(told.message_id, "message_id")
-        assert number is not None
-        self._pending[number] = told, self._clock()
-        return [told]
-
-    def _reply(self, kind: Any, told: RewarderMessage, began: float, **headers: Any) -> None:
-        runtime = max(0.0, self._clock() - began)
-        reply = kind(parent_message_id=told.message_id, parent_runtime=runtime, **headers)
-        self._say(self._write(reply))
-
-    def _refuse_message(self, told: RewarderMessage, why: str) -> None:
-        self.refused += 1
-        reply = ReplyError(f"{told.method[:60]}: {why}", parent_message_id=told.message_id)
-        self._say(self._write(reply))
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
         """Return the ``v0.connection.close`` that tells the client about `error`; then it is over.
@@ -451,8 +437,6 @@ class RewarderServerSession(RewarderSession):
         self._close(for_peer(error, "the server")[:_TEXT])
         return [part for message in self._said() for part in message]
 
-    # -- time ------------------------------------------------------------------------------------
-
     def next_deadline(self) -> None:
         """Return None: the WebSocket sees whether a silent client is still there."""
 
@@ -460,31 +444,12 @@ class RewarderServerSession(RewarderSession):
         """Do nothing."""
 
 
-_NAMELESS: Final = "without a message_id it cannot be answered"
-
-
-def _wrong_with(told: EnvReset) -> str | None:
-    """Return what is wrong with a reset, for its sender."""
-    if told.message_id is None:
-        return _NAMELESS
-    if told.seed is not None and (type(told.seed) is not int or abs(told.seed) >= 2**63):
-        return "seed must be an integer of 64 bits"
-    if told.fps is not None and not 0 < told.fps <= _FASTEST:
-        return f"fps must be over 0 and at most {_FASTEST}"
-    if told.episode_id is not None:
-        try:
-            following_episode("0", told.episode_id)
-        except RemoteProtocolError as error:
-            return str(error)
-    return None
-
-
 def _check_fps(fps: Number) -> None:
     if isinstance(fps, bool) or not (math.isfinite(fps) and fps > 0):
         raise ValueError(f"fps must be a number over 0, not {fps!r}")
 
 
-def _own_key(episode_id: str) -> EpisodeKey:
+def _own_key(episode_id: str | None) -> EpisodeKey:
     try:
         return episode_key(episode_id, "a message")
     except RemoteProtocolError as error:

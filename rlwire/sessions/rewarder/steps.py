@@ -98,13 +98,7 @@ def size_of(value: Any) -> int:
 
 
 class EpisodeBuffer:
-    """One episode's pushes since the last step.
-
-    Attributes:
-        key: what its id is compared by.
-        step: what has come, but for the texts.
-        news: whether there is anything for the next step.
-    """
+    """One episode's pushes since the last step: `step` has all but the texts."""
 
     __slots__ = ("_info_size", "_sizes", "_text_size", "_texts", "key", "news", "step")
 
@@ -116,7 +110,7 @@ class EpisodeBuffer:
 
     def _begin(self, step: RewarderStep) -> None:
         self.step = step
-        self.news = False
+        self.news = False  # whether there is anything for the next step
         self._sizes: dict[str, int] = {}  # of the info's entries
         self._info_size = 0
 
@@ -315,8 +309,7 @@ class ClockEstimate(NamedTuple):
 
     Attributes:
         offset: seconds to add to our time to have the peer's.
-        error: half the round trip of the sample it is from, and what the clocks may have drifted
-            since: the true offset is at most so far away.
+        error: the true offset is at most so far away: half a round trip, and the drift since.
     """
 
     offset: float

@@ -119,8 +119,6 @@ class RewarderClientBase(Hearing):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.url}>"
 
-    # -- the connection --------------------------------------------------------------------------
-
     @driven
     def connect(self: _Self) -> Waits[_Self]:
         """Connect, and wait until the server says what the environment is.
@@ -197,8 +195,6 @@ class RewarderClientBase(Hearing):
         if self._refused:
             raise self._refused.pop(0)
         self._check()
-
-    # -- what the agent does ---------------------------------------------------------------------
 
     @driven
     def reset(
@@ -333,8 +329,6 @@ class RewarderClientBase(Hearing):
             self._look()
             taken, self._unknown = self._unknown, []
         return taken
-
-    # -- what is known ---------------------------------------------------------------------------
 
     @property
     def env_id(self) -> str | None:

@@ -195,8 +195,6 @@ class RewarderServer(StreamServer):
         self._counts: Counter[str] = Counter()
         self._jobs: queue.SimpleQueue[EnvResetRequest | None] = queue.SimpleQueue()
 
-    # -- what the environment says ---------------------------------------------------------------
-
     @property
     def status(self) -> EnvDescribe:
         """What clients are told of the environment when they connect."""
@@ -319,8 +317,6 @@ class RewarderServer(StreamServer):
         if client is not None:
             self._connections.send(ReplyError(message[:_TEXT], parent_message_id=number), client)
 
-    # -- what agents say -------------------------------------------------------------------------
-
     def actions(self) -> list[AgentAction]:
         """Return the actions that have come since the last call, the last 1,024 of them."""
         with self._lock:
@@ -367,8 +363,6 @@ class RewarderServer(StreamServer):
             if count:
                 counts[name] = count
         return {"clients": self.clients, "active": int(self.active), **counts}
-
-    # -- the inside ------------------------------------------------------------------------------
 
     def count(self, name: str, number: int = 1) -> None:
         """Add to the statistics."""

@@ -127,6 +127,8 @@ class Link:
         self._carry("there", b"".join(self.client.send(message)))
 
     def server_sends(self, message: Any) -> None:
+        if isinstance(message, (EnvDescribe, EnvReward, EnvText)):
+            message = self.world.runtime.push(message)
         self._carry("back", b"".join(self.server.send(message)))
 
     def passes(self) -> None:
