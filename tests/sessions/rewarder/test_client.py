@@ -128,20 +128,6 @@ def test_the_headers_of_the_original() -> None:
 # --- what the client says
 
 
-def test_ids_count_from_zero() -> None:
-    agent = Agent()
-    assert agent.session.last_id == -1
-    agent.says(ControlPing())
-    agent.passes(1.5)
-    said = agent.says(AgentAction([("JoystickAxisXEvent", 0.1)]))
-    assert said == {
-        "method": "v0.agent.action",
-        "headers": {"sent_at": 1_000_001.5, "message_id": 1},
-        "body": {"action": [["JoystickAxisXEvent", 0.1]]},
-    }
-    assert agent.session.last_id == 1
-
-
 def test_a_reset_names_the_newest_episode() -> None:
     agent = Agent()
     said = agent.says(EnvReset(ENV, seed=7, fps=30))
@@ -152,11 +138,6 @@ def test_a_reset_names_the_newest_episode() -> None:
     assert agent.says(EnvReset(ENV))["headers"]["episode_id"] == "1.2"
     assert agent.says(EnvReset(ENV, episode_id="9"))["headers"]["episode_id"] == "9"
     assert agent.session.last_id == 2
-
-
-def test_methods_that_are_not_known_can_be_sent() -> None:
-    agent = Agent()
-    assert agent.says(UnknownMessage("v1.env.zoom", {"x": 2}))["method"] == "v1.env.zoom"
 
 
 @pytest.mark.parametrize("wrong", [EnvReward(1, False), ConnectionClose("x"), "reset", None, b""])
@@ -323,15 +304,6 @@ def test_the_first_pings_go_one_after_another() -> None:
     assert agent.session.next_deadline() == agent.now + 10
 
 
-def test_no_pings() -> None:
-    agent = Agent()
-    assert agent.outgoing() == []
-    assert agent.session.next_deadline() is None
-    agent = Agent(ClientSettings(first_pings=0, ping_interval=10))
-    assert agent.outgoing() == []
-    assert agent.session.next_deadline() == 60.0
-
-
 @patch.multiple(client, PENDING=1)
 def test_pings_wait_for_room() -> None:
     agent = Agent(ClientSettings(first_pings=0, ping_interval=10))
@@ -457,16 +429,6 @@ def test_what_the_server_began_by_itself_gives_way_to_the_reply() -> None:
     assert (step.episode_id, step.reward, step.cut) == ("3", 3.0, False)
 
 
-def test_an_older_reply_does_not_move_back() -> None:
-    agent = playing("1")
-    reset = agent.reset()
-    agent.describe("3")
-    agent.reward("3", 3)
-    assert kinds(agent.replies(reset, "2")) == [RequestDone]
-    assert agent.is_open
-    assert agent.session.take().reward == 3.0
-
-
 def test_after_a_reset_older_pushes_are_dropped() -> None:
     agent = playing("1.9")
     agent.reward("1.9", 1)
@@ -488,16 +450,6 @@ def test_the_last_of_several_resets_counts() -> None:
     assert not agent.is_open
     assert kinds(agent.replies(second, "3")) == [RequestDone]
     assert agent.session.episode_id == "3"
-
-
-def test_a_server_that_was_resetting_anyway() -> None:
-    agent = Agent()
-    agent.describe("1", "resetting")
-    reset = agent.reset()
-    agent.describe("1", "running")
-    assert kinds(agent.replies(reset, "1")) == [RequestDone]
-    agent.reward("1")
-    assert agent.session.take().reward == 1.0
 
 
 def test_a_reset_without_reply() -> None:

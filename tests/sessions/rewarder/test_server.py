@@ -192,17 +192,6 @@ def test_the_first_to_speak_is_active() -> None:
     assert not second.session.closed
 
 
-def test_one_that_is_silent_is_not_in_the_way() -> None:
-    served = Served()
-    first, second = served.connect(), served.connect()
-    for peer in (first, second):
-        assert isinstance(peer.is_told(EnvReward(1, False)), EnvReward)
-    second.says(ACTION)
-    second.session.release()
-    first.says(ACTION)
-    assert served.runtime.active is first.session
-
-
 @pytest.mark.parametrize("end", ["release", "close", "refuse", "broken"])
 def test_the_place_is_free_again(end: str) -> None:
     served = Served()
@@ -291,12 +280,6 @@ def test_requests_without_an_id_cannot_be_answered() -> None:
         assert "without a message_id" in error.message
         assert error.parent_message_id is None
     assert peer.says(ACTION, message_id=None) == [ACTION]
-
-
-def test_a_long_method_is_not_repeated() -> None:
-    peer = active(Served())
-    peer.says(UnknownMessage("v9." + "x" * 10_000))
-    assert len(peer.outgoing()[0].message) < 200
 
 
 @pytest.mark.parametrize(

@@ -185,13 +185,6 @@ def test_merging(name: str, before: Any, value: Any, after: Any) -> None:
     assert merged(name, before, value) == after
 
 
-def test_infos_are_merged() -> None:
-    episodes = opened()
-    for info in ({"a": 1, "stats.n": 1}, {"b": 2, "stats.n": 5}, {"a": 3}):
-        place(episodes, 1).add_reward(0, False, info)
-    assert take(episodes).info == {"a": 3, "b": 2, "stats.n": 6}
-
-
 json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -259,19 +252,6 @@ def test_texts_come_in_order() -> None:
     assert take(episodes).texts == ("one", "", "two", "one")
 
 
-def test_the_newest_episode_is_the_one_behind() -> None:
-    episodes = opened()
-    assert episodes.newest is place(episodes, 1).step
-    rewards(episodes, 2, 1)
-    assert episodes.newest is not None
-    assert (episodes.newest.episode_id, episodes.current.step.episode_id) == ("2", "1")
-    take(episodes)
-    assert episodes.newest is episodes.current.step
-    episodes.expect(key(2))
-    rewards(episodes, 3, 1)
-    assert episodes.newest is None
-
-
 @patch.multiple(steps, TEXTS=3)
 def test_the_oldest_texts_give_way() -> None:
     episodes = opened()
@@ -293,37 +273,6 @@ def test_texts_are_bounded_in_size() -> None:
 
 
 # --- several episodes
-
-
-def test_a_reward_that_said_done_is_not_cut() -> None:
-    episodes = opened()
-    rewards(episodes, 1, 1, done=True)
-    rewards(episodes, 2, 2)
-    rewards(episodes, 1, 3)  # late, but of the current episode
-    step = take(episodes)
-    assert (step.reward, step.done, step.cut) == (4.0, True, False)
-
-
-def test_what_came_of_a_newer_one_than_is_opened_follows() -> None:
-    episodes = opened(3)
-    episodes.expect(key(3))
-    rewards(episodes, 5, 5)
-    episodes.open(key(4), "4")
-    first, second = take(episodes), take(episodes)
-    assert (first.episode_id, first.done, first.cut) == ("4", True, True)
-    assert (second.episode_id, second.reward) == ("5", 5.0)
-
-
-def test_an_older_one_is_not_opened_in_place_of_a_newer() -> None:
-    episodes = opened(3)
-    rewards(episodes, 3, 1)
-    episodes.open(key(2), "2")
-    episodes.open(key(3), "3")
-    assert take(episodes).reward == 1.0
-    rewards(episodes, 3, 1, done=True)
-    assert take(episodes).done
-    episodes.open(key(3), "3")  # it is over
-    assert episodes.current is None
 
 
 class Pushes(RuleBasedStateMachine):

@@ -12,35 +12,10 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 import rlwire
-from rlwire.errors import DecodeError, EncodeError, LocalProtocolError
+from rlwire.errors import DecodeError, LocalProtocolError
 from rlwire.universe.rewarder import RewarderServer
 
 cartpole = functools.partial(gymnasium.make, "CartPole-v1")
-
-
-class Nested(gymnasium.Env):
-    observation_space = spaces.Dict(
-        {
-            "image": spaces.Box(0, 255, (2, 2), np.uint8),
-            "pair": spaces.Tuple([spaces.Discrete(5, start=-2), spaces.Text(5)]),
-        }
-    )
-    action_space = spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Discrete(3)})
-    steps = 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.steps = 0
-        return self._seen(), {}
-
-    def _seen(self) -> Any:
-        image = np.full((2, 2), self.steps, np.uint8)
-        return {"image": image, "pair": (np.int64(self.steps % 5 - 2), "abc")}
-
-    def step(self, action: Any) -> Any:
-        assert self.action_space.contains(action), action
-        self.steps += 1
-        return self._seen(), float(action["a"][0]), False, self.steps == 3, {"steps": self.steps}
 
 
 def serve(thing: Any, url: str = "universe://127.0.0.1:+0", **options: Any) -> Any:
@@ -66,25 +41,6 @@ def test_lockstep_is_the_same_as_the_environment() -> None:
             assert over
             with pytest.raises(LocalProtocolError, match="call reset"):
                 env.step(0)
-
-
-def test_nested_spaces() -> None:
-    action = {"a": np.array([0.5, 0], np.float32), "b": np.int64(2)}
-    with serve(Nested) as server, rlwire.make(server.url) as env:
-        assert env.observation_space == Nested.observation_space
-        observation, _ = env.reset()
-        assert observation in env.observation_space
-        for number in range(1, 4):
-            observation, reward, terminated, truncated, info = env.step(action)
-            assert observation in env.observation_space
-            assert observation["image"][0, 0] == number
-            assert reward == 0.5
-            assert info["steps"] == number
-        assert (terminated, truncated) == (False, True)
-        for wrong in ({"a": np.ones(2) * 2, "b": 1}, {"a": np.zeros(2)}, 3):
-            env.reset()
-            with pytest.raises(EncodeError):
-                env.step(wrong)
 
 
 @pytest.mark.filterwarnings("ignore:.*WARN.*:UserWarning")

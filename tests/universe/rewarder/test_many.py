@@ -101,49 +101,6 @@ def test_all_of_it_over_each_event_loop(serving: Serving, factory: Factory) -> N
     run(factory, main())
 
 
-@loops
-def test_an_agent_and_two_observers(
-    serving: Serving, join: Join, wait_for: WaitFor, factory: Factory
-) -> None:
-    """All see the same, whoever acts."""
-    box: list[RewarderServer] = []
-    server = serving(
-        on_reset=lambda request: box[0].begin_episode(request),
-        on_action=lambda action: box[0].reward(action.action[0][1], False, {"n": 1}),
-        loop_factory=factory,
-    )
-    box.append(server)
-    agent = join(server)
-    agent.reset()
-    observers = [join(server, observer=True), join(server, observer=True)]
-    wait_for(lambda: server.clients == 3)
-    totals = [0.0] * 3
-    counts = [0] * 3
-    for number in range(300):
-        agent.act([("Reward", number)])
-        if number % 3 == 0:
-            server.text(str(number))
-    server.observation([7])
-    agent.act([("Reward", -1)])
-    for which, client in enumerate([agent, *observers]):
-        texts: list[str] = []
-        while counts[which] < 301 or len(texts) < 100:
-            step = client.step(10)
-            assert step.episode_id == "2"
-            totals[which] += step.reward
-            counts[which] += step.count
-            texts += step.texts
-        assert texts == [str(number) for number in range(0, 300, 3)]
-        if step.observation is None:
-            step = client.step(10)
-        assert step.observation.tolist() == [7]
-    assert totals == [sum(range(300)) - 1] * 3
-    for observer in observers:
-        with pytest.raises(LocalProtocolError, match="observer"):
-            observer.act([("Reward", 1)])
-        assert observer.ping() > 0
-
-
 class Numbers(RewarderClientSession):
     """Notes the reward of each message as it comes."""
 
@@ -228,37 +185,6 @@ def test_ten_thousand_rewards_while_clients_come_and_go(
     assert problems == []
     assert visits > 3
     assert "slow" not in server.statistics()
-
-
-@loops
-def test_nothing_is_lost_from_the_description_on(serving: Serving, factory: Factory) -> None:
-    """Who was told what the environment is gets all that is pushed then."""
-    server = serving(loop_factory=factory)
-    for number in range(50):
-        with RewarderClient(str(server.address), observer=True) as client:
-            server.reward(number)
-            assert client.step(10).reward == number
-    stop = threading.Event()
-
-    def push() -> None:
-        number = 0
-        while not stop.is_set():
-            server.reward(number := number + 1)
-
-    thread = threading.Thread(target=push)
-    thread.start()
-    try:
-        for _ in range(20):
-            with RewarderClient(str(server.address), observer=True) as client:
-                total, count = 0.0, 0
-                while count < 50:
-                    step = client.step(10)
-                    total, count = total + step.reward, count + step.count
-                # Of numbers one after another the smallest is whole.
-                assert (total / count - (count - 1) / 2) % 1 == 0
-    finally:
-        stop.set()
-        thread.join(10)
 
 
 def test_a_newcomer_for_whom_too_much_waits(

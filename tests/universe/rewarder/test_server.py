@@ -19,7 +19,6 @@ import trustme
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
-    EncodeError,
     LocalProtocolError,
     PeerError,
 )
@@ -159,37 +158,6 @@ def test_a_reset_that_raises_or_takes_too_long(
     hold.set()
     client.reset(timeout=5)  # the late reply to the former does not end this one
     assert client.episode_id == server.episode_id == "3"
-
-
-@pytest.mark.parametrize("cancelled", [False, True])
-def test_a_reply_after_the_reset_was_given_up(
-    serving: Serving, wait_for: WaitFor, cancelled: bool
-) -> None:
-    server = serving()
-
-    async def play() -> None:
-        async with AsyncRewarderClient(str(server.address)) as client:
-            if cancelled:
-                task = asyncio.create_task(client.reset())
-                request = await asyncio.to_thread(server.next_reset, 10)
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-            else:
-                with pytest.raises(DeadlineExceeded, match="no reply to a reset"):
-                    await client.reset(timeout=0.01)
-                request = await asyncio.to_thread(server.next_reset, 10)
-            assert request is not None
-            server.begin_episode(request)
-            server.reward(1)
-            for _ in range(2):  # a pong may pass by what another thread has just handed over
-                await client.ping()
-            assert client.statistics()["late"] == 1
-            assert client.statistics()["stale"] == 1
-            assert client.episode_id is None
-            assert (await client.step(0)).episode_id is None
-
-    asyncio.run(play())
 
 
 def test_the_original_s_observer(answering: Serving, join: Join) -> None:
@@ -400,22 +368,6 @@ def test_what_a_client_knows(answering: Serving, join: Join) -> None:
     with pytest.raises(PeerError, match="no method that is known"):
         client.step(5)
     assert client.unknown() == []
-
-
-def test_nothing_wrong_is_sent(answering: Serving, join: Join) -> None:
-    server = answering()
-    client = join(server)
-    client.reset()
-    with pytest.raises(EncodeError):
-        server.reward(1, False, {"a": object()})
-    with pytest.raises(EncodeError):
-        server.reward(float("nan"))
-    with pytest.raises(LocalProtocolError, match="episode_id"):
-        server.reward(1, episode_id="x")
-    with pytest.raises(EncodeError):
-        client.act([("A", object())])
-    server.reward(1)
-    assert client.step(5).reward == 1
 
 
 def test_the_port_of_the_document() -> None:
