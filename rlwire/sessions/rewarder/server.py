@@ -220,6 +220,7 @@ class RewarderServerSession(RewarderSession):
 
     Attributes:
         runtime: what it shares with the others.
+        admitted: whether the client gave the right password; the WebSocket's `Guess` asks.
         observer: whether the client only looks on. Of the others the first to send a message is the
             active client, as in the original: one that is silent does not block the others.
         refused: messages that were answered with ``v0.reply.error`` here, without asking the user.
@@ -229,6 +230,7 @@ class RewarderServerSession(RewarderSession):
         super().__init__(runtime.clock, runtime.wall, runtime.limits)
         self.runtime = runtime
         self.observer = observer
+        self.admitted = refusal is None
         self.refused = 0
         self._refusal = refusal
         self._pending: dict[int | str, tuple[EnvReset, float]] = {}  # with the time of receipt

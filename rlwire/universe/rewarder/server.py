@@ -11,6 +11,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakKeyDictionary
@@ -42,7 +43,7 @@ from rlwire.sessions.guesses import Guess
 from rlwire.sessions.rewarder.rules import Push
 from rlwire.sessions.rewarder.server import RewarderServerSession, Runtime
 from rlwire.transports.address import AddressLike
-from rlwire.transports.interface import NOTHING
+from rlwire.transports.hearing import Ear
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp_asyncio import AsyncConnection
@@ -85,7 +86,7 @@ class EnvResetRequest:
     episode_id: str | None
     peer: str
     _message: EnvReset = field(repr=False, compare=False)
-    _client: RewarderHandler = field(repr=False, compare=False)
+    _client: AsyncConnection = field(repr=False, compare=False)
 
 
 class RewarderServer(StreamServer):
@@ -307,7 +308,7 @@ class RewarderServer(StreamServer):
     def refuse(self, request: EnvResetRequest | AgentAction, message: str) -> None:
         """Answer a reset or an action with an error, such as "No such environment: llama"."""
         if isinstance(request, EnvResetRequest):
-            client: RewarderHandler | None = request._client
+            client: AsyncConnection | None = request._client
             number, name = request._message.message_id, "resets_refused"
         else:
             active = self._runtime.active
@@ -369,7 +370,7 @@ class RewarderServer(StreamServer):
         with self._lock:
             self._counts[name] += number
 
-    def take(self, event: AgentAction | EnvReset, client: RewarderHandler) -> None:
+    def take(self, event: AgentAction | EnvReset, client: AsyncConnection) -> None:
         """Take what a client said, on the event loop."""
         if isinstance(event, AgentAction):
             with self._asked:
@@ -434,42 +435,6 @@ def _number(value: Any) -> int | float:
     return float(value)
 
 
-class RewarderHandler:
-    """Serves one connection."""
-
-    __slots__ = ("_connections", "connection", "peer", "session")
-
-    def __init__(
-        self,
-        connections: RewarderService,
-        connection: AsyncConnection,
-        session: RewarderServerSession,
-    ) -> None:
-        self._connections = connections
-        self.connection = connection
-        self.session = session
-        self.peer = connection.peer
-
-    def answer(self, event: AgentAction | EnvReset) -> Any:
-        """Hand a message on; the reply comes later."""
-        connections = self._connections
-        if type(event) is AgentAction:
-            connections.actions += 1
-            if connections.on_action is not None:
-                connections.on_action(event)
-                return NOTHING
-        connections.server.take(event, self)
-        return NOTHING
-
-    def failure(self, event: Any, error: Exception) -> Any:
-        """Nothing was to be sent."""
-        raise error
-
-    def close(self) -> None:
-        """Forget the connection, which is gone."""
-        self._connections.left(self)
-
-
 class RewarderService(Service):
     """Serves the connections of a server, on its event loop.
 
@@ -486,7 +451,7 @@ class RewarderService(Service):
         backlog: int,
         speech: dict[str, Any],
     ) -> None:
-        self.clients: dict[RewarderServerSession, RewarderHandler] = {}
+        self.clients: dict[RewarderServerSession, AsyncConnection] = {}
         self.server = server
         self.on_action = on_action
         self.actions = self.pushes = self.messages = 0
@@ -500,7 +465,7 @@ class RewarderService(Service):
         self._newcomers: WeakKeyDictionary[RewarderServerSession, list[Push] | None]
         self._newcomers = WeakKeyDictionary()
         # What the loop is to send. As long as there is something, nobody overtakes it.
-        self._queue: deque[tuple[Any, RewarderHandler | None]] = deque()
+        self._queue: deque[tuple[Any, AsyncConnection | None]] = deque()
         self._scheduled = False
         self._handing = threading.Condition(threading.Lock())
 
@@ -517,32 +482,38 @@ class RewarderService(Service):
         self._newcomers[session] = []
         return session
 
-    def responder(self, connection: AsyncConnection) -> RewarderHandler:
+    def responder(self, connection: AsyncConnection) -> Ear:
         """Return a connection's handler, after sending what was pushed while it opened."""
         session: RewarderServerSession = connection.session.inner  # type: ignore[attr-defined]
-        client = RewarderHandler(self, connection, session)
+        handler = Ear(partial(self._hear, connection), partial(self._left, connection, session))
         self.server.count("connections")
         missed = self._newcomers.pop(session)
         if session.closed:
             self.server.count("refused")
-            self.log.warning("%s: refused: %s", client.peer, session.closing)
-            return client
-        self.clients[session] = client
-        observes = session.observer
-        self.log.info("%s: an %s", client.peer, "observer" if observes else "agent")
+            self.log.warning("%s: refused: %s", connection.peer, session.closing)
+            return handler
+        self.clients[session] = connection
+        kind = "observer" if session.observer else "agent"
+        self.log.info("%s: an %s", connection.peer, kind)
         if missed is None:
-            self._drop(client)
+            self._drop(connection)
         for push in missed or ():
             self.messages += 1
-            self._post(push, (client,))
-        return client
+            self._post(push, (connection,))
+        return handler
 
-    def left(self, client: RewarderHandler) -> None:
-        """Forget a client that is gone."""
-        session = client.session
+    def _hear(self, connection: AsyncConnection, event: AgentAction | EnvReset) -> None:
+        if type(event) is AgentAction:
+            self.actions += 1
+            if self.on_action is not None:
+                self.on_action(event)
+                return
+        self.server.take(event, connection)
+
+    def _left(self, connection: AsyncConnection, session: RewarderServerSession) -> None:
         if self.clients.pop(session, None) and session.closing is not None and self._loop:
             self.server.count("refused")
-            self.log.warning("%s: closed: %s", client.peer, session.closing)
+            self.log.warning("%s: closed: %s", connection.peer, session.closing)
         if session.refused:
             self.server.count("messages_refused", session.refused)
         session.release()
@@ -562,7 +533,7 @@ class RewarderService(Service):
         farewell = ConnectionClose("Disconnected since the rewarder stops")
         self._post(farewell, tuple(self.clients.values()))
 
-    def send(self, what: Any, client: RewarderHandler | None = None, *, wait: bool = False) -> None:
+    def send(self, what: Any, client: AsyncConnection | None = None, *, wait: bool = False) -> None:
         """Send something to one client or, with None, to all; from any thread."""
         if get_ident() == self._thread:
             if not self._scheduled:
@@ -603,7 +574,7 @@ class RewarderService(Service):
         if self._scheduled and self._loop is not None:
             self._loop.call_soon(self._drain)
 
-    def _tell(self, what: Any, client: RewarderHandler | None) -> None:
+    def _tell(self, what: Any, client: AsyncConnection | None) -> None:
         """Send something now, on the loop."""
         if client is not None:
             self._post(what, (client,))
@@ -619,11 +590,11 @@ class RewarderService(Service):
                         self._newcomers[session] = None
         self._post(what, self.clients.values())
 
-    def _post(self, what: Any, clients: Iterable[RewarderHandler]) -> None:
-        failed: list[tuple[RewarderHandler, RlwireError]] = []
+    def _post(self, what: Any, clients: Iterable[AsyncConnection]) -> None:
+        failed: list[tuple[AsyncConnection, RlwireError]] = []
         for one in clients:
             try:
-                one.connection.post(what, self._backlog)
+                one.post(what, self._backlog)
             except RlwireError as error:
                 failed.append((one, error))
         for one, reason in failed:
@@ -635,8 +606,8 @@ class RewarderService(Service):
             else:
                 self.log.error("%s: cannot be told: %s", one.peer, reason)
 
-    def _drop(self, client: RewarderHandler) -> None:
+    def _drop(self, client: AsyncConnection) -> None:
         self.server.count("slow")
         self.log.warning("%s: closed, %d bytes wait for it", client.peer, self._backlog)
-        self.clients.pop(client.session, None)
-        client.connection.abort()
+        self.clients.pop(client.session.inner, None)  # type: ignore[attr-defined]
+        client.abort()

@@ -147,6 +147,7 @@ def basic(text: str) -> str:
 def test_the_password_is_the_user_name(authorization: str | None, accepted: bool) -> None:
     served = Served()
     peer = served.connect(authorization)
+    assert peer.session.admitted == accepted
     if accepted:
         assert isinstance(peer.first[0], EnvDescribe)
         return
