@@ -1,12 +1,11 @@
 """`Link`: the two connections of one remote, which are made again when they are lost.
 
-A link's methods are called in its loop's thread and do not wait; a screen's in any.
+A link's methods are called in its loop's thread, and none of them waits.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import logging
 import threading
@@ -18,18 +17,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rlwire.codecs.rfb.decoder import Framebuffer, Rectangle
+from rlwire.codecs.rfb.decoder import Rectangle
 from rlwire.codecs.rfb.messages import FENCE_BLOCK_BEFORE, FENCE_REQUEST, ClientMessage, Fence
-from rlwire.errors import (
-    ConnectionClosed,
-    DeadlineExceeded,
-    PeerError,
-    RlwireError,
-    on_error,
-)
+from rlwire.errors import DeadlineExceeded, PeerError, RlwireError
 from rlwire.sessions.rewarder.client import PUSHES
 from rlwire.sessions.rewarder.steps import ClockEstimate
-from rlwire.sessions.rfb.client import Painted
+from rlwire.sessions.rfb.client import Painted, RfbClientSession
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.sockets import Backoff, Timeouts, is_permanent
 from rlwire.universe._loop import Arrivals, ClientLoop
@@ -72,6 +65,7 @@ class LinkStep:
     open: bool = False
     screen: RemoteScreen | None = None
     clock: ClockEstimate | None = None
+    round_trip: float | None = None
 
 
 class _RewarderLink(AsyncRewarderClient):
@@ -90,75 +84,93 @@ class _RewarderLink(AsyncRewarderClient):
         self._arrivals.notify(status=True)
 
 
-class _ScreenClient(AsyncRfbClient):
-    """A screen's client: tells the screen what has arrived."""
-
-    def __init__(self, screen: RemoteScreen, address: AddressLike, **options: Any) -> None:
-        self._screen = screen
-        super().__init__(address, **options)
-
-    def _make_session(self) -> Any:
-        self._session_options["painting"] = self._screen._lock
-        return super()._make_session()
-
-    def _take(self, event: Any) -> None:
-        if type(event) is Painted:
-            self._screen._on_painted()
-        elif type(event) is Fence:
-            self._screen._on_fence(event)
-        super()._take(event)
-
-    def _end(self, error: Exception) -> None:
-        super()._end(error)
-        self._screen._fail(error)
-
-
-class RemoteScreen:
-    """A remote's pixels: an `AsyncRfbClient` in a loop's thread, used from any other.
-
-    Attributes:
-        error: why the connection ended; None as long as it has not.
-        updates: whole ones so far that changed something.
-    """
+class RemoteScreen(AsyncRfbClient):
+    """A remote's pixels: painted in a loop's thread, and used in any other."""
 
     def __init__(
-        self,
-        loop: ClientLoop,
-        address: AddressLike,
-        on_change: Callable[[RemoteScreen], object],
-        **options: Any,
+        self, painter: ClientLoop, arrivals: Arrivals, address: AddressLike, **options: Any
     ) -> None:
-        self._loop = loop
-        self._on_change = on_change
+        self._painter = painter
+        self._arrivals = arrivals
         self._lock = threading.Lock()  # held while pixels are painted or read
-        self.error: BaseException | None = None
-        self.updates = 0
-        self._client = _ScreenClient(self, address, **options)
-        self._connecting: asyncio.Task[Any] | None = None
         self._pings = 0
         self._pinged_at: float | None = None  # while the last one has no reply
         self._round_trip: float | None = None
         self._last: NDArray[np.uint8] | None = None  # what `read_changes` brought up to date
-        loop.call_soon(self._begin)
+        super().__init__(address, **options)
 
-    def __repr__(self) -> str:
-        return f"<RemoteScreen {self._client.address}>"
+    def _make_session(self) -> RfbClientSession:
+        self._session_options["painting"] = self._lock
+        return super()._make_session()
+
+    def _take(self, event: Any) -> None:
+        if type(event) is Painted:
+            self._arrivals.notify()
+        elif type(event) is Fence:
+            self._on_fence(event)
+        super()._take(event)
+
+    def _end(self, error: Exception) -> None:
+        super()._end(error)
+        self._arrivals.notify(status=True)
 
     @property
-    def ready(self) -> bool:
-        """Whether there are pixels, and the connection has not ended."""
-        return self.updates > 0 and self.error is None
+    def error(self) -> Exception | None:
+        """Why the connection ended."""
+        return self._ended
 
     @property
-    def size(self) -> tuple[int, int]:
-        """Width and height in pixels."""
-        framebuffer = self._framebuffer()
-        return framebuffer.width, framebuffer.height
+    def updates(self) -> int:
+        """Whole ones so far that changed something."""
+        return self._session.updates
+
+    async def open(self) -> None:
+        """Connect, and wait for the first pixels; in any loop, as `shut`."""
+        await self._painter.wait_for(self._open)
+
+    async def shut(self) -> None:
+        """Close the connection."""
+        await self._painter.wait_for(self.close)
+
+    async def _open(self) -> None:
+        await self.connect()
+        while not self.updates:
+            self._check()
+            await self._wait(None, 0)
+
+    def post(self, messages: Sequence[ClientMessage]) -> None:
+        """Send messages, soon and in order; if one cannot be encoded, none is sent."""
+        self._check()
+        self._session.send(messages)  # raises why they cannot be sent
+        self._painter.call_soon(lambda: self._post(messages))
+
+    def _post(self, messages: Sequence[ClientMessage]) -> None:
+        try:
+            if not self.ended:
+                self._transmit(messages)
+        except Exception as error:  # such as too much that waits for a server that does not read
+            self._end(error)
+            self._connection.close()
+
+    def round_trip(self) -> float | None:
+        """Return the seconds that the last ping took, a Fence; None before, or without Fence.
+
+        Each call sends the next one, unless one is on its way.
+        """
+        if self._ended is None and self._pinged_at is None and self._session.fences:
+            self._pinged_at = monotonic()
+            self._pings += 1
+            self.post([Fence(FENCE_REQUEST | FENCE_BLOCK_BEFORE, self._pings.to_bytes(8, "big"))])
+        return self._round_trip
+
+    def _on_fence(self, fence: Fence) -> None:
+        if self._pinged_at is not None and fence.payload == self._pings.to_bytes(8, "big"):
+            self._round_trip, self._pinged_at = monotonic() - self._pinged_at, None
 
     def read(self) -> tuple[NDArray[np.uint8], list[Rectangle]]:
         """Return a copy of the pixels, and what has changed since they were last read."""
         with self._lock:
-            return self._framebuffer().snapshot(), self._client.session.take()
+            return self.snapshot(), self._session.take()
 
     def read_changes(self, out: NDArray[np.uint8]) -> list[Rectangle]:
         """Bring `out` up to date, and return what has changed since the last call.
@@ -167,99 +179,19 @@ class RemoteScreen:
 
         Raises:
             ValueError: `out` has another shape than the pixels.
-            ConnectionClosed: there are no pixels.
         """
         with self._lock:
-            framebuffer = self._framebuffer()
-            pixels = framebuffer.pixels
+            pixels = self.framebuffer.pixels
             if out is not self._last or out.shape != pixels.shape:
                 self._last = None
-                framebuffer.snapshot(out)
+                self.snapshot(out)
                 self._last = out
-                return self._client.session.take()
-            changes = self._client.session.take()
+                return self._session.take()
+            changes = self._session.take()
             for r in changes:
                 area = slice(r.y, r.y + r.height), slice(r.x, r.x + r.width)
                 out[area] = pixels[area]
             return changes
-
-    def send(self, messages: Sequence[ClientMessage]) -> None:
-        """Send messages, soon and in order; if one cannot be encoded, none is sent."""
-        self._framebuffer()
-        for message in messages:
-            self._client.session.encode(message)  # raises why it cannot be sent
-        self._loop.call_soon(lambda: self._post(messages))
-
-    def round_trip(self) -> float | None:
-        """Return the seconds that the last ping took, a Fence; None before, or without Fence.
-
-        Each call sends the next one, unless one is on its way.
-        """
-        if self.error is None and self._pinged_at is None and self._client.session.fences:
-            self._loop.call_soon(self._ping)
-        return self._round_trip
-
-    def close(self) -> None:
-        """Close the connection, soon."""
-        with contextlib.suppress(ConnectionClosed):
-            self._loop.call_soon(lambda: self._loop.create_task(self._close(), closes=True))
-
-    def _framebuffer(self) -> Framebuffer:
-        framebuffer = self._client.session.framebuffer
-        if self.error is not None:
-            raise self.error.with_traceback(None)
-        if framebuffer is None:
-            raise ConnectionClosed(f"{self._client.address} has no pixels yet")
-        return framebuffer
-
-    # In the loop's thread.
-
-    def _begin(self) -> None:
-        self._connecting = self._loop.create_task(self._connect())
-
-    async def _connect(self) -> None:
-        try:
-            await self._client.connect()
-        except asyncio.CancelledError:
-            self._fail(ConnectionClosed(f"the connection to {self._client.address} was closed"))
-        except Exception as error:
-            self._fail(error)
-
-    async def _close(self) -> None:
-        if self._connecting is not None and not self._connecting.done():
-            self._connecting.cancel()
-            await asyncio.wait({self._connecting})
-        await self._client.close()
-
-    def _fail(self, error: BaseException) -> None:
-        self.error = self.error or error
-        self._on_change(self)
-
-    def _on_painted(self) -> None:
-        if self._client.session.updates != self.updates:
-            self.updates = self._client.session.updates
-            self._on_change(self)
-
-    def _on_fence(self, fence: Fence) -> None:
-        if self._pinged_at is not None and fence.payload == self._pings.to_bytes(8, "big"):
-            self._round_trip, self._pinged_at = monotonic() - self._pinged_at, None
-
-    def _ping(self) -> None:
-        if self._pinged_at is None:
-            self._pings += 1
-            self._pinged_at = monotonic()
-            payload = self._pings.to_bytes(8, "big")
-            self._post([Fence(FENCE_REQUEST | FENCE_BLOCK_BEFORE, payload)])
-
-    def _post(self, messages: Sequence[ClientMessage]) -> None:
-        connection = self._client._connection
-        if connection is None or self.error is not None:
-            return
-        try:
-            connection.post(messages)
-        except Exception as error:  # such as too much that waits for a server that does not read
-            self._client._end(error)
-            connection.close()
 
 
 class EpisodeMask:
@@ -426,23 +358,13 @@ class Link:
         remote = self.remote
         assert remote.pixels is not None
         given = {"auth": remote.auth, **({"tls": True} if remote.tls else {})}
-        shown = asyncio.Event()
-        wake = asyncio.get_running_loop().call_soon_threadsafe
-
-        def on_change(screen: RemoteScreen) -> None:
-            self._arrivals.notify(status=screen.error is not None)
-            if not shown.is_set():
-                with contextlib.suppress(RuntimeError):  # the loop is closed
-                    wake(shown.set)
-
-        screen = RemoteScreen(
-            self._loop.painter, remote.pixels, on_change, **{**given, **self._options.pixels}
-        )
-        with on_error(screen.close):
-            if not screen.ready and screen.error is None:
-                await shown.wait()
-            if screen.error is not None:
-                raise screen.error
+        given.update(self._options.pixels)
+        screen = RemoteScreen(self._loop.painter, self._arrivals, remote.pixels, **given)
+        try:
+            await screen.open()
+        except BaseException:
+            await screen.shut()
+            raise
         return screen
 
     def _note_failure(self, what: str, error: Exception, *, lost: bool) -> None:
@@ -460,10 +382,10 @@ class Link:
         self.client = self.screen = None
         self.connected = False
         self.mask.close()
-        if screen is not None:
-            screen.close()
         if client is not None:
-            self._loop.create_task(_close_quietly(client), closes=True)
+            self._loop.create_task(_quietly(client.close()), closes=True)
+        if screen is not None:
+            self._loop.create_task(_quietly(screen.shut()), closes=True)
 
     async def close(self) -> None:
         """Close both connections for good."""
@@ -473,10 +395,13 @@ class Link:
                 await asyncio.wait([self._attempt], timeout=_PATIENCE)
             self._attempt.cancel()
             await asyncio.wait([self._attempt])
-        client, self.client = self.client, None
+        client, screen = self.client, self.screen
+        self.client = self.screen = None
         self._disconnect()
         if client is not None:
-            await _close_quietly(client)
+            await _quietly(client.close())
+        if screen is not None:
+            await _quietly(screen.shut())
 
     # What the agent does.
 
@@ -520,7 +445,7 @@ class Link:
             return False
         try:
             if messages and self.screen is not None:
-                self.screen.send(messages)
+                self.screen.post(messages)
             elif messages:
                 told = [[type(each).__name__, *dataclasses.astuple(each)] for each in messages]
                 others = [*told, *others]
@@ -542,8 +467,11 @@ class Link:
                     raise self.screen.error
                 what = "Rewarder session"
                 if self.client is None:
-                    return LinkStep(open=True, screen=self.screen)
-                return (self._peek if peek else self._step)(self.client)
+                    step = LinkStep(open=True, screen=self.screen)
+                else:
+                    step = (self._peek if peek else self._step)(self.client)
+                step.round_trip = None if self.screen is None else self.screen.round_trip()
+                return step
             except (RlwireError, OSError) as error:
                 self._fail(what, error)
         info: dict[str, Any] = {"env_status.disconnected": True}
@@ -605,8 +533,8 @@ class Link:
         return LinkStep(info=info, open=is_open, screen=self.screen)
 
 
-async def _close_quietly(client: AsyncRewarderClient) -> None:
+async def _quietly(closing: Awaitable[None]) -> None:
     try:
-        await client.close()
-    except Exception as error:  # it is lost anyway
-        logger.debug("%r: %s", client, error)
+        await closing
+    except Exception as error:  # the connection is lost anyway
+        logger.debug("closing: %s", error)

@@ -54,7 +54,7 @@ class Arrivals:
 class ClientLoop:
     """An event loop in a daemon thread."""
 
-    def __init__(self, name: str = "rlwire universe") -> None:
+    def __init__(self) -> None:
         self.arrivals = Arrivals()
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -62,14 +62,14 @@ class ClientLoop:
         self._ended: Exception | None = None
         self._lock = threading.Lock()
         self._calls: list[Callable[[], object]] = []
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name="rlwire universe", daemon=True)
         self._thread.start()
         of_this_process(self)
 
     @functools.cached_property
     def painter(self) -> ClientLoop:
-        """Another loop, for the pixels: painting does not make the agent's questions wait."""
-        return ClientLoop("rlwire pixels")
+        """Another loop, for the pixels: while it paints, this one answers."""
+        return ClientLoop()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -127,9 +127,16 @@ class ClientLoop:
 
     def run(self, work: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
         """Wait for a task, and return its result; errors as of `call_soon`."""
+        return self._submit(work).result()
+
+    async def wait_for(self, work: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
+        """Do what `run` does, in another loop."""
+        return await asyncio.wrap_future(self._submit(work))
+
+    def _submit(self, work: Callable[[], Coroutine[Any, Any, _Result]]) -> Future[_Result]:
         if self._ended is not None:
             raise self._ended
-        return asyncio.run_coroutine_threadsafe(work(), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(work(), self._loop)
 
     def close(self) -> None:
         """End all tasks and the thread; again does nothing."""

@@ -173,7 +173,7 @@ class UniverseEnv:
     def size(self) -> tuple[int, int] | None:
         """Width and height of the first screen; None if there is none yet."""
         screen = self._links[0].screen
-        return None if screen is None else screen.size
+        return None if screen is None else (screen.width, screen.height)
 
     @property
     def connected(self) -> list[bool]:
@@ -334,9 +334,8 @@ def _add_diagnostics(step: LinkStep) -> None:
     info, clock = step.info, step.clock
     if "error" in info:
         return
-    trip = None if step.screen is None else step.screen.round_trip()
-    if trip is not None:
-        info["stats.gauges.vnc.round_trip"] = trip
+    if step.round_trip is not None:
+        info["stats.gauges.vnc.round_trip"] = step.round_trip
     if clock is not None:
         name = "stats.gauges.diagnostics."
         least, most = -clock.offset - clock.error, -clock.offset + clock.error
@@ -375,10 +374,9 @@ class _Picture:
         except (RlwireError, OSError):  # it was lost just now, as the next step reports
             return self._pixels
         except ValueError:
-            width, height = screen.size
             raise RemoteProtocolError(
-                f"{screen!r} is {width}x{height} pixels now, which do not fit where they are to be "
-                f"written; make the vector anew"
+                f"{screen.address} is {screen.width}x{screen.height} pixels now, which do not fit "
+                f"where they are to be written; make the vector anew"
             ) from None
         self._updates, self._pixels = updates, pixels
         info["stats.vnc.updates.rectangles"] = len(rectangles)

@@ -26,23 +26,29 @@ class Painted(NamedTuple):
 class Screen:
     """A `RemoteScreen` with a test at its other end."""
 
-    def __init__(self, address: str, on_change: Callable[[Screen], object]) -> None:
-        self._on_change = on_change
-        self.address = address
-        self.ready = False
+    def __init__(self, arrivals: Any, address: Any) -> None:
+        self._arrivals = arrivals
+        self.address = str(address)
         self.error: BaseException | None = None
-        self.size = (8, 6)
+        self.width, self.height = 8, 6
         self.updates = 0
         self.sent: list[Any] = []
         self.closed = False
         self._pixels = np.zeros((6, 8, 3), np.uint8)
         self._dirty: list[Painted] = []
 
+    async def open(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    async def shut(self) -> None:
+        self.closed = True
+
     def show(self, pixels: Any) -> None:
         self._pixels[...] = pixels
-        self._dirty.append(Painted(0, 0, *self.size))
+        self._dirty.append(Painted(0, 0, 8, 6))
         self.updates += 1
-        self._on_change(self)
+        self._arrivals.notify()
 
     def read(self) -> Any:
         changes, self._dirty = self._dirty, []
@@ -52,31 +58,26 @@ class Screen:
         out[...], changes = self.read()
         return changes
 
-    def send(self, messages: list[Any]) -> None:
+    def post(self, messages: list[Any]) -> None:
         self.sent += messages
 
     def round_trip(self) -> float | None:
         return None
 
-    def close(self) -> None:
-        self.closed = True
-
 
 class Screens:
-    """They are ready at once, unless a test has put an error in `errors` for their address."""
+    """They connect at once, unless a test has put an error in `errors` for their address."""
 
     def __init__(self) -> None:
         self.all: list[Screen] = []
         self.errors: dict[str, list[BaseException]] = {}
 
-    def add(self, _: Any, address: Any, on_change: Callable[[Screen], object], **__: Any) -> Screen:
-        screen = Screen(str(address), on_change)
+    def add(self, _: Any, arrivals: Any, address: Any, **__: Any) -> Screen:
+        screen = Screen(arrivals, address)
         self.all.append(screen)
-        errors = self.errors.get(str(address))
+        errors = self.errors.get(screen.address)
         if errors:
             screen.error = errors.pop(0)
-        else:
-            screen.ready = True
         return screen
 
     def at(self, address: str) -> Screen:
