@@ -1,7 +1,6 @@
 """`PageServer`: a page on which a remote is watched and played in a browser, at one port.
 
-The page's two WebSockets, to the pixels and to the rewarder, are relayed to the remote, so it may
-be any. What the page does is in `rlwire/web/universe.js`.
+The page's script is `rlwire/web/universe.js`.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PORT: Final = 6080
-"""Where pages of this kind are served by custom."""
+"""The port that such pages usually have."""
 
 PagePlace: TypeAlias = AddressLike | int | bool | None
 """Where the page is: a port of the remote's host, True for `PORT`, an address, or None."""
 
-_TIMEOUTS: Final = Timeouts(idle=None)  # how long it may be silent is for the two sides to say
+_TIMEOUTS: Final = Timeouts(idle=None)  # silence is for the two sides to bound
 _NOVNC: Final = "node_modules/@novnc/novnc"
 _KINDS: Final = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
 _PORT: Final = re.compile(r":\d*$")
@@ -95,20 +94,20 @@ def novnc_files(place: str | os.PathLike[str] | None = None) -> dict[str, bytes]
 class PageServer(StreamServer):
     """Serves the page, and relays its two WebSockets to a remote.
 
-    What is relayed is not stored up: a side that does not read holds up the other. A browser asks
-    for the page's password, which counts in either field; the page itself asks for VNC's.
+    A side that does not read holds up the other; nothing is stored. A browser asks for the page's
+    password, which counts in either field; the page itself asks for VNC's.
 
     Args:
-        remote: where it is; asked for each time, since its ports may be known late.
+        remote: returns where the remote is; called each time, since its ports may be known late.
         place: where to listen; see `PagePlace`.
         host: the host of a place that is a port.
         auth: the password; None lets all load the page.
-        rewarder_auth: what the rewarder is told.
-        about: what the page tells of the environment, as JSON has it.
+        rewarder_auth: the rewarder's password.
+        about: returns what the page tells of the environment, as JSON has it.
         novnc: where noVNC is; see `novnc_files`.
-        origins: further pages whose scripts may connect; by default those of this server.
-        remote_tls: for a remote with TLS. By default what answers at this machine's own addresses
-            is not asked for a certificate; others are, for one of the system's authorities.
+        origins: other pages whose scripts may connect; by default those of this server.
+        remote_tls: for a remote with TLS. By default certificates of this machine's own addresses
+            are not checked, and others' are, against the system's authorities.
         options: `rlwire.serving.serving.StreamOptions`.
     """
 
@@ -129,14 +128,19 @@ class PageServer(StreamServer):
         remote_tls: ClientSide = None,
         **options: Unpack[StreamOptions],
     ) -> None:
-        if isinstance(place, int):
-            place = Address(host, PORT if place is True else place)
-        elif place is None:
-            place = Address(host, PORT)
-        told = None if rewarder_auth is None else basic_header(rewarder_auth, "")
-        service = _Page(self, remote, about, novnc_files(novnc), auth, told, origins, remote_tls)
+        if place is None or isinstance(place, int):
+            place = Address(host, PORT if place is None or place is True else place)
+        self._remote, self._remote_tls = remote, remote_tls
+        self._secret, self._origins = auth, origins
+        self._headers = [("openai-observer", "true")]
+        if rewarder_auth is not None:
+            self._headers.append(("Authorization", basic_header(rewarder_auth, "")))
+        self._about = about
+        self._files = {f"/novnc/{name}": data for name, data in novnc_files(novnc).items()}
+        for path, name in _FILES.items():
+            self._files[path] = (folder() / name).read_bytes()
         options["timeouts"] = options.get("timeouts") or _TIMEOUTS
-        super().__init__(parse(place), service, **options)
+        super().__init__(parse(place), _PageService(self), **options)
         self._guarded = self._guarded or auth is not None
 
     @property
@@ -146,108 +150,44 @@ class PageServer(StreamServer):
 
     @property
     def origin(self) -> str:
-        """The page's origin, as browsers say it."""
-        where = self.address
+        """The page's origin, as browsers send it."""
         host = self._where.host or "localhost"
         host = f"[{host}]" if ":" in host else host
-        return f"{'https' if self._encrypted else 'http'}://{host}:{where.port}"
+        return f"{'https' if self._encrypted else 'http'}://{host}:{self.address.port}"
 
     def _details(self) -> str:
         return "a page for browsers"
 
-
-class _Page(Service):
-    def __init__(
-        self,
-        server: PageServer,
-        remote: Callable[[], URL],
-        about: Callable[[], Mapping[str, Any]] | None,
-        novnc: Mapping[str, bytes],
-        secret: str | None,
-        told: str | None,
-        origins: Collection[str],
-        tls: ClientSide,
-    ) -> None:
-        self._server, self._remote, self._about = server, remote, about
-        self._secret, self._told, self._origins, self._tls = secret, told, origins, tls
-        self._files = {f"/novnc/{name}": data for name, data in novnc.items()}
-        for path, name in _FILES.items():
-            self._files[path] = (folder() / name).read_bytes()
-
-    def session(self) -> StreamSession:
-        return websocket.WebSocketServerSession(
-            websocket.Messages(),
-            origins=[*self._own_origins(), *self._origins],
-            pages=self._page,
-            check=self._check,
-            guess=None if self._secret is None else Guess(),
-            ping_interval=20.0,
-        )
-
-    async def converse(self, connection: AsyncConnection) -> None:
-        try:
-            other = await self._reach(connection)
-        except (RlwireError, OSError) as error:
-            logger.warning("%s: nobody is reached for it: %s", connection.peer, error)
-            _leave(connection, 1013, "who this is for cannot be reached")
-            return
-        async with other:
-            ways = {
-                asyncio.create_task(_pass(connection, other)): other,
-                asyncio.create_task(_pass(other, connection)): connection,
-            }
-            try:
-                done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for way in ways:
-                    way.cancel()
-                await asyncio.gather(*ways, return_exceptions=True)
-            for way in done:
-                _tell(way.exception(), ways[way])
-
-    async def _reach(self, connection: AsyncConnection) -> AsyncConnection:
-        path = connection.session.request.path  # type: ignore[attr-defined]
-        remote = self._remote()
-        tls = self._tls
-        if remote.tls and tls is None and remote.address.loopback:
-            tls = _anybody()
-        if path == "/pixels":
-            return await _reach_pixels(remote, tls)
-        if path == "/rewards" and not remote.only_pixels:
-            headers = [("openai-observer", "true")]
-            if self._told is not None:
-                headers.append(("Authorization", self._told))
-            return await _reach_rewards(remote, tls, headers)
-        raise ConnectionClosed(f"{remote} has nothing that answers to {path!r}")
-
     def _own_origins(self) -> list[str]:
-        """Return the page's origin, by all names of a server that only this machine reaches.
+        """Return the page's origins, by all names of a server that only this machine reaches.
 
-        Not by the Host header: a page of others can have a name that leads here.
+        Not by the Host header: somebody else's name may lead here.
         """
-        own = self._server.origin
-        where = self._server.address
-        if not where.loopback:
-            return [own]
-        scheme = own.partition(":")[0]
-        return [own, *(f"{scheme}://{name}:{where.port}" for name in ("localhost", "127.0.0.1"))]
+        own, where = [self.origin], self.address
+        if where.loopback:
+            scheme = own[0].partition(":")[0]
+            own += [f"{scheme}://{name}:{where.port}" for name in ("localhost", "127.0.0.1")]
+        return [*own, *self._origins]
 
     def _is_own(self, host: str) -> bool:
-        """Whether a Host header is no name that somebody else may have led here.
+        """Whether a Host header is an address, or a name that only this server has.
 
-        A script of such a name's page reads what answers by it. An address is none.
+        A script of another name's page would read the response.
         """
-        origins = [*self._own_origins(), *self._origins]
-        own = {_name(origin.rpartition("/")[2]) for origin in origins}
-        return "*" in origins or _name(host) in {*own, "localhost"} or _is_address(_name(host))
+        origins, name = self._own_origins(), _PORT.sub("", host).strip("[]").lower()
+        own = {_PORT.sub("", each.rpartition("/")[2]).strip("[]").lower() for each in origins}
+        if "*" in origins or name in {*own, "localhost"}:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
 
     def _allowed(self, headers: Headers) -> bool:
         given = basic_credentials(headers.get("Authorization")) or ()
         secret = self._secret
         return secret is None or any([same_secret(word, secret) for word in given])
-
-    def _check(self, request: Request) -> websocket.Refusal | None:
-        return None if self._allowed(request.headers) else websocket.Refusal(401, "no password")
 
     def _page(self, path: str, headers: Headers) -> websocket.Page | None:
         if path == websocket.HEALTH:
@@ -270,61 +210,88 @@ class _Page(Service):
         kind = _KINDS[Path("universe.html" if path == "/" else path).suffix]
         return websocket.Page(data, kind, headers=_SAFE)
 
+    async def _connect(self, path: str) -> AsyncConnection:
+        """Connect to the remote's server that a WebSocket's path means."""
+        remote = self._remote()
+        tls = self._remote_tls
+        if remote.tls and tls is None and remote.address.loopback:
+            # A server of this very machine, whose certificate is for its other names.
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            tls.check_hostname = False
+            tls.verify_mode = ssl.CERT_NONE
+        tls = client_tls(remote, tls)
+        if path == "/pixels" and remote.pixels_address is not None:
+            return await connect(remote.pixels_address, Passing(), timeouts=_TIMEOUTS, tls=tls)
+        if path == "/rewards" and not remote.only_pixels:
+            return await connect_asyncio(
+                websocket_url(remote, tls),
+                timeouts=_TIMEOUTS,
+                tls=tls,
+                headers=self._headers,
+                kind="any",
+            )
+        raise ConnectionClosed(f"{remote} has nothing at {path!r}")
 
-async def _pass(giver: AsyncConnection, taker: AsyncConnection) -> NoReturn:
+
+class _PageService(Service):
+    def __init__(self, server: PageServer) -> None:
+        self._page_server = server
+
+    def session(self) -> StreamSession:
+        server = self._page_server
+        return websocket.WebSocketServerSession(
+            websocket.Messages(),
+            origins=server._own_origins(),
+            pages=server._page,
+            check=self._check,
+            guess=None if server._secret is None else Guess(),
+            ping_interval=20.0,
+        )
+
+    def _check(self, request: Request) -> websocket.Refusal | None:
+        allowed = self._page_server._allowed(request.headers)
+        return None if allowed else websocket.Refusal(401, "no password")
+
+    async def converse(self, connection: AsyncConnection) -> None:
+        path = connection.session.request.path  # type: ignore[attr-defined]
+        try:
+            other = await self._page_server._connect(path)
+        except (RlwireError, OSError) as error:
+            logger.warning("%s: the remote cannot be reached: %s", connection.peer, error)
+            _close_with(connection, 1013, "the remote cannot be reached")
+            return
+        async with other:
+            ways = {
+                asyncio.create_task(_relay(connection, other)): other,
+                asyncio.create_task(_relay(other, connection)): connection,
+            }
+            try:
+                done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
+                await asyncio.gather(*ways, return_exceptions=True)
+            for way in done:
+                _report(way.exception(), ways[way])
+
+
+async def _relay(source: AsyncConnection, target: AsyncConnection) -> NoReturn:
     while True:
-        await taker.send(await giver.receive())
+        await target.send(await source.receive())
 
 
-def _tell(error: BaseException | None, to: AsyncConnection) -> None:
-    """Have a WebSocket's close frame say why the other side is gone; the log has what failed."""
+def _report(error: BaseException | None, to: AsyncConnection) -> None:
+    """Have a WebSocket's close frame say why the other side is gone; log what failed."""
     if isinstance(error, websocket.Closed):
-        _leave(to, error.code, error.reason)
+        _close_with(to, error.code, error.reason)
     elif isinstance(error, RlwireError):
         logger.info("%s: the other side is gone: %s", to.peer, error)
     elif error is not None:
         logger.error("%s: its relay failed", to.peer, exc_info=error)
 
 
-def _leave(connection: AsyncConnection, code: int, reason: str) -> None:
+def _close_with(connection: AsyncConnection, code: int, reason: str) -> None:
     session = connection.session
     if isinstance(session, websocket.WebSocketClientSession | websocket.WebSocketServerSession):
         with contextlib.suppress(EncodeError):  # such as 1005, which no close frame says
             session.leave(code, reason)
-
-
-def _name(authority: str) -> str:
-    """Return a host without its port."""
-    return _PORT.sub("", authority).strip("[]").lower()
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-def _anybody() -> ssl.SSLContext:
-    """Return a context for a server of this very machine, whose certificate is for others."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-async def _reach_pixels(remote: URL, tls: ClientSide) -> AsyncConnection:
-    where = remote.pixels_address
-    if where is None:
-        raise ConnectionClosed(f"{remote} has no pixels")
-    return await connect(where, Passing(), timeouts=_TIMEOUTS, tls=client_tls(remote, tls))
-
-
-async def _reach_rewards(
-    remote: URL, tls: ClientSide, headers: list[tuple[str, str]]
-) -> AsyncConnection:
-    tls = client_tls(remote, tls)
-    return await connect_asyncio(
-        websocket_url(remote, tls), timeouts=_TIMEOUTS, tls=tls, headers=headers, kind="any"
-    )
