@@ -78,6 +78,7 @@ def test_a_game_is_seen(line: str, tmp_path: Path) -> None:
     (core / "rfb.js").write_text("export default class RFB {}\n")
     with running(line, tmp_path) as url:
         assert url.port
-        passwords = ["sesame", "see"] if "--auth-file" in line else [None]
+        made = url.query.get("password")
+        passwords = ["sesame", "see"] if "--auth-file" in line else [made]
         for password in passwords:
             assert size_at(url, password) == (160, 210)

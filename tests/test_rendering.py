@@ -112,7 +112,7 @@ def test_a_window_is_gymnasium_s() -> None:
 def test_pixels_are_the_picture() -> None:
     with (
         rlwire.serve(Painted, "universe://127.0.0.1:0+0", settings={}, rate=60.0) as server,
-        rlwire.make(server.url, render_mode="rgb_array", auth="openai") as env,
+        rlwire.make(server.url, render_mode="rgb_array") as env,
     ):
         assert env.metadata["render_fps"] == 60.0
         observation, _ = env.reset()

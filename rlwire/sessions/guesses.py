@@ -6,17 +6,23 @@ waits for its turn before it is compared, but for no longer than `_LONGEST`.
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable, Hashable
 from time import monotonic
 from typing import Final
 
-__all__ = ["Guess", "Guesses"]
+__all__ = ["Guess", "Guesses", "new_password"]
 
 _FREE: Final = 10  # guesses of an address at once that wait for nothing,
 _EACH: Final = 0.1  # seconds that each further one waits for the one before,
 _LONGEST: Final = 4.0  # and at most: who knows the password is let in, however many others guess
 _ADDRESSES: Final = 4096  # that are remembered
+
+
+def new_password() -> str:
+    """Return a random password of 48 bits, in the eight characters that VNC compares."""
+    return secrets.token_urlsafe(6)
 
 
 class Guesses:

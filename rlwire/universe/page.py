@@ -121,7 +121,7 @@ class PageServer(StreamServer):
         *,
         host: str = "localhost",
         auth: str | None = None,
-        rewarder_auth: str | None = "openai",
+        rewarder_auth: str | None = None,
         about: Callable[[], Mapping[str, Any]] | None = None,
         novnc: str | os.PathLike[str] | None = None,
         origins: Collection[str] = (),

@@ -16,6 +16,7 @@ from rlwire.errors import on_error
 from rlwire.limits import Limits
 from rlwire.registry import URL, parse_url
 from rlwire.serving.serving import BackgroundServer, Running
+from rlwire.sessions.guesses import new_password
 from rlwire.transports.address import Address
 from rlwire.universe.input import Controls, Keys, Play, keys_of
 from rlwire.universe.page import PagePlace, PageServer
@@ -58,8 +59,8 @@ class UniverseServer(BackgroundServer):
         url: where to listen for both: ``universe://host:5900+15900``; ``host:5900`` is without a
             rewarder. The path is the environment's id.
         auth: the password of both connections and of the page, of which VNC compares 8 bytes;
-            None lets all in. By default the rewarder's is the document's, ``"openai"``, and VNC and
-            the page have none.
+            None lets all in. By default a random one, which stands in `url`, and so in the log.
+            Original clients give ``"openai"`` to the rewarder.
         view_auth: a second password of VNC, for viewers that only watch.
         keys: actions by keys and buttons, as `rlwire.universe.input.Keys` has it; by default those
             that the environment has for people (Gymnasium's ``get_keys_to_action``).
@@ -79,7 +80,7 @@ class UniverseServer(BackgroundServer):
     Raises:
         TypeError: it is no environment, or has no pictures.
         ValueError: an argument is invalid.
-        MissingExtra: a password is given, and the extra ``universe`` is not installed.
+        MissingExtra: there is a password, and the extra ``universe`` is not installed.
     """
 
     scheme = "universe"
@@ -103,8 +104,8 @@ class UniverseServer(BackgroundServer):
         limits: Limits | None = None,
         **options: Unpack[StreamOptions],
     ) -> None:
-        secret = None if isinstance(auth, EllipsisType) else auth
-        auth = "openai" if isinstance(auth, EllipsisType) else auth
+        self._password = new_password() if isinstance(auth, EllipsisType) else None
+        auth = self._password if isinstance(auth, EllipsisType) else auth
         self._url = parse_url(url)
         if self._url.pixels_address is None:
             raise ValueError(
@@ -128,7 +129,7 @@ class UniverseServer(BackgroundServer):
         self._pixels = RfbServer(
             self.display,
             self._url.pixels_address,
-            auth=secret,
+            auth=auth,
             view_auth=view_auth,
             limits=limits,
             **{**(pixels or {}), **options},
@@ -142,7 +143,7 @@ class UniverseServer(BackgroundServer):
                 lambda: parse_url(self.url),
                 page,
                 host=self._url.host or "localhost",
-                auth=secret,
+                auth=auth,
                 rewarder_auth=auth,
                 about=self.about,
                 novnc=novnc,
@@ -160,9 +161,10 @@ class UniverseServer(BackgroundServer):
 
     @property
     def url(self) -> str:
-        """Where agents and viewers connect, with the ports that the system chose."""
+        """Where agents and viewers connect: the system's ports, and a password that was made."""
         url = self._url
-        changes: dict[str, Any] = {"tls": self._encrypted, "options": ()}
+        made = () if self._password is None else (("password", self._password),)
+        changes: dict[str, Any] = {"tls": self._encrypted, "options": made}
         if url.unix is None:
             changes["pixels"] = self._pixels.address.port
             if not url.only_pixels:

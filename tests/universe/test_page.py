@@ -77,7 +77,8 @@ def make(novnc: Path, echo: int, rewarder: RewarderServer) -> Iterator[Make]:
 
     def make(**options: Any) -> PageServer:
         remote = URL("universe", "127.0.0.1", rewarder.address.port, pixels=echo)
-        options = {"host": "127.0.0.1", "novnc": novnc, "remote": lambda: remote, **options}
+        fixed = {"host": "127.0.0.1", "novnc": novnc, "rewarder_auth": "openai"}
+        options = {**fixed, "remote": lambda: remote, **options}
         made.append(PageServer(options.pop("remote"), 0, **options).start())
         return made[-1]
 

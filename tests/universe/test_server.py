@@ -14,7 +14,9 @@ import pytest
 import rlwire
 from rlwire.codecs.rfb.keysyms import keysym
 from rlwire.codecs.rfb.messages import KeyEvent
+from rlwire.codecs.websocket.handshake import basic_header
 from rlwire.environments.driver import drive
+from rlwire.errors import RlwireError
 from rlwire.registry import parse_url
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from rlwire.universe.rewarder import EnvironmentRewarder, RewarderClient
@@ -98,8 +100,8 @@ def universe(environment: Any, **options: Any) -> UniverseServer:
 
 
 def watching(server: UniverseServer) -> RewarderClient:
-    where = f"127.0.0.1:{parse_url(server.url).port}"
-    return RewarderClient(where, auth="openai", attach=True)
+    url = parse_url(server.url)
+    return RewarderClient(f"127.0.0.1:{url.port}", auth=url.query["password"], attach=True)
 
 
 def test_a_person_plays_while_a_key_is_held_and_then_the_agent() -> None:
@@ -151,10 +153,29 @@ def test_what_is_rendered_stands_beside_the_observation() -> None:
         universe(Pole("rgb_array"), frames="observation")
 
 
+def test_a_password_is_made_for_pixels_and_rewards() -> None:
+    with universe(Corridor()) as one, universe(Corridor()) as other:
+        url = parse_url(one.url)
+        password = url.query["password"]
+        assert password != parse_url(other.url).query["password"]
+        assert len(password) == 8
+        for wrong in (None, "openai"):
+            with pytest.raises(RlwireError):
+                RfbClient(str(url.pixels_address), auth=wrong).connect()
+        with pytest.raises(RlwireError):
+            RewarderClient(f"127.0.0.1:{url.port}").connect()
+        with RfbClient(str(url.pixels_address), auth=password) as viewer:
+            viewer.update(20)
+        with rlwire.make(one.url) as env:
+            env.reset()
+    assert "password" not in UniverseServer(Corridor(), auth="mine").url
+
+
 def test_only_pixels() -> None:
-    with UniverseServer(Corridor(), "universe://127.0.0.1:0", rate=500) as server:
+    with UniverseServer(Corridor(), "universe://127.0.0.1:0", rate=500, auth=None) as server:
         url = parse_url(server.url)
         assert url.only_pixels
+        assert not url.query
         assert url.pixels
         before = server.display.frames
         with socket.create_connection(("127.0.0.1", url.pixels)) as sock:
@@ -209,7 +230,7 @@ def health(port: int) -> tuple[int, bytes]:
 
 def test_both_of_the_originals_health_checks_and_http() -> None:
     """The original looks for a first byte of each: VNC's own, and what answers a handshake."""
-    with universe(Corridor()) as server:
+    with universe(Corridor(), auth="openai") as server:
         url = parse_url(server.url)
         assert health(url.port) == (200, b"OK\n")
         assert isinstance(url.pixels, int)
@@ -229,7 +250,7 @@ def test_both_of_the_originals_health_checks_and_http() -> None:
 
 def test_unix_sockets(tmp_path: Path) -> None:
     url = f"universe+unix://{tmp_path}/r?pixels={tmp_path}/v"
-    with rlwire.serve(Corridor(), url) as server:
+    with rlwire.serve(Corridor(), url, auth=None) as server:
         assert parse_url(server.url) == parse_url(url)
         with RfbClient(f"unix:{tmp_path}/v") as viewer:
             viewer.update(20)
@@ -254,21 +275,27 @@ def test_tls_on_both_and_on_the_page(tmp_path: Path) -> None:
     (tmp_path / "core" / "rfb.js").write_text("export default class RFB {}")
     served, called = ServerTLS(str(tmp_path / "pem")), ClientTLS(str(tmp_path / "ca"))
     with rlwire.serve(
-        Corridor(), "universe+tls://127.0.0.1:0+0", tls=served, page=0, novnc=str(tmp_path)
+        Corridor(),
+        "universe+tls://127.0.0.1:0+0",
+        tls=served,
+        page=0,
+        novnc=str(tmp_path),
+        auth="openai",
     ) as server:
         url = parse_url(server.url)
         assert url.tls
         where = f"wss://127.0.0.1:{url.port}/"
         with RewarderClient(where, tls=called, attach=True) as agent:
             assert agent.step(20).count
-        with RfbClient(str(url.pixels_address), tls=called) as viewer:
+        with RfbClient(str(url.pixels_address), auth="openai", tls=called) as viewer:
             viewer.update(20)
             assert (viewer.width, viewer.height) == (32, 24)
         # The page reaches both, although their certificate is for others.
         place = server.page.url.replace("https", "wss")
-        with connect(f"{place}pixels", tls=called) as socket_:
+        told = [("Authorization", basic_header("openai", ""))]
+        with connect(f"{place}pixels", tls=called, headers=told) as socket_:
             assert bytes(socket_.receive()) == b"RFB 003.008\n"
-        with connect(f"{place}rewards", tls=called) as socket_:
+        with connect(f"{place}rewards", tls=called, headers=told) as socket_:
             assert "v0.env.describe" in socket_.receive()
 
 
