@@ -255,7 +255,6 @@ class RfbClientSession:
             if not self._open:
                 return self._handshake.frame_size(buffer, start, end)
             if end - start >= _UPDATE_HEAD + _HEAD and buffer[start] == _UPDATE:
-                # What of it is there already need not be asked for again.
                 start += _UPDATE_HEAD
                 self._held = 0
                 size = self._run_size(buffer, start, end, _count(buffer, start - _UPDATE_HEAD))
@@ -282,7 +281,7 @@ class RfbClientSession:
         return _HEAD if self._left else 0
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
-        """Return None: rectangles are kept until the update is whole, and so is their buffer."""
+        """Return None: rectangles, and their buffers, are kept until the update is whole."""
         return None
 
     def receive(self, message: Buffer) -> list[Any]:

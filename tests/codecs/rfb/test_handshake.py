@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import builtins
+from typing import Any
+
 import pytest
 
 from rlwire.codecs.rfb import handshake
-from rlwire.codecs.rfb.handshake import ServerInit, Version
+from rlwire.codecs.rfb.handshake import ServerInit, Version, respond
 from rlwire.codecs.rfb.messages import RGB888, compress_level, quality_level
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, MissingExtra
 from rlwire.limits import Limits
 
 OLD, NEW = (3, 3), (3, 8)
@@ -72,6 +75,10 @@ def test_what_the_desktop_is() -> None:
     assert handshake.decode_server_init(INIT) == init
     sizes = [handshake.server_init_size(INIT, 0, have) for have in range(len(INIT) + 1)]
     assert sizes == [0] * 24 + [26, 26, 26]
+    with pytest.raises(LimitExceeded):
+        handshake.server_init_size(INIT[:20] + b"\xff" * 4, 0, 24)
+    with pytest.raises(EncodeError, match="70000x1"):
+        handshake.encode_server_init(ServerInit(70000, 1, RGB888, ""))
 
 
 @pytest.mark.parametrize(("place", "value"), [(7, 0), (4, 24)], ids=["colour map", "24 bits"])
@@ -84,28 +91,41 @@ def test_a_desktop_of_other_pixels_has_no_format(place: int, value: int) -> None
         handshake.encode_server_init(init)
 
 
-def test_a_desktop_with_an_endless_name_is_refused() -> None:
-    with pytest.raises(LimitExceeded):
-        handshake.server_init_size(INIT[:20] + b"\xff" * 4, 0, 24)
-
-
-def test_a_desktop_that_is_too_wide_is_not_written() -> None:
-    with pytest.raises(EncodeError, match="70000x1"):
-        handshake.encode_server_init(ServerInit(70000, 1, RGB888, ""))
-
-
-def test_whether_others_may_stay() -> None:
-    assert handshake.encode_client_init(True) == b"\1"
-    assert handshake.encode_client_init(False) == b"\0"
-
-
-def test_security_types_have_names() -> None:
-    assert handshake.security_name(19) == "VeNCrypt (19)"
-    assert handshake.security_name(77) == "77"
-
-
 def test_levels() -> None:
     assert [quality_level(i) for i in (0, 9)] == [-32, -23]
     assert [compress_level(i) for i in (0, 9)] == [-256, -247]
     with pytest.raises(ValueError, match="quality must be 0 to 9, not 10"):
         quality_level(10)
+
+
+CHALLENGE = bytes(range(16))
+
+
+def test_it_is_des_with_the_bits_of_the_key_reversed() -> None:
+    # FIPS 81's example, its key with the bits of each byte reversed as text of Latin-1.
+    key = bytes(int(f"{byte:08b}"[::-1], 2) for byte in bytes.fromhex("0123456789abcdef"))
+    plain = bytes.fromhex("4e6f772069732074") * 2
+    assert respond(plain, key.decode("latin-1")) == bytes.fromhex("3fa40e8a984d4815") * 2
+
+
+def test_eight_characters_count() -> None:
+    assert respond(CHALLENGE, "12345678") == respond(CHALLENGE, "123456789")
+    assert respond(CHALLENGE, "12345678") != respond(CHALLENGE, "1234567")
+    assert respond(CHALLENGE, "") == respond(CHALLENGE, "\0" * 8)
+    with pytest.raises(EncodeError, match="Latin-1"):
+        respond(CHALLENGE, "€")
+    with pytest.raises(EncodeError, match="16 bytes, not 3"):
+        respond(b"abc", "secret")
+
+
+def test_without_cryptography_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *arguments: Any, **options: Any) -> Any:
+        if name.partition(".")[0] == "cryptography":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingExtra, match=r"rlwire\[universe\]"):
+        respond(CHALLENGE, "secret")

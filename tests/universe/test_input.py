@@ -1,0 +1,212 @@
+"""Key and pointer events, the spaces of them, and the actions that viewers' keys stand for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.codecs.rfb.keysyms import keysym
+from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
+from rlwire.errors import EncodeError
+from rlwire.universe.input import PEEK, Controls, key, keys_of, pointer, split_action
+from rlwire.universe.spaces import Choices, Events, observations
+
+
+@pytest.mark.parametrize(
+    ("name", "keysym"),
+    [
+        ("left", 0xFF51),
+        ("ArrowUp", 0xFF52),
+        ("A", 0x41),
+        (" ", 0x20),
+        ("ctrl", 0xFFE3),
+        ("rshift", 0xFFE2),
+        ("esc", 0xFF1B),
+        ("pgup", 0xFF55),
+        ("f1", 0xFFBE),
+        ("kp7", 0xFFB7),
+        (0xBEEF1, 0xBEEF1),
+    ],
+)
+def test_names_of_keys(name: str | int, keysym: int) -> None:
+    assert key(name, True) == KeyEvent(keysym, True)
+
+
+def test_actions_are_split_action() -> None:
+    messages, others, peeks = split_action(
+        [("KeyEvent", "a", True), pointer(1, 2), ("PointerEvent", 3, 4, 1), ("Action", [0.5])]
+    )
+    assert messages == [KeyEvent(0x61, True), PointerEvent(1, 2, 0), PointerEvent(3, 4, 1)]
+    assert others == [("Action", [0.5])]
+    assert not peeks
+    assert split_action([PEEK, key("a", False)]) == ([KeyEvent(0x61, False)], [], True)
+
+
+@pytest.mark.parametrize(
+    "action", [3, [3], [("KeyEvent", "nokey", True)], [("KeyEvent",)], [()], [(1, 2)], [None]]
+)
+def test_what_is_no_action(action: Any) -> None:
+    with pytest.raises(EncodeError, match="no action"):
+        split_action(action)
+
+
+def test_events_as_a_space() -> None:
+    space = Events(["Left", "a"], [0, 1], (20, 10), seed=1)
+    samples = [space.sample() for _ in range(200)]
+    assert all(sample in space for sample in samples)
+    assert {type(sample[0]) for sample in samples} == {KeyEvent, PointerEvent}
+    assert [] in space
+    for wrong in (
+        [pointer(20, 0)],
+        [pointer(0, 10)],
+        [pointer(0, 0, 2)],
+        [key("b", True)],
+        [3],
+        (key("a", True),),
+    ):
+        assert wrong not in space
+    assert space == Events(["Left", "a"], [0, 1], (20, 10))
+    assert space != Events(["Left"], [0, 1], (20, 10))
+    no_pointer = Events(["a"], size=None, seed=1)
+    assert all(no_pointer.sample()[0].keysym == 0x61 for _ in range(20))
+    assert [pointer(0, 0)] not in no_pointer
+    assert len(Events().keys) > 200
+
+
+def test_choices_are_numbers_of_actions() -> None:
+    space = Choices([[], [key("a", True)]])
+    assert space.n == 2
+    assert space.sample() in space
+    assert space.actions[1] == [KeyEvent(0x61, True)]
+    assert space == Choices([[], [key("a", True)]])
+    assert space != Choices([[], [key("b", True)]])
+    with pytest.raises(ValueError, match="must be an action"):
+        Choices([])
+
+
+def test_what_is_seen_as_a_space() -> None:
+    space = observations((4, 2))
+    assert {"vision": np.zeros((2, 4, 3), np.uint8), "text": ("déjà", "")} in space
+    assert {"vision": np.zeros((4, 2, 3), np.uint8), "text": ()} not in space
+    assert {"text": ()} in observations(None)
+
+
+def press(controls: Controls, name: str, down: bool, viewer: str = "anna") -> None:
+    controls.receive(viewer, KeyEvent(keysym(name), down))
+
+
+def test_a_key_that_is_held_is_an_action_until_it_is_let_go():
+    controls = Controls({"Left": 2, "Right": 3})
+    assert controls.action() is None
+    press(controls, "Left", True)
+    assert [controls.action() for _ in range(3)] == [2, 2, 2]
+    press(controls, "Left", False)
+    assert controls.action() is None
+    press(controls, "Right", True)  # one that was tapped counts once
+    press(controls, "Right", False)
+    assert [controls.action(), controls.action()] == [3, None]
+
+
+def test_several_keys_together():
+    controls = Controls({"a": 1, "a+space": 2, ("w", "a", "space"): 3, "+": 4, "": 9})
+    press(controls, "A", True)  # with shift
+    assert controls.action() == 1
+    press(controls, "space", True)
+    assert controls.action() == 2
+    press(controls, "x", True)  # which means nothing
+    assert controls.action() == 2
+    press(controls, "w", True)
+    assert controls.action() == 3
+    for name in ("a", "space", "w", "x"):
+        press(controls, name, False)
+    assert controls.action() is None
+    press(controls, "+", True)
+    assert controls.action() == 4
+    assert controls.idle == 9
+
+
+def test_viewers_play_together_and_who_leaves_holds_nothing():
+    controls = Controls({"a": 1, "a+b": 2})
+    press(controls, "a", True, "anna")
+    press(controls, "b", True, "ben")
+    assert controls.action() == 2
+    press(controls, "a", False, "ben")  # it is anna's
+    assert controls.action() == 2
+    controls.leave("ben")
+    assert controls.action() == 1
+    controls.leave("anna")
+    controls.leave("anna")
+    assert controls.action() is None
+
+
+def test_the_mouse():
+    controls = Controls({"Button1": 1, ("Button3", "Control_L"): 2})
+    controls.receive("anna", PointerEvent(3, 4, 1))
+    assert controls.action() == 1
+    controls.receive("anna", PointerEvent(3, 4, 4))
+    press(controls, "Control_L", True)
+    assert controls.action() == 2
+    controls.receive("anna", PointerEvent(3, 4, 0))
+    assert controls.action() is None
+
+
+def test_actions_that_are_computed():
+    seen: list[Any] = []
+
+    def play(held: frozenset[str], pointer: tuple[int, int]) -> Any:
+        seen.append((held, pointer))
+        return pointer[0] / 100 if held else None
+
+    controls = Controls(play=play)
+    assert controls.action() is None
+    controls.receive("anna", PointerEvent(50, 7, 1))
+    assert controls.action() == 0.5
+    assert seen[-1] == (frozenset({"Button1"}), (50, 7))
+    with pytest.raises(ValueError, match="not from both"):
+        Controls({"a": 1}, play)
+
+
+def test_who_holds_everything_holds_no_more_than_some():
+    controls = Controls({"a": 1})
+    for number in range(10_000):
+        controls.receive("anna", KeyEvent(0x0100_1000 + number, True))
+    assert len(controls._held["anna"]) == 64
+
+
+def test_what_is_no_key():
+    with pytest.raises(ValueError, match="'Lift' is no key"):
+        Controls({"Lift": 1})
+
+
+class Game:
+    unwrapped: Any
+
+    def __init__(self, keys: Any) -> None:
+        self.unwrapped = self
+        self.get_keys_to_action = lambda: keys
+
+
+@pytest.mark.parametrize(
+    ("keys", "held", "action"),
+    [
+        ({("d",): 2, ("d", " "): 4, ("e",): 0}, ["Right", "space"], 4),
+        ({("d",): 2, ("d", " "): 4, ("e",): 0}, ["d", "space"], 4),
+        ({(ord("a"),): 5, (ord(" "), ord("a")): 6}, ["a", "space"], 6),
+        ({(276,): 0, (275,): 2, (275, 276): 1, (): 1}, ["Right"], 2),
+        ({(1073741904,): 3, "a": 4}, ["Left"], 3),
+        ({(13,): 3, (27,): 4}, ["Return"], 3),
+    ],
+)
+def test_the_keys_of_environments(keys: Any, held: list[str], action: int):
+    controls = Controls(keys_of(Game(keys)))
+    for name in held:
+        press(controls, name, True)
+    assert controls.action() == action
+    assert controls.idle == keys.get(())
+
+
+def test_an_environment_without_keys():
+    assert keys_of(object()) == {}
+    assert Controls(keys_of(object())).action() is None
