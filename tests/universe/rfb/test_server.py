@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlwire.codecs.rfb.messages import RGB888, RGBX, Encoding, KeyEvent
+from rlwire.codecs.rfb.messages import RGB888, RGBX, Encoding, KeyEvent, PointerEvent
 from rlwire.errors import PeerError
 from rlwire.limits import Limits
 from rlwire.transports.sockets import Timeouts
@@ -55,16 +55,17 @@ def test_viewers_see_what_is_shown() -> None:
     with (
         RfbServer(display, "127.0.0.1:0") as server,
         watching(server) as one,
-        watching(server, encodings=(Encoding.TIGHT,)) as two,
+        watching(server, encodings=(Encoding.TIGHT,), channels=4) as two,
     ):
+        assert (one.width, one.height, one.name) == (WIDTH, HEIGHT, "Pong")
         assert server.url == f"universe://127.0.0.1:{server.address.port}"
         for seed in range(3):
             mine = frame(seed)
             display.show(mine)
             expected = mine.copy()
             mine[:] = 0  # a copy was kept
-            for client in (one, two):
-                see(client, expected)
+            see(one, expected)
+            see(two, np.dstack([expected, np.full((HEIGHT, WIDTH), 255, np.uint8)]))
         found = server.statistics()
         assert found["viewers"] == server.viewers == 2
         assert found["frames"] == display.frames == 3
@@ -99,10 +100,19 @@ def test_input_comes_to_the_display() -> None:
     display = Display(WIDTH, HEIGHT, on_input=on_input)
     with RfbServer(display, "127.0.0.1:0") as server, watching(server) as client:
         client.send([KeyEvent(13, True), KeyEvent(14, True)])
-        eventually(lambda: len(events) == 2)
-        assert [event for _, event in events] == [KeyEvent(13, True), KeyEvent(14, True)]
+        client.key("left", True)
+        client.key("é", False)
+        client.pointer(3, 4, 1)
+        eventually(lambda: len(events) == 5)
+        keys = [
+            KeyEvent(13, True),
+            KeyEvent(14, True),
+            KeyEvent(0xFF51, True),
+            KeyEvent(0xE9, False),
+        ]
+        assert [event for _, event in events] == [*keys, PointerEvent(3, 4, 1)]
         assert events[0][0].startswith("127.0.0.1:")
-        assert server.statistics()["inputs"] == 2
+        assert server.statistics()["inputs"] == 5
         client.update(SOON)  # it goes on
 
 
