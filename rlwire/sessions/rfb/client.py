@@ -168,7 +168,8 @@ class RfbClientSession:
     Attributes:
         framebuffer: the pixels; None before the handshake is over.
         name: the desktop's.
-        closed: whether nothing more can be said or heard.
+        opened: whether the handshake is over.
+        closed: whether nothing more can be sent or received.
         fences: whether the server has Fence.
         continuous: whether updates come without requests.
         resizable: whether the server has ExtendedDesktopSize, so that `SetDesktopSize` may be sent.
@@ -178,6 +179,7 @@ class RfbClientSession:
     """
 
     hangs_up = True
+    leaving = False  # a viewer goes on until the connection ends
 
     def __init__(
         self,
@@ -205,7 +207,7 @@ class RfbClientSession:
         self._painting = nullcontext() if painting is None else painting
         self._update_timeout = update_timeout
         self._due: float | None = None  # when the update has to be whole
-        self._open = False
+        self.opened = False
         self._outgoing: list[Any] = []
         self._decoder: Any = None
         self._left = 0  # rectangles of the update that are still to come,
@@ -226,33 +228,16 @@ class RfbClientSession:
         self.updates = self.rectangles = self.bytes = 0
 
     @property
-    def opened(self) -> bool:
-        """Whether the handshake is over."""
-        return self._open
-
-    @property
-    def leaving(self) -> bool:
-        """Never: a viewer goes on until the connection ends."""
-        return False
-
-    @property
     def version(self) -> tuple[int, int]:
         """What is spoken, such as (3, 8); (0, 0) before it is known."""
         return self._handshake.version
-
-    @property
-    def painting(self) -> AbstractContextManager[Any]:
-        """What is entered while pixels change."""
-        return self._painting
-
-    # What comes.
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
         """Return the size of the message, or rectangle, at `start`; 0 if more bytes must tell."""
         try:
             if self._left:
                 return self._run_size(buffer, start, end, self._left)
-            if not self._open:
+            if not self.opened:
                 return self._handshake.frame_size(buffer, start, end)
             if end - start >= _UPDATE_HEAD + _HEAD and buffer[start] == _UPDATE:
                 start += _UPDATE_HEAD
@@ -285,12 +270,12 @@ class RfbClientSession:
         return None
 
     def receive(self, message: Buffer) -> list[Any]:
-        """Take a message, or some rectangles, and return what they mean: an `events.Event` each."""
+        """Take a message, or some rectangles, and return an `Event` for each."""
         self.bytes += len(message)
         try:
             if self._left:
                 return self._take_run(message, 0)
-            if not self._open:
+            if not self.opened:
                 return self._continue_handshake(message)
             if message[0] == _UPDATE:
                 return self._begin_update(message)
@@ -310,7 +295,7 @@ class RfbClientSession:
         framebuffer = Framebuffer(init.width, init.height, channels=self._channels)
         self._decoder = RectangleDecoder(framebuffer, self._pixel_format, limits=self._limits)
         self.framebuffer, self.name = framebuffer, init.name
-        self._open = True
+        self.opened = True
         self._outgoing += [SetPixelFormat(self._pixel_format), SetEncodings(self._encodings)]
         self._request(incremental=False)
         return [Opened(init.width, init.height, init.name)]
@@ -447,13 +432,10 @@ class RfbClientSession:
     def take(self) -> list[Rectangle]:
         """Return what has changed of the framebuffer since the last call; within `painting`.
 
-        Whoever reads the pixels within the same `painting` has just those. Of more than 1,024
-        rectangles one is made that has all of them; after a resize it is the whole framebuffer.
+        More than 1,024 rectangles are joined to one; after a resize it is the whole framebuffer.
         """
         changed, self._changed = self._changed, []
         return changed
-
-    # What goes.
 
     def _request(self, *, incremental: bool) -> None:
         """Ask for an update of everything, which asking twice makes no better."""
@@ -477,7 +459,7 @@ class RfbClientSession:
 
     def encode(self, message: ClientMessage) -> bytes:
         """Return the bytes of a message that may be sent now; errors as of `send`."""
-        if not self._open:
+        if not self.opened:
             raise LocalProtocolError("the handshake is not over")
         if isinstance(message, SetPixelFormat | SetEncodings | EnableContinuousUpdates):
             raise LocalProtocolError(
@@ -494,8 +476,6 @@ class RfbClientSession:
         if not isinstance(error, RemoteProtocolError):
             self.closed = True
         return []
-
-    # Time and ends.
 
     def next_deadline(self) -> float | None:
         """Return when an update that has begun has to be whole."""
@@ -521,7 +501,7 @@ class RfbClientSession:
     def lost(self) -> str:
         """Take note that the stream has ended; returns what is wrong with that, or nothing."""
         self.closed = True
-        if not self._open:
+        if not self.opened:
             return f"in the handshake: it was to say {self._handshake.stage.value}"
         return f"inside an update, {self._missing()}" if self._left else ""
 

@@ -78,9 +78,9 @@ class RfbServerSession:
     Args:
         frames: what it shows, shared with the sessions of other viewers.
         clock: seconds of a clock that only goes forward.
-        password: what a viewer must know; None lets all in. Eight characters of it count.
-        view_password: what a viewer must know that only looks on.
-        guess: when a viewer's password is compared; None for at once.
+        password: None lets all viewers in. Eight characters of it count.
+        view_password: of viewers that only watch.
+        guess: when a password is compared; None for at once.
     """
 
     hangs_up = True
@@ -121,15 +121,13 @@ class RfbServerSession:
         self._fence = 0
         self._way: float | None = None  # the shortest time that a fence took
 
-    # -- the transport's -------------------------------------------------------------------------
-
     @property
     def view_only(self) -> bool:
         """Whether the viewer's keys and pointer count for nothing."""
         return self._handshake.view_only
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return the size of the message that begins at `start`, 0 if more bytes must tell."""
+        """Return the size of the message at `start`, 0 if more bytes must tell."""
         if not self.opened or self.closed:
             return self._handshake.frame_size(end - start)
         return client_message_size(buffer, start, end, self._frames.limits)
@@ -187,8 +185,6 @@ class RfbServerSession:
     def next_deadline(self) -> None:
         """Return None: nothing is due."""
 
-    # -- what the viewer says --------------------------------------------------------------------
-
     def _take(self, message: Buffer) -> list[Input | None]:
         if self.closed:
             return []
@@ -201,14 +197,23 @@ class RfbServerSession:
             if message == self._wishes.get(kind):
                 return []  # it is set so
             self._wishes[kind] = message
-        told = decode_client_message(message, self._frames.limits)
-        if isinstance(told, (KeyEvent, PointerEvent)):
-            if self.view_only:
+        match decode_client_message(message, self._frames.limits):
+            case KeyEvent() | PointerEvent() as event:
+                if not self.view_only:
+                    return [event]
                 self._frames.counts["ignored"] += 1
-                return []
-            return [told]
-        if told is not None:
-            _TAKES[type(told)](self, told)
+            case SetPixelFormat(pixel_format):
+                self._format = self._format._replace(pixel_format=pixel_format)
+            case SetEncodings(numbers):
+                self._on_encodings(numbers)
+            case FramebufferUpdateRequest() as request:
+                self._on_request(request)
+            case EnableContinuousUpdates() as wish:
+                self._on_continuous(wish)
+            case Fence() as fence:
+                self._on_fence(fence)
+            case SetDesktopSize() if Encoding.EXTENDED_DESKTOP_SIZE in self._known:
+                self._layout = (_ASKED_BY_YOU, _PROHIBITED)
         return []
 
     def _open(self) -> None:
@@ -218,11 +223,7 @@ class RfbServerSession:
         self._said += [*self._handshake.outgoing, encode_server_init(init)]
         self.opened = True
 
-    def _on_pixel_format(self, message: SetPixelFormat) -> None:
-        self._format = self._format._replace(pixel_format=message.pixel_format)
-
-    def _on_encodings(self, message: SetEncodings) -> None:
-        numbers = message.encodings
+    def _on_encodings(self, numbers: tuple[int, ...]) -> None:
         before, self._known = self._known, _ENCODINGS.intersection(numbers)
         encoding = next((one for one in numbers if one in ENCODINGS), Encoding.RAW)
         quality = _level(numbers, Encoding.QUALITY_0)
@@ -278,16 +279,10 @@ class RfbServerSession:
                 took = self._clock() - since
                 self._way = took if self._way is None else min(self._way, took)
 
-    def _on_desktop_size(self, message: SetDesktopSize) -> None:
-        if Encoding.EXTENDED_DESKTOP_SIZE in self._known:
-            self._layout = (_ASKED_BY_YOU, _PROHIBITED)
-
     def _within(self, x: int, y: int, width: int, height: int) -> Area | None:
         """Cut an area to what the viewer has; None if nothing is left."""
         width, height = min(width, self._size[0] - x), min(height, self._size[1] - y)
         return (x, y, width, height) if width > 0 and height > 0 else None
-
-    # -- what changed ----------------------------------------------------------------------------
 
     def _update(self, said: list[Buffer]) -> None:
         """Say what changed, if the viewer wants to know and can take it."""
@@ -414,16 +409,6 @@ class RfbServerSession:
         if self._way is None or len(self._fences) >= _FENCES:
             return False
         return self._clock() - self._fences[0][1] < self._way + QUEUED
-
-
-_TAKES: Final[dict[type, Callable[[RfbServerSession, Any], None]]] = {
-    SetPixelFormat: RfbServerSession._on_pixel_format,
-    SetEncodings: RfbServerSession._on_encodings,
-    FramebufferUpdateRequest: RfbServerSession._on_request,
-    EnableContinuousUpdates: RfbServerSession._on_continuous,
-    Fence: RfbServerSession._on_fence,
-    SetDesktopSize: RfbServerSession._on_desktop_size,
-}
 
 
 def _level(numbers: Sequence[int], lowest: int) -> int | None:
