@@ -40,32 +40,17 @@ class Security(IntEnum):
     VNC = 2
 
 
-# Those that are met, for errors to tell more than a number.
+# Those that servers offer, for errors.
 _NAMES = {
-    0: "invalid",
-    1: "None",
-    2: "VNC authentication",
-    5: "RA2",
-    6: "RA2ne",
-    16: "Tight",
-    17: "Ultra",
-    18: "TLS",
-    19: "VeNCrypt",
-    20: "SASL",
-    21: "MD5 hash",
-    22: "xvp",
-    30: "Apple",
-    129: "RA2-256",
-    130: "RA2ne-256",
-}
+    0: "invalid", 1: "None", 2: "VNC authentication", 5: "RA2", 6: "RA2ne", 16: "Tight",
+    17: "Ultra", 18: "TLS", 19: "VeNCrypt", 20: "SASL", 21: "MD5 hash", 22: "xvp", 30: "Apple",
+    129: "RA2-256", 130: "RA2ne-256",
+}  # fmt: skip
 
 
 def security_name(number: int) -> str:
     """Return what a security type is called, and its number."""
     return f"{_NAMES[number]} ({number})" if number in _NAMES else str(number)
-
-
-# The version: 12 bytes of text.
 
 
 def decode_version(buffer: Buffer, offset: int = 0) -> Version:
@@ -84,11 +69,8 @@ def encode_version(version: Version) -> bytes:
     return b"RFB %03d.%03d\n" % version
 
 
-# A text that tells why not: its length, then its bytes.
-
-
 def reason_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFAULT) -> int:
-    """Return the bytes of a reason that begins at `start`, 0 if more bytes must tell."""
+    """Return the size of a reason, its length before it, at `start`; 0 if more must tell."""
     if end - start < 4:
         return 0
     (length,) = _number.unpack_from(buffer, start)
@@ -100,7 +82,11 @@ def reason_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFAULT) 
 def decode_reason(buffer: Buffer, offset: int = 0) -> str:
     """Return a reason, of a buffer that has it whole."""
     (length,) = _number.unpack_from(buffer, offset)
-    return _decode_text(buffer[offset + 4 : offset + 4 + length])
+    data = buffer[offset + 4 : offset + 4 + length]
+    try:
+        return str(data, "utf-8")  # the RFC names no encoding; old servers write Latin-1
+    except UnicodeDecodeError:
+        return str(data, "latin-1")
 
 
 def encode_reason(text: str) -> bytes:
@@ -109,13 +95,10 @@ def encode_reason(text: str) -> bytes:
     return _number.pack(len(data)) + data
 
 
-# What the server offers: a list of types; before version 3.7 a single one, of 4 bytes.
-
-
 def security_size(
     buffer: Buffer, start: int, end: int, version: Version, limits: Limits = DEFAULT
 ) -> int:
-    """Return the bytes of what a server offers, a reason for nothing included; 0: not yet known."""
+    """Return the size of a server's offer, or of its reason for none; 0 if more must tell."""
     head = 4 if version < (3, 7) else 1
     if end - start < head:
         return 0
@@ -138,9 +121,6 @@ def encode_security(offer: list[int] | str) -> bytes:
     return b"\0" + encode_reason(offer) if isinstance(offer, str) else bytes((len(offer), *offer))
 
 
-# How it ended: 0, or something else and, since version 3.8, a reason.
-
-
 def decode_result(buffer: Buffer, offset: int = 0) -> int:
     """Return the security result: 0 is good. In version 3.8 a reason follows all others."""
     (result,) = _number.unpack_from(buffer, offset)
@@ -150,9 +130,6 @@ def decode_result(buffer: Buffer, offset: int = 0) -> int:
 def encode_result(failure: str | None = None) -> bytes:
     """Return the bytes of a security result, of a failure if there is a reason."""
     return _number.pack(0) if failure is None else _number.pack(1) + encode_reason(failure)
-
-
-# VNC authentication.
 
 
 def check_password(password: str) -> bytes:
@@ -182,14 +159,6 @@ def respond(challenge: bytes, password: str) -> bytes:
         # Three times the same key is DES.
         cipher = Cipher(TripleDES(3 * key), modes.ECB()).encryptor()
     return cipher.update(bytes(challenge)) + cipher.finalize()
-
-
-# What both begin with.
-
-
-def encode_client_init(shared: bool) -> bytes:
-    """Return a client's last word of the handshake: 1 if other clients may stay, else 0."""
-    return bytes((shared,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +203,3 @@ def encode_server_init(init: ServerInit) -> bytes:
             f"a framebuffer has 65535 pixels at most each way, not {init.width}x{init.height}"
         ) from None
     return size + init.pixel_format.pack() + encode_reason(init.name)
-
-
-def _decode_text(data: Buffer) -> str:
-    # The RFC names no encoding for it; servers write UTF-8, old ones Latin-1.
-    try:
-        return str(data, "utf-8")
-    except UnicodeDecodeError:
-        return str(data, "latin-1")

@@ -20,10 +20,7 @@ from rlwire.limits import DEFAULT, Limits
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-FENCE_BLOCK_BEFORE = 1
-FENCE_BLOCK_AFTER = 2
-FENCE_SYNC_NEXT = 4
-FENCE_REQUEST = 1 << 31
+FENCE_BLOCK_BEFORE, FENCE_BLOCK_AFTER, FENCE_SYNC_NEXT, FENCE_REQUEST = 1, 2, 4, 1 << 31
 
 UNTIL_LAST = 0xFFFF
 """A FramebufferUpdate's count where a LastRect ends it."""
@@ -70,19 +67,17 @@ class Encoding(IntEnum):
 
 
 def quality_level(level: int) -> int:
-    """Return what asks for JPEG of this quality, 0 to 9."""
-    return Encoding.QUALITY_0 + _checked("quality", level)
+    """Return the encoding that asks for JPEG of a quality, 0 to 9."""
+    if not 0 <= level <= 9:
+        raise ValueError(f"quality must be 0 to 9, not {level!r}")
+    return Encoding.QUALITY_0 + level
 
 
 def compress_level(level: int) -> int:
-    """Return what asks for this much work on compression, 0 to 9."""
-    return Encoding.COMPRESS_0 + _checked("compression", level)
-
-
-def _checked(name: str, level: int) -> int:
+    """Return the encoding that asks for a level of compression, 0 to 9."""
     if not 0 <= level <= 9:
-        raise ValueError(f"{name} must be 0 to 9, not {level!r}")
-    return level
+        raise ValueError(f"compression must be 0 to 9, not {level!r}")
+    return Encoding.COMPRESS_0 + level
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +99,11 @@ class PixelFormat:
     blue_shift: int
 
     def __post_init__(self) -> None:
-        reason = self._wrong()
-        if reason:
-            raise EncodeError(reason)
-
-    def _wrong(self) -> str:
         bits = self.bits_per_pixel
         if bits not in (8, 16, 32):
-            return f"a pixel has 8, 16 or 32 bits, not {bits}"
+            raise EncodeError(f"a pixel has 8, 16 or 32 bits, not {bits}")
         if not 1 <= self.depth <= bits:
-            return f"a depth of {self.depth} does not fit into {bits} bits"
+            raise EncodeError(f"a depth of {self.depth} does not fit into {bits} bits")
         used = 0
         for most, shift in (
             (self.red_max, self.red_shift),
@@ -121,13 +111,12 @@ class PixelFormat:
             (self.blue_max, self.blue_shift),
         ):
             if not 1 <= most < 2**16 or most & (most + 1):
-                return f"the highest value of a colour is {most}, not one less than a power of two"
+                raise EncodeError(f"a colour's maximum is a power of two less one, not {most}")
             if shift + most.bit_length() > bits:
-                return f"a colour up to {most}, shifted by {shift}, does not fit into {bits} bits"
+                raise EncodeError(f"{most} << {shift} does not fit into {bits} bits")
             if used & most << shift:
-                return "two colours are in the same bits"
+                raise EncodeError("two colours are in the same bits")
             used |= most << shift
-        return ""
 
     def pack(self) -> bytes:
         """Return its 16 bytes."""
@@ -208,7 +197,7 @@ class PointerEvent:
 
 @dataclass(frozen=True, slots=True)
 class EnableContinuousUpdates:
-    """Whether updates of an area are to come without requests."""
+    """Whether updates of an area are sent without requests."""
 
     enable: bool
     x: int
@@ -280,9 +269,6 @@ ClientMessage: TypeAlias = (
 ServerMessage: TypeAlias = FramebufferUpdate | Bell | EndOfContinuousUpdates | Fence
 
 
-# Sizes.
-
-
 def client_message_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFAULT) -> int:
     """Return the size of the client's message at `start`, 0 if more bytes must tell."""
     if start == end:
@@ -338,9 +324,6 @@ def _fence_size(buffer: Buffer, start: int, have: int) -> int:
     if length > _FENCE_MAX:
         raise DecodeError(f"a fence has {_FENCE_MAX} bytes at most, not {length}", offset=start + 8)
     return 9 + length
-
-
-# Bytes to values.
 
 
 def decode_client_message(message: Buffer, limits: Limits = DEFAULT) -> ClientMessage | None:
@@ -406,9 +389,6 @@ def decode_screens(payload: Buffer) -> tuple[ScreenLayout, ...]:
 def _decode_layouts(buffer: Buffer, offset: int, count: int) -> tuple[ScreenLayout, ...]:
     places = range(offset, offset + 16 * count, 16)
     return tuple([ScreenLayout(*_screen.unpack_from(buffer, place)) for place in places])
-
-
-# Values to bytes.
 
 
 def encode(message: ClientMessage | ServerMessage) -> bytes:

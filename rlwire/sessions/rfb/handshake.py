@@ -146,7 +146,7 @@ class ClientHandshake:
             raise DecodeError(f"{result} is no security result")
 
     def _finish(self) -> None:
-        self.outgoing.append(handshake.encode_client_init(self._shared))
+        self.outgoing.append(bytes((self._shared,)))
         self.stage = Stage.INIT
 
 
