@@ -122,7 +122,7 @@ class RemoteScreen(AsyncRfbClient):
     @property
     def updates(self) -> int:
         """Whole ones so far that changed something."""
-        return self._session.updates
+        return self.session.updates
 
     async def open(self) -> None:
         """Connect, and wait for the first pixels; in any loop, as `shut`."""
@@ -141,7 +141,7 @@ class RemoteScreen(AsyncRfbClient):
     def post(self, messages: Sequence[ClientMessage]) -> None:
         """Send messages, soon and in order; if one cannot be encoded, none is sent."""
         self._check()
-        self._session.send(messages)  # raises why they cannot be sent
+        self.session.send(messages)  # raises why they cannot be sent
         self._painter.call_soon(lambda: self._post(messages))
 
     def _post(self, messages: Sequence[ClientMessage]) -> None:
@@ -157,7 +157,7 @@ class RemoteScreen(AsyncRfbClient):
 
         Each call sends the next one, unless one is on its way.
         """
-        if self._ended is None and self._pinged_at is None and self._session.fences:
+        if self._ended is None and self._pinged_at is None and self.session.fences:
             self._pinged_at = monotonic()
             self._pings += 1
             self.post([Fence(FENCE_REQUEST | FENCE_BLOCK_BEFORE, self._pings.to_bytes(8, "big"))])
@@ -170,7 +170,7 @@ class RemoteScreen(AsyncRfbClient):
     def read(self) -> tuple[NDArray[np.uint8], list[Rectangle]]:
         """Return a copy of the pixels, and what has changed since they were last read."""
         with self._lock:
-            return self.snapshot(), self._session.take()
+            return self.snapshot(), self.session.take()
 
     def read_changes(self, out: NDArray[np.uint8]) -> list[Rectangle]:
         """Bring `out` up to date, and return what has changed since the last call.
@@ -186,8 +186,8 @@ class RemoteScreen(AsyncRfbClient):
                 self._last = None
                 self.snapshot(out)
                 self._last = out
-                return self._session.take()
-            changes = self._session.take()
+                return self.session.take()
+            changes = self.session.take()
             for r in changes:
                 area = slice(r.y, r.y + r.height), slice(r.x, r.x + r.width)
                 out[area] = pixels[area]

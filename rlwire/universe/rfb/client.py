@@ -75,11 +75,11 @@ class _RfbClientBase(Hearing):
         self._options: dict[str, Any] = {
             "timeouts": self._timeouts, "tls": tls, "backoff": backoff
         }  # fmt: skip
-        self._session = self._make_session()
+        self.session = self._make_session()
         self._transmit: Callable[[Any], Any]
         self._seen = 0  # updates that the caller has received
         self._bells = 0
-        self._cursor: CursorShape | None = None
+        self.cursor: CursorShape | None = None
 
     def _peer(self) -> Any:
         return self.address
@@ -102,8 +102,8 @@ class _RfbClientBase(Hearing):
         """
         if self._connection is not None:
             raise LocalProtocolError(f"{self} is connected already")
-        self._session, self._ended, self._seen = self._make_session(), None, 0
-        connection = yield self._connect(self.address, self._session, **self._options)
+        self.session, self._ended, self._seen = self._make_session(), None, 0
+        connection = yield self._connect(self.address, self.session, **self._options)
         self._connection = self._count(connection)
         self._listen(self._connection)
         return self
@@ -118,16 +118,15 @@ class _RfbClientBase(Hearing):
 
     def _take(self, event: Any) -> None:
         """Receive one event of the session."""
-        kind = type(event)
-        if kind is Bell:
+        if type(event) is Bell:
             self._bells += 1
-        elif kind is CursorShape:
-            self._cursor = event
+        elif type(event) is CursorShape:
+            self.cursor = event
 
     @property
     def framebuffer(self) -> Framebuffer:
         """The pixels, of whole updates only. Later ones are painted into the same framebuffer."""
-        framebuffer = self._session.framebuffer
+        framebuffer = self.session.framebuffer
         if framebuffer is None:
             self._check()
             raise ConnectionClosed(f"{self} has no pixels yet")
@@ -146,17 +145,7 @@ class _RfbClientBase(Hearing):
     @property
     def name(self) -> str:
         """The desktop's."""
-        return self._session.name
-
-    @property
-    def session(self) -> RfbClientSession:
-        """The connection's session: `version`, `continuous`, `fences`, `resizable`."""
-        return self._session
-
-    @property
-    def cursor(self) -> CursorShape | None:
-        """How the pointer looks, where the encoding Cursor is asked for."""
-        return self._cursor
+        return self.session.name
 
     @driven
     def update(self, timeout: float | None = None) -> Waits[list[Rectangle]]:
@@ -165,8 +154,7 @@ class _RfbClientBase(Hearing):
         That is all since the last call, of this method or `poll`. `DeadlineExceeded` after so many
         seconds leaves the connection as it is.
         """
-        session, updates = self._session, self._seen
-        yield from self._until(lambda: session.updates != updates, timeout, "update")
+        yield from self._until(lambda: self.session.updates != self._seen, timeout, "update")
         return self._take_changes()
 
     @driven
@@ -180,8 +168,8 @@ class _RfbClientBase(Hearing):
         return changes
 
     def _take_changes(self) -> list[Rectangle]:
-        self._seen = self._session.updates
-        return self._session.take()
+        self._seen = self.session.updates
+        return self.session.take()
 
     def snapshot(self, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """Return a copy of the pixels, in `out` if given: (height, width, channels), uint8."""
@@ -219,14 +207,9 @@ class _RfbClientBase(Hearing):
         ``updates`` that changed something, ``rectangles`` with pixels, ``bytes`` of messages, and
         ``bells``.
         """
-        session = self._session
-        return {
-            **super().statistics(),
-            "updates": session.updates,
-            "rectangles": session.rectangles,
-            "bytes": session.bytes,
-            "bells": self._bells,
-        }
+        counted = ("updates", "rectangles", "bytes")
+        counts = {name: getattr(self.session, name) for name in counted}
+        return {**super().statistics(), **counts, "bells": self._bells}
 
 
 class RfbClient(Blocking, _RfbClientBase):
@@ -256,6 +239,10 @@ class RfbClient(Blocking, _RfbClientBase):
         compression: 0 to 9, how hard the server is to try; None for its own choice.
         pixel_format: of the pixels on the wire.
         continuous: whether to ask for updates without requests, where the server has them.
+
+    Attributes:
+        session: the newest connection's: `version`, `continuous`, `fences`, `resizable`.
+        cursor: how the pointer looks, where the encoding Cursor is asked for; or None.
     """
 
     _connect = staticmethod(tcp.connect)
