@@ -150,17 +150,16 @@ cdef class Rectangle:
 
 
 cdef class RectangleDecoder:
-    """Rectangles of one connection, in the order in which they come.
+    """The rectangles of one connection, in order.
 
     Args:
-        framebuffer: what is painted into. It may be resized between rectangles.
-        pixel_format: what the server was told, or told first.
+        framebuffer: it may be resized between rectangles.
+        pixel_format: of the pixels on the wire.
         limits: `received` is for the bytes of a rectangle, `expanded` for what it inflates to.
         inflater: one of `rlwire.codecs.rfb.inflating.INFLATERS`; if None what is installed, for
             Tight zlib-ng before isal, for ZRLE of more than 65,536 pixels isal before zlib-ng.
 
     Attributes:
-        framebuffer: the same.
         inflaters: the names of those in use, for Tight and for ZRLE.
         pixel_format: may be set when the server has been told another.
         counted: how many whole rectangles the last `size` was of.
@@ -169,8 +168,7 @@ cdef class RectangleDecoder:
         most: pixels that an update may paint: 16 times the framebuffer's, or 2^20. Few bytes fill or
             copy all of it.
 
-    After an error the framebuffer is as far as it got, and the connection is lost: its zlib streams
-    cannot go on.
+    After an error the connection is lost: its zlib streams cannot go on.
     """
 
     cdef readonly Framebuffer framebuffer
@@ -230,12 +228,9 @@ cdef class RectangleDecoder:
                           Py_ssize_t most=1) except -1:
         """Return the bytes of the rectangle that begins at `start`, its head included.
 
-        0 while bytes that tell are still missing; asked again for the same rectangle, wherever it
-        lies by then, it goes on where it was. The size may be known before all of it is there:
-        then `counted` is 0.
-
-        Up to `most` rectangles may follow one another. Where the first is whole, the size is of as many
-        as are, up to one that paints nothing; a LastRect may be the last of them.
+        0 while bytes that tell are missing; asked again for the same rectangle, wherever it is by
+        then, it continues. If the size is known before the rectangle is whole, `counted` is 0. If it
+        is whole, the size is of up to `most` whole rectangles, to one that paints nothing at most.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
@@ -327,23 +322,19 @@ cdef class RectangleDecoder:
         cdef Py_ssize_t size
         cdef Rectangle done
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-        self.painted = 0
-        self.framebuffer.painted_by += 1
         try:
             data = self._begin(&view, offset, &c)
             if rlw_rfb_read_head(&c, &r) != RLW_OK:
                 self._refuse(&c, data)
-            done = _made_of(&r)
             if rlw_rfb_paints(r.encoding):
-                self._paint(&c, &r, data + offset, data, 0)
-            else:
-                size = self.size(buffer, offset, view.len)
-                if not self.counted:
-                    raise DecodeError("the rectangle is not whole", offset=offset)
-                done.payload = PyBytes_FromStringAndSize(<const char *> c.at, size - RLW_RFB_HEAD)
+                return self.paint(buffer, offset, 1)[0]
+            size = self.size(buffer, offset, view.len)
+            if not self.counted:
+                raise DecodeError("the rectangle is not whole", offset=offset)
+            done = _made_of(&r)
+            done.payload = PyBytes_FromStringAndSize(<const char *> c.at, size - RLW_RFB_HEAD)
             return done
         finally:
-            self.framebuffer.painted_by -= 1
             PyBuffer_Release(&view)
 
     cdef const unsigned char *_begin(self, const Py_buffer *view, Py_ssize_t offset,
