@@ -103,12 +103,12 @@ class RemoteScreen(AsyncRfbClient):
         self._session_options["painting"] = self._lock
         return super()._make_session()
 
-    def _take(self, event: Any) -> None:
+    def _receive(self, event: Any) -> None:
         if type(event) is Painted:
             self._arrivals.notify()
         elif type(event) is Fence:
             self._on_fence(event)
-        super()._take(event)
+        super()._receive(event)
 
     def _end(self, error: Exception) -> None:
         super()._end(error)
@@ -170,7 +170,7 @@ class RemoteScreen(AsyncRfbClient):
     def read(self) -> tuple[NDArray[np.uint8], list[Rectangle]]:
         """Return a copy of the pixels, and what has changed since they were last read."""
         with self._lock:
-            return self.snapshot(), self.session.take()
+            return self.snapshot(), self.session.pop_changes()
 
     def read_changes(self, out: NDArray[np.uint8]) -> list[Rectangle]:
         """Bring `out` up to date, and return what has changed since the last call.
@@ -186,8 +186,8 @@ class RemoteScreen(AsyncRfbClient):
                 self._last = None
                 self.snapshot(out)
                 self._last = out
-                return self.session.take()
-            changes = self.session.take()
+                return self.session.pop_changes()
+            changes = self.session.pop_changes()
             for r in changes:
                 area = slice(r.y, r.y + r.height), slice(r.x, r.x + r.width)
                 out[area] = pixels[area]
@@ -447,8 +447,8 @@ class Link:
             if messages and self.screen is not None:
                 self.screen.post(messages)
             elif messages:
-                told = [[type(each).__name__, *dataclasses.astuple(each)] for each in messages]
-                others = [*told, *others]
+                given = [[type(each).__name__, *dataclasses.astuple(each)] for each in messages]
+                others = [*given, *others]
             if others and self.client is not None:
                 self.client.act(others)
         except (RlwireError, OSError) as error:

@@ -21,8 +21,8 @@ _BUTTONS = 256  # states of eight buttons
 class Events(Space):
     """Lists of key and pointer events.
 
-    A sample is one event. Keys stay down until they are let go; an event of the pointer says which
-    buttons are down.
+    A sample is one event. Keys stay down until they are released; a pointer event has the buttons
+    that are down.
 
     Args:
         keys: names of those that may be pressed; None for all.

@@ -85,7 +85,7 @@ class PixelFormat:
     """A true-colour pixel format; each colour is shifted and masked out of a pixel.
 
     Raises:
-        EncodeError: it makes no sense.
+        EncodeError: it is invalid.
     """
 
     bits_per_pixel: int

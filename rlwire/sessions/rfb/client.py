@@ -82,7 +82,7 @@ LOSSLESS: tuple[Encoding, ...] = (
 )
 """What is asked for by default, the best first: servers take the first that they have."""
 
-_CHANGES = 1024  # rectangles that are kept apart for whoever has not asked for them
+_CHANGES = 1024  # rectangles that are kept apart until they are asked for
 _KEPT = 128  # bytes that a rectangle costs beside its own
 _ENDLESS = 1 << 62  # rectangles: as many as there are until a LastRect
 _KNOWN_FLAGS = FENCE_BLOCK_BEFORE | FENCE_BLOCK_AFTER | FENCE_SYNC_NEXT
@@ -159,7 +159,7 @@ class RfbClientSession:
     """A viewer's side of one connection; options as `rlwire.universe.rfb.RfbClient` has them.
 
     Args:
-        painting: is entered while pixels change, for whoever reads them in another thread.
+        painting: is entered while pixels change, such as a lock.
         update_timeout: seconds in which an update that has begun has to be whole; None for no
             limit.
         limits: `pixels` bounds the framebuffer, `received` an update, `string` a cut text. What an
@@ -212,12 +212,12 @@ class RfbClientSession:
         self._decoder: Any = None
         self._left = 0  # rectangles of the update that are still to come,
         self._run = (0, 0, False)  # bytes, rectangles and whether the last ends it, of `frame_size`
-        self._waiting: list[tuple[Buffer, int, int]] = []  # to be painted: where, and how many,
+        self._unpainted: list[tuple[Buffer, int, int]] = []  # to be painted: where, and how many,
         self._held = 0  # what all of it has cost so far, in bytes,
         self._spent = 0  # and in pixels
         self._painted: list[Rectangle] = []  # what has been painted of it already,
         self._has_resized = False  # within it
-        self._changed: list[Rectangle] = []  # and what of all updates since the last `take`
+        self._changed: list[Rectangle] = []  # and what of all updates since the last `pop_changes`
         self.framebuffer: Framebuffer | None = None
         self.name = ""
         self.closed = False
@@ -270,16 +270,16 @@ class RfbClientSession:
         return None
 
     def receive(self, message: Buffer) -> list[Any]:
-        """Take a message, or some rectangles, and return an `Event` for each."""
+        """Receive a message, or some rectangles, and return an `Event` for each."""
         self.bytes += len(message)
         try:
             if self._left:
-                return self._take_run(message, 0)
+                return self._receive_rectangles(message, 0)
             if not self.opened:
                 return self._continue_handshake(message)
             if message[0] == _UPDATE:
                 return self._begin_update(message)
-            return self._take_message(decode_server_message(message, self._limits))
+            return self._receive_message(decode_server_message(message, self._limits))
         except RlwireError:
             self.closed = True
             raise
@@ -306,10 +306,12 @@ class RfbClientSession:
         self._held, self._spent, self._due = 0, 0, None
         if not self._left:
             return self._end_update()
-        return self._take_run(message, _UPDATE_HEAD) if len(message) > _UPDATE_HEAD else []
+        return (
+            self._receive_rectangles(message, _UPDATE_HEAD) if len(message) > _UPDATE_HEAD else []
+        )
 
-    def _take_run(self, message: Buffer, offset: int) -> list[Any]:
-        """Take rectangles: some with pixels, or one without."""
+    def _receive_rectangles(self, message: Buffer, offset: int) -> list[Any]:
+        """Receive rectangles: some with pixels, or one without."""
         size = len(message) - offset
         if self._run[0] != size:  # it was another frame's
             self._run_size(message, offset, len(message), self._left)
@@ -318,11 +320,11 @@ class RfbClientSession:
         self._left = 0 if ended else self._left - count
         events: list[Any] = []
         if message[offset + _ENCODING] < _PSEUDO:
-            self._waiting.append((message, offset, count))
+            self._unpainted.append((message, offset, count))
             self._held += size + count * _KEPT
         elif not ended:
             self._held += size
-            events = self._take_sign(self._decoder.decode(message, offset))
+            events = self._receive_pseudo(self._decoder.decode(message, offset))
         return events if self._left else events + self._end_update()
 
     def _end_update(self) -> list[Any]:
@@ -338,12 +340,12 @@ class RfbClientSession:
 
     def _paint(self) -> None:
         """Paint what waits for it."""
-        waiting, self._waiting = self._waiting, []
-        if not waiting:
+        unpainted, self._unpainted = self._unpainted, []
+        if not unpainted:
             return
         paint = self._decoder.paint
         with self._painting:
-            for message, offset, count in waiting:
+            for message, offset, count in unpainted:
                 painted = paint(message, offset, count, self._spent)
                 self._spent = self._decoder.painted
                 self.rectangles += len(painted)
@@ -352,21 +354,21 @@ class RfbClientSession:
             if len(self._changed) > _CHANGES:
                 self._changed = [_around(self._changed)]
 
-    def _take_sign(self, sign: Rectangle) -> list[Any]:
-        """Take a rectangle that paints nothing."""
-        payload = sign.payload
+    def _receive_pseudo(self, pseudo: Rectangle) -> list[Any]:
+        """Receive a rectangle that paints nothing."""
+        payload = pseudo.payload
         assert payload is not None
-        if sign.encoding == _DESKTOP_SIZE:
-            return self._resize(sign.width, sign.height, ())
-        if sign.encoding == _CURSOR:
-            return [CursorShape.read(sign, self._pixel_format)]
-        if sign.encoding != _EXTENDED_DESKTOP_SIZE:
-            logger.debug("a rectangle of encoding %d was left out", sign.encoding)
+        if pseudo.encoding == _DESKTOP_SIZE:
+            return self._resize(pseudo.width, pseudo.height, ())
+        if pseudo.encoding == _CURSOR:
+            return [CursorShape.read(pseudo, self._pixel_format)]
+        if pseudo.encoding != _EXTENDED_DESKTOP_SIZE:
+            logger.debug("a rectangle of encoding %d was left out", pseudo.encoding)
             return []
         self.resizable = True
-        if sign.x == _BY_US and sign.y:  # and the server keeps its size
+        if pseudo.x == _BY_US and pseudo.y:  # and the server keeps its size
             return []
-        return self._resize(sign.width, sign.height, decode_screens(payload))
+        return self._resize(pseudo.width, pseudo.height, decode_screens(payload))
 
     def _resize(self, width: int, height: int, screens: tuple[ScreenLayout, ...]) -> list[Any]:
         framebuffer = self.framebuffer
@@ -399,16 +401,16 @@ class RfbClientSession:
                 advice=f"the server's desktop is {width}x{height}",
             )  # fmt: skip
 
-    def _take_message(self, message: Any) -> list[Any]:
+    def _receive_message(self, message: Any) -> list[Any]:
         if isinstance(message, Fence):
-            return self._take_fence(message)
+            return self._receive_fence(message)
         if isinstance(message, Bell):
             return [message]
         if isinstance(message, EndOfContinuousUpdates):
-            self._take_end_of_continuous()
+            self._receive_end_of_continuous()
         return []
 
-    def _take_fence(self, fence: Fence) -> list[Any]:
+    def _receive_fence(self, fence: Fence) -> list[Any]:
         self.fences = True
         if not fence.flags & FENCE_REQUEST:
             return [fence]
@@ -416,7 +418,7 @@ class RfbClientSession:
         self._outgoing.append(Fence(fence.flags & _KNOWN_FLAGS, fence.payload))
         return []
 
-    def _take_end_of_continuous(self) -> None:
+    def _receive_end_of_continuous(self) -> None:
         """The first one says that the server knows them, a later one that they have ended."""
         if self.continuous:
             self.continuous = False
@@ -429,7 +431,7 @@ class RfbClientSession:
                 EnableContinuousUpdates(True, 0, 0, framebuffer.width, framebuffer.height)
             )
 
-    def take(self) -> list[Rectangle]:
+    def pop_changes(self) -> list[Rectangle]:
         """Return what has changed of the framebuffer since the last call; within `painting`.
 
         More than 1,024 rectangles are joined to one; after a resize it is the whole framebuffer.

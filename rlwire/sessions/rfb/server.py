@@ -60,7 +60,7 @@ QUEUED: Final = 0.05
 
 _FENCES: Final = 64  # that may be without an answer
 _KNOWN_FLAGS: Final = FENCE_BLOCK_BEFORE | FENCE_BLOCK_AFTER | FENCE_SYNC_NEXT
-_REASON: Final = 500  # characters of an error's text that a viewer is told
+_REASON: Final = 500  # characters of an error's text that a viewer is sent
 _numbers = itertools.count(-1, -1)  # of frames that are one viewer's own
 _SETS: Final = (0, 2)  # SetPixelFormat and SetEncodings
 _ENCODINGS: Final = frozenset(map(int, Encoding))
@@ -103,19 +103,19 @@ class RfbServerSession:
         self.opened = False
         self.closed = False
         self.updates = 0
-        self._said: list[Buffer] = []
+        self._outgoing: list[Buffer] = []
         # What the viewer asked for.
         self._format = UpdateFormat(RGB888, Encoding.RAW, None, 1)
         self._known: frozenset[int] = frozenset()
-        self._wishes: dict[int, Buffer] = {}  # the last message of each type that only sets
-        self._asked: Area | None = None  # what it wants to know
-        self._anew: Area | None = None  # and of that, what it wants whole
+        self._settings: dict[int, Buffer] = {}  # the last message of each type that sets something
+        self._requested: Area | None = None  # the area that it wants to be updated
+        self._full: Area | None = None  # and the part of it that it wants whole
         self._continuous: Area | None = None
         # What it has.
         self._size = (0, 0)
         self._last: NumberedFrame | None = None
         self._pointer = False
-        self._layout: tuple[int, int] | None = None  # reason and status of a layout to be told
+        self._layout: tuple[int, int] | None = None  # reason and status of a layout to be sent
         # What is on its way.
         self._fences: deque[tuple[int, float]] = deque()
         self._fence = 0
@@ -123,7 +123,7 @@ class RfbServerSession:
 
     @property
     def view_only(self) -> bool:
-        """Whether the viewer's keys and pointer count for nothing."""
+        """Whether the viewer's keys and pointer are ignored."""
         return self._handshake.view_only
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
@@ -147,26 +147,26 @@ class RfbServerSession:
     def receive(self, message: Buffer) -> list[Input | None]:
         """Take one message and return its events: what the viewer's user did."""
         try:
-            return self._take(message)
+            return self._receive(message)
         except RlwireError:
             self.closed = True
             raise
 
     def outgoing(self) -> list[Buffer]:
-        """Return what there is to say, and forget it: answers, then what changed."""
-        said, self._said = self._said, []
+        """Return the replies that wait, then what changed."""
+        out, self._outgoing = self._outgoing, []
         if not self.opened:
-            said, self._handshake.outgoing = self._handshake.outgoing, []
+            out, self._handshake.outgoing = self._handshake.outgoing, []
         elif not self.closed:
-            self._update(said)
-        return said
+            self._update(out)
+        return out
 
     def send(self, event: Any) -> list[Buffer]:
-        """Raise LocalProtocolError: a viewer is told what the screen shows, and nothing else."""
+        """Raise LocalProtocolError: a viewer is sent updates only, by the session itself."""
         raise LocalProtocolError(f"a viewer is not sent a {type(event).__name__}")
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
-        """Return what tells the viewer about `error`; after the handshake RFB has no words."""
+        """Return the reason of a rejection; after the handshake RFB has no message for one."""
         over, self.closed = self.opened or self.closed, True
         return [] if over else self._handshake.reject(for_peer(error, "the server")[:_REASON])
 
@@ -185,7 +185,7 @@ class RfbServerSession:
     def next_deadline(self) -> None:
         """Return None: nothing is due."""
 
-    def _take(self, message: Buffer) -> list[Input | None]:
+    def _receive(self, message: Buffer) -> list[Input | None]:
         if self.closed:
             return []
         if not self.opened:
@@ -194,9 +194,9 @@ class RfbServerSession:
             return []
         kind = message[0]
         if kind in _SETS:
-            if message == self._wishes.get(kind):
+            if message == self._settings.get(kind):
                 return []  # it is set so
-            self._wishes[kind] = message
+            self._settings[kind] = message
         match decode_client_message(message, self._frames.limits):
             case KeyEvent() | PointerEvent() as event:
                 if not self.view_only:
@@ -220,7 +220,7 @@ class RfbServerSession:
         height, width, _ = self._frames.newest().frame.shape
         self._size = (width, height)
         init = ServerInit(width, height, RGB888, self._frames.name)
-        self._said += [*self._handshake.outgoing, encode_server_init(init)]
+        self._outgoing += [*self._handshake.outgoing, encode_server_init(init)]
         self.opened = True
 
     def _on_encodings(self, numbers: tuple[int, ...]) -> None:
@@ -238,10 +238,10 @@ class RfbServerSession:
         if fences and Encoding.FENCE not in before:
             if len(self._fences) >= _FENCES:
                 raise RemoteProtocolError(f"{_FENCES} fences wait for their answers, the most")
-            self._put_fence(self._said)  # by this the viewer knows that it may send some
+            self._put_fence(self._outgoing)  # by this the viewer knows that it may send some
         continuous = fences and Encoding.CONTINUOUS_UPDATES in self._known
         if continuous and Encoding.CONTINUOUS_UPDATES not in before:
-            self._said.append(encode(EndOfContinuousUpdates()))
+            self._outgoing.append(encode(EndOfContinuousUpdates()))
         if not continuous:
             self._continuous = None
 
@@ -249,9 +249,9 @@ class RfbServerSession:
         area = self._within(message.x, message.y, message.width, message.height)
         if area is None:
             return
-        self._asked = _around(self._asked, area)
+        self._requested = _around(self._requested, area)
         if not message.incremental:
-            self._anew = _around(self._anew, area)
+            self._full = _around(self._full, area)
             if Encoding.EXTENDED_DESKTOP_SIZE in self._known and self._layout is None:
                 self._layout = (0, 0)
 
@@ -262,13 +262,13 @@ class RfbServerSession:
             self._continuous = self._within(message.x, message.y, message.width, message.height)
         else:
             self._continuous = None
-            self._said.append(encode(EndOfContinuousUpdates()))
+            self._outgoing.append(encode(EndOfContinuousUpdates()))
 
     def _on_fence(self, message: Fence) -> None:
         if Encoding.FENCE not in self._known:
             raise RemoteProtocolError("fences were not agreed on")
         if message.flags & FENCE_REQUEST:
-            self._said.append(encode(Fence(message.flags & _KNOWN_FLAGS, message.payload)))
+            self._outgoing.append(encode(Fence(message.flags & _KNOWN_FLAGS, message.payload)))
             return
         if len(message.payload) != _number.size:
             return
@@ -284,50 +284,54 @@ class RfbServerSession:
         width, height = min(width, self._size[0] - x), min(height, self._size[1] - y)
         return (x, y, width, height) if width > 0 and height > 0 else None
 
-    def _update(self, said: list[Buffer]) -> None:
-        """Say what changed, if the viewer wants to know and can take it."""
-        head = [] if self._layout is None or self._layout[0] != _ASKED_BY_YOU else [self._screens()]
-        area = self._asked
+    def _update(self, out: list[Buffer]) -> None:
+        """Append what changed, if the viewer has asked for it and can receive it."""
+        head = (
+            []
+            if self._layout is None or self._layout[0] != _ASKED_BY_YOU
+            else [self._layout_rectangle()]
+        )
+        area = self._requested
         if area is None and self._continuous is not None and self._can_take():
             area = self._continuous
         if area is None:
             if head:
-                self._say_update(said, 1, head)
+                self._append_update(out, 1, head)
             return
         now = self._frames.newest()
         height, width, _ = now.frame.shape
         if (width, height) != self._size:
-            if not self._resize(said, width, height):
+            if not self._resize(out, width, height):
                 now = NumberedFrame(next(_numbers), _fit(now.frame, *self._size))
             else:
                 return
         if self._layout is not None:
-            head.append(self._screens())
+            head.append(self._layout_rectangle())
         if Encoding.CURSOR in self._known and not self._pointer:
             self._pointer = True
             head.append(self._cursor())
         count, data = self._changes(area, now)
         if count or head:
-            self._asked = self._anew = None
+            self._requested = self._full = None
             if count:
                 head.append(data)
-            self._say_update(said, len(head) - bool(count) + count, head)
+            self._append_update(out, len(head) - bool(count) + count, head)
 
     def _changes(self, area: Area, now: NumberedFrame) -> tuple[int, bytes]:
-        """Return the rectangles of an area, and take note that the viewer has them."""
-        frames, wanted, anew = self._frames, self._format, self._anew
+        """Return the rectangles of an area, which the viewer has from now on."""
+        frames, wanted, full = self._frames, self._format, self._full
         since = self._last
         whole = (0, 0, *self._size)
-        if anew == whole:
-            since = anew = None
-        if since is not None and since.number == now.number and anew is None:
+        if full == whole:
+            since = full = None
+        if since is not None and since.number == now.number and full is None:
             return 0, b""
-        if now.number >= 0 and anew is None and area == whole:
+        if now.number >= 0 and full is None and area == whole:
             self._last = now
             return frames.update(since, now, wanted)
         areas = _cut(frames.areas(since, now) if since is not None else [whole], area)
-        if anew is not None:
-            areas.append(anew)
+        if full is not None:
+            areas.append(full)
         if areas:
             self._last = self._patched(since, now, areas)
         return frames.encode(now, areas, wanted)
@@ -335,9 +339,9 @@ class RfbServerSession:
     def _patched(
         self, since: NumberedFrame | None, now: NumberedFrame, areas: list[Area]
     ) -> NumberedFrame:
-        """Return what the viewer has after parts of it were told; a frame of its own.
+        """Return what the viewer has after an update of some areas, as a frame of its own.
 
-        What it never asked for counts as known: it has to ask for all that it lacks.
+        Areas that it never asked for count as up to date.
         """
         if since is None or since.frame.shape != now.frame.shape:
             return now
@@ -346,25 +350,25 @@ class RfbServerSession:
             frame[y : y + height, x : x + width] = now.frame[y : y + height, x : x + width]
         return NumberedFrame(next(_numbers), frame)
 
-    def _resize(self, said: list[Buffer], width: int, height: int) -> bool:
-        """Tell the viewer of a new size; False if it cannot be told."""
+    def _resize(self, out: list[Buffer], width: int, height: int) -> bool:
+        """Append a new size; False if the viewer has no encoding for it."""
         if Encoding.EXTENDED_DESKTOP_SIZE in self._known:
             self._size = (width, height)
             self._layout = (0, 0)
-            rectangle = self._screens()
+            rectangle = self._layout_rectangle()
         elif Encoding.DESKTOP_SIZE in self._known:
             self._size = (width, height)
             rectangle = _head.pack(0, 0, width, height, Encoding.DESKTOP_SIZE)
         else:
             return False
-        self._last = self._asked = self._anew = None
+        self._last = self._requested = self._full = None
         if self._continuous is not None:
             self._continuous = (0, 0, width, height)
-        self._say_update(said, 1, [rectangle])
+        self._append_update(out, 1, [rectangle])
         return True
 
-    def _screens(self) -> bytes:
-        """Return the rectangle that tells the size, and that there is one screen."""
+    def _layout_rectangle(self) -> bytes:
+        """Return the rectangle of the size, with one screen."""
         assert self._layout is not None
         (reason, status), self._layout = self._layout, None
         width, height = self._size
@@ -386,24 +390,24 @@ class RfbServerSession:
         head = _head.pack(0, 0, width, height, Encoding.CURSOR)
         return head + data[_head.size :] + np.packbits(seen, axis=1).tobytes()
 
-    def _say_update(self, said: list[Buffer], count: int, parts: list[bytes]) -> None:
-        said.append(encode(FramebufferUpdate(count)))
-        said.extend(parts)
+    def _append_update(self, out: list[Buffer], count: int, parts: list[bytes]) -> None:
+        out.append(encode(FramebufferUpdate(count)))
+        out.extend(parts)
         self.updates += 1
         counts = self._frames.counts
         counts["updates"] += 1
         counts["bytes"] += sum(map(len, parts))
         if self._continuous is not None and len(self._fences) < _FENCES:
-            self._put_fence(said)
+            self._put_fence(out)
 
-    def _put_fence(self, said: list[Buffer]) -> None:
+    def _put_fence(self, out: list[Buffer]) -> None:
         self._fence += 1
         self._fences.append((self._fence, self._clock()))
         flags = FENCE_REQUEST | FENCE_BLOCK_BEFORE
-        said.append(encode(Fence(flags, _number.pack(self._fence))))
+        out.append(encode(Fence(flags, _number.pack(self._fence))))
 
     def _can_take(self) -> bool:
-        """Whether what is on its way to the viewer does not pile up there."""
+        """Whether few enough updates are on their way to the viewer."""
         if not self._fences:
             return True
         if self._way is None or len(self._fences) >= _FENCES:

@@ -109,14 +109,14 @@ class _RfbClientBase(Hearing):
         return self
 
     def _listen(self, connection: Any) -> None:
-        """Have events received by `_take`, and an end by `_end`."""
+        """Have events received by `_receive`, and an end by `_end`."""
         raise NotImplementedError
 
     def _read(self) -> Any:
         """Receive what is there already; or return what to await for that."""
         raise NotImplementedError
 
-    def _take(self, event: Any) -> None:
+    def _receive(self, event: Any) -> None:
         """Receive one event of the session."""
         if type(event) is Bell:
             self._bells += 1
@@ -155,21 +155,21 @@ class _RfbClientBase(Hearing):
         seconds leaves the connection as it is.
         """
         yield from self._until(lambda: self.session.updates != self._seen, timeout, "update")
-        return self._take_changes()
+        return self._pop_changes()
 
     @driven
     def poll(self) -> Waits[list[Rectangle]]:
         """Receive what is there, without waiting; return what has changed since the last call."""
         self._check()
         yield self._read()
-        changes = self._take_changes()
+        changes = self._pop_changes()
         if not changes:
             self._check()
         return changes
 
-    def _take_changes(self) -> list[Rectangle]:
+    def _pop_changes(self) -> list[Rectangle]:
         self._seen = self.session.updates
-        return self.session.take()
+        return self.session.pop_changes()
 
     def snapshot(self, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """Return a copy of the pixels, in `out` if given: (height, width, channels), uint8."""
@@ -271,7 +271,7 @@ class RfbClient(Blocking, _RfbClientBase):
 
     def _hear(self, have: int | OSError | None) -> None:
         try:
-            self._connection.listen(self._take, have)
+            self._connection.listen(self._receive, have)
         except RlwireError as error:
             self._end(error)
 
@@ -297,7 +297,7 @@ class AsyncRfbClient(Asyncio, _RfbClientBase):
         connection.serve(Ear(self._hear, self._gone), self._end)
 
     def _hear(self, event: Any) -> None:
-        self._take(event)
+        self._receive(event)
         self._wake()
 
     def _wake(self) -> None:

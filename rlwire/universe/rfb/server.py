@@ -288,7 +288,7 @@ class RfbServer(StreamServer):
         """Return counts since the server was made, and of the ``viewers`` that there are.
 
         ``frames`` were shown; ``updates`` of so many ``bytes`` went out, and what they had was
-        ``encoded`` so often; ``inputs`` came, or were ``ignored`` since the viewer only looks on;
+        ``encoded`` so often; ``inputs`` came, or were ``ignored`` since the viewer only watches;
         ``refused`` had no right password.
         """
         viewers = self._viewers

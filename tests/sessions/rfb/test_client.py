@@ -352,8 +352,8 @@ def test_an_update_is_painted_when_it_is_whole(piece: int) -> None:
     assert talk.asked() == [NEXT]
     assert (talk.session.updates, talk.session.rectangles) == (1, 2)
     assert talk.session.bytes > len(data)
-    assert [tuple(one)[:4] for one in talk.session.take()] == [(1, 1, 2, 2), (5, 0, 3, 4)]
-    assert talk.session.take() == []
+    assert [tuple(one)[:4] for one in talk.session.pop_changes()] == [(1, 1, 2, 2), (5, 0, 3, 4)]
+    assert talk.session.pop_changes() == []
 
 
 def test_an_update_up_to_its_last_rectangle() -> None:
@@ -389,7 +389,7 @@ def test_many_changes_are_joined() -> None:
     talk = opened()
     for _ in range(300):
         talk.hear(update(*[rectangle(x, 1, 1, 2) for x in (1, 2, 3, 6)]))
-    (changed,) = [one for one in talk.session.take() if one.width > 1]
+    (changed,) = [one for one in talk.session.pop_changes() if one.width > 1]
     assert tuple(changed)[:4] == (1, 1, 6, 2)
 
 
@@ -499,7 +499,7 @@ def test_another_size() -> None:
     assert framebuffer.pixels.shape == (5, 3, 3)
     assert framebuffer.pixels[0, 0].tolist() == [9, 9, 9]
     assert FramebufferUpdateRequest(False, 0, 0, 3, 5) in talk.asked()
-    assert [tuple(one)[:4] for one in talk.session.take()] == [(0, 0, 3, 5)]
+    assert [tuple(one)[:4] for one in talk.session.pop_changes()] == [(0, 0, 3, 5)]
     wider = sign(Encoding.DESKTOP_SIZE, 0, 0, 20, 20)  # in the middle of an update
     talk.hear(update(rectangle(2, 3), wider, rectangle(19, 19), LAST, count=UNTIL_LAST))
     for y, x in ((3, 2), (19, 19)):
