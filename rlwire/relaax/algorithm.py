@@ -1,8 +1,7 @@
 """Algorithms: an `Agent` and a `ParameterServer` that belong together, found by name or folder.
 
 By RELAAX's convention a folder has them in ``agent.py`` and ``parameter_server.py``; a single
-module may have both. `AlgorithmServer` gives each environment that calls over RLX an agent, and all
-of them one parameter server.
+module may have both.
 """
 
 from __future__ import annotations

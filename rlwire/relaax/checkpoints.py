@@ -1,8 +1,7 @@
-"""Checkpoints: what a parameter server has learned, in a folder, so that a kill loses little.
+"""Checkpoints of a parameter server, in a folder.
 
 A checkpoint is one file of safetensors: arrays and tensors by name, and the rest of the state, as
-msgpack, in the file's metadata. It is written beside its place and then renamed, so it is whole or
-not there. Nothing is ever pickled.
+msgpack, in the file's metadata. It is renamed to its name when it is complete. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -50,23 +49,14 @@ class CheckpointMismatch(RlwireError, ValueError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What is known of a checkpoint without reading its state.
+    """What the head of a checkpoint's file tells."""
 
-    Attributes:
-        name: of its file.
-        step: how many steps had been learned from.
-        algorithm: whose state it is.
-        version: of that state.
-        time: when it was written, in seconds since 1970.
-        bytes: of the file.
-    """
-
-    name: str
+    name: str  # of the file
     step: int
     algorithm: str
     version: int
-    time: float
-    bytes: int
+    time: float  # seconds since 1970
+    bytes: int  # of the file
 
 
 class Checkpoints:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NoReturn, cast
 
 from rlwire.errors import (
@@ -23,7 +23,7 @@ from rlwire.limits import DEFAULT, Limits
 from rlwire.registry import located
 from rlwire.rlx.config import options as settings
 from rlwire.rlx.metrics import Metrics
-from rlwire.sessions.rlx import RLXClientSession, State
+from rlwire.sessions.rlx import RLXClientSession, RLXState
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.connecting import hang_up
@@ -39,14 +39,12 @@ _BACKOFF = Backoff(deadline=None, first=0.5, longest=6.0)
 
 
 class AgentProxyException(RlwireError):
-    """What went wrong between an environment and its agent.
+    """What went wrong between an environment and its agent; ``__cause__`` is the error itself.
 
-    ``__cause__`` holds the error itself: `PeerError` when the server answered with an error (the
-    connection then goes on), `EncodeError` or `LimitExceeded` for a value that cannot be sent
-    (nothing was sent, the connection goes on), `DeadlineExceeded`, `ConnectionClosed` or
-    `DecodeError` when the connection is lost, `RemoteProtocolError` for an answer that cannot be
-    read (the connection goes on) or is none to the command (it is lost), `LocalProtocolError` for
-    a command out of turn, or an `OSError` such as a failed connect.
+    The connection goes on after `PeerError`, the server's error reply; after `EncodeError` or
+    `LimitExceeded` for a value that cannot be sent; after `LocalProtocolError`, a command out of
+    turn; and after `RemoteProtocolError` for a reply that cannot be read. It is closed after any
+    other error, such as `DeadlineExceeded`, `ConnectionClosed`, `DecodeError` or `OSError`.
     """
 
 
@@ -66,11 +64,10 @@ class ProxyBase(waits.Counting):
     Attributes:
         address: of the server; a new one counts from the next `connect` on.
         metrics: `scalar(name, y, x=None)` and `histogram(name, y, x=None)`, which send one number
-            `y`, or many, of the series `name` at step `x`.
+            `y`, or many, of the series `name` at step `x`; of `AsyncAgentProxy` to be awaited.
     """
 
     _open: Callable[..., Any]
-    metrics: Any
 
     def __init__(
         self,
@@ -95,12 +92,8 @@ class ProxyBase(waits.Counting):
             "dtype": dtype,
             "images": images,
         }
+        self.metrics: Any = _ProxyMetrics(self._report)
         self._attach(None)
-        self._begin()
-
-    def _begin(self) -> None:
-        """Set `metrics`."""
-        raise NotImplementedError
 
     def _attach(self, connection: Any) -> None:
         self._connection = connection
@@ -226,9 +219,6 @@ class AgentProxy(Blocking, ProxyBase):
 
     _open = staticmethod(tcp.connect)
 
-    def _begin(self) -> None:
-        self.metrics: Metrics = _ProxyMetrics(self._report)
-
     def update(self, reward: Any = None, state: Any = None, terminal: bool = False) -> Any:
         """Tell the agent what the last action led to, and return the next action.
 
@@ -264,9 +254,6 @@ class AsyncAgentProxy(Asyncio, ProxyBase):
 
     _open = staticmethod(tcp_asyncio.connect)
 
-    def _begin(self) -> None:
-        self.metrics: AsyncMetrics = AsyncMetrics(self._report)
-
     async def update(self, reward: Any = None, state: Any = None, terminal: bool = False) -> Any:
         """Tell what the last action led to and return the next, as `AgentProxy.update`."""
         # The hot path, therefore without a generator.
@@ -282,32 +269,17 @@ class AsyncAgentProxy(Asyncio, ProxyBase):
         return self._data("update", reply)
 
 
-class AsyncMetrics:
-    """`AsyncAgentProxy.metrics`: sends measurements."""
-
-    def __init__(self, report: Callable[..., Awaitable[None]]) -> None:
-        self._report = report
-
-    async def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        """Send one number `y` of the series `name` at step `x`."""
-        await self._report("scalar", name, y, x)
-
-    async def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        """Send many numbers `y` of the series `name` at step `x`."""
-        await self._report("histogram", name, y, x)
-
-
 class _ProxyMetrics(Metrics):
     """Sends each measurement over the proxy's connection and waits for the answer."""
 
-    def __init__(self, report: Callable[..., None]) -> None:
+    def __init__(self, report: Callable[..., Any]) -> None:
         self._report = report
 
-    def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        self._report("scalar", name, y, x)
+    def scalar(self, name: str, y: Any, x: Any = None) -> Any:
+        return self._report("scalar", name, y, x)
 
-    def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        self._report("histogram", name, y, x)
+    def histogram(self, name: str, y: Any, x: Any = None) -> Any:
+        return self._report("histogram", name, y, x)
 
 
 def _lost(session: Any, error: BaseException) -> bool:
@@ -317,8 +289,8 @@ def _lost(session: Any, error: BaseException) -> bool:
     error of ours proves nothing: another thread or task may be using the connection.
     """
     return not isinstance(error, LocalProtocolError) and session.state not in (
-        State.NEW,
-        State.READY,
+        RLXState.NEW,
+        RLXState.READY,
     )
 
 
@@ -328,9 +300,8 @@ _SAID = (PeerError, DecodeError, RemoteProtocolError)
 class TrainingBase:
     """A base for training programs: define `episode`, call `run`.
 
-    With no address, the settings are read from the command line and the file that it names, as
-    RELAAX does it (``--config app.yaml --exploit False --show-ui False``): see
-    `rlwire.rlx.options`. Other arguments on the command line are left to the program.
+    Without an address, the settings come from the command line and the file that it names, as with
+    RELAAX (``--config app.yaml --exploit False --show-ui False``): see `rlwire.rlx.options`.
 
     Args:
         address: of the RLX server, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; or a
@@ -345,8 +316,7 @@ class TrainingBase:
     """
 
     reward_metric = "episode_reward"
-    """The scalar under which an episode's reward is reported. RELAAX's program says
-    `episode_reward`; its README says `game_score`: set that here if your charts expect it."""
+    """The scalar of an episode's reward; RELAAX's README has `game_score`."""
 
     retries = 10
     """How many times in a row one episode is tried, and one reconnection is attempted."""

@@ -25,11 +25,10 @@ VERSION = "1.1.0"
 
 
 class Options:
-    """Settings by name, with sections inside sections.
+    """Settings by name; a section is an `Options` inside.
 
-    A name counts without what no name of Python's may have: ``relaax-rlx-server`` and
-    ``relaax_rlx_server`` are the same, and so are ``--bind`` and ``bind``. An attribute is a
-    setting or, as `Options` again, a section.
+    ``relaax-rlx-server`` and ``relaax_rlx_server`` are the same name, and so are ``--bind`` and
+    ``bind``.
     """
 
     def __init__(self, values: Mapping[Any, Any] | None = None) -> None:
@@ -63,15 +62,7 @@ class Options:
 
 
 class EnvironmentOptions(Options):
-    """The settings of an environment's program; `options` is the one of this program.
-
-    Attributes:
-        config: the path of the YAML file; None without one.
-        rlx_server_address: ``"host:port"``, or several with commas between.
-        exploit: whether the agent is not to explore or learn.
-        show_ui: whether the environment is to show what it does.
-        short_log_messages: whether log lines are messages alone.
-    """
+    """The settings of an environment's program; `options` is the one of this program."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,21 +70,15 @@ class EnvironmentOptions(Options):
         self._given = False  # by the program, so that a later one of Python's does not count
 
     def load(self, argv: Sequence[str] | None = None) -> EnvironmentOptions:
-        """Read a command line, and the file that it names.
+        """Read a command line, by default this program's, and the file that it names.
 
-        With a file, the log is set up as RELAAX does it, if nobody has set it up: to standard
-        output, from the file's top-level ``log_level`` on, DEBUG by default.
-
-        Args:
-            argv: the arguments; those of this program by default.
-
-        Returns:
-            itself.
+        With a file, the log is set up as in RELAAX, unless it is already: to standard output, from
+        the file's top-level ``log_level`` on, DEBUG by default.
 
         Raises:
-            SystemExit: an argument makes no sense, or help was asked for.
+            SystemExit: an argument is invalid, or asks for help.
             OSError: the file cannot be read.
-            ValueError: the file is not YAML, or a setting in it makes no sense.
+            ValueError: the file is not YAML, or a setting in it is invalid.
             MissingExtra: there is a file, and ruamel.yaml is not installed.
         """
         arguments = list(sys.argv[1:] if argv is None else argv)
@@ -154,13 +139,7 @@ def _settings(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def read(path: str) -> Mapping[Any, Any]:
-    """Return what a YAML file holds, with its own spelling of names.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is not YAML, or holds no sections.
-        MissingExtra: ruamel.yaml is not installed.
-    """
+    """Return the sections of a YAML file, with its own spelling of names; errors as of `load`."""
     with optional("ruamel.yaml", "relaax", "ruamel"):
         # As in the original: to YAML 1.1, which PyYAML reads, 1e-4 is a text.
         import ruamel.yaml
@@ -177,15 +156,7 @@ def read(path: str) -> Mapping[Any, Any]:
 
 
 def section(written: str, default: str = "algorithm") -> Options:
-    """Return a section of a YAML file, as ``"FILE"`` or ``"FILE:SECTION"`` names it.
-
-    Args:
-        written: the file, and maybe the section.
-        default: the section, if it is not said.
-
-    Raises:
-        OSError, ValueError, MissingExtra: as `read`; or there is no such section.
-    """
+    """Return a section of a YAML file, ``"FILE"`` or ``"FILE:SECTION"``; errors as of `read`."""
     path, colon, name = written.rpartition(":")
     if not colon or os.path.exists(written):
         path, name = written, default
@@ -267,11 +238,7 @@ def _boolean(text: str) -> bool:
 
 
 def truth(value: Any) -> bool:
-    """Return what a word such as ``yes`` says.
-
-    Raises:
-        ValueError: it says neither yes nor no.
-    """
+    """Return the boolean of a word such as ``yes``, or raise ValueError."""
     # The words that RELAAX's command line takes, and the rest of YAML 1.1's.
     if isinstance(value, bool):
         return value

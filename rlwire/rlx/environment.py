@@ -1,11 +1,7 @@
-"""RLX's part of `rlwire.listen` and `rlwire.play`: callers that are environments.
+"""RLX's part of `rlwire.listen` and `rlwire.play`: environments that call a trainer.
 
-The trainer's side is `listen`: what `AgentHost` does with an agent, it does with a seat that a
-trainer's turn is taken from, so that init, reset, metrics and numbers that came as text are
-answered as `Server` answers them. The environment's is `play`.
-
-Between rlwire's own ends two messages say more, in entries that others pass over: `init` names the
-spaces, and an `update` that ends an episode whether it was ``truncated``.
+Between rlwire's own ends, `init` also names the spaces, and an `update` that ends an episode says
+whether it was ``truncated``; other programs ignore these entries.
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ from rlwire.environments.spaces import describe_both, spaces_of
 from rlwire.errors import EncodeError, RemoteProtocolError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.rlx.client import AgentProxy, TrainingBase
-from rlwire.rlx.hosting import AgentFactory, AgentHost
+from rlwire.rlx.hosting import AgentFactory, AgentHandler
 from rlwire.rlx.metrics import LoggingMetrics, Metrics
 from rlwire.serving.listening import Listener
 from rlwire.sessions import rlx
@@ -56,9 +52,8 @@ def listen(
 ) -> Callers:
     """Listen for environments that speak RLX; returns at once if the spaces are given.
 
-    By default the observation space is what the first caller's first state tells, and the action
-    space what the first caller names. `kind` is what becomes of callers: by default each has one of
-    `num_envs` places. The rest is `Server`'s.
+    By default the first caller's first state gives the observation space, and the action space is
+    the one that it names. `kind` makes the `Callers`. Other arguments are `Server`'s.
     """
     sink = LoggingMetrics() if metrics is None else metrics
     session = partial(
@@ -75,25 +70,25 @@ class RLXCaller(Caller):
 
     def __init__(self, metrics: Metrics, connection: Connection, callers: Callers) -> None:
         super().__init__(connection, callers)
-        self._seat = _Seat(self)
-        host = AgentHost(AgentFactory(self._seat.taken, None, metrics), connection.peer)
+        self._agent = _CallerAgent(self)
+        host = AgentHandler(AgentFactory(self._agent.made, None, metrics), connection.peer)
         # Bound once, as they are called for each step.
         self._answer, self._receive, self._send = host.answer, connection.receive, connection.send
 
     def turn(self) -> Turn:
         """Wait for the next update; errors as `Caller.turn`."""
-        seat = self._seat
+        agent = self._agent
         while True:
             try:
                 message = self._receive()
             except RemoteProtocolError as error:
                 self.refuse(error)
                 continue
-            seat.message = message
+            agent.message = message
             reply = self._answer(message)
-            turn = seat.turn
+            turn = agent.turn
             if turn is not None:
-                seat.turn = None
+                agent.turn = None
                 return turn
             self.connection.send(reply)
 
@@ -105,7 +100,7 @@ class RLXCaller(Caller):
         self._send({"response": "action", "data": action})
 
 
-class _Seat:
+class _CallerAgent:
     """The agent that a caller's messages are for; `turn` is what came of an update."""
 
     def __init__(self, caller: RLXCaller) -> None:
@@ -116,7 +111,7 @@ class _Seat:
         self._begins = True
         self._last: Any = None
 
-    def taken(self, parameter_server: Any) -> _Seat:
+    def made(self, parameter_server: Any) -> _CallerAgent:
         return self
 
     def init(self, exploit: Any) -> bool:
@@ -168,9 +163,7 @@ def play(
 ) -> list[float]:
     """Have an agent on an RLX server play an environment; return the rewards of each episode.
 
-    When the connection is lost the episode begins again over another one, as `TrainingBase` has it.
-
-    `options` are those of `AgentProxy`.
+    A lost connection begins the episode again, as in `TrainingBase`. `options` are `AgentProxy`'s.
     """
     with opened(environment, seed, "RLX") as game:
         playing = _Playing(game, address, max_episodes=episodes, exploit=exploit, **options)
@@ -178,7 +171,7 @@ def play(
     return playing.totals
 
 
-class _Player(AgentProxy):
+class _PlayingProxy(AgentProxy):
     """`AgentProxy` that says what `rlwire.listen` likes to know."""
 
     spaces: dict[str, Any] | None = None
@@ -195,8 +188,8 @@ class _Player(AgentProxy):
 
 
 class _Playing(TrainingBase):
-    proxy = _Player
-    agent: _Player
+    proxy = _PlayingProxy
+    agent: _PlayingProxy
 
     def __init__(self, game: Game, address: AddressLike, **options: Any) -> None:
         super().__init__(address, **options)

@@ -1,4 +1,4 @@
-cdef class AgentHost:
+cdef class AgentHandler:
     cdef object __weakref__
     cdef public object _agent
     cdef RewardAverage _average

@@ -1,7 +1,4 @@
-"""Runs one user's agent for one connection: makes it, calls it, turns what it does into replies.
-
-An `AgentFactory` is made once a server (and process), an `AgentHost` once a connection.
-"""
+"""An agent behind a connection: a factory for each process, a handler for each connection."""
 
 from __future__ import annotations
 
@@ -48,8 +45,8 @@ class AgentFactory:
     """Makes agents, from a class, a callable or ``"module:name"``.
 
     It is called as ``agent(parameter_server)``, or ``agent(parameter_server, metrics)`` if it has a
-    parameter called `metrics` or needs a second one. When the parameter server has a method
-    `n_step`, it is asked for the `x` of each measurement that has none, as RELAAX does.
+    parameter called `metrics` or needs a second one. A measurement without an `x` gets the
+    parameter server's `n_step()`, if it has that method, as in RELAAX.
     """
 
     def __init__(self, agent: Any, parameter_server: Any, metrics: Metrics) -> None:
@@ -97,12 +94,10 @@ def close_agent(agent: Any, peer: object, log: SeldomLog) -> None:
             return
 
 
-class AgentHost:
-    """One connection's agent and the replies it gives; a `Responder` of the transports.
+class AgentHandler:
+    """Handles the commands of one connection with an agent, which the first command makes.
 
-    The agent is made when the first command comes, so a connection that says nothing costs none.
-    `hang_up` is called when the agent could not be made: the connection is to be closed after the
-    reply that says so.
+    `hang_up` is called when the agent could not be made: close the connection after the reply.
     """
 
     __slots__ = ("_agent", "_average", "_factory", "_handlers", "_hang_up", "_peer", "_told")
@@ -123,9 +118,7 @@ class AgentHost:
         }
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any] | DeferredReply:
-        """Carry out one command, as the session hands it over; return the reply.
-
-        It is deferred if the agent's action is.
+        """Return the reply to one command, deferred if the agent's action is.
 
         Whatever the agent raises, `SystemExit` and `KeyboardInterrupt` included, becomes an error
         reply: an agent must not be able to end the server or another's connection.
@@ -216,9 +209,7 @@ class AgentHost:
     def _of_text(self, name: str, value: Any) -> Any:
         """Return the number or boolean that came as text, anything else as it is.
 
-        That is said once a connection. RELAAX's client sends ``str(value)`` for what it has no
-        type for, NumPy's scalars among them; "False" would be true to an agent, and nothing can be
-        added to "1.5".
+        RELAAX's client sends ``str(value)`` for NumPy's scalars. Logged once a connection.
         """
         plain: Any
         if isinstance(value, str):
@@ -234,13 +225,9 @@ class AgentHost:
             known = plain != value
             given = f"as {quoted(plain)}" if known else "as it came, since it is no number"
             self._factory.log.warning(
-                "%s: a %s came as text, %s, as RELAAX's client sends NumPy's scalars; the agent "
-                "is given it %s. Send float(reward) and bool(terminal). This connection's further "
-                "ones are treated the same and not logged.",
-                self._peer,
-                name,
-                quoted(value),
-                given,
+                "%s: a %s came as text, %s; the agent is given it %s. Send float(reward) and "
+                "bool(terminal). This connection's further ones are not logged.",
+                *(self._peer, name, quoted(value), given),
             )
         return plain
 
@@ -268,9 +255,7 @@ class AgentHost:
 class RewardAverage:
     """Calls back with the average of each `n` rewards, then starts again.
 
-    A reward that is a list of numbers or an array (RLX: TYPE_LIST of TYPE_DOUBLE, such as one for
-    each of several players) counts as that many rewards. What is not a number is left out: a
-    reward is the agent's business, and only the average is lost.
+    A list of numbers or an array counts as that many rewards; what is not a number is left out.
     """
 
     __slots__ = ("_callback", "_count", "_n", "_sum")

@@ -1,16 +1,8 @@
-"""RELAAX's message class, as a drop-in over the compiled codec.
+"""RELAAX's message class over the compiled codec.
 
-`RLXMessage` has the interface of `relaax.common.rlx_message.RLXMessage`. Not here: the format,
-which `rlwire.codecs.rlx` knows, and the netstring around a message on a socket.
-
-Differences from the original, all on purpose:
-
-- A value that RLX has no type for raises `EncodeError`; the original sends ``str(value)``, so that
-  the receiver gets text where it expects a number.
-- NumPy scalars of every numeric type travel as numbers, and an int beyond 32 bits as TYPE_INT64;
-  the original sends the first as text and fails on the second.
-- Malformed bytes raise `DecodeError` or `LimitExceeded`; the original raises whatever its parser
-  ran into.
+`RLXMessage` has the interface of `relaax.common.rlx_message.RLXMessage`. A value that RLX has no
+type for raises `EncodeError`, where the original sends ``str(value)``; malformed bytes raise
+`DecodeError` or `LimitExceeded`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where metrics go: the log, TensorBoard's event files, or both.
+"""Sinks for metrics: the log, TensorBoard's event files, or both.
 
-An RLX server hands what environments and agents report to one of these. Sinks are called from many
-threads at once and are sent to worker processes, so a sink is thread safe and can be pickled.
+Sinks are called from many threads at once and are sent to worker processes, so a sink is thread
+safe and can be pickled.
 """
 
 from __future__ import annotations
@@ -35,19 +35,18 @@ MOST_NAMES = 10_000
 
 
 class Metrics:
-    """Takes measurements; a base for sinks.
+    """A base for sinks of measurements.
 
-    Calls may come from several threads at once. Numbers may be NumPy's or ``str`` of them, as
-    RELAAX's client sends them; a histogram may be empty and hold NaN and infinities: a measurement
-    that went wrong is no reason to end the episode that it comes from.
+    Numbers may be NumPy's or ``str`` of them, as RELAAX's client sends them; a histogram may be
+    empty and hold NaN and infinities.
     """
 
     def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        """Take one number `y` of the series `name` at step `x` (None: the sink counts)."""
+        """Record one number `y` of the series `name` at step `x` (None: the sink counts)."""
         raise NotImplementedError
 
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        """Take many numbers `y` of the series `name` at step `x` (None: the sink counts)."""
+        """Record many numbers `y` of the series `name` at step `x` (None: the sink counts)."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -84,10 +83,7 @@ class LoggingMetrics(Metrics):
 
 
 class TensorBoardMetrics(Metrics):
-    """Writes TensorBoard event files, with tensorboardX (the extra `metrics`).
-
-    The file is opened at the first measurement, one for each process; its name ends in the
-    process number, so that several processes can share a directory.
+    """Writes TensorBoard event files, one for each process, with tensorboardX (extra `metrics`).
 
     Args:
         logdir: the directory, made when it is missing; or a writer of your own, anything with
@@ -116,11 +112,7 @@ class TensorBoardMetrics(Metrics):
             self._open().add_scalar(name, number, self._step(name, x))
 
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        """Write the distribution of the numbers in `y`.
-
-        NaN, infinities and what is beyond `LARGEST` are left out; a histogram of nothing is a step
-        without one.
-        """
+        """Write the distribution of the numbers in `y`, without NaN and numbers over `LARGEST`."""
         values = _numbers_of(name, y)
         with np.errstate(invalid="ignore"):
             kept = values[np.abs(values) <= LARGEST]
@@ -184,7 +176,7 @@ class MultiMetrics(Metrics):
 
 
 class StepMetrics(MultiMetrics):
-    """Fills in a missing `x` by calling `step`, a counter shared by all who report."""
+    """Fills in a missing `x` by calling `step`, a shared counter."""
 
     def __init__(self, metrics: Metrics, step: Callable[[], Any]) -> None:
         super().__init__([metrics])

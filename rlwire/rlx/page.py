@@ -16,13 +16,13 @@ from rlwire.errors import EncodeError, LimitExceeded, RlwireError, for_peer
 from rlwire.limits import DEFAULT, Limits
 from rlwire.registry import URL, client_tls, parse_url
 from rlwire.rlx.client import AgentProxy
-from rlwire.rlx.hosting import AgentHost, resolve_agent
+from rlwire.rlx.hosting import AgentHandler, resolve_agent
 from rlwire.rlx.metrics import LoggingMetrics, Metrics
 from rlwire.rlx.options import PAGE_OPTIONS as OPTIONS
 from rlwire.rlx.server import _AgentService
 from rlwire.serving.serving import StreamOptions, StreamServer
 from rlwire.sessions import websocket
-from rlwire.sessions.rlx import Rules
+from rlwire.sessions.rlx import PageRules
 from rlwire.sessions.rlx.page import Arrays, PageCommand, PageReply, PageSession, Sid, arrays_of
 from rlwire.transports.address import AddressLike
 from rlwire.transports.connection_asyncio import AsyncConnection
@@ -233,7 +233,7 @@ class _PageHandler:
             return
         if agent is None:
             try:
-                Rules().check(dict(message))
+                PageRules().check(dict(message))
                 if len(self._tasks) >= service.max_sids:
                     raise LimitExceeded("max_sids", service.max_sids, len(self._tasks) + 1)
             except RlwireError as error:
@@ -280,10 +280,10 @@ class _PageAgent:
         self._size = 0  # bytes of its commands that wait
         self._over = self._failed = False
         self._loop = asyncio.get_running_loop()
-        self._rules = Rules()
+        self._rules = PageRules()
         assert service.factory is not None
         name = f"{page.connection.peer}, sid {sid!r}"
-        self._host = AgentHost(service.factory, name, self._fail)
+        self._host = AgentHandler(service.factory, name, self._fail)
         self._thread = _AgentThread(name) if service.threads else None
         self._answer: asyncio.Future[Any] | None = None
 

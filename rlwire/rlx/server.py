@@ -1,8 +1,4 @@
-"""`Server`: listens for environments and gives each connection an agent of its own.
-
-RELAAX forks a process for each connection. Here the choice is the user's, by `workers`: a thread
-for each connection, one event loop for all of them, or a number of processes with threads.
-"""
+"""`Server`: gives each environment that connects an agent of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rlwire.environments.loading import load
 from rlwire.limits import DEFAULT, Limits
-from rlwire.rlx.hosting import AgentFactory, AgentHost, resolve_agent
+from rlwire.rlx.hosting import AgentFactory, AgentHandler, resolve_agent
 from rlwire.rlx.metrics import LoggingMetrics, Metrics
 from rlwire.serving.serving import Service, StreamOptions, StreamServer, WorkersOption
 from rlwire.sessions import rlx
@@ -115,9 +111,9 @@ class _AgentService(Service):
     def session(self) -> rlx.RLXServerSession:
         return rlx.RLXServerSession(**self.session_options)
 
-    def responder(self, connection: Connection | AsyncConnection) -> AgentHost:
+    def responder(self, connection: Connection | AsyncConnection) -> AgentHandler:
         assert self.factory is not None
-        return AgentHost(self.factory, connection.peer, partial(_hang_up, connection))
+        return AgentHandler(self.factory, connection.peer, partial(_hang_up, connection))
 
     def prepare(self) -> AgentFactory:
         factory = self.factory = self.make_factory()

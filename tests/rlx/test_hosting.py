@@ -10,7 +10,7 @@ import pytest
 
 from rlwire.rlx.hosting import (
     AgentFactory,
-    AgentHost,
+    AgentHandler,
     RewardAverage,
 )
 from tests.agents import Recorder
@@ -37,7 +37,7 @@ class Agent:
 
 def host_of(agent, parameter_server=None, metrics=None, hang_up=bool):
     factory = AgentFactory(agent, parameter_server, Recorder() if metrics is None else metrics)
-    return AgentHost(factory, "peer:1", hang_up)
+    return AgentHandler(factory, "peer:1", hang_up)
 
 
 def must_not():

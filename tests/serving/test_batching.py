@@ -15,7 +15,7 @@ import pytest
 from rlwire.openpi import Client
 from rlwire.openpi import Server as PolicyServer
 from rlwire.rlx import AgentProxy, Server
-from rlwire.rlx.hosting import AgentFactory, AgentHost
+from rlwire.rlx.hosting import AgentFactory, AgentHandler
 from rlwire.rlx.metrics import LoggingMetrics
 from rlwire.serving.batching import Batched, Together
 
@@ -97,7 +97,7 @@ def on_a_loop(batched: Batched, states: list[Any]) -> list[Any]:
     async def act() -> list[Any]:
         hosts = []
         for _ in states:
-            hosts.append(AgentHost(AgentFactory(batched, None, LoggingMetrics()), "peer"))
+            hosts.append(AgentHandler(AgentFactory(batched, None, LoggingMetrics()), "peer"))
             hosts[-1].answer({"command": "init", "exploit": False})
         replies = [
             host.answer({"command": "update", "state": state})

@@ -17,7 +17,7 @@ from rlwire.errors import (
     for_peer,
 )
 from rlwire.limits import Limits
-from rlwire.sessions.rlx import ANSWERS, TRANSITIONS, RLXClientSession, RLXServerSession, State
+from rlwire.sessions.rlx import ANSWERS, TRANSITIONS, RLXClientSession, RLXServerSession, RLXState
 
 MESSAGES: dict[str, dict[str, Any]] = {
     "init": {"command": "init", "exploit": False},
@@ -34,30 +34,30 @@ MESSAGES: dict[str, dict[str, Any]] = {
 }
 
 # Written down a second time, by hand: the way to each state, and all that may follow there.
-WAYS: dict[State, list[str]] = {
-    State.NEW: [],
-    State.INITIALIZING: ["init"],
-    State.READY: ["init", "ready"],
-    State.UPDATING: ["init", "ready", "update"],
-    State.RESETTING: ["init", "ready", "reset"],
-    State.REPORTING: ["init", "ready", "update_metrics"],
-    State.REPORTING_NEW: ["update_metrics"],
+WAYS: dict[RLXState, list[str]] = {
+    RLXState.NEW: [],
+    RLXState.INITIALIZING: ["init"],
+    RLXState.READY: ["init", "ready"],
+    RLXState.UPDATING: ["init", "ready", "update"],
+    RLXState.RESETTING: ["init", "ready", "reset"],
+    RLXState.REPORTING: ["init", "ready", "update_metrics"],
+    RLXState.REPORTING_NEW: ["update_metrics"],
 }
-ALLOWED: dict[State, dict[str, State]] = {
-    State.NEW: {"init": State.INITIALIZING, "update_metrics": State.REPORTING_NEW},
-    State.INITIALIZING: {"ready": State.READY, "error": State.NEW},
-    State.READY: {
-        "init": State.INITIALIZING,
-        "update": State.UPDATING,
-        "reset": State.RESETTING,
-        "update_metrics": State.REPORTING,
+ALLOWED: dict[RLXState, dict[str, RLXState]] = {
+    RLXState.NEW: {"init": RLXState.INITIALIZING, "update_metrics": RLXState.REPORTING_NEW},
+    RLXState.INITIALIZING: {"ready": RLXState.READY, "error": RLXState.NEW},
+    RLXState.READY: {
+        "init": RLXState.INITIALIZING,
+        "update": RLXState.UPDATING,
+        "reset": RLXState.RESETTING,
+        "update_metrics": RLXState.REPORTING,
     },
-    State.UPDATING: {"action": State.READY, "error": State.READY},
-    State.RESETTING: {"done": State.READY, "error": State.READY},
-    State.REPORTING: {"done": State.READY, "error": State.READY},
-    State.REPORTING_NEW: {"done": State.NEW, "error": State.NEW},
-    State.BROKEN: {"error": State.CLOSED},
-    State.CLOSED: {},
+    RLXState.UPDATING: {"action": RLXState.READY, "error": RLXState.READY},
+    RLXState.RESETTING: {"done": RLXState.READY, "error": RLXState.READY},
+    RLXState.REPORTING: {"done": RLXState.READY, "error": RLXState.READY},
+    RLXState.REPORTING_NEW: {"done": RLXState.NEW, "error": RLXState.NEW},
+    RLXState.BROKEN: {"error": RLXState.CLOSED},
+    RLXState.CLOSED: {},
 }
 
 
@@ -69,9 +69,9 @@ def joined(buffers: list[Any]) -> bytes:
     return b"".join(buffers)
 
 
-def client_in(state: State, **options: Any) -> RLXClientSession:
+def client_in(state: RLXState, **options: Any) -> RLXClientSession:
     client = RLXClientSession(**options)
-    if state is State.CLOSED:
+    if state is RLXState.CLOSED:
         client.refuse(DecodeError("for the test"))
         return client
     for name in WAYS[state]:
@@ -83,12 +83,12 @@ def client_in(state: State, **options: Any) -> RLXClientSession:
     return client
 
 
-def server_in(state: State, **options: Any) -> RLXServerSession:
+def server_in(state: RLXState, **options: Any) -> RLXServerSession:
     server = RLXServerSession(**options)
-    if state is State.CLOSED:
+    if state is RLXState.CLOSED:
         server.refuse(DecodeError("for the test"))
         return server
-    if state is State.BROKEN:
+    if state is RLXState.BROKEN:
         with pytest.raises(DecodeError):
             server.receive(b"1:x;")
         return server
@@ -102,7 +102,7 @@ def server_in(state: State, **options: Any) -> RLXServerSession:
 
 
 ALL = list(itertools.product(ALLOWED, MESSAGES))
-PLAIN = [(state, name) for state, name in ALL if state is not State.BROKEN]
+PLAIN = [(state, name) for state, name in ALL if state is not RLXState.BROKEN]
 
 
 def test_the_table_is_what_it_should_be() -> None:
@@ -111,7 +111,7 @@ def test_the_table_is_what_it_should_be() -> None:
 
 
 @pytest.mark.each(("state", "name"), PLAIN)
-def test_client_every_state_and_message(state: State, name: str) -> None:
+def test_client_every_state_and_message(state: RLXState, name: str) -> None:
     client = client_in(state)
     after = ALLOWED[state].get(name)
     if name in ANSWERS:
@@ -132,7 +132,7 @@ def test_client_every_state_and_message(state: State, name: str) -> None:
 
 
 @pytest.mark.each(("state", "name"), ALL)
-def test_server_every_state_and_message(state: State, name: str) -> None:
+def test_server_every_state_and_message(state: RLXState, name: str) -> None:
     server = server_in(state)
     after = ALLOWED[state].get(name)
     if name not in ANSWERS:
@@ -150,7 +150,7 @@ def test_server_every_state_and_message(state: State, name: str) -> None:
         with pytest.raises(RemoteProtocolError, match=f"command '{name}' is not allowed now"):
             server.receive(frame(MESSAGES[name]))
         waits_for_answer = any(key not in ANSWERS for key in ALLOWED[state])
-        assert server.state is (State.BROKEN if waits_for_answer else state)
+        assert server.state is (RLXState.BROKEN if waits_for_answer else state)
 
 
 @pytest.mark.parametrize(
@@ -159,9 +159,9 @@ def test_server_every_state_and_message(state: State, name: str) -> None:
      {"command": np.zeros(3)}, {"command": "x" * 10_000}],
     ids=lambda message: str(message)[:30],
 )  # fmt: skip
-@pytest.mark.parametrize("state", [State.NEW, State.READY])
+@pytest.mark.parametrize("state", [RLXState.NEW, RLXState.READY])
 def test_what_is_no_command_changes_nothing_and_may_be_answered(
-    state: State, message: dict[str, Any]
+    state: RLXState, message: dict[str, Any]
 ) -> None:
     server = server_in(state)
     with pytest.raises(RemoteProtocolError, match=r"unknown command|no 'command'") as caught:
@@ -181,31 +181,31 @@ def test_what_is_no_command_changes_nothing_and_may_be_answered(
     "event", [None, 5, {}, {"command": None}, {"command": ["x"]}, {"response": "ready"}]
 )
 def test_a_client_sends_commands_only(event: Any) -> None:
-    client = client_in(State.READY)
+    client = client_in(RLXState.READY)
     with pytest.raises(LocalProtocolError, match="cannot be sent now"):
         client.send(event)
-    assert client.state is State.READY
+    assert client.state is RLXState.READY
 
 
 @pytest.mark.parametrize("reply", [{}, {"response": 5}, {"response": ["ready"]}, {"command": "x"}])
 def test_a_reply_that_is_none_closes_the_client(reply: dict[str, Any]) -> None:
-    client = client_in(State.INITIALIZING)
+    client = client_in(RLXState.INITIALIZING)
     with pytest.raises(RemoteProtocolError, match="the server sent"):
         client.receive(frame(reply))
     assert client.closed
 
 
 def test_an_action_needs_its_data() -> None:
-    server = server_in(State.UPDATING)
+    server = server_in(RLXState.UPDATING)
     with pytest.raises(LocalProtocolError, match="needs its 'data'"):
         server.send({"response": "action"})
-    assert server.state is State.UPDATING
+    assert server.state is RLXState.UPDATING
     assert server.send({"response": "action", "data": None})
 
 
 def test_a_client_takes_an_action_without_data() -> None:
     # RELAAX's own client then returns the response itself.
-    client = client_in(State.UPDATING)
+    client = client_in(RLXState.UPDATING)
     assert client.receive(frame({"response": "action"})) == [{"response": "action"}]
 
 
@@ -213,13 +213,13 @@ def test_a_client_takes_an_action_without_data() -> None:
 
 
 def test_what_cannot_be_encoded_changes_nothing() -> None:
-    client, server = client_in(State.READY), server_in(State.UPDATING)
+    client, server = client_in(RLXState.READY), server_in(RLXState.UPDATING)
     with pytest.raises(EncodeError):
         client.send({"command": "update", "state": object()})
     with pytest.raises(EncodeError):
         server.send({"response": "action", "data": object()})
-    assert client.state is State.READY
-    assert server.state is State.UPDATING
+    assert client.state is RLXState.READY
+    assert server.state is RLXState.UPDATING
     assert server.send({"response": "error", "message": "the action cannot be sent"})
 
 
@@ -240,7 +240,7 @@ ENTRANCES = {
 
 @pytest.mark.parametrize("data", BROKEN)
 def test_a_broken_message_leaves_a_server_one_reply(data: bytes) -> None:
-    server = server_in(State.READY)
+    server = server_in(RLXState.READY)
     with pytest.raises((DecodeError, LimitExceeded)):
         server.receive(data)
     assert not server.closed
@@ -252,7 +252,7 @@ def test_a_broken_message_leaves_a_server_one_reply(data: bytes) -> None:
 
 @pytest.mark.parametrize("data", BROKEN)
 def test_a_broken_message_closes_a_client(data: bytes) -> None:
-    client = client_in(State.UPDATING)
+    client = client_in(RLXState.UPDATING)
     with pytest.raises((DecodeError, LimitExceeded)):
         client.receive(data)
     assert client.closed
@@ -263,7 +263,7 @@ def test_a_broken_message_closes_a_client(data: bytes) -> None:
 def test_an_unreadable_message_is_answered_and_the_server_goes_on(
     data: bytes, text: str, entrance: str
 ) -> None:
-    for state in (State.NEW, State.READY):
+    for state in (RLXState.NEW, RLXState.READY):
         server = server_in(state)
         for _ in range(2):
             with pytest.raises(RemoteProtocolError, match="cannot be read: ") as caught:
@@ -280,10 +280,10 @@ def test_an_unreadable_message_is_answered_and_the_server_goes_on(
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
 def test_an_unreadable_message_before_an_answer_ends_a_server(entrance: str) -> None:
-    server = server_in(State.UPDATING)
+    server = server_in(RLXState.UPDATING)
     with pytest.raises(DecodeError) as caught:
         ENTRANCES[entrance](server, b"1:x,")
-    assert server.state is State.BROKEN
+    assert server.state is RLXState.BROKEN
     assert server.refuse(caught.value)
     assert server.closed
 
@@ -293,7 +293,7 @@ def test_an_unreadable_message_before_an_answer_ends_a_server(entrance: str) -> 
 def test_an_unreadable_answer_leaves_a_client_where_an_error_would(
     data: bytes, text: str, entrance: str
 ) -> None:
-    for state in (State.INITIALIZING, State.UPDATING, State.REPORTING_NEW):
+    for state in (RLXState.INITIALIZING, RLXState.UPDATING, RLXState.REPORTING_NEW):
         client = client_in(state)
         with pytest.raises(RemoteProtocolError, match="answer cannot be read: ") as caught:
             ENTRANCES[entrance](client, data)
@@ -303,7 +303,7 @@ def test_an_unreadable_answer_leaves_a_client_where_an_error_would(
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
 def test_an_unreadable_message_that_answers_nothing_closes_a_client(entrance: str) -> None:
-    client = client_in(State.READY)
+    client = client_in(RLXState.READY)
     with pytest.raises(DecodeError):
         ENTRANCES[entrance](client, b"1:x,")
     assert client.closed
@@ -315,7 +315,7 @@ def test_a_broken_length_loses_the_borders(side: type[Any], data: bytes) -> None
     session = side()
     with pytest.raises((DecodeError, LimitExceeded)):
         session.frame_size(data, 0, len(data))
-    assert session.state is (State.CLOSED if side is RLXClientSession else State.BROKEN)
+    assert session.state is (RLXState.CLOSED if side is RLXClientSession else RLXState.BROKEN)
 
 
 def test_received_is_the_limit_for_frames() -> None:
@@ -334,8 +334,8 @@ def test_received_is_the_limit_for_frames() -> None:
      RemoteProtocolError("not one of receive()'s")],
     ids=lambda error: type(error).__name__,
 )  # fmt: skip
-@pytest.mark.parametrize("state", [s for s in ALLOWED if s is not State.CLOSED])
-def test_refuse_is_a_servers_last_word(state: State, error: Any) -> None:
+@pytest.mark.parametrize("state", [s for s in ALLOWED if s is not RLXState.CLOSED])
+def test_refuse_is_a_servers_last_word(state: RLXState, error: Any) -> None:
     server = server_in(state)
     reply = rlx.decode(joined(server.refuse(error)), framed=True)
     assert reply == {"response": "error", "message": for_peer(error, "the server")}
@@ -352,7 +352,7 @@ def test_refuse_shortens_what_it_says() -> None:
 
 
 def test_a_command_before_the_last_answer_ends_the_session() -> None:
-    server = server_in(State.UPDATING)
+    server = server_in(RLXState.UPDATING)
     with pytest.raises(RemoteProtocolError, match="can be sent: 'action', 'error'") as caught:
         server.receive(frame(MESSAGES["reset"]))
     with pytest.raises(LocalProtocolError):
@@ -383,9 +383,9 @@ def test_a_command_before_the_last_answer_ends_the_session() -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("state", [State.NEW, State.READY])
+@pytest.mark.parametrize("state", [RLXState.NEW, RLXState.READY])
 def test_both_forms_of_metrics(
-    state: State, command: dict[str, Any], entries: list[dict[str, Any]]
+    state: RLXState, command: dict[str, Any], entries: list[dict[str, Any]]
 ) -> None:
     server = server_in(state)
     (event,) = server.receive(frame({"command": "update_metrics", **command}))
@@ -405,7 +405,7 @@ def test_malformed_metrics_are_refused_and_change_nothing(command: dict[str, Any
     server = RLXServerSession()
     with pytest.raises(RemoteProtocolError, match="can't update metrics") as caught:
         server.receive(frame({"command": "update_metrics", **command}))
-    assert server.state is State.NEW
+    assert server.state is RLXState.NEW
     assert server.refuse(caught.value)
     assert not server.closed
 
@@ -415,8 +415,8 @@ def test_malformed_metrics_are_refused_and_change_nothing(command: dict[str, Any
 
 def test_arrays_are_views_of_a_large_frame_and_aligned_when_the_block_is() -> None:
     state = np.arange(84 * 84 * 4, dtype=np.float32).reshape(84, 84, 4)
-    data = joined(client_in(State.READY).send({**MESSAGES["update"], "state": state}))
-    server = server_in(State.READY)
+    data = joined(client_in(RLXState.READY).send({**MESSAGES["update"], "state": state}))
+    server = server_in(RLXState.READY)
     offset = server.data_offset(data[:4096], 0, 4096)
     memory = np.zeros(len(data) + 128, np.uint8)
     start = -(memory.ctypes.data + offset) % 64

@@ -1,8 +1,7 @@
 """Applications: an environment, an algorithm and their servers, by one file and one command.
 
 An application is a folder with ``app.yaml``, whose names are RELAAX's, and ``environment/``:
-``rlwire new``, ``generate``, ``config`` and ``run`` make, change and run it. Not here: what is run
-(`rlwire.rlx`, `rlwire.relaax`), and the shipped algorithms (`rlwire.relaax.algorithms`).
+``rlwire new``, ``generate``, ``config`` and ``run`` make, change and run it.
 """
 
 from __future__ import annotations

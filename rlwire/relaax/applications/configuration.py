@@ -1,8 +1,4 @@
-"""``app.yaml``: what an application is made of, read and checked.
-
-Names are RELAAX's, in both spellings: ``relaax-rlx-server`` and ``relaax_rlx_server``. Errors name
-the file and the line.
-"""
+"""``app.yaml``, read and checked: names in both of RELAAX's spellings, errors with their line."""
 
 from __future__ import annotations
 
@@ -31,53 +27,34 @@ class ApplicationError(RlwireError, ValueError):
 
 @dataclass(frozen=True)
 class Section:
-    """Base of sections; its fields are what may stand in one.
+    """Base of sections: its fields are the settings that may stand in one."""
 
-    Attributes:
-        place: the file and line where it begins, for errors.
-        own: what else stands in it, by name, where anything may.
-    """
+    open: ClassVar[bool] = False  # whether other settings may stand in it
 
-    open: ClassVar[bool] = False
-    """Whether other names are somebody else's to understand."""
-
-    place: str = ""
-    own: Mapping[str, Any] = field(default_factory=dict)
+    place: str = ""  # file and line, for errors
+    own: Mapping[str, Any] = field(default_factory=dict)  # those other settings
 
 
 @dataclass(frozen=True)
 class EnvironmentSection(Section):
-    """``environment``; whatever else stands in it is the environment's own.
-
-    Attributes:
-        run: the command that starts it, in the application's folder.
-        type: which template it is of; says which configurations of algorithms fit.
-        max_episodes: how many episodes to run; see `rlwire.rlx.TrainingBase`.
-        infinite_run: go on after these.
-    """
+    """``environment``; other settings are the environment's own."""
 
     open = True
 
-    run: str | None = None
-    type: str | None = None
+    run: str | None = None  # the command
+    type: str | None = None  # the template, which has configurations of algorithms
     max_episodes: int | None = None
     infinite_run: bool = False
 
 
 @dataclass(frozen=True)
 class RLXServerSection(Section):
-    """``relaax-rlx-server``; the options of a server of ``rlx://`` may stand in it.
-
-    Attributes:
-        bind: where to listen, ``host:port`` or ``unix:/path``.
-        bind_by_env_var: the variable that has it instead, if it is set.
-        log_level: of what is logged.
-    """
+    """``relaax-rlx-server``; the options of a server of ``rlx://`` may stand in it."""
 
     open = True
 
     bind: str = "localhost:7001"
-    bind_by_env_var: str | None = None
+    bind_by_env_var: str | None = None  # a variable that has the address instead, if it is set
     log_level: str = "INFO"
 
     @property
@@ -106,42 +83,25 @@ class RLXServerSection(Section):
 
 @dataclass(frozen=True)
 class ParameterServerSection(Section):
-    """``relaax-parameter-server``.
+    """``relaax-parameter-server``."""
 
-    Attributes:
-        checkpoint_dir: where checkpoints are kept, a folder; nowhere if not set.
-        checkpoint_step_interval: after how many steps one is saved.
-        checkpoint_time_interval: after how many seconds one is saved.
-        checkpoints_to_keep: how many of the latest.
-    """
-
-    checkpoint_dir: str | None = None
+    checkpoint_dir: str | None = None  # None: no checkpoints
     checkpoint_step_interval: int | None = None
-    checkpoint_time_interval: float | None = None
+    checkpoint_time_interval: float | None = None  # seconds
     checkpoints_to_keep: int = 5
 
 
 @dataclass(frozen=True)
 class MetricsServerSection(Section):
-    """``relaax-metrics-server``.
+    """``relaax-metrics-server``."""
 
-    Attributes:
-        metrics_dir: where TensorBoard's files are written; none if not set.
-        log_metrics_to_console: whether each measurement is logged.
-    """
-
-    metrics_dir: str | None = None
+    metrics_dir: str | None = None  # of TensorBoard's files
     log_metrics_to_console: bool = False
 
 
 @dataclass(frozen=True)
 class AlgorithmSection(Section):
-    """``algorithm``; whatever else stands in it is the algorithm's own.
-
-    Attributes:
-        name: of a shipped algorithm or a module's.
-        path: of a folder that has it instead, from the application's folder on.
-    """
+    """``algorithm``: a shipped one or a module by `name`, a folder by `path`; its settings."""
 
     open = True
 
@@ -151,16 +111,7 @@ class AlgorithmSection(Section):
 
 @dataclass(frozen=True)
 class Application:
-    """An application, as its file has it; a section that is not there is None.
-
-    Attributes:
-        path: of the file, absolute.
-        environment: what calls.
-        rlx_server: what it calls.
-        parameter_server: what learns.
-        metrics_server: where metrics go.
-        algorithm: what is learned with.
-    """
+    """An application, as its file at the absolute `path` has it; a missing section is None."""
 
     path: str
     environment: EnvironmentSection | None = None

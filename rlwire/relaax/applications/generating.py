@@ -29,15 +29,12 @@ _DEFAULTS = {"bandit": "bandit", "gym": "pg", "ale": "pg"}
 def new(
     name: str | os.PathLike[str], environment: str = "bandit", algorithm: str | None = None
 ) -> Path:
-    """Make an application.
+    """Make an application in a folder that does not exist yet; return the folder.
 
     Args:
-        name: its folder, which must not exist.
+        name: of the folder.
         environment: a template, of `ENVIRONMENTS`.
-        algorithm: one of `ALGORITHMS`; by default what is small and learns it.
-
-    Returns:
-        the folder.
+        algorithm: one of `ALGORITHMS`; by default a small one that learns this environment.
     """
     folder = Path(name)
     template = _environment(environment)

@@ -40,10 +40,7 @@ def make_metrics(application: Application) -> Metrics:
 
 
 def make_server(application: Application) -> AlgorithmServer:
-    """Return the RLX server of an application, not started.
-
-    Relative paths in the file are meant from its folder on, which has to be the current one.
-    """
+    """Return the RLX server of an application, not started; paths are relative to this folder."""
     section, algorithm = application.rlx_server, application.algorithm
     if section is None or algorithm is None:
         missing = "relaax-rlx-server" if section is None else "algorithm"

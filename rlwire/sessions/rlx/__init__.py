@@ -3,10 +3,17 @@
 from rlwire.sessions.rlx.session import (
     ANSWERS,
     TRANSITIONS,
+    PageRules,
     RLXClientSession,
     RLXServerSession,
-    Rules,
-    State,
+    RLXState,
 )
 
-__all__ = ["ANSWERS", "TRANSITIONS", "RLXClientSession", "RLXServerSession", "Rules", "State"]
+__all__ = [
+    "ANSWERS",
+    "TRANSITIONS",
+    "PageRules",
+    "RLXClientSession",
+    "RLXServerSession",
+    "RLXState",
+]

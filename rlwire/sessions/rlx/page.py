@@ -41,7 +41,7 @@ class PageReply(NamedTuple):
 
 
 class PageSession:
-    """Texts to `PageCommand` events and `PageReply` events to texts; `Rules` has each sid's turn.
+    """Texts to `PageCommand` events, `PageReply` events to texts; `PageRules` checks the commands.
 
     A text without a valid sid closes the session, because no environment can be told.
     """

@@ -1,8 +1,7 @@
-"""RLX: an environment (`Client`) asks, an agent's server (`Server`) answers, one at a time.
+"""RLX: an environment sends commands, an agent's server replies, one at a time.
 
-Everything that may be said is in `TRANSITIONS`; client and server read the same table from
-opposite sides. Messages are plain dictionaries with a ``command`` or a ``response``. The bytes
-are `rlwire.codecs.rlx`'s; what the commands do is `rlwire.rlx`'s.
+Client and server read the table `TRANSITIONS` from opposite sides. Messages are dictionaries with a
+``command`` or a ``response``.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from rlwire.errors import (
     quoted,
 )
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.rlx.turns import Node, Turns
+from rlwire.sessions.rlx.turns import StateNode, Turns
 
 Buffer = bytes | bytearray | memoryview
 Buffers = list[bytes | memoryview]
 Message = dict[str, Any]
 
 
-class State(enum.Enum):
+class RLXState(enum.Enum):
     """Where a conversation stands; the names ending in ING wait for an answer."""
 
     NEW = "new"
@@ -44,40 +43,43 @@ class State(enum.Enum):
 ANSWERS = {"init": "ready", "update": "action", "reset": "done", "update_metrics": "done"}
 """Each command and the response that says it went well; ``error`` answers any."""
 
-TRANSITIONS: dict[tuple[State, str], State] = {
-    (State.NEW, "init"): State.INITIALIZING,
-    (State.NEW, "update_metrics"): State.REPORTING_NEW,
-    (State.INITIALIZING, "ready"): State.READY,
-    (State.INITIALIZING, "error"): State.NEW,
+TRANSITIONS: dict[tuple[RLXState, str], RLXState] = {
+    (RLXState.NEW, "init"): RLXState.INITIALIZING,
+    (RLXState.NEW, "update_metrics"): RLXState.REPORTING_NEW,
+    (RLXState.INITIALIZING, "ready"): RLXState.READY,
+    (RLXState.INITIALIZING, "error"): RLXState.NEW,
     # RELAAX lets a client init again, for another exploit flag.
-    (State.READY, "init"): State.INITIALIZING,
-    (State.READY, "update"): State.UPDATING,
-    (State.READY, "reset"): State.RESETTING,
-    (State.READY, "update_metrics"): State.REPORTING,
-    (State.UPDATING, "action"): State.READY,
-    (State.UPDATING, "error"): State.READY,
-    (State.RESETTING, "done"): State.READY,
-    (State.RESETTING, "error"): State.READY,
-    (State.REPORTING, "done"): State.READY,
-    (State.REPORTING, "error"): State.READY,
-    (State.REPORTING_NEW, "done"): State.NEW,
-    (State.REPORTING_NEW, "error"): State.NEW,
+    (RLXState.READY, "init"): RLXState.INITIALIZING,
+    (RLXState.READY, "update"): RLXState.UPDATING,
+    (RLXState.READY, "reset"): RLXState.RESETTING,
+    (RLXState.READY, "update_metrics"): RLXState.REPORTING,
+    (RLXState.UPDATING, "action"): RLXState.READY,
+    (RLXState.UPDATING, "error"): RLXState.READY,
+    (RLXState.RESETTING, "done"): RLXState.READY,
+    (RLXState.RESETTING, "error"): RLXState.READY,
+    (RLXState.REPORTING, "done"): RLXState.READY,
+    (RLXState.REPORTING, "error"): RLXState.READY,
+    (RLXState.REPORTING_NEW, "done"): RLXState.NEW,
+    (RLXState.REPORTING_NEW, "error"): RLXState.NEW,
     # The server cannot tell any more where a message begins; it may still say so.
-    (State.BROKEN, "error"): State.CLOSED,
+    (RLXState.BROKEN, "error"): RLXState.CLOSED,
 }
 """What may be said in which state, and the state after it."""
 
 _TEXT = 1000  # characters of an error's text that a peer is told
 _UNREADABLE = "the message cannot be read: "
 
-_NODES = {state: Node(state, state in (State.REPORTING, State.REPORTING_NEW)) for state in State}
+_NODES = {
+    state: StateNode(state, state in (RLXState.REPORTING, RLXState.REPORTING_NEW))
+    for state in RLXState
+}
 for (_state, _name), _next in TRANSITIONS.items():
     _row = _NODES[_state].commands if _name in ANSWERS else _NODES[_state].replies
     _row[_name] = _NODES[_next]
-_NEW, _BROKEN, _CLOSED = _NODES[State.NEW], _NODES[State.BROKEN], _NODES[State.CLOSED]
+_NEW, _BROKEN, _CLOSED = _NODES[RLXState.NEW], _NODES[RLXState.BROKEN], _NODES[RLXState.CLOSED]
 
 
-class _Session(Turns):
+class _RLXSession(Turns):
     """What both sides share; the path of every message is in `Turns`."""
 
     __slots__ = ("__weakref__", "_owed")
@@ -101,9 +103,9 @@ class _Session(Turns):
         self._owed = False
 
     @property
-    def state(self) -> State:
+    def state(self) -> RLXState:
         """Where the conversation stands."""
-        state: State = self._node.state
+        state: RLXState = self._node.state
         return state
 
     @property
@@ -136,13 +138,12 @@ class _Session(Turns):
         return 0 < size == len(frame) and frame[-1] == ord(",")
 
 
-class RLXClientSession(_Session):
+class RLXClientSession(_RLXSession):
     """The environment's side: sends commands, receives replies.
 
-    `receive` returns an ``error`` reply like others. It raises DecodeError and LimitExceeded for a
-    wrong frame, which closes the session, and RemoteProtocolError for a reply that does not answer
-    the command, which closes it too, or that cannot be read, which is the cause; the session is
-    then where an error reply would have left it.
+    `receive` returns an ``error`` reply like others. DecodeError and LimitExceeded, for a wrong
+    frame, close the session, as does RemoteProtocolError for a reply that does not answer the
+    command. After a reply that cannot be read the session is in the state of an error reply.
     """
 
     __slots__ = ()
@@ -174,18 +175,15 @@ class RLXClientSession(_Session):
         ) from None
 
 
-class RLXServerSession(_Session):
+class RLXServerSession(_RLXSession):
     """The agent's side: receives commands, sends replies.
 
-    A command out of turn changes nothing, nor does a message that cannot be read in a netstring
-    that can: `receive` raises RemoteProtocolError, whose text the peer should be told, and one
-    error reply may be sent for it. After one that came before the last command was answered the
-    session is closed with that reply: answers carry no number, so the peer could not tell them
-    apart. DecodeError and LimitExceeded are for a wrong frame, or what is in it while an answer is
-    owed; one error reply may still be sent.
+    A command out of turn changes nothing, nor does an unreadable message in a whole netstring:
+    `receive` raises RemoteProtocolError, and one error reply may be sent for it. If the command
+    before has no reply yet, that error reply closes the session, because replies carry no number.
+    DecodeError and LimitExceeded are for a wrong frame; one error reply may still be sent.
 
-    An ``update_metrics`` always has ``data``, a list of dictionaries with ``method``, ``name``,
-    ``y`` and ``x``: the older form without it is brought into this one.
+    `receive` brings the older form of ``update_metrics`` into the one with ``data``.
     """
 
     __slots__ = ()
@@ -193,11 +191,7 @@ class RLXServerSession(_Session):
     _asks = False
 
     def refuse(self, error: RlwireError) -> Buffers:
-        """Return the error reply that tells the peer about `error`.
-
-        After `receive` has raised RemoteProtocolError, unless that came before an answer that was
-        owed, the session goes on; otherwise it is closed.
-        """
+        """Return the error reply for `error`; close the session unless a reply was owed for it."""
         if self._node is _CLOSED:
             return []
         text = for_peer(error, "the server")
@@ -252,7 +246,7 @@ class RLXServerSession(_Session):
             raise
 
 
-class Rules:
+class PageRules:
     """The table of commands for one environment whose messages another session carries."""
 
     def __init__(self) -> None:
@@ -274,7 +268,7 @@ class Rules:
         self._node = self._after.replies[reply["response"]]
 
 
-def _refusal(node: Node, command: Message) -> RemoteProtocolError:
+def _refusal(node: StateNode, command: Message) -> RemoteProtocolError:
     name = command.get("command")
     if "command" not in command:
         return RemoteProtocolError("the message has no 'command'")
@@ -324,7 +318,7 @@ def _called(message: Any, kind: str) -> str:
     return f"{kind} {quoted(value)}"
 
 
-def _allowed(node: Node, verb: str) -> str:
+def _allowed(node: StateNode, verb: str) -> str:
     names = [repr(name) for name in (*node.commands, *node.replies)]
     if not names:
         return f"the session is {node.state.value}"

@@ -9,13 +9,13 @@ from cpython.ref cimport PyObject
 from rlwire.codecs.rlx.decoder import frame_size
 from rlwire.errors import RlwireError
 
-__all__ = ["Node", "Turns"]
+__all__ = ["StateNode", "Turns"]
 
 cdef extern from "Python.h":
     PyObject *get_item "PyDict_GetItemWithError" (object mapping, object key) except? NULL
 
 
-cdef class Node:
+cdef class StateNode:
     """A state with its rows of the table, so that a step is one look-up.
 
     Attributes:
@@ -48,7 +48,7 @@ cdef class Turns:
         received: bytes that a frame of the peer's may have.
     """
 
-    cdef public Node _node
+    cdef public StateNode _node
     cdef readonly object _encode
     cdef object _decode
     cdef object _decode_whole
@@ -57,7 +57,7 @@ cdef class Turns:
     cdef readonly object _received
     cdef bint _asks
 
-    def __init__(self, Node node, bint asks, object encoder, object decoder, object received):
+    def __init__(self, StateNode node, bint asks, object encoder, object decoder, object received):
         self._node = node
         self._asks = asks
         self._said, self._heard = ("command", "response") if asks else ("response", "command")
@@ -86,8 +86,8 @@ cdef class Turns:
             LocalProtocolError: it is not allowed now; the text says what is.
             EncodeError, LimitExceeded: it cannot be written.
         """
-        cdef Node node = self._node
-        cdef Node after = _after(node.commands if self._asks else node.replies, event, self._said)
+        cdef StateNode node = self._node
+        cdef StateNode after = _after(node.commands if self._asks else node.replies, event, self._said)
         if after is None:
             return self._cannot_send(event)
         if not self._asks and not (type(event) is dict and "data" in <dict> event):
@@ -121,8 +121,8 @@ cdef class Turns:
         return None if decoded is None else self._take(decoded)
 
     cdef list _take(self, object message):
-        cdef Node node = self._node
-        cdef Node after = _after(node.replies if self._asks else node.commands, message, self._heard)
+        cdef StateNode node = self._node
+        cdef StateNode after = _after(node.replies if self._asks else node.commands, message, self._heard)
         if after is None:
             self._unexpected(message)
         if after.reports and not self._asks:
@@ -131,7 +131,7 @@ cdef class Turns:
         return [message]
 
 
-cdef Node _after(dict rows, object message, str key):
+cdef StateNode _after(dict rows, object message, str key):
     """The node behind what a message says; None if it may not say that."""
     cdef PyObject *name
     cdef PyObject *after
@@ -145,4 +145,4 @@ cdef Node _after(dict rows, object message, str key):
             after = get_item(rows, message[key])
     except (KeyError, TypeError):
         return None
-    return None if after == NULL else <Node> after
+    return None if after == NULL else <StateNode> after
