@@ -249,25 +249,6 @@ def assert_soon(condition: Callable[[], bool]) -> None:
     pytest.fail("it did not become true")
 
 
-def test_openpis_client_knows_no_rewards():
-    with contextlib.closing(
-        rlwire.listen("openpi://localhost:0", horizon=4, metadata={"model": "x"}, **SPACES)
-    ) as env:
-        assert env.action_space == spaces.MultiDiscrete([3] * 4)
-
-        def call() -> Any:
-            with Client(address_of(env)) as policy:
-                first = policy.infer({"observation": [1.0, 2.0]})
-                return policy.metadata, first["actions"].tolist()
-
-        with aside(call) as came:
-            assert env.reset()[0].tolist() == [1, 2]
-            *_, truncated, info = env.step([0, 1, 2, 1])
-            assert truncated
-            assert "lost" in info
-        assert came == [({"model": "x"}, [0, 1, 2, 1])]
-
-
 @pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")  # by openpi_client
 def test_openpis_own_client_has_its_pings_answered_while_the_trainer_learns(monkeypatch):
     policies = pytest.importorskip("openpi_client.websocket_client_policy")
@@ -333,15 +314,6 @@ def test_a_gateway(agent):
     assert total == len(UPDATES) - 1 > 5
     with gymnasium.make("CartPole-v1") as original:
         assert UPDATES[0][1] == original.reset(seed=3)[0].tolist()
-
-
-def test_what_plays_no_environment(agent):
-    with pytest.raises(TypeError, match="no environment"):
-        rlwire.play(object(), agent.url)
-    with pytest.raises(ValueError, match="in which the trainer calls"):
-        rlwire.play(Counting, "dm-env-rpc://localhost:1")
-    with pytest.raises(ValueError, match="in which the trainer calls"):
-        rlwire.listen("perlert://localhost:0")
 
 
 # ---- callers that come and go --------------------------------------------------------------------

@@ -63,8 +63,6 @@ def boom(agent):
 RELEASE = threading.Event()
 
 ACTIONS = {
-    "array": lambda agent: np.arange(6, dtype=np.float32).reshape(2, 3) / 4,
-    "nested": lambda agent: {"a": [np.array([1, 2]), None], "b": np.array(True)},
     "nan": lambda agent: [1.0, float("nan")],
     "complex": lambda agent: np.array([1j]),
     "raise": boom,
@@ -177,51 +175,26 @@ def test_a_conversation(serve_each):
         assert page.act(0, "exploit") is True
 
 
-def test_arrays_of_actions_become_lists(serve_each):
-    with serve_each() as proxy, Page(proxy).init(0) as page:
-        assert page.act(0, "array") == [[0, 0.25, 0.5], [0.75, 1, 1.25]]
-        assert page.act(0, "nested") == {"a": [[1, 2], None], "b": True}
-        assert page.act(0, "large") == [0] * 500_000
-
-
-@pytest.mark.parametrize("arrays", ["lists", "float32", "float64"])
+@pytest.mark.parametrize("arrays", ["lists", "float32"])
 def test_what_lists_of_a_state_become(serve, arrays):
     seen = []
 
     class Seeing(Agent):
         def update(self, reward, state, terminal):
-            seen.append((reward, state))
-            return 0
+            seen.append(state)
+            return np.arange(6, dtype=np.float32).reshape(2, 3) / 4
 
     with serve(Seeing, arrays=arrays) as proxy, Page(proxy).init(0) as page:
-        page.act(0, [[1, 2], [3, 4]], reward=[1.5])
-        page.act(0, {"image": [[0.5]], "name": "x"})
+        assert page.act(0, [[1, 2], [3, 4]]) == [[0, 0.25, 0.5], [0.75, 1, 1.25]]
         if arrays == "float32":
             assert "too large" in page.error(0, command="update", state=[1e300])
-        page.act(0, [True, 1])
-    (reward, square), (_, named), (_, mixed) = seen
-    assert reward == [1.5]
-    assert mixed == [True, 1]
-    if arrays == "lists":
-        assert square == [[1, 2], [3, 4]]
-        assert type(square[0][0]) is int
-        assert named == {"image": [[0.5]], "name": "x"}
-    else:
-        assert square.dtype == arrays
-        assert square.tolist() == [[1, 2], [3, 4]]
-        assert named["image"].dtype == arrays
-        assert named["name"] == "x"
+    assert getattr(seen[0], "dtype", "lists") == arrays
+    assert np.array_equal(seen[0], [[1, 2], [3, 4]])
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"data": [{"method": "scalar", "name": "score", "y": 2.5, "x": 3}]},
-        {"method": "scalar", "name": "score", "y": 2.5, "x": 3},
-    ],
-)
 @pytest.mark.parametrize("remote", [False, True])
-def test_metrics_in_both_forms(message, remote):
+def test_metrics(remote):
+    message = {"method": "scalar", "name": "score", "y": 2.5, "x": 3}
     metrics = Recorder()
     with (
         Server(Agent, LOOPBACK, metrics=metrics) as server,
@@ -417,39 +390,6 @@ class TestErrors:
             seen = page.act(0, state, reward=10**20)
             assert seen == [1, 1e20, state, False]
             assert type(seen[1]) is float
-
-    def test_errors_one_after_another(self, serve):
-        """Each is answered in its turn, and so is what waits behind it."""
-        with serve() as proxy, Page(proxy).init(0) as page:
-            page.say(sid=0, command="update", state="wait")
-            for turn in range(3):
-                page.say(sid=0, command="fly")
-                page.say(sid=0, command="update", state=[turn])
-            RELEASE.set()
-            assert page.hear()["data"] is True
-            for turn in range(3):
-                assert "unknown command 'fly'" in page.hear()["message"]
-                assert page.hear()["data"] == [turn + 2, None, [turn], False]
-
-    @pytest.mark.parametrize("lists", [62, 63, 64, 600])
-    def test_deep_states(self, serve, lists):
-        state = "[" * lists + "]" * lists
-        with serve() as proxy, Page(proxy).init(0) as page:
-            # The agent answers with one list more.
-            text = f'{{"sid":0,"command":"update","state":{state}}}'
-            if lists < 64:
-                page.socket.send(text)
-                reply = page.hear()
-                if lists == 62:
-                    assert reply["data"][2] == json.loads(state)
-                else:
-                    assert reply["response"] == "error"
-                    assert "limit depth=64 of the server" in reply["message"]
-                assert page.act(0, None)[0] == 2
-            else:
-                code, reason = page.refused(text)
-                assert code == 1009
-                assert "limit depth=64 of the server" in reason
 
     def test_a_server_that_is_gone(self, serve):
         server = Server(Agent, LOOPBACK).start()

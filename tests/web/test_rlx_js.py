@@ -233,31 +233,33 @@ def check_failures(told: Any) -> None:
     assert "Error" in told["bad"]
 
 
-class TestNode:
-    def test_games(self, script: Callable[..., Any], serve: Any, metrics: Recorder) -> None:
-        with serve() as proxy:
-            check_games(script("play", f"ws://{proxy.address}", AGENTS, STEPS), metrics)
+@pytest.fixture(params=["node", "browser"])
+def play(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Return a function that has a script in Node.js, or a page, do something."""
+    if request.param == "node":
+        found: Callable[..., Any] = request.getfixturevalue("script")
+        return found
+    page = request.getfixturevalue("page")
 
-    def test_failures(self, script: Callable[..., Any], serve: Any, nobody: str) -> None:
-        with serve() as proxy:
-            check_failures(script("fail", f"ws://{proxy.address}", nobody))
+    def run(action: str, *given: Any) -> Any:
+        report = page(action, *given)
+        assert "error" not in report
+        return report["result"]
+
+    return run
+
+
+def test_games(play: Callable[..., Any], site: Site, serve: Any, metrics: Recorder) -> None:
+    with serve(site.origin) as server:
+        check_games(play("play", f"ws://{server.address}", AGENTS, STEPS), metrics)
+
+
+def test_failures(play: Callable[..., Any], site: Site, serve: Any, nobody: str) -> None:
+    with serve(site.origin) as server:
+        check_failures(play("fail", f"ws://{server.address}", nobody))
 
 
 class TestBrowser:
-    def test_games(
-        self, page: Callable[..., Any], site: Site, serve: Any, metrics: Recorder
-    ) -> None:
-        with serve(site.origin) as proxy:
-            report = page("play", f"ws://{proxy.address}", AGENTS, STEPS)
-            assert "error" not in report
-            check_games(report["result"], metrics)
-
-    def test_failures(self, page: Callable[..., Any], site: Site, serve: Any, nobody: str) -> None:
-        with serve(site.origin) as proxy:
-            report = page("fail", f"ws://{proxy.address}", nobody)
-            assert "error" not in report
-            check_failures(report["result"])
-
     def test_pages_of_others_may_not_connect(
         self, page: Callable[..., Any], site: Site, serve: Any
     ) -> None:

@@ -115,17 +115,6 @@ def test_a_view_is_writable_if_the_buffer_is(feed: Callable[[bytes], Any], writa
             array[0] = 0.5
 
 
-def test_the_base_of_a_view_is_the_buffer() -> None:
-    data = rlx.encode({"a": floats(9)})
-    assert rlx.decode(data, copy=False)["a"].base is data
-    block, part = in_block(data)
-    assert rlx.decode(block, copy=False)["a"].base is block
-    for buffer in (bytearray(data), part, np.frombuffer(data, "u1")):
-        base = rlx.decode(buffer, copy=False)["a"].base
-        assert isinstance(base, memoryview)
-        assert base.obj is (block if buffer is part else buffer)
-
-
 def test_a_view_keeps_a_block_alive() -> None:
     block, part = in_block(rlx.encode({"a": floats(1000), "b": floats(10)}))
     references = sys.getrefcount(block)

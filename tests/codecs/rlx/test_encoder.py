@@ -142,14 +142,6 @@ def test_a_subclass_is_sent_as_its_base(value: Any, plain: Any) -> None:
     assert encoded([value]) == encoded([plain])
 
 
-@pytest.mark.parametrize("call", ["encode", "encode_parts", "encode_into"])
-def test_a_message_may_be_a_subclass_of_dict(call: str) -> None:
-    message = collections.defaultdict(int, command="reset")
-    room = [bytearray(100)] if call == "encode_into" else []
-    for owner in (rlx, rlx.Encoder()):
-        assert getattr(owner, call)(message, *room) == getattr(owner, call)(dict(message), *room)
-
-
 @pytest.mark.parametrize(("value", "expected"), SCALARS)
 def test_numpy_scalars(value: Any, expected: bytes) -> None:
     assert encoded(value) == expected
