@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rlwire.errors import EncodeError, LimitExceeded, RlwireError, for_peer
 from rlwire.limits import DEFAULT, Limits
@@ -56,13 +56,10 @@ class RLXPageServer(StreamServer):
     Args:
         agent: as of `Server`; or the URL of an RLX server, whose agents then play. That server
             need not run before a page asks for an agent.
-        address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
-            0 the system chooses one.
+        address: as of `Server`, and so are `parameter_server` and `metrics`.
         workers: ``"threads"``, a thread for each agent; or ``"asyncio"``, all of them on the event
             loop, for agents that answer at once.
         limits: maxima for texts.
-        parameter_server: given to every agent; ``"module:factory"`` is called once.
-        metrics: a sink; by default each measurement is logged.
         origins: the pages that may connect, such as ``"http://localhost:8000"``; ``"*"`` for
             all; ``"null"`` for pages from files, which keeps out as little as ``"*"``, because any
             site can give a page that origin by a sandboxed frame. By default no browser's page
@@ -114,8 +111,10 @@ class RLXPageServer(StreamServer):
         rlx_tls: ClientSide = None,
         **options: Unpack[StreamOptions],
     ) -> None:
-        choices = {"arrays": (arrays, get_args(Arrays)), "workers": (workers, _WORKERS)}
-        for name, (chosen, known) in choices.items():
+        for name, chosen, known in (
+            ("arrays", arrays, ("lists", "float32", "float64")),
+            ("workers", workers, ("threads", "asyncio")),
+        ):
             if chosen not in known:
                 raise ValueError(f"{name} must be one of {known}, not {chosen!r}")
         for name, value in (("max_sids", max_sids), ("max_pending", max_pending)):
@@ -160,9 +159,6 @@ class RLXPageServer(StreamServer):
 
     def _details(self) -> str:
         return f"for pages{self._behind}"
-
-
-_WORKERS = ("threads", "asyncio")
 
 
 @dataclass
@@ -211,17 +207,7 @@ class _PageHandler:
         finally:
             for agent in list(self._agents.values()):
                 agent.finish() if stopping else agent.disconnect()
-            try:
-                await self._join()
-            except asyncio.CancelledError:
-                for task in self._tasks:
-                    task.cancel()
-                await self._join()
-                raise
-
-    async def _join(self) -> None:
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.gather(*self._tasks, return_exceptions=True)  # a cancellation's too
 
     async def _accept(self, command: PageCommand) -> None:
         sid, message, size = command
@@ -245,7 +231,9 @@ class _PageHandler:
             task.add_done_callback(self._tasks.discard)
         agent.put(command)
         self.waiting += size
-        while agent.commands.qsize() > service.max_pending or self.waiting > service.max_waiting:
+        while not agent.over and (
+            agent.commands.qsize() > service.max_pending or self.waiting > service.max_waiting
+        ):
             self._replied.clear()
             await self._replied.wait()
 
@@ -259,9 +247,13 @@ class _PageHandler:
         if self._agents.get(agent.sid) is agent:
             del self._agents[agent.sid]
 
-    async def send(self, sid: Sid, message: dict[str, Any]) -> None:
-        """Send a reply, or an error if JSON cannot express it."""
+    async def send(
+        self, sid: Sid, message: dict[str, Any], agent: _PageAgent | None = None
+    ) -> None:
+        """Send a reply, or an error if JSON cannot express it; nothing if the agent is over."""
         async with self._sending:
+            if agent is not None and agent.over:
+                return
             try:
                 await self.connection.send(PageReply(sid, message))
             except (EncodeError, LimitExceeded) as error:
@@ -278,7 +270,7 @@ class _PageAgent:
         self.commands: asyncio.Queue[PageCommand | None] = asyncio.Queue()
         self._page = page
         self._size = 0  # bytes of its commands that wait
-        self._over = self._failed = False
+        self.over = self._failed = False
         self._loop = asyncio.get_running_loop()
         self._rules = PageRules()
         assert service.factory is not None
@@ -298,7 +290,7 @@ class _PageAgent:
 
     def disconnect(self) -> None:
         """End without another reply; the sid can be used again at once."""
-        self._over = True
+        self.over = True
         self._page.forget(self)
         self.finish()
         if self._answer is not None:
@@ -307,10 +299,10 @@ class _PageAgent:
     async def run(self) -> None:
         """Answer commands until the end."""
         try:
-            while not self._over and (command := await self.commands.get()) is not None:
+            while not self.over and (command := await self.commands.get()) is not None:
                 reply = await self._reply_to(command.message)
-                if not self._over and reply is not None:
-                    await self._page.send(self.sid, reply)
+                if reply is not None:
+                    await self._page.send(self.sid, reply, self)
                 self._size -= command.size
                 self._page.release(command.size)
                 if self._failed and self.commands.empty():
@@ -318,12 +310,13 @@ class _PageAgent:
         except RlwireError as error:
             logger.debug("%s: sid %r: no reply: %s", self._page.connection.peer, self.sid, error)
         finally:
+            self.over = True
             self._page.forget(self)
             self._page.release(self._size)
             closed = self._call(self._host.close)
             if self._thread is not None:
                 self._thread.close()
-                await closed
+        await closed  # not when cancelled: the agent may be stuck
 
     async def _reply_to(self, message: dict[str, Any]) -> dict[str, Any] | None:
         """Return the reply to a command; None if the environment has ended meanwhile."""
@@ -339,8 +332,8 @@ class _PageAgent:
         try:
             reply: dict[str, Any] = await self._answer
         except asyncio.CancelledError:
-            if self._over:
-                return None
+            if self.over:
+                return None  # disconnected
             raise
         finally:
             self._answer = None

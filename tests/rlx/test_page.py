@@ -301,7 +301,8 @@ class TestEnds:
     def test_a_page_that_goes(self, serve, how):
         with serve() as proxy, Page(proxy).init(0, 1, 2) as other:
             page = Page(proxy).init(*range(20))
-            page.say(sid=0, command="update", state="wait")
+            for _ in range(30):  # more than are read
+                page.say(sid=0, command="update", state="wait")
             if how == "close":
                 page.socket.close()
             else:
