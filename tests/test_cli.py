@@ -343,6 +343,8 @@ def test_serve_openpi(folder, number):
         ("rlx", ["my_agents:Agent", "--tls.cert", "no-such-file.pem"], 1, "no-such-file.pem"),
         ("rlx", ["my_agents:Agent", "rlx+unix:///no/such/folder/socket"], 1, "cannot listen"),
         ("rlx", ["my_agents:Agent", "--limits.depth", "501"], 2, "at most 500"),
+        ("rlx-ws", ["gym:CartPole-v1"], 1, "is an environment"),
+        ("rlx-ws", ["algorithm:bandit"], 1, "serve algorithm:bandit at rlx://host:port"),
         ("rlx-ws", ["openpi://localhost"], 1, "pages reach an RLX server, by its URL rlx://"),
         ("rlx-ws", ["rlx://localhost", "--max-sids", "0"], 2, "positive"),
         ("rlx-ws", ["rlx://localhost", "--tls.cert", "no-such-file.pem"], 1, "no-such-file.pem"),

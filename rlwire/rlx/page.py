@@ -20,6 +20,7 @@ from rlwire.rlx.hosting import AgentHandler, resolve_agent
 from rlwire.rlx.metrics import LoggingMetrics, Metrics
 from rlwire.rlx.options import PAGE_OPTIONS as OPTIONS
 from rlwire.rlx.server import _AgentService
+from rlwire.serving.fronts import SERVED, check_no_environment
 from rlwire.serving.serving import StreamOptions, StreamServer
 from rlwire.sessions import websocket
 from rlwire.sessions.rlx import PageRules
@@ -422,4 +423,9 @@ def _error(error: RlwireError, prefix: str = "") -> dict[str, Any]:
 
 def server(agent: Any, url: URL, **options: Any) -> RLXPageServer:
     """Return a server for pages, not started; what the front door calls."""
+    name = agent if isinstance(agent, str) else ""
+    if "://" not in name:
+        if name.partition(":")[0] in SERVED:
+            raise ValueError(f"serve {name} at rlx://host:port, and that URL at {url}")
+        check_no_environment(agent, url)
     return RLXPageServer(agent, url.address, **options)
