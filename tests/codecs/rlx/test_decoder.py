@@ -415,26 +415,6 @@ def test_options_are_checked_and_kept() -> None:
         rlx.Decoder(limits=5)
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    ["f4", ">f4", "f8", "u1", "?", ">i2", "c8", "S5", "<U3", ">U2", "M8[ns]", ">m8[D]", "m8"],
-)
-def test_the_readme_dialect_assumes_the_dtype(
-    dtype: str, oracle: ModuleType, same: Callable[[Any, Any], bool]
-) -> None:
-    for shape in [(2, 3), (), (0, 3)]:
-        array = np.arange(6).astype(dtype)[: int(np.prod(shape))].reshape(shape)
-        data = rlx.encode({"a": [array], "n": 1}, dialect="readme")
-        assert data == oracle.encode({"a": [array], "n": 1}, dialect="readme")
-        for copy in (True, False, None):
-            decoder = rlx.Decoder(dialect="readme", dtype=dtype, copy=copy)
-            assert same(decoder.decode(data), {"a": [array], "n": 1})
-            assert same(
-                rlx.decode(bytearray(data), dialect="readme", dtype=dtype, copy=copy),
-                oracle.decode(data, dialect="readme", dtype=dtype),
-            )
-
-
 def test_the_readme_dialect_checks_sizes_too() -> None:
     data = rlx.encode({"a": np.zeros(3, "f4")}, dialect="readme")
     with pytest.raises(DecodeError, match="12 bytes announced, 24 expected"):
