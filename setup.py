@@ -67,7 +67,7 @@ MODULES = [
     "rlwire.codecs.rlx.decoder",
     "rlwire.codecs.rlx.encoder",
     "rlwire.codecs.websocket.frames",
-    "rlwire.sessions.rlx.turns",
+    "rlwire.sessions.rlx.state_machine",
     "rlwire.streams",
     "rlwire.transports.shm_calls",
     "rlwire.transports.socket_calls",

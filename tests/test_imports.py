@@ -135,7 +135,14 @@ def test_imports_run_downhill(path: Path, root: Path) -> None:
 
 def test_the_check_sees_what_it_must() -> None:
     seen = {path.name for path, _root in sources()}
-    assert {"errors.py", "ranges.py", "tcp.py", "cli.py", "turns.pyx", "kernels.pxd"} <= seen
+    assert {
+        "errors.py",
+        "ranges.py",
+        "tcp.py",
+        "cli.py",
+        "state_machine.pyx",
+        "kernels.pxd",
+    } <= seen
     package = ["rlwire", "transports"]
     assert python_imports("import rlwire.sessions.rlx as s", package) == {"sessions"}
     assert python_imports("def f():\n    from rlwire import codecs", package) == {"codecs"}

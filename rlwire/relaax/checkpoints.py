@@ -130,7 +130,7 @@ class Checkpoints:
             "time": time(),
         }
         name = f"checkpoint-{int(step):012d}.safetensors"
-        data = _written(state, head)
+        data = _serialize(state, head)
         self._write(name, data)
         self._saved = step
         logger.info("saved %s/%s, %d bytes", self.folder, name, len(data))
@@ -154,7 +154,7 @@ class Checkpoints:
         names = self._names()
         for name in names:
             try:
-                found = self._look(name)
+                found = self._inspect(name)
                 if (found.algorithm, found.version) != (algorithm, version):
                     raise CheckpointMismatch(
                         f"{self.folder}/{name} is of algorithm {found.algorithm}, version "
@@ -180,7 +180,7 @@ class Checkpoints:
         found = []
         for name in self._names():
             try:
-                found.append(self._look(name))
+                found.append(self._inspect(name))
             except CheckpointDamaged as error:
                 logger.warning("%s/%s: %s", self.folder, name, error)
         return found
@@ -194,9 +194,9 @@ class Checkpoints:
         names = filter(_NAME.fullmatch, os.listdir(self.folder))
         return sorted(names, key=lambda name: (len(name), name), reverse=True)
 
-    def _look(self, name: str) -> Checkpoint:
+    def _inspect(self, name: str) -> Checkpoint:
         path = self._path(name)
-        with _opened(path) as file:
+        with _open(path) as file:
             head = _head(file)
         return Checkpoint(
             name=name, **{key: head[key] for key in _KINDS}, bytes=os.path.getsize(path)
@@ -226,13 +226,13 @@ class Checkpoints:
                 os.close(directory)
 
 
-def _written(state: Mapping[str, Any], head: dict[str, Any]) -> bytes:
+def _serialize(state: Mapping[str, Any], head: dict[str, Any]) -> bytes:
     """Return a checkpoint as the bytes of a safetensors file."""
     with optional("safetensors", "checkpoints"):
         import safetensors.numpy
     torch = sys.modules.get("torch")
     arrays: dict[str, Any] = {}
-    body = msgpack.encode(_without_arrays(state, "", arrays, torch), **_CODING)
+    body = msgpack.encode(_extract_arrays(state, "", arrays, torch), **_CODING)
     save: Any = safetensors.numpy.save
     if torch is not None and any(isinstance(each, torch.Tensor) for each in arrays.values()):
         import safetensors.torch
@@ -249,16 +249,16 @@ def _written(state: Mapping[str, Any], head: dict[str, Any]) -> bytes:
     return data
 
 
-def _without_arrays(value: Any, path: str, arrays: dict[str, Any], torch: Any) -> Any:
+def _extract_arrays(value: Any, path: str, arrays: dict[str, Any], torch: Any) -> Any:
     """Return a state with names in place of its arrays and tensors, which go to `arrays`."""
     if isinstance(value, Mapping):
         return {
-            key: _without_arrays(each, f"{path}.{key}" if path else str(key), arrays, torch)
+            key: _extract_arrays(each, f"{path}.{key}" if path else str(key), arrays, torch)
             for key, each in value.items()
         }
     if isinstance(value, (list, tuple)):
         return [
-            _without_arrays(each, f"{path}.{index}", arrays, torch)
+            _extract_arrays(each, f"{path}.{index}", arrays, torch)
             for index, each in enumerate(value)
         ]
     if torch is not None and isinstance(value, torch.Tensor):
@@ -274,7 +274,7 @@ def _without_arrays(value: Any, path: str, arrays: dict[str, Any], torch: Any) -
 
 
 @contextlib.contextmanager
-def _opened(path: str, framework: str = "np") -> Iterator[Any]:
+def _open(path: str, framework: str = "np") -> Iterator[Any]:
     """Open a file of safetensors; whatever is wrong with it becomes `CheckpointDamaged`."""
     with optional("safetensors", "checkpoints"):
         import safetensors
@@ -301,19 +301,19 @@ def _head(file: Any) -> dict[str, Any]:
 
 def _read(path: str) -> Any:
     """Return the state in a file."""
-    with _opened(path) as file:
+    with _open(path) as file:
         torch = bool(_head(file).get("torch"))
     if torch:
         with optional("torch", "torch"):
             importlib.import_module("torch")
-    with _opened(path, "pt" if torch else "np") as file:
+    with _open(path, "pt" if torch else "np") as file:
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         body = base64.b64decode(file.metadata()["state"], validate=True)
 
-        def bring_back(code: int, name: bytes) -> Any:
+        def restore(code: int, name: bytes) -> Any:
             found = arrays.get(name.decode(errors="replace"))
             if found is None or code not in (_TENSOR, _ARRAY):
                 raise CheckpointDamaged(f"it has no array {name!r}")
             return found.numpy() if code == _ARRAY and torch else found
 
-        return msgpack.decode(body, ext_hook=bring_back, **_READING)
+        return msgpack.decode(body, ext_hook=restore, **_READING)

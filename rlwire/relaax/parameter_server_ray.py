@@ -42,9 +42,9 @@ class _Actor:
     """The actor: a parameter server, or why there is none."""
 
     def __init__(
-        self, algorithm: Algorithm, checkpoints: Checkpoints | None, metrics: Metrics, maker: str
+        self, algorithm: Algorithm, checkpoints: Checkpoints | None, metrics: Metrics, creator: str
     ) -> None:
-        self._maker = maker
+        self._creator = creator
         self._metrics = metrics
         self._server: LocalParameterServer | ParameterServerError
         try:
@@ -52,8 +52,8 @@ class _Actor:
         except ParameterServerError as error:  # raised by each call: Ray would try again here
             self._server = error
 
-    def maker(self) -> str:
-        return self._maker
+    def creator(self) -> str:
+        return self._creator
 
     def call(self, names: Sequence[str], args: Any, kwargs: Any) -> Any:
         if isinstance(self._server, ParameterServerError):
@@ -79,7 +79,7 @@ class RayParameterServer(ParameterServerHandle):
         name: of the actor.
         actor: the actor, if it is known.
         owner: whether closing this handle ends the actor.
-        began: whether it also ends this program's connection to Ray.
+        owns_ray: whether it also ends this program's connection to Ray.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class RayParameterServer(ParameterServerHandle):
         *,
         actor: Any = None,
         owner: bool = False,
-        began: bool = False,
+        owns_ray: bool = False,
     ) -> None:
         super().__init__(config, metrics)
         self._where = address, name
         self._owner = owner
-        self._began = began
+        self._owns_ray = owns_ray
         self._actor = actor
         self._closed = False
 
@@ -111,11 +111,11 @@ class RayParameterServer(ParameterServerHandle):
         ray = _ray()
         if self._owner and ray.is_initialized():
             with contextlib.suppress(ray.exceptions.RayError):  # it died: there is no last one
-                actor = self._found()
+                actor = self._find_actor()
                 ray.get(actor.close.remote(), timeout=_GRACE)
                 ray.kill(actor)
         self._actor = None
-        if self._began:
+        if self._owns_ray:
             ray.shutdown()
 
     def _call(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -126,7 +126,7 @@ class RayParameterServer(ParameterServerHandle):
         until = monotonic() + _DEADLINE
         while True:
             try:
-                asked = self._found().call.remote(list(names), list(args), kwargs)
+                asked = self._find_actor().call.remote(list(names), list(args), kwargs)
             except TypeError as error:  # Ray's word for what it cannot serialize
                 raise EncodeError(f"an argument cannot be sent to Ray: {error}") from error
             try:
@@ -148,7 +148,7 @@ class RayParameterServer(ParameterServerHandle):
                     raise ParameterServerError(str(cause)) from error
                 raise ParameterServerError(f"{path_of(names)}: {describe(cause)}") from error
 
-    def _found(self) -> Any:
+    def _find_actor(self) -> Any:
         if self._actor is None:
             ray = _ray()
             address, name = self._where
@@ -172,19 +172,19 @@ def open_actor(
             a new actor is made, which no other program finds.
     """
     ray = _ray()
-    began = not ray.is_initialized()
-    if began:
+    owns_ray = not ray.is_initialized()
+    if owns_ray:
         with keep_signals():
             ray.init(namespace=_NAMESPACE)
-    maker = uuid.uuid4().hex
-    name = f"parameter-server-{name or maker}"
+    creator = uuid.uuid4().hex
+    name = f"parameter-server-{name or creator}"
     options = {"name": name, "namespace": _NAMESPACE, "max_restarts": -1, "num_cpus": 0}
     kind = ray.remote(_Actor).options(get_if_exists=True, **options)
-    actor = kind.remote(algorithm, checkpoints, metrics, maker)
-    owner = ray.get(actor.maker.remote(), timeout=_DEADLINE) == maker
+    actor = kind.remote(algorithm, checkpoints, metrics, creator)
+    owner = ray.get(actor.creator.remote(), timeout=_DEADLINE) == creator
     address = ray.get_runtime_context().gcs_address
     return RayParameterServer(
-        algorithm.config, metrics, address, name, actor=actor, owner=owner, began=began
+        algorithm.config, metrics, address, name, actor=actor, owner=owner, owns_ray=owns_ray
     )
 
 

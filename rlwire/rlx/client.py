@@ -98,8 +98,8 @@ class ProxyBase(waits.Counting):
     def _attach(self, connection: Any) -> None:
         self._connection = connection
         # A bound method of the connection, so that update() pays for no look-ups.
-        self._converse: Callable[[Any], Any]
-        self._converse = self._no_connection if connection is None else connection.exchange
+        self._round_trip: Callable[[Any], Any]
+        self._round_trip = self._no_connection if connection is None else connection.exchange
 
     def _leave(self) -> Waits[None]:
         yield self.disconnect()
@@ -163,25 +163,25 @@ class ProxyBase(waits.Counting):
     def _exchange(self, message: dict[str, Any]) -> Waits[Any]:
         connection = self._connection
         try:
-            reply = yield self._converse(message)
+            reply = yield self._round_trip(message)
         except BaseException as error:
-            yield from self._give_up(connection, message["command"], error)
+            yield from self._handle_error(connection, message["command"], error)
             raise
-        return self._data(message["command"], reply)
+        return self._reply_data(message["command"], reply)
 
-    def _give_up(self, connection: Any, command: str, error: BaseException) -> Waits[None]:
+    def _handle_error(self, connection: Any, command: str, error: BaseException) -> Waits[None]:
         """Leave a connection that is lost, and raise what the error is to a user, if another."""
         if isinstance(error, AgentProxyException) or connection is None:
             return
         ours = isinstance(error, (RlwireError, OSError))
-        if _lost(connection.session, error) if ours else connection.closed:
+        if _is_lost(connection.session, error) if ours else connection.closed:
             if connection is self._connection:
                 self._attach(None)
             yield from hang_up(connection)
         if ours:
             raise self._failed(command, cast(Exception, error)) from error
 
-    def _data(self, command: str, reply: dict[str, Any]) -> Any:
+    def _reply_data(self, command: str, reply: dict[str, Any]) -> Any:
         if reply["response"] == "error":
             # The original's text comes first, and is all of PeerError's.
             text = str(reply.get("message", "unknown error"))
@@ -232,15 +232,15 @@ class AgentProxy(Blocking, ProxyBase):
         """
         # The hot path, therefore without a generator.
         try:
-            exchange = self._converse
+            exchange = self._round_trip
             reply = exchange(
                 {"command": "update", "reward": reward, "state": state, "terminal": terminal}
             )
         except BaseException as error:
-            drive(self._give_up(self._connection, "update", error))
+            drive(self._handle_error(self._connection, "update", error))
             raise
         if reply["response"] == "error" or "data" not in reply:
-            return self._data("update", reply)
+            return self._reply_data("update", reply)
         return reply["data"]
 
 
@@ -259,14 +259,14 @@ class AsyncAgentProxy(Asyncio, ProxyBase):
         # The hot path, therefore without a generator.
         connection = self._connection
         try:
-            exchange = self._converse
+            exchange = self._round_trip
             reply = await exchange(
                 {"command": "update", "reward": reward, "state": state, "terminal": terminal}
             )
         except BaseException as error:
-            await drive_async(self._give_up(connection, "update", error))
+            await drive_async(self._handle_error(connection, "update", error))
             raise
-        return self._data("update", reply)
+        return self._reply_data("update", reply)
 
 
 class _ProxyMetrics(Metrics):
@@ -282,7 +282,7 @@ class _ProxyMetrics(Metrics):
         return self._report("histogram", name, y, x)
 
 
-def _lost(session: Any, error: BaseException) -> bool:
+def _is_lost(session: Any, error: BaseException) -> bool:
     """Whether a connection is of no more use.
 
     An answer that did not come could come later, and be taken for that to the next command. An

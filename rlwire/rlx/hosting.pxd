@@ -6,7 +6,7 @@ cdef class AgentHandler:
     cdef dict _handlers
     cdef object _hang_up
     cdef object _peer
-    cdef bint _told
+    cdef bint _text_logged
 
     cpdef answer(self, dict message)
 

@@ -100,7 +100,7 @@ class AgentHandler:
     `hang_up` is called when the agent could not be made: close the connection after the reply.
     """
 
-    __slots__ = ("_agent", "_average", "_factory", "_handlers", "_hang_up", "_peer", "_told")
+    __slots__ = ("_agent", "_average", "_factory", "_handlers", "_hang_up", "_peer", "_text_logged")
 
     def __init__(
         self, factory: AgentFactory, peer: object, hang_up: Callable[[], object] = bool
@@ -110,7 +110,7 @@ class AgentHandler:
         self._hang_up = hang_up
         self._agent: Any = None
         self._average = RewardAverage(self._report_average)
-        self._told = False
+        self._text_logged = False
         self._handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "init": self._init,
             "reset": self._reset,
@@ -130,10 +130,10 @@ class AgentHandler:
                 # come before init, so there is an agent; RELAAX calls it by keyword.
                 reward, terminal = message.get("reward"), message.get("terminal", False)
                 if reward is not None and self._average.append(reward):
-                    reward = self._of_text("reward", reward)
+                    reward = self._parse("reward", reward)
                     self._average.append(reward)
                 if terminal is not False and terminal is not True:
-                    terminal = self._of_text("terminal", terminal)
+                    terminal = self._parse("terminal", terminal)
                 state = message.get("state")
                 action = self._agent.update(reward=reward, state=state, terminal=terminal)
                 if type(action) is DeferredReply:
@@ -162,7 +162,7 @@ class AgentHandler:
         agent, self._agent = self._agent, None
         close_agent(agent, self._peer, self._factory.log)
 
-    def _made(self) -> Any:
+    def _get_agent(self) -> Any:
         if self._agent is None:
             try:
                 self._agent = self._factory.make()
@@ -172,13 +172,13 @@ class AgentHandler:
         return self._agent
 
     def _init(self, message: dict[str, Any]) -> dict[str, Any]:
-        result = self._made().init(message.get("exploit", False))
+        result = self._get_agent().init(message.get("exploit", False))
         if result:
             return {"response": "ready"}
         return self._refused("init", result)
 
     def _reset(self, message: dict[str, Any]) -> dict[str, Any]:
-        agent = self._made()
+        agent = self._get_agent()
         if not hasattr(agent, "reset"):
             text = f"{FAILURES['reset']}: agent {type(agent).__name__} has no method reset"
             self._factory.log.warning("%s: %s", self._peer, text)
@@ -200,28 +200,28 @@ class AgentHandler:
                     f"a metric's name has at most {LONGEST_NAME} characters, "
                     f"not {len(entry['name'])}"
                 )
-        self._made()
+        self._get_agent()
         sink = self._sink()
         for entry in entries:
             getattr(sink, entry["method"])(name=entry["name"], y=entry["y"], x=entry["x"])
         return {"response": "done"}
 
-    def _of_text(self, name: str, value: Any) -> Any:
+    def _parse(self, name: str, value: Any) -> Any:
         """Return the number or boolean that came as text, anything else as it is.
 
         RELAAX's client sends ``str(value)`` for NumPy's scalars. Logged once a connection.
         """
         plain: Any
         if isinstance(value, str):
-            plain = _plain(value)
+            plain = _parse_text(value)
             if name == "terminal" and plain is not value:
                 plain = bool(plain)
         elif type(value) is list and str in map(type, value):
-            plain = [_plain(item) if type(item) is str else item for item in value]
+            plain = [_parse_text(item) if type(item) is str else item for item in value]
         else:
             return value
-        if not self._told:
-            self._told = True
+        if not self._text_logged:
+            self._text_logged = True
             known = plain != value
             given = f"as {quoted(plain)}" if known else "as it came, since it is no number"
             self._factory.log.warning(
@@ -290,7 +290,7 @@ class RewardAverage:
         return False
 
 
-def _plain(text: str) -> Any:
+def _parse_text(text: str) -> Any:
     """Return the boolean or number that `text` is `str` of, or else the text."""
     if text in ("True", "False"):
         return text == "True"

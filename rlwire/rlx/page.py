@@ -123,10 +123,10 @@ class RLXPageServer(StreamServer):
                 raise ValueError(f"{name} must be at least 1, not {value!r}")
         if max_message is None:
             max_message = _MESSAGE if limits is None else limits.received
-        self._behind = ""
+        self._remote_url = ""
         if isinstance(agent, URL) or (isinstance(agent, str) and "://" in agent):
             url = parse_url(agent)
-            self._behind = f", agents of {url}"
+            self._remote_url = f", agents of {url}"
             workers = "threads"
             agent = _remote_agents(url, client_tls(url, rlx_tls), rlx_timeouts, limits or DEFAULT)
         resolve_agent(agent)
@@ -155,11 +155,11 @@ class RLXPageServer(StreamServer):
 
     def check(self) -> None:
         """Make an agent, which is the first environment's; of an RLX server, none."""
-        if not self._behind:
+        if not self._remote_url:
             self._pages.prepare()
 
     def _details(self) -> str:
-        return f"for pages{self._behind}"
+        return f"for pages{self._remote_url}"
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""RLX: who may say what when. The table is in `session`, a step's way through it in `turns`."""
+"""RLX's sessions, client and server, and its JSON for pages (`page`)."""
 
 from rlwire.sessions.rlx.session import (
     ANSWERS,

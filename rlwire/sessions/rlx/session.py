@@ -19,7 +19,7 @@ from rlwire.errors import (
     quoted,
 )
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.rlx.turns import StateNode, Turns
+from rlwire.sessions.rlx.state_machine import StateMachine, StateNode
 
 Buffer = bytes | bytearray | memoryview
 Buffers = list[bytes | memoryview]
@@ -79,8 +79,8 @@ for (_state, _name), _next in TRANSITIONS.items():
 _NEW, _BROKEN, _CLOSED = _NODES[RLXState.NEW], _NODES[RLXState.BROKEN], _NODES[RLXState.CLOSED]
 
 
-class _RLXSession(Turns):
-    """What both sides share; the path of every message is in `Turns`."""
+class _RLXSession(StateMachine):
+    """What both sides share; the path of every message is in `StateMachine`."""
 
     __slots__ = ("__weakref__", "_owed")
 

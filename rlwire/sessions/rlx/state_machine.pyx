@@ -1,7 +1,6 @@
-"""Whose turn it is: the path of every RLX message, compiled.
+"""The state machine of RLX's sessions, and the path of every message through it, compiled.
 
-After a process switch the interpreter runs cold, and a function less shows in a round trip. What is
-allowed when, and all that goes wrong, is in `rlwire.sessions.rlx`; the bytes are the codec's.
+After a process switch the interpreter runs cold, and a function less shows in a round trip.
 """
 
 from cpython.ref cimport PyObject
@@ -9,7 +8,7 @@ from cpython.ref cimport PyObject
 from rlwire.codecs.rlx.decoder import frame_size
 from rlwire.errors import RlwireError
 
-__all__ = ["StateNode", "Turns"]
+__all__ = ["StateMachine", "StateNode"]
 
 cdef extern from "Python.h":
     PyObject *get_item "PyDict_GetItemWithError" (object mapping, object key) except? NULL
@@ -37,7 +36,7 @@ cdef class StateNode:
         self.reports = reports
 
 
-cdef class Turns:
+cdef class StateMachine:
     """Walks through the nodes as messages are sent and received.
 
     Args:
