@@ -46,7 +46,7 @@ BLOCK = 10 if TINY else 200
 IDLE = 10 if TINY else 100
 
 
-class Responder:
+class Handler:
     """Always says the same."""
 
     def __init__(self, reply: bytes) -> None:
@@ -66,12 +66,12 @@ class Responder:
 
 
 def answers(reply: bytes, connection: Any) -> GrpcHandler:
-    return GrpcHandler(connection, lambda call: (RawMessages(), Responder(reply)))
+    return GrpcHandler(connection, lambda call: (RawMessages(), Handler(reply)))
 
 
 def serve_ours(request: int, reply: bytes) -> None:
     server = ThreadServer(
-        "127.0.0.1:0", GrpcServerSession, make_responder=functools.partial(answers, reply)
+        "127.0.0.1:0", GrpcServerSession, make_handler=functools.partial(answers, reply)
     ).start()
     print(server.address.port, flush=True)
     server.wait()
@@ -80,7 +80,7 @@ def serve_ours(request: int, reply: bytes) -> None:
 def serve_ours_asyncio(request: int, reply: bytes) -> None:
     async def main() -> None:
         server = await LoopServer(
-            "127.0.0.1:0", GrpcServerSession, make_responder=functools.partial(answers, reply)
+            "127.0.0.1:0", GrpcServerSession, make_handler=functools.partial(answers, reply)
         ).start()
         print(server.address.port, flush=True)
         await server.wait()
@@ -178,7 +178,7 @@ def idle_bytes() -> float:
         ThreadServer(
             "127.0.0.1:0",
             GrpcServerSession,
-            make_responder=functools.partial(answers, b"r" * 64),
+            make_handler=functools.partial(answers, b"r" * 64),
             max_connections_per_address=IDLE + 1,
         ) as server,
     ):

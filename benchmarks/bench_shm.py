@@ -176,7 +176,7 @@ def serve(report: Callable[[str], None], make: Any, *arguments: Any) -> None:
 
 
 def make_echo(address: str, spin: float | None) -> Any:
-    return ThreadServer(address, Frames, make_responder=Echo, timeouts=Timeouts(spin=spin))
+    return ThreadServer(address, Frames, make_handler=Echo, timeouts=Timeouts(spin=spin))
 
 
 def make_rlx(address: str, spin: float | None) -> Any:

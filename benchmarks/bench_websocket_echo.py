@@ -112,7 +112,7 @@ def serve_loop(loop: str) -> None:
 
     async def main() -> None:
         server = await LoopServer(
-            "127.0.0.1:0", make_session, make_responder=lambda peer: Echo()
+            "127.0.0.1:0", make_session, make_handler=lambda peer: Echo()
         ).start()
         print(server.address.port, flush=True)
         await server.wait()

@@ -12,7 +12,7 @@ from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint
 from rlwire.perlert.environment import PerlertEndpoint
 from rlwire.serving.serving import BackgroundServer, StreamOptions, StreamServer
 from rlwire.transports import tcp, tcp_asyncio, waits
-from rlwire.transports.reception import Reception
+from rlwire.transports.server import BaseServer
 from rlwire.universe import rewarder, rfb
 from rlwire.universe.rewarder.environment import RewarderEndpoint
 
@@ -42,7 +42,7 @@ CLIENTS: list[type[Any]] = [
     rllink.AsyncClient,
 ]
 ENDPOINTS: list[Any] = [DmEnvRpcEndpoint, PerlertEndpoint, RewarderEndpoint]
-CALLS: list[Any] = [StreamServer, Reception, rlx.RLXPageServer, tcp.connect, tcp_asyncio.connect]
+CALLS: list[Any] = [StreamServer, BaseServer, rlx.RLXPageServer, tcp.connect, tcp_asyncio.connect]
 CALLS += [websocket.connect, websocket.connect_asyncio]
 STREAMS = {
     *("workers", "tls", "timeouts", "limits", "idle_timeout", "max_connections"),

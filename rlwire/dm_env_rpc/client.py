@@ -37,7 +37,7 @@ from rlwire.sessions.grpc import Metadata
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.connecting import hang_up, retry
-from rlwire.transports.reception import TLS
+from rlwire.transports.server import TLS
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide, context_of
 from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, drive_async, driven

@@ -209,7 +209,7 @@ class _DmEnvRpcService(Service):
     def session(self) -> GrpcServerSession:
         return GrpcServerSession(**self.call_options)
 
-    def responder(self, connection: Any) -> GrpcHandler:
+    def handler(self, connection: Any) -> GrpcHandler:
         return GrpcHandler(connection, partial(self._admit, connection.peer), log)
 
     def _admit(

@@ -242,7 +242,7 @@ class _PolicyService(Service):
             **self.socket,
         )
 
-    def responder(self, connection: Connection | AsyncConnection) -> _PolicyHandler:
+    def handler(self, connection: Connection | AsyncConnection) -> _PolicyHandler:
         conversation = _PolicyHandler(self, connection.peer)
         with on_error(conversation.close):
             greet = connection.post if isinstance(connection, AsyncConnection) else connection.send
@@ -262,7 +262,7 @@ class _PolicyService(Service):
 
 
 class _PolicyHandler:
-    """Answers the observations of one client; a `rlwire.transports.interface.Responder`."""
+    """Answers the observations of one client; a `rlwire.transports.interface.Handler`."""
 
     def __init__(self, service: _PolicyService, peer: str) -> None:
         self._service = service

@@ -17,7 +17,7 @@ from rlwire.perlert.environment import Default, Simulation, simulations_of
 from rlwire.perlert.player import Extra, PacedPlayer, TickTimer
 from rlwire.perlert.spaces import OURS
 from rlwire.registry import located
-from rlwire.serving.serving import BackgroundServer, LoopThread, Running
+from rlwire.serving.serving import BackgroundServer, Running
 from rlwire.sessions.perlert.lobby import Slot
 from rlwire.sessions.perlert.rollout import FRAMES
 from rlwire.sessions.perlert.server import (
@@ -29,7 +29,8 @@ from rlwire.sessions.perlert.server import (
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.datagram_cipher import DatagramCipher
 from rlwire.transports.pacing import Pacer
-from rlwire.transports.reception import DRAINING
+from rlwire.transports.server import DRAINING
+from rlwire.transports.threads import LoopThread
 from rlwire.transports.udp_asyncio import DatagramEndpoint, serve
 
 logger = logging.getLogger(__name__)

@@ -192,7 +192,7 @@ class _RLlinkService(Service):
     def session(self) -> RLlinkServerSession:
         return RLlinkServerSession(**self._session_options)
 
-    def responder(self, connection: Any) -> _RLlinkHandler:
+    def handler(self, connection: Any) -> _RLlinkHandler:
         with self._changed:
             self._clients += 1
         return _RLlinkHandler(self, connection)
@@ -281,7 +281,7 @@ class _RLlinkService(Service):
 
 
 class _RLlinkHandler:
-    """Answers one client; a `rlwire.transports.interface.Responder`."""
+    """Answers one client; a `rlwire.transports.interface.Handler`."""
 
     def __init__(self, exchange: _RLlinkService, connection: Any) -> None:
         self._exchange = exchange

@@ -111,7 +111,7 @@ class _AgentService(Service):
     def session(self) -> rlx.RLXServerSession:
         return rlx.RLXServerSession(**self.session_options)
 
-    def responder(self, connection: Connection | AsyncConnection) -> AgentHandler:
+    def handler(self, connection: Connection | AsyncConnection) -> AgentHandler:
         assert self.factory is not None
         return AgentHandler(self.factory, connection.peer, partial(_hang_up, connection))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlwire.environments.called import Caller, Callers
 from rlwire.serving.serving import Service, StreamOptions, StreamServer
@@ -51,8 +51,5 @@ class _Calls(Service):
     def session(self) -> StreamSession:
         return self.make_session()
 
-    def answers(self) -> dict[str, Any]:
-        return {"handler": self._attend}
-
-    def _attend(self, connection: Connection) -> None:
+    def converse(self, connection: Connection) -> None:
         self.callers.attend(self.make_caller(connection, self.callers))

@@ -7,15 +7,13 @@ their own: they are a `Service` and options.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import logging
 import socket
 import ssl
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
+from collections.abc import Callable
 from types import EllipsisType
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
@@ -24,11 +22,11 @@ from rlwire.registry import URL, served_at
 from rlwire.serving.stopping import Stopping, stop_signals
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, capacity
-from rlwire.transports.interface import Responder, StreamSession
-from rlwire.transports.reception import TLS, Reception
-from rlwire.transports.server import ThreadServer
+from rlwire.transports.interface import Handler, StreamSession
+from rlwire.transports.server import TLS, BaseServer, ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, listen, local_address, unlink, warn_if_exposed
+from rlwire.transports.threads import LoopThread, run_in_thread
 from rlwire.transports.workers import Stop, Workers
 
 __all__ = ["BackgroundServer", "ServerOptions", "Service", "StreamOptions", "StreamServer"]
@@ -159,7 +157,7 @@ class BackgroundServer(ABC):
 
     def stop_soon(self) -> None:
         """Stop in another thread, which may wait for the one that asks for it."""
-        threading.Thread(target=self.stop, name="rlwire stop", daemon=True).start()
+        run_in_thread("rlwire stop", self.stop)
 
     def drain(self, seconds: float, grace: float = 5.0) -> None:
         """Let nobody new in, and `stop` when nothing is under way any more.
@@ -200,9 +198,7 @@ class BackgroundServer(ABC):
                 reason = self._stopping.wait()
                 logger.info("stopping: %s", reason or "stop() was called")
                 if reason and drain:
-                    threading.Thread(
-                        target=self.drain, args=[drain], name="rlwire drain", daemon=True
-                    ).start()
+                    run_in_thread("rlwire drain", self.drain, drain)
                     self._stopping.wait()
         finally:
             # The signals' former handlers are back: a second Ctrl-C waits for nothing.
@@ -220,95 +216,6 @@ class BackgroundServer(ABC):
     @abstractmethod
     def _after_stop(self) -> None:
         """Tidy up when nothing is served any more."""
-
-
-class AsyncServing(Protocol):
-    """What a `LoopThread` runs."""
-
-    @property
-    def address(self) -> Address:
-        """Where it listens."""
-
-    async def start(self) -> object:
-        """Begin, on the running loop."""
-
-    async def drain(self, seconds: float) -> Any:
-        """Let nobody new in, and wait until nothing is under way, or for so long."""
-
-    async def stop(self, grace: float) -> None:
-        """End."""
-
-
-class LoopThread:
-    """Runs an event loop, and a server on it, in a thread of its own."""
-
-    def __init__(
-        self,
-        make_server: Callable[[], AsyncServing],
-        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None,
-        what: str,
-    ) -> None:
-        self._what = what
-        self.loop = (loop_factory or asyncio.new_event_loop)()
-        self._stopping: asyncio.Future[float] = self.loop.create_future()
-        self._server: AsyncServing | None = None
-        self._draining: asyncio.Task[None] | None = None
-        started: Future[Address] = Future()
-        self._thread = threading.Thread(
-            target=self._run, args=(make_server, started), name="rlwire loop", daemon=True
-        )
-        self._thread.start()
-        with on_error(self._thread.join):
-            self.address = started.result()
-
-    def drain(self, seconds: float) -> None:
-        """Have the server drain."""
-        done = threading.Event()
-
-        def begin() -> None:
-            assert self._server is not None
-            self._draining = self.loop.create_task(self._server.drain(seconds))
-            self._draining.add_done_callback(lambda _: done.set())
-
-        with contextlib.suppress(RuntimeError):  # the loop is closed: it failed before
-            self.loop.call_soon_threadsafe(begin)
-            done.wait(seconds + 1.0)
-
-    def stop(self, grace: float) -> None:
-        """Stop the server and end the thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: it failed before
-            self.loop.call_soon_threadsafe(self._stopping.set_result, grace)
-        if self._thread is not threading.current_thread():
-            self._thread.join(grace + 1.0)
-            if self._thread.is_alive():
-                logger.warning(
-                    "%s: %s did not end within %.1f s and is left behind",
-                    self.address,
-                    self._what,
-                    grace,
-                )
-
-    def _run(self, make_server: Callable[[], AsyncServing], started: Future[Address]) -> None:
-        try:
-            self.loop.run_until_complete(self._serve(make_server, started))
-        except BaseException as error:
-            if started.done():
-                raise
-            started.set_exception(error)
-        finally:
-            self.loop.close()
-
-    async def _serve(
-        self, make_server: Callable[[], AsyncServing], started: Future[Address]
-    ) -> None:
-        server = self._server = make_server()
-        await server.start()
-        started.set_result(server.address)
-        await server.stop(await self._stopping)
-        if self._draining is not None:
-            self._draining.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._draining
 
 
 class ServerOptions(TypedDict, total=False):
@@ -346,14 +253,15 @@ class StreamOptions(ServerOptions, total=False):
 class Service:
     """What a `StreamServer` serves. With worker processes it is sent to each, so picklable."""
 
-    converse: Callable[[Any], Awaitable[None]] | None = None
-    """Instead of `responder`, on an event loop: the coroutine function that serves a connection."""
+    converse: Callable[[Any], Any] | None = None
+    """Instead of `handler`: what serves a whole connection; on an event loop a coroutine function.
+    """
 
     def session(self) -> StreamSession:
         """Return a new session of the server's side."""
         raise NotImplementedError
 
-    def responder(self, connection: Any) -> Responder:
+    def handler(self, connection: Any) -> Handler:
         """Return what answers a connection's events."""
         raise NotImplementedError
 
@@ -363,17 +271,21 @@ class Service:
     def end(self) -> None:
         """Tidy up once nothing is served any more; called beside worker processes as well."""
 
-    def open(self) -> None:
+    def start(self) -> None:
         """Begin on an event loop, which runs; called before its first connection."""
 
-    def part(self) -> None:
+    def stop(self) -> None:
         """Say good-bye before connections end; on an event loop, in it."""
 
-    def answers(self) -> dict[str, Any]:
-        """Return the argument for a transport's server that says who answers."""
-        if self.converse is not None:
-            return {"handler": self.converse}
-        return {"make_responder": self.responder}
+    def _parts(self) -> dict[str, Any]:
+        """Return what a transport's server wants to know of it."""
+        handled = {} if self.converse is not None else {"make_handler": self.handler}
+        return {
+            "make_session": self.session,
+            "converse": self.converse,
+            "on_stop": self.stop,
+            **handled,
+        }
 
 
 class StreamServer(BackgroundServer):
@@ -431,14 +343,17 @@ class StreamServer(BackgroundServer):
             "tls": tls,
             **capacity(max_connections, max_connections_per_address),
         }
-        self._server: Reception[Any] | None = None
+        self._server: BaseServer[Any] | None = None
 
     def statistics(self) -> Any:
-        """Return counts since the start: `Statistics` of connections, or a protocol's own.
+        """Return counts since the start, from any thread; {} with worker processes.
 
-        None before the start, and with worker processes, which count for themselves.
+        Of connections: how many are ``open``, and were ``rejected`` because there were too many;
+        and how those that are over have ended: ``closed`` (by either side, between two messages),
+        ``lost`` (broken, or ended inside a message), ``invalid`` (the peer sent what is not
+        allowed), ``late`` (a time was over) or ``failed`` (the handler raised).
         """
-        return None if self._server is None else self._server.statistics()
+        return {} if self._server is None else self._server.statistics()
 
     def _run(self) -> Running:
         service = self._service
@@ -448,11 +363,13 @@ class StreamServer(BackgroundServer):
         with on_error(service.end):
             if self._workers == "asyncio":
                 return LoopThread(self._on_a_loop, self._loop_factory, self.handlers)
-            server = self._server = _Threaded(self._where, service, self._options)
+            server = self._server = ThreadServer(self._where, **service._parts(), **self._options)
             return server.start()
 
     def _on_a_loop(self) -> LoopServer:
-        server = self._server = _Looped(self._service, self._where, self._options)
+        server = LoopServer(self._where, **self._service._parts(), **self._options)
+        self._server = server
+        self._service.start()
         return server
 
     def _details(self) -> str:
@@ -460,36 +377,6 @@ class StreamServer(BackgroundServer):
 
     def _after_stop(self) -> None:
         self._service.end()
-
-
-class _Looped(LoopServer):
-    """A service on an event loop."""
-
-    def __init__(self, service: Service, where: Address, options: dict[str, Any]) -> None:
-        super().__init__(where, service.session, **service.answers(), **options)
-        self._service = service
-
-    async def start(self) -> LoopServer:
-        self._service.open()
-        return await super().start()
-
-    async def stop(self, grace: float = 5.0) -> None:
-        self._service.part()
-        await super().stop(grace)
-
-
-class _Threaded(ThreadServer):
-    """A service in threads."""
-
-    def __init__(
-        self, where: Address | socket.socket, service: Service, options: dict[str, Any]
-    ) -> None:
-        super().__init__(where, service.session, **service.answers(), **options)
-        self._service = service
-
-    def stop(self, grace: float = 5.0) -> None:
-        self._service.part()
-        super().stop(grace)
 
 
 class _Processes:
@@ -539,7 +426,7 @@ def _work(
         initializer()
     service.begin()
     try:
-        with _Threaded(listener, service, options) as server:
+        with ThreadServer(listener, **service._parts(), **options) as server:
             stop.wait()
             if stop.drain:
                 server.stop_accepting(stop.drain)

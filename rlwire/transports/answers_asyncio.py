@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rlwire.errors import ConnectionClosed, RlwireError
 from rlwire.streams import NOTHING, StreamCore
 from rlwire.transports.deferred import DeferredReply
-from rlwire.transports.interface import Responder
+from rlwire.transports.interface import Handler
 
 if TYPE_CHECKING:
     from rlwire.transports.driver_asyncio import LoopDriver
@@ -29,7 +29,7 @@ class Answers:
         self,
         connection: LoopDriver,
         core: StreamCore,
-        responder: Responder,
+        responder: Handler,
         on_fault: Callable[[RlwireError], object] | None,
     ) -> None:
         self._connection = connection

@@ -1,8 +1,4 @@
-"""What comes to a blocking connection from other threads: answers made aside, and who stands in.
-
-Where an answer is made in the connection's own thread and takes long, a `Watch` has another thread
-take the connection over.
-"""
+"""What other threads make for a blocking connection: deferred replies, and threads for them."""
 
 from __future__ import annotations
 
@@ -18,8 +14,6 @@ from queue import SimpleQueue
 from rlwire.transports.deferred import DeferredReply
 
 logger = logging.getLogger(__name__)
-
-_LONG = 0.05  # seconds that a thread may be at one piece of work before somebody looks what waits
 
 
 class Aside:
@@ -107,117 +101,3 @@ class Aside:
         while self._idle:
             with contextlib.suppress(IndexError):
                 self._idle.pop().put(None)
-
-
-class Watch:
-    """One thread that sees, for many connections, whether another has to take one over.
-
-    It looks every so often, and rests while nobody is at work when it does.
-
-    Attributes:
-        resting: whether somebody who begins to work is to `wake` it.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.resting = True
-        self._name = name
-        self._lock = threading.Lock()
-        self._watched: set[Watched] = set()
-        self._woken, self._closed = threading.Event(), threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def add(self, waits: Callable[[], bool], take_over: Callable[[], object]) -> Watched:
-        """Watch one more connection, until `discard`."""
-        watched = Watched(self, waits, take_over)
-        with self._lock:
-            self._watched.add(watched)
-        return watched
-
-    def discard(self, watched: Watched) -> None:
-        """Watch a connection no more."""
-        with self._lock:
-            self._watched.discard(watched)
-
-    def wake(self) -> None:
-        """Have it look, for somebody works."""
-        with self._lock:
-            self.resting = False
-            self._woken.set()
-            if self._thread is None and not self._closed.is_set():
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
-
-    def close(self) -> None:
-        """Have nothing taken over any more; returns when that holds."""
-        with self._lock:
-            self._closed.set()
-            self._woken.set()
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
-
-    def _look(self) -> bool:
-        """Return whether anybody is at work."""
-        with self._lock:
-            watched = list(self._watched)
-        return any([each.look() for each in watched])
-
-    def _run(self) -> None:
-        while not self._closed.wait(_LONG):
-            if not self._look():
-                self._woken.clear()
-                self.resting = True
-                # Who began before that did not see it rest, and `close` may have woken it before.
-                if not self._look() and not self._closed.is_set():
-                    self._woken.wait()
-                self.resting = False
-
-
-class Watched:
-    """A connection's thread, as a `Watch` sees it; what is called for each message is short."""
-
-    __slots__ = ("_mine", "_take_over", "_waits", "_watch")
-
-    def __init__(
-        self, watch: Watch, waits: Callable[[], bool], take_over: Callable[[], object]
-    ) -> None:
-        self._watch = watch
-        self._waits = waits
-        self._take_over = take_over
-        # While the thread is at work: whether the watch has seen that. Whoever pops it, the thread
-        # that is done or the watch's, goes on with the connection: only one of them can.
-        self._mine: list[bool] = []
-
-    def begin(self) -> None:
-        """Note that the thread begins a piece of work."""
-        self._mine.append(False)
-        if self._watch.resting:
-            self._watch.wake()
-
-    def end(self) -> bool:
-        """Note that it is done; return whether the connection is still the thread's."""
-        try:
-            self._mine.pop()
-        except IndexError:
-            return False
-        return True
-
-    def look(self) -> bool:
-        """Return whether the thread is at work.
-
-        If it was at the look before, and something waits, the connection is taken over.
-        """
-        try:
-            seen, self._mine[0] = self._mine[0], True
-        except IndexError:
-            return False
-        try:
-            if seen and self._waits() and self.end():
-                self._take_over()
-        except Exception:
-            logger.exception("a connection whose thread is at work could not be taken over")
-        return True
-
-    def close(self) -> None:
-        """Be watched no more."""
-        self._watch.discard(self)

@@ -17,7 +17,7 @@ from typing import Any
 
 from rlwire.errors import RlwireError
 from rlwire.streams import NOTHING, Moved, StreamCore
-from rlwire.transports.aside import Aside, Watch, Watched
+from rlwire.transports.aside import Aside
 from rlwire.transports.blocking import Driver
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.forking import PARENTS, of_this_process
@@ -25,6 +25,7 @@ from rlwire.transports.interface import StreamSession
 from rlwire.transports.ownership import Owned
 from rlwire.transports.shm import ShmSocket
 from rlwire.transports.sockets import Timeouts
+from rlwire.transports.takeover import Monitor, Watched
 
 __all__ = ["Connection"]
 
@@ -48,9 +49,9 @@ class Connection(Owned):
         "_calls",
         "_core",
         "_driver",
+        "_monitor",
         "_sock",
-        "_stand_in",
-        "_watch",
+        "_take_over",
         "session",
     )
 
@@ -70,8 +71,8 @@ class Connection(Owned):
         self._driver = Driver(self._core, sock, timeouts)
         self._calls = self._driver.calls
         self._aside: Aside | None = None
-        self._watch: Watch | None = None
-        self._stand_in: Callable[[], None] | None = None
+        self._monitor: Monitor | None = None
+        self._take_over: Callable[[], None] | None = None
         of_this_process(self)
 
     def __enter__(self) -> Connection:
@@ -299,22 +300,22 @@ class Connection(Owned):
             self._aside = Aside(self.peer)
         self._aside.run(work)
 
-    def may_stand_in(self, watch: Watch, stand_in: Callable[[], None]) -> None:
+    def on_takeover(self, monitor: Monitor, take_over: Callable[[], None]) -> None:
         """Say who has another thread `serve` when this one is at work for long."""
-        self._watch, self._stand_in = watch, stand_in
+        self._monitor, self._take_over = monitor, take_over
 
     def watched(self, prepare: Callable[[], object]) -> Watched | None:
         """Return what is told when the thread that serves is at work; None if nobody looks."""
-        if self._watch is None:
+        if self._monitor is None:
             return None
-        return self._watch.add(self._waits, functools.partial(self._hand_over, prepare))
+        return self._monitor.add(self._waits, functools.partial(self._hand_over, prepare))
 
     def _waits(self) -> bool:
         """Whether something of the peer's has come that was not looked at; for another thread."""
         return not self._core.fresh or self._driver.readable()
 
     def _hand_over(self, prepare: Callable[[], object]) -> None:
-        assert self._stand_in is not None
+        assert self._take_over is not None
         # Before the first thread may go on; who would close it meanwhile sees `_owner_thread`.
         owner, self._owner = self._owner, 0
         try:
@@ -322,7 +323,7 @@ class Connection(Owned):
         except BaseException:
             self._owner = owner
             raise
-        self._stand_in()
+        self._take_over()
 
     def refuse(self, error: RlwireError) -> None:
         """Tell the peer what went wrong, if the protocol has words for that.
@@ -353,7 +354,7 @@ class Connection(Owned):
             self._core.abort()
             self._driver.shutdown(socket.SHUT_RDWR)
         else:
-            self._stand_in = None  # which knows this connection
+            self._take_over = None  # which knows this connection
             if self._aside is not None:
                 self._aside.close()
             self._driver.close()

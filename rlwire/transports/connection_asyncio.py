@@ -12,9 +12,9 @@ from rlwire.streams import NOTHING, Moved
 from rlwire.transports.answers_asyncio import Answers
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.driver_asyncio import LoopDriver
-from rlwire.transports.interface import Responder
+from rlwire.transports.interface import Handler
 
-__all__ = ["AsyncConnection", "Responder"]
+__all__ = ["AsyncConnection", "Handler"]
 
 
 class AsyncConnection(LoopDriver):
@@ -188,7 +188,7 @@ class AsyncConnection(LoopDriver):
             self._answers.go_on()
 
     def serve(
-        self, responder: Responder, on_fault: Callable[[RlwireError], object] | None = None
+        self, responder: Handler, on_fault: Callable[[RlwireError], object] | None = None
     ) -> None:
         """Have `responder` answer all events; errors that end the connection go to `on_fault`."""
         self._answers = Answers(self, self.core, responder, on_fault)

@@ -1,6 +1,6 @@
 """What a transport asks of a session and of what answers, and what a message stream offers both.
 
-`Session`, `DatagramSession` and `Responder` are the whole of what this folder knows about
+`Session`, `DatagramSession` and `Handler` are the whole of what this folder knows about
 protocols. The sessions themselves live in `rlwire.sessions`; they do not inherit from these
 classes, they only have these methods.
 """
@@ -17,8 +17,8 @@ __all__ = [
     "NOTHING",
     "Buffer",
     "DatagramSession",
+    "Handler",
     "Peer",
-    "Responder",
     "Session",
     "StreamSession",
     "TalkingSession",
@@ -214,7 +214,7 @@ class TalkingSession(StreamSession, Protocol):
         """Take note that the stream has ended; returns what is wrong with that, or nothing."""
 
 
-class Responder(Protocol):
+class Handler(Protocol):
     """Answers one connection's events, one after another."""
 
     def answer(self, event: Any) -> Any:

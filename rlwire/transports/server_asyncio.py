@@ -8,9 +8,10 @@ import errno
 import functools
 import logging
 import socket
+from typing import Any
 
 from rlwire.transports.connection_asyncio import AsyncConnection
-from rlwire.transports.reception import DRAINING, Reception, why_over
+from rlwire.transports.server import DRAINING, BaseServer, why_over
 from rlwire.transports.sockets import prepare
 from rlwire.transports.stream_asyncio import open_stream
 from rlwire.transports.sweeper import Sweeper
@@ -20,14 +21,14 @@ __all__ = ["LoopServer"]
 logger = logging.getLogger(__name__)
 
 
-class LoopServer(Reception[AsyncConnection]):
-    """Listens, and serves all its connections on one event loop.
+class LoopServer(BaseServer[AsyncConnection]):
+    """Listens, and serves all its connections on one event loop; arguments as of `BaseServer`.
 
-    Arguments and errors as of `Reception`; a handler is a coroutine function. A responder saves the
-    switch to a task for each message.
+    `converse` is a coroutine function. Handlers save the switch to a task for each message.
     """
 
-    def _prepare(self) -> None:
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._acceptor: asyncio.Task[None] | None = None
         self._full = False  # nobody is let in any more
         self._stopped: asyncio.Event | None = None
@@ -69,6 +70,7 @@ class LoopServer(Reception[AsyncConnection]):
 
         A handler at work may still send its answer; half of the grace time later it is cancelled.
         """
+        self._on_stop()
         await self._stop_accepting()
         for task, connection in list(self._open.items()):
             if connection is None:
@@ -99,7 +101,7 @@ class LoopServer(Reception[AsyncConnection]):
                 await acceptor
         self._stop_listening()
 
-    def _let_go(self) -> None:
+    def _forget(self) -> None:
         self._acceptor = None
 
     async def _join(self, seconds: float) -> None:
@@ -129,7 +131,7 @@ class LoopServer(Reception[AsyncConnection]):
                 self._open[task] = None
                 task.add_done_callback(functools.partial(self._left, names[1]))
             # One a turn of the loop, at most: the others have theirs in between.
-            await asyncio.sleep(self._breath())
+            await asyncio.sleep(self._pause())
 
     def _left(self, host: str, task: asyncio.Task[None]) -> None:
         del self._open[task]
@@ -165,15 +167,15 @@ class LoopServer(Reception[AsyncConnection]):
             await connection.open(self._timeouts.handshake)
             Sweeper.of(loop).add(connection, self._timeouts)
             logger.debug("%s: connected", peer)
-            if self._handler is not None:
-                await self._handler(connection)
+            if self._converse is not None:
+                await self._converse(connection)
                 self._over(connection, None)
             else:
-                assert self._make_responder is not None
-                connection.serve(self._make_responder(connection))
+                assert self._make_handler is not None
+                connection.serve(self._make_handler(connection))
                 await connection.wait_closed()
                 why = why_over(connection, connection.fault)
-                self._count(why, vain=why == "fault" or connection.silent)
+                self._count(why, vain=why == "invalid" or connection.silent)
         except Exception as error:
             self._over(connection, error)
         finally:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlwire.transports import connecting
 from rlwire.transports.address import Address, AddressLike, parse
-from rlwire.transports.connection_asyncio import AsyncConnection, Responder
+from rlwire.transports.connection_asyncio import AsyncConnection, Handler
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.shm import check_carrier
 from rlwire.transports.sockets import Backoff, Timeouts
@@ -23,7 +23,7 @@ from rlwire.transports.waits import drive_async
 __all__ = [
     "AsyncConnection",
     "Backoff",
-    "Responder",
+    "Handler",
     "Timeouts",
     "connect",
 ]

@@ -38,7 +38,7 @@ def server() -> Iterator[ThreadServer]:
     with ThreadServer(
         "127.0.0.1:0",
         GrpcServerSession,
-        make_responder=lambda connection: GrpcHandler(
+        make_handler=lambda connection: GrpcHandler(
             connection, lambda call: (RawMessages(), Echo())
         ),
     ) as server:

@@ -68,7 +68,7 @@ def responder() -> type[Echo]:
 @pytest.fixture(params=["handler", "responder"])
 def kind(request: Any, async_echo: Any) -> dict[str, Any]:
     """How a server on a loop answers: its argument."""
-    return {"handler": async_echo} if request.param == "handler" else {"make_responder": Echo}
+    return {"converse": async_echo} if request.param == "handler" else {"make_handler": Echo}
 
 
 @pytest.fixture

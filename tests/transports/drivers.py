@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from rlwire.serving.serving import LoopThread
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.connection import Connection
 from rlwire.transports.server import ThreadServer
@@ -19,6 +18,7 @@ from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.stream_asyncio import open_stream
 from rlwire.transports.sweeper import Sweeper
+from rlwire.transports.threads import LoopThread
 
 LOOPS = ("asyncio", "uvloop")
 
@@ -121,6 +121,12 @@ def drivers(kind: str) -> Iterator[Drivers]:
 
 
 SERVERS = ("threads", *LOOPS)
+
+
+def ended(server: Any) -> dict[str, int]:
+    """How often connections to a server have ended, by why."""
+    counts = server.statistics()
+    return {why: count for why, count in counts.items() if why not in ("open", "rejected")}
 
 
 @contextlib.contextmanager

@@ -16,8 +16,7 @@ from rlwire.transports.admission import (
     Admission,
     capacity,
 )
-from rlwire.transports.server import ThreadServer
-from rlwire.transports.server_asyncio import LoopServer
+from rlwire.transports.server import BaseServer
 from rlwire.universe.rewarder import RewarderServer
 from tests.agents import Agent
 
@@ -82,7 +81,7 @@ def test_arguments_that_make_no_sense(wrong: Any) -> None:
 def test_all_servers_have_the_same_defaults() -> None:
     from rlwire.dm_env_rpc import Server
 
-    servers: list[Any] = [ThreadServer, LoopServer, StreamServer]
+    servers: list[Any] = [BaseServer, StreamServer]
     for server in servers:
         parameters = inspect.signature(server).parameters
         assert parameters["max_connections"].default == MAX_CONNECTIONS, server

@@ -14,7 +14,7 @@ import pytest
 from rlwire.sessions.websocket import Messages, WebSocketClientSession, WebSocketServerSession
 from rlwire.testing.memory import pair
 from rlwire.transports import shm
-from tests.transports.drivers import LOOPS, SERVERS, drivers, serving
+from tests.transports.drivers import LOOPS, SERVERS, drivers, ended, serving
 
 SIZES = [0, 1, 64, 4076, 4077, 9_000, 9_000, 5, 100_000, 3 << 20, 3 << 20, 7, 60_000]
 BODIES = [random.Random(size).randbytes(size) for size in SIZES]
@@ -55,7 +55,7 @@ TABLE: dict[str, Callable[[Any], None]] = {
 }
 
 
-class Responder:
+class Handler:
     """Answers with what came."""
 
     def answer(self, event: Any) -> Any:
@@ -80,8 +80,8 @@ async def async_handler(peer: Any) -> None:
 
 def answers(kind: str, how: str) -> dict[str, Any]:
     if how == "responder":
-        return {"make_responder": lambda peer: Responder()}
-    return {"handler": handler if kind == "threads" else async_handler}
+        return {"make_handler": lambda peer: Handler()}
+    return {"converse": handler if kind == "threads" else async_handler}
 
 
 @contextlib.contextmanager
@@ -118,7 +118,7 @@ def test_each(
                 assert not peer.closed, name
             peer.close()
             assert peer.closed
-            eventually(lambda: running.statistics().ended == {"left": 1})
+            eventually(lambda: ended(running) == {"closed": 1})
         assert not (tmp_path / "s").exists()
 
 
@@ -171,7 +171,7 @@ def test_a_session_that_speaks_by_itself(
     client: str, server: str, carrier: str, request: Any
 ) -> None:
     bodies: list[Any] = ["text", b"", b"x" * 125, b"y" * 5000, b"z" * 200_000, "ü" * 40_000, "end"]
-    options: dict[str, Any] = {"make_responder": lambda peer: Plain()}
+    options: dict[str, Any] = {"make_handler": lambda peer: Plain()}
     asked: dict[str, Any] = {}
     if carrier == "TLS":
         options["tls"], asked["tls"] = request.getfixturevalue("contexts")
@@ -190,7 +190,7 @@ def test_a_session_that_speaks_by_itself(
             assert peer.receive() == body
 
 
-class Plain(Responder):
+class Plain(Handler):
     """Texts stay texts."""
 
     def answer(self, event: Any) -> Any:

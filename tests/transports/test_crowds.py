@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from rlwire.errors import ConnectionClosed
-from rlwire.serving.serving import LoopThread
 from rlwire.sessions import websocket
 from rlwire.transports import tcp
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
+from rlwire.transports.threads import LoopThread
 
 
 @pytest.fixture(params=["threads", "handler", "responder"])
@@ -32,9 +32,9 @@ def serve(request: Any, echo: Any, async_echo: Any, responder: Any) -> Iterator[
             where = options.pop("where", "127.0.0.1:0")
             if request.param == "threads":
                 return stack.enter_context(ThreadServer(where, make_session, echo, **options))
-            kind: dict[str, Any] = {"handler": async_echo}
+            kind: dict[str, Any] = {"converse": async_echo}
             if request.param == "responder":
-                kind = {"make_responder": responder}
+                kind = {"make_handler": responder}
             server = LoopServer(where, make_session, **kind, **options)
             stack.callback(LoopThread(lambda: server, None, "an echo").stop, 2.0)
             return server
@@ -90,7 +90,7 @@ def test_another_user_shuts_nobody_else_out(
             while refused.recv(100):
                 pass
         eventually(lambda: server.connections == 4)
-        assert server.statistics().refused == 8
+        assert server.statistics()["rejected"] == 8
     assert f"max_connections_per_address=4 - at user {os.getuid()}" in log.text
     assert is_served(blobs, server.address)
     # Of its own user all are let in, up to the maximum of all.

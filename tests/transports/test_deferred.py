@@ -59,7 +59,7 @@ def way(request: Any, blobs: Any) -> Iterator[tuple[Any, type[Later]]]:
             else:
                 call(*arguments)
 
-    with serving(kind, "127.0.0.1:0", blobs, make_responder=Kind) as server:
+    with serving(kind, "127.0.0.1:0", blobs, make_handler=Kind) as server:
         yield server, Kind
 
 
@@ -116,7 +116,7 @@ def test_a_defect_behind_one_is_its_connection_s(kind: str, blobs: Any, log: Any
             size: int = super().frame_size(buffer, start, end)
             return size
 
-    with serving(kind, "127.0.0.1:0", Broken, make_responder=Kind) as server:
+    with serving(kind, "127.0.0.1:0", Broken, make_handler=Kind) as server:
         raw(server.address).sendall(b"".join(map(blobs.frame, (b"x", b"y", b"defect"))))
         eventually(lambda: Kind.made)
         Kind.made[0].set(b"done")

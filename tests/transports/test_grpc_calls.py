@@ -107,7 +107,7 @@ def served(kind: str, room: Room, **options: Any) -> Iterator[str]:
         return GrpcHandler(connection, admit)
 
     with serving(
-        kind, where, lambda: GrpcServerSession(**session), make_responder=respond, **options
+        kind, where, lambda: GrpcServerSession(**session), make_handler=respond, **options
     ) as it:
         yield str(it.address)
 

@@ -117,7 +117,7 @@ def test_our_goaway_lets_grpcio_end_its_calls_and_begin_others(room: Any) -> Non
         return calls.GrpcHandler(connection, lambda call: (RawMessages(), Draining(room, None)))
 
     with (
-        ThreadServer("127.0.0.1:0", calls.GrpcServerSession, make_responder=respond) as server,
+        ThreadServer("127.0.0.1:0", calls.GrpcServerSession, make_handler=respond) as server,
         grpc.insecure_channel(str(server.address), options=BIG) as channel,
     ):
         one = Stream(channel)

@@ -22,13 +22,13 @@ from typing import Any
 import pytest
 
 from rlwire.errors import ConnectionClosed
-from rlwire.serving.serving import LoopThread
 from rlwire.transports import tcp
 from rlwire.transports.address import parse
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, listen, local_address
-from tests.transports.drivers import SERVERS, new_loop, serving
+from rlwire.transports.threads import LoopThread
+from tests.transports.drivers import SERVERS, ended, new_loop, serving
 
 LOOPBACK = "127.0.0.1:0"
 
@@ -56,8 +56,8 @@ def start(where: str, blobs: Any) -> Iterator[Callable[..., Any]]:
     with contextlib.ExitStack() as stack:
 
         def make(make_session: Any = blobs, listener: Any = LOOPBACK, **options: Any) -> Any:
-            if not options.keys() & {"handler", "make_responder"}:
-                options["handler"] = handle if where == "threads" else handle_on_a_loop
+            if not options.keys() & {"converse", "make_handler"}:
+                options["converse"] = handle if where == "threads" else handle_on_a_loop
             return stack.enter_context(serving(where, listener, make_session, **options))
 
         yield make
@@ -66,7 +66,7 @@ def start(where: str, blobs: Any) -> Iterator[Callable[..., Any]]:
 @pytest.fixture(params=["handler", "responder"])
 def kind(request: Any, responder: Any) -> dict[str, Any]:
     """How it answers: arguments."""
-    return {} if request.param == "handler" else {"make_responder": responder}
+    return {} if request.param == "handler" else {"make_handler": responder}
 
 
 @pytest.fixture
@@ -100,10 +100,10 @@ def test_why_connections_ended(
 
     hello = blobs.frame(b"x")
     ends = [
-        ("left", lambda: connect().close(), logging.DEBUG),
-        ("left", talk, logging.DEBUG),
+        ("closed", lambda: connect().close(), logging.DEBUG),
+        ("closed", talk, logging.DEBUG),
         ("lost", lambda: connect(hello[:-1]).close(), logging.WARNING),
-        ("fault", lambda: connect(b"\xff garbage"), logging.WARNING),
+        ("invalid", lambda: connect(b"\xff garbage"), logging.WARNING),
         ("failed", lambda: connect(blobs.frame(b"fail")), logging.ERROR),
     ]
     expected: dict[str, int] = {}
@@ -111,23 +111,22 @@ def test_why_connections_ended(
         log.clear()
         end()
         expected[why] = expected.get(why, 0) + 1
-        eventually(lambda: server.statistics().ended == expected)
+        eventually(lambda: ended(server) == expected)
         eventually(lambda: server.connections == 0)
         assert max(record.levelno for record in log.records) == level
-    statistics = server.statistics()
-    assert (statistics.open, statistics.refused) == (0, 0)
+    assert server.statistics() == {**expected, "open": 0, "rejected": 0}
     with connect(hello) as sock:
         assert read_frame(sock) == b"x"
-        assert server.statistics().open == 1
+        assert server.statistics()["open"] == 1
         assert len(server.open_connections) == 1
 
 
 def test_one_that_is_too_slow(
     start: Any, responder: Any, raw: Any, read_frame: Any, eventually: Any
 ) -> None:
-    server = start(make_responder=responder, timeouts=Timeouts(first=0.1))
+    server = start(make_handler=responder, timeouts=Timeouts(first=0.1))
     assert b"first=0.1" in read_frame(raw(server.address))
-    eventually(lambda: server.statistics().ended == {"late": 1})
+    eventually(lambda: ended(server) == {"late": 1})
 
 
 def test_a_reset_of_who_never_spoke_is_no_warning(
@@ -155,7 +154,7 @@ def test_a_session_that_cannot_be_made_ends_its_own_connection_only(
             raise ZeroDivisionError("one of those days")
         return blobs()
 
-    server = start(make_session, make_responder=responder, max_connections=2)
+    server = start(make_session, make_handler=responder, max_connections=2)
     good = raw(server.address)
     for wanted in ("admitted", "refused"):
         failing[0] = False
@@ -178,7 +177,7 @@ def test_a_responder_says_what_else_when_its_reply_cannot_be_written(
         made.append(responder(connection))
         return made[-1]
 
-    server = start(make_responder=make)
+    server = start(make_handler=make)
     with raw(server.address) as sock:
         for body, reply in ((b"number", b"number: TypeError"), (b"turn", b"refused: not now")):
             sock.sendall(blobs.frame(body))
@@ -190,11 +189,11 @@ def test_a_responder_says_what_else_when_its_reply_cannot_be_written(
 
 def test_whoever_comes_for_nothing_makes_the_next_wait(server: Any, raw: Any) -> None:
     """A breath for each, but no more than some: a good one is taken in soon."""
-    assert server._breath() == 0.0
+    assert server._pause() == 0.0
     for vain, breaths in ((1, 1), (3, 3), (1000, 20)):
         server._vain = vain
-        assert server._breath() == pytest.approx(breaths * 0.001)
-        assert server._breath() == 0.0, "once"
+        assert server._pause() == pytest.approx(breaths * 0.001)
+        assert server._pause() == 0.0, "once"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a listener is not shut down")
@@ -202,7 +201,7 @@ def test_a_listener_that_is_gone_ends_no_connection(
     start: Any, responder: Any, raw: Any, blobs: Any, read_frame: Any, log: Any, eventually: Any
 ) -> None:
     with listen(LOOPBACK) as listener:
-        server = start(listener=listener, make_responder=responder)
+        server = start(listener=listener, make_handler=responder)
         good = raw(server.address)
         for body in (b"before", b"after"):
             good.sendall(blobs.frame(body))
@@ -219,8 +218,8 @@ def test_whoever_hung_up_before_it_is_refused(
     with listen(LOOPBACK) as listener:
         good = raw(local_address(listener))
         reset(raw(local_address(listener)))  # behind the good one in the system's queue
-        server = start(listener=listener, make_responder=responder, max_connections_per_address=1)
-        eventually(lambda: server.statistics().refused == 1)
+        server = start(listener=listener, make_handler=responder, max_connections_per_address=1)
+        eventually(lambda: server.statistics()["rejected"] == 1)
         good.sendall(blobs.frame(b"x"))
         assert read_frame(good) == b"x"
         assert "a session failed" not in log.text
@@ -310,7 +309,7 @@ def test_a_peer_that_does_not_read_holds_up_only_itself(
         def answer(self, event: Any) -> Any:
             return bytes(20_000_000) if bytes(event) == b"flood" else bytes(event)
 
-    server = start(make_responder=Flood, timeouts=Timeouts(write=0.2))
+    server = start(make_handler=Flood, timeouts=Timeouts(write=0.2))
     good, bad = dial(server), raw(server.address)
     bad.send(blobs.frame(b"flood") * 3)
     eventually(lambda: server.connections == 2)
@@ -358,8 +357,8 @@ def test_connections_over_the_limit_are_refused(
         third = raw(server.address)
         assert b"3 is over the limit max_connections=2" in read_frame(third)
         assert read_frame(third) == b""
-        assert server.statistics().refused == count
-    assert "refused, 3 is over the limit" in log.text
+        assert server.statistics()["rejected"] == count
+    assert "3 is over the limit max_connections=2" in log.text
     first.close()
     eventually(lambda: server.connections == 1)
     assert dial(server).exchange(b"x") == b"x"
@@ -369,8 +368,8 @@ def test_connections_over_the_limit_are_refused(
 def test_what_cannot_be_served(make: Any, blobs: Any, responder: Any) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         make(LOOPBACK, blobs, handle, max_connections=0)
-    for arguments in ({}, {"handler": handle, "make_responder": responder}):
-        with pytest.raises(TypeError, match="either handler or make_responder"):
+    for arguments in ({}, {"converse": handle, "make_handler": responder}):
+        with pytest.raises(TypeError, match="either converse or make_handler"):
             make(LOOPBACK, blobs, **arguments)
 
 
@@ -393,9 +392,9 @@ def test_accept_errors_are_survived(
     if where == "threads":
         adopt = ThreadServer._accept
 
-        def accept(server: Any) -> None:
+        def accept(server: Any, *worker: Any) -> None:
             server._listener = Failing(server._listener, "accept")
-            adopt(server)
+            adopt(server, *worker)
 
         monkeypatch.setattr(ThreadServer, "_accept", accept)
     else:
@@ -467,7 +466,7 @@ def stoppable(where: str, blobs: Any) -> Iterator[Callable[..., Any]]:
 
 def test_stop_while_clients_are_connected(stoppable: Any, where: str, kind: Any, dial: Any) -> None:
     server, stop = stoppable(
-        **(kind or {"handler": handle if where == "threads" else handle_on_a_loop})
+        **(kind or {"converse": handle if where == "threads" else handle_on_a_loop})
     )
     connections = [dial(server) for _ in range(5)]
     assert [each.exchange(b"x") for each in connections] == [b"x"] * 5
@@ -497,7 +496,7 @@ def test_stop_lets_a_handler_send_its_answer(stoppable: Any, where: str, dial: A
             await asyncio.sleep(0.2)
             await connection.send(event)
 
-    server, stop = stoppable(handler=slow if where == "threads" else slow_on_a_loop)
+    server, stop = stoppable(converse=slow if where == "threads" else slow_on_a_loop)
     connection = dial(server)
     connection.send(b"work")
     assert working.wait(5)
@@ -525,7 +524,7 @@ def test_stop_does_not_wait_for_a_stuck_handler(
         finally:
             ended.set()
 
-    server, stop = stoppable(handler=handler if where == "threads" else handler_on_a_loop)
+    server, stop = stoppable(converse=handler if where == "threads" else handler_on_a_loop)
     dial(server)
     assert stuck.wait(5)
     begun = time.monotonic()
@@ -542,7 +541,7 @@ def test_a_handler_may_stop_the_server(start: Any, dial: Any) -> None:
         server.stop(grace=1)
         connection.send(b"stopped")
 
-    server = start(handler=handler)
+    server = start(converse=handler)
     dial(server).send(b"please")
     assert server.wait(5)
     with pytest.raises(RuntimeError, match="starts once"):

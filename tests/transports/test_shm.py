@@ -30,7 +30,7 @@ from rlwire.transports import shm, shm_calls, tcp, tcp_asyncio
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
-from tests.transports.drivers import drivers, serving
+from tests.transports.drivers import drivers, ended, serving
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.skipif(not shm.AVAILABLE, reason="shared memory needs Linux")
@@ -79,7 +79,7 @@ def peers() -> Iterator[list[Any]]:
 @pytest.fixture(params=["threads", "asyncio"])
 def against(request: Any, path: str, blobs: Any, responder: Any) -> Iterator[Any]:
     """A server that echoes, of either kind."""
-    with serving(request.param, path, blobs, make_responder=responder) as server:
+    with serving(request.param, path, blobs, make_handler=responder) as server:
         yield server
 
 
@@ -189,7 +189,7 @@ def test_a_peer_is_killed(path: str, blobs: Any, against: Any, where: str) -> No
         program.send_signal(signal.SIGKILL)
         program.communicate()
         eventually(lambda: against.connections == 1)
-        assert against.statistics().ended == {"lost": 1}
+        assert ended(against) == {"lost": 1}
         assert other.exchange(b"after") == b"after"
 
 
@@ -371,8 +371,8 @@ def test_who_does_not_share(path: str, blobs: Any, against: Any, words: bytes, c
             assert not files
             with contextlib.suppress(ConnectionResetError):  # it did not read all
                 assert sock.recv(1) == b""
-    eventually(lambda: against.connections == 0 and against.statistics().ended)
-    assert against.statistics().ended.get("lost") == 1 or not words
+    eventually(lambda: against.connections == 0 and ended(against))
+    assert ended(against).get("lost") == 1 or not words
     assert (NONSENSE in caplog.text) == bool(words)
     with tcp.connect(path, blobs()) as connection:
         assert connection.exchange(b"still there") == b"still there"
@@ -394,8 +394,8 @@ def test_a_storm_of_those_who_never_share(path: str, blobs: Any, against: Any, c
     """Also with descriptors that nobody asked them for; a good client plays meanwhile."""
 
     def heard(server: Any, count: int, held: bool = False) -> bool:
-        ended = sum(server.statistics().ended.values())
-        return bool(ended + (server.connections - 1 if held else 0) == count)
+        over = sum(ended(server).values())
+        return bool(over + (server.connections - 1 if held else 0) == count)
 
     def storm(server: Any, files: list[int]) -> None:
         with tcp.connect(path, blobs()) as other:
@@ -431,7 +431,7 @@ def test_a_silent_one_is_not_waited_for(served: Any, blobs: Any, path: str) -> N
     server = served(timeouts=Timeouts(connect=0.05))
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(path[4:])
-        eventually(lambda: server.statistics().ended == {"late": 1})
+        eventually(lambda: ended(server) == {"late": 1})
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path[4:] + "2")
         listener.listen()
@@ -463,7 +463,7 @@ def test_another_user(served: Any, blobs: Any, path: str, tmp_path: Path, caplog
         [sys.executable, "-c", script, path[4:]], capture_output=True, text=True, timeout=20
     )
     assert done.stdout.split() == [str(errno.EACCES), "0"], done.stderr
-    eventually(lambda: server.statistics().ended.get("lost") == 1)
+    eventually(lambda: ended(server).get("lost") == 1)
     assert "another user" in caplog.text
     with tcp.connect(path, blobs()) as connection:
         assert connection.exchange(b"ours") == b"ours"

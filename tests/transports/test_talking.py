@@ -110,7 +110,7 @@ def serve(request: Any) -> Iterator[Serve]:
 
         def start(make: Any = None, responder: Any = None, **options: Any) -> Any:
             make = make or (lambda: WebSocketServerSession(Messages()))
-            options["make_responder"] = responder or (lambda peer: Echo())
+            options["make_handler"] = responder or (lambda peer: Echo())
             return stack.enter_context(
                 serving(request.param, "127.0.0.1:0", make, **options)
             ).address
@@ -236,7 +236,7 @@ def test_messages_that_cross_the_peers_close(server: str, connect: Any) -> None:
         while True:
             peer.receive()
 
-    how: Any = {"handler": handle} if server == "threads" else {"make_responder": Leave}
+    how: Any = {"converse": handle} if server == "threads" else {"make_handler": Leave}
     with serving(
         server, "127.0.0.1:0", lambda: WebSocketServerSession(Messages()), **how
     ) as running:
@@ -252,7 +252,7 @@ def test_a_server_that_stops_says_so(server: str, connect: Any) -> None:
             server,
             "127.0.0.1:0",
             lambda: WebSocketServerSession(Messages()),
-            make_responder=lambda peer: Echo(),
+            make_handler=lambda peer: Echo(),
         )
         peer = connect(stack.enter_context(running).address, client())
         peer.exchange("a")

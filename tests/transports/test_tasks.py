@@ -73,7 +73,7 @@ def test_a_connection_is_freed_when_it_is_gone(run: Run, blobs: Any) -> None:
             kept.append(weakref.ref(session))
             return session
 
-        async with LoopServer("127.0.0.1:0", make_session, make_responder=Echo) as server:
+        async with LoopServer("127.0.0.1:0", make_session, make_handler=Echo) as server:
             for _ in range(3):
                 connection = await tcp_asyncio.connect(server.address, make_session())
                 assert await connection.exchange(b"x") == b"x"
@@ -173,7 +173,7 @@ def test_a_flood_leaves_turns_to_the_others(run: Run, blobs: Any, kind: str, wor
             heard.append(bytes(message)[HEADER:])
             return list(super().receive(message))
 
-    served: Any = {"handler": echo} if kind == "handler" else {"make_responder": Echo}
+    served: Any = {"converse": echo} if kind == "handler" else {"make_handler": Echo}
 
     async def main() -> None:
         async with (
@@ -194,7 +194,7 @@ def test_a_flood_leaves_turns_to_the_others(run: Run, blobs: Any, kind: str, wor
 
 def test_what_nobody_waits_for_any_more_keeps_no_loop_busy(run: Run, blobs: Any) -> None:
     async def main() -> None:
-        async with LoopServer("127.0.0.1:0", blobs, handler=echo) as server:
+        async with LoopServer("127.0.0.1:0", blobs, converse=echo) as server:
             connection = await tcp_asyncio.connect(server.address, blobs())
             async with connection:
                 for _ in range(3 * TURN):

@@ -45,7 +45,7 @@ def start(request: Any, blobs: Any, responder: Any) -> Iterator[Callable[..., An
     """Start a server that echoes."""
     with contextlib.ExitStack() as stack:
         yield lambda tls, address="127.0.0.1:0", **options: stack.enter_context(
-            serving(request.param, address, blobs, tls=tls, make_responder=responder, **options)
+            serving(request.param, address, blobs, tls=tls, make_handler=responder, **options)
         )
 
 

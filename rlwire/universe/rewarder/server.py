@@ -482,7 +482,7 @@ class RewarderService(Service):
         self._newcomers[session] = []
         return session
 
-    def responder(self, connection: AsyncConnection) -> Ear:
+    def handler(self, connection: AsyncConnection) -> Ear:
         """Return a connection's handler, after sending what was pushed while it opened."""
         session: RewarderServerSession = connection.session.inner  # type: ignore[attr-defined]
         handler = Ear(partial(self._hear, connection), partial(self._left, connection, session))
@@ -518,12 +518,12 @@ class RewarderService(Service):
             self.server.count("messages_refused", session.refused)
         session.release()
 
-    def open(self) -> None:
+    def start(self) -> None:
         """Begin, on the running loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
 
-    def part(self) -> None:
+    def stop(self) -> None:
         """Send what was handed over, and tell all clients that it ends."""
         while self._queue:
             self._drain()

@@ -180,7 +180,7 @@ class _ViewerService(Service):
             guess=None if self._auth is None else Guess(),
         )
 
-    def responder(self, connection: AsyncConnection) -> Viewer:
+    def handler(self, connection: AsyncConnection) -> Viewer:
         session: RfbServerSession = connection.session  # type: ignore[assignment]
         viewer = self.viewers[session] = Viewer(self, connection, session)
         self.counts["connections"] += 1
@@ -203,11 +203,11 @@ class _ViewerService(Service):
             except Exception:
                 self._log.exception("%s: on_input failed at %r", viewer.peer, event)
 
-    def open(self) -> None:
+    def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.display._serve(self, True)
 
-    def part(self) -> None:
+    def stop(self) -> None:
         self.display._serve(self, False)
         with self._lock:
             self._loop = None

@@ -110,7 +110,7 @@ async def servers(wstest: list[str], folder: Path) -> Any:
     threads = ThreadServer(
         "127.0.0.1:0", make_session, lambda peer: peer.serve(lambda event: event)
     )
-    async with LoopServer("127.0.0.1:0", make_session, make_responder=lambda peer: Echo()) as loop:
+    async with LoopServer("127.0.0.1:0", make_session, make_handler=lambda peer: Echo()) as loop:
         with threads:
             spec = folder / "fuzzingclient.json"
             spec.write_text(

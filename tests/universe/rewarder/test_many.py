@@ -192,16 +192,16 @@ def test_a_newcomer_for_whom_too_much_waits(
 ) -> None:
     server = serving(backlog=1000)
     connections = server._connections
-    responder = connections.responder
+    handler = connections.handler
 
     def late(connection: Any) -> Any:
         """What is pushed while it opens is too much."""
         for _ in range(20):
             server.text("x" * 100)
-        return responder(connection)
+        return handler(connection)
 
     assert server._server is not None
-    monkeypatch.setattr(server._server, "_make_responder", late)
+    monkeypatch.setattr(server._server, "_make_handler", late)
     client = RewarderClient(str(server.address), observer=True)
     with pytest.raises((ConnectionClosed, PeerError)), client:
         client.step(10)
