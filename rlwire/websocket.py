@@ -1,9 +1,4 @@
-"""`connect("ws://host:port/path", inner)`: a WebSocket from its URL, blocking or asyncio.
-
-A server needs no more than the transports have: ``ThreadServer(address, lambda: Server(inner),
-handler)``, or a `LoopServer`, with `WebSocketServerSession`. Protocols over
-WebSocket have rooms of their own.
-"""
+"""`connect("ws://host:port/path", inner)`: a WebSocket from its URL, blocking or asyncio."""
 
 from __future__ import annotations
 

@@ -148,26 +148,6 @@ def test_a_block_that_was_not_fetched_does_not_stop_the_stream(blobs: Any) -> No
     assert got == [large, small, large]
 
 
-def test_partial_says_what_is_there_and_what_is_missing(blobs: Any) -> None:
-    reader = FrameReader(blobs())
-    sent = blobs.frame(body(10_000))
-    assert reader.partial == (0, 0)
-    feed(reader, sent[:3])
-    assert reader.partial == (3, 0)
-    feed(reader, sent[3:100])
-    assert reader.partial == (100, len(sent))
-    feed(reader, sent[100:5000])
-    assert reader.partial == (5000, len(sent))
-
-
-def test_a_broken_frame_is_reported_each_time(blobs: Any) -> None:
-    reader = FrameReader(blobs())
-    with pytest.raises(DecodeError):
-        feed(reader, b"\xff" * 10)
-    with pytest.raises(DecodeError):
-        reader.frame()
-
-
 def test_nothing_is_allocated_for_a_frame_over_the_limit(blobs: Any) -> None:
     class Untouched(Arena):
         def take(self, size: int) -> Block:

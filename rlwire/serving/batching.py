@@ -1,7 +1,4 @@
-"""Acting for many connections at once: `Batched`, one policy behind them; `Together`, threads' way.
-
-Not here: RLlib's modules (`rlwire.rllib.calling`); servers.
-"""
+"""Acting for many connections at once: `Batched`, and `Together` for threads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`Listener`: the server of what `rlwire.listen` gives a trainer, for any protocol of callers.
-
-Not here: the trainer's side (`rlwire.environments.called`), what a caller says.
-"""
+"""`Listener`: the server of what `rlwire.listen` gives a trainer, for any protocol of callers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What servers of all protocols do to start, to run in the background and to stop.
-
-Those of stream protocols derive from `StreamServer`, and have no accepting, threads or loops of
-their own: they are a `Service` and options.
-"""
+"""What servers of all protocols do to start, to run in the background and to stop."""
 
 from __future__ import annotations
 

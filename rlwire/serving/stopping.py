@@ -75,10 +75,7 @@ def stop_signals() -> Iterator[Stopping]:
 
 @contextlib.contextmanager
 def keep_signals() -> Iterator[None]:
-    """Have SIGINT and SIGTERM handled as before when the ``with`` block is left.
-
-    For what puts handlers of its own there, as `ray.init` does: its ends the program at once.
-    """
+    """Have SIGINT and SIGTERM handled as before when the ``with`` block is left."""
     before = {}
     if threading.current_thread() is threading.main_thread():
         before = {number: signal.getsignal(number) for number in _NUMBERS}
@@ -91,10 +88,7 @@ def keep_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def interrupting() -> Iterator[None]:
-    """Have SIGINT and SIGTERM raise KeyboardInterrupt, in the main thread, inside the block.
-
-    Also where a shell has begun this program with SIGINT ignored, as it does in the background.
-    """
+    """Have SIGINT and SIGTERM raise KeyboardInterrupt, in the main thread, inside the block."""
     with keep_signals():
         if threading.current_thread() is threading.main_thread():
             for number in _NUMBERS:

@@ -60,9 +60,6 @@ class Guesses:
 class Guess:
     """One connection's try at a password, in its handshake; its session has it as `guess`.
 
-    The session leaves what has the password lying while `waits` is true: `frame_size` returns 0.
-    The transport sets `caller`, and has it asked again when it is `due`.
-
     Attributes:
         caller: the address that it comes from.
         due: when the password is compared, while that is to be waited for.

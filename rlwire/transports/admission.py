@@ -1,7 +1,4 @@
-"""How many connections a server holds, in all and from one address: the maxima, and who counts.
-
-No sockets here: servers ask before they let a connection in. Each process counts its own.
-"""
+"""How many connections a server holds, in all and from one address: the maxima, and who counts."""
 
 from __future__ import annotations
 

@@ -19,9 +19,6 @@ logger = logging.getLogger(__name__)
 class Aside:
     """Answers that come by themselves, and threads that make them.
 
-    One thread, the connection's own, waits; `give` may be called from any. There are as many
-    threads as ever had work at the same time; they end with the connection.
-
     Attributes:
         owed: how many answers are still to come.
     """

@@ -1,8 +1,4 @@
-"""The blocking driver of a stream core: waits, writes what is left, and ends in order.
-
-`SocketCalls` or `PlainCalls` send and receive small messages without it. One wait in the kernel
-lasts at most half of the time for a whole message: the clock is read only when that was too short.
-"""
+"""The blocking driver of a stream core: waits, writes what is left, and ends in order."""
 
 from __future__ import annotations
 

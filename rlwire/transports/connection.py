@@ -1,9 +1,4 @@
-"""One end of a blocking connection: sends and receives whole messages, in time or not at all.
-
-The socket stays in blocking mode without a Python-level timeout. The kernel's own timeouts
-(SO_RCVTIMEO, SO_SNDTIMEO) bound each call, so a small message costs one system call each way and no
-clock is read.
-"""
+"""One end of a blocking connection: sends and receives whole messages, in time or not at all."""
 
 from __future__ import annotations
 
@@ -118,11 +113,7 @@ class Connection(Owned):
         return self._driver.may_write(seconds, reading)
 
     def handshake(self, seconds: float | None) -> None:
-        """Take the connection over for this thread, and run the server's side of the handshakes.
-
-        They are TLS's, and the session's if it has one. If not, the first message has to begin in
-        the time that `Timeouts.first` gives.
-        """
+        """Take the connection over for this thread, and run the server's side of the handshakes."""
         self._claim()
         self._driver.open(self._driver.shake_hands(seconds))
 
@@ -284,10 +275,7 @@ class Connection(Owned):
             driver.flush()
 
     def defer(self, reply: DeferredReply) -> DeferredReply:
-        """Send a reply by itself once it is done; called, and the reply returned, within `serve`.
-
-        Other than one that a responder returns it may come behind what others are answered.
-        """
+        """Send a reply by itself, once it is done; called within `serve`. Returns it."""
         if self._aside is None:
             self._aside = Aside(self.peer)
         self._aside.owed += 1
@@ -326,11 +314,7 @@ class Connection(Owned):
         self._take_over()
 
     def refuse(self, error: RlwireError) -> None:
-        """Tell the peer what went wrong, if the protocol has words for that.
-
-        If that was the session's last message the connection is closed. Failures to send are
-        only logged.
-        """
+        """Tell the peer what went wrong, if the protocol has words for that."""
         if self._owner == PARENTS:
             return
         self._core.refuse(error)

@@ -250,10 +250,7 @@ class LoopDriver:
     # Ends and times.
 
     def refuse(self, error: RlwireError) -> None:
-        """Tell the peer what went wrong, if the protocol has words for that.
-
-        If that was the session's last message the connection is closed.
-        """
+        """Tell the peer what went wrong, if the protocol has words for that."""
         if not self.core.closed:
             self.core.refuse(error)
             if self.core.closed:

@@ -1,9 +1,4 @@
-"""After a fork the child has its parent's connections too. They stay the parent's.
-
-What the child would say on one, a farewell among it, the peer would take for its parent's words,
-and while the child holds the descriptor the peer does not see that the parent has closed it. So
-the child lets go of all of them at once, and using one there is an error that says so.
-"""
+"""After a fork the child has its parent's connections too. They stay the parent's."""
 
 from __future__ import annotations
 
@@ -22,10 +17,7 @@ class Forked(Protocol):
     """What must not be used on both sides of a fork."""
 
     def disown(self) -> None:
-        """In the child: let go of what the parent has, without a word to anybody else.
-
-        The only thread that is left calls it, whatever the others were doing.
-        """
+        """In the child: let go of what the parent has, without a word to anybody else."""
 
 
 logger = logging.getLogger(__name__)

@@ -1,9 +1,4 @@
-"""What a transport asks of a session and of what answers, and what a message stream offers both.
-
-`Session`, `DatagramSession` and `Handler` are the whole of what this folder knows about
-protocols. The sessions themselves live in `rlwire.sessions`; they do not inherit from these
-classes, they only have these methods.
-"""
+"""What transports ask of sessions, which have these methods without inheriting, and of handlers."""
 
 from __future__ import annotations
 
@@ -41,7 +36,7 @@ class Session(Protocol):
         """Whether nothing more may be sent or received; the transport then closes."""
 
     def receive(self, message: Buffer) -> list[Any]:
-        """Take ONE whole message (a frame, a datagram) and return its events, often one.
+        """Return the events, often one, of one whole message (a frame, a datagram).
 
         The buffer is the session's to keep: arrays may be views of it.
 
@@ -62,16 +57,14 @@ class Session(Protocol):
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
         """Return the buffers that tell the peer what went wrong, empty if the protocol cannot.
 
-        A transport calls it with what `receive` or `frame_size` raised, and for reasons of its
-        own (too many connections, idle for too long). After an error that loses the message
-        borders, or one that is the transport's own, the session is closed.
+        After an error that loses the message borders, or one that is the transport's own, the
+        session is closed.
         """
 
     def next_deadline(self) -> float | None:
-        """Return when the protocol's next timed rule falls due, in `time.monotonic` seconds.
+        """Return when the next timed rule falls due, in `time.monotonic` seconds; None for never.
 
-        None when it has none. Of stream sessions only a `TalkingSession` is asked; those over
-        datagrams are, see `DatagramSession`.
+        Of stream sessions only a `TalkingSession` is asked.
         """
 
 
@@ -91,9 +84,6 @@ class StreamSession(Session, Protocol):
 
         None, and nothing has happened, when these bytes are more or less than one frame or begin
         with none. The buffer stays the transport's: nothing may refer to it afterwards.
-
-        Raises:
-            DecodeError, LimitExceeded, RemoteProtocolError: as `receive`.
         """
 
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
@@ -106,27 +96,18 @@ class StreamSession(Session, Protocol):
 class DatagramSession(Protocol):
     """Who may say what when, and say again when, over datagrams that may be lost.
 
-    Values in, datagrams out. No I/O and no clock: ``now`` is in seconds of any clock that never
-    goes backward, always the same one, and never less than in the call before. One thread.
-
-    A session has one port: it may have many peers there, or one. Whoever drives it asks, after
-    each call of `receive` or `advance` and of the session's own methods, for `datagrams` and
-    then for `next_deadline`; several received datagrams may share one such round.
+    No I/O and no clock: ``now`` is in seconds of one clock that never goes backward. One thread.
+    A session has one port, and one peer there or many. Its driver asks, after each call of
+    `receive` or `advance` and of the session's own methods, for `datagrams` and then for
+    `next_deadline`; several received datagrams may share one such round.
     """
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more will be sent, nor anything received be of use.
-
-        What `datagrams` still gives is sent.
-        """
+        """Whether nothing more will be sent but what `datagrams` still gives, or received."""
 
     def receive(self, datagram: Buffer, peer: Peer, now: float) -> list[Any]:
-        """Take one datagram and return its events, often none.
-
-        Nothing that a peer sends may raise: what is wrong is dropped, and counted. The buffer is
-        the session's to keep.
-        """
+        """Return the events of one datagram, often none; what is wrong is dropped, and counted."""
 
     def advance(self, now: float) -> list[Any]:
         """Do what fell due by ``now`` and return its events. Early calls do nothing."""
@@ -141,29 +122,19 @@ class DatagramSession(Protocol):
 class TalkingSession(StreamSession, Protocol):
     """A stream session that also speaks by itself: a handshake, answers to pings, a farewell.
 
-    The stream transports look for ``outgoing``; a session without it costs nothing more. With it
     `receive` may return None among its events: no event, but a sign that `outgoing` has something
-    although there is one event. `send` may return no buffers: `outgoing` has them, and whether the
-    session is then `leaving` is looked at.
+    although there is one event. `send` may return no buffers: `outgoing` has them.
 
-    A protocol that has words for that nothing new shall begin has three more: `drain()`, which
-    says them, the attribute `parting`, which any thread sets to have that called when something is
-    said next, and the property `busy`, whether there is something under way that they are for.
-    When it has ended, the session is `leaving`.
+    It may have more:
 
-    A session whose messages may come in several frames may have the attribute `inside`: 0 between
-    them, else a number that each message has of its own. So `Timeouts.read` is for all of it.
-
-    A session of which one message may bring any number of events has the attribute `unread`: while
-    it is true, `receive_rest()` returns some more, and a list of `receive`'s that leaves it true
-    ends with None. So a peer's few bytes are not many events at once.
-
-    A session that compares a password in its handshake may have a `guess`, whose `caller` the
-    transport sets to the peer's address. While the password has to wait, `frame_size` returns 0 for
-    a frame that is there, and the peer is not heard; when `guess.due` has come it is asked again.
-
-    A session that tells the peer things unasked, in a protocol that has no farewell, has the
-    attribute `pushes`, true: a reset between two messages is then how a peer leaves.
+    - ``drain()``, to say that nothing new shall begin; ``parting``, which any thread sets to have
+      that called when something is said next; ``busy``: whether something is under way.
+    - ``inside``: 0 between messages, inside one that comes in several frames a number of its own.
+    - ``unread``: whether `receive_rest()` has more events of the last message, so that a peer's few
+      bytes are not many events at once. A list that leaves it true ends with None.
+    - ``guess``, if it compares a password in its handshake: see `rlwire.sessions.guesses`.
+    - ``pushes``: whether it tells the peer things unasked, in a protocol without a farewell; a
+      reset between two messages is then how a peer leaves.
 
     Attributes:
         hangs_up: whether this side closes the stream first, once both sides have said farewell.
@@ -177,7 +148,7 @@ class TalkingSession(StreamSession, Protocol):
 
     @property
     def leaving(self) -> bool:
-        """Whether the session is at its end: the transport closes, after what `outgoing` has.
+        """Whether the transport is to close, after what `outgoing` has.
 
         Looked at whenever `outgoing` was asked for. Events that were received stay to be had.
         """
@@ -185,21 +156,12 @@ class TalkingSession(StreamSession, Protocol):
     def outgoing(self) -> Sequence[Buffer]:
         """Return what the session has to say by itself now, and forget it.
 
-        Asked for when the connection is made, and after each `receive` that gave not exactly one
-        event, each `send` that gave nothing, each `tick`, and each error that `receive` or
-        `frame_size` raised; and again when what it gave last has gone. So a session with flow
-        control gives what may go now, and more as the peer takes it.
+        Asked for when the connection is made, after each `receive` that gave not exactly one event,
+        each `send` that gave nothing, each `tick`, each error, and when what it gave last has gone.
         """
 
     def tick(self, now: float) -> None:
-        """Let time pass; called when nothing else happens, at `next_deadline` or soon after.
-
-        Args:
-            now: seconds of a clock that only goes forward, always the same one.
-
-        Raises:
-            DeadlineExceeded: the peer is too late.
-        """
+        """Let time pass; called at `next_deadline` or soon after; raises DeadlineExceeded."""
 
     def farewell(self, ending: bool = False) -> Sequence[Buffer]:
         """Return the session's last words, before the transport closes the stream.

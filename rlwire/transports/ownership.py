@@ -13,9 +13,6 @@ from rlwire.transports.forking import PARENTS, not_ours
 class Owned:
     """A connection for one thread.
 
-    On the path of every message its owner compares `_owner` with `threading.get_ident()`, and
-    calls `_claim` if they differ.
-
     Attributes:
         peer: the other end's name, for logs.
     """

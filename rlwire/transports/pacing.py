@@ -45,10 +45,7 @@ class Pacer:
         self.tick = -1
 
     def due(self) -> float:
-        """Return when the next tick is due, on the pacer's clock.
-
-        Tick 0 is due when it is first asked for, so time spent before counts for nothing.
-        """
+        """Return when the next tick is due, on the pacer's clock."""
         if self._start is None:
             self._start = self._clock()
         return self._start + (self.tick + 1) / self.rate
@@ -59,10 +56,7 @@ class Pacer:
         return max(0.0, due - self._clock())
 
     def advance(self) -> int:
-        """Take the next tick, without waiting, and return how many were skipped before it.
-
-        For loops of one's own; call it once `delay` is zero.
-        """
+        """Take the next tick, without waiting, and return how many were skipped before it."""
         due = self.due()
         assert self._start is not None
         now = self._clock()

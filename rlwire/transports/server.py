@@ -1,7 +1,4 @@
-"""The server of all stream protocols, with a thread a connection: fastest while clients are few.
-
-`BaseServer` is what it has in common with `rlwire.transports.server_asyncio`.
-"""
+"""The server of all stream protocols, with a thread a connection: fastest while clients are few."""
 
 from __future__ import annotations
 

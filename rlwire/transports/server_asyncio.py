@@ -22,10 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class LoopServer(BaseServer[AsyncConnection]):
-    """Listens, and serves all its connections on one event loop; arguments as of `BaseServer`.
-
-    `converse` is a coroutine function. Handlers save the switch to a task for each message.
-    """
+    """Listens, and serves all its connections on one event loop; arguments as of `BaseServer`."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

@@ -1,9 +1,4 @@
-"""Unix sockets whose bytes go through shared memory instead, and how the two ends meet there.
-
-A client says at the socket what it would like, the server replies with the descriptors of two rings
-without names, and then the socket only wakes up who polls it, and tells of the other's death. The
-words are in `rlwire/include/rlwire/shm.h`.
-"""
+"""Unix sockets whose bytes go through shared memory instead, and how the two ends meet there."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The stream below an asyncio connection whose bytes go through shared memory.
-
-The loop sees the unix socket only, which the other end makes readable once this one has said that
-it polls: for bytes that came, and for room.
-"""
+"""The stream below an asyncio connection whose bytes go through shared memory."""
 
 from __future__ import annotations
 

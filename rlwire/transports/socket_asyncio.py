@@ -1,8 +1,4 @@
-"""The socket below an asyncio connection.
-
-A `SocketStream` asks the loop only when its socket can be read or written, and calls the socket
-itself: asyncio's transports put five Python calls between the loop and what they feed.
-"""
+"""The socket below an asyncio connection."""
 
 from __future__ import annotations
 
@@ -95,10 +91,7 @@ class SocketStream:
         self._stop()
 
     def disown(self) -> None:
-        """Close the socket's number of this process only, and tell neither the loop nor the owner.
-
-        The loop, down to what it polls with, is the parent process's too.
-        """
+        """Close this process's descriptor only, and tell neither the loop nor the owner."""
         if not self._gone:
             self.calls.forget()
         self._closing = self._gone = True

@@ -1,7 +1,4 @@
-"""What the blocking and the asyncio TCP transports share: times, options, listening, waiting.
-
-No threads, no event loop and no messages here.
-"""
+"""What the blocking and the asyncio TCP transports share: times, options, listening, waiting."""
 
 from __future__ import annotations
 
@@ -106,10 +103,7 @@ class Backoff:
             raise ValueError(f"deadline must be positive or None, not {self.deadline!r}")
 
     def delays(self) -> Iterator[float]:
-        """Yield the waits: exponential, each drawn between half of its value and all of it.
-
-        The jitter keeps the clients of a server that restarts from coming back as one.
-        """
+        """Yield the waits: exponential, each drawn between half of its value and all of it."""
         delay = self.first
         for _ in range(self.attempts - 1):
             yield random.uniform(0.5, 1.0) * min(delay, self.longest)
@@ -117,11 +111,7 @@ class Backoff:
 
 
 def set_kernel_timeout(sock: socket.socket, option: int, seconds: float | None) -> None:
-    """Set SO_RCVTIMEO or SO_SNDTIMEO; None means no limit.
-
-    A Python-level timeout (`socket.settimeout`) would put the socket in non-blocking mode and
-    cost a poll() for each call; the kernel's own timeouts cost nothing.
-    """
+    """Set SO_RCVTIMEO or SO_SNDTIMEO; None means no limit."""
     # A struct timeval; all zero means for ever.
     micros = 0 if seconds is None else max(1, round(seconds * 1e6))
     value = struct.pack("@ll", *divmod(micros, 1_000_000))
@@ -163,11 +153,7 @@ def connect_error(where: Address, attempts: int, seconds: float, error: OSError)
 
 
 def listen(address: AddressLike, *, backlog: int = 1024) -> socket.socket:
-    """Return a listening socket; with port 0 the system chooses the port.
-
-    A unix socket's file that nobody listens on any more, left by a program that died, is
-    replaced.
-    """
+    """Return a listening socket; with port 0 the system chooses the port."""
     where = parse(address)
     sock: socket.socket | None = None
     try:
@@ -247,10 +233,7 @@ def peer_name(sock: socket.socket, sockaddr: Any, shm: bool = False) -> str:
 
 
 def adopt(listener: AddressLike | socket.socket, backlog: int) -> tuple[socket.socket, bool]:
-    """Return a listening socket that never blocks, and whether it was made here.
-
-    Several processes may share one: whoever comes late to accept() must not hang there.
-    """
+    """Return a listening socket that never blocks, and whether it was made here."""
     given = isinstance(listener, socket.socket)
     sock = listener if isinstance(listener, socket.socket) else listen(listener, backlog=backlog)
     sock.setblocking(False)

@@ -1,9 +1,4 @@
-"""One timer for the times of all asyncio connections of a loop, so that a message costs none.
-
-While one of asyncio's own timers is set, each round of its loop looks at the clock and at the
-timers, and asks the kernel for a timer: a twelfth of a bare round trip of a small message. So the
-timer is one of Linux's that is a descriptor, and `call_later` only where there is none.
-"""
+"""One timer for the times of all asyncio connections of a loop, so that a message costs none."""
 
 from __future__ import annotations
 
@@ -31,11 +26,7 @@ class Swept(Protocol):
 
 
 class Sweeper:
-    """Lets connections look, all at once, whether something has lasted too long.
-
-    A connection measures from its first look at a state, so a time is up to two sweeps longer than
-    asked for: a quarter, and two seconds at most.
-    """
+    """Lets connections look, all at once, whether something has lasted too long."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         # `_all` keeps this: neither the loop nor what is in it is to live longer because of it.

@@ -98,10 +98,7 @@ class Watched:
         return True
 
     def look(self) -> bool:
-        """Return whether the thread is at work.
-
-        If it was at the look before, and something waits, the connection is taken over.
-        """
+        """Return whether the thread is at work."""
         try:
             seen, self._mine[0] = self._mine[0], True
         except IndexError:

@@ -111,10 +111,7 @@ def _check_readable(path: _Path) -> None:
 
 
 class TLSSocket:
-    """Gives an SSLSocket the calls of a plain socket with kernel timeouts, for a connection.
-
-    TLS needs Python-level timeouts: one record may take several system calls.
-    """
+    """Gives an SSLSocket the calls of a plain socket with kernel timeouts, for a connection."""
 
     __slots__ = ("_current", "_limits", "_sock")
 

@@ -1,7 +1,4 @@
-"""TLS below an asyncio connection: two buffers of OpenSSL's, and the connection's own socket.
-
-asyncio's TLS takes 256 KiB for each connection, even for handshakes that never end.
-"""
+"""TLS below an asyncio connection: two buffers of OpenSSL's, and the connection's own socket."""
 
 from __future__ import annotations
 

@@ -1,12 +1,4 @@
-"""What one task at a time waits with, to be resumed at once.
-
-An event loop resumes the task of a plain future one poll later. In a round trip of a small message
-that second round, and a new future each time, cost more than the message. A `Turn` resumes its task
-from where the result came up, and is used again.
-
-It stands in for a future in ways that asyncio does not document, so it is tried once for each kind
-of loop. Where it does not hold, futures are used.
-"""
+"""What one task at a time waits with, to be resumed at once."""
 
 from __future__ import annotations
 
@@ -45,10 +37,7 @@ class Turn:
         return self
 
     def resume(self, result: Any) -> None:
-        """End the wait and run the task until it waits again, within this call.
-
-        From inside another task that is not possible; the loop then resumes it.
-        """
+        """End the wait and run the task until it waits again, within this call."""
         self._result = result
         self.waiting = False
         callback, context = self._callback, self._context

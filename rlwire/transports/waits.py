@@ -39,10 +39,7 @@ _WAITING = (inspect.GEN_CREATED, inspect.GEN_SUSPENDED)
 
 
 def drive(steps: Waits[_T]) -> _T:
-    """Run a generator over what blocks, and return what it returns.
-
-    A Ctrl-C is raised where the generator waits, if it comes between two of its steps too.
-    """
+    """Run a generator over what blocks, and return what it returns."""
     value: Any = None
     errors: list[BaseException] = []  # at most one, and never while it is raised
     while True:
@@ -60,11 +57,7 @@ def drive(steps: Waits[_T]) -> _T:
 
 
 async def drive_async(steps: Waits[_T]) -> _T:
-    """Run a generator, awaiting what it yields; None is nothing to await.
-
-    An error of what is awaited, and a task's cancellation, are raised where the generator yields;
-    it may await more in its ``except`` and ``finally``.
-    """
+    """Run a generator, awaiting what it yields; None is nothing to await."""
     value: Any = None
     errors: list[BaseException] = []
     while True:

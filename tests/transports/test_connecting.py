@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rlwire.errors import DeadlineExceeded
 from rlwire.transports import connecting
 from rlwire.transports.address import Address
 from rlwire.transports.sockets import Backoff
@@ -72,13 +71,6 @@ def test_it_is_tried_again(clock: Clock, caplog: pytest.LogCaptureFixture) -> No
     assert attempts.untils == [10.0] * 3
     assert "host.example:7: attempt 1 of 4 failed ([Errno 111]" in caplog.text
     assert "attempt 2 of 4 failed" in caplog.text
-
-
-def test_the_last_error_counts(clock: Clock) -> None:
-    attempts = Attempts(clock, refused(), TimeoutError("timed out"))
-    backoff = Backoff(attempts=2, first=1.0)
-    with pytest.raises(DeadlineExceeded, match=r"\(2 attempts in .*\): timed out"):
-        drive(connecting.attempts(WHERE, attempts, clock.sleep, 5.0, backoff))
 
 
 def test_an_attempt_has_the_time_that_is_left(clock: Clock) -> None:
@@ -192,11 +184,3 @@ def test_an_interrupt_leaves_no_socket(error: BaseException) -> None:
     with pytest.raises(type(error)):
         dial(dialer)
     assert all(sock.fileno() == -1 for sock in dialer.socks)
-
-
-def test_a_handshake_that_fails_is_the_address_s_failure() -> None:
-    dialer = Dialer([None, None])
-    dialer.finishing = ConnectionResetError("no TLS")
-    with pytest.raises(ConnectionResetError, match="no TLS"):
-        dial(dialer)
-    assert [sock.fileno() for sock in dialer.socks] == [-1, -1]

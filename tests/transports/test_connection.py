@@ -75,7 +75,6 @@ def make_ends(
 
 
 only = pytest.mark.parametrize("ends", ["blocking"], indirect=True)
-plainly = pytest.mark.parametrize("ends", DRIVERS, indirect=True)
 
 
 @contextlib.contextmanager
@@ -93,15 +92,6 @@ def meanwhile(work: Callable[..., Any], *arguments: Any) -> Iterator[None]:
 # --- messages ---
 
 
-def test_send_and_receive(ends: Ends, blobs: Any, read_frame: Any) -> None:
-    connection, peer = ends()
-    connection.send(b"hello")
-    assert read_frame(peer) == b"hello"
-    peer.sendall(blobs.frame(b"world"))
-    assert bytes(connection.receive()) == b"world"
-    assert not connection.closed
-
-
 @pytest.mark.parametrize("feed", ["whole", "bytes", "pieces", "glued"])
 def test_messages_arrive_however_they_are_cut(ends: Ends, blobs: Any, feed: str) -> None:
     sizes = [0, 100, 4096 - HEADER, 4097 - HEADER, 200_000, 200_000, 7]
@@ -114,16 +104,6 @@ def test_messages_arrive_however_they_are_cut(ends: Ends, blobs: Any, feed: str)
     connection, peer = ends()
     with meanwhile(lambda: [(peer.sendall(piece), time.sleep(0.001)) for piece in pieces]):
         assert [bytes(connection.receive()) for _ in bodies] == bodies
-
-
-def test_a_message_may_give_no_event_or_several(ends: Ends, blobs: Any) -> None:
-    connection, peer = ends()
-    peer.sendall(blobs.frame(b"nothing"))
-    time.sleep(0.01)
-    peer.sendall(blobs.frame(b"twice") + blobs.frame(b"last"))
-    assert [bytes(connection.receive()) for _ in range(3)] == [b"one", b"two", b"last"]
-    peer.sendall(blobs.frame(b"twice"))
-    assert [bytes(connection.exchange(b"ask")) for _ in range(2)] == [b"one", b"two"]
 
 
 def test_a_large_array_is_received_in_place_and_a_held_view_is_safe(ends: Ends, blobs: Any) -> None:
@@ -178,18 +158,6 @@ def test_the_peer_closes_inside_a_message(ends: Ends, blobs: Any, count: int) ->
     with pytest.raises(ConnectionClosed, match=f"after {count} of {size} "):
         connection.receive()
     assert connection.broken
-
-
-@plainly
-def test_a_half_closed_peer_gets_its_answer(ends: Ends, blobs: Any, read_frame: Any) -> None:
-    connection, peer = ends()
-    peer.sendall(blobs.frame(b"last"))
-    peer.shutdown(socket.SHUT_WR)
-    assert bytes(connection.receive()) == b"last"
-    connection.send(b"answer")
-    assert read_frame(peer) == b"answer"
-    with pytest.raises(ConnectionClosed, match="closed by the peer"):
-        connection.receive()
 
 
 @pytest.mark.parametrize("call", ["send", "exchange"])
@@ -274,15 +242,6 @@ def test_out_of_turn_leaves_the_connection_open(ends: Ends, blobs: Any, read_fra
     assert bytes(connection.receive()) == b"fine"
 
 
-def test_a_session_that_ends_with_an_error_ends_the_connection(ends: Ends, blobs: Any) -> None:
-    connection, peer = ends()
-    connection.session.closed = True
-    peer.sendall(blobs.frame(b"turn"))
-    with pytest.raises(RemoteProtocolError):
-        connection.receive()
-    assert connection.closed
-
-
 @only
 def test_a_refusal_that_cannot_be_sent_is_only_logged(ends: Ends, log: Any) -> None:
     connection, peer = ends()
@@ -331,12 +290,6 @@ def test_idle_leaves_the_connection_open(ends: Ends, blobs: Any) -> None:
             connection.receive()
 
 
-def test_idle_may_last_longer_than_a_message(ends: Ends, blobs: Any) -> None:
-    connection, peer = ends(Timeouts(read=0.1, idle=20))
-    with meanwhile(lambda: (time.sleep(0.25), peer.sendall(blobs.frame(b"late")))):
-        assert bytes(connection.receive()) == b"late"
-
-
 @pytest.mark.parametrize(("size", "before"), [(100, 0), (10_000, 0), (10_000, 10_000)])
 def test_a_dribbling_peer_is_closed(ends: Ends, blobs: Any, size: int, before: int) -> None:
     connection, peer = ends(SMALL)
@@ -362,18 +315,6 @@ def test_a_dribbling_peer_is_closed(ends: Ends, blobs: Any, size: int, before: i
     assert connection.closed
 
 
-def test_the_time_for_a_message_begins_with_its_first_byte(ends: Ends, blobs: Any) -> None:
-    connection, peer = ends(Timeouts(read=0.3, idle=5))
-
-    def send() -> None:
-        for _ in range(3):
-            time.sleep(0.2)
-            peer.sendall(blobs.frame(b"x"))
-
-    with meanwhile(send):
-        assert [bytes(connection.receive()) for _ in range(3)] == [b"x"] * 3
-
-
 @pytest.mark.parametrize("call", ["send", "exchange"])
 def test_a_peer_that_does_not_read_is_closed(ends: Ends, call: str) -> None:
     connection, _peer = ends(SMALL)
@@ -384,14 +325,6 @@ def test_a_peer_that_does_not_read_is_closed(ends: Ends, call: str) -> None:
     assert connection.closed
     with pytest.raises(ConnectionClosed):
         connection.send(b"x")
-
-
-def test_no_times_at_all(ends: Ends, blobs: Any, read_frame: Any) -> None:
-    connection, peer = ends(Timeouts(connect=None, read=None, write=None, idle=None))
-    with meanwhile(lambda: (time.sleep(0.1), peer.sendall(blobs.frame(bytes(10_000))))):
-        assert len(connection.receive()) == 10_000
-    connection.send([b"one", b"two"])
-    assert read_frame(peer) == b"onetwo"
 
 
 @only
@@ -456,13 +389,6 @@ def test_signals_neither_shorten_nor_prolong_a_wait(ends: Ends, blobs: Any, come
             connection.receive()
         assert bounds(begun, 0.39)
         stop.set()
-
-
-@only
-def test_a_signal_that_is_handled_does_not_disturb(ends: Ends, blobs: Any) -> None:
-    connection, peer = ends()
-    with on_alarm(lambda *_: peer.sendall(blobs.frame(b"rang")), 0.05):
-        assert bytes(connection.receive()) == b"rang"
 
 
 @only
@@ -629,27 +555,6 @@ def test_an_answer_that_fails_leaves_the_reply_owed(
     peer.sendall(b"\xff")
     with pytest.raises(DecodeError):
         connection.serve(answer)
-
-
-@only
-@pytest.mark.parametrize("size", [5, 9_000], ids=["small", "large"])
-def test_one_that_receives_no_more_sends_the_answer_it_owes(
-    ends: Ends, blobs: Any, read_frame: Any, size: int
-) -> None:
-    connection, peer = ends()
-    working, go_on = threading.Event(), threading.Event()
-
-    def answer(event: Any) -> bytes:
-        working.set()
-        assert go_on.wait(10)
-        return b"done"
-
-    with meanwhile(serve, connection, answer):
-        peer.sendall(blobs.frame(bytes(size)))
-        assert working.wait(5)
-        connection.stop_receiving()
-        go_on.set()
-        assert read_frame(peer) == b"done"
 
 
 def test_a_session_with_a_defect_lets_nobody_wait(ends: Ends, blobs: Any) -> None:

@@ -115,28 +115,6 @@ def test_a_silent_peer_has_a_shorter_time(
         assert talker.exchange(b"x") == b"x"
 
 
-def test_a_first_message_that_has_begun_has_the_time_of_all(
-    serve: Any, blobs: Any, raw: Any, read_frame: Any
-) -> None:
-    server = serve(blobs, timeouts=Timeouts(first=1.0))
-    begun, silent = raw(server.address), raw(server.address)
-    frame = blobs.frame(b"slow")
-    begun.sendall(frame[:7])
-    assert b"first=1.0" in read_frame(silent)
-    begun.sendall(frame[7:])
-    assert read_frame(begun) == b"slow"
-
-
-@pytest.mark.parametrize(
-    ("first", "idle", "text"), [(0.2, None, b"first=0.2"), (9, 0.2, b"idle=0.2")]
-)
-def test_the_shorter_of_the_two_times_counts(
-    serve: Any, blobs: Any, raw: Any, read_frame: Any, first: float, idle: float, text: bytes
-) -> None:
-    server = serve(blobs, timeouts=Timeouts(first=first, idle=idle))
-    assert b"no message began within " + text in read_frame(raw(server.address))
-
-
 def test_a_websocket_handshake_is_a_first_word(serve: Any, raw: Any) -> None:
     server = serve(
         lambda: websocket.WebSocketServerSession(None, kind="binary"),

@@ -67,8 +67,3 @@ def test_an_attempt_has_its_own_time(connect: Any, blobs: Any) -> None:
         with pytest.raises(DeadlineExceeded, match="cannot connect to"):
             connect(listener.getsockname(), blobs(), timeouts=Timeouts(connect=0.2))
         assert 0.1 < time.monotonic() - begun < 5
-
-
-def test_an_address_that_makes_no_sense(connect: Any, blobs: Any) -> None:
-    with pytest.raises(ValueError, match="not an address"):
-        connect("nowhere", blobs())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import importlib
 import os
 import pickle
@@ -143,39 +142,12 @@ def test_blocking(way: Way) -> None:
             assert connection.exchange(b"parent") == b"parent"
 
 
-def test_one_that_the_child_just_loses(way: Way) -> None:
-    connection = way.connect()
-    kept = [connection]
-    del connection
-
-    def child() -> int:
-        kept.clear()
-        return gc.collect()
-
-    in_a_child(child)
-    assert kept[0].exchange(b"parent") == b"parent"
-    kept[0].close()
-
-
 def test_a_child_does_not_keep_a_connection_open(way: Way, eventually: Any) -> None:
     connection = way.connect()
     assert connection.exchange(b"1") == b"1"
     with a_child_that_waits():
         connection.close()
         eventually(lambda: way.server.connections == 0)
-
-
-def test_a_child_connects_by_itself(way: Way) -> None:
-    with way.connect() as connection:
-        assert connection.exchange(b"1") == b"1"
-
-        def child() -> bytes:
-            connection.close()
-            with way.connect() as own:
-                return bytes(own.exchange(b"child"))
-
-        assert in_a_child(child) == b"child"
-        assert connection.exchange(b"2") == b"2"
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])

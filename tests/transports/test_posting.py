@@ -90,22 +90,6 @@ def test_behind_a_message_that_a_task_sends(run: Run, blobs: Any) -> None:
     run(with_peer(blobs, use))
 
 
-def test_behind_a_message_that_is_to_be_answered(run: Run, blobs: Any) -> None:
-    async def use(connection: AsyncConnection, peer: socket.socket) -> None:
-        asking = asyncio.create_task(connection.exchange([bytes(40 * BIG)]))
-        await asyncio.sleep(0.01)
-        connection.post(b"behind")
-        connection.post(bytes(BIG))
-        with pytest.raises(LimitExceeded) as caught:
-            connection.post(b"too much", backlog=BIG)
-        assert caught.value.limit == "backlog"
-        await exactly(peer, 40 * BIG + 20 + 26 + BIG + 20)
-        await asyncio.get_running_loop().sock_sendall(peer, blobs.frame(b"answer"))
-        assert await asking == b"answer"
-
-    run(with_peer(blobs, use))
-
-
 def test_meanwhile_a_task_receives_but_only_afterwards(run: Run, blobs: Any) -> None:
     """Whoever does not read is not listened to, so that it cannot make us say more."""
 
@@ -136,21 +120,6 @@ def test_a_peer_that_never_reads_is_cut(
         assert "within write=0.2 s" in log.text
 
     run(with_peer(blobs, use, Timeouts(write=0.2)))
-
-
-def test_a_peer_that_is_gone(run: Run, blobs: Any) -> None:
-    async def use(connection: AsyncConnection, peer: socket.socket) -> None:
-        peer.close()
-
-        async def go_on() -> None:
-            while True:
-                connection.post(bytes(BIG), backlog=1 << 30)
-                await asyncio.sleep(0.001)
-
-        with pytest.raises(ConnectionClosed):
-            await go_on()
-
-    run(with_peer(blobs, use))
 
 
 class Listening(WebSocketClientSession):

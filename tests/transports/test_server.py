@@ -121,14 +121,6 @@ def test_why_connections_ended(
         assert len(server.open_connections) == 1
 
 
-def test_one_that_is_too_slow(
-    start: Any, responder: Any, raw: Any, read_frame: Any, eventually: Any
-) -> None:
-    server = start(make_handler=responder, timeouts=Timeouts(first=0.1))
-    assert b"first=0.1" in read_frame(raw(server.address))
-    eventually(lambda: ended(server) == {"late": 1})
-
-
 def test_a_reset_of_who_never_spoke_is_no_warning(
     server: Any, raw: Any, blobs: Any, read_frame: Any, log: Any, eventually: Any
 ) -> None:
@@ -185,15 +177,6 @@ def test_a_responder_says_what_else_when_its_reply_cannot_be_written(
         sock.sendall(blobs.frame(b"x"))
         assert read_frame(sock) == b"x", "it goes on"
     eventually(lambda: [one.closed for one in made] == [1])
-
-
-def test_whoever_comes_for_nothing_makes_the_next_wait(server: Any, raw: Any) -> None:
-    """A breath for each, but no more than some: a good one is taken in soon."""
-    assert server._pause() == 0.0
-    for vain, breaths in ((1, 1), (3, 3), (1000, 20)):
-        server._vain = vain
-        assert server._pause() == pytest.approx(breaths * 0.001)
-        assert server._pause() == 0.0, "once"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a listener is not shut down")
@@ -255,27 +238,6 @@ def test_what_is_wrong_is_told_to_the_peer(
     assert read_frame(bad) == b""
 
 
-def test_a_refused_peer_that_still_writes_sees_why(
-    server: Any, raw: Any, blobs: Any, read_frame: Any, monkeypatch: Any
-) -> None:
-    monkeypatch.setattr(blobs, "limit", 10_000)
-    bad = raw(server.address)
-    bad.sendall(blobs.frame(bytes(5_000_000)))
-    assert b"over the limit received=10000" in read_frame(bad)
-
-
-def test_a_malformed_frame_and_a_reset_are_no_failure_of_ours(
-    server: Any, raw: Any, log: Any, eventually: Any
-) -> None:
-    for _ in range(5):
-        peer = raw(server.address)
-        eventually(lambda: server.connections == 1)
-        peer.send(b"\xff")
-        reset(peer)
-        eventually(lambda: server.connections == 0)
-    assert "Traceback" not in log.text
-
-
 def test_a_half_closed_peer_gets_its_answers(
     server: Any, raw: Any, blobs: Any, read_frame: Any, eventually: Any
 ) -> None:
@@ -317,31 +279,6 @@ def test_a_peer_that_does_not_read_holds_up_only_itself(
         assert good.exchange(b"x") == b"x"
         time.sleep(0.01)
     assert "did not take a message within write=0.2 s" in log.text
-
-
-def test_one_that_dribbles_is_closed(
-    start: Any, kind: Any, raw: Any, dial: Any, blobs: Any, eventually: Any, log: Any
-) -> None:
-    server = start(timeouts=Timeouts(read=0.2), **kind)
-    slow, good = raw(server.address), dial(server)
-    for byte in blobs.frame(bytes(100))[:8]:
-        slow.sendall(bytes([byte]))
-        assert good.exchange(b"x") == b"x"
-    eventually(lambda: server.connections == 1)
-    assert "8 of 120 bytes of a message came within read=0.2 s" in log.text
-
-
-def test_one_that_is_idle_is_told(
-    start: Any, kind: Any, raw: Any, dial: Any, read_frame: Any, log: Any
-) -> None:
-    server = start(timeouts=Timeouts(idle=1.2), **kind)
-    good, peer = dial(server), raw(server.address)
-    for _ in range(3):  # idle counts from the last message
-        time.sleep(0.5)
-        assert good.exchange(b"x") == b"x"
-    assert b"no message began within idle=1.2 s" in read_frame(peer)
-    assert read_frame(peer) == b""
-    assert "closed, too slow" in log.text
 
 
 # --- accepting ---

@@ -28,7 +28,6 @@ import pytest
 from rlwire.errors import ConnectionClosed, DeadlineExceeded
 from rlwire.transports import shm, shm_calls, tcp, tcp_asyncio
 from rlwire.transports.server import ThreadServer
-from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
 from tests.transports.drivers import drivers, ended, serving
 from tests.waiting import eventually
@@ -87,23 +86,6 @@ CONNECT: dict[str, Callable[..., Any]] = {
     "blocking": tcp.connect,
     "asyncio": lambda *words, **options: asyncio.run(tcp_asyncio.connect(*words, **options)),
 }
-
-
-@pytest.mark.parametrize("pieces", [1, 3])
-def test_byte_by_byte(path: str, blobs: Any, peers: Any, async_echo: Any, pieces: int) -> None:
-    def talk() -> None:
-        peer = shm_peer.Peer.connect(path[4:])
-        peers.append(peer)
-        for body in (b"a", b"", b"around" * 5):
-            frame = blobs.frame(body)
-            peer.write(frame, pieces)
-            assert peer.read(len(frame)) == frame
-
-    async def main() -> None:
-        async with LoopServer(path, blobs, async_echo):
-            await asyncio.to_thread(talk)
-
-    asyncio.run(main())
 
 
 def test_around(served: Any, blobs: Any, peers: Any, path: str) -> None:
@@ -425,19 +407,6 @@ def test_a_storm_of_those_who_never_share(path: str, blobs: Any, against: Any, c
         storm(against, files)
     assert NONSENSE in caplog.text
     assert len(caplog.records) < 100  # of 140 connections, each of which could be told of twice
-
-
-def test_a_silent_one_is_not_waited_for(served: Any, blobs: Any, path: str) -> None:
-    server = served(timeouts=Timeouts(connect=0.05))
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.connect(path[4:])
-        eventually(lambda: ended(server) == {"late": 1})
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path[4:] + "2")
-        listener.listen()
-        for connect in CONNECT.values():
-            with pytest.raises(DeadlineExceeded, match="cannot connect to shm:"):
-                connect(f"{path}2", blobs(), timeouts=Timeouts(connect=0.05))
 
 
 @pytest.mark.skipif(

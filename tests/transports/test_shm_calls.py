@@ -7,7 +7,6 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -89,14 +88,6 @@ def test_times_and_ends(ends: Ends) -> None:
     assert client.recv_into(bytearray(1)) == 0
     server.close()
     assert client.poll_out()
-
-
-def test_stop_wakes_who_waits(ends: Ends) -> None:
-    client, _ = ends
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(client.recv_into, bytearray(1))
-        client.stop()
-        assert waiting.result(20) == 0
 
 
 def test_bytes_of_ones_own_go_and_come(ends: Ends) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import ssl
 import time
 from pathlib import Path
 from typing import Any
@@ -93,25 +92,6 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     assert path.read_text() == "precious"
 
 
-def test_adopt_makes_or_takes_a_listener() -> None:
-    made, ours = sockets.adopt("127.0.0.1:0", 5)
-    with made:
-        assert ours
-        same, ours = sockets.adopt(made, 5)
-        assert same is made
-        assert not ours
-        assert made.gettimeout() == 0.0
-
-
-def test_accept_errors_are_told_apart() -> None:
-    assert sockets.accept_delay(OSError(errno.ECONNABORTED, ""), 0) == 0.0
-    assert sockets.accept_delay(OSError(errno.EBADF, ""), 0) is None
-    delays = [sockets.accept_delay(OSError(errno.EMFILE, ""), count) for count in range(12)]
-    assert delays[0] == pytest.approx(0.05)
-    assert delays[1] == pytest.approx(0.1)
-    assert delays[-1] == 1.0
-
-
 def test_a_socket_connected_to_itself_is_refused() -> None:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
@@ -130,10 +110,3 @@ def test_connect_errors_keep_their_kind() -> None:
     assert type(late) is DeadlineExceeded
     assert "1 attempt in" in str(late)
     assert "nothing" in str(sockets.connect_error(where, 1, 1.0, OSError("nothing")))
-
-
-def test_what_is_worth_another_attempt() -> None:
-    assert sockets.is_permanent(ssl.SSLCertVerificationError(1, "bad"))
-    assert sockets.is_permanent(PermissionError(13, "no"))
-    assert not sockets.is_permanent(ConnectionRefusedError(111, "refused"))
-    assert not sockets.is_permanent(FileNotFoundError(2, "not yet"))

@@ -123,17 +123,6 @@ def test_one_sweeper_a_loop_as_fine_as_its_finest(run: Any) -> None:
     run(main())
 
 
-def test_a_session_s_own_times_count(run: Any) -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        watched = Watched(due=loop.time() + 0.1)
-        Sweeper.of(loop).add(watched, times(None))
-        await eventually_async(lambda: watched.looks)
-        Sweeper.of(loop).discard(watched)
-
-    run(main())
-
-
 def test_a_loop_that_ends_takes_its_sweeper_along(run: Any) -> None:
     async def main() -> Any:
         loop = asyncio.get_running_loop()

@@ -16,9 +16,7 @@ import pytest
 from rlwire.codecs import websocket as frames
 from rlwire.errors import (
     ConnectionClosed,
-    DeadlineExceeded,
     DecodeError,
-    LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
 )
@@ -32,7 +30,6 @@ from rlwire.sessions.websocket import (
     WebSocketServerSession,
 )
 from rlwire.transports import tcp
-from rlwire.transports.server import ThreadServer
 from rlwire.transports.sockets import Timeouts
 from tests.transports.drivers import LOOPS, SERVERS, drivers, serving
 
@@ -195,20 +192,6 @@ def test_both_ends_part_in_order(serve: Serve, connect: Any, log: pytest.LogCapt
         raw.sock.sendall(raw.framer.frame(frames.CLOSE, frames.encode_close(4000, "bye")))
         assert raw.code() == 4000
     assert {record.levelname for record in log.records} <= {"DEBUG"}
-
-
-def test_the_peers_close_is_an_exception(connect: Any) -> None:
-    def handler(peer: Any) -> None:
-        peer.session.leave(4001, "enough")
-
-    with ThreadServer("127.0.0.1:0", lambda: WebSocketServerSession(Messages()), handler) as server:
-        peer = connect(server.address, client())
-        with pytest.raises(Closed) as caught:
-            peer.receive()
-        assert (caught.value.code, caught.value.reason) == (4001, "enough")
-        for call in (peer.receive, lambda: peer.send("a"), lambda: peer.exchange("a")):
-            with pytest.raises((ConnectionClosed, LocalProtocolError)):
-                call()
 
 
 @pytest.mark.parametrize("server", SERVERS)
@@ -383,38 +366,12 @@ def test_the_first_messages_may_come_with_the_request(serve: Serve) -> None:
         assert raw.frame() == (frames.BINARY, bytes(10_000))
 
 
-def test_an_inner_session_speaks(serve: Serve) -> None:
-    address = serve(lambda: WebSocketServerSession(lambda request: Inner()))
-    with tcp.connect(address, client()) as peer:
-        peer.send("own")
-        assert {peer.receive(), peer.receive()} == {"own", "by itself"}
-        assert peer.exchange("none") == "instead"
-        assert peer.exchange("a") == "a"
-
-
-@pytest.mark.parametrize("late", [None, 0.1])
-def test_one_that_ends_at_once_or_by_time(serve: Serve, late: float | None) -> None:
-    address = serve(lambda: WebSocketServerSession(Inner(late, over=late is None)))
-    with tcp.connect(address, client()) as peer:
-        assert peer.receive() == "goodbye"
-        with pytest.raises(Closed, match="1000: as I said"):
-            peer.receive()
-
-
 def test_one_whose_peer_does_not_answer_the_close(serve: Serve) -> None:
     with Raw(serve(lambda: WebSocketServerSession(Inner(over=True)))) as raw:
         begun = time.monotonic()
         assert raw.frame() == (frames.TEXT, b"goodbye")
         assert raw.code() == 1000
         assert time.monotonic() - begun < 5
-
-
-def test_a_client_whose_inner_session_ends(serve: Serve, connect: Any) -> None:
-    peer = connect(serve(), WebSocketClientSession(Inner(), "ws://a/"))
-    assert peer.exchange("echo and over") == "echo and over"
-    with pytest.raises(ConnectionClosed, match="its session has ended"):
-        peer.receive()
-    assert peer.closed
 
 
 def test_keep_alive_finds_who_is_gone(serve: Serve) -> None:
@@ -427,35 +384,6 @@ def test_keep_alive_finds_who_is_gone(serve: Serve) -> None:
         assert waits.exchange("still here") == "still here"
         assert silent.frame() == (frames.PING, b"")
         assert silent.code() == 1011
-
-
-def test_a_client_s_keep_alive(connect: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(10)
-        seen: list[bytes] = []
-
-        def mute() -> None:
-            sock, _ = listener.accept()
-            with sock:
-                sock.settimeout(10)
-                session = WebSocketServerSession(Messages())
-                session.receive(sock.recv(65536))
-                sock.sendall(b"".join(session.outgoing()))
-                data = b""
-                while more := sock.recv(65536):
-                    data += more
-                seen.append(data)
-
-        thread = threading.Thread(target=mute)
-        thread.start()
-        peer = connect(listener.getsockname(), client(ping_interval=0.2, ping_timeout=0.3))
-        with pytest.raises(DeadlineExceeded, match="no answer to a ping"):
-            peer.receive()
-        assert peer.closed
-        peer.close()
-        thread.join(10)
-        assert seen[0][0] == 0x89
-        assert seen[0][6] == 0x88  # and then a close frame
 
 
 def test_a_peer_that_never_reads(serve: Serve) -> None:
@@ -473,14 +401,3 @@ def test_a_flood_of_pings_from_a_peer_that_never_reads(serve: Serve) -> None:
     with tcp.connect(address, client()) as other, Raw(address) as raw:
         flood(raw, raw.framer.frame(frames.PING, bytes(125)) * 1000)
         assert other.exchange("a") == "a"
-
-
-def test_a_peer_that_vanishes(serve: Serve, log: pytest.LogCaptureFixture) -> None:
-    address = serve()
-    with Raw(address) as raw:
-        raw.sock.sendall(raw.framer.message("a")[0])
-        raw.frame()
-    until = time.monotonic() + 5
-    while "1006" not in log.text:
-        assert time.monotonic() < until
-        time.sleep(0.01)

@@ -21,13 +21,12 @@ from rlwire.errors import (
     LocalProtocolError,
 )
 from rlwire.streams import TURN
-from rlwire.transports import sockets, tcp_asyncio, turn
+from rlwire.transports import sockets, tcp_asyncio
 from rlwire.transports.address import Address
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.stream_asyncio import open_stream
 from rlwire.transports.tcp_asyncio import AsyncConnection
-from rlwire.transports.turn import PlainTurn, Turn
 from tests.transports.conftest import Echo
 from tests.waiting import eventually_async
 
@@ -91,35 +90,6 @@ def test_a_connection_is_freed_when_it_is_gone(run: Run, blobs: Any) -> None:
     finally:
         gc.enable()
     assert len(kept) == 9
-
-
-@pytest.mark.parametrize("turns", ["hold", "do not hold"])
-def test_a_task_that_waits_takes_its_turn_or_a_future(
-    run: Run, blobs: Any, turns: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From the first connection on a kind of loop on."""
-    holds = type(turn._holds)()
-    monkeypatch.setattr(turn, "_holds", holds)
-
-    async def main() -> None:
-        if turns == "do not hold":
-            holds[type(asyncio.get_running_loop())] = False
-        async with (
-            LoopServer("127.0.0.1:0", blobs, echo) as server,
-            await tcp_asyncio.connect(server.address, blobs()) as connection,
-        ):
-            assert type(connection._turn) is (Turn if turns == "hold" else PlainTurn)
-            for body in (b"one", bytes(1_000_000), b"three"):
-                assert await connection.exchange(body) == body
-            for _ in range(2):
-                receiving = asyncio.create_task(connection.receive())
-                await asyncio.sleep(0)
-                receiving.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await receiving
-            assert await connection.exchange(b"four") == b"four"
-
-    run(main())
 
 
 # --- connecting ---

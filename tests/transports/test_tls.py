@@ -150,26 +150,6 @@ def gone(server: Any) -> None:
     eventually(lambda: server.connections == 0)
 
 
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_however_the_stream_is_cut(
-    start: Any, dial: Any, blobs: Any, contexts: Contexts, read_frame: Any,
-    version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    bodies = [b"one", b"", bytes(5_000), b"four", os.urandom(300_000), *[b"small"] * 200]
-    stream = b"".join(map(blobs.frame, bodies))
-    server = start(contexts[0])
-    monkeypatch.setattr(contexts[1], "maximum_version", version)
-    sock = dial(server)
-    assert sock.version() == version.name.replace("_", ".")
-    for byte in blobs.frame(b"slowly"):
-        sock.sendall(bytes([byte]))  # a record each
-    assert read_frame(sock) == b"slowly"
-    for step in (len(stream), 16_383):
-        for cut in range(0, len(stream), step):
-            sock.sendall(stream[cut : cut + step])
-        assert [read_frame(sock) for _ in bodies] == bodies
-
-
 def test_a_goodbye_is_answered(
     start: Any, dial: Any, blobs: Any, contexts: Contexts, read_frame: Any
 ) -> None:
@@ -199,19 +179,6 @@ def test_a_peer_that_leaves_without_a_goodbye(
     sock.close()
     gone(server)
     assert "Traceback" not in log.text
-
-
-def test_a_refused_peer_that_still_writes_sees_why(
-    start: Any, dial: Any, contexts: Contexts, read_frame: Any
-) -> None:
-    server = start(contexts[0])
-    sock = dial(server)
-    sock.sendall(b"\xff" * 100)
-    with contextlib.suppress(OSError):
-        sock.sendall(bytes(100_000))
-    assert read_frame(sock) == b"refused: no frame begins with ff - at byte 0"
-    sock.close()
-    gone(server)
 
 
 def test_a_client_that_speaks_no_tls_disturbs_nobody(

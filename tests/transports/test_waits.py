@@ -186,31 +186,6 @@ def test_an_interrupt_between_two_steps_is_raised_where_the_generator_waits() ->
     assert echo.log == []
 
 
-def test_an_interrupt_may_be_the_generator_s_affair() -> None:
-    echo = Echo()
-
-    def patient() -> Waits[str]:
-        caught = []
-        for event in (1, 2):
-            try:
-                yield echo.exchange(event)
-            except KeyboardInterrupt as error:
-                caught.append(str(error))
-        return " ".join(caught)
-
-    assert drive(Interrupted(patient(), 2, 3)) == "2 3"
-    assert echo.log == [1, 2]
-
-
-def test_a_generator_that_drives_itself_is_refused() -> None:
-    def steps() -> Waits[None]:
-        yield drive(mine)
-
-    mine = steps()
-    with pytest.raises(ValueError, match="already executing"):
-        drive(mine)
-
-
 def test_a_cancelled_task_cleans_up() -> None:
     echo = AsyncEcho()
 
@@ -236,24 +211,6 @@ def test_a_cancelled_task_cleans_up() -> None:
 
     asyncio.run(main())
     assert echo.log == ["cancelled", "closed"]
-
-
-def test_a_coroutine_that_is_closed_closes_the_generator() -> None:
-    log = []
-
-    def steps() -> Waits[None]:
-        try:
-            yield asyncio.sleep(3600)
-        finally:
-            log.append("finally")
-
-    async def main() -> None:
-        coroutine = drive_async(steps())
-        coroutine.send(None)
-        coroutine.close()
-
-    asyncio.run(main())
-    assert log == ["finally"]
 
 
 # --- classes of both kinds ---
@@ -308,20 +265,6 @@ def test_methods_are_of_the_class_kind() -> None:
         assert tasks.echo.log == [1, 1, "x", "x", "closed"]
 
     asyncio.run(main())
-
-
-def test_with_ends_well_after_an_error() -> None:
-    echo = Echo()
-    with pytest.raises(ValueError, match="within"), Plain(echo):
-        raise ValueError("within")
-    assert echo.log == ["closed"]
-
-    async def main() -> None:
-        async with Tasks(AsyncEcho()):
-            raise ValueError("within")
-
-    with pytest.raises(ValueError, match="within"):
-        asyncio.run(main())
 
 
 @pytest.mark.parametrize("kind", [Plain, Tasks])

@@ -170,19 +170,6 @@ def test_a_worker_that_does_not_stop_is_killed(
     assert "did not stop in time and is killed" in log.text
 
 
-def test_there_is_at_least_one(targets: Any, listener: socket.socket) -> None:
-    with pytest.raises(ValueError, match="at least 1, not 0"):
-        Workers(targets.pid, 0, listener)
-
-
-def test_workers_start_once(targets: Any, listener: socket.socket) -> None:
-    with (
-        Workers(targets.pid, 1, listener) as workers,
-        pytest.raises(RuntimeError, match="start once"),
-    ):
-        workers.start()
-
-
 MAIN = """
     import sys, time
     from pathlib import Path

@@ -1,8 +1,5 @@
 """The handshakes of both sides of a WebSocket: Origin, subprotocol, permission, who may open one.
 
-What comes after them is in `rlwire.sessions.websocket.session`, the bytes of the two HTTP messages
-in `rlwire.codecs.websocket.handshake`.
-
 Source: RFC 6455, section 4.
 """
 

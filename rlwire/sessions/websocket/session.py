@@ -1,8 +1,5 @@
 """What both sides of a WebSocket share once it is open: messages, pings, keep-alive, closing.
 
-The two handshakes are in `rlwire.sessions.websocket`. The way of a whole message stands compiled in
-`rlwire.codecs.websocket.Endpoint`; here is when it is open, and what is no whole message.
-
 Source: RFC 6455.
 """
 
@@ -321,10 +318,7 @@ class WebSocketSession(Endpoint):
         return min((at for at in due if at is not None), default=None)
 
     def refuse(self, error: RlwireError) -> Buffers:
-        """Return what tells the peer about `error`, and end the session.
-
-        It goes on after an error that the inner session has words for and can go on after.
-        """
+        """Return what tells the peer about `error`, and end the session."""
         if self._state is _CLOSED or self._state is _CLOSING:
             return []
         if self._state is _CONNECTING:

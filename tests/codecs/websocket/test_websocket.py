@@ -23,7 +23,6 @@ from rlwire.codecs.websocket import (
     Text,
     decode_close,
     encode_close,
-    mask,
 )
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, LocalProtocolError
 from rlwire.limits import Limits
@@ -145,20 +144,6 @@ def test_kinds(kind: Any, text: Any, binary: Any) -> None:
     assert framer.whole(wire, len(wire)) == binary
     assert framer.kind == kind
     assert framer.client
-
-
-def test_what_is_written_in_each_kind() -> None:
-    assert Framer(False, "text").message(b"{}") == [b"\x81\x02{}"]
-    assert Framer(False, "text").message("é") == [b"\x81\x02\xc3\xa9"]
-    assert Framer(False, "any").message([b"a", b"b"]) == [b"\x82\x02ab"]
-    with pytest.raises(EncodeError, match="binary"):
-        Framer(False, "binary").message("text")
-    with pytest.raises(EncodeError, match="UTF-8 cannot carry"):
-        Framer(False).message("\ud800")
-    with pytest.raises(TypeError):
-        Framer(False).message(5)
-    with pytest.raises(ValueError, match="kind must be"):
-        Framer(False, "json")
 
 
 def test_a_second_look_is_left_to_take() -> None:
@@ -311,13 +296,6 @@ def test_close_frames() -> None:
             decode_close(payload)
     with pytest.raises(NotText):
         decode_close(b"\x03\xe8\xff")
-
-
-@given(st.binary(max_size=50), st.binary(min_size=4, max_size=4), st.integers(0, 11))
-def test_masking(data: bytes, key: bytes, phase: int) -> None:
-    masked = mask(data, key, phase)
-    assert masked == bytes(byte ^ key[(i + phase) % 4] for i, byte in enumerate(data))
-    assert mask(masked, key, phase) == data
 
 
 @pytest.mark.each("client", [True, False])

@@ -42,7 +42,6 @@ from rlwire.sessions.websocket import (
 )
 from rlwire.sessions.websocket import session as websocket_session
 from rlwire.streams import FrameReader
-from rlwire.testing.memory import pair
 
 URL = "ws://test/path?query"
 
@@ -98,16 +97,6 @@ class Words:
         return said
 
 
-def both(
-    feed: Any = "whole", *, server: dict[str, Any] | None = None, **client: Any
-) -> tuple[Any, Any, WebSocketClientSession, WebSocketServerSession]:
-    """Two connected ends and their sessions."""
-    one = WebSocketClientSession(Messages(), URL, **client)
-    two = WebSocketServerSession(Messages(), **(server or {}))
-    near, far = pair(one, two, feed=feed)
-    return near, far, one, two
-
-
 def opened(
     inner: Any = None, **options: Any
 ) -> tuple[WebSocketServerSession, WebSocketClientSession]:
@@ -117,29 +106,6 @@ def opened(
     server.receive(client.outgoing()[0])
     client.receive(server.outgoing()[0])
     return server, client
-
-
-@pytest.mark.parametrize("feed", ["whole", "bytes"])
-def test_a_conversation(feed: Any) -> None:
-    near, far, one, two = both(feed)
-    assert (one.state, two.state) == (State.OPEN, State.OPEN)
-    assert two.request is not None
-    assert two.request.resource == "/path?query"
-    assert one.response is not None
-    assert one.response.status == 101
-    for message in ("text", "", "ünïcode 𝄞", b"bytes", b"", b"x" * 70_000, "y" * 70_000):
-        near.send(message)
-        got = far.receive()
-        assert got == message
-        assert isinstance(got, str) == isinstance(message, str)
-        far.send(got)
-        assert near.receive() == message
-    near.close()
-    with pytest.raises(Closed) as caught:
-        far.receive()
-    assert caught.value.code == 1000
-    assert far.closed
-    assert two.closed
 
 
 def test_before_and_after_nothing_can_be_said() -> None:
@@ -165,16 +131,6 @@ def test_before_and_after_nothing_can_be_said() -> None:
     assert server.closed
     assert server.outgoing() == []
     assert server.receive(b"\x82\x00") == []
-
-
-def test_what_comes_while_closing_is_let_be() -> None:
-    server, client = opened()
-    server.farewell()
-    (message,) = client.send("late")
-    assert server.receive(message) == []
-    assert server.receive_whole(message, len(message)) is None
-    assert server.receive(frames.Framer(True).frame(frames.PING)) == []
-    assert server.outgoing() == []
 
 
 def test_whole_messages_only_while_it_is_open() -> None:
@@ -526,16 +482,6 @@ def whole(server: Any, client: Any, text: str) -> Any:
     return server.receive_whole(bytearray(wire), len(wire))
 
 
-def test_an_inner_session_s_events() -> None:
-    server, client, _ = shouting()
-    assert whole(server, client, "A") == ["A"]
-    assert whole(server, client, "A B") == ["A", "B"]
-    assert whole(server, client, "") == []
-    assert client.receive(server.send("HI")[0]) == ["HI"]
-    with pytest.raises(LocalProtocolError, match="shout"):
-        server.send("hi")
-
-
 @pytest.mark.parametrize("way", ["receive", "receive_whole"])
 def test_an_inner_session_speaks_by_itself(way: str) -> None:
     server, client, _ = shouting()
@@ -588,19 +534,6 @@ def test_errors_of_an_inner_session() -> None:
     assert whole(server, client, "GO ON") == ["GO", "ON"]
 
 
-def test_a_client_closes_when_its_inner_session_fails() -> None:
-    client = WebSocketClientSession(Words(), URL, kind="text")
-    server = WebSocketServerSession(Messages())
-    server.receive(client.outgoing()[0])
-    client.receive(server.outgoing()[0])
-    with pytest.raises(DecodeError):
-        whole(client, server, "BAD")
-    assert client.closed
-    with pytest.raises(Closed) as closed:
-        server.receive(client.outgoing()[0])
-    assert closed.value.code == 1007
-
-
 # Time.
 
 
@@ -639,19 +572,6 @@ def test_a_ping_that_nobody_answers() -> None:
     assert closed.value.code == 1011
     server.tick(99.0)
     assert server.next_deadline() is None
-
-
-def test_without_keep_alive_nothing_falls_due() -> None:
-    server, _ = opened()
-    server.tick(0.0)
-    server.tick(1e9)
-    assert server.outgoing() == []
-    assert server.next_deadline() is None
-    server, _ = opened(ping_interval=1.0, ping_timeout=None)
-    server.tick(0.0)
-    server.tick(1.0)
-    server.tick(1e9)
-    assert server.outgoing() == [b"\x89\x00"]
 
 
 def test_a_message_in_fragments_has_its_time() -> None:
@@ -713,14 +633,6 @@ def test_an_inner_session_that_ends_takes_the_websocket_along(how: str) -> None:
     assert not server.leaving
 
 
-def test_what_the_user_chose_to_say_counts_more_than_the_inner_session() -> None:
-    inner = Ending()
-    server, _ = opened(inner)
-    inner.closed = True
-    server.leave(4000, "mine")
-    assert frames.decode_close(server.farewell()[0][2:]) == (4000, "mine")
-
-
 @pytest.mark.parametrize("name", ["ping_interval", "ping_timeout", "message_timeout"])
 @pytest.mark.parametrize("value", [0, -1.0, float("nan")])
 def test_times_are_positive(name: str, value: float) -> None:
@@ -729,15 +641,6 @@ def test_times_are_positive(name: str, value: float) -> None:
         WebSocketServerSession(Messages(), **options)
     with pytest.raises(ValueError, match=name):
         WebSocketClientSession(Messages(), URL, **options)
-
-
-def test_refused_travels() -> None:
-    error = pickle.loads(pickle.dumps(Refused(403, "Forbidden")))
-    assert (error.status, error.reason, str(error)) == (
-        403,
-        "Forbidden",
-        "the server refused the WebSocket: 403 Forbidden",
-    )
 
 
 @settings(max_examples=3 * settings().max_examples)
