@@ -88,7 +88,7 @@ PYTHON_MODULES: list[str] = [
     "rlwire.transports.connection_asyncio",
     "rlwire.transports.deferred",
     "rlwire.transports.driver_asyncio",
-    "rlwire.transports.turn",
+    "rlwire.transports.waiter_asyncio",
 ]
 PYTHON_DIRECTIVES = {
     "annotation_typing": False,  # they are for readers and mypy: an int may be any number

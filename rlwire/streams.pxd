@@ -7,7 +7,7 @@ cdef enum:
     OPEN
     DRAINING
     DEAF
-    PARTING
+    CLOSING
     LINGERING
     CLOSED
 

@@ -74,7 +74,7 @@ class Phase(IntEnum):
     """The peer sends no more; what came before that is still to be had, and can be answered."""
     DEAF = 4
     """Nothing more is received. Events that were can still be had, and answered."""
-    PARTING = 5
+    CLOSING = 5
     """Farewell is said, or about to be; what comes is for the session alone."""
     LINGERING = 6
     """The last words are said, or about to be; what comes is dropped."""
@@ -92,7 +92,7 @@ cdef enum:
     TO_READ
     TO_BEGIN_FIRST
     TO_BEGIN
-    TO_PART
+    TO_CLOSE
 
 cdef tuple _WAITS = ("", "connect", "write", "read", "first", "idle", "")
 
@@ -346,7 +346,7 @@ cdef class StreamCore(FrameReader):
     @property
     def closed(self) -> bool:
         """Whether nothing is sent any more but last words."""
-        return self._phase >= PARTING
+        return self._phase >= CLOSING
 
     @property
     def opened(self) -> bool:
@@ -415,10 +415,10 @@ cdef class StreamCore(FrameReader):
                 self._take_events(events)
                 return self.next()
             self.fresh = False
-        if self._phase == PARTING or self._phase == LINGERING:
+        if self._phase == CLOSING or self._phase == LINGERING:
             if not have:
                 self.eof()
-            elif self._phase == PARTING:
+            elif self._phase == CLOSING:
                 self.advance(have)
                 self._await_farewell()
             return _NOTHING
@@ -452,7 +452,7 @@ cdef class StreamCore(FrameReader):
                 return event
             phase = self._phase
             if phase >= DEAF:
-                if phase == PARTING or phase == LINGERING:
+                if phase == CLOSING or phase == LINGERING:
                     return _NOTHING
                 raise self.end()
             try:
@@ -543,7 +543,7 @@ cdef class StreamCore(FrameReader):
 
     cpdef object put(self, object event):
         """Put one event in line to be sent; return the buffer if nothing else waits, or None."""
-        if self._phase >= PARTING:
+        if self._phase >= CLOSING:
             raise self.end()
         if self._out is None:
             buffers = self._session_send(event)
@@ -592,7 +592,7 @@ cdef class StreamCore(FrameReader):
             self._sent += 1
             if self._ask_again:
                 self._ask_again = False
-                if self._phase < PARTING:
+                if self._phase < CLOSING:
                     self._talk()
             return self._out is None
         count += self._offset
@@ -631,7 +631,7 @@ cdef class StreamCore(FrameReader):
 
     cdef int _talk(self) except -1:
         """Put in line what the session says by itself, unless something else is under way."""
-        if self._out is not None or self._phase >= PARTING:
+        if self._out is not None or self._phase >= CLOSING:
             self._ask_again = True
             return 0
         self._say(self._talker.outgoing())
@@ -648,7 +648,7 @@ cdef class StreamCore(FrameReader):
         If that was the session's last message the connection goes on to `Phase.LINGERING`.
         """
         words = self.session.refuse(error)
-        if self._phase >= PARTING:
+        if self._phase >= CLOSING:
             return
         self._say(words)
         if self.session.closed:
@@ -666,7 +666,7 @@ cdef class StreamCore(FrameReader):
 
     def eof(self) -> None:
         """Take note that the peer sends no more."""
-        if self._phase == PARTING or self._phase == LINGERING:
+        if self._phase == CLOSING or self._phase == LINGERING:
             self._enter(CLOSED)
         else:
             self._enter(DRAINING)
@@ -698,7 +698,7 @@ cdef class StreamCore(FrameReader):
     def close(self, str reason="closed on this side") -> None:
         """Say farewell, if the session has one, and nothing else from now on."""
         cdef int phase = self._phase
-        if phase >= PARTING:
+        if phase >= CLOSING:
             return
         self.ended = self.ended or reason
         if self._talker is not None and (self._out is None or self.over) and phase != DRAINING:
@@ -706,7 +706,7 @@ cdef class StreamCore(FrameReader):
             if words:
                 self._say(words)
                 self.half_close = self._talker.hangs_up
-                self._enter(PARTING)
+                self._enter(CLOSING)
                 self._await_farewell()
                 return
         if self.over:
@@ -777,7 +777,7 @@ cdef class StreamCore(FrameReader):
     cdef int _await_farewell(self) except -1:
         """Have the session look, in what has come, for the peer's farewell."""
         try:
-            while self._phase == PARTING:
+            while self._phase == CLOSING:
                 if self._talker.closed:
                     self._enter(LINGERING)
                     return 0
@@ -809,7 +809,7 @@ cdef class StreamCore(FrameReader):
         """
         cdef unsigned long long serial
         cdef int wait
-        if self._talker is not None and OPENING < self._phase < PARTING:
+        if self._talker is not None and OPENING < self._phase < CLOSING:
             try:
                 self._talker.tick(now)
             except RlwireError as error:
@@ -825,7 +825,7 @@ cdef class StreamCore(FrameReader):
         if limit is None or now - self._since < limit:
             return
         self._wait = NONE
-        if wait == TO_PART:
+        if wait == TO_CLOSE:
             self._abandon()
             return
         self.late = _WAITS[wait]
@@ -842,7 +842,7 @@ cdef class StreamCore(FrameReader):
                 limit = self._since + limit
             else:
                 limit = now + limit
-        if self._talker is not None and OPENING < self._phase < PARTING:
+        if self._talker is not None and OPENING < self._phase < CLOSING:
             due = self._talker.next_deadline()
             if due is not None and (limit is None or due < limit):
                 limit = due
@@ -850,8 +850,8 @@ cdef class StreamCore(FrameReader):
 
     cdef tuple _waits_for(self, bint waiting):
         """What is waited for, and how long that may last; None for ever."""
-        if self._phase >= PARTING:
-            return TO_PART, _LAST_WORDS
+        if self._phase >= CLOSING:
+            return TO_CLOSE, _LAST_WORDS
         if self._phase == OPENING:
             return TO_CONNECT, self._patience
         if self._out is not None:

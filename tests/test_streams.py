@@ -612,7 +612,7 @@ def test_both_sides_say_farewell() -> None:
     wire = opened()
     client, server = wire.cores
     server.close()
-    assert server.phase is Phase.PARTING
+    assert server.phase is Phase.CLOSING
     wire.flush(1)
     with pytest.raises(ConnectionClosed, match="code 1000"):
         wire.deliver(0)

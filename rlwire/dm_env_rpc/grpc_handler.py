@@ -85,14 +85,14 @@ class GrpcHandler:
     """Answers the calls of one connection.
 
     Of the connection it needs `session`, `peer` and ``defer(reply)``, which has it send a deferred
-    reply by itself. ``aside(work)`` and ``watched(prepare)``, where there are such, are those of
+    reply by itself. ``run_in_thread(work)`` and ``watched(prepare)``, where there are such, are those of
     `rlwire.transports.connection.Connection`.
     """
 
     def __init__(self, connection: Any, admit: Admit, log: Any = logger) -> None:
         self._defer = connection.defer
         self._aside: Callable[[Callable[[], None]], None] | None = getattr(
-            connection, "aside", None
+            connection, "run_in_thread", None
         )
         watched = getattr(connection, "watched", None)
         self._watched = None if watched is None else watched(self._held_up)

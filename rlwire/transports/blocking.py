@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
 from rlwire.streams import NOTHING, Phase, StreamCore
-from rlwire.transports.aside import Aside
+from rlwire.transports.reply_queue import ReplyQueue
 from rlwire.transports.shm import ShmSocket, default_spin
 from rlwire.transports.socket_calls import PlainCalls, SocketCalls
 from rlwire.transports.sockets import Timeouts, ready, set_kernel_timeout
@@ -164,7 +164,7 @@ class Driver:
         """Return whether a read would give something at once, be it the end or an error."""
         return self.pending or (self._shm is None and ready(self._sock, 0.0)[0])
 
-    def next_or(self, aside: Aside) -> Any:
+    def next_or(self, replies: ReplyQueue) -> Any:
         """Return the next event; `NOTHING` once there is none, and something else may be done."""
         core = self._core
         event = core.next()
@@ -180,7 +180,7 @@ class Driver:
         wait = None if due is None else max(due - now, _SOON)
         # Bytes in shared memory make the socket readable only once that was asked for.
         here = self.pending if self._shm is None else self._shm.rings.poll_in()
-        if not (here or aside.wait(self._sock.fileno(), wait)):
+        if not (here or replies.wait(self._sock.fileno(), wait)):
             return NOTHING
         if self._tls is not None or self._shm is not None:
             self._limit(_READING, _SOON)  # what is there may be of TLS alone, or no byte at all
@@ -281,9 +281,9 @@ class Driver:
     def close(self) -> None:
         """Say farewell, if the session has one, and free the socket."""
         self._core.close()
-        self.wind_up()
+        self.finish()
 
-    def wind_up(self) -> None:
+    def finish(self) -> None:
         """Say the last words, hear the peer out for a moment, and free the socket."""
         core, calls = self._core, self.calls
         half_closed = False

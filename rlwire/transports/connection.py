@@ -12,12 +12,12 @@ from typing import Any
 
 from rlwire.errors import RlwireError
 from rlwire.streams import NOTHING, Moved, StreamCore
-from rlwire.transports.aside import Aside
 from rlwire.transports.blocking import Driver
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.forking import PARENTS, of_this_process
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.ownership import Owned
+from rlwire.transports.reply_queue import ReplyQueue
 from rlwire.transports.shm import ShmSocket
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.takeover import Monitor, Watched
@@ -40,11 +40,11 @@ class Connection(Owned):
 
     __slots__ = (
         "__weakref__",
-        "_aside",
         "_calls",
         "_core",
         "_driver",
         "_monitor",
+        "_replies",
         "_sock",
         "_take_over",
         "session",
@@ -65,7 +65,7 @@ class Connection(Owned):
         self._core = StreamCore(session, peer, timeouts, accepted)
         self._driver = Driver(self._core, sock, timeouts)
         self._calls = self._driver.calls
-        self._aside: Aside | None = None
+        self._replies: ReplyQueue | None = None
         self._monitor: Monitor | None = None
         self._take_over: Callable[[], None] | None = None
         of_this_process(self)
@@ -229,8 +229,8 @@ class Connection(Owned):
             self._claim()
         me = self._owner
         while True:
-            if self._aside is not None and self._aside.owed:
-                self._serve_aside(self._aside, answer, failure)
+            if self._replies is not None and self._replies.owed:
+                self._serve_deferred(self._replies, answer, failure)
                 if self._owner != me:
                     return
             waited = 0.0
@@ -244,18 +244,18 @@ class Connection(Owned):
                 return
             if self._core.sending:
                 self._driver.flush(tried=True)
-            elif self._aside is None or not self._aside.owed:
+            elif self._replies is None or not self._replies.owed:
                 self._core.put_back(self._driver.receive(waited))
 
-    def _serve_aside(self, aside: Aside, answer: Any, failure: Any) -> None:
+    def _serve_deferred(self, replies: ReplyQueue, answer: Any, failure: Any) -> None:
         """Do the work of `serve` while replies are owed that come by themselves."""
         core, driver, me = self._core, self._driver, self._owner
-        while aside.owed:
+        while replies.owed:
             event = reply = NOTHING
             try:
-                deferred = aside.take()
+                deferred = replies.take()
                 if deferred is None:
-                    event = driver.next_or(aside)
+                    event = driver.next_or(replies)
                 reply = deferred.result() if deferred is not None else event
                 if event is not NOTHING:
                     reply = answer(event)
@@ -276,17 +276,17 @@ class Connection(Owned):
 
     def defer(self, reply: DeferredReply) -> DeferredReply:
         """Send a reply by itself, once it is done; called within `serve`. Returns it."""
-        if self._aside is None:
-            self._aside = Aside(self.peer)
-        self._aside.owed += 1
-        reply.add_done_callback(self._aside.give)
+        if self._replies is None:
+            self._replies = ReplyQueue(self.peer)
+        self._replies.owed += 1
+        reply.add_done_callback(self._replies.give)
         return reply
 
-    def aside(self, work: Callable[[], None]) -> None:
+    def run_in_thread(self, work: Callable[[], None]) -> None:
         """Have `work` done in another thread."""
-        if self._aside is None:
-            self._aside = Aside(self.peer)
-        self._aside.run(work)
+        if self._replies is None:
+            self._replies = ReplyQueue(self.peer)
+        self._replies.run(work)
 
     def on_takeover(self, monitor: Monitor, take_over: Callable[[], None]) -> None:
         """Say who has another thread `serve` when this one is at work for long."""
@@ -319,7 +319,7 @@ class Connection(Owned):
             return
         self._core.refuse(error)
         if self._core.closed:
-            self._driver.wind_up()
+            self._driver.finish()
             return
         try:
             self._driver.flush()
@@ -339,8 +339,8 @@ class Connection(Owned):
             self._driver.shutdown(socket.SHUT_RDWR)
         else:
             self._take_over = None  # which knows this connection
-            if self._aside is not None:
-                self._aside.close()
+            if self._replies is not None:
+                self._replies.close()
             self._driver.close()
 
     def disown(self) -> None:

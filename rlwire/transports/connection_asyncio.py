@@ -119,7 +119,7 @@ class AsyncConnection(LoopDriver):
         try:
             return await self._receive()
         except asyncio.CancelledError:
-            late = self._turn.take_late()
+            late = self._waiter.take_late()
             if late is not None:
                 self.core.put_back(late)
             raise
@@ -155,13 +155,13 @@ class AsyncConnection(LoopDriver):
                 return await self._receive()
             self._receiving = True
             try:
-                return await self._turn.begin()
+                return await self._waiter.begin()
             finally:
                 self._receiving = False
         except asyncio.CancelledError:
-            if self._turn.take_late() is None:
+            if self._waiter.take_late() is None:
                 self.core.close("closed on this side: an exchange was cancelled")
-                self._wind_up()
+                self._finish()
             raise
 
     async def wait_closed(self) -> None:
@@ -182,8 +182,8 @@ class AsyncConnection(LoopDriver):
         self.core.stop()
         if self._stream is not None:
             self._stream.listen(False)
-        if self._turn.waiting:
-            self._turn.set_exception(self.core.end())
+        if self._waiter.waiting:
+            self._waiter.set_exception(self.core.end())
         if self._answers is not None:
             self._answers.go_on()
 
@@ -230,12 +230,12 @@ class AsyncConnection(LoopDriver):
     async def _wait(self) -> Any:
         """Wait for what comes next."""
         self._receiving = True
-        turn = self._turn.begin()
+        waiter = self._waiter.begin()
         if self.core.more:
             self.rest()
         self.listen()
         try:
-            return await turn
+            return await waiter
         finally:
             self._receiving = False
 

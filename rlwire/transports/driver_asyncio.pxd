@@ -1,7 +1,7 @@
 from rlwire.streams cimport StreamCore
 from rlwire.transports.answers_asyncio cimport Answers
 from rlwire.transports.socket_calls cimport SocketCalls
-from rlwire.transports.turn cimport Turn
+from rlwire.transports.waiter_asyncio cimport Waiter
 
 
 cdef class LoopDriver:
@@ -25,7 +25,7 @@ cdef class LoopDriver:
     cdef bint _resting
     cdef object _sender
     cdef public object _stream
-    cdef public Turn _turn
+    cdef public Waiter _waiter
 
     cpdef bint write(self)
     cpdef write_aside(self)

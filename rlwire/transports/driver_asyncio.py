@@ -17,7 +17,7 @@ from rlwire.transports.interface import StreamSession
 from rlwire.transports.seldom_log import Log
 from rlwire.transports.socket_asyncio import SocketStream
 from rlwire.transports.sockets import Timeouts
-from rlwire.transports.turn import PlainTurn, Turn, best_turn
+from rlwire.transports.waiter_asyncio import FutureWaiter, Waiter, best_waiter
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class LoopDriver:
         self._stream: SocketStream | None = None
         self._calls: Any = None  # what reads and writes for it
         self._answers: Answers | None = None
-        self._turn: Turn = PlainTurn(self._loop)  # of the task that receives
+        self._waiter: Waiter = FutureWaiter(self._loop)  # of the task that receives
         self._receiving = False  # whether there is one, which may have its event already
         self._sender: asyncio.Future[None] | None = None  # of the task that sends
         self._own = 0  # bytes of its message,
@@ -72,7 +72,7 @@ class LoopDriver:
         """Take the stream, which has just begun."""
         self._stream = stream
         self._calls = stream.calls
-        self._turn = best_turn(self._loop)
+        self._waiter = best_waiter(self._loop)
         stream.listen(True)
 
     # The way of a small message is short, as after a process switch the interpreter runs cold, and
@@ -80,7 +80,7 @@ class LoopDriver:
 
     def on_readable(self) -> None:
         """Receive what is there, and hand it to who waits for it."""
-        answers, turn, calls = self._answers, self._turn, self._calls
+        answers, waiter, calls = self._answers, self._waiter, self._calls
         if self._stream is None or self._resting:
             return
         try:
@@ -91,10 +91,10 @@ class LoopDriver:
                 event, reply, failed = calls.unanswered()
                 answers.take_over(event, reply, failed)
                 done = self.core.steady
-            elif turn.waiting:
+            elif waiter.waiting:
                 event = calls.receive()
                 if event is not NOTHING:
-                    turn.resume(event)
+                    waiter.resume(event)
                     return
                 done = self.core.steady
             if not done:
@@ -104,9 +104,9 @@ class LoopDriver:
         except OSError as error:
             self._lose(error)
         except Exception as error:  # a defect of the session's: nobody is to wait for ever
-            told = self._turn.waiting
+            told = self._waiter.waiting
             if told:
-                self._turn.set_exception(error)
+                self._waiter.set_exception(error)
             self.abort()
             if not told:
                 raise  # the loop's handler has words for it
@@ -118,7 +118,7 @@ class LoopDriver:
 
     def _goes_on(self) -> bool:
         """Whether messages that have come are waited for by a task or a responder."""
-        return self.core.more and (self._turn.waiting or self._answers is not None)
+        return self.core.more and (self._waiter.waiting or self._answers is not None)
 
     def rest(self) -> None:
         """Go on with what has come in the loop's next round: others have their turns first."""
@@ -135,8 +135,8 @@ class LoopDriver:
 
     def _read_on(self, stream: SocketStream) -> None:
         """Receive where it was not one message and nothing else."""
-        core, turn, answers = self.core, self._turn, self._answers
-        if not (turn.waiting or answers is not None or core.closed):
+        core, waiter, answers = self.core, self._waiter, self._answers
+        if not (waiter.waiting or answers is not None or core.closed):
             stream.listen(False)  # what comes meanwhile waits in the system
             return
         opening = not core.opened
@@ -149,8 +149,8 @@ class LoopDriver:
         if event is not NOTHING or (opening and core.opened):
             if answers is not None:
                 answers.take_over(event)
-            elif turn.waiting:
-                turn.resume(event)
+            elif waiter.waiting:
+                waiter.resume(event)
             else:
                 core.put_back(event)
         elif guess is not None and guess.due is not None:
@@ -159,7 +159,7 @@ class LoopDriver:
 
     def _look_again(self, stream: SocketStream) -> None:
         """Go on with a password that had to wait."""
-        if self._stream is None or not self._turn.waiting:
+        if self._stream is None or not self._waiter.waiting:
             return
         self.listen()
         try:
@@ -171,8 +171,8 @@ class LoopDriver:
     def _not_received(self, error: RlwireError) -> None:
         answers = self._answers
         if answers is None:
-            if self._turn.waiting:
-                self._turn.set_exception(error)
+            if self._waiter.waiting:
+                self._waiter.set_exception(error)
         elif not answers.failed(error):
             answers.go_on()
         elif self.core.talks:
@@ -213,7 +213,7 @@ class LoopDriver:
             stream.disown()
         self.core.abort(instead=not_ours(self.peer))
         # The loop's tasks, which wait for these, are the parent's.
-        self._turn = PlainTurn(self._loop)
+        self._waiter = FutureWaiter(self._loop)
         self._sender = self._patience = self._answers = None
         self._receiving = self.blocked = False
         if not self._gone.done():
@@ -262,7 +262,7 @@ class LoopDriver:
         if self.core.phase == Phase.LINGERING and not self.core.talks:
             self.core.abort()
         self.core.close()
-        self._wind_up()
+        self._finish()
 
     def close_soon(self) -> None:
         """Close, but let a refused peer take in first what it was told."""
@@ -280,7 +280,7 @@ class LoopDriver:
         """Do what the core is left with: write what the session says by itself, or wind up."""
         core = self.core
         if core.closed:
-            self._wind_up()
+            self._finish()
             return
         if core.sending and not self.blocked:
             self.write_aside()
@@ -288,7 +288,7 @@ class LoopDriver:
             # Not now: a task that waits for an event is still to have those that came.
             self._loop.call_soon(self.close)
 
-    def _wind_up(self) -> None:
+    def _finish(self) -> None:
         """Write the last words, give the peer a moment to take them in, and close."""
         core, stream = self.core, self._stream
         self._wake()
@@ -319,16 +319,16 @@ class LoopDriver:
             self._stream.abort()
 
     def _wake(self) -> None:
-        if self._turn.waiting:
-            self._turn.set_exception(self.core.end())
+        if self._waiter.waiting:
+            self._waiter.set_exception(self.core.end())
         if self._sender is not None and not self._sender.done():
             self._sender.set_exception(self.core.end())
 
-    def sweep(self, now: float) -> None:
-        """Look, for the `Sweeper`, whether something has lasted too long."""
+    def check_timeouts(self, now: float) -> None:
+        """Look, for the `TimeoutTimer`, whether something has lasted too long."""
         answers = self._answers
         try:
-            self.core.check(now, self._turn.waiting if answers is None else answers.waiting)
+            self.core.check(now, self._waiter.waiting if answers is None else answers.waiting)
         except RlwireError as error:
             self._late(error)
         self._follow()
@@ -350,7 +350,7 @@ class LoopDriver:
         elif answers is not None and late != "session":
             self.refuse(error)
         else:
-            if self._turn.waiting:
-                self._turn.set_exception(error)
+            if self._waiter.waiting:
+                self._waiter.set_exception(error)
             if late == "read":
                 self.close()

@@ -14,7 +14,7 @@ from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.server import DRAINING, BaseServer, why_over
 from rlwire.transports.sockets import prepare
 from rlwire.transports.stream_asyncio import open_stream
-from rlwire.transports.sweeper import Sweeper
+from rlwire.transports.timers_asyncio import TimeoutTimer
 
 __all__ = ["LoopServer"]
 
@@ -162,7 +162,7 @@ class LoopServer(BaseServer[AsyncConnection]):
         self._open[task] = connection
         try:
             await connection.open(self._timeouts.handshake)
-            Sweeper.of(loop).add(connection, self._timeouts)
+            TimeoutTimer.of(loop).add(connection, self._timeouts)
             logger.debug("%s: connected", peer)
             if self._converse is not None:
                 await self._converse(connection)
@@ -178,7 +178,7 @@ class LoopServer(BaseServer[AsyncConnection]):
         finally:
             connection.close_soon()
             await connection.wait_closed()
-            Sweeper.of(loop).discard(connection)
+            TimeoutTimer.of(loop).discard(connection)
 
     async def _adopt(self, sock: socket.socket, peer: str, host: str) -> AsyncConnection:
         sock.setblocking(False)

@@ -12,7 +12,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from libc.errno cimport EAGAIN, EINTR
 
-from rlwire.streams cimport OPEN, PARTING, StreamCore
+from rlwire.streams cimport OPEN, CLOSING, StreamCore
 from rlwire.transports.shm_calls cimport Rings
 
 from rlwire.streams import NOTHING, TURN
@@ -351,7 +351,7 @@ cdef class SocketCalls:
             try:
                 core.put(reply)
             except Exception as error:  # EncodeError; or the value's own code raised
-                if failure is None or core._phase >= PARTING:
+                if failure is None or core._phase >= CLOSING:
                     raise
                 core.put(failure(event, error))
             # They may hold the receive buffer, which is used again once nobody does.

@@ -10,7 +10,7 @@ from rlwire.transports.shm import ShmSocket
 from rlwire.transports.shm_asyncio import ShmStream
 from rlwire.transports.socket_asyncio import SocketStream, StreamOwner
 from rlwire.transports.tls_asyncio import TLSPipe, TLSStream
-from rlwire.transports.turn import try_turns
+from rlwire.transports.waiter_asyncio import try_waiters
 
 
 async def _share(
@@ -52,7 +52,7 @@ async def open_stream(
             f"{type(loop).__name__} has no add_reader, which rlwire's connections need; "
             "use a selector event loop or uvloop, on a POSIX system"
         ) from None
-    await try_turns()
+    await try_waiters()
     if shm:
         await _share(loop, sock, owner, server_hostname is None, handshake_timeout)
     elif tls is None:

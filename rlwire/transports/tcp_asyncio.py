@@ -16,7 +16,7 @@ from rlwire.transports.interface import StreamSession
 from rlwire.transports.shm import check_carrier
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.stream_asyncio import open_stream
-from rlwire.transports.sweeper import Sweeper
+from rlwire.transports.timers_asyncio import TimeoutTimer
 from rlwire.transports.tls import ClientSide, context_of
 from rlwire.transports.waits import drive_async
 
@@ -47,7 +47,7 @@ async def connect(
         connecting.connect(where, dialer, timeouts, backoff)
     )
     if not connection.closed:
-        dialer.sweeper.add(connection, timeouts)
+        dialer.timer.add(connection, timeouts)
     return connection
 
 
@@ -61,7 +61,7 @@ class _Dialer:
     ) -> None:
         check_carrier(where, tls)
         self._loop = loop = asyncio.get_running_loop()
-        self.sweeper = Sweeper.of(loop)
+        self.timer = TimeoutTimer.of(loop)
         self._made_with = made_with
         self._open = functools.partial(
             open_stream, tls=tls, server_hostname=hostname, shm=where.shm
@@ -75,7 +75,7 @@ class _Dialer:
         return _within(until, self._loop.sock_connect, sock, sockaddr)
 
     async def finish(self, sock: socket.socket, until: float) -> AsyncConnection:
-        connection = AsyncConnection(*self._made_with, on_end=self.sweeper.discard)
+        connection = AsyncConnection(*self._made_with, on_end=self.timer.discard)
         await _within(until, self._open, connection, sock)
         return connection
 

@@ -161,7 +161,7 @@ class Workers:
                 return
             for sentinel in ready:
                 if isinstance(sentinel, int):
-                    running[sentinel].bury()
+                    running[sentinel].reap()
             for slot in self._slots:
                 if slot.process is None and slot.due <= monotonic():
                     try:
@@ -182,7 +182,7 @@ class _Slot:
         self.due = 0.0
         self._deaths = 0
 
-    def bury(self) -> None:
+    def reap(self) -> None:
         process = self.process
         assert process is not None
         process.join()

@@ -30,7 +30,7 @@ from rlwire.serving.fronts import websocket_url
 from rlwire.serving.serving import Service, StreamServer
 from rlwire.sessions import websocket
 from rlwire.sessions.guesses import Guess
-from rlwire.sessions.passing import Passing
+from rlwire.sessions.raw import RawSession
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.interface import StreamSession
@@ -221,7 +221,7 @@ class PageServer(StreamServer):
             tls.verify_mode = ssl.CERT_NONE
         tls = client_tls(remote, tls)
         if path == "/pixels" and remote.pixels_address is not None:
-            return await connect(remote.pixels_address, Passing(), timeouts=_TIMEOUTS, tls=tls)
+            return await connect(remote.pixels_address, RawSession(), timeouts=_TIMEOUTS, tls=tls)
         if path == "/rewards" and not remote.only_pixels:
             return await connect_asyncio(
                 websocket_url(remote, tls),

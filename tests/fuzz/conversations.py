@@ -141,7 +141,7 @@ def feed_stream(data: bytes) -> None:
             with contextlib.suppress(RlwireError):
                 assert core.next() is NOTHING
         core.close()
-        assert core.phase >= Phase.PARTING
+        assert core.phase >= Phase.CLOSING
         core.abort()
         ends.append((came, phase))
     assert ends[0] == ends[1], ends

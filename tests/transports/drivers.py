@@ -17,8 +17,8 @@ from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.stream_asyncio import open_stream
-from rlwire.transports.sweeper import Sweeper
 from rlwire.transports.threads import LoopThread
+from rlwire.transports.timers_asyncio import TimeoutTimer
 
 LOOPS = ("asyncio", "uvloop")
 
@@ -101,12 +101,12 @@ class Drivers:
 
             async def make() -> Any:
                 sock.setblocking(False)
-                sweeper = Sweeper.of(self.loop)
+                timer = TimeoutTimer.of(self.loop)
                 connection = tcp_asyncio.AsyncConnection(
-                    session, "the peer", timeouts, on_end=sweeper.discard
+                    session, "the peer", timeouts, on_end=timer.discard
                 )
                 await open_stream(connection, sock, tls=tls, server_hostname=name)
-                sweeper.add(connection, timeouts)
+                timer.add(connection, timeouts)
                 return connection
 
             made = OnALoop(self.loop, self.loop.run_until_complete(make()))

@@ -30,10 +30,10 @@ from rlwire.sessions.rewarder.client import (
 )
 from rlwire.sessions.rewarder.steps import ClockEstimate, RewarderStep
 from rlwire.transports.forking import not_ours, of_this_process
-from rlwire.transports.hearing import Ear, Hearing
+from rlwire.transports.push_client import PushClient, PushHandler
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
-from rlwire.transports.turn import Turn, best_turn
+from rlwire.transports.waiter_asyncio import Waiter, best_waiter
 from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 from rlwire.universe.rewarder._reader import Reader
 
@@ -42,7 +42,7 @@ _Self = TypeVar("_Self", bound="RewarderClientBase")
 _UNKNOWN = 256  # messages of unknown methods that are kept
 
 
-class RewarderClientBase(Hearing):
+class RewarderClientBase(PushClient):
     """What both clients do, once.
 
     Args:
@@ -459,7 +459,7 @@ class RewarderClient(Blocking, RewarderClientBase):
         with self._looking:
             self._looking.wait_for(lambda: self._heard != heard, seconds)
 
-    def _hang_up(self, connection: Any) -> Waits[None]:
+    def _close_connection(self, connection: Any) -> Waits[None]:
         reader, self._reader = self._reader, None
         yield (connection if reader is None else reader).close()
 
@@ -496,7 +496,7 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
 
     def __init__(self, address: Any, **options: Any) -> None:
         super().__init__(address, **options)
-        self._turn: Turn | None = None  # of a task that waits for a step
+        self._turn: Waiter | None = None  # of a task that waits for a step
         self._waiters: set[asyncio.Future[None]] = set()  # of the others
 
     async def step(self, timeout: float | None = None) -> RewarderStep:
@@ -528,9 +528,9 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
         return session.take()
 
     def _listen(self, connection: Any) -> None:
-        self._turn = best_turn(asyncio.get_running_loop())
+        self._turn = best_waiter(asyncio.get_running_loop())
         self._transmit = connection.post
-        connection.serve(Ear(self._hear, self._gone), self._end)
+        connection.serve(PushHandler(self._hear, self._gone), self._end)
 
     def _hear(self, event: Any) -> None:
         """Take one event, and run the task that waits for it, within this call."""

@@ -43,7 +43,7 @@ from rlwire.sessions.guesses import Guess
 from rlwire.sessions.rewarder.rules import Push
 from rlwire.sessions.rewarder.server import RewarderServerSession, Runtime
 from rlwire.transports.address import AddressLike
-from rlwire.transports.hearing import Ear
+from rlwire.transports.push_client import PushHandler
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp_asyncio import AsyncConnection
@@ -482,10 +482,12 @@ class RewarderService(Service):
         self._newcomers[session] = []
         return session
 
-    def handler(self, connection: AsyncConnection) -> Ear:
+    def handler(self, connection: AsyncConnection) -> PushHandler:
         """Return a connection's handler, after sending what was pushed while it opened."""
         session: RewarderServerSession = connection.session.inner  # type: ignore[attr-defined]
-        handler = Ear(partial(self._hear, connection), partial(self._left, connection, session))
+        handler = PushHandler(
+            partial(self._hear, connection), partial(self._left, connection, session)
+        )
         self.server.count("connections")
         missed = self._newcomers.pop(session)
         if session.closed:

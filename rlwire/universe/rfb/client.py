@@ -26,7 +26,7 @@ from rlwire.sessions.rfb.client import LOSSLESS, CursorShape, RfbClientSession
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.connection import Connection
-from rlwire.transports.hearing import Ear, Hearing
+from rlwire.transports.push_client import PushClient, PushHandler
 from rlwire.transports.sockets import Backoff, Timeouts, ready
 from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
@@ -37,7 +37,7 @@ _READS = 1024  # of one `poll`, at most: a flood does not keep it
 _SLICE = 0.25  # seconds, at most, that a read waits before the clock is looked at
 
 
-class _RfbClientBase(Hearing):
+class _RfbClientBase(PushClient):
     _connect: Callable[..., Any]
 
     def __init__(
@@ -294,7 +294,7 @@ class AsyncRfbClient(Asyncio, _RfbClientBase):
 
     def _listen(self, connection: Any) -> None:
         self._transmit = connection.post
-        connection.serve(Ear(self._hear, self._gone), self._end)
+        connection.serve(PushHandler(self._hear, self._gone), self._end)
 
     def _hear(self, event: Any) -> None:
         self._receive(event)

@@ -1,4 +1,4 @@
-cdef class Turn:
+cdef class Waiter:
     cdef public bint _asyncio_future_blocking
     cdef public bint waiting
     cdef readonly object _loop
@@ -7,7 +7,7 @@ cdef class Turn:
     cdef object _error
     cdef object _result
 
-    cpdef Turn begin(self)
+    cpdef Waiter begin(self)
     cpdef resume(self, object result)
     cpdef _wake(self)
     cpdef set_result(self, object result)
@@ -15,5 +15,5 @@ cdef class Turn:
     cpdef take_late(self)
 
 
-cdef class PlainTurn(Turn):
+cdef class FutureWaiter(Waiter):
     cdef object _future

@@ -12,27 +12,27 @@ from rlwire.transports.interface import StreamSession
 from rlwire.transports.socket_calls import open_timer
 from rlwire.transports.sockets import Timeouts
 
-_FINEST, _COARSEST = 0.01, 1.0  # seconds between two sweeps
+_FINEST, _COARSEST = 0.01, 1.0  # seconds between two checks
 _NEVER = float("inf")
 
 
-class Swept(Protocol):
+class Timed(Protocol):
     """What it watches."""
 
     session: StreamSession
 
-    def sweep(self, now: float) -> None:
+    def check_timeouts(self, now: float) -> None:
         """Look whether something has lasted too long."""
 
 
-class Sweeper:
+class TimeoutTimer:
     """Lets connections look, all at once, whether something has lasted too long."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         # `_all` keeps this: neither the loop nor what is in it is to live longer because of it.
         self._loop = ref(loop)
-        self._ticks: WeakKeyDictionary[Swept, float] = WeakKeyDictionary()
-        self._tick = _NEVER  # seconds between two sweeps
+        self._ticks: WeakKeyDictionary[Timed, float] = WeakKeyDictionary()
+        self._tick = _NEVER  # seconds between two checks
         self._file = -1
         self._handle: ref[asyncio.TimerHandle] | None = None  # it, too, holds the loop
 
@@ -41,14 +41,14 @@ class Sweeper:
             os.close(self._file)
 
     @staticmethod
-    def of(loop: asyncio.AbstractEventLoop) -> Sweeper:
+    def of(loop: asyncio.AbstractEventLoop) -> TimeoutTimer:
         """Return the loop's one."""
-        sweeper = _all.get(loop)
-        if sweeper is None:
-            sweeper = _all[loop] = Sweeper(loop)
-        return sweeper
+        timer = _all.get(loop)
+        if timer is None:
+            timer = _all[loop] = TimeoutTimer(loop)
+        return timer
 
-    def add(self, connection: Swept, timeouts: Timeouts) -> None:
+    def add(self, connection: Timed, timeouts: Timeouts) -> None:
         """Watch a connection; the timer runs while there is one."""
         loop = self._loop()
         assert loop is not None
@@ -60,15 +60,15 @@ class Sweeper:
             times.append(due - loop.time())
         tick = min(max(min(times) / 8, _FINEST), _COARSEST) if times else _NEVER
         self._ticks[connection] = tick
-        self._sweep_every(min(tick, self._tick))
+        self._check_every(min(tick, self._tick))
 
-    def discard(self, connection: Swept) -> None:
+    def discard(self, connection: Timed) -> None:
         """Watch a connection no more."""
         self._ticks.pop(connection, None)
         if not self._ticks:
-            self._sweep_every(_NEVER)
+            self._check_every(_NEVER)
 
-    def _sweep_every(self, tick: float) -> None:
+    def _check_every(self, tick: float) -> None:
         loop = self._loop()
         if tick == self._tick or loop is None:
             return
@@ -85,23 +85,23 @@ class Sweeper:
             return
         try:
             self._file = open_timer(tick)
-            loop.add_reader(self._file, self._sweep)
+            loop.add_reader(self._file, self._check)
         except OSError:
-            self._handle = ref(loop.call_later(tick, self._sweep))
+            self._handle = ref(loop.call_later(tick, self._check))
 
-    def _sweep(self) -> None:
+    def _check(self) -> None:
         loop = self._loop()
         assert loop is not None
         if self._handle is not None:
-            self._handle = ref(loop.call_later(self._tick, self._sweep))
+            self._handle = ref(loop.call_later(self._tick, self._check))
         else:
             with contextlib.suppress(OSError):
                 os.read(self._file, 8)
         now = loop.time()
         for connection in list(self._ticks):
-            connection.sweep(now)
+            connection.check_timeouts(now)
         # The one that wanted the finest tick may have gone.
-        self._sweep_every(min(self._ticks.values(), default=_NEVER))
+        self._check_every(min(self._ticks.values(), default=_NEVER))
 
 
-_all: WeakKeyDictionary[asyncio.AbstractEventLoop, Sweeper] = WeakKeyDictionary()
+_all: WeakKeyDictionary[asyncio.AbstractEventLoop, TimeoutTimer] = WeakKeyDictionary()

@@ -16,7 +16,7 @@ from rlwire.transports.deferred import DeferredReply
 logger = logging.getLogger(__name__)
 
 
-class Aside:
+class ReplyQueue:
     """Answers that come by themselves, and threads that make them.
 
     Attributes:

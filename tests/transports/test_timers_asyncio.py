@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rlwire.transports import sweeper
+from rlwire.transports import timers_asyncio
 from rlwire.transports.sockets import Timeouts
-from rlwire.transports.sweeper import Sweeper
+from rlwire.transports.timers_asyncio import TimeoutTimer
 from tests.waiting import eventually_async
 
 
@@ -30,7 +30,7 @@ def kind(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
         def fail(seconds: float) -> int:
             raise OSError(24, "Too many open files")
 
-        monkeypatch.setattr(sweeper, "open_timer", fail)
+        monkeypatch.setattr(timers_asyncio, "open_timer", fail)
     elif sys.platform != "linux":
         pytest.skip("no timer of the system's here")
     return str(request.param)
@@ -49,7 +49,7 @@ class Watched:
         self.session: Any = Session(due)
         self.looks: list[float] = []
 
-    def sweep(self, now: float) -> None:
+    def check_timeouts(self, now: float) -> None:
         self.looks.append(now)
 
 
@@ -61,7 +61,7 @@ def times(seconds: float | None) -> Timeouts:
 def test_no_descriptor_stays_open(run: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        mine, watched = Sweeper(loop), Watched()
+        mine, watched = TimeoutTimer(loop), Watched()
         for _ in range(3):
             before = len(os.listdir("/proc/self/fd"))
             mine.add(watched, times(60))
@@ -75,13 +75,13 @@ def test_no_descriptor_stays_open(run: Any) -> None:
 
 def test_a_connection_may_go_when_it_is_looked_at(run: Any) -> None:
     class Leaving(Watched):
-        def sweep(self, now: float) -> None:
-            super().sweep(now)
+        def check_timeouts(self, now: float) -> None:
+            super().check_timeouts(now)
             mine.discard(self)
 
     async def main() -> list[float]:
         nonlocal mine
-        mine = Sweeper(asyncio.get_running_loop())
+        mine = TimeoutTimer(asyncio.get_running_loop())
         leaving, staying = Leaving(), Watched()
         mine.add(leaving, times(0.01))
         await eventually_async(lambda: leaving.looks)
@@ -94,11 +94,11 @@ def test_a_connection_may_go_when_it_is_looked_at(run: Any) -> None:
     assert len(run(main())) == 1
 
 
-def test_one_sweeper_a_loop_as_fine_as_its_finest(run: Any) -> None:
+def test_one_timer_a_loop_as_fine_as_its_finest(run: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        mine = Sweeper.of(loop)
-        assert Sweeper.of(loop) is mine
+        mine = TimeoutTimer.of(loop)
+        assert TimeoutTimer.of(loop) is mine
         coarse, fine, untimed = Watched(), Watched(), Watched()
         mine.add(untimed, times(None))
         await asyncio.sleep(0.05)
@@ -123,11 +123,11 @@ def test_one_sweeper_a_loop_as_fine_as_its_finest(run: Any) -> None:
     run(main())
 
 
-def test_a_loop_that_ends_takes_its_sweeper_along(run: Any) -> None:
+def test_a_loop_that_ends_takes_its_timer_along(run: Any) -> None:
     async def main() -> Any:
         loop = asyncio.get_running_loop()
         watched.append(Watched())
-        Sweeper.of(loop).add(watched[0], times(60))
+        TimeoutTimer.of(loop).add(watched[0], times(60))
         return weakref.ref(loop)
 
     watched: list[Watched] = []

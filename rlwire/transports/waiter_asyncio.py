@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 logger = logging.getLogger(__name__)
 
 
-class Turn:
+class Waiter:
     """Awaitable by one task at a time: `begin`, then await it, while others may end the wait.
 
     Tasks take any object with these methods and `_asyncio_future_blocking` for a future
@@ -30,7 +30,7 @@ class Turn:
         self._error: BaseException | None = None
         self.waiting = False
 
-    def begin(self) -> Turn:
+    def begin(self) -> Waiter:
         """Begin to wait: there is no result yet, and what came too late for the last is gone."""
         self._result = self._error = None
         self.waiting = True
@@ -106,7 +106,7 @@ class Turn:
         return True
 
 
-class PlainTurn(Turn):
+class FutureWaiter(Waiter):
     """The same with a new future each time: the loop resumes the task, in its next round."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -133,42 +133,42 @@ class PlainTurn(Turn):
         return (yield from super().__await__())
 
 
-_kind = Turn  # what is tried
+_kind = Waiter  # what is tried
 _holds: WeakKeyDictionary[type[asyncio.AbstractEventLoop], bool] = WeakKeyDictionary()
 
 
-async def try_turns() -> None:
-    """Find out, once for a class of loops, whether a `Turn` resumes tasks of the running one."""
+async def try_waiters() -> None:
+    """Find out, once for a class of loops, whether a `Waiter` resumes tasks of the running one."""
     loop = asyncio.get_running_loop()
     if type(loop) not in _holds:
         _holds[type(loop)] = await _hold(loop)
 
 
-def best_turn(loop: asyncio.AbstractEventLoop) -> Turn:
-    """Return a `Turn`, or a `PlainTurn` where `try_turns` found that to be needed, or nothing."""
-    return _kind(loop) if _holds.get(type(loop), False) else PlainTurn(loop)
+def best_waiter(loop: asyncio.AbstractEventLoop) -> Waiter:
+    """Return a `Waiter`, or a `FutureWaiter` unless `try_waiters` found that one holds."""
+    return _kind(loop) if _holds.get(type(loop), False) else FutureWaiter(loop)
 
 
 async def _hold(loop: asyncio.AbstractEventLoop) -> bool:
-    """Try all that is asked of a turn, on a task of the loop's own making."""
-    turn = _kind(loop)
+    """Try all that is asked of a waiter, on a task of the loop's own making."""
+    waiter = _kind(loop)
     seen: list[Any] = []
 
     async def wait() -> None:
         for _ in range(3):
             try:
-                seen.append(await turn.begin())
+                seen.append(await waiter.begin())
             except (KeyError, asyncio.CancelledError) as error:
                 seen.append(type(error))
 
     def resume() -> None:
         with contextlib.suppress(Exception):
-            turn.resume("at once")
+            waiter.resume("at once")
         seen.append("resumed")
 
     task = loop.create_task(wait())
     try:
-        for step in (None, resume, lambda: turn.set_exception(KeyError()), task.cancel):
+        for step in (None, resume, lambda: waiter.set_exception(KeyError()), task.cancel):
             if step is not None:
                 loop.call_soon(step)
             for _ in range(3):
@@ -178,4 +178,4 @@ async def _hold(loop: asyncio.AbstractEventLoop) -> bool:
         task.cancel()
         await asyncio.wait([task], timeout=1.0)
         if task.done() and not task.cancelled() and task.exception() is not None:
-            logger.debug("%s: tasks take no turns: %s", type(loop).__name__, task.exception())
+            logger.debug("%s: tasks take no waiters: %s", type(loop).__name__, task.exception())

@@ -1,4 +1,4 @@
-"""`Passing`: a session that passes bytes on as they come, for the page's relay."""
+"""`RawSession`: a session that passes bytes on as they come, for the page's relay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlwire.errors import EncodeError, RlwireError
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
-class Passing:
+class RawSession:
     """A session whose events are whatever bytes have come; they have no borders."""
 
     __slots__ = ("closed",)

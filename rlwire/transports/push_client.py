@@ -12,7 +12,7 @@ from rlwire.transports.interface import NOTHING
 from rlwire.transports.waits import Counting, Waits, driven
 
 
-class Hearing(Counting):
+class PushClient(Counting):
     """The base of a client's base: one connection at a time, over which things come unasked."""
 
     _ended: Exception | None = None
@@ -29,7 +29,7 @@ class Hearing(Counting):
         """
         raise NotImplementedError
 
-    def _hang_up(self, connection: Any) -> Waits[None]:
+    def _close_connection(self, connection: Any) -> Waits[None]:
         """Close the connection, and wait until it is gone."""
         yield from hang_up(connection)
 
@@ -39,7 +39,7 @@ class Hearing(Counting):
         self._end(ConnectionClosed(f"the connection to {self._peer()} was closed on this side"))
         connection, self._connection = self._connection, None
         if connection is not None:
-            yield from self._hang_up(connection)
+            yield from self._close_connection(connection)
 
     @property
     def ended(self) -> bool:
@@ -79,7 +79,7 @@ class Hearing(Counting):
             yield self._wait(left, heard)
 
 
-class Ear:
+class PushHandler:
     """A responder that answers nothing: it hands on what comes, and says when nothing more will."""
 
     __slots__ = ("_gone", "_hear")
