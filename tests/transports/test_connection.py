@@ -28,7 +28,7 @@ from rlwire.errors import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from rlwire.transports import blocking
+from rlwire.transports import connection as connection_module
 from rlwire.transports.connection import Connection
 from rlwire.transports.sockets import Timeouts
 from tests.transports.drivers import Drivers, drivers
@@ -343,7 +343,7 @@ def test_small_messages_read_no_clock(ends: Ends, blobs: Any, monkeypatch: Any) 
         raise AssertionError("the clock was read")
 
     connection, peer = ends()
-    monkeypatch.setattr(blocking, "monotonic", clock)
+    monkeypatch.setattr(connection_module, "monotonic", clock)
     peer.sendall(blobs.frame(b"x"))
     assert bytes(connection.receive()) == b"x"
     connection.send(b"y")
