@@ -559,7 +559,7 @@ class Agent:
 @pytest.mark.parametrize(
     "thing",
     [
-        "gym:CartPole-v1",
+        "CartPole-v1",
         "dm-env-rpc://localhost:9911",
         "gymnasium.envs.classic_control:CartPoleEnv",
     ],

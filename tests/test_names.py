@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import inspect
 from typing import Any
 
 import pytest
 
 from rlwire import dm_env_rpc, openpi, perlert, rllink, rlx, websocket
+from rlwire._options import options_of
 from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint
 from rlwire.perlert.environment import PerlertEndpoint
+from rlwire.registry import PROTOCOLS
 from rlwire.serving.serving import BackgroundServer, StreamOptions, StreamServer
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.server import BaseServer
 from rlwire.universe import rewarder, rfb
 from rlwire.universe.rewarder.environment import RewarderEndpoint
+from tests import agents
 
 SERVERS: list[type[BackgroundServer]] = [
     dm_env_rpc.Server,
@@ -105,6 +110,47 @@ def test_clients(kind: type[Any]) -> None:
         assert callable(kind.close)
     if kind not in (perlert.Client, perlert.AsyncClient):
         assert {"tls", "timeouts", "backoff"} <= names
+
+
+SCHEMES = {"dm_env_rpc": "dm-env-rpc", "rewarder": "universe", "rfb": "universe"}
+EXAMPLES: dict[type[Any], tuple[Any, ...]] = {
+    dm_env_rpc.Server: (lambda settings: None,),
+    openpi.Server: (lambda observation: {},),
+    perlert.Server: (None,),
+    rlx.Server: (agents.Agent,),
+    rfb.RfbServer: (rfb.Display(8, 8),),
+    rewarder.RewarderServer: ("an-id",),
+}
+
+
+@pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS])
+def test_each_takes_a_url_of_its_protocol_and_no_other(kind: type[Any]) -> None:
+    room = kind.__module__.split(".")[-2]
+    scheme = SCHEMES.get(room, room)
+    others = ("an-instance",) if kind in (perlert.Client, perlert.AsyncClient) else ()
+    for url in (f"{scheme}://localhost:{'+' if scheme == 'universe' else ''}7", "localhost:7"):
+        with contextlib.suppress(OSError):  # openpi's client connects at once, as the original
+            made = kind(*EXAMPLES.get(kind, ()), url, *others)
+            assert str(getattr(made, "address", "localhost:7")).endswith("localhost:7")
+    wrong = "openpi://localhost:7" if scheme != "openpi" else "rlx://localhost:7"
+    with pytest.raises(ValueError, match=f"expected {scheme}://"):
+        kind(*EXAMPLES.get(kind, ()), wrong, *others)
+    if scheme != "perlert" and kind in SERVERS:
+        with pytest.raises(ValueError, match=r"\+tls needs a certificate"):
+            kind(*EXAMPLES.get(kind, ()), f"{scheme}+tls://localhost", *others)
+
+
+@pytest.mark.parametrize("scheme", PROTOCOLS)
+def test_defaults_of_options_are_those_of_what_takes_them(scheme: str) -> None:
+    room = importlib.import_module(PROTOCOLS[scheme].front.rpartition(".")[0])
+    taking = {"server": getattr(room, "Server", None), "client": getattr(room, "Client", None)}
+    for side, kind in taking.items():
+        parameters = inspect.signature(kind).parameters if kind and scheme != "rlx-ws" else {}
+        for option in options_of(PROTOCOLS[scheme].options.get(side)).values():
+            taken = parameters.get(option.keyword)
+            own = option.name in (option.keyword, "keep_abandoned")  # which only `serve` has off
+            if taken is not None and own and option.read is not None:
+                assert option.default in (None, (), taken.default, False), option.name
 
 
 @pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS, *ENDPOINTS, *CALLS])

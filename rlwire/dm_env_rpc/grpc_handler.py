@@ -85,8 +85,8 @@ class GrpcHandler:
     """Answers the calls of one connection.
 
     Of the connection it needs `session`, `peer` and ``defer(reply)``, which has it send a deferred
-    reply by itself. ``run_in_thread(work)`` and ``watched(prepare)``, where there are such, are those of
-    `rlwire.transports.connection.Connection`.
+    reply by itself. ``run_in_thread(work)`` and ``watched(prepare)``, where there are such, are
+    those of `rlwire.transports.connection.Connection`.
     """
 
     def __init__(self, connection: Any, admit: Admit, log: Any = logger) -> None:

@@ -1,8 +1,9 @@
 """Environments and agents by name, as they are written on a command line.
 
-``my_module:MyEnvironment`` is a class, function or instance of a module; ``gym:CartPole-v1`` is
-registered with Gymnasium, and ``gym:my_games:My/Game-v0`` by a module that is imported first; which
-that is for ``gym:ALE/Pong-v5`` is known. ``dm-env-rpc://localhost:9911`` is somewhere else.
+``my_module:MyEnvironment`` is a class, function or instance of a module; ``CartPole-v1`` and
+``gym:CartPole-v1`` are registered with Gymnasium, and ``gym:my_games:My/Game-v0`` by a module that
+is imported first; which that is for ``gym:ALE/Pong-v5`` is known. ``dm-env-rpc://localhost:9911``
+is somewhere else.
 """
 
 from __future__ import annotations
@@ -31,16 +32,21 @@ def load(path: str, example: str = "'module:name', such as 'my_agents:Agent'") -
 
 def load_environment(name: str) -> Any:
     """Return what makes the environment; its signature says which arguments that takes."""
-    module, _, rest = name.partition(":")
+    module, colon, rest = name.partition(":")
     if rest.startswith("//"):
         return functools.partial(_of_gymnasium(_REMOTE), url=name, disable_env_checker=True)
     if module == "gym" and rest:
         return _of_gymnasium(rest)
-    return load(
-        name,
+    expected = (
         "'module:environment', 'gym:id' or a URL, such as 'my_module:MyEnvironment', "
-        "'gym:CartPole-v1' or 'dm-env-rpc://localhost:9911'",
+        "'gym:CartPole-v1' or 'dm-env-rpc://localhost:9911'"
     )
+    if name and not colon:
+        try:
+            return _of_gymnasium(name)
+        except ValueError as error:
+            raise ValueError(f"{error}; expected {expected}") from None
+    return load(name, expected)
 
 
 def _of_gymnasium(name: str) -> Any:

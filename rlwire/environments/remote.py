@@ -144,8 +144,6 @@ def spaces_like(environment: Any, agent: str | None = None) -> tuple[Any, Any]:
             ``"mpe2.simple_spread_v3:parallel_env"``, which is made for it and closed.
         agent: whose, of PettingZoo's environments; None for the first.
     """
-    if isinstance(environment, str) and ":" not in environment:
-        environment = f"gym:{environment}"
     driven = drive(environment)
     try:
         seen, done = driven.observation_space, driven.action_space

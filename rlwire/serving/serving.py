@@ -79,7 +79,8 @@ class BackgroundServer(ABC):
         self.stop()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.url}{'' if self._running else ', not running'}>"
+        state = "running" if self._running else "not running"
+        return f"<{type(self).__name__} {self.url}, {state}>"
 
     @property
     def address(self) -> Address:

@@ -76,8 +76,8 @@ def _rendering(thing: Any, settings: Mapping[str, Any] | None) -> Any:
         return with_settings(made, settings)
     with contextlib.suppress(ValueError):  # a class that has no signature
         takes = inspect.signature(make).parameters
-        any_name = isinstance(thing, str) and thing.startswith("gym:")
-        if "render_mode" in takes or (any_name and "settings" in takes):
+        by_id = isinstance(thing, str) and (thing.startswith("gym:") or ":" not in thing)
+        if "render_mode" in takes or (by_id and "settings" in takes):
             settings = {"render_mode": "rgb_array", **(settings or {})}
     return with_settings(make, settings)
 
