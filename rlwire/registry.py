@@ -324,30 +324,39 @@ def resolve(
 
 
 def located(
-    scheme: str, where: AddressLike | URL, tls: ClientSide = None
-) -> tuple[AddressLike, ClientSide]:
-    """Return the address that a URL of this protocol means, and TLS; an address as it is.
+    scheme: str, where: AddressLike | URL, tls: ClientSide = None, *, pixels: bool = False
+) -> tuple[AddressLike, ClientSide, str]:
+    """Return the address that a URL of this protocol means, or of its pixels, TLS, and its path.
+
+    An address, and a WebSocket's URL, is returned as it is.
 
     Raises:
-        ValueError: it is a URL of another protocol, or says more than where.
+        ValueError: it is a URL of another protocol, or has options.
     """
     if not isinstance(where, URL) and not (isinstance(where, str) and "://" in where):
-        return where, tls
-    if isinstance(where, str) and re.match(r"wss?[:+]", where):  # a WebSocket's own
-        return where, tls
+        return where, tls, ""
+    if isinstance(where, str) and re.match(r"wss?[:+]", where):
+        return where, tls, ""
     url = parse_url(where)
     if url.scheme != scheme:
         raise ValueError(f"{url}: expected {protocol(scheme).example}, not {url.scheme}://")
-    if url.options or url.path:
-        raise ValueError(f"{url}: expected no more than where; rlwire.connect takes the rest")
-    return url.address, client_tls(url, tls)
+    if url.options:
+        raise ValueError(f"{url}: give options as keywords here; rlwire.connect reads a query")
+    if pixels != (url.pixels is not None):
+        raise ValueError(
+            f"{url}: expected the {'pixels' if pixels else 'rewarder'} alone, {url.host}:"
+            f"{5900 if pixels else '+PORT'}; rlwire.make, make_vec and UniverseEnv take both"
+        )
+    return url.address, client_tls(url, tls), url.path
 
 
 def served_at(scheme: str, where: AddressLike | URL, tls: Any) -> AddressLike:
-    """Return what `located` does, of a server."""
-    if isinstance(where, str) and "://" in where:
-        check_server_tls(parse_url(where), tls)
-    return located(scheme, where)[0]
+    """Return where a server listens; as `located`."""
+    if isinstance(where, URL) or (isinstance(where, str) and "://" in where):
+        url = parse_url(where)
+        check_server_tls(url, tls)
+        return located(scheme, url, pixels=url.only_pixels)[0]
+    return where
 
 
 def client_tls(url: URL, tls: ClientSide) -> ClientSide:

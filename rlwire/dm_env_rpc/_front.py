@@ -16,8 +16,7 @@ from rlwire.dm_env_rpc.world import is_world
 from rlwire.environments.driver import SeveralAgents, is_environment
 from rlwire.environments.loading import load_environment
 from rlwire.registry import URL
-from rlwire.serving.fronts import Arguments, clients, with_settings
-from rlwire.transports.waits import Waits
+from rlwire.serving.fronts import clients, with_settings
 
 __all__ = ["OPTIONS", "async_client", "client", "endpoint", "server"]
 
@@ -73,19 +72,9 @@ def _with_pictures(thing: Any, settings: Mapping[str, Any] | None) -> Any:
     return with_settings(thing, settings)
 
 
-def _join(connection: Any, url: URL) -> Waits[None]:
-    """Join the world that the URL names."""
-    if url.path:
-        yield connection.join_world(url.path)
-
-
-def _means(url: URL, options: dict[str, Any]) -> Arguments:
-    return (url.replace(path=""),), options
-
-
-client, async_client = clients(Client, AsyncClient, _means, _join)
+client, async_client = clients(Client, AsyncClient)
 
 
 def endpoint(url: URL, **options: Any) -> DmEnvRpcEndpoint:
     """Return an agent of the world that the URL names, or of one of its own."""
-    return DmEnvRpcEndpoint(str(url.replace(path="")), world=url.path, **options)
+    return DmEnvRpcEndpoint(str(url), **options)

@@ -179,7 +179,7 @@ class _DmEnvRpcClient(waits.Counting):
     ) -> None:
         if ahead < 1:
             raise ValueError(f"ahead must be at least 1, not {ahead}")
-        address, tls = located("dm-env-rpc", address, tls)
+        address, tls, self._world = located("dm-env-rpc", address, tls)
         self._address = parse(address)
         self._ahead = ahead
         self._backoff = backoff or Backoff()
@@ -248,6 +248,18 @@ class _DmEnvRpcClient(waits.Counting):
         """
         yield self.close()
         yield from self._open(self._backoff)
+
+    def _enter(self) -> Waits[None]:
+        """Connect, unless that was done, and join the world that a URL names."""
+        if self._connection is not None:
+            return
+        yield self.connect()
+        if self._world:
+            try:
+                yield self.join_world(self._world)
+            except BaseException:
+                yield self.close()
+                raise
 
     @driven
     def close(self) -> Waits[None]:

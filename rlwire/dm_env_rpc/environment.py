@@ -47,6 +47,7 @@ from rlwire.errors import (
     optional,
     quoted,
 )
+from rlwire.registry import located
 from rlwire.sessions.dm_env_rpc import DmEnvRpcState
 from rlwire.transports.address import AddressLike
 from rlwire.transports.sockets import Backoff
@@ -97,6 +98,7 @@ class DmEnvRpcEndpoint(Endpoint):
     ) -> None:
         options["metadata"] = (*options.get("metadata", ()), WHOLE)
         self.client = Client(address, copy=copy or None, **options)
+        world = world or located("dm-env-rpc", address)[2]
         self._backoff = reconnect
         self._created = False
         self._running = False

@@ -56,7 +56,7 @@ class ClientBase(waits.Counting):
         arrays: Dialect = "openpi",
         reconnect: bool = True,
     ) -> None:
-        address, tls = located("openpi", address, tls)
+        address, tls, _ = located("openpi", address, tls)
         self._url = websocket.url_of(address, tls)
         self._dialect: dict[str, Any] = {"arrays": arrays, "limits": limits}
         self._options: dict[str, Any] = {

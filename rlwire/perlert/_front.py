@@ -9,26 +9,19 @@ from rlwire.perlert.environment import PerlertEndpoint
 from rlwire.perlert.options import OPTIONS
 from rlwire.perlert.server import Server
 from rlwire.registry import URL
-from rlwire.serving.fronts import Arguments, clients
+from rlwire.serving.fronts import clients
 
 __all__ = ["OPTIONS", "async_client", "client", "endpoint", "server"]
 
 
-def server(environment: Any, url: URL, *, name: str | None = None, **options: Any) -> Server:
+def server(environment: Any, url: URL, **options: Any) -> Server:
     """Return a server of an environment in real time; the URL's path is the instance's name."""
-    return Server(environment, url.address, name=url.path or name, **options)
+    return Server(environment, str(url), **options)
 
 
-def _means(url: URL, options: dict[str, Any]) -> Arguments:
-    if not url.path:
-        raise ValueError(f"{url}: which instance? As in {url.replace(path='CartPole-v1:0')}")
-    return (url.address, url.path), options
-
-
-client, async_client = clients(Client, AsyncClient, _means)
+client, async_client = clients(Client, AsyncClient)
 
 
 def endpoint(url: URL, *, copy: bool = True, **options: Any) -> PerlertEndpoint:
     """Return a slot of the instance that the URL names; `copy` is of no use, with text."""
-    where, options = _means(url, options)
-    return PerlertEndpoint(*where, **options)
+    return PerlertEndpoint(str(url), **options)

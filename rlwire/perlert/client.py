@@ -58,7 +58,8 @@ class ClientBase(waits.Counting):
 
     Args:
         address: the server's lobby, ``"host:port"``, ``"[ipv6]:port"`` or ``(host, port)``.
-        instance: ``"name"`` or ``"name:number"``; the number is 0 if there is none.
+        instance: ``"name"`` or ``"name:number"``; the number is 0 if there is none. By default the
+            path of the URL.
         auth: the key that the server has as well, or a cipher made of it.
         limits: `Limits.datagram` is the size of the largest datagram.
         tag: what others see in the lobby; by default a random one, since two agents with the same
@@ -72,13 +73,17 @@ class ClientBase(waits.Counting):
     def __init__(
         self,
         address: AddressLike,
-        instance: str,
+        instance: str = "",
         *,
         auth: DatagramCipher | bytes | None = None,
         limits: Limits | None = None,
         tag: str | None = None,
     ) -> None:
-        self._address = parse(located("perlert", address)[0])
+        where, _, path = located("perlert", address)
+        instance = instance or path
+        if not instance:
+            raise ValueError(f"{address}: which instance? As in perlert://{where}/CartPole-v1:0")
+        self._address = parse(where)
         if not self._address.host:
             raise ValueError(f"PERLERT needs UDP, so host:port and not {self._address}")
         self._name, colon, number = instance.partition(":")

@@ -77,7 +77,7 @@ class PerlertEndpoint(Endpoint):
     def __init__(
         self,
         address: AddressLike,
-        instance: str,
+        instance: str = "",
         *,
         limits: Limits = DEFAULT,
         observation_space: Any = None,

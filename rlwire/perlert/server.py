@@ -89,7 +89,10 @@ class Server(BackgroundServer):
         frames: float = FRAMES,
         **options: Any,
     ) -> None:
-        where = parse(located("perlert", address)[0])
+        at, _, path = located("perlert", address)
+        where = parse(at)
+        if path:
+            options["name"] = path
         if not where.host:
             raise ValueError(f"PERLERT needs UDP, so host:port and not {where}")
         if not isinstance(threads, int) or isinstance(threads, bool) or threads < 0:

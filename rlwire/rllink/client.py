@@ -70,7 +70,7 @@ class ClientBase(waits.Counting):
         form: Form = "msgpack",
         compression: Compression | None = None,
     ) -> None:
-        address, tls = located("rllink", address, tls)
+        address, tls, _ = located("rllink", address, tls)
         self.address: AddressLike = address
         self._session_options: dict[str, Any] = {
             "form": form,

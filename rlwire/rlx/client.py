@@ -118,7 +118,7 @@ class ProxyBase(waits.Counting):
         backoff = dataclasses.replace(self.backoff, attempts=max(1, retry))
         session = RLXClientSession(**self._session_options)
         try:
-            address, tls = located("rlx", self.address, self._tls)
+            address, tls, _ = located("rlx", self.address, self._tls)
             options = {"timeouts": self._timeouts, "tls": tls, "backoff": backoff}
             connection = yield self._open(address, session, **options)
         except (RlwireError, OSError, ValueError) as error:

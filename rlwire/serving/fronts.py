@@ -11,51 +11,25 @@ import importlib
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from rlwire._options import LearningOptions
 from rlwire.environments.driver import is_environment, maker
 from rlwire.environments.loading import load, load_environment
-from rlwire.registry import URL, client_tls
+from rlwire.registry import URL
 from rlwire.serving.serving import BackgroundServer
-from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Waits, drive, drive_async
-from rlwire.websocket import url_of
-
-Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
-"""A client's, by place and by name."""
-
-
-def by_url(url: URL, options: dict[str, Any]) -> Arguments:
-    """Return the arguments of a client that takes a URL."""
-    return (url,), options
-
-
-def by_websocket(url: URL, options: dict[str, Any]) -> Arguments:
-    """Return the arguments of a client that takes a WebSocket's URL."""
-    options = {**options, "tls": client_tls(url, options.get("tls"))}
-    return (websocket_url(url, options["tls"]),), options
 
 
 def clients(
-    blocking: type,
-    looped: type,
-    means: Callable[[URL, dict[str, Any]], Arguments] = by_url,
-    then: Callable[[Any, URL], Waits[None]] | None = None,
+    blocking: type, looped: type
 ) -> tuple[Callable[..., Any], Callable[..., Awaitable[Any]]]:
     """Return a front's ``client`` and ``async_client``, which return clients that are connected."""
 
     def begin(kind: type, url: URL, options: dict[str, Any]) -> Waits[Any]:
-        where, named = means(url, options)
-        connection = kind(*where, **named)
-        yield from connection._enter()
-        if then is not None:
-            try:
-                yield from then(connection, url)
-            except BaseException:
-                yield connection.close()
-                raise
-        return connection
+        client = kind(url, **options)
+        yield from client._enter()
+        return client
 
     def client(url: URL, **options: Any) -> Any:
         return drive(begin(blocking, url, options))
@@ -64,11 +38,6 @@ def clients(
         return await drive_async(begin(looped, url, options))
 
     return client, async_client
-
-
-def websocket_url(url: URL, tls: ClientSide) -> str:
-    """Return the URL of the WebSocket that a URL means."""
-    return url_of(url.address, tls, f"/{url.path}" if url.protocol.path else "")
 
 
 def with_settings(thing: Any, settings: Mapping[str, Any] | None) -> Any:

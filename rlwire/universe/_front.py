@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlwire.environments.driver import maker
 from rlwire.registry import URL, client_tls
-from rlwire.serving.fronts import Arguments, by_websocket, clients, with_settings
+from rlwire.serving.fronts import clients, with_settings
 from rlwire.serving.serving import BackgroundServer
 from rlwire.universe.options import OPTIONS
 from rlwire.universe.page import PagePlace
@@ -56,8 +56,6 @@ def server(
         )
     own = ("lockstep", "seed", "about", "backlog")
     rewards = {key: options.pop(key) for key in own if key in options}
-    if options.get("keys"):
-        options["keys"] = dict(options["keys"])
     return UniverseServer(
         _rendering(environment, settings),
         url if url.path or name is None else url.replace(path=name),
@@ -82,16 +80,7 @@ def _rendering(thing: Any, settings: Mapping[str, Any] | None) -> Any:
     return with_settings(make, settings)
 
 
-def _means(url: URL, options: dict[str, Any]) -> Arguments:
-    if url.pixels is not None:
-        raise ValueError(
-            f"{url}: a client is of the rewarder alone, {url.host}:+PORT; rlwire.make, make_vec "
-            f"and UniverseEnv take pixels too, and rlwire.universe.rfb.RfbClient takes them alone"
-        )
-    return by_websocket(url, options)
-
-
-client, async_client = clients(RewarderClient, AsyncRewarderClient, _means)
+client, async_client = clients(RewarderClient, AsyncRewarderClient)
 
 
 def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint | UniverseEndpoint:
@@ -100,8 +89,7 @@ def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint
         from rlwire.universe.environment import UniverseEndpoint
 
         return UniverseEndpoint(_calling_both(url, options), copy=copy, **options)
-    where, options = by_websocket(url, options)
-    return RewarderEndpoint(*where, env_id=url.path or None, **options)
+    return RewarderEndpoint(str(url), env_id=url.path or None, **options)
 
 
 def _calling_both(url: URL, options: dict[str, Any]) -> Remote:

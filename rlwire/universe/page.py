@@ -26,7 +26,6 @@ from rlwire.codecs.websocket.handshake import (
 )
 from rlwire.errors import ConnectionClosed, EncodeError, RlwireError
 from rlwire.registry import URL, client_tls
-from rlwire.serving.fronts import websocket_url
 from rlwire.serving.serving import Service, StreamServer
 from rlwire.sessions import websocket
 from rlwire.sessions.guesses import Guess
@@ -38,7 +37,7 @@ from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp_asyncio import connect
 from rlwire.transports.tls import ClientSide
 from rlwire.web import folder
-from rlwire.websocket import connect_asyncio
+from rlwire.websocket import connect_asyncio, url_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -224,7 +223,7 @@ class PageServer(StreamServer):
             return await connect(remote.pixels_address, RawSession(), timeouts=_TIMEOUTS, tls=tls)
         if path == "/rewards" and not remote.only_pixels:
             return await connect_asyncio(
-                websocket_url(remote, tls),
+                url_of(remote.address, tls, f"/{remote.path}"),
                 timeouts=_TIMEOUTS,
                 tls=tls,
                 headers=self._headers,

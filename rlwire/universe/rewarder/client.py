@@ -82,8 +82,8 @@ class RewarderClientBase(PushClient):
         ping_timeout: float | None = 20.0,
         session_settings: ClientSettings | None = None,
     ) -> None:
-        address, tls = located("universe", address, tls)
-        self.url = websocket.url_of(address, tls, "/")
+        address, tls, path = located("universe", address, tls)
+        self.url = websocket.url_of(address, tls, f"/{path}")
         self.observer = observer
         self._settings = session_settings or ClientSettings()
         self._timeouts = timeouts or Timeouts(idle=None)

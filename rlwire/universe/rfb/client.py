@@ -57,7 +57,7 @@ class _RfbClientBase(PushClient):
         pixel_format: PixelFormat = RGBX,
         continuous: bool = True,
     ) -> None:
-        address, tls = located("universe", address, tls)
+        address, tls, _ = located("universe", address, tls, pixels=True)
         self.address = parse(address)
         self._timeouts = timeouts or Timeouts(idle=None)
         self._session_options: dict[str, Any] = {
