@@ -46,9 +46,9 @@ class Protocol:
             ``server(environment, url, **options)``, ``client(url, **options)``,
             ``async_client(url, **options)``, ``endpoint(url, **options)``. Where the environment
             calls: ``server(agent_or_policy, url, ...)``, both clients, ``listen(url, num_envs,
-            ...)`` and ``play(environment, url, ...)``. What a protocol does not have is left out.
-            ``OPTIONS`` has the dataclasses of options by side: server, client, environment,
-            listener, player.
+            ...)`` and ``play(environment, url, ...)``. What a protocol does not have is left out;
+            one that needs an extra may be its name, ``"package.module:name"``. ``OPTIONS`` has the
+            dataclasses of options by side: server, client, environment, listener, player.
         summary: what it is, in a line.
         served: what a server serves, for a user.
         path: what the path of a URL names, such as ``"world"``; "" if it has none.
@@ -86,6 +86,9 @@ class Protocol:
             if instead:
                 why = f"is a protocol in which the {self.caller} calls: {instead}"
             raise ValueError(f"{self.scheme}:// {why}")
+        if isinstance(found, str):
+            module, _, name = found.partition(":")
+            return getattr(importlib.import_module(module), name)
         return found
 
     @property

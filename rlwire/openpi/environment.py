@@ -126,7 +126,7 @@ class OpenpiCaller(Caller):
 
 def play(
     environment: Any,
-    where: str,
+    where: AddressLike,
     *,
     episodes: int = 1,
     seed: int | None = None,

@@ -32,10 +32,11 @@ def server(
     several: ``("logging", "")`` and ``("tensorboard", directory)``.
     """
     options = {"metrics": _sink(metrics), **options}
-    return served(agent, url, options) or Server(agent, url.address, **options)
+    return served(agent, url, options) or Server(agent, str(url), **options)
 
 
 client, async_client = clients(AgentProxy, AsyncAgentProxy)
+play = "rlwire.rlx.called:play"
 
 
 def listen(
@@ -48,14 +49,7 @@ def listen(
     """Return places for environments that call; arguments as of `environment.listen`."""
     from rlwire.rlx import environment as room  # needs Gymnasium
 
-    return room.listen(url.address, num_envs, metrics=_sink(metrics), **options)
-
-
-def play(environment: Any, url: URL, **options: Any) -> list[float]:
-    """Have an environment call; arguments as of `environment.play`."""
-    from rlwire.rlx import environment as room  # needs Gymnasium
-
-    return room.play(environment, str(url), **options)
+    return room.listen(str(url), num_envs, metrics=_sink(metrics), **options)
 
 
 def _sink(metrics: Metrics | Sequence[tuple[str, str]] | None) -> Metrics | None:

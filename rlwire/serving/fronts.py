@@ -48,6 +48,12 @@ def with_settings(thing: Any, settings: Mapping[str, Any] | None) -> Any:
     return made if make is None else make
 
 
+def thing_of(thing: Any, example: str) -> Any:
+    """Return an object that is given as it is, as its class, or by name."""
+    found = load(thing, example) if isinstance(thing, str) else thing
+    return found() if isinstance(found, type) else found
+
+
 def check_no_environment(thing: Any, url: URL) -> None:
     """Refuse to serve an environment by a protocol in which environments call."""
     name, found = getattr(thing, "__name__", type(thing).__name__), thing
