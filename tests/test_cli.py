@@ -623,14 +623,13 @@ class TestWhatIsServedIsMadeFirst:
 
 
 def test_a_client_over_a_limit_is_told_whose_it_is(folder):
-    for given in (["--limits.received", "1000"],):
-        with Serving(folder, *given) as server:
-            with AgentProxy(server.address) as agent:
-                agent.init()
-                with pytest.raises(Exception, match="received=1000 of the server: raise it "):
-                    agent.update(state="x" * 2000)
-            assert server.stop() == 0
-        assert "received=1000 - at byte 0: raise this side's limit: limits=Limits(" in server.log
+    with Serving(folder, "--limits.received", "1000") as server:
+        with AgentProxy(server.url) as agent:
+            agent.init()
+            with pytest.raises(Exception, match="received=1000 of the server: raise it "):
+                agent.update(state="x" * 2000)
+        assert server.stop() == 0
+    assert "received=1000 - at byte 0: raise this side's limit: limits=Limits(" in server.log
 
 
 def test_checkpoints_are_listed(capsys, tmp_path, caplog):
