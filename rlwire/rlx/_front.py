@@ -36,7 +36,7 @@ def server(
 
 
 client, async_client = clients(AgentProxy, AsyncAgentProxy)
-play = "rlwire.rlx.called:play"
+play = "rlwire.rlx.environment:play"
 
 
 def listen(
