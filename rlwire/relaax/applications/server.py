@@ -6,7 +6,6 @@ import logging
 import os
 import sys
 
-from rlwire.errors import RlwireError
 from rlwire.relaax.algorithm import AlgorithmServer, load_algorithm
 from rlwire.relaax.applications.configuration import (
     Application,
@@ -83,17 +82,3 @@ def serve(path: str) -> None:
     server = make_server(application)
     server.check()
     server.serve_forever()
-
-
-def main(path: str) -> int:
-    """Be the server's process; return its exit status."""
-    try:
-        serve(path)
-    except (RlwireError, OSError) as error:
-        print(f"rlwire: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))

@@ -19,6 +19,7 @@ from rlwire.relaax.checkpoints import Checkpoints
 from tests.reference.events import read_events
 
 pytest.importorskip("ruamel.yaml")
+pytest.importorskip("honcho")
 
 
 @contextlib.contextmanager
@@ -137,8 +138,10 @@ def test_components(app):
         *["rlx-server", "environment-0", "environment-1"]
     ]
     found = commands(read_application(app), ["environment"], copies=2, exploit=True, show_ui=True)
-    assert found["environment-0"].endswith("--exploit True --show-ui True")
-    assert found["environment-1"].endswith("--exploit False --show-ui False")
+    assert found["environment-0"][-1].endswith("--exploit True --show-ui True")
+    assert found["environment-1"][-1].endswith("--exploit False --show-ui False")
+    assert "--wait" not in found["environment-0"]
+    assert "--wait" in commands(read_application(app), ["all"])["environment-0"]
 
 
 @pytest.mark.parametrize(

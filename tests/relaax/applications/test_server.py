@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from rlwire.relaax.applications import read_application
-from rlwire.relaax.applications.server import main, make_metrics, make_server
+from rlwire.relaax.applications.__main__ import main
+from rlwire.relaax.applications.server import make_metrics, make_server
 from rlwire.rlx import AgentProxy
 from tests.reference.events import read_events
 
@@ -79,7 +80,7 @@ def test_it_serves_the_algorithm(app, tmp_path):
     ],
 )
 def test_what_is_wrong_is_one_line(app, capsys, text, says):
-    assert main(app(text).path) == 1
+    assert main(["server", app(text).path]) == 1
     said = capsys.readouterr().err
     assert re.search(says, said), said
     assert said.startswith("rlwire: ")

@@ -22,6 +22,7 @@ from tests.relaax.applications.test_running import running
 pytestmark = pytest.mark.consumers
 
 pytest.importorskip("ruamel.yaml")
+pytest.importorskip("honcho")
 pytest.importorskip("tensorboardX")
 
 HOWTO = Path(__file__).parents[3] / "docs" / "howto" / "applications.md"
