@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from rlwire.rlx import Metrics
 
-__all__ = ["Agent", "Recorder"]
+__all__ = ["Agent", "CountingAgent", "Recorder"]
 
 
 class Agent:
@@ -25,6 +27,23 @@ class Agent:
         return 1
 
     def reset(self) -> bool:
+        return True
+
+
+class CountingAgent(Agent):
+    """Answers with the number of its update and what it was told, or does what `actions` has."""
+
+    actions: Mapping[str, Any] = MappingProxyType({})
+    updates = 0
+
+    def update(self, reward: Any, state: Any, terminal: Any) -> Any:
+        self.updates += 1
+        if isinstance(state, str):
+            return self.actions[state](self)
+        return [self.updates, reward, state, terminal]
+
+    def reset(self) -> bool:
+        self.updates = 0
         return True
 
 

@@ -106,13 +106,10 @@ class ProxyBase(waits.Counting):
 
     @driven
     def connect(self, retry: int = 6) -> Waits[None]:
-        """Connect, after leaving a connection that is open.
-
-        Args:
-            retry: how many attempts, with growing waits between them.
+        """Connect, in `retry` attempts with growing waits; an open connection is closed first.
 
         Raises:
-            AgentProxyException: no attempt succeeded, or the address cannot be understood.
+            AgentProxyException: no attempt succeeded, or the address is invalid.
         """
         yield self.disconnect()
         backoff = dataclasses.replace(self.backoff, attempts=max(1, retry))
@@ -127,10 +124,7 @@ class ProxyBase(waits.Counting):
 
     @driven
     def init(self, exploit: bool = False) -> Waits[Any]:
-        """Have the agent get ready; with `exploit`, it neither explores nor learns.
-
-        Returns:
-            ``"ready"``.
+        """Prepare the agent, with `exploit` to act without exploring or learning; return "ready".
 
         Raises:
             AgentProxyException: the agent could not, or the connection is lost.
@@ -139,11 +133,7 @@ class ProxyBase(waits.Counting):
 
     @driven
     def reset(self) -> Waits[Any]:
-        """Have the agent forget the episode; returns ``"done"``.
-
-        Raises:
-            AgentProxyException: the agent could not, or the connection is lost.
-        """
+        """Have the agent forget the episode; return "done"; errors as of `init`."""
         return (yield from self._exchange({"command": "reset"}))
 
     @driven
@@ -353,10 +343,7 @@ class TrainingBase:
         raise NotImplementedError("define episode(self, number) in your subclass of TrainingBase")
 
     def initialize_agent(self, retry: int = 6) -> None:
-        """Connect to the first server that answers, from the one in use on, and send `init`.
-
-        Args:
-            retry: how many times each server is tried, with growing pauses.
+        """Connect to the first server that answers, in `retry` rounds, and send `init`.
 
         Raises:
             AgentProxyException: no server could be reached, or all refused.

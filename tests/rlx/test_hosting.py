@@ -13,26 +13,21 @@ from rlwire.rlx.hosting import (
     AgentHandler,
     RewardAverage,
 )
+from tests import agents
 from tests.agents import Recorder
 
 INIT = {"command": "init", "exploit": False}
 UPDATE = {"command": "update", "reward": None, "state": [1.0], "terminal": False}
 
 
-class Agent:
+class Agent(agents.Agent):
     """Answers with what it was told."""
 
     def __init__(self, parameter_server):
-        self.parameter_server = parameter_server
-
-    def init(self, exploit=False):
-        return True
+        pass
 
     def update(self, reward, state, terminal):
         return [reward, state, terminal]
-
-    def reset(self):
-        return True
 
 
 def host_of(agent, parameter_server=None, metrics=None, hang_up=bool):

@@ -10,6 +10,7 @@ import ssl
 import threading
 import time
 from random import Random
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -21,55 +22,32 @@ from rlwire.serving.batching import Batched
 from rlwire.sessions.websocket import Closed, Refused
 from rlwire.transports.sockets import Timeouts
 from rlwire.websocket import connect
-from tests.agents import Recorder
+from tests.agents import CountingAgent, Recorder
 from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
 
 
-class Agent:
-    """Does what its state asks for."""
+RELEASE = threading.Event()
+
+
+class Agent(CountingAgent):
+    """Does what its state asks for; knows how many there are."""
 
     alive = 0
+    actions: ClassVar = {
+        "nan": lambda agent: [1.0, float("nan")],
+        "complex": lambda agent: np.array([1j]),
+        "exploit": lambda agent: agent.exploit,
+        "wait": lambda agent: RELEASE.wait(30),
+        "large": lambda agent: np.zeros(500_000, np.uint8),
+    }
 
     def __init__(self, parameter_server):
         type(self).alive += 1
-        self.updates = 0
-
-    def init(self, exploit=False):
-        if exploit == "no":
-            raise ValueError("not today")
-        self.exploit = exploit
-        return True
-
-    def update(self, reward, state, terminal):
-        self.updates += 1
-        if isinstance(state, str):
-            return ACTIONS[state](self)
-        return [self.updates, reward, state, terminal]
-
-    def reset(self):
-        self.updates = 0
-        return True
 
     def close(self):
         type(self).alive -= 1
-
-
-def boom(agent):
-    raise ValueError("boom")
-
-
-RELEASE = threading.Event()
-
-ACTIONS = {
-    "nan": lambda agent: [1.0, float("nan")],
-    "complex": lambda agent: np.array([1j]),
-    "raise": boom,
-    "exploit": lambda agent: agent.exploit,
-    "wait": lambda agent: RELEASE.wait(30),
-    "large": lambda agent: np.zeros(500_000, np.uint8),
-}
 
 
 @pytest.fixture(autouse=True)

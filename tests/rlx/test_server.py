@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -13,31 +14,10 @@ from rlwire.errors import PeerError
 from rlwire.limits import Limits
 from rlwire.rlx import AgentProxy, AgentProxyException, Server, TensorBoardMetrics
 from rlwire.testing.rlx import RawClient
-from tests.agents import Recorder
+from tests.agents import CountingAgent, Recorder
 from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
-
-
-class Agent:
-    """Does what its state asks for."""
-
-    def __init__(self, parameter_server):
-        self.updates = 0
-
-    def init(self, exploit=False):
-        self.exploit = exploit
-        return True
-
-    def update(self, reward, state, terminal):
-        self.updates += 1
-        if isinstance(state, str):
-            return ACTIONS[state]()
-        return [self.updates, reward, state, terminal]
-
-    def reset(self):
-        self.updates = 0
-        return True
 
 
 def leave(error):
@@ -49,13 +29,16 @@ class Unreadable:
         raise ZeroDivisionError("in __array__")
 
 
-ACTIONS = {
-    "raise": lambda: leave(ValueError("boom")),
-    "exit": lambda: leave(SystemExit(3)),
-    "interrupt": lambda: leave(KeyboardInterrupt()),
-    "object": object,
-    "unreadable": Unreadable,
-}
+class Agent(CountingAgent):
+    """Does what its state asks for."""
+
+    actions: ClassVar = {
+        "raise": lambda agent: leave(ValueError("boom")),
+        "exit": lambda agent: leave(SystemExit(3)),
+        "interrupt": lambda agent: leave(KeyboardInterrupt()),
+        "object": lambda agent: object(),
+        "unreadable": lambda agent: Unreadable(),
+    }
 
 
 @pytest.fixture(params=["threads", "asyncio"])

@@ -109,11 +109,6 @@ class _RLXSession(StateMachine):
         return state
 
     @property
-    def pending(self) -> bool:
-        """Whether a command waits for its reply."""
-        return bool(self._node.replies) and self._node is not _BROKEN
-
-    @property
     def closed(self) -> bool:
         """Whether nothing more may be said."""
         return self._node is _CLOSED
