@@ -19,8 +19,8 @@ _Result = TypeVar("_Result")
 class Arrivals:
     """Counts what arrives, and wakes the threads that wait for more.
 
-    Everything counts, each message and picture. Changes of status count apart: those after which
-    an index may be shown or masked, such as an episode's beginning and a lost connection.
+    Changes of status count apart: an index may then be shown or masked, such as at an episode's
+    beginning and after a lost connection.
     """
 
     __slots__ = ("_all", "_condition", "_status")

@@ -286,11 +286,9 @@ class RfbServerSession:
 
     def _update(self, out: list[Buffer]) -> None:
         """Append what changed, if the viewer has asked for it and can receive it."""
-        head = (
-            []
-            if self._layout is None or self._layout[0] != _ASKED_BY_YOU
-            else [self._layout_rectangle()]
-        )
+        head = []
+        if self._layout is not None and self._layout[0] == _ASKED_BY_YOU:
+            head.append(self._layout_rectangle())
         area = self._requested
         if area is None and self._continuous is not None and self._can_take():
             area = self._continuous
