@@ -463,14 +463,17 @@ class Link:
         if self.connected:
             what = "VNC session"
             try:
-                if self.screen is not None and self.screen.error is not None:
-                    raise self.screen.error
+                trip = None
+                if self.screen is not None:
+                    if self.screen.error is not None:
+                        raise self.screen.error
+                    trip = self.screen.round_trip()
                 what = "Rewarder session"
                 if self.client is None:
                     step = LinkStep(open=True, screen=self.screen)
                 else:
                     step = (self._peek if peek else self._step)(self.client)
-                step.round_trip = None if self.screen is None else self.screen.round_trip()
+                step.round_trip = trip
                 return step
             except (RlwireError, OSError) as error:
                 self._fail(what, error)
