@@ -202,16 +202,16 @@ class RfbServerSession:
                 if not self.view_only:
                     return [event]
                 self._frames.counts["ignored"] += 1
+            case FramebufferUpdateRequest() as request:
+                self._on_request(request)
+            case Fence() as fence:
+                self._on_fence(fence)
             case SetPixelFormat(pixel_format):
                 self._format = self._format._replace(pixel_format=pixel_format)
             case SetEncodings(numbers):
                 self._on_encodings(numbers)
-            case FramebufferUpdateRequest() as request:
-                self._on_request(request)
             case EnableContinuousUpdates() as wish:
                 self._on_continuous(wish)
-            case Fence() as fence:
-                self._on_fence(fence)
             case SetDesktopSize() if Encoding.EXTENDED_DESKTOP_SIZE in self._known:
                 self._layout = (_ASKED_BY_YOU, _PROHIBITED)
         return []

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from rlwire.sessions.rfb.handshake import check_passwords
 from rlwire.sessions.rfb.server import Input, RfbServerSession
 from rlwire.transports.address import AddressLike
 from rlwire.transports.connection_asyncio import AsyncConnection
-from rlwire.transports.interface import NOTHING
+from rlwire.transports.push_client import PushHandler
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.sockets import Timeouts
 
@@ -42,14 +42,11 @@ TIMEOUTS: Final = Timeouts(idle=None)
 class Viewer:
     """One viewer of a display; `peer` is its name, for logs."""
 
-    __slots__ = ("_service", "connection", "peer", "session")
+    __slots__ = ("connection", "peer", "session")
 
-    def __init__(
-        self, service: _ViewerService, connection: AsyncConnection, session: RfbServerSession
-    ) -> None:
-        self._service = service
+    def __init__(self, connection: AsyncConnection) -> None:
         self.connection = connection
-        self.session = session
+        self.session: RfbServerSession = connection.session  # type: ignore[assignment]
         self.peer = connection.peer
 
     def __repr__(self) -> str:
@@ -59,19 +56,6 @@ class Viewer:
     def view_only(self) -> bool:
         """Whether its keys and pointer are ignored."""
         return self.session.view_only
-
-    def answer(self, event: Input) -> Any:
-        """Pass a key or pointer event to the display."""
-        self._service.receive(self, event)
-        return NOTHING
-
-    def failure(self, event: Any, error: Exception) -> Any:
-        """Nothing was to be sent."""
-        raise error
-
-    def close(self) -> None:
-        """Take note that it is gone."""
-        self._service.remove(self)
 
 
 OnInput: TypeAlias = Callable[[Viewer, Input], object]
@@ -164,7 +148,7 @@ class _ViewerService(Service):
         self.display = display
         self.frames = FrameEncoder(display.newest, name=display.name, limits=checked(limits))
         self._auth, self._view_auth = auth, view_auth
-        self.viewers: dict[RfbServerSession, Viewer] = {}
+        self.viewers: set[Viewer] = set()
         self.counts: Counter[str] = Counter()
         self._log = SeldomLog(logger)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -180,28 +164,27 @@ class _ViewerService(Service):
             guess=None if self._auth is None else Guess(),
         )
 
-    def handler(self, connection: AsyncConnection) -> Viewer:
-        session: RfbServerSession = connection.session  # type: ignore[assignment]
-        viewer = self.viewers[session] = Viewer(self, connection, session)
+    def handler(self, connection: AsyncConnection) -> PushHandler:
+        viewer = Viewer(connection)
+        self.viewers.add(viewer)
         self.counts["connections"] += 1
         can = "watches" if viewer.view_only else "watches and plays"
         self._log.info("%s: %s", viewer.peer, can)
-        return viewer
+        return PushHandler(lambda event: self._receive(viewer, event), lambda: self._remove(viewer))
 
-    def remove(self, viewer: Viewer) -> None:
-        self.viewers.pop(viewer.session, None)
+    def _receive(self, viewer: Viewer, event: Input) -> None:
+        self.counts["inputs"] += 1
+        if self.display.on_input is not None:
+            try:
+                self.display.on_input(viewer, event)
+            except Exception:
+                self._log.exception("%s: on_input failed at %r", viewer.peer, event)
+
+    def _remove(self, viewer: Viewer) -> None:
+        self.viewers.discard(viewer)
         if self.display.on_leave is not None:
             self.display.on_leave(viewer)
         self._log.info("%s: gone after %d updates", viewer.peer, viewer.session.updates)
-
-    def receive(self, viewer: Viewer, event: Input) -> None:
-        self.counts["inputs"] += 1
-        on_input = self.display.on_input
-        if on_input is not None:
-            try:
-                on_input(viewer, event)
-            except Exception:
-                self._log.exception("%s: on_input failed at %r", viewer.peer, event)
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -223,7 +206,7 @@ class _ViewerService(Service):
 
     def _wake(self) -> None:
         self._woken = False
-        for viewer in list(self.viewers.values()):
+        for viewer in list(self.viewers):
             viewer.connection.speak()
 
 
