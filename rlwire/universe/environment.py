@@ -425,7 +425,7 @@ class UniverseEndpoint(Endpoint):
         reset_timeout: float = 60.0,
         **options: Any,
     ) -> None:
-        from rlwire.universe.spaces import Choices, Events, pictures
+        from rlwire.universe.spaces import Events, choices, pictures
 
         self._places = None if remote.rewarder is None else 1
         self._reset_timeout = reset_timeout
@@ -450,19 +450,17 @@ class UniverseEndpoint(Endpoint):
             self._into: NDArray[np.uint8] | None = None
             if not copy:
                 self.write_to(np.zeros(self.observation_space.shape, np.uint8))
-            told = spaces_of(env.about(0).get(SPACES))
+            self._events: Callable[[Any], Sequence[Any]] = lambda action: action
             if actions is not None:
-                action_space = Choices(actions)
-            elif action_space is None:
-                action_space = Events(size=size) if told is None else told[1]
-            self.action_space = action_space
-            if isinstance(action_space, Choices):
-                self._events: Callable[[Any], Sequence[Any]] = action_space.events
-            elif isinstance(action_space, Events):
-                self._events = lambda action: action
+                self.action_space, self._events = choices(actions)
             else:
-                fit = fitting(action_space, "the action", within=True)
-                self._events = lambda action: [(ACTION, plain(fit(action)))]
+                told = spaces_of(env.about(0).get(SPACES))
+                if action_space is None:
+                    action_space = Events(size=size) if told is None else told[1]
+                self.action_space = action_space
+                if not isinstance(action_space, Events):
+                    fit = fitting(action_space, "the action", within=True)
+                    self._events = lambda action: [(ACTION, plain(fit(action)))]
             self._group = _EndpointGroup([self])
             self._undo = undo.pop_all()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,32 +86,21 @@ class Events(Space):
         return hash((self.keys, self.buttons, self.size))
 
 
-class Choices(spaces.Discrete):
-    """The numbers of some actions, each a list of events.
+def choices(
+    actions: Sequence[Sequence[Any]],
+) -> tuple[spaces.Discrete, Callable[[Any], Sequence[Any]]]:
+    """Return a space of the numbers of some actions, and what returns a number's events."""
+    if not actions:
+        raise ValueError("there must be an action to choose")
+    space = spaces.Discrete(len(actions))
 
-    Args:
-        actions: what each number stands for.
-        seed: of samples.
-    """
-
-    def __init__(self, actions: Sequence[Sequence[Any]], seed: int | None = None) -> None:
-        if not actions:
-            raise ValueError("there must be an action to choose")
-        self.actions = [list(action) for action in actions]
-        super().__init__(len(self.actions), seed=seed)
-
-    def events(self, action: Any) -> list[Any]:
-        """Return the events of a number."""
+    def events_of(action: Any) -> Sequence[Any]:
         number = np.asarray(action).item()
-        if not self.contains(number):
-            raise EncodeError(f"the action {action!r} is not in {self}")
-        return self.actions[number]
+        if not space.contains(number):
+            raise EncodeError(f"the action {action!r} is not in {space}")
+        return actions[number]
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Choices) and self.actions == other.actions
-
-    def __hash__(self) -> int:
-        return hash(len(self.actions))
+    return space, events_of
 
 
 class _Words(spaces.Text):
