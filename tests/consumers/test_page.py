@@ -181,7 +181,12 @@ def red_of(page: Browser) -> int:
 def test_a_person_watches_and_plays(novnc: Path, tmp_path: Path) -> None:
     with (
         rlwire.serve(
-            Lamp(), "universe://127.0.0.1:0+0/a.Lamp-v0", page=0, novnc=str(novnc), rate=30
+            Lamp(),
+            "universe://127.0.0.1:0+0/a.Lamp-v0",
+            page=0,
+            novnc=str(novnc),
+            rate=30,
+            auth=None,
         ) as server,
         browser(server.page.url, tmp_path) as page,
     ):
