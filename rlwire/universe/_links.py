@@ -27,7 +27,7 @@ from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.sockets import Backoff, Timeouts, is_permanent
 from rlwire.universe._loop import Arrivals, ClientLoop
 from rlwire.universe.remotes import Remote
-from rlwire.universe.rewarder.client import AsyncRewarderClient
+from rlwire.universe.rewarder import AsyncRewarderClient
 from rlwire.universe.rfb.client import AsyncRfbClient
 
 logger = logging.getLogger(__name__)

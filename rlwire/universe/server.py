@@ -20,7 +20,7 @@ from rlwire.sessions.guesses import new_password
 from rlwire.transports.address import Address
 from rlwire.universe.input import Controls, Keys, Play, keys_of
 from rlwire.universe.page import PagePlace, PageServer
-from rlwire.universe.rewarder.environment import EnvironmentRewarder
+from rlwire.universe.rewarder import EnvironmentRewarder
 from rlwire.universe.rfb.server import Display, RfbServer
 
 if TYPE_CHECKING:
