@@ -20,7 +20,22 @@ Vector = Callable[..., Any]
 Serve = Callable[..., Any]
 ScreenOf = Callable[[Any], Any]
 WaitFor = Callable[..., None]
+Started = Callable[[], tuple[Any, Any]]
 GAUGES = "stats.gauges.diagnostics."
+
+
+@pytest.fixture
+def started(rewarder: Serve, vector: Vector) -> Started:
+    """Makes a rewarder, and a vector of it that runs."""
+
+    def start() -> tuple[Any, Any]:
+        server = rewarder()
+        play = vector(server)
+        play.env.reset()
+        play.until_seen()
+        return server, play
+
+    return start
 
 
 def test_reset_and_step_wait_for_nobody(rewarder: Serve, vector: Vector) -> None:
@@ -67,12 +82,9 @@ def test_what_is_seen_and_told(rewarder: Serve, vector: Vector, screen_of: Scree
 
 
 def test_actions_go_to_the_screen_and_others_to_the_rewarder(
-    rewarder: Serve, vector: Vector, screen_of: ScreenOf, wait_for: WaitFor
+    started: Started, screen_of: ScreenOf, wait_for: WaitFor
 ) -> None:
-    server = rewarder()
-    play = vector(server)
-    play.env.reset()
-    play.until_seen()
+    server, play = started()
     play.step([("KeyEvent", "Left", True), pointer(3, 4, 1), ("Joystick", 0.5)])
     assert screen_of(server).sent == [key("Left", True), pointer(3, 4, 1)]
     acted: list[Any] = []
@@ -115,12 +127,9 @@ def test_without_a_rewarder_there_are_pixels(vector: Vector, screens: Any) -> No
 
 
 def test_an_end_is_of_the_old_and_what_is_seen_of_the_new(
-    rewarder: Serve, vector: Vector, screen_of: ScreenOf
+    started: Started, screen_of: ScreenOf
 ) -> None:
-    server = rewarder()
-    play = vector(server)
-    play.env.reset()
-    play.until_seen()
+    server, play = started()
     first = server.episode_id
     screen_of(server).show(1)
     server.text("old")
@@ -145,12 +154,9 @@ def test_an_end_is_of_the_old_and_what_is_seen_of_the_new(
 
 
 def test_while_it_resets_it_is_masked_and_then_goes_on_by_itself(
-    rewarder: Serve, vector: Vector, screen_of: ScreenOf
+    started: Started, screen_of: ScreenOf
 ) -> None:
-    server = rewarder()
-    play = vector(server)
-    play.env.reset()
-    play.until_seen()
+    server, play = started()
     screen = screen_of(server)
     screen.show(1)
     server.reward(4.0, True)
@@ -173,11 +179,8 @@ def test_while_it_resets_it_is_masked_and_then_goes_on_by_itself(
     assert screen.sent == [key("a", True)]
 
 
-def test_an_end_that_nobody_said(rewarder: Serve, vector: Vector) -> None:
-    server = rewarder()
-    play = vector(server)
-    play.env.reset()
-    play.until_seen()
+def test_an_end_that_nobody_said(started: Started) -> None:
+    server, play = started()
     first = server.episode_id
     server.reward(2.0)
     server.begin_episode()
@@ -210,11 +213,8 @@ def test_a_reset_drops_what_came_before_it(rewarder: Serve, vector: Vector) -> N
     assert rewards == [1.0]
 
 
-def test_peeking_takes_nothing(rewarder: Serve, vector: Vector, screen_of: ScreenOf) -> None:
-    server = rewarder()
-    play = vector(server)
-    play.env.reset()
-    play.until_seen()
+def test_peeking_takes_nothing(started: Started, screen_of: ScreenOf) -> None:
+    server, play = started()
     first = server.episode_id
     screen_of(server).show(1)
     server.reward(1.0, True)
@@ -453,13 +453,8 @@ def test_a_reset_that_is_refused(rewarder: Serve, vector: Vector) -> None:
     assert "llama" in infos[0]["error"]
 
 
-def test_an_action_that_is_refused_is_told(
-    rewarder: Serve, vector: Vector, wait_for: WaitFor
-) -> None:
-    server = rewarder()
-    play = vector(server)
-    play.env.reset()
-    play.until_seen()
+def test_an_action_that_is_refused_is_told(started: Started, wait_for: WaitFor) -> None:
+    server, play = started()
     play.step([("Action", 3)])
     acted: list[Any] = []
     wait_for(lambda: acted.extend(server.actions()) or acted)
@@ -494,11 +489,8 @@ def test_lags_are_told(rewarder: Serve, vector: Vector) -> None:
 # --- the rest
 
 
-def test_after_the_end(rewarder: Serve, vector: Vector, screen_of: ScreenOf) -> None:
-    server = rewarder()
-    play = vector(server)
-    play.env.reset()
-    play.until_seen()
+def test_after_the_end(started: Started, screen_of: ScreenOf) -> None:
+    server, play = started()
     screen = screen_of(server)
     play.env.close()
     play.env.close()
