@@ -105,62 +105,48 @@ REPLIES: dict[str, Any] = {
     "interrupted": StepResult(STATES[INTERRUPTED], SEEN),
     "invalid": StepResult(EnvironmentStateType.INVALID_ENVIRONMENT_STATE, SEEN),
 }
-# Written down a second time, by hand: each request, and what it leads to in each state. A request
-# that has no entry is not allowed; an error never leads anywhere.
-ALLOWED: dict[DmEnvRpcState, dict[str, dict[str, DmEnvRpcState]]] = {
-    NOT_JOINED: {
-        "create_world": {"create_world": NOT_JOINED},
-        "join_world": {"join_world": TERMINATED},
-        "reset_world": {"reset_world": NOT_JOINED},
-        "reset_world elsewhere": {"reset_world": NOT_JOINED},
-        "leave_world": {"leave_world": NOT_JOINED},
-        "destroy_world": {"destroy_world": NOT_JOINED},
-        "destroy_world elsewhere": {"destroy_world": NOT_JOINED},
-        "extension": {"extension": NOT_JOINED},
-    },
-    TERMINATED: {
-        "create_world": {"create_world": TERMINATED},
-        "step": {"running": RUNNING},
-        "reset": {"reset": TERMINATED},
-        "reset_world": {"reset_world": TERMINATED},
-        "reset_world elsewhere": {"reset_world": TERMINATED},
-        "leave_world": {"leave_world": NOT_JOINED},
-        "destroy_world elsewhere": {"destroy_world": TERMINATED},
-        "extension": {"extension": TERMINATED},
-    },
-    RUNNING: {
-        "create_world": {"create_world": RUNNING},
-        "step": {"running": RUNNING, "terminated": TERMINATED, "interrupted": INTERRUPTED},
-        "reset": {"reset": INTERRUPTED},
-        "reset_world": {"reset_world": INTERRUPTED},
-        "reset_world elsewhere": {"reset_world": RUNNING},
-        "leave_world": {"leave_world": NOT_JOINED},
-        "destroy_world elsewhere": {"destroy_world": RUNNING},
-        "extension": {"extension": RUNNING},
-    },
-    INTERRUPTED: {
-        "create_world": {"create_world": INTERRUPTED},
-        "step": {"running": RUNNING},
-        "reset": {"reset": INTERRUPTED},
-        "reset_world": {"reset_world": INTERRUPTED},
-        "reset_world elsewhere": {"reset_world": INTERRUPTED},
-        "leave_world": {"leave_world": NOT_JOINED},
-        "destroy_world elsewhere": {"destroy_world": INTERRUPTED},
-        "extension": {"extension": INTERRUPTED},
-    },
-}
-# What a client takes beyond that.
-LENIENT: dict[DmEnvRpcState, dict[str, dict[str, DmEnvRpcState]]] = {
-    TERMINATED: {
-        "step": {"terminated": TERMINATED, "interrupted": INTERRUPTED},
-        "destroy_world": {"destroy_world": TERMINATED},
-    },
-    RUNNING: {"destroy_world": {"destroy_world": RUNNING}},
-    INTERRUPTED: {
-        "step": {"terminated": TERMINATED, "interrupted": INTERRUPTED},
-        "destroy_world": {"destroy_world": INTERRUPTED},
-    },
-}
+# Written down a second time, by hand: each request, and the states that it leads to from each. A
+# request that leads nowhere is not allowed; an error never leads anywhere.
+NEXT_STATES = """
+    from                    NOT_JOINED TERMINATED RUNNING INTERRUPTED
+    create_world            N          T          R       I
+    join_world              T          -          -       -
+    step                    -          R          RTI     R
+    reset                   -          T          I       I
+    reset_world             N          T          I       I
+    reset_world_elsewhere   N          T          R       I
+    leave_world             N          N          N       N
+    destroy_world           N          -          -       -
+    destroy_world_elsewhere N          T          R       I
+    extension               N          T          R       I
+"""
+LENIENTLY = """
+    from                    NOT_JOINED TERMINATED RUNNING INTERRUPTED
+    step                    -          TI         -       TI
+    destroy_world           -          T          R       I
+"""
+
+
+def parsed(table: str) -> dict[DmEnvRpcState, dict[str, dict[str, DmEnvRpcState]]]:
+    """By state and request: each outcome, and the state after it."""
+    letters = {"N": NOT_JOINED, "T": TERMINATED, "R": RUNNING, "I": INTERRUPTED}
+    heads, *rows = [line.split() for line in table.strip().splitlines()]
+    found: dict[Any, Any] = {DmEnvRpcState[head]: {} for head in heads[1:]}
+    for name, *cells in rows:
+        request = name.removesuffix("_elsewhere")
+        for state, cell in zip(found, cells, strict=True):
+            following = [letters[letter] for letter in cell.strip("-")]
+            outcomes = {
+                after.name.lower() if name == "step" else request: after for after in following
+            }
+            if outcomes:
+                found[state][name.replace("_elsewhere", " elsewhere")] = outcomes
+    return found
+
+
+ALLOWED = parsed(NEXT_STATES)
+# What a client accepts beyond that.
+LENIENT = parsed(LENIENTLY)
 # The way to each state.
 WAYS: dict[DmEnvRpcState, list[tuple[str, str]]] = {
     NOT_JOINED: [],
