@@ -279,9 +279,8 @@ class _DmEnvRpcClient(waits.Counting):
     @driven
     def create_world(self, settings: Mapping[str, Any] | None = None) -> Waits[str]:
         """Create a world and return its name; nested settings are flattened at periods."""
-        reply = yield from self._request(CreateWorldRequest(_settings_of(settings)))
-        name: str = reply.world_name
-        return name
+        reply = yield self.request(CreateWorldRequest(_settings_of(settings)))
+        return cast(str, reply.world_name)
 
     @driven
     def join_world(
@@ -289,8 +288,7 @@ class _DmEnvRpcClient(waits.Counting):
     ) -> Waits[ActionObservationSpecs]:
         """Become an agent of a world and return what it may do and see."""
         request = JoinWorldRequest(world_name, _settings_of(settings))
-        specs: ActionObservationSpecs = (yield from self._request(request)).specs
-        return specs
+        return cast(ActionObservationSpecs, (yield self.request(request)).specs)
 
     @driven
     def step_many(
@@ -321,9 +319,8 @@ class _DmEnvRpcClient(waits.Counting):
     @driven
     def reset(self, settings: Mapping[str, Any] | None = None) -> Waits[ActionObservationSpecs]:
         """End the sequence; return the specs, which the settings may have changed."""
-        reply = yield from self._request(ResetRequest(_settings_of(settings)))
-        specs: ActionObservationSpecs = reply.specs
-        return specs
+        reply = yield self.request(ResetRequest(_settings_of(settings)))
+        return cast(ActionObservationSpecs, reply.specs)
 
     @driven
     def reset_world(
@@ -335,23 +332,22 @@ class _DmEnvRpcClient(waits.Counting):
         """
         if world_name is None:
             world_name = self.world_name or ""
-        yield from self._request(ResetWorldRequest(world_name, _settings_of(settings)))
+        yield self.request(ResetWorldRequest(world_name, _settings_of(settings)))
 
     @driven
     def leave_world(self) -> Waits[None]:
         """Stop being an agent; nothing happens if no world is joined."""
-        yield from self._request(LeaveWorldRequest())
+        yield self.request(LeaveWorldRequest())
 
     @driven
     def destroy_world(self, world_name: str) -> Waits[None]:
         """Destroy a world, which nobody may be joined to."""
-        yield from self._request(DestroyWorldRequest(world_name))
+        yield self.request(DestroyWorldRequest(world_name))
 
     @driven
     def extension(self, message: AnyMessage) -> Waits[AnyMessage]:
         """Send an extension's request and return the response."""
-        reply: AnyMessage = yield from self._request(message)
-        return reply
+        return cast(AnyMessage, (yield self.request(message)))
 
     @driven
     def request(self, request: Request | Step) -> Waits[Any]:
@@ -362,7 +358,8 @@ class _DmEnvRpcClient(waits.Counting):
             EncodeError, LocalProtocolError: it cannot be sent now; nothing was.
             ConnectionClosed, DeadlineExceeded: the connection is lost.
         """
-        return (yield from self._request(request))
+        pending = yield from self._submit(request)
+        return (yield pending.result())
 
     @driven
     def reconnect(self, backoff: Backoff | None = None) -> Waits[ActionObservationSpecs | None]:
@@ -387,15 +384,16 @@ class _DmEnvRpcClient(waits.Counting):
         if self._joined is None:
             logger.info("%s: connected again", self._address)
             return None
-        specs = yield from retry(
-            self._rejoin,
-            backoff,
-            self._sleep,
-            what=f"{self._address}: joining again",
-            errors=StatusError,
-            passing=lambda error: error.code in _PASSING,
+        return (
+            yield from retry(
+                self._rejoin,
+                backoff,
+                self._sleep,
+                what=f"{self._address}: joining again",
+                errors=StatusError,
+                passing=lambda error: error.code in _PASSING,
+            )
         )
-        return specs
 
     def _rejoin(self, _until: float) -> Waits[ActionObservationSpecs]:
         assert self._joined is not None
@@ -462,10 +460,6 @@ class _DmEnvRpcClient(waits.Counting):
             manager = None if self._session is None else self._session.observations
             requested = () if manager is None else manager.names()
         return Step({} if actions is None else dict(actions), tuple(requested))
-
-    def _request(self, request: Request | Step) -> Waits[Any]:
-        pending = yield from self._submit(request)
-        return (yield pending.result())
 
     @staticmethod
     def _locked(lock: Any, steps: Waits[Any]) -> Waits[Any]:
@@ -601,7 +595,7 @@ class Client(Blocking, _DmEnvRpcClient):
         """
         step = self._step(actions, requested)
         if self._pending or self._connection is None:
-            return cast(StepResult, drive(self._request(step)))
+            return cast(StepResult, self.request(step))
         try:  # the hot path, therefore without a generator
             reply = self._connection.exchange(step)
         except BaseException as error:
@@ -659,7 +653,7 @@ class AsyncClient(Asyncio, _DmEnvRpcClient):
         sending, receiving, connection = self._sending, self._receiving, self._connection
         step = self._step(actions, requested)
         if self._pending or connection is None or sending.locked() or receiving.locked():
-            return cast(StepResult, await drive_async(self._request(step)))
+            return cast(StepResult, await self.request(step))
         # Both are free, so neither waits. The hot path, therefore without a generator.
         await sending.acquire()
         await receiving.acquire()
