@@ -4,9 +4,6 @@ Its `pack_tensor` and `unpack_tensor` go through a Python list for each array; h
 through its wire form, which protobuf reads and writes in C. Functions, packers and error types
 stay those of the package: what rlwire's codec refuses, the package's own code is asked about, so
 that it raises what it always raised.
-
-Not here: anything else of that package. Programs that import nothing of it use
-`rlwire.dm_env_rpc`.
 """
 
 from __future__ import annotations

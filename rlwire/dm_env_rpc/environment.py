@@ -1,14 +1,12 @@
 """`DmEnvRpcEndpoint`: a joined agent of a dm_env_rpc server as an `Endpoint`.
 
-A server of ours tells its spaces. Otherwise they are those of its specs; what a spec cannot tell is
-decided so:
+A server of rlwire's sends its spaces. Otherwise they are those of its specs; what a spec cannot say
+is decided so:
 
 - a lone observation or action called ``observation`` or ``action`` is the space itself, else the
   names are the keys of a Dict, nested at periods; keys that count from 0 are those of a Tuple;
 - an integer of no shape with a maximum is Discrete, int8 from 0 to 1 with a shape is MultiBinary,
   a row of int64 with other bounds is MultiDiscrete if it is an action; all else are Box and Text.
-
-Not here: connections and requests (`rlwire.dm_env_rpc.client`).
 """
 
 from __future__ import annotations

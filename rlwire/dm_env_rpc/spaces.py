@@ -9,8 +9,6 @@ Payloads exist for float32, float64, int8, int32, int64, uint8, uint32, uint64, 
 Other numbers travel in the nearest wider one (float16 as float32, int16 as int32, uint16 as
 uint32) and come back in their own dtype. Infinite bounds are left out where the whole side is
 infinite. Complex numbers, objects, and spaces without a fixed structure cannot be carried.
-
-Not here: environments, and what is in a space (`rlwire.environments.trees`).
 """
 
 from __future__ import annotations
@@ -41,21 +39,8 @@ sent without a request in steps that have an info."""
 
 _CANNOT = "which dm_env_rpc cannot describe"
 
-_WIRE: dict[tuple[str, int], np.dtype[Any]] = {
-    ("b", 1): np.dtype(np.bool_),
-    ("f", 2): np.dtype(np.float32),
-    ("f", 4): np.dtype(np.float32),
-    ("f", 8): np.dtype(np.float64),
-    ("i", 1): np.dtype(np.int8),
-    ("i", 2): np.dtype(np.int32),
-    ("i", 4): np.dtype(np.int32),
-    ("i", 8): np.dtype(np.int64),
-    ("u", 1): np.dtype(np.uint8),
-    ("u", 2): np.dtype(np.uint32),
-    ("u", 4): np.dtype(np.uint32),
-    ("u", 8): np.dtype(np.uint64),
-}
-"""Kind and size of a dtype, and the payload's that carries it."""
+_CARRIED = ("b1", "f4", "f8", "i1", "i4", "i8", "u1", "u4", "u8")
+_WIDER = {"f2": "f4", "i2": "i4", "u2": "u4"}
 
 Convert = Callable[[Any], Any]
 
@@ -177,9 +162,11 @@ def _tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
     if leaf.text is not None:
         return _text_tensor(leaf, name, checked)
     shape, native = leaf.shape, leaf.dtype
-    wire = _WIRE.get((native.kind, native.itemsize))
-    if wire is None:
+    code = f"{native.kind}{native.itemsize}"
+    code = _WIDER.get(code, code)
+    if code not in _CARRIED:
         raise EncodeError(f"{name!r} is of {native}, which no payload of dm_env_rpc can carry")
+    wire = np.dtype(code)
     low, high = _bound(leaf.low, shape, wire), _bound(leaf.high, shape, wire)
     spec = make_spec(name, shape, wire, low, high)
     lone = leaf.lone and not shape
