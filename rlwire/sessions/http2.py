@@ -65,7 +65,7 @@ class Http2Options(TypedDict, total=False):
     unused_timeout: float | None
 
 
-class Stream(frames.Stream):
+class Http2Stream(frames.Stream):
     """One stream; what is compiled of it knows its windows and messages.
 
     Attributes:
@@ -232,7 +232,7 @@ class Http2Session(frames.Endpoint):
             return self._stream_failed(number, error)
 
     @staticmethod
-    def _check_length(stream: Stream, fields: Fields, end: bool) -> None:
+    def _check_length(stream: Http2Stream, fields: Fields, end: bool) -> None:
         """Take note of a content-length, and compare it with what came (section 8.1.1)."""
         said = {value for name, value in fields if name == "content-length"}
         if said:
@@ -301,8 +301,8 @@ class Http2Session(frames.Endpoint):
 
     # What a subclass is told; each but the first two returns events.
 
-    def _make_stream(self, number: int) -> Stream:
-        return Stream(number)
+    def _make_stream(self, number: int) -> Http2Stream:
+        return Http2Stream(number)
 
     def _on_opened(self) -> None:
         """Begin: the peer's settings have come."""

@@ -568,10 +568,3 @@ def _code_of(error: RlwireError) -> Code:
     if isinstance(error, LimitExceeded):
         return Code.RESOURCE_EXHAUSTED
     return Code.INVALID_ARGUMENT
-
-
-def _some(items: Iterable[object]) -> str:
-    """Name some of many."""
-    listed = list(items)
-    text = ", ".join(repr(item)[:80] for item in listed[:10])
-    return (text + (", ..." if len(listed) > 10 else "")) or "none"

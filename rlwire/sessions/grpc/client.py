@@ -28,13 +28,13 @@ from rlwire.sessions.grpc.calls import (
     limit_in,
     metadata_of,
 )
-from rlwire.sessions.http2 import Buffer, Fields, Http2Options, Http2Session, Stream
+from rlwire.sessions.http2 import Buffer, Fields, Http2Options, Http2Session, Http2Stream
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class ClientCall(Stream):
+class ClientCall(Http2Stream):
     """A call of a client's.
 
     Attributes:

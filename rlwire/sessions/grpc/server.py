@@ -22,7 +22,7 @@ from rlwire.sessions.grpc.calls import (
     metadata_of,
     too_long,
 )
-from rlwire.sessions.http2 import Buffer, Fields, Http2Options, Http2Session, Stream
+from rlwire.sessions.http2 import Buffer, Fields, Http2Options, Http2Session, Http2Stream
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -55,7 +55,7 @@ class Last:
     parts: Sequence[Buffer] | None = None
 
 
-class ServedCall(Stream):
+class ServedCall(Http2Stream):
     """A call of a client's, at the server.
 
     Attributes:
