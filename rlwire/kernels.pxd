@@ -41,8 +41,6 @@ cdef extern from "rlwire/cursor.h" nogil:
     void rlw_cursor_init(rlw_cursor *c, const uint8_t *data, size_t size) noexcept
     size_t rlw_left(const rlw_cursor *c) noexcept
     rlw_status rlw_take(rlw_cursor *c, uint64_t size, const uint8_t **out) noexcept
-    rlw_status rlw_take_u8(rlw_cursor *c, uint8_t *out) noexcept
-    rlw_status rlw_take_u32le(rlw_cursor *c, uint32_t *out) noexcept
     rlw_status rlw_fail(rlw_cursor *c, rlw_status status, const uint8_t *at, uint64_t got,
                         uint64_t allowed) noexcept
 
@@ -57,7 +55,6 @@ cdef extern from "rlwire/writer.h" nogil:
     size_t rlw_written(const rlw_writer *w) noexcept
     rlw_status rlw_reserve(rlw_writer *w, size_t size) noexcept
     rlw_status rlw_put(rlw_writer *w, const void *data, size_t size) noexcept
-    rlw_status rlw_put_u32le(rlw_writer *w, uint32_t value) noexcept
 
 cdef extern from "rlwire/netstring.h" nogil:
     int RLW_NETSTRING_ROOM
@@ -224,25 +221,8 @@ cdef extern from "rlwire/protobuf.h" nogil:
     uint8_t *rlw_store_varint(uint8_t *to, uint64_t value) noexcept
     rlw_status rlw_take_varint(rlw_cursor *c, uint64_t *out) noexcept
     rlw_status rlw_take_field(rlw_cursor *c, rlw_field *f) noexcept
-    rlw_status rlw_expect_wire(rlw_cursor *c, const rlw_field *f, rlw_wire wire) noexcept
 
 cdef extern from "rlwire/varint.h" nogil:
-    uint64_t rlw_varints_size_i32(const int32_t *values, size_t count) noexcept
-    uint64_t rlw_varints_size_u32(const uint32_t *values, size_t count) noexcept
-    uint64_t rlw_varints_size_u64(const uint64_t *values, size_t count) noexcept
-    uint8_t *rlw_varints_pack_i32(uint8_t *to, uint8_t *end, const int32_t *values,
-                                  size_t count) noexcept
-    uint8_t *rlw_varints_pack_u32(uint8_t *to, uint8_t *end, const uint32_t *values,
-                                  size_t count) noexcept
-    uint8_t *rlw_varints_pack_u64(uint8_t *to, uint8_t *end, const uint64_t *values,
-                                  size_t count) noexcept
-    size_t rlw_varints_count(const uint8_t *data, size_t size) noexcept
-    const uint8_t *rlw_varints_unpack_u32(const uint8_t *data, size_t size, uint32_t *out,
-                                          size_t count) noexcept
-    const uint8_t *rlw_varints_unpack_u64(const uint8_t *data, size_t size, uint64_t *out,
-                                          size_t count) noexcept
-    const uint8_t *rlw_varints_unpack_bool(const uint8_t *data, size_t size, uint8_t *out,
-                                           size_t count) noexcept
     bint rlw_bools_are_plain(const uint8_t *data, size_t size) noexcept
 
 cdef extern from "rlwire/dm_env_rpc.h" nogil:
@@ -299,8 +279,6 @@ cdef extern from "rlwire/dm_env_rpc.h" nogil:
                                  const rlw_tensor_sizes *sizes) noexcept
     uint8_t *rlw_tensor_put_tail(uint8_t *to, const int64_t *shape, uint32_t dims,
                                  const rlw_tensor_sizes *sizes) noexcept
-    rlw_status rlw_put_tensor(rlw_writer *w, uint32_t kind, const void *values, size_t count,
-                              const int64_t *shape, uint32_t dims) noexcept
 
 cdef extern from "rlwire/rlx.h" nogil:
     ctypedef enum rlw_rlx_type:
@@ -353,7 +331,6 @@ cdef extern from "rlwire/rlx.h" nogil:
     rlw_status rlw_rlx_read_text(rlw_rlx_reader *r, rlw_text *out) noexcept
     rlw_status rlw_rlx_count(rlw_rlx_reader *r, const uint8_t *at, uint64_t count) noexcept
     rlw_status rlw_rlx_read(rlw_rlx_reader *r, rlw_rlx_value *v) noexcept
-    rlw_status rlw_rlx_skim(rlw_rlx_reader *r) noexcept
     size_t rlw_rlx_find_data(const uint8_t *start, const uint8_t *message, size_t size,
                              size_t least, const rlw_rlx_limits *limits) noexcept
     rlw_status rlw_rlx_put_version(rlw_writer *w) noexcept
@@ -364,7 +341,6 @@ cdef extern from "rlwire/rlx.h" nogil:
     rlw_status rlw_rlx_put_int4(rlw_writer *w, int32_t value) noexcept
     rlw_status rlw_rlx_put_uint4(rlw_writer *w, uint32_t value) noexcept
     rlw_status rlw_rlx_put_int64(rlw_writer *w, int64_t value) noexcept
-    rlw_status rlw_rlx_put_integer(rlw_writer *w, int64_t value) noexcept
     rlw_status rlw_rlx_put_double(rlw_writer *w, double value) noexcept
     rlw_status rlw_rlx_put_string(rlw_writer *w, const void *text, uint32_t size) noexcept
     rlw_status rlw_rlx_put_list(rlw_writer *w, uint32_t count) noexcept
@@ -374,33 +350,11 @@ cdef extern from "rlwire/rlx.h" nogil:
                                       uint32_t size) noexcept
     rlw_status rlw_rlx_put_image_head(rlw_writer *w, const void *mode, uint32_t mode_size,
                                       uint32_t width, uint32_t height, uint32_t size) noexcept
-    rlw_status rlw_rlx_begin(rlw_writer *w) noexcept
-    rlw_status rlw_rlx_end(rlw_writer *w, const uint8_t **frame, size_t *size) noexcept
 
 cdef extern from "rlwire/numbers.h" nogil:
     int RLW_DECIMALS_MOST
     int RLW_FIXED_ROOM
-    ctypedef enum rlw_grammar:
-        RLW_GRAMMAR_FLOAT, RLW_GRAMMAR_JSON
-    ctypedef struct rlw_decimal:
-        const uint8_t *digits
-        size_t size
-        uint64_t mantissa
-        int32_t exponent
-        uint8_t negative
-        uint8_t whole
-        uint8_t rough
-        uint8_t infinite
-        uint8_t nan
-    const uint8_t *rlw_scan_decimal(const uint8_t *p, const uint8_t *end, rlw_grammar grammar,
-                                    rlw_decimal *d) noexcept
-    double rlw_decimal_double(const rlw_decimal *d) noexcept
-    const uint8_t *rlw_parse_double(const uint8_t *p, const uint8_t *end, rlw_grammar grammar,
-                                    double *out) noexcept
-    const uint8_t *rlw_parse_u64(const uint8_t *p, const uint8_t *end, uint64_t most,
-                                 uint64_t *out) noexcept
-    const uint8_t *rlw_parse_i64(const uint8_t *p, const uint8_t *end, int64_t least,
-                                 int64_t most, int64_t *out) noexcept
+    const uint8_t *rlw_parse_double(const uint8_t *p, const uint8_t *end, double *out) noexcept
     uint8_t *rlw_put_i64(uint8_t *to, int64_t value) noexcept
 
 cdef extern from "rlwire/number_list.h" nogil:
@@ -474,12 +428,8 @@ cdef extern from "rlwire/perlert.h" nogil:
                                        rlw_perlert_message *m) noexcept
     rlw_status rlw_perlert_read_server(rlw_cursor *c, const rlw_perlert_limits *limits,
                                        rlw_perlert_message *m) noexcept
-    rlw_status rlw_perlert_put_header(rlw_writer *w, rlw_perlert_message *m) noexcept
     rlw_status rlw_perlert_put_step_head(rlw_writer *w, rlw_perlert_message *m) noexcept
     rlw_status rlw_perlert_put_step_tail(rlw_writer *w, rlw_perlert_message *m) noexcept
-    rlw_status rlw_perlert_put_text(rlw_writer *w, rlw_perlert_message *m,
-                                    rlw_perlert_field field, unsigned refused,
-                                    rlw_perlert_text text) noexcept
     rlw_status rlw_perlert_put_slot(rlw_writer *w, rlw_perlert_message *m,
                                     const rlw_perlert_slot *slot) noexcept
     rlw_status rlw_perlert_write(rlw_writer *w, rlw_perlert_message *m) noexcept
@@ -522,16 +472,13 @@ cdef extern from "rlwire/msgpack.h" nogil:
         uint64_t *left
     void rlw_msgpack_scan_init(rlw_msgpack_scan *s) noexcept
     rlw_status rlw_msgpack_scan_value(rlw_msgpack_reader *r, rlw_msgpack_scan *s) noexcept
-    rlw_status rlw_msgpack_skip(rlw_msgpack_reader *r, uint64_t depth) noexcept
     int RLW_MSGPACK_TIMESTAMP
     bint rlw_msgpack_timestamp(const uint8_t *data, uint64_t size, int64_t *seconds,
                                uint32_t *nanoseconds) noexcept
-    rlw_status rlw_msgpack_put_byte(rlw_writer *w, unsigned type) noexcept
     rlw_status rlw_msgpack_put_nil(rlw_writer *w) noexcept
     rlw_status rlw_msgpack_put_boolean(rlw_writer *w, bint value) noexcept
     rlw_status rlw_msgpack_put_unsigned(rlw_writer *w, uint64_t value) noexcept
     rlw_status rlw_msgpack_put_integer(rlw_writer *w, int64_t value) noexcept
-    rlw_status rlw_msgpack_put_float32(rlw_writer *w, float value) noexcept
     rlw_status rlw_msgpack_put_float64(rlw_writer *w, double value) noexcept
     rlw_status rlw_msgpack_put_string_head(rlw_writer *w, uint32_t size, size_t more,
                                            bint old) noexcept
@@ -539,8 +486,6 @@ cdef extern from "rlwire/msgpack.h" nogil:
                                            bint old) noexcept
     rlw_status rlw_msgpack_put_array_head(rlw_writer *w, uint32_t count) noexcept
     rlw_status rlw_msgpack_put_map_head(rlw_writer *w, uint32_t count) noexcept
-    rlw_status rlw_msgpack_put_string(rlw_writer *w, const char *text, uint32_t size) noexcept
-    rlw_status rlw_msgpack_put_binary(rlw_writer *w, const void *data, uint32_t size) noexcept
     rlw_status rlw_msgpack_put_ext_head(rlw_writer *w, int8_t code, uint32_t size,
                                         size_t more) noexcept
     rlw_status rlw_msgpack_put_timestamp(rlw_writer *w, int64_t seconds,
@@ -560,7 +505,6 @@ cdef extern from "rlwire/msgpack_array.h" nogil:
     int RLW_MSGPACK_FIELD_TYPE
     int RLW_MSGPACK_FIELD_DATA
     bint rlw_msgpack_is_mark(const rlw_msgpack_value *key) noexcept
-    bint rlw_msgpack_is_bytes(const rlw_msgpack_value *v) noexcept
     rlw_status rlw_msgpack_check_size(rlw_cursor *c, const rlw_msgpack_marked *m,
                                       uint64_t itemsize) noexcept
     rlw_status rlw_msgpack_read_marked(rlw_msgpack_reader *r, const rlw_msgpack_value *map,

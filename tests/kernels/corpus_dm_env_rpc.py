@@ -1,18 +1,13 @@
-"""Writes Tensor messages as the fuzz driver takes them: each after its size, uint32.
+"""Tensor messages for the fuzz driver.
 
-    python3 corpus_dm_env_rpc.py corpus.bin
-
-Built by hand from the .proto's field numbers; the standard library is enough, so that
-run_sanitized needs no environment.
+Built by hand from the .proto's field numbers.
 """
 
 from __future__ import annotations
 
 import random
 import struct
-import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 FLOATS, DOUBLES, INT8S, INT32S, INT64S, UINT8S, UINT32S, UINT64S, BOOLS, STRINGS, PROTOS = range(
     1, 12
@@ -95,14 +90,3 @@ def messages() -> Iterator[bytes]:
     yield b"\x78\x02" + field(UINT32S, field(1, b"\x01\x02\x03\x04")) + b"\x78\x02"
     unknown = field(12, b"xyz") + b"\x68\x01" + b"\x75" + bytes(4) + b"\x83\x01\x08\x01\x84\x01"
     yield unknown + field(BOOLS, field(2, b"??") + field(1, b"\x01\x80\x01\x00")) + shape(3)
-
-
-def write(corpus: Path) -> int:
-    """Return how many messages there were."""
-    wires = list(messages())
-    corpus.write_bytes(b"".join(struct.pack("<I", len(wire)) + wire for wire in wires))
-    return len(wires)
-
-
-if __name__ == "__main__":
-    print(write(Path(sys.argv[1])), "messages")

@@ -1,17 +1,10 @@
-"""Writes streams of HTTP/2 frames as the fuzz driver takes them: each after its size, uint32.
-
-    python3 corpus_http2.py corpus.bin
-
-The standard library is enough.
-"""
+"""Streams of HTTP/2 frames for the fuzz driver."""
 
 from __future__ import annotations
 
 import random
 import struct
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS = 0, 1, 2, 3, 4
 PING, GOAWAY, WINDOW_UPDATE, CONTINUATION, UNKNOWN = 6, 7, 8, 9, 200
@@ -34,7 +27,7 @@ def settings(**values: int) -> bytes:
     return frame(SETTINGS, 0, 0, pairs)
 
 
-def streams() -> Iterator[bytes]:
+def messages() -> Iterator[bytes]:
     """Frames of every kind, with every flag that changes what they are."""
     chance = random.Random(9)
     yield settings(s1=4096, s2=0, s3=100, s4=2**31 - 1, s5=16_384, s6=8192)
@@ -60,14 +53,3 @@ def streams() -> Iterator[bytes]:
         yield frame(DATA, 0, 1, body[:3]) + frame(DATA, 0, 1, body[3:]) + frame(DATA, END_STREAM, 1)
         yield frame(DATA, 0, 1, body * 2) + frame(UNKNOWN, 255, 9, b"what")
     yield b"".join(frame(DATA, 0, stream, message(b"x")) for stream in range(1, 40, 2))
-
-
-def write(corpus: Path) -> int:
-    """Return how many streams there were."""
-    wires = list(streams())
-    corpus.write_bytes(b"".join(struct.pack("<I", len(wire)) + wire for wire in wires))
-    return len(wires)
-
-
-if __name__ == "__main__":
-    print(write(Path(sys.argv[1])), "streams")

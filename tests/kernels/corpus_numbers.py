@@ -1,15 +1,10 @@
-"""Writes lists of numbers as the fuzz driver takes them: each after its size, uint32.
-
-python3 corpus_numbers.py corpus.bin
-"""
+"""Lists of numbers for the fuzz driver."""
 
 from __future__ import annotations
 
 import random
 import struct
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 
 def texts() -> Iterator[str]:
@@ -33,12 +28,5 @@ def texts() -> Iterator[str]:
         yield f"{value!r},{value:.{places}e},{chance.uniform(-9, 9):.4f},{chance.randrange(1000)}"
 
 
-def write(corpus: Path) -> int:
-    """Return how many lists there were."""
-    wires = [text.encode() for text in texts()]
-    corpus.write_bytes(b"".join(struct.pack("<I", len(wire)) + wire for wire in wires))
-    return len(wires)
-
-
-if __name__ == "__main__":
-    print(write(Path(sys.argv[1])), "lists")
+def messages() -> Iterator[bytes]:
+    return (text.encode() for text in texts())

@@ -1,13 +1,6 @@
-"""Writes PERLERT datagrams as the fuzz driver takes them: each after its size, uint32.
-
-python3 corpus_perlert.py corpus.bin
-"""
+"""PERLERT datagrams for the fuzz driver."""
 
 from __future__ import annotations
-
-import struct
-import sys
-from pathlib import Path
 
 DATAGRAMS = [
     "city:7;lobby",
@@ -35,12 +28,5 @@ DATAGRAMS = [
 ]
 
 
-def write(corpus: Path) -> int:
-    """Return how many datagrams there were."""
-    wires = [datagram.encode() for datagram in DATAGRAMS]
-    corpus.write_bytes(b"".join(struct.pack("<I", len(wire)) + wire for wire in wires))
-    return len(wires)
-
-
-if __name__ == "__main__":
-    print(write(Path(sys.argv[1])), "datagrams")
+def messages() -> list[bytes]:
+    return [datagram.encode() for datagram in DATAGRAMS]

@@ -1,9 +1,7 @@
-"""Writes RFB's rectangles as the fuzz driver takes them: each message after its size, uint32.
-
-    python3 corpus_rfb.py corpus.bin
+"""RFB's rectangles for the fuzz driver.
 
 They are of the recordings in tests/codecs/rfb, and some made by hand, each behind a byte for
-the pixel format; what is compressed there stands inflated here. The standard library is enough.
+the pixel format; what is compressed there stands inflated here.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from __future__ import annotations
 import lzma
 import random
 import struct
-import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,14 +158,3 @@ def messages() -> Iterator[bytes]:
                 yield bytes([form]) + rectangle
     for form, wire in by_hand():
         yield bytes([form]) + wire
-
-
-def write(corpus: Path) -> int:
-    """Return how many messages there were."""
-    wires = list(messages())
-    corpus.write_bytes(b"".join(struct.pack("<I", len(wire)) + wire for wire in wires))
-    return len(wires)
-
-
-if __name__ == "__main__":
-    print(write(Path(sys.argv[1])), "messages")

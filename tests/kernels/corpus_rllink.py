@@ -1,19 +1,14 @@
-"""Writes frames of RLlink as the fuzz driver takes them: each after its size, uint32.
+"""Frames of RLlink for the fuzz driver.
 
-    python3 corpus_rllink.py corpus.bin
-
-What Ray's server and rlwire's answer, and what simulators send. The standard library is enough.
+What Ray's server and rlwire's answer, and what simulators send.
 """
 
 from __future__ import annotations
 
 import struct
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
 from corpus_msgpack import nd, pack
 
 
@@ -52,12 +47,6 @@ def bodies() -> Iterator[dict[Any, Any]]:
     }  # fmt: skip
 
 
-def write(corpus: Path) -> int:
-    """Return how many frames there were."""
-    frames = [b"%08d" % len(body) + body for body in map(pack, bodies())]
-    corpus.write_bytes(b"".join(struct.pack("<I", len(frame)) + frame for frame in frames))
-    return len(frames)
-
-
-if __name__ == "__main__":
-    print(write(Path(sys.argv[1])), "frames")
+def messages() -> Iterator[bytes]:
+    for body in map(pack, bodies()):
+        yield b"%08d" % len(body) + body

@@ -1,16 +1,9 @@
-"""Writes what a peer says and does as fuzz_shm.c takes it: each input after its size, uint32.
-
-    python3 corpus_shm.py corpus.bin
-
-The standard library is enough, so that run_sanitized needs no environment.
-"""
+"""What a peer says and does for the fuzz driver."""
 
 from __future__ import annotations
 
 import struct
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 READ, WRITE, THEY_READ, THEY_WRITE, SHARED_WORD, LOOK, WAIT, RING, LEAVE = range(9)
 Step = tuple[int, int, int]
@@ -30,21 +23,10 @@ PLAYS: list[list[Step]] = [
 ]
 
 
-def inputs() -> Iterator[bytes]:
+def messages() -> Iterator[bytes]:
     for client in (0, 1):
         for number, play in enumerate(PLAYS):
             sizes = (4096, 4096 << number % 3)
             words = struct.pack("=4I4I", 0x4D53574C, 1, *sizes, 0, 0, 0, 0)
             steps = b"".join(struct.pack("<BBI", *step) for step in play)
             yield bytes([client]) + words + steps
-
-
-def write(corpus: Path) -> int:
-    """Return how many inputs there were."""
-    found = list(inputs())
-    corpus.write_bytes(b"".join(struct.pack("<I", len(each)) + each for each in found))
-    return len(found)
-
-
-if __name__ == "__main__":
-    print(write(Path(sys.argv[1])), "inputs")

@@ -1,17 +1,13 @@
-"""Writes streams of WebSocket frames as the fuzz driver takes them: each after its size, uint32.
+"""Streams of WebSocket frames for the fuzz driver.
 
-    python3 corpus_websocket.py corpus.bin
-
-Every stream is of one side: all its frames are masked, or none. The standard library is enough.
+Every stream is of one side: all its frames are masked, or none.
 """
 
 from __future__ import annotations
 
 import random
 import struct
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
@@ -33,7 +29,7 @@ def frame(opcode: int, payload: bytes, *, key: bytes | None = None, fin: bool = 
     return head + key + masked
 
 
-def streams() -> Iterator[bytes]:
+def messages() -> Iterator[bytes]:
     """Frames of every kind and size class, of both sides."""
     chance = random.Random(6)
     words = "Grüße, 世界 𝄞 and plain ASCII that is longer than a word of eight bytes".encode()
@@ -55,14 +51,3 @@ def streams() -> Iterator[bytes]:
             + make(CONTINUATION, chance.randbytes(200))
         )
         yield b"".join(make(TEXT, b"{}") for _ in range(20))
-
-
-def write(corpus: Path) -> int:
-    """Return how many streams there were."""
-    wires = list(streams())
-    corpus.write_bytes(b"".join(struct.pack("<I", len(wire)) + wire for wire in wires))
-    return len(wires)
-
-
-if __name__ == "__main__":
-    print(write(Path(sys.argv[1])), "streams")

@@ -1,12 +1,14 @@
 /* What the fuzz drivers share: mutations, chance, memory of exactly an input's size so that
  * AddressSanitizer sees one byte too many, the corpus, and the report. The same seed gives the same
- * inputs everywhere. A driver includes this once and calls fuzz_main().
+ * inputs everywhere. A driver includes this once and ends with FUZZ_MAIN.
  *
- *     DRIVER CORPUS MESSAGES [SEED]
+ *     python3 corpus.py dm_env_rpc corpus.bin
+ *     cc -std=c11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all \
+ *         -I../../rlwire/include fuzz_dm_env_rpc.c -o fuzz && ./fuzz corpus.bin 1000000 [SEED]
  *
- * CORPUS is what corpus.py writes: messages, each after its size (uint32, little-endian). First
- * every prefix of every message is read, then MESSAGES mutated ones. What must hold for any input
- * is asserted; a breach prints the input in hexadecimal and aborts.
+ * PERLERT and numbers are linked with numbers.cpp too. First every prefix of every message of the
+ * corpus is read, then so many mutated ones. What must hold for any input is asserted; a breach
+ * prints the input in hexadecimal and aborts.
  */
 #ifndef FUZZ_H
 #define FUZZ_H
@@ -290,5 +292,17 @@ static int fuzz_main(int argc, char **argv, const fuzz_driver *driver) {
     }
     return 0;
 }
+
+/* A driver's main(): its name, a further outcome that must occur and how often it did, and the
+ * statuses that mutations must lead to. */
+#define FUZZ_MAIN(name, other, count, ...) \
+    int main(int argc, char **argv) { \
+        static const rlw_status reaches[] = {__VA_ARGS__}; \
+        static const fuzz_driver driver = { \
+            name, mark_sample, feed_prefix, feed_one, reaches, sizeof reaches / sizeof *reaches, \
+            other, &count, \
+        }; \
+        return fuzz_main(argc, argv, &driver); \
+    }
 
 #endif

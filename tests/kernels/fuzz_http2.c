@@ -1,9 +1,4 @@
 /* Mutates streams of HTTP/2 frames and feeds them to the kernels; fuzz.h tells how it is run.
- *
- * By hand, in this folder:
- *     python3 corpus_http2.py corpus.bin
- *     cc -std=c11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all \
- *         -I../../rlwire/include fuzz_http2.c -o fuzz_http2 && ./fuzz_http2 corpus.bin 1000000
  */
 #include "fuzz.h"
 
@@ -184,15 +179,6 @@ static void mark_sample(sample *s) {
     }
 }
 
-int main(int argc, char **argv) {
-    static const rlw_status reaches[] = {
-        RLW_OK,          RLW_NEED_MORE, RLW_BAD_FRAME_SIZE,    RLW_BAD_PUSH,      RLW_BAD_STREAM,
-        RLW_BAD_PADDING,  RLW_BAD_SETTING, RLW_BAD_INCREMENT,   RLW_BAD_WINDOW,     RLW_BAD_COMPRESSED,
-        RLW_OVER_MESSAGE, RLW_OVER_FRAME,
-    };
-    static const fuzz_driver driver = {
-        "fuzz_http2", mark_sample, feed_prefix, feed_one, reaches,
-        sizeof reaches / sizeof *reaches, "messages", &message_count,
-    };
-    return fuzz_main(argc, argv, &driver);
-}
+FUZZ_MAIN("fuzz_http2", "messages", message_count, RLW_OK, RLW_NEED_MORE, RLW_BAD_FRAME_SIZE,
+          RLW_BAD_PUSH, RLW_BAD_STREAM, RLW_BAD_PADDING, RLW_BAD_SETTING, RLW_BAD_INCREMENT,
+          RLW_BAD_WINDOW, RLW_BAD_COMPRESSED, RLW_OVER_MESSAGE, RLW_OVER_FRAME)

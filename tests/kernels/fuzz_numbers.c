@@ -1,13 +1,6 @@
 /* Mutates lists of numbers, and makes numbers by chance, for the kernels of numbers.h and
  * number_list.h; fuzz.h tells how it is run. The C library's strtod, strtof and snprintf say what
  * must come out, and a slow recogniser what is a number at all.
- *
- * By hand, in this folder:
- *     python3 corpus_numbers.py corpus.bin
- *     c++ -std=c++17 -g -O1 -c ../../rlwire/include/rlwire/numbers.cpp
- *     cc -std=c11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all \
- *         -I../../rlwire/include -c fuzz_numbers.c
- *     c++ -fsanitize=address,undefined fuzz_numbers.o numbers.o -o fuzz && ./fuzz corpus.bin 1000000
  */
 #include "fuzz.h"
 
@@ -19,25 +12,20 @@ static uint64_t made_count; /* numbers made by chance */
 /* ---- the second reader ---- */
 
 /* Whether the text is one number, letter by letter. */
-static int slow_number(const char *text, rlw_grammar grammar) {
+static int slow_number(const char *text) {
+    static const char *const words[] = {"inf", "infinity", "nan"};
     const char *p = text;
-    int before = 0, after = 0, point = 0;
-    if (*p == '-' || (*p == '+' && grammar == RLW_GRAMMAR_FLOAT)) p++;
-    if (grammar == RLW_GRAMMAR_FLOAT) {
-        static const char *const words[] = {"inf", "infinity", "nan"};
-        size_t i, k;
-        for (i = 0; i < 3; i++) {
-            for (k = 0; words[i][k] && (p[k] == words[i][k] || p[k] == words[i][k] - 32); k++) {}
-            if (!words[i][k] && !p[k]) return 1;
-        }
+    int before = 0, after = 0;
+    size_t i, k;
+    if (*p == '-' || *p == '+') p++;
+    for (i = 0; i < 3; i++) {
+        for (k = 0; words[i][k] && (p[k] == words[i][k] || p[k] == words[i][k] - 32); k++) {}
+        if (!words[i][k] && !p[k]) return 1;
     }
-    if (grammar == RLW_GRAMMAR_JSON && p[0] == '0' && p[1] >= '0' && p[1] <= '9') return 0;
     for (; *p >= '0' && *p <= '9'; p++) before++;
-    if (*p == '.') {
-        point = 1;
+    if (*p == '.')
         for (p++; *p >= '0' && *p <= '9'; p++) after++;
-    }
-    if (grammar == RLW_GRAMMAR_JSON ? !before || (point && !after) : !before && !after) return 0;
+    if (!before && !after) return 0;
     if (*p == 'e' || *p == 'E') {
         p++;
         if (*p == '+' || *p == '-') p++;
@@ -74,15 +62,14 @@ static int read_one(const uint8_t *bytes, size_t size, const char *text, rlw_num
     double value = 0;
     float single = 0;
     rlw_decimal d;
-    good = whole && slow_number(text, RLW_GRAMMAR_JSON);
-    MUST((rlw_scan_decimal(bytes, end, RLW_GRAMMAR_JSON, &d) == end) == good);
-    good = whole && slow_number(text, RLW_GRAMMAR_FLOAT);
-    after = rlw_parse_double(bytes, end, RLW_GRAMMAR_FLOAT, &value);
+    good = whole && slow_number(text);
+    after = rlw_parse_double(bytes, end, &value);
     MUST(!after || (after > bytes && after <= end));
     MUST((after == end) == good);
     if (good) {
         MUST(same_double(value, strtod(text, NULL)));
-        MUST(rlw_parse_float(bytes, end, RLW_GRAMMAR_FLOAT, &single) == end);
+        MUST(rlw_scan_decimal(bytes, end, &d) == end);
+        single = rlw_decimal_float(&d);
         MUST(same_float(single, strtof(text, NULL)));
     }
     if (kind >= RLW_FLOAT16) return good;
@@ -178,7 +165,7 @@ static void write_fixed(double value) {
     MUST((size_t)(end - room) == strlen(expected) && memcmp(room, expected, strlen(expected)) == 0);
     trimmed = rlw_put_fixed(room, value, decimals, 1);
     MUST(trimmed <= end && memcmp(room, expected, (size_t)(trimmed - room)) == 0);
-    MUST(rlw_parse_double(room, trimmed, RLW_GRAMMAR_FLOAT, &back) == trimmed);
+    MUST(rlw_parse_double(room, trimmed, &back) == trimmed);
     MUST(same_double(back, strtod(expected, NULL)));
     free(room);
 }
@@ -240,14 +227,5 @@ static void mark_sample(sample *s) {
         if (s->data[i] == ',' || s->data[i] == '.' || s->data[i] == 'e') mark(s, i + 1);
 }
 
-int main(int argc, char **argv) {
-    static const rlw_status reaches[] = {
-        RLW_OK, RLW_NEED_MORE, RLW_BAD_INTEGER, RLW_BAD_NUMBER, RLW_TRAILING,
-    };
-    static const fuzz_driver driver = {
-        "fuzz_numbers", mark_sample, feed_prefix, feed_one,
-        reaches,        sizeof reaches / sizeof *reaches,
-        "made",         &made_count,
-    };
-    return fuzz_main(argc, argv, &driver);
-}
+FUZZ_MAIN("fuzz_numbers", "made", made_count, RLW_OK, RLW_NEED_MORE, RLW_BAD_INTEGER,
+          RLW_BAD_NUMBER, RLW_TRAILING)

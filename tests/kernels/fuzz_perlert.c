@@ -1,12 +1,5 @@
 /* Mutates PERLERT's datagrams and feeds them to the kernels; fuzz.h tells how it is run. What was
  * read is written and read again.
- *
- * By hand, in this folder:
- *     python3 corpus_perlert.py corpus.bin
- *     c++ -std=c++17 -g -O1 -c ../../rlwire/include/rlwire/numbers.cpp
- *     cc -std=c11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all \
- *         -I../../rlwire/include -c fuzz_perlert.c
- *     c++ -fsanitize=address,undefined fuzz_perlert.o numbers.o -o fuzz && ./fuzz corpus.bin 1000000
  */
 #include "fuzz.h"
 
@@ -123,15 +116,6 @@ static void mark_sample(sample *s) { /* where fields end, and begin */
         }
 }
 
-int main(int argc, char **argv) {
-    static const rlw_status reaches[] = {
-        RLW_OK,       RLW_NEED_MORE,   RLW_BAD_TEXT, RLW_BAD_EMPTY,  RLW_BAD_CHARACTER,
-        RLW_BAD_WORD, RLW_BAD_INTEGER, RLW_TRAILING, RLW_OVER_DATAGRAM,
-    };
-    static const fuzz_driver driver = {
-        "fuzz_perlert", mark_sample, feed_prefix, feed_one,
-        reaches,        sizeof reaches / sizeof *reaches,
-        "steps",        &steps_count,
-    };
-    return fuzz_main(argc, argv, &driver);
-}
+FUZZ_MAIN("fuzz_perlert", "steps", steps_count, RLW_OK, RLW_NEED_MORE, RLW_BAD_TEXT,
+          RLW_BAD_EMPTY, RLW_BAD_CHARACTER, RLW_BAD_WORD, RLW_BAD_INTEGER, RLW_TRAILING,
+          RLW_OVER_DATAGRAM)

@@ -1,9 +1,4 @@
 /* Mutates frames of RLlink and feeds them to the kernels; fuzz.h tells how it is run.
- *
- * By hand, in this folder:
- *     python3 corpus_rllink.py corpus.bin
- *     cc -std=c11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all \
- *         -I../../rlwire/include fuzz_rllink.c -o fuzz_rllink && ./fuzz_rllink corpus.bin 1000000
  */
 #include "fuzz.h"
 
@@ -170,16 +165,8 @@ static void mark_sample(sample *s) {
     }
 }
 
-int main(int argc, char **argv) {
-    static const rlw_status reaches[] = {
-        RLW_OK,          RLW_NEED_MORE,     RLW_BAD_TYPE,      RLW_BAD_COUNT,    RLW_BAD_SHAPE,
-        RLW_BAD_SIZE,    RLW_BAD_WIRE,      RLW_BAD_EMPTY,     RLW_BAD_CHARACTER, RLW_BAD_WORD,
-        RLW_BAD_INTEGER, RLW_BAD_DIMENSION, RLW_BAD_PICKLE,    RLW_TRAILING,     RLW_OVER_MESSAGE,
-        RLW_OVER_DEPTH,  RLW_OVER_ITEMS,    RLW_OVER_DIMS,     RLW_OVER_STRING,  RLW_OVER_FRAME,
-    };
-    static const fuzz_driver driver = {
-        "fuzz_rllink", mark_sample, feed_prefix, feed_one, reaches,
-        sizeof reaches / sizeof *reaches, "tensors", &tensor_count,
-    };
-    return fuzz_main(argc, argv, &driver);
-}
+FUZZ_MAIN("fuzz_rllink", "tensors", tensor_count, RLW_OK, RLW_NEED_MORE, RLW_BAD_TYPE,
+          RLW_BAD_COUNT, RLW_BAD_SHAPE, RLW_BAD_SIZE, RLW_BAD_WIRE, RLW_BAD_EMPTY,
+          RLW_BAD_CHARACTER, RLW_BAD_WORD, RLW_BAD_INTEGER, RLW_BAD_DIMENSION, RLW_BAD_PICKLE,
+          RLW_TRAILING, RLW_OVER_MESSAGE, RLW_OVER_DEPTH, RLW_OVER_ITEMS, RLW_OVER_DIMS,
+          RLW_OVER_STRING, RLW_OVER_FRAME)

@@ -1,11 +1,6 @@
 /* Mutates what a peer says and writes when memory is shared, and feeds it to shm.h and shm_ring.h;
  * fuzz.h tells how it is run. Linux only.
  *
- * By hand, in this folder:
- *     python3 corpus_shm.py corpus.bin
- *     cc -std=c11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all \
- *         -I../../rlwire/include fuzz_shm.c -o fuzz_shm && ./fuzz_shm corpus.bin 1000000
- *
  * An input is a byte that says which end is ours and what descriptors the other passes, the words
  * that it says, and then steps of six bytes: what is done, which, and a number. The two meet at real
  * sockets, with real memory. The steps are done on rings that end where their heap blocks end. As
@@ -356,14 +351,5 @@ static void mark_sample(sample *s) {
     for (at = HEAD; at + STEP <= s->size; at += STEP) mark(s, at);
 }
 
-int main(int argc, char **argv) {
-    static const rlw_status reaches[] = {
-        RLW_OK,       RLW_NEED_MORE, RLW_BAD_VERSION, RLW_BAD_TYPE,
-        RLW_BAD_WORD, RLW_BAD_PLACE, RLW_BAD_END,
-    };
-    static const fuzz_driver driver = {
-        "fuzz_shm", mark_sample, feed_prefix, feed_one, reaches,
-        sizeof reaches / sizeof *reaches, "moved", &moved_count,
-    };
-    return fuzz_main(argc, argv, &driver);
-}
+FUZZ_MAIN("fuzz_shm", "moved", moved_count, RLW_OK, RLW_NEED_MORE, RLW_BAD_VERSION, RLW_BAD_TYPE,
+          RLW_BAD_WORD, RLW_BAD_PLACE, RLW_BAD_END)

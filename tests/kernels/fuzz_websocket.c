@@ -1,9 +1,4 @@
 /* Mutates streams of WebSocket frames and feeds them to the kernels; fuzz.h tells how it is run.
- *
- * By hand, in this folder:
- *     python3 corpus_websocket.py corpus.bin
- *     cc -std=c11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all \
- *         -I../../rlwire/include fuzz_websocket.c -o fuzz_websocket && ./fuzz_websocket corpus.bin 1000000
  */
 #include "fuzz.h"
 
@@ -215,14 +210,6 @@ static void mark_sample(sample *s) {
     }
 }
 
-int main(int argc, char **argv) {
-    static const rlw_status reaches[] = {
-        RLW_OK,          RLW_NEED_MORE,  RLW_BAD_TEXT, RLW_BAD_RESERVED, RLW_BAD_OPCODE,
-        RLW_BAD_CONTROL, RLW_BAD_LENGTH, RLW_BAD_MASK, RLW_OVER_MESSAGE,
-    };
-    static const fuzz_driver driver = {
-        "fuzz_websocket", mark_sample, feed_prefix, feed_one, reaches,
-        sizeof reaches / sizeof *reaches, "masked", &masked_count,
-    };
-    return fuzz_main(argc, argv, &driver);
-}
+FUZZ_MAIN("fuzz_websocket", "masked", masked_count, RLW_OK, RLW_NEED_MORE, RLW_BAD_TEXT,
+          RLW_BAD_RESERVED, RLW_BAD_OPCODE, RLW_BAD_CONTROL, RLW_BAD_LENGTH, RLW_BAD_MASK,
+          RLW_OVER_MESSAGE)

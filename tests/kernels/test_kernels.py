@@ -19,7 +19,6 @@ import pytest
 import rlwire
 
 HERE = Path(__file__).resolve().parent
-VECTORS = HERE.parent / "vectors" / "rlx.json"
 INCLUDE = Path(rlwire.get_include())
 HEADERS = sorted(path.name for path in (INCLUDE / "rlwire").glob("*.h"))
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-pedantic", "-Werror"]
@@ -134,52 +133,40 @@ def test_each_header_stands_alone(
 
 @pytest.mark.parametrize("level", ["-O0", "-O1", "-O3", "-Os"])
 def test_no_warning_at_any_optimization(cc: list[str], tmp_path: Path, level: str) -> None:
-    for name in (
-        "unit_rlx.c",
-        "unit_dm_env_rpc.c",
-        "fuzz_perlert.c",
-        "unit_numbers.c",
-        "fuzz_msgpack.c",
-        "unit_websocket.c",
-        "fuzz_http2.c",
-        "unit_rllink.c",
-    ):  # -O2: the tests themselves
+    # -O2: the tests themselves
+    units = (f"unit_{name}.c" for name in ("rlx", "dm_env_rpc", "numbers", "websocket", "rllink"))
+    for name in (*units, "fuzz_perlert.c", "fuzz_msgpack.c", "fuzz_http2.c"):
         source = HERE / name
         run([*cc, "-std=c11", level, *WARNINGS, f"-I{INCLUDE}", "-c", source, "-o", tmp_path / "o"])
 
 
+# Each has a further outcome that must occur.
+DRIVERS = {
+    "rlx": "data_found",
+    "dm_env_rpc": "in_pieces",
+    "perlert": "steps",
+    "numbers": "made",
+    "websocket": "masked",
+    "http2": "messages",
+    "msgpack": "arrays",
+    "rfb": "inflated",
+    "rllink": "tensors",
+    "shm": "moved",
+}
+
+
 @pytest.mark.parametrize(
-    ("driver", "corpus_script", "source", "extra"),
-    [
-        ("fuzz", "corpus.py", [VECTORS], "data_found"),
-        ("fuzz_dm_env_rpc", "corpus_dm_env_rpc.py", [], "in_pieces"),
-        ("fuzz_perlert", "corpus_perlert.py", [], "steps"),
-        ("fuzz_numbers", "corpus_numbers.py", [], "made"),
-        ("fuzz_websocket", "corpus_websocket.py", [], "masked"),
-        ("fuzz_http2", "corpus_http2.py", [], "messages"),
-        ("fuzz_msgpack", "corpus_msgpack.py", [], "arrays"),
-        ("fuzz_rfb", "corpus_rfb.py", [], "inflated"),
-        ("fuzz_rllink", "corpus_rllink.py", [], "tensors"),
-        pytest.param("fuzz_shm", "corpus_shm.py", [], "moved", marks=on_linux),
-    ],
+    "name", [pytest.param(name, marks=[on_linux] if name == "shm" else []) for name in DRIVERS]
 )
-def test_mutated_messages(
-    cc: list[str],
-    cxx: list[str],
-    tmp_path: Path,
-    driver: str,
-    corpus_script: str,
-    source: list[Path],
-    extra: str,
-) -> None:
-    corpus, program = tmp_path / "corpus.bin", tmp_path / driver
-    run([sys.executable, HERE / corpus_script, *source, corpus])
-    build(cc, cxx, program, [HERE / f"{driver}.c"], "-O2")
+def test_mutated_messages(cc: list[str], cxx: list[str], tmp_path: Path, name: str) -> None:
+    corpus, program = tmp_path / "corpus.bin", tmp_path / name
+    run([sys.executable, HERE / "corpus.py", name, corpus])
+    build(cc, cxx, program, [HERE / f"fuzz_{name}.c"], "-O2")
     few, again, other = (outcomes(run([program, corpus, "5000", seed])) for seed in ("7", "7", "8"))
     assert few == again  # a finding can be had again by its seed
     assert few != other
     first = outcomes(run([program, corpus, str(MESSAGES), "7"]))
-    assert sum(first.values()) - first["whole"] - first[extra] == MESSAGES
+    assert sum(first.values()) - first["whole"] - first[DRIVERS[name]] == MESSAGES
     assert "NO_MEMORY" not in first
     assert [name for name, count in first.items() if not count] == []
 
@@ -190,16 +177,8 @@ def test_run_sanitized(sanitizers: dict[str, str], tmp_path: Path) -> None:
         [HERE / "run_sanitized"], cwd=tmp_path, env=sanitizers, capture_output=True, text=True
     )
     assert result.returncode == 0, result.stdout + result.stderr[-4000:]
-    assert re.search(rf"^fuzz: {MESSAGES} messages", result.stdout, re.MULTILINE)
-    assert re.search(rf"^fuzz_dm_env_rpc: {MESSAGES} messages", result.stdout, re.MULTILINE)
-    assert re.search(rf"^fuzz_perlert: {MESSAGES} messages", result.stdout, re.MULTILINE)
-    assert re.search(rf"^fuzz_numbers: {MESSAGES} messages", result.stdout, re.MULTILINE)
-    assert re.search(rf"^fuzz_websocket: {MESSAGES} messages", result.stdout, re.MULTILINE)
-    assert re.search(rf"^fuzz_http2: {MESSAGES} messages", result.stdout, re.MULTILINE)
-    assert re.search(rf"^fuzz_msgpack: {MESSAGES} messages", result.stdout, re.MULTILINE)
-    assert re.search(rf"^fuzz_rfb: {MESSAGES} messages", result.stdout, re.MULTILINE)
-    assert re.search(rf"^fuzz_rllink: {MESSAGES} messages", result.stdout, re.MULTILINE)
-    assert re.search(rf"^fuzz_shm: {MESSAGES} messages", result.stdout, re.MULTILINE)
+    for name in DRIVERS:
+        assert re.search(rf"^fuzz_{name}: {MESSAGES} messages", result.stdout, re.MULTILINE)
     assert re.search(r"^12 passed, 0 failed, \d+ s$", result.stdout, re.MULTILINE)
 
 

@@ -133,7 +133,7 @@ static inline const uint8_t *rlw_read_number(const uint8_t *p, const uint8_t *en
     case RLW_FLOAT32:
     case RLW_FLOAT64: {
         rlw_decimal d;
-        p = rlw_scan_decimal(p, end, RLW_GRAMMAR_FLOAT, &d);
+        p = rlw_scan_decimal(p, end, &d);
         if (p) rlw_store_real(kind, rlw_decimal_real(kind, &d), out);
         break;
     }

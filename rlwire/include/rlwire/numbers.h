@@ -135,11 +135,6 @@ static inline uint16_t rlw_double_to_half(double value) {
 
 /* ---- from text ---- */
 
-typedef enum rlw_grammar {
-    RLW_GRAMMAR_FLOAT, /* what Python's float() reads, without its spaces and underscores */
-    RLW_GRAMMAR_JSON   /* RFC 8259, section 6 */
-} rlw_grammar;
-
 typedef struct rlw_decimal {
     const uint8_t *digits; /* after the sign */
     size_t size;           /* from there to the number's end */
@@ -231,9 +226,10 @@ static inline const uint8_t *rlw_scan_special(const uint8_t *p, const uint8_t *e
     return NULL;
 }
 
-/* Reads the longest number that begins at `p`; returns what follows it, or NULL where none does. */
+/* Reads the longest number that begins at `p`, of what Python's float() reads without its spaces and
+ * underscores; returns what follows it, or NULL where none does. */
 static inline const uint8_t *rlw_scan_decimal(const uint8_t *p, const uint8_t *end,
-                                              rlw_grammar grammar, rlw_decimal *d) {
+                                              rlw_decimal *d) {
     const uint8_t *first, *point = NULL, *last;
     size_t before, after = 0;
     d->mantissa = 0;
@@ -242,7 +238,7 @@ static inline const uint8_t *rlw_scan_decimal(const uint8_t *p, const uint8_t *e
     d->negative = p < end && *p == '-';
     d->whole = 1;
     d->rough = d->infinite = d->nan = 0;
-    if (p < end && (*p == '-' || (*p == '+' && grammar == RLW_GRAMMAR_FLOAT))) p++;
+    if (p < end && (*p == '-' || *p == '+')) p++;
     d->digits = first = p;
     p = rlw_scan_digits(p, end, &d->mantissa);
     before = (size_t)(p - first);
@@ -253,11 +249,7 @@ static inline const uint8_t *rlw_scan_decimal(const uint8_t *p, const uint8_t *e
         d->whole = 0;
         d->exponent = after < 100000 ? -(int32_t)after : -100000; /* `rough` from 20 on */
     }
-    if (grammar == RLW_GRAMMAR_JSON) {
-        if (!before || (point && !after) || (before > 1 && *first == '0')) return NULL;
-    } else if (before + after == 0) {
-        return point ? NULL : rlw_scan_special(first, end, d);
-    }
+    if (before + after == 0) return point ? NULL : rlw_scan_special(first, end, d);
     last = p;
     if (p < end && (*p | 0x20) == 'e') {
         int32_t exponent = 0;
@@ -271,8 +263,6 @@ static inline const uint8_t *rlw_scan_decimal(const uint8_t *p, const uint8_t *e
             d->exponent += negative ? -exponent : exponent;
             d->whole = 0;
             last = p;
-        } else if (grammar == RLW_GRAMMAR_JSON) {
-            return NULL;
         }
     }
     d->size = (size_t)(last - first);
@@ -321,19 +311,10 @@ static inline float rlw_decimal_float(const rlw_decimal *d) {
 }
 
 /* Reads one double; returns what follows it, or NULL where none is. */
-static inline const uint8_t *rlw_parse_double(const uint8_t *p, const uint8_t *end,
-                                              rlw_grammar grammar, double *out) {
+static inline const uint8_t *rlw_parse_double(const uint8_t *p, const uint8_t *end, double *out) {
     rlw_decimal d;
-    p = rlw_scan_decimal(p, end, grammar, &d);
+    p = rlw_scan_decimal(p, end, &d);
     if (p) *out = rlw_decimal_double(&d);
-    return p;
-}
-
-static inline const uint8_t *rlw_parse_float(const uint8_t *p, const uint8_t *end,
-                                             rlw_grammar grammar, float *out) {
-    rlw_decimal d;
-    p = rlw_scan_decimal(p, end, grammar, &d);
-    if (p) *out = rlw_decimal_float(&d);
     return p;
 }
 
@@ -619,7 +600,7 @@ static inline uint8_t *rlw_put_half(uint8_t *to, uint16_t half) {
     if (!(magnitude <= 65504) || magnitude == 0) return rlw_put_double(to, value);
     do { /* with 12, the smallest one has five digits, which are enough for any */
         near = magnitude;
-        rlw_parse_double(to, rlw_put_fixed(to, magnitude, decimals, 1), RLW_GRAMMAR_FLOAT, &near);
+        rlw_parse_double(to, rlw_put_fixed(to, magnitude, decimals, 1), &near);
     } while (rlw_double_to_half(near) != (half & 0x7FFF) && ++decimals <= 12);
     return rlw_put_double(to, value < 0 ? -near : near);
 }

@@ -259,7 +259,7 @@ static inline rlw_status rlw_perlert_read_step(rlw_cursor *c, rlw_perlert_messag
     RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, "reward="));
     RLW_PERLERT_TRY(rlw_perlert_take(c, m, RLW_PERLERT_AT_REWARD, refused, ';', &m->reward));
     m->reward_is_number =
-        rlw_scan_decimal(m->reward.data, c->at - 1, RLW_GRAMMAR_FLOAT, &decimal) == c->at - 1;
+        rlw_scan_decimal(m->reward.data, c->at - 1, &decimal) == c->at - 1;
     if (m->reward_is_number) m->reward_value = rlw_decimal_double(&decimal);
     m->field = RLW_PERLERT_AT_BOOL;
     RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, "done="));

@@ -31,6 +31,20 @@ def case(n: int) -> Callable[[Callable[[int], Work]], Callable[[int], Work]]:
     return add
 
 
+def add_cases(
+    prefix: str, n: int, values: dict[str, Callable[[int], Any]], *kinds: Callable[[Any], Work]
+) -> None:
+    """Add each kind of work with each value."""
+    for work in kinds:
+        for name, make in values.items():
+
+            def case(n: int, make: Any = make, work: Any = work) -> Work:
+                made: Work = work(make(n))
+                return made
+
+            CASES[f"{prefix}_{work.__name__}_{name}"] = (case, n)
+
+
 def refused(work: Work) -> Work:
     """What is measured ends with an error that is ours."""
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from cases import CASES, WIDE, Work, case, names, refused
+from cases import WIDE, Work, add_cases, case, names, refused
 
 from rlwire.codecs import dm_env_rpc, perlert, rewarder
 from rlwire.errors import RlwireError
@@ -29,27 +29,24 @@ def _rewarder_cases() -> None:
         "others": lambda n: rewarder.EnvText("x", extra=dict.fromkeys(names(n), 1)),
         "unknown": lambda n: rewarder.UnknownMessage("v1.x", [{"a": [1]}] * n),
     }
-    for name, make in messages.items():
 
-        def decode(n: int, make: Any = make) -> Work:
-            data = rewarder.encode(make(n))
-            return lambda: rewarder.decode(data)
+    def decode(message: Any) -> Work:
+        data = rewarder.encode(message)
+        return lambda: rewarder.decode(data)
 
-        def backwards(n: int, make: Any = make) -> Work:
-            told = json.loads(rewarder.encode(make(n)))
-            data = json.dumps(dict(reversed(told.items()))).encode()
-            return lambda: rewarder.decode(data)
+    def backwards(message: Any) -> Work:
+        told = json.loads(rewarder.encode(message))
+        data = json.dumps(dict(reversed(told.items()))).encode()
+        return lambda: rewarder.decode(data)
 
-        def wrong(n: int, make: Any = make) -> Work:
-            data = rewarder.encode(make(n))[:-1] + b"!"
-            return refused(lambda: rewarder.decode(data))
+    def wrong(message: Any) -> Work:
+        data = rewarder.encode(message)[:-1] + b"!"
+        return refused(lambda: rewarder.decode(data))
 
-        def encode(n: int, make: Any = make) -> Work:
-            message = make(n)
-            return lambda: rewarder.encode(message)
+    def encode(message: Any) -> Work:
+        return lambda: rewarder.encode(message)
 
-        for kind in (decode, backwards, wrong, encode):
-            CASES[f"rewarder_{kind.__name__}_{name}"] = (kind, 250)
+    add_cases("rewarder", 250, messages, decode, backwards, wrong, encode)
 
 
 _rewarder_cases()
@@ -94,22 +91,19 @@ def _perlert_cases() -> None:
         "integers": lambda n: np.arange(n),
         "words": lambda n: np.zeros(n, bool),
     }
-    for name, make in arrays.items():
 
-        def read(n: int, make: Any = make) -> Work:
-            text, dtype = perlert.array_to_text(make(n)), make(1).dtype
-            return lambda: perlert.text_to_array(text, dtype)
+    def read(array: Any) -> Work:
+        text = perlert.array_to_text(array)
+        return lambda: perlert.text_to_array(text, array.dtype)
 
-        def wrong(n: int, make: Any = make) -> Work:
-            text, dtype = perlert.array_to_text(make(n))[:-1] + "!]", make(1).dtype
-            return refused(lambda: perlert.text_to_array(text, dtype))
+    def wrong(array: Any) -> Work:
+        text = perlert.array_to_text(array)[:-1] + "!]"
+        return refused(lambda: perlert.text_to_array(text, array.dtype))
 
-        def write(n: int, make: Any = make) -> Work:
-            array = make(n)
-            return lambda: perlert.array_to_text(array)
+    def write(array: Any) -> Work:
+        return lambda: perlert.array_to_text(array)
 
-        for kind in (read, wrong, write):
-            CASES[f"perlert_{kind.__name__}_{name}"] = (kind, 250)
+    add_cases("perlert", 250, arrays, read, wrong, write)
 
 
 _perlert_cases()
@@ -201,36 +195,24 @@ def _dm_env_rpc_cases() -> None:
             dm_env_rpc.ActionObservationSpecs(specs(n), dict.fromkeys(range(n), SPEC))
         ),
     }
+    d = dm_env_rpc
     for group, decoder, encoder, parts in (
-        (
-            requests,
-            dm_env_rpc.decode_request,
-            dm_env_rpc.encode_request,
-            dm_env_rpc.encode_request_parts,
-        ),
-        (
-            responses,
-            dm_env_rpc.decode_response,
-            dm_env_rpc.encode_response,
-            dm_env_rpc.encode_response_parts,
-        ),
+        (requests, d.decode_request, d.encode_request, d.encode_request_parts),
+        (responses, d.decode_response, d.encode_response, d.encode_response_parts),
     ):
-        for name, make in group.items():
 
-            def decode(n: int, make: Any = make, a: Any = decoder, b: Any = encoder) -> Work:
-                data = b(make(n))
-                return lambda: a(data)
+        def decode(message: Any, a: Any = decoder, b: Any = encoder) -> Work:
+            data = b(message)
+            return lambda: a(data)
 
-            def wrong(n: int, make: Any = make, a: Any = decoder, b: Any = encoder) -> Work:
-                data = b(make(n))[:-1]
-                return refused(lambda: a(data))
+        def wrong(message: Any, a: Any = decoder, b: Any = encoder) -> Work:
+            data = b(message)[:-1]
+            return refused(lambda: a(data))
 
-            def encode(n: int, make: Any = make, b: Any = encoder, c: Any = parts) -> Work:
-                message = make(n)
-                return lambda: (b(message), c(message))
+        def encode(message: Any, b: Any = encoder, c: Any = parts) -> Work:
+            return lambda: (b(message), c(message))
 
-            for kind in (decode, wrong, encode):
-                CASES[f"dm_env_rpc_{kind.__name__}_{name}"] = (kind, 150)
+        add_cases("dm_env_rpc", 150, group, decode, wrong, encode)
 
 
 _dm_env_rpc_cases()
@@ -238,44 +220,31 @@ _dm_env_rpc_cases()
 STEP = 3  # of a request's and a response's members
 
 
-@case(250)
-def dm_env_rpc_pieces(n: int) -> Work:
-    """One sub-message in many pieces, each of an action in many pieces of its tensor."""
-    tensor = field(2, field(1, field(1, b"\0\0\0\0"))) * n + field(2, field(15, n))
-    entry = field(1, field(1, 1) + tensor)
-    data = field(STEP, entry) + field(STEP, field(2, 1)) * n
-    return lambda: dm_env_rpc.decode_request(data)
+def _dm_env_rpc_wires() -> None:
+    action = field(1, field(1, 1) + field(2, field(1, field(1, b"\0" * 4))))
+    piece = field(2, field(1, field(1, b"\0\0\0\0")))
+    uid, reset = field(STEP, field(2, 1)), field(4, b"")
+    wires: dict[str, Callable[[int], Any]] = {
+        # One sub-message in many pieces, each of an action in many pieces of its tensor.
+        "pieces": lambda n: (
+            field(STEP, field(1, field(1, 1) + piece * n + field(2, field(15, n)))) + uid * n
+        ),
+        "members_in_turn": lambda n: (uid + reset) * n,
+        "members_in_pieces_in_turn": lambda n: (uid * 2 + reset * 2) * n,
+        "unpacked_numbers": lambda n: field(
+            STEP, field(1, field(1, 1) + field(2, field(4, field(1, 3) * n) + field(15, n)))
+        ),
+        "unknown_fields": lambda n: field(100, b"x") * n + field(STEP, field(99, 1) * n),
+        "one_key_again": lambda n: field(STEP, action * n),
+    }
+
+    def wire(data: bytes) -> Work:
+        return lambda: dm_env_rpc.decode_request(data)
+
+    add_cases("dm_env_rpc", 250, wires, wire)
 
 
-@case(250)
-def dm_env_rpc_members_in_turn(n: int) -> Work:
-    data = (field(STEP, field(2, 1)) + field(4, b"")) * n
-    return lambda: dm_env_rpc.decode_request(data)
-
-
-@case(250)
-def dm_env_rpc_members_in_pieces_in_turn(n: int) -> Work:
-    data = (field(STEP, field(2, 1)) * 2 + field(4, b"") * 2) * n
-    return lambda: dm_env_rpc.decode_request(data)
-
-
-@case(250)
-def dm_env_rpc_unpacked_numbers(n: int) -> Work:
-    numbers = field(4, field(1, 3) * n) + field(15, n)
-    data = field(STEP, field(1, field(1, 1) + field(2, numbers)))
-    return lambda: dm_env_rpc.decode_request(data)
-
-
-@case(250)
-def dm_env_rpc_unknown_fields(n: int) -> Work:
-    data = field(100, b"x") * n + field(STEP, field(99, 1) * n)
-    return lambda: dm_env_rpc.decode_request(data)
-
-
-@case(250)
-def dm_env_rpc_one_key_again(n: int) -> Work:
-    data = field(STEP, field(1, field(1, 1) + field(2, field(1, field(1, b"\0" * 4)))) * n)
-    return lambda: dm_env_rpc.decode_request(data)
+_dm_env_rpc_wires()
 
 
 @case(150)

@@ -75,19 +75,20 @@ def update(*parts: bytes) -> bytes:
     return encode(FramebufferUpdate(UNTIL_LAST)) + b"".join(parts) + head(0, 0, -224)
 
 
-@case(250)
-def rfb_small_updates(n: int) -> Work:
-    return fed(viewer(8, 8), update(*rectangles(3, Encoding.RAW)) * n, 4096)
-
-
-@case(250)
-def rfb_many_rectangles(n: int) -> Work:
-    return fed(viewer(8, 8), update(*rectangles(n, Encoding.RAW)), 4096)
-
-
-@case(100)
-def rfb_many_rectangles_byte_by_byte(n: int) -> Work:
-    return fed(viewer(8, 8), update(*rectangles(n, Encoding.RAW)), 1)
+CASES.update(
+    rfb_small_updates=(
+        lambda n: fed(viewer(8, 8), update(*rectangles(3, Encoding.RAW)) * n, 4096),
+        250,
+    ),
+    rfb_many_rectangles=(
+        lambda n: fed(viewer(8, 8), update(*rectangles(n, Encoding.RAW)), 4096),
+        250,
+    ),
+    rfb_many_rectangles_byte_by_byte=(
+        lambda n: fed(viewer(8, 8), update(*rectangles(n, Encoding.RAW)), 1),
+        100,
+    ),
+)
 
 
 @case(100)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cases import Work, case, fed, nested, refused
+from cases import CASES, Work, case, fed, nested, refused
 
 from rlwire.codecs import http2, msgpack, rlx
 from rlwire.codecs.http2.headers import Headers
@@ -40,19 +40,11 @@ class Netstrings(Bytes):
         return rlx.frame_size(buffer, start, end, 1 << 30)
 
 
-@case(1000)
-def netstrings_small(n: int) -> Work:
-    return fed(Netstrings(), netstring(b"x") * n, 4096)
-
-
-@case(250)
-def netstrings_byte_by_byte(n: int) -> Work:
-    return fed(Netstrings(), netstring(b"xxx") * n, 1)
-
-
-@case(1000)
-def netstring_long_byte_by_byte(n: int) -> Work:
-    return fed(Netstrings(), netstring(b"x" * n), 1)
+CASES.update(
+    netstrings_small=(lambda n: fed(Netstrings(), netstring(b"x") * n, 4096), 1000),
+    netstrings_byte_by_byte=(lambda n: fed(Netstrings(), netstring(b"xxx") * n, 1), 250),
+    netstring_long_byte_by_byte=(lambda n: fed(Netstrings(), netstring(b"x" * n), 1), 1000),
+)
 
 
 @case(500)
@@ -109,14 +101,10 @@ def websocket_pings_between_fragments(n: int) -> Work:
     return fed(shaken(), data + FRAMER.frame(0, b"x"), 4096)
 
 
-@case(500)
-def websocket_small(n: int) -> Work:
-    return fed(shaken(), FRAMER.frame(2, b"x") * n, 4096)
-
-
-@case(500)
-def websocket_byte_by_byte(n: int) -> Work:
-    return fed(shaken(), FRAMER.frame(2, b"x" * n), 1)
+CASES.update(
+    websocket_small=(lambda n: fed(shaken(), FRAMER.frame(2, b"x") * n, 4096), 500),
+    websocket_byte_by_byte=(lambda n: fed(shaken(), FRAMER.frame(2, b"x" * n), 1), 500),
+)
 
 
 @case(250)
@@ -171,14 +159,13 @@ def unpacked(data: bytes, piece: int, **options: Any) -> Work:
     return feed
 
 
-@case(500)
-def unpacker_byte_by_byte(n: int) -> Work:
-    return unpacked(msgpack.encode(["x"] * n), 1)
-
-
-@case(500)
-def unpacker_long_binary_byte_by_byte(n: int) -> Work:
-    return unpacked(msgpack.encode(b"x" * n), 1, copy=None)
+CASES.update(
+    unpacker_byte_by_byte=(lambda n: unpacked(msgpack.encode(["x"] * n), 1), 500),
+    unpacker_long_binary_byte_by_byte=(
+        lambda n: unpacked(msgpack.encode(b"x" * n), 1, copy=None),
+        500,
+    ),
+)
 
 
 @case(500)
@@ -187,14 +174,13 @@ def unpacker_nested_byte_by_byte(n: int) -> Work:
     return unpacked(msgpack.encode(value), 1)
 
 
-@case(1000)
-def unpacker_small(n: int) -> Work:
-    return unpacked(msgpack.encode(1) * n, 4096)
-
-
-@case(1000)
-def unpacker_small_at_once(n: int) -> Work:
-    return unpacked(msgpack.encode("xy") * n, 1 << 30, copy=False)
+CASES.update(
+    unpacker_small=(lambda n: unpacked(msgpack.encode(1) * n, 4096), 1000),
+    unpacker_small_at_once=(
+        lambda n: unpacked(msgpack.encode("xy") * n, 1 << 30, copy=False),
+        1000,
+    ),
+)
 
 
 @case(500)
@@ -253,9 +239,12 @@ def taking(frames: list[bytes], peer: Any) -> Work:
     return take
 
 
-@case(500)
-def http2_messages_in_one_frame(n: int) -> Work:
-    return taking([http2.frame(http2.DATA, 0, 1, b"\0\0\0\0\1x" * n)], endpoint())
+CASES.update(
+    http2_messages_in_one_frame=(
+        lambda n: taking([http2.frame(http2.DATA, 0, 1, b"\0\0\0\0\1x" * n)], endpoint()),
+        500,
+    ),
+)
 
 
 @case(500)

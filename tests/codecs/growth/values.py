@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from cases import CASES, Work, names, nested, refused
+from cases import Work, add_cases, names, nested, refused
 
 from rlwire.codecs import msgpack, rlx
 
@@ -26,30 +26,24 @@ RLX_VALUES: dict[str, Callable[[int], Any]] = {
 
 
 def _rlx_cases() -> None:
-    for name, make in RLX_VALUES.items():
+    def decode(value: Any) -> Work:
+        data = rlx.encode({"a": value})
+        return lambda: rlx.decode(data)
 
-        def decode(n: int, make: Any = make) -> Work:
-            data = rlx.encode({"a": make(n)})
-            return lambda: rlx.decode(data)
+    def encode(value: Any) -> Work:
+        return lambda: rlx.encode({"a": value})
 
-        def encode(n: int, make: Any = make) -> Work:
-            value = {"a": make(n)}
-            return lambda: rlx.encode(value)
+    def parts(value: Any) -> Work:
+        return lambda: rlx.encode_parts({"a": value})
 
-        def parts(n: int, make: Any = make) -> Work:
-            value = {"a": make(n)}
-            return lambda: rlx.encode_parts(value)
+    def wrong(value: Any) -> Work:
+        data = rlx.encode({"a": [value, 1]}, framed=False)[:-5] + b"\xff" * 5
+        return refused(lambda: rlx.decode(data, framed=False))
 
-        def wrong(n: int, make: Any = make) -> Work:
-            data = rlx.encode({"a": [make(n), 1]}, framed=False)[:-5] + b"\xff" * 5
-            return refused(lambda: rlx.decode(data, framed=False))
+    def unwritable(value: Any) -> Work:
+        return refused(lambda: rlx.encode({"a": [value, object()]}))
 
-        def unwritable(n: int, make: Any = make) -> Work:
-            value = {"a": [make(n), object()]}
-            return refused(lambda: rlx.encode(value))
-
-        for kind in (decode, encode, parts, wrong, unwritable):
-            CASES[f"rlx_{kind.__name__}_{name}"] = (kind, 250)
+    add_cases("rlx", 250, RLX_VALUES, decode, encode, parts, wrong, unwritable)
 
 
 _rlx_cases()
@@ -74,31 +68,25 @@ def _msgpack_cases() -> None:
         "times": lambda n: [msgpack.Timestamp(1, 2)] * n,
         "complex": lambda n: [1 + 2j] * n,
     }
-    for name, make in values.items():
 
-        def decode(n: int, make: Any = make) -> Work:
-            data = msgpack.encode(make(n))
-            return lambda: msgpack.decode(data)
+    def decode(value: Any) -> Work:
+        data = msgpack.encode(value)
+        return lambda: msgpack.decode(data)
 
-        def encode(n: int, make: Any = make) -> Work:
-            value = make(n)
-            return lambda: msgpack.encode(value)
+    def encode(value: Any) -> Work:
+        return lambda: msgpack.encode(value)
 
-        def parts(n: int, make: Any = make) -> Work:
-            value = make(n)
-            return lambda: msgpack.encode_parts(value)
+    def parts(value: Any) -> Work:
+        return lambda: msgpack.encode_parts(value)
 
-        def wrong(n: int, make: Any = make) -> Work:
-            data = msgpack.encode([make(n), 1])[:-1] + b"\xc1"
-            return refused(lambda: msgpack.decode(data))
+    def wrong(value: Any) -> Work:
+        data = msgpack.encode([value, 1])[:-1] + b"\xc1"
+        return refused(lambda: msgpack.decode(data))
 
-        def unwritable(n: int, make: Any = make) -> Work:
-            value = [make(n), object()]
-            return refused(lambda: msgpack.encode(value))
+    def unwritable(value: Any) -> Work:
+        return refused(lambda: msgpack.encode([value, object()]))
 
-        kinds = [decode, encode, parts, wrong, unwritable]
-        for kind in kinds:
-            CASES[f"msgpack_{kind.__name__}_{name}"] = (kind, 250)
+    add_cases("msgpack", 250, values, decode, encode, parts, wrong, unwritable)
 
 
 _msgpack_cases()

@@ -1,9 +1,4 @@
 /* Mutates RLX messages and feeds them to the kernels; fuzz.h tells how it is run.
- *
- * By hand, in this folder:
- *     python3 corpus.py ../vectors/rlx.json corpus.bin
- *     cc -std=c11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all \
- *         -I../../rlwire/include fuzz.c -o fuzz && ./fuzz corpus.bin 1000000
  */
 #include "fuzz.h"
 
@@ -398,16 +393,8 @@ static void mark_sample(sample *s) {
     }
 }
 
-int main(int argc, char **argv) {
-    static const rlw_status reaches[] = {
-        RLW_OK,           RLW_NEED_MORE,   RLW_BAD_VERSION, RLW_BAD_TYPE,   RLW_BAD_COUNT,
-        RLW_BAD_BOOLEAN,  RLW_BAD_TEXT,    RLW_BAD_DTYPE,   RLW_BAD_MODE,   RLW_BAD_SHAPE,
-        RLW_BAD_SIZE,     RLW_BAD_PREFIX,  RLW_BAD_END,     RLW_TRAILING,   RLW_OVER_MESSAGE,
-        RLW_OVER_DEPTH,   RLW_OVER_ITEMS,  RLW_OVER_DIMS,   RLW_OVER_STRING, RLW_OVER_PIXELS,
-    };
-    static const fuzz_driver driver = {
-        "fuzz", mark_sample, feed_prefix, feed_one, reaches, sizeof reaches / sizeof *reaches,
-        "data_found", &found_count,
-    };
-    return fuzz_main(argc, argv, &driver);
-}
+FUZZ_MAIN("fuzz_rlx", "data_found", found_count, RLW_OK, RLW_NEED_MORE, RLW_BAD_VERSION, RLW_BAD_TYPE,
+          RLW_BAD_COUNT, RLW_BAD_BOOLEAN, RLW_BAD_TEXT, RLW_BAD_DTYPE, RLW_BAD_MODE,
+          RLW_BAD_SHAPE, RLW_BAD_SIZE, RLW_BAD_PREFIX, RLW_BAD_END, RLW_TRAILING,
+          RLW_OVER_MESSAGE, RLW_OVER_DEPTH, RLW_OVER_ITEMS, RLW_OVER_DIMS, RLW_OVER_STRING,
+          RLW_OVER_PIXELS)
