@@ -1,22 +1,9 @@
 """msgpack-numpy's and openpi-client's packing over rlwire's codec, and both drop-ins.
 
-::
-
-    import rlwire.msgpack_numpy as msgpack_numpy
-
-    packed = msgpack_numpy.packb({"image": frame})
-    frame = msgpack_numpy.unpackb(packed)["image"]
-
-Bytes and signatures are msgpack-numpy's, or openpi-client's with ``dialect="openpi"``, which
-`rlwire.openpi` passes. Both dialects are read. `unpackb` returns read-only arrays, as both
-libraries do: large ones may be views of the message. An `Unpacker` returns writable ones.
-
-Values that the codec rejects, and all methods of a `Packer` but `pack`, are left to the msgpack
-package, which need not be installed for the rest. Nothing is pickled and nothing unpickled, so
-arrays of objects are rejected in both directions.
-
-``rlwire.install("msgpack_numpy")`` and ``rlwire.install("openpi_client")`` put this into the
-installed library, under every name that a program has imported from it.
+Bytes and signatures are msgpack-numpy's, or openpi-client's with ``dialect="openpi"``. `unpackb`
+returns read-only arrays, as both libraries do: large ones may be views of the message. An
+`Unpacker` returns writable ones. Values that the codec rejects are left to the msgpack package,
+which need not be installed for the rest. Nothing is pickled and nothing unpickled.
 """
 
 from __future__ import annotations
@@ -79,8 +66,7 @@ _DEFAULTS: dict[str, Any] = {
     "use_bin_type": True,
     "use_list": True,
     "use_single_float": False,
-    **dict.fromkeys(("max_str_len", "max_bin_len", "max_array_len", "max_map_len"), -1),
-    "max_ext_len": -1,
+    **{f"max_{kind}_len": -1 for kind in ("str", "bin", "array", "map", "ext")},
 }
 
 
@@ -189,13 +175,7 @@ _SHALLOW = codec.Encoder(limits=replace(LIMITS, depth=64))
 
 
 def encode(obj: Any, chain: Hook | None = None, *, dialect: Dialect = "msgpack_numpy") -> Any:
-    """Return the map for an array or NumPy scalar: a packer's ``default=``.
-
-    Args:
-        obj: what a packer has no type for.
-        chain: called with anything else.
-        dialect: whose map.
-    """
+    """Return the map for an array or NumPy scalar: a packer's ``default=``. `chain` gets others."""
     if isinstance(obj, np.ma.MaskedArray):  # as the originals do
         obj = obj.filled() if dialect == "openpi" else obj.data
     if isinstance(obj, (np.ndarray, np.bool_, np.number, np.datetime64, complex)):
@@ -204,12 +184,7 @@ def encode(obj: Any, chain: Hook | None = None, *, dialect: Dialect = "msgpack_n
 
 
 def decode(obj: Any, chain: Hook | None = None) -> Any:
-    """Return what a map of either dialect stands for: an unpacker's ``object_hook=``.
-
-    Args:
-        obj: a map.
-        chain: called with any other map.
-    """
+    """Return what a map stands for: an unpacker's ``object_hook=``. `chain` gets other maps."""
     if not _MARKS.isdisjoint(obj):
         with contextlib.suppress(EncodeError, LimitExceeded):
             packed = _SHALLOW.encode(obj)
@@ -224,10 +199,7 @@ def decode(obj: Any, chain: Hook | None = None) -> Any:
 class Packer:
     """Values to bytes: `pack` is the codec's, every other method the msgpack package's.
 
-    Args:
-        dialect: how arrays are written.
-        options: those of the msgpack package's `Packer`. ``default`` is called with what is neither
-            an array nor of a type that msgpack has.
+    Options are those of the msgpack package's `Packer`.
     """
 
     def __init__(self, *, dialect: Dialect = "msgpack_numpy", **options: Any) -> None:
@@ -264,12 +236,8 @@ class Packer:
 class Unpacker:
     """Values from a stream of bytes: feed it, or give it a file, and iterate.
 
-    Args:
-        file_like: read from, if given; then nothing can be fed.
-        read_size: bytes that are read at once; 0 for 1 MiB, or `max_buffer_size` if that is less.
-        max_buffer_size: bytes that may wait; 0 for 4 GiB.
-        options: those of the msgpack package's `Unpacker`. With one that the codec has not, this
-            is that package's.
+    Options are those of the msgpack package's `Unpacker`. With one that the codec has not, this is
+    that package's.
     """
 
     def __new__(cls, *args: Any, **options: Any) -> Any:
@@ -479,8 +447,6 @@ def _different(library: str, name: str, version: str) -> RuntimeError:
 # msgpack-numpy's functions stay the same objects, wherever a program has them: only their code is
 # replaced, by code that runs in its module. Its `pack` calls its `Packer`.
 _rlwire: Any = None
-
-
 _CODE: dict[str, Any] = {
     "packb": lambda o, **kwargs: _rlwire.packb(o, **kwargs) if kwargs else _rlwire.packb(o),
     "unpackb": lambda packed, **kwargs: (
@@ -495,9 +461,8 @@ _CODE: dict[str, Any] = {
 def _replace_msgpack_numpy(*, pickle: bool = False) -> Undo:
     """Replace the library's functions, and have its classes make faster objects.
 
-    Args:
-        pickle: whether the library may go on to pickle arrays of objects, and to unpickle them.
-            Never where a message may come from somebody else.
+    With `pickle` the library goes on to pickle arrays of objects, and to unpickle them: never where
+    a message may come from somebody else.
     """
     import msgpack_numpy as library
 

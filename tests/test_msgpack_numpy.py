@@ -30,47 +30,24 @@ VALUES: dict[str, Any] = {
     "bytes": b"foo",
     "str": "föö",
     "numpy bool": np.bool_(True),
-    "numpy bool false": np.bool_(False),
-    "numpy float32": np.float32(0.1),
-    "numpy float64": np.float64(0.1),
-    "numpy int8": np.int8(-3),
     "numpy uint64": np.uint64(2**64 - 1),
-    "numpy complex64": np.complex64(1.5 - 2j),
-    "numpy complex128": np.complex128(1.5 - 2j),
     "numpy timedelta": np.timedelta64(3, "s"),
     "numpy str": np.str_("fold"),
     "numpy bytes": np.bytes_(b"fold"),
     "float": 0.1,
     "complex": 1.5 - 2j,
     "complex without a real part": -0.0 + 1e300j,
-    "list of numpy floats": [np.float32(x) for x in range(5)],
     "list of both": [*map(np.float32, range(3)), *map(np.complex128, range(3))],
-    "list of floats": [0.5, 1.5],
-    "list of complex": [1j, 2j],
-    "list of bytes": [b"x" * n for n in range(5)],
     "mixed list": [1.0, np.float32(3.5), np.complex128(4.25), b"foo"],
-    "dict of floats": {b"foo": 1.0, b"bar": 2.0},
     "dict of complex": {b"foo": 1 + 1j, "bar": 2 + 2j},
-    "dict of bytes": {b"foo": b"xxx", b"bar": b"yyyy"},
-    "dict of numpy floats": {b"foo": np.float32(1), b"bar": np.float32(2)},
     "nested": {"a": [{"b": np.arange(3)}, None, True, {}], "c": {"d": {"e": np.float32(1)}}},
     "float32 array": RANDOM.random(5, np.float32),
-    "float32 matrix": RANDOM.random((5, 5), np.float32),
-    "complex array": RANDOM.random(5) + 1j,
-    "bool array": np.array([True, False]),
-    "array of bytes": np.array([b"aaa", b"bbbb", b"ccccc"]),
     "array of str": np.array(["aaa", "bbbb", "ccccc"]),
     "big endian": np.arange(5, dtype=">i4"),
-    "float16": np.arange(5, dtype=np.float16),
-    "no dimensions": np.array(3.5),
     "no items": np.zeros((0, 3)),
-    "strided": np.ones((10, 10), np.uint32)[0:5, 0:5],
-    "backwards": np.arange(10)[::-1],
     "column-major": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
     "large": RANDOM.integers(0, 256, (210, 160, 3), np.uint8),
     "structured": np.array([(1.5, 2), (3.5, 4)], STRUCTURE),
-    "structured with shapes": np.zeros(3, [("a", np.float64, 3), ("b", np.int64)]),
-    "structured and nested": np.zeros(3, [("foo", STRUCTURE), ("bar", STRUCTURE)]),
     "structured and mixed": np.array(
         [(1, 2, b"a", [1.0, 2.0])],
         [("arg0", np.uint32), ("arg1", np.uint32), ("arg2", "S1"), ("arg3", np.float32, (2,))],
@@ -330,14 +307,6 @@ def test_every_array_is_read_only_as_the_original_s_are(
     assert not any(array.flags.writeable for array in found)
 
 
-def test_scalars_are_values() -> None:
-    for scalar in (np.float32(1.5), np.int64(3), np.bool_(True)):
-        for unpack in (ours.unpackb, theirs.unpackb):
-            found = unpack(theirs.packb(scalar))
-            assert found == scalar
-            assert type(found) is type(scalar)
-
-
 def test_every_array_of_an_unpacker_is_writable() -> None:
     stream = ours.Unpacker()
     stream.feed(b"".join(map(ours.packb, READ_ONLY.values())))
@@ -451,13 +420,6 @@ def test_an_unpacker_that_is_full() -> None:
             library.Unpacker(3)
 
 
-def test_bytes_that_a_file_gives_after_those_that_waited() -> None:
-    for library in (ours, theirs):
-        unpacker = library.Unpacker(io.BytesIO(b"\x01" + b"x" * 20), 4)
-        assert unpacker.unpack() == 1
-        assert unpacker.read_bytes(10) == b"x" * 10
-
-
 # -- what is refused ---------------------------------------------------------------------------
 
 OBJECTS = np.array([1, None], object)
@@ -505,13 +467,6 @@ def test_objects_from_a_wire_are_refused(trap: Any) -> None:
         # NumPy's own parser raises SyntaxError, and divides by zero.
         {b"nd": True, b"type": "(,)f4", b"kind": b"", b"shape": (1,), b"data": b"1234"},
         {b"nd": True, b"type": "M8[s/0]", b"kind": b"", b"shape": (1,), b"data": b"12345678"},
-        {
-            b"nd": True,
-            b"type": [["a", "m8[0s/0]"]],
-            b"kind": b"V",
-            b"shape": [1],
-            b"data": b"12345678",
-        },
         {b"nd": False, b"type": "M8[s/0]", b"data": b"12345678"},
         {b"nd": False, b"type": "<f4", b"data": b""},
         {b"complex": True, b"data": "no number"},

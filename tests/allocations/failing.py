@@ -31,15 +31,7 @@ import numpy as np
 from PIL import Image
 
 from rlwire import buffers
-from rlwire.codecs import (
-    dm_env_rpc,
-    http2,
-    msgpack,
-    perlert,
-    rfb,
-    rlx,
-    websocket,
-)
+from rlwire.codecs import dm_env_rpc, http2, msgpack, perlert, rfb, rlx, websocket
 from rlwire.codecs.rfb.encoder import RectangleEncoder, changed
 from rlwire.limits import Limits
 from rlwire.sessions.rlx import session as sessions
@@ -156,10 +148,6 @@ def calls_dm_env_rpc() -> Named:
         name = type(message).__name__
         yield from coded(name, message, d.encode_response, d.decode_response, *ways)
         yield f"{name} into", lambda v=message: d.encode_response_into(v, room), (message,)
-    for message in m.PROPERTY_REQUESTS:
-        name = type(message).__name__
-    for message in m.PROPERTY_RESPONSES:
-        name = type(message).__name__
     actor, observer = decoders.ACTIONS, decoders.OBSERVATIONS
     uids = list(decoders.OBSERVATIONS.uids())
     asked = d.encode_step_request(actor, m.MOVES, uids)
@@ -208,12 +196,7 @@ def calls_http2() -> Named:
         "headers": h.frame(h.HEADERS, h.END_HEADERS, 3, b"block"),
         "ping": h.ping(),
     }
-    several = {
-        "block": [
-            h.frame(h.HEADERS, 0, 3, b"a"),
-            h.frame(h.CONTINUATION, h.END_HEADERS, 3, b"b"),
-        ],
-    }
+    block = [h.frame(h.HEADERS, 0, 3, b"a"), h.frame(h.CONTINUATION, h.END_HEADERS, 3, b"b")]
 
     def taken(wires: list[bytes]) -> list[Any]:
         peer, found = begun(), []
@@ -230,8 +213,7 @@ def calls_http2() -> Named:
         peer.listening = True
         return peer
 
-    several.update((name, [wire]) for name, wire in frames.items())
-    for name, wires in several.items():
+    for name, wires in [("block", block), *((name, [wire]) for name, wire in frames.items())]:
         yield f"take {name}", lambda wires=wires: taken(wires), (wires,)
     yield "in one call", lambda: begun().receive_whole(frames["whole"], 19), (frames["whole"],)
     for parts in ([b"small"], [b"head", bytes(30_000), b"tail"], [bytes(100_000)]):
@@ -353,18 +335,14 @@ def calls_refusals() -> Named:
 
     few = Limits(items=2, string=2)
     state = rlx.encode(ours(m.RLX[1]))
+    told, packed = dm_env_rpc.encode_response(m.RESPONSES[1])[:-2], msgpack.encode(m.MSGPACK[1])
     pairs: list[tuple[str, Any, bytes, dict[str, Any]]] = [
         ("rlx", rlx.decode, state[:-2], {}),
         ("rlx limits", rlx.decode, state, {"limits": few}),
-        ("msgpack", msgpack.decode, msgpack.encode(m.MSGPACK[1])[:-2], {}),
-        ("msgpack limits", msgpack.decode, msgpack.encode(m.MSGPACK[1]), {"limits": few}),
+        ("msgpack", msgpack.decode, packed[:-2], {}),
+        ("msgpack limits", msgpack.decode, packed, {"limits": few}),
         ("perlert", perlert.decode_server_message, b"env:7;start:x", {}),
-        (
-            "dm_env_rpc",
-            dm_env_rpc.decode_response,
-            dm_env_rpc.encode_response(m.RESPONSES[1])[:-2],
-            {},
-        ),
+        ("dm_env_rpc", dm_env_rpc.decode_response, told, {}),
     ]
     for name, decode, wire, options in pairs:
         yield name, refuse(decode, wire, **options), (wire,)

@@ -49,17 +49,8 @@ REFUSED = (DecodeError, LimitExceeded)
 
 # What a few bytes may take is bounded, and no input takes long.
 LIMITS = Limits(expanded=2**20, string=2**20, pixels=2**18, message=2**24, received=2**24)
-TIGHT = Limits(
-    depth=3,
-    items=12,
-    dims=2,
-    string=8,
-    pixels=12,
-    expanded=48,
-    message=512,
-    received=96,
-    header=512,
-)
+TINY: dict[str, int] = {"depth": 3, "items": 12, "dims": 2, "string": 8, "pixels": 12}
+TIGHT = Limits(**TINY, expanded=48, message=512, received=96, header=512)
 
 
 def bits(value: Any) -> Any:
@@ -266,17 +257,10 @@ def feed_dm_env_rpc(data: bytes) -> None:
     elif kind == 2:
         decode, encode = dm_env_rpc.decode_tensor, dm_env_rpc.encode_tensor
     else:
+        d = dm_env_rpc
         one = (
-            (
-                dm_env_rpc.decode_property_request,
-                dm_env_rpc.encode_property_request,
-                dm_env_rpc.PROPERTY_REQUEST_URL,
-            ),
-            (
-                dm_env_rpc.decode_property_response,
-                dm_env_rpc.encode_property_response,
-                dm_env_rpc.PROPERTY_RESPONSE_URL,
-            ),
+            (d.decode_property_request, d.encode_property_request, d.PROPERTY_REQUEST_URL),
+            (d.decode_property_response, d.encode_property_response, d.PROPERTY_RESPONSE_URL),
         )[check]
 
         def decode(buffer: Any, **options: Any) -> Any:

@@ -76,18 +76,18 @@ typedef struct way {
             rlw_varints_size_i32_##name, rlw_varints_pack_i32_##name \
     }
 
-static size_t ways(way *out) {
-    static const way portable = WAY(portable);
+static size_t ways(const way **out) {
+    static const way all[] = {
+        WAY(portable),
 #ifdef RLW_VARINT_X86
-    static const way x86 = WAY(x86);
-    out[1] = x86;
+        WAY(x86),
 #endif
-    out[0] = portable;
+    };
+    *out = all;
 #ifdef RLW_VARINT_X86
-    return rlw_x86_is_fast() ? 2 : 1;
-#else
-    return 1;
+    if (!rlw_x86_is_fast()) return 1;
 #endif
+    return sizeof all / sizeof *all;
 }
 
 /* Memory of exactly `count` elements; malloc aligns it. */
@@ -147,8 +147,8 @@ static void one_array_of_32_bits(const way *w, const uint64_t *source, size_t co
 
 static void arrays_of_every_mix_and_many_lengths(void) {
     static uint64_t values[MOST];
-    way all[2];
-    size_t n = ways(all), k, count, i;
+    const way *all;
+    size_t n = ways(&all), k, count, i;
     int mix;
     state = 1;
     for (mix = 0; mix < MIXES; mix++)
@@ -162,8 +162,8 @@ static void arrays_of_every_mix_and_many_lengths(void) {
 }
 
 static void every_length_of_a_varint(void) {
-    way all[2];
-    size_t n = ways(all), k;
+    const way *all;
+    size_t n = ways(&all), k;
     unsigned bit;
     for (k = 0; k < n; k++)
         for (bit = 0; bit < 64; bit++) {
@@ -177,8 +177,8 @@ static void every_length_of_a_varint(void) {
 
 static void too_little_room_is_never_passed(void) {
     static uint64_t values[MOST];
-    way all[2];
-    size_t n = ways(all), k, i, left;
+    const way *all;
+    size_t n = ways(&all), k, i, left;
     int mix;
     state = 2;
     for (mix = 0; mix < MIXES; mix++)
@@ -196,8 +196,8 @@ static void too_little_room_is_never_passed(void) {
 }
 
 static void counts_that_do_not_fit(void) {
-    way all[2];
-    size_t n = ways(all), k, i;
+    const way *all;
+    size_t n = ways(&all), k, i;
     uint64_t out[200];
     uint8_t *bytes;
     uint64_t values[150];
@@ -228,8 +228,8 @@ static void wrong_varints_are_pointed_at(void) {
         {{0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00}, 11},
         {{0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x01}, 12},
     };
-    way all[2];
-    size_t n = ways(all), k, which, before, i;
+    const way *all;
+    size_t n = ways(&all), k, which, before, i;
     int mix;
     state = 4;
     for (which = 0; which < sizeof wrong / sizeof *wrong; which++)
@@ -253,8 +253,8 @@ static void wrong_varints_are_pointed_at(void) {
 }
 
 static void the_end_may_be_missing(void) {
-    way all[2];
-    size_t n = ways(all), k, cut;
+    const way *all;
+    size_t n = ways(&all), k, cut;
     for (k = 0; k < n; k++)
         for (cut = 1; cut < 10; cut++) {
             uint8_t bytes[200], *wire;
@@ -270,8 +270,8 @@ static void the_end_may_be_missing(void) {
 
 static void longer_than_need_be_is_fine(void) {
     static const uint8_t five[] = {0x85, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00};
-    way all[2];
-    size_t n = ways(all), k, i;
+    const way *all;
+    size_t n = ways(&all), k, i;
     for (k = 0; k < n; k++) {
         uint8_t bytes[1000];
         uint64_t out[100];
@@ -283,8 +283,8 @@ static void longer_than_need_be_is_fine(void) {
 
 /* What protobuf does with an int32 that came as a larger number. */
 static void thirty_two_bits_are_the_low_ones(void) {
-    way all[2];
-    size_t n = ways(all), k, i;
+    const way *all;
+    size_t n = ways(&all), k, i;
     for (k = 0; k < n; k++) {
         static const uint64_t sent[] = {UINT64_C(0x100000005), UINT64_MAX, UINT64_C(1) << 63 | 7,
                                         UINT64_C(0xFFFFFFFF80000000), 0xFFFFFFFF};

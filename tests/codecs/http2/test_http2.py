@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import pickle
 from collections.abc import Sequence
 from typing import Any
@@ -140,22 +139,6 @@ def test_a_large_message_is_not_copied() -> None:
     assert bytes(message) == array.tobytes()
 
 
-@pytest.mark.parametrize("size", [0, 1, 16_379, 16_380, 16_384, 20_000, 100_000])
-def test_messages_in_frames_that_the_peer_takes(size: int) -> None:
-    client, ours = opened(True, settings={http2.MAX_FRAME_SIZE: 16_384})
-    server, _ = opened(False)
-    parts = [bytes(range(256)) * (size // 512), b"small", np.zeros(size // 2, np.uint8).data]
-    wire = joined(client.message(ours, parts)) + drained(client)
-    sizes, at = [], 0
-    while at < len(wire):
-        length, kind, flags, number = http2.frame_head(wire, at)
-        assert (kind, flags, number) == (http2.DATA, 0, 1)
-        sizes.append(length)
-        at += 9 + length
-    assert max(sizes) <= 16_384
-    assert [bytes(message) for message in feed(server, wire)] == [joined(parts)]
-
-
 def test_messages_however_they_are_cut_into_frames() -> None:
     messages = [b"", b"x", bytes(range(256)) * 40, b"y" * 5000, b""]
     wire = b"".join(map(prefixed, messages))
@@ -283,33 +266,6 @@ def test_read_gives_the_events_and_may_end_the_stream() -> None:
 # --- What waits for windows
 
 
-@pytest.mark.parametrize("first", [0, 1, 7, 65_535])
-def test_nothing_goes_that_no_window_allows(first: int) -> None:
-    """Section 6.9.1: a sender MUST NOT send a frame with a length that exceeds either window."""
-    client, ours = opened(True, settings={http2.INITIAL_WINDOW_SIZE: first})
-    server, _ = opened(False)
-    message = bytes(range(256)) * 400
-    wire, most = b"", first
-    assert client.message(ours, [message]) == []
-    for more in itertools.chain([1, 2, 3, 500], itertools.repeat(9_999)):
-        said = drained(client)
-        wire += said
-        assert len(wire) - 9 * count_frames(wire) <= most
-        if not ours.waiting:
-            break
-        most += more
-        feed(client, http2.window_update(1, more))
-    assert feed(server, wire)[0] == message
-
-
-def count_frames(wire: bytes) -> int:
-    count, at = 0, 0
-    while at < len(wire):
-        at += 9 + http2.frame_head(wire, at)[0]
-        count += 1
-    return count
-
-
 def test_a_window_that_shrinks_below_nothing() -> None:
     """Section 6.9.2: the window may become negative, and MUST NOT be used until it is positive."""
     client, ours = opened(True, settings={http2.INITIAL_WINDOW_SIZE: 1000})
@@ -382,27 +338,6 @@ def test_messages_over_the_limit_are_not_sent() -> None:
 
 
 # --- Windows of what comes
-
-
-def test_windows_are_opened_when_half_is_used() -> None:
-    server, stream = opened(False, window=65_535, all=131_070)
-    size, said = 10_000, []
-    for _ in range(30):
-        wire = data(prefixed(b"x" * size))
-        events = server.receive_whole(wire, len(wire))
-        assert events[0] == b"x" * size
-        assert (events[1:] == [None]) == bool(server.said)
-        said += server.said
-        server.said = []
-    opened_by = {0: 0, 1: 0}
-    for frame in said:
-        _, kind, _, number = http2.frame_head(frame)
-        assert kind == http2.WINDOW_UPDATE
-        opened_by[number] += int.from_bytes(frame[9:], "big")
-    used = 30 * (size + 5)
-    assert opened_by[1] == used - (65_535 - stream.receive_window)
-    assert opened_by[0] == used - (131_070 - server.receive_window)
-    assert len(said) <= 15
 
 
 def test_a_held_stream_gets_no_more() -> None:

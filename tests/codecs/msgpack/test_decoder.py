@@ -16,25 +16,6 @@ from rlwire.codecs.msgpack import Decoder, ExtType, Timestamp
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
 
-EDGES = [2**bits + near for bits in (0, 5, 7, 8, 15, 16, 31, 32, 63) for near in (-1, 0, 1)]
-VALUES: list[Any] = [
-    *[None, True, False, 0.0, -0.0, 1.5, float("inf"), 5e-324, 2**64 - 1, -(2**63)],
-    *EDGES,
-    *[-edge for edge in EDGES if edge <= 2**63],
-    *["", "\0", "Grüße", "世界 𝄞", "ÿ", *("x" * size for size in (7, 8, 31, 32, 255, 256, 65536))],
-    *[b"\xff" * size for size in (0, 1, 255, 256, 65536)],
-    *[[], [0] * 16, [0] * 65536, [[[[]]], "a", None], {}, {"": ""}],
-    {str(i): [i] for i in range(2000)},
-    {"a": {b"b": {"c" * 33: {"é": {"deep": 1}}}}},
-]
-
-
-@pytest.mark.each("value", VALUES, ids=lambda value: repr(value)[:30])
-def test_what_the_original_reads(value: Any, same: Callable[[Any, Any], bool]) -> None:
-    data = original.packb(value)
-    assert same(msgpack.decode(data), original.unpackb(data))
-    assert same(Decoder(arrays=False).decode(bytearray(data)), original.unpackb(data))
-
 
 @pytest.mark.parametrize(
     "data",
@@ -56,20 +37,15 @@ NESTED = original.packb({"a": [1, {"b": (2, [3])}], "c": {b"d": "text"}, "e": b"
 STAMP = [original.packb(original.Timestamp(s, n)) for s, n in ((1, 0), (-1, 5), (2**34, 999))]
 
 
-@pytest.mark.parametrize(
-    ("options", "data"),
-    [
-        ({"strict_map_key": False}, original.packb({1: 2, None: 3, 1.5: 4, False: 5, b"": 6})),
-        (
-            {"ext_hook": lambda code, data: [code, data]},
-            original.packb([original.ExtType(9, b"abc")]),
-        ),
-    ],
-)
-def test_options_of_the_original(options: dict[str, Any], data: bytes) -> None:
-    expected = original.unpackb(data, **options)
-    assert repr(Decoder(**options).decode(data)) == repr(expected)
-    assert repr(msgpack.decode(data, **options)) == repr(expected)
+def test_options_of_the_original() -> None:
+    for options, value in (
+        ({"strict_map_key": False}, {1: 2, None: 3, 1.5: 4, False: 5, b"": 6}),
+        ({"ext_hook": lambda code, data: [code, data]}, [original.ExtType(9, b"abc")]),
+    ):
+        data = original.packb(value)
+        expected = original.unpackb(data, **options)
+        assert repr(Decoder(**options).decode(data)) == repr(expected)
+        assert repr(msgpack.decode(data, **options)) == repr(expected)
 
 
 @pytest.mark.parametrize("data", STAMP)
@@ -148,14 +124,8 @@ def test_not_finite_floats_and_their_bits() -> None:
 
 def test_options_are_checked_and_kept() -> None:
     limits = Limits(depth=3)
-    decoder = Decoder(
-        arrays=False,
-        copy=None,
-        ext_hook=ExtType,
-        timestamp=Timestamp,
-        strict_map_key=False,
-        limits=limits,
-    )
+    hooks: dict[str, Any] = {"ext_hook": ExtType, "timestamp": Timestamp}
+    decoder = Decoder(arrays=False, copy=None, strict_map_key=False, limits=limits, **hooks)
     assert (decoder.arrays, decoder.copy, decoder.strict_map_key) == (False, None, False)
     assert (decoder.timestamp, decoder.ext_hook) == (Timestamp, ExtType)
     assert decoder.limits == limits
@@ -171,21 +141,21 @@ def test_options_are_checked_and_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "value", "name", "size"),
+    ("limits", "value", "name", "size"),
     [
-        ({"limits": Limits(string=2)}, {"abc": 1}, "string", 3),
-        ({"limits": Limits(string=2)}, ["abc"], "string", 3),
-        ({"limits": Limits(items=3)}, [[1, 2, 3]], "items", 4),
-        ({"limits": Limits(depth=2)}, [[[1]]], "depth", 3),
-        ({"limits": Limits(depth=2)}, {"a": {"b": {}}}, "depth", 3),
-        ({"limits": Limits(message=3)}, [1, 2, 3], "message", 4),
-        ({"limits": Limits(dims=2)}, [np.zeros((1, 1, 1))], "dims", 3),
+        (Limits(string=2), {"abc": 1}, "string", 3),
+        (Limits(string=2), ["abc"], "string", 3),
+        (Limits(items=3), [[1, 2, 3]], "items", 4),
+        (Limits(depth=2), [[[1]]], "depth", 3),
+        (Limits(depth=2), {"a": {"b": {}}}, "depth", 3),
+        (Limits(message=3), [1, 2, 3], "message", 4),
+        (Limits(dims=2), [np.zeros((1, 1, 1))], "dims", 3),
     ],
 )
-def test_limits(options: dict[str, Any], value: Any, name: str, size: int) -> None:
+def test_limits(limits: Limits, value: Any, name: str, size: int) -> None:
     data = msgpack.encode(value)
     with pytest.raises(LimitExceeded) as caught:
-        msgpack.decode(data, **options)
+        msgpack.decode(data, limits=limits)
     assert (caught.value.limit, caught.value.size) == (name, size)
     assert caught.value.offset is not None
     msgpack.decode(data)
