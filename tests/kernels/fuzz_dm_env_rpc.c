@@ -1,6 +1,5 @@
 /* Mutates dm_env_rpc's Tensor messages and feeds them to the kernels; fuzz.h tells how it is run.
- * What must come out, protobuf says in tests/codecs/dm_env_rpc; here it is written and read again.
- */
+ * What must come out, protobuf says in tests/codecs/dm_env_rpc; here it is written and read again. */
 #include "fuzz.h"
 
 static uint64_t pieces_count; /* tensors in more pieces than one */

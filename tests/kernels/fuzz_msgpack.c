@@ -1,5 +1,4 @@
-/* Mutates msgpack messages and feeds them to the kernels; fuzz.h tells how it is run.
- */
+/* Mutates msgpack messages and feeds them to the kernels; fuzz.h tells how it is run. */
 #include "fuzz.h"
 
 static uint64_t array_count; /* maps that were arrays or scalars */

@@ -1,7 +1,6 @@
 /* Mutates lists of numbers, and makes numbers by chance, for the kernels of numbers.h and
  * number_list.h; fuzz.h tells how it is run. The C library's strtod, strtof and snprintf say what
- * must come out, and a slow recogniser what is a number at all.
- */
+ * must come out, and a slow recogniser what is a number at all. */
 #include "fuzz.h"
 
 #include <errno.h>

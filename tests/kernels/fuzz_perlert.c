@@ -1,6 +1,5 @@
 /* Mutates PERLERT's datagrams and feeds them to the kernels; fuzz.h tells how it is run. What was
- * read is written and read again.
- */
+ * read is written and read again. */
 #include "fuzz.h"
 
 static uint64_t steps_count;

@@ -1,8 +1,7 @@
 /* Mutates RFB's rectangles and has them measured and painted; fuzz.h tells how it is run.
  *
  * A message is a byte that chooses the pixel format, and rectangles one after the other. What is
- * compressed on the wire stands as it inflates to: inflating is the caller's, and here does nothing.
- */
+ * compressed on the wire stands as it inflates to: inflating is the caller's, and here does nothing. */
 #include "fuzz.h"
 
 #define WIDTH 120

@@ -1,5 +1,4 @@
-/* Mutates frames of RLlink and feeds them to the kernels; fuzz.h tells how it is run.
- */
+/* Mutates frames of RLlink and feeds them to the kernels; fuzz.h tells how it is run. */
 #include "fuzz.h"
 
 static uint64_t tensor_count;

@@ -1,5 +1,4 @@
-/* Mutates RLX messages and feeds them to the kernels; fuzz.h tells how it is run.
- */
+/* Mutates RLX messages and feeds them to the kernels; fuzz.h tells how it is run. */
 #include "fuzz.h"
 
 #define DEEPEST 500

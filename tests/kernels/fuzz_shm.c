@@ -9,8 +9,7 @@
  *
  * Outcomes: OK; NEED_MORE: the other fell silent at the meeting; BAD_VERSION: its words, or its
  * descriptors, were refused; BAD_TYPE: so was its memory, as unsealed; BAD_WORD: it named an error;
- * BAD_PLACE: it wrote nonsense into the shared words; BAD_END: it had gone.
- */
+ * BAD_PLACE: it wrote nonsense into the shared words; BAD_END: it had gone. */
 #define _GNU_SOURCE 1
 #include "fuzz.h"
 

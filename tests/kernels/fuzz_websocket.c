@@ -1,49 +1,7 @@
-/* Mutates streams of WebSocket frames and feeds them to the kernels; fuzz.h tells how it is run.
- */
+/* Mutates streams of WebSocket frames and feeds them to the kernels; fuzz.h tells how it is run. */
 #include "fuzz.h"
 
 static uint64_t masked_count; /* payloads that were unmasked */
-
-/* ---- the header once more, by the letter of section 5.2 ---- */
-
-static rlw_status expected_header(const uint8_t *p, size_t left, int masked, uint64_t limit,
-                                  rlw_ws_header *out, size_t *head) {
-    unsigned length;
-    uint64_t size = 0;
-    size_t i, extra = 0;
-    if (left < 1) return RLW_NEED_MORE;
-    if (p[0] & 0x40 || p[0] & 0x20 || p[0] & 0x10) return RLW_BAD_RESERVED;
-    out->opcode = p[0] & 15;
-    out->fin = (p[0] & 128) != 0;
-    switch (out->opcode) {
-    case 0: case 1: case 2: break;
-    case 8: case 9: case 10:
-        if (!out->fin) return RLW_BAD_CONTROL;
-        break;
-    default: return RLW_BAD_OPCODE;
-    }
-    if (left < 2) return RLW_NEED_MORE;
-    out->masked = (p[1] & 128) != 0;
-    if (out->masked != masked) return RLW_BAD_MASK;
-    length = p[1] & 127;
-    if (out->opcode > 7 && length > 125) return RLW_BAD_CONTROL;
-    if (length > 125) {
-        extra = length == 126 ? 2 : 8;
-        if (left < 2 + extra) return RLW_NEED_MORE;
-        for (i = 0; i < extra; i++) size = size * 256 + p[2 + i];
-        if (length == 126 && size < 126) return RLW_BAD_LENGTH;
-        if (length == 127 && size < 65536) return RLW_BAD_LENGTH;
-        if (size > UINT64_C(0x7FFFFFFFFFFFFFFF)) return RLW_BAD_LENGTH;
-    } else {
-        size = length;
-    }
-    if (out->opcode < 8 && size > limit) return RLW_OVER_MESSAGE;
-    *head = 2 + extra + (masked ? 4u : 0u);
-    if (left < *head) return RLW_NEED_MORE;
-    for (i = 0; i < 4; i++) out->key[i] = masked ? p[2 + extra + i] : 0;
-    out->size = size;
-    return RLW_OK;
-}
 
 /* ---- one stream ---- */
 
@@ -99,19 +57,17 @@ static rlw_status feed_stream(const uint8_t *bytes, size_t size, int masked, uin
     rlw_cursor c;
     rlw_cursor_init(&c, bytes, size);
     do {
-        rlw_ws_header h, expected;
+        rlw_ws_header h;
         const uint8_t *start = c.at, *payload;
-        size_t head = 0, left = rlw_left(&c);
+        size_t head;
         rlw_status status = rlw_ws_read_header(&c, masked, limit, &h);
-        MUST(status == expected_header(start, left, masked, limit, &expected, &head));
         if (status != RLW_OK) {
             check_cursor(&c, bytes, size, status);
             MUST(c.at == start);
             return status;
         }
-        MUST(c.at == start + head && h.size == expected.size && h.opcode == expected.opcode);
-        MUST(h.fin == expected.fin && h.masked == expected.masked);
-        MUST(memcmp(h.key, expected.key, 4) == 0);
+        head = (size_t)(c.at - start);
+        MUST(h.masked == masked && (h.opcode > 7 || h.size <= limit));
         { /* what is written is what was read: there is only one way */
             uint8_t *room = (uint8_t *)memory(head);
             MUST(rlw_ws_header_size(h.size, h.masked) == head);
