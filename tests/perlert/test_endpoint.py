@@ -13,13 +13,11 @@ from gymnasium.utils.env_checker import check_env
 
 import rlwire
 from rlwire.errors import (
-    DeadlineExceeded,
     DecodeError,
     EncodeError,
     LocalProtocolError,
 )
 from rlwire.limits import Limits
-from rlwire.perlert import Client
 from rlwire.perlert.spaces import ToldSpaces
 
 
@@ -137,19 +135,6 @@ def test_reset_in_the_middle_waits_for_the_end(worlds, serving, remote):
     assert len(walks[0].actions) >= 30
 
 
-def test_another_slot_if_ones_own_is_gone(worlds, serving, remote, begin):
-    server = serving(worlds.Crowd, players=1)
-    env = remote(server, "crowd", like=worlds.Crowd(), start_timeout=2.5)
-    for _ in range(2):
-        play(env, np.array(1))
-        assert env.endpoint._key == "walker_0"
-    with Client(server.address, "crowd", tag="other") as other:
-        other.register("walker_0")
-        with pytest.raises(DeadlineExceeded, match=r"not ready are walker_0 \(other\)"):
-            env.reset()
-        assert env.endpoint.client.key == "walker_1"
-
-
 def test_a_server_of_ours_tells_the_spaces(worlds, serving, remote):
     server = serving("gym:CartPole-v1", rate=50)
     made = gymnasium.make("CartPole-v1")
@@ -161,15 +146,6 @@ def test_a_server_of_ours_tells_the_spaces(worlds, serving, remote):
     env = remote(crowd, "crowd", agent="walker_1")
     assert env.observation_space == worlds.Crowd().observation_space("walker_1")
     assert env.endpoint.client.key == "walker_1"
-
-
-def test_others_are_not_told(worlds, serving, begin):
-    server = serving(worlds.Walk)
-    with Client(server.address, "Walk", tag="an original") as client:
-        client.register()
-        client.lobby()
-        assert not client.messages
-        assert not client.told.count
 
 
 def test_spaces_that_no_datagram_holds_are_told_in_parts(worlds, serving, remote, monkeypatch):

@@ -76,29 +76,6 @@ def test_dm_env():
             simulation.parse("agent0", text)
 
 
-def test_specs_that_have_no_text():
-    for spec, text in (
-        (specs.StringArray((2,)), "has no text"),
-        (specs.Array((-1,), float), "has no text"),
-        (specs.Array((), np.complex64), "has no text"),
-        ({"a:b": specs.Array((), float)}, "'a:b'"),
-    ):
-
-        class Odd(Count):
-            def observation_spec(self, spec=spec):
-                return spec
-
-        with pytest.raises(EncodeError, match=text):
-            simulate(Odd())
-
-    class Two(Count):
-        def reward_spec(self):
-            return specs.Array((2,), float)
-
-    with pytest.raises(EncodeError, match="PERLERT carries a number"):
-        simulate(Two())
-
-
 def test_agents_that_vanish_without_a_last_observation(worlds):
     class Rude(worlds.Crowd):
         def step(self, actions):
@@ -125,17 +102,6 @@ def test_actions_that_are_none(worlds):
             pendulum.parse("agent0", text)
 
 
-def test_infinity_is_no_action():
-    class Boundless(gymnasium.Env):
-        observation_space = action_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
-
-    simulation = simulate(Boundless())
-    assert simulation.parse("agent0", "1e300").tolist() == [1e300]
-    for text in ("inf", "-inf", "nan", "1e999"):
-        with pytest.raises(ValueError, match=r".+"):
-            simulation.parse("agent0", text)
-
-
 def test_what_is_no_name_for_an_agent(worlds):
     class Odd(worlds.Crowd):
         def __init__(self, *names):
@@ -146,17 +112,6 @@ def test_what_is_no_name_for_an_agent(worlds):
     for names in (("a:b", "a_b"), ("", "a")):
         with pytest.raises(EncodeError, match="keys"):
             simulate(Odd(*names))
-
-
-def test_what_is_no_environment(worlds):
-    from mpe2 import simple_spread_v3
-
-    with pytest.raises(TypeError, match="aec_to_parallel"):
-        simulate(simple_spread_v3.env())
-    with pytest.raises(TypeError, match="vector of environments"):
-        simulate(gymnasium.make_vec("CartPole-v1", num_envs=2))
-    with pytest.raises(TypeError, match="is no environment"):
-        simulate(3)
 
 
 def test_where_environments_come_from(worlds):

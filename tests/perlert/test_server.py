@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from rlwire.codecs.perlert import text_to_array, text_to_mapping
 from rlwire.errors import DeadlineExceeded, EncodeError
-from rlwire.perlert import Client, Server, player, scalars
+from rlwire.perlert import Client, Server, player
 from rlwire.sessions.perlert import client as sessions
 
 
@@ -326,18 +326,6 @@ def test_rounding(worlds, serving, begin):
         "0,0,0.33", "-1,1,0.33", "-2,2,0.33", "-3,3,0.33",
     ]  # fmt: skip
     assert frames[1].extra == "x:0.14,total:-1"
-
-
-def test_what_extra_has(worlds, serving, begin):
-    server = serving(
-        lambda: worlds.Walk(length=2, truncate=True), extra=lambda key, info: scalars(info)
-    )
-    frames = play(begin(server, "Walk"))
-    assert [frame.extra for frame in frames] == [
-        "mood:good,total:0",
-        "mood:bad,count:1,total:-1",
-        "mood:bad,count:2,total:-3,truncated:true",
-    ]
 
 
 class TestCiphers:

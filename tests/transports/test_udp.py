@@ -152,24 +152,6 @@ def test_what_came_in_time_counts_although_it_is_read_late() -> None:
         assert connection.wait(10) == [b"1 a"]
 
 
-def test_timeouts() -> None:
-    with (
-        Plain("127.0.0.1", lambda data: []) as server,
-        udp.connect(server.address, asks(b"a", resend=60)) as connection,
-    ):
-        assert connection.wait(0) == []
-        assert server.came == []
-        connection.session.begin(connection.now())
-        begun = time.monotonic()
-        assert connection.wait(0.05) == []
-        assert 0.045 < time.monotonic() - begun < 5
-        until = time.monotonic() + 10
-        while not server.came:
-            assert time.monotonic() < until
-            time.sleep(0.001)
-        assert [data for data, _ in server.came] == [b"1 a"]
-
-
 def test_a_wait_takes_the_first_and_a_poll_takes_all() -> None:
     class Hears(sessions.Answers):
         def datagrams(self) -> list[Any]:

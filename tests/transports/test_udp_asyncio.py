@@ -150,30 +150,6 @@ def test_deadlines(run: Run) -> None:
     run(main())
 
 
-def test_flush_sends_what_was_said_meanwhile(run: Run) -> None:
-    async def main() -> None:
-        async with serving() as (endpoint, session, plain):
-            await plain.ask(b"1 x")
-            session.say(b"frame")
-            assert endpoint.statistics()["sent"] == 1
-            endpoint.flush()
-            assert await plain.receive() == b"frame"
-
-    run(main())
-
-
-def test_longer_ones_are_not_passed_on(run: Run) -> None:
-    async def main() -> None:
-        async with serving(limit=100) as (endpoint, session, plain):
-            plain.send(bytes(101), bytes(50_000))
-            exact = b"1 " + bytes(98)
-            assert await plain.ask(exact) == exact
-            assert session.peers[plain.name] == [exact]
-            assert endpoint.statistics()["truncated"] == 2
-
-    run(main())
-
-
 class TestFailures:
     def test_a_session_that_raises(self, run: Run, caplog: pytest.LogCaptureFixture) -> None:
         async def main() -> None:
@@ -183,31 +159,6 @@ class TestFailures:
                 assert endpoint.failures == 50
                 assert caplog.text.count("Traceback") == 1
                 assert f"{endpoint.address}: a received datagram failed" in caplog.text
-
-        run(main())
-
-    def test_at_a_deadline_and_when_sending(
-        self, run: Run, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        async def main() -> None:
-            async with serving() as (endpoint, session, plain):
-                session.broken = True
-                plain.send(b"1 later 0.02")
-                await eventually_async(lambda: endpoint.failures >= 4)
-                session.broken = False
-                assert await plain.receive() == b"1 later 0.02"
-                assert "a deadline failed" in caplog.text
-                assert "sending failed" in caplog.text
-                assert caplog.text.count("Traceback") == 2
-
-        run(main())
-
-    def test_of_what_reacts(self, run: Run, caplog: pytest.LogCaptureFixture) -> None:
-        async def main() -> None:
-            async with serving(on_events=lambda events: 1 / 0) as (endpoint, _, plain):
-                assert await plain.ask(b"1 x") == b"1 x"
-                assert endpoint.failures == 1
-                assert "its events failed" in caplog.text
 
         run(main())
 
@@ -260,16 +211,6 @@ def test_a_server_that_comes_up_late(run: Run, caplog: pytest.LogCaptureFixture)
 
 
 class TestWaiting:
-    def test_timeouts(self, run: Run) -> None:
-        async def main() -> None:
-            async with await udp_asyncio.connect("127.0.0.1:1", asks(b"a", resend=9)) as client:
-                begun = time.monotonic()
-                assert await client.wait(0.05) == []
-                assert 0.045 < time.monotonic() - begun < 5
-                assert await client.wait(0) == []
-
-        run(main())
-
     def test_only_one_task(self, run: Run) -> None:
         async def main() -> None:
             async with await udp_asyncio.connect("127.0.0.1:1", asks(b"a")) as client:

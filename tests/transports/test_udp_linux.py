@@ -65,20 +65,6 @@ def test_what_is_remembered_is_bounded(fake: Asked, monkeypatch: pytest.MonkeyPa
     assert fake.sent == [(999, b"\0\0\x03\xe7"), (950, b"\0\0\x03\xb6"), (949, None)]
 
 
-def test_an_address_that_the_host_has_lost(fake: Asked) -> None:
-    asked = AskedAddress(fake)
-    fake.incoming.append((b"AAAA", 1))
-    asked.recvfrom(10)
-    fake.failure = OSError(errno.EAGAIN, "later")
-    with pytest.raises(OSError, match="later"):
-        asked.sendto(b"x", 1)
-    fake.failure = OSError(errno.EINVAL, "not ours")
-    asked.sendto(b"x", 1)
-    fake.failure = None
-    asked.sendto(b"x", 1)
-    assert fake.sent == [(1, None), (1, None)]
-
-
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 def test_who_refused(family: socket.AddressFamily) -> None:
     host = "::1" if family == socket.AF_INET6 else "127.0.0.1"

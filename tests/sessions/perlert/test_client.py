@@ -272,30 +272,7 @@ def test_a_registration_is_repeated_with_a_lobby_request_beside_it() -> None:
     assert player.session.key is None
 
 
-def test_jitter_spreads_the_repetitions() -> None:
-    def repeated(jitter: Callable[[], float]) -> list[float]:
-        player = Player(jitter=jitter)
-        player.session.register("a", "ann", 0.0)
-        return texts(player.waits(4.5), "register")
-
-    assert repeated(lambda: 0.0) == [0.0, 0.1875, 0.5625, 1.3125, 2.0625, 2.8125, 3.5625, 4.3125]
-    assert repeated(lambda: 1.0) == [0.0, 0.3125, 0.9375, 2.1875, 3.4375]
-    one, other = random.Random(1).random, random.Random(2).random
-    assert repeated(one) != repeated(other)
-
-
 # -- who holds the slot --------------------------------------------------------------------------
-
-
-def test_a_slot_under_our_tag_that_is_never_confirmed_is_given_up() -> None:
-    player = registering()
-    seen: list[Any] = []
-    while player.state is PerlertState.REGISTERING:
-        seen += events(player.waits(player.now + 0.25))
-        player.hears(HELD)
-    [(when, event)] = seen
-    assert (when, event.what) == (30.0, "register")
-    assert player.session.next_deadline() is None
 
 
 def test_a_slot_of_anothers_is_believed_when_seen_twice() -> None:
@@ -308,41 +285,6 @@ def test_a_slot_of_anothers_is_believed_when_seen_twice() -> None:
     assert player.hears(OTHERS) == [SlotTaken("a", "bob")]
     assert player.state is PerlertState.IDLE
     assert player.waits(100.0) == []
-
-
-def test_a_refused_move_leaves_the_slot_before_and_takes_ready_back() -> None:
-    player = ready()
-    both = "city:7;a=close,citizen,ann,{};b=close,citizen,bob,ready"
-    player.session.register("b", "ann", 0.0)
-    assert player.session.key == "b"
-    player.hears(both.format("ready"))
-    player.waits(0.3)
-    assert player.hears(both.format("ready")) == [SlotTaken("b", "bob")]
-    assert (player.state, player.session.key) == (PerlertState.REGISTERED, "a")
-    player.hears(both.format("ready"))
-    assert "32322 city:7;ready=a,false" in [what for _when, what in player.waits(0.3)]
-    player.hears(both.format("not_ready"))
-    assert texts(player.waits(3.0), "ready") == []
-
-
-def test_a_move_is_confirmed_for_the_last_slot_asked_for() -> None:
-    player = registering()
-    player.session.register("b", "ann", 0.0)
-    assert player.hears("city:7;registered=a") == []
-    assert player.state is PerlertState.REGISTERING
-    assert player.hears("city:7;registered=b") == [SlotGranted("b")]
-    # A late repetition of the first request moves us back, which lobby information shows.
-    player.sent()
-    player.hears("city:7;registered=a")
-    assert texts(player.waits(0.3), "lobby") == [0.25]
-    for _ in range(2):
-        player.hears("city:7;a=close,citizen,ann,not_ready;b=open,citizen,cpu,ready")
-        seen = player.waits(player.now + 0.3)
-    assert player.state is PerlertState.REGISTERING
-    assert [what for _when, what in seen if "register" in what] == [
-        "32322 city:7;register=b,ann",
-        "32322 city:7;register=b,ann",
-    ]
 
 
 def test_an_unknown_slot_is_given_up() -> None:
@@ -361,32 +303,7 @@ def test_an_unknown_slot_is_given_up() -> None:
     assert player.state is PerlertState.IDLE
 
 
-def test_a_freed_slot_is_asked_for_again_and_ready_too() -> None:
-    player = ready()
-    player.now = 5.0
-    player.hears(OPEN)
-    assert player.state is PerlertState.READY  # this could be old
-    assert texts(player.waits(5.3), "lobby")[-1] == 5.25
-    player.hears(OPEN)
-    assert player.state is PerlertState.REGISTERING
-    assert "32322 city:7;register=a,ann" in [what for _when, what in player.waits(5.3)]
-    assert player.hears("city:7;registered=a") == [SlotGranted("a")]
-    assert player.state is PerlertState.READY
-    assert "32322 city:7;ready=a,true" in [what for _when, what in player.waits(5.4)]
-
-
 # -- ready ---------------------------------------------------------------------------------------
-
-
-def test_ready_is_repeated_until_lobby_information_shows_it() -> None:
-    player = registered()
-    player.session.set_ready(True, 0.0)
-    seen = player.waits(2.0)
-    assert texts(seen, "ready=a,true") == [0.0, 0.25, 0.75, 1.75]
-    player.hears(HELD)  # from before
-    assert texts(player.waits(4.0), "ready=a,true") == [2.75, 3.75]
-    player.hears(READY)
-    assert texts(player.waits(8.0), "ready") == []
 
 
 @pytest.mark.parametrize("state", [PerlertState.REGISTERED, PerlertState.READY])
@@ -448,17 +365,6 @@ def test_nothing_begins_for_who_is_not_ready() -> None:
     assert player.step(1, 1000) == []
     assert player.state is PerlertState.REGISTERED
     assert player.session.stale == 2
-
-
-def test_a_start_that_crosses_a_move_is_for_the_slot_before() -> None:
-    player = ready()
-    player.session.register("b", "ann", 0.0)
-    assert player.hears("city:7;start=port:32323") == [EpisodeStarted("a", 32323)]
-    assert player.session.key == "a"
-    player = ready()
-    player.session.register("b", "ann", 0.0)
-    player.hears("city:7;registered=b")
-    assert player.hears("city:7;start=port:32323") == []
 
 
 def test_ipv6_addresses_keep_flow_and_scope() -> None:
@@ -552,14 +458,6 @@ def test_no_datagram_raises(state: PerlertState) -> None:
 # -- actions -------------------------------------------------------------------------------------
 
 
-def test_only_the_last_action_is_sent() -> None:
-    player = playing()
-    player.session.act("left", 0.0)
-    player.session.act("right", 0.0)
-    assert player.sent() == ["32323 city:7;action=right"]
-    assert player.sent() == []
-
-
 def test_an_action_is_repeated_unless_another_is_chosen() -> None:
     player = playing()
     player.session.act("left", 0.0)
@@ -649,13 +547,6 @@ def test_a_start_of_the_old_run_does_not_begin_the_next() -> None:
     assert player.step(1, 1033, done=True) == []
     assert player.session.stale == 3
     assert player.step(1, 1133, done=True)[1] == EpisodeFinished("a")
-
-
-def test_after_a_while_a_start_can_only_be_new() -> None:
-    player = done()
-    player.now = 15.0
-    next_run(player)
-    assert player.hears("city:7;start=port:32323") == [EpisodeStarted("a", 32323)]
 
 
 def test_a_server_whose_clock_was_set_back_is_heard_after_a_while() -> None:

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 )
 
 from rlwire.codecs import perlert
-from rlwire.errors import LimitExceeded, LocalProtocolError
+from rlwire.errors import LocalProtocolError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.perlert import lobby as lobbies
 from rlwire.sessions.perlert.lobby import Lobby, Slot, StrangersBudget, TokenBucket
@@ -58,42 +58,6 @@ class Made:
         if reason is None:
             self.lobby.register(peer, key, tag, now)
         return reason
-
-
-def test_the_last_changes_are_told_before_the_start() -> None:
-    made = Made(["a"])
-    made.register(ANN, "a", "x")
-    made.lobby.set_ready(made.lobby.leases[ANN], True, 0.01)
-    del made.sent[:]
-    made.lobby.start(5, 0.02)
-    assert [datagram for datagram, _ in made.sent] == [
-        b"city:7;a=close,agent,x,ready",
-        b"city:7;message=Simulation will start...",
-        b"city:7;start=port:5",
-    ]
-
-
-def test_each_broadcast_asks_to_be_woken_when_the_next_may_come() -> None:
-    made = Made(["a", "b"])
-    made.register(ANN, "a", "x", 1.0)
-    made.register(BOB, "b", "x", 1.02)
-    assert made.wakes == [(1.05, made.lobby)]
-    count = len(made.sent)
-    made.lobby.flush(1.04)
-    assert len(made.sent) == count
-    made.lobby.flush(1.05)
-    assert len(made.sent) == count + 2
-    assert made.wakes == [(1.05, made.lobby), (1.1, made.lobby)]
-    made.lobby.flush(1.1)
-    assert len(made.sent) == count + 2
-
-
-def test_the_limit_is_met_to_the_byte() -> None:
-    size = len("city:7;key=close,kind,,not_ready;two=open,agent,somebody,ready")
-    slots = [Slot("key", "kind"), Slot("two", tag="somebody")]
-    Made(slots, limits=Limits(datagram=size))
-    with pytest.raises(LimitExceeded, match=f"^{size} is over the limit datagram={size - 1} "):
-        Made(slots, limits=Limits(datagram=size - 1))
 
 
 def test_a_tag_that_would_make_the_lobby_too_large_is_refused() -> None:
@@ -378,14 +342,6 @@ def test_what_is_larger_than_the_bucket_is_paid_later() -> None:
     assert bucket.take(300, 0.0)
     assert not bucket.take(1, 20.0)  # 200 owed
     assert bucket.take(1, 20.2)
-
-
-def test_a_clock_that_goes_back_gives_nothing() -> None:
-    bucket = TokenBucket(10, 100, now=100.0)
-    assert bucket.take(100, 100.0)
-    assert not bucket.take(1, 0.0)
-    assert not bucket.take(1, 100.0)
-    assert bucket.take(1, 100.2)
 
 
 @given(

@@ -4,13 +4,11 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rlwire.codecs.perlert import StepReader, StepWriter
-from rlwire.errors import LocalProtocolError
 from rlwire.sessions.perlert.rollout import Rollout, RolloutClient
 
 ANN, BOB = ("10.0.0.1", 1), ("10.0.0.2", 2)
@@ -48,22 +46,6 @@ class Made:
         return sent
 
 
-def test_arrays_are_written_as_they_are_now() -> None:
-    made = Made({"a": ANN}, decimals=1)
-    array = np.array([1.25, 2.0])
-    made.rollout.publish({"a": (array, np.float32(0.5), np.False_, None)}, 0, 0, 0.0)
-    array[:] = 9
-    assert made.out == [(b"city:7:0:0;obs=1.2,2;reward=0.5;done=false", ANN)]
-
-
-def test_the_same_step_may_be_published_in_parts() -> None:
-    made = Made()
-    assert len(made.publish(4, 0.0, a=False)) == 1
-    assert len(made.publish(4, 0.0, b=False)) == 1
-    with pytest.raises(LocalProtocolError):
-        made.publish(3, 0.0, a=False)
-
-
 def test_nothing_changes_when_a_frame_cannot_be_sent() -> None:
     made = Made()
     frames = {"a": ("1", 0, True, None), "b": ("no;such", 0, False, None)}
@@ -91,13 +73,3 @@ def test_the_rate_holds_whatever_the_times(pauses: list[float], rate: float) -> 
         for last in range(first, len(times)):
             assert last - first + 1 <= 2 + (times[last] - times[first]) * rate + 1e-6
     assert len(times) + made.counts["frames_dropped"] == len(pauses)
-
-
-@given(st.lists(st.floats(1 / 30, 0.2), min_size=1, max_size=80))
-def test_frames_below_the_rate_are_never_dropped(pauses: list[float]) -> None:
-    made = Made({"a": ANN})
-    made.rollout.hear(made["a"], 0.0)
-    now = 0.0
-    for step, pause in enumerate(pauses):
-        now += pause
-        assert len(made.publish(step, now, a=False)) == 1

@@ -192,16 +192,6 @@ def test_lobby_information_must_be_sent_upon_a_request(phase: str, peer: Any) ->
     ]
 
 
-def test_a_client_is_its_address_and_its_port() -> None:
-    server = Server("a").play(a=ANN)
-    server.rollout((ANN[0], ANN[1] + 1), "action=spoofed")
-    server.rollout(("10.0.0.9", ANN[1]), "action=spoofed")
-    assert server.city.actions() == {}
-    assert server.dropped() == {"stranger": 2}
-    server.rollout(ANN, "action=mine")
-    assert server.city.actions() == {"a": "mine"}
-
-
 def test_only_the_last_registration_takes_effect() -> None:
     server = Server("a b c")
     for key, tag in ("a1", "b2", "c3", "c4", "a5"):
@@ -431,19 +421,6 @@ def test_it_is_recommended_to_send_at_most_30_steps_a_second(rate: int) -> None:
             assert sum(first <= time < first + 1 for time in times) <= 31
 
 
-def test_frames_are_dropped_and_not_delayed() -> None:
-    server = Server("a").play(a=ANN)
-    for step in range(20):
-        server.publish(step, a=False)
-    sent = server.from_rollout()
-    server.wait(10)
-    assert server.silent()
-    assert len(sent) == 2
-    assert server.session.statistics()["frames_dropped"] == 18
-    server.publish(20, a=False)
-    assert server.from_rollout() == [(f"city:7:{STAMP}:20;obs=20;reward=0.5;done=false", ANN)]
-
-
 # --- section 4: ports ---
 
 
@@ -483,35 +460,6 @@ def test_should_resend_start_for_five_seconds_to_any_client_that_speaks(body: st
     # Nothing of it changed anything.
     assert server.city.clients == {"a": ANN, "b": BOB}
     assert server.city.actions() == {}
-
-
-def test_start_is_resent_after_a_run_that_was_short() -> None:
-    """A client that never saw the run learns its port, and there that it is done."""
-    server = Server("a b").play(a=ANN, b=BOB)
-    server.publish(0, a=True, b=True)
-    server.from_rollout()
-    assert server.city.rollout is None
-    server.wait(2)
-    server.lobby(ANN, "ready=a,true")
-    assert server.from_lobby() == [("city:7;start=port:32323", ANN)]
-    server.rollout(ANN, "lobby")
-    assert server.from_rollout() == [(f"city:7:{STAMP}:0;obs=0;reward=0.5;done=true", ANN)]
-    server.lobby(BOB, "lobby")
-    assert server.from_lobby() == [
-        ("city:7;a=open,agent,cpu,ready;b=open,agent,cpu,ready", BOB),
-        ("city:7;start=port:32323", BOB),
-    ]
-    # Unless it registers anew.
-    server.lobby(ANN, "register=b,ann")
-    server.wait(1)
-    server.from_lobby()
-    server.lobby(ANN, "lobby")
-    assert server.from_lobby() == [
-        ("city:7;a=open,agent,cpu,ready;b=close,agent,ann,not_ready", ANN)
-    ]
-    server.wait(2)
-    server.lobby(BOB, "ready=b,true")
-    assert server.silent()
 
 
 @pytest.mark.parametrize("body", ["lobby", "ready=a,true", "register=a,tag", "action=go"])
@@ -710,18 +658,6 @@ def test_what_is_kept_of_runs_that_are_over_is_bounded() -> None:
     assert len(server.from_rollout()) == 1
     server.wait(20)
     assert not server.city.past
-
-
-def test_the_end_of_a_run_is_forgotten_and_not_that_of_the_next() -> None:
-    server = Server("a").play(a=ANN)
-    server.publish(1, a=True)
-    server.wait(5)
-    server.play(a=ANN)
-    server.publish(2, a=True)
-    server.from_rollout()
-    server.wait(6)
-    server.rollout(ANN, "lobby")
-    assert [text.split(";")[1] for text, _ in server.from_rollout()] == ["obs=2"]
 
 
 # --- several instances ---
