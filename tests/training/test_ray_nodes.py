@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -11,13 +12,20 @@ from pathlib import Path
 import pytest
 
 from rlwire.registry import parse_url
-from tests.transports.bad_network import UNSHARE
 
 pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
 
 pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(600)]
 
-APART = [*UNSHARE, "--pid", "--fork", "--kill-child", "--mount-proc"]
+APART = [
+    "unshare",
+    "--net",
+    *([] if os.geteuid() == 0 else ["-r"]),
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+]
 NODES = {"10.98.0.1", "10.98.0.2", "10.98.0.3"}
 
 
