@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import threading
 
-import numpy as np
 import pytest
 
 from rlwire.codecs.perlert import AgentSlot, text_to_array
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
-    EncodeError,
     LocalProtocolError,
     PeerError,
 )
 from rlwire.perlert import Client
-from rlwire.perlert.environment import EnvironmentSimulation
 from rlwire.sessions.perlert import client as sessions
 from rlwire.sessions.perlert import registration
 from rlwire.sessions.perlert.registration import PerlertState
@@ -58,30 +55,6 @@ def test_from_the_lobby_to_done(worlds, serving):
         client.wait_start(5)
         assert client.frame(5).step == 0
         assert client._connection.sock.address.port == port
-
-
-@pytest.mark.parametrize(
-    ("action", "text"),
-    [
-        ("go", "go"),
-        (b"go", "go"),
-        (1, "1"),
-        (np.int64(2), "2"),
-        (0.5, "0.5"),
-        ([1, 2.5], "1,2.5"),
-        (np.float32([0.1, 2]), "0.1,2"),
-    ],
-)
-def test_what_actions_look_like(worlds, serving, begin, action, text, monkeypatch):
-    texts = []
-    monkeypatch.setattr(EnvironmentSimulation, "parse", lambda self, key, text: texts.append(text))
-    client = begin(serving(lambda: worlds.Walk(length=10**6)), "Walk")
-    client.wait_start(5)
-    client.act(action)
-    worlds.until(lambda: texts)
-    assert texts == [text]
-    with pytest.raises(EncodeError):
-        client.act("a;b")
 
 
 def test_slots_that_others_have(worlds, serving):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dm_env
 import gymnasium
 import numpy as np
 import pytest
-from dm_env import specs
 from gymnasium import spaces
 
 from rlwire.errors import EncodeError
@@ -37,43 +35,6 @@ def test_gymnasium(worlds):
     assert simulation.step({"agent0": 1})["agent0"].truncated
     simulation.close()
     assert walk.closed
-
-
-class Count(dm_env.Environment):
-    """Counts to 2, by dm_env's rules, and has no reward in its first step."""
-
-    def observation_spec(self):
-        return {"count": specs.BoundedArray((), np.int32, 0, 3), "pair": [specs.Array((2,), "f4")]}
-
-    def action_spec(self):
-        return specs.DiscreteArray(2, name="by")
-
-    def _see(self):
-        return {"count": np.int32(self.count), "pair": [np.float32([0.5, self.count])]}
-
-    def reset(self):
-        self.count = 0
-        return dm_env.restart(self._see())
-
-    def step(self, action):
-        self.count += int(action)
-        end = self.count == 2
-        return (dm_env.truncation if end else dm_env.transition)(None if end else 1.0, self._see())
-
-
-def test_dm_env():
-    simulation = simulate(Count())
-    assert (simulation.name, simulation.agents) == ("Count", {"agent0": "agent"})
-    assert simulation.reset(1)["agent0"].observation == "count:0,pair.0:0.5,0"
-    action = simulation.parse("agent0", "1")
-    outcome = simulation.step({"agent0": action})["agent0"]
-    assert (outcome.observation, outcome.reward) == ("count:1,pair.0:0.5,1", 1.0)
-    outcome = simulation.step({"agent0": action})["agent0"]
-    assert (outcome.reward, outcome.terminated, outcome.truncated) == (0.0, False, True)
-    assert outcome.info == {"discount": 1.0}
-    for text in ("2", "x"):
-        with pytest.raises(ValueError, match=r".+"):
-            simulation.parse("agent0", text)
 
 
 def test_agents_that_vanish_without_a_last_observation(worlds):
@@ -112,25 +73,6 @@ def test_what_is_no_name_for_an_agent(worlds):
     for names in (("a:b", "a_b"), ("", "a")):
         with pytest.raises(EncodeError, match="keys"):
             simulate(Odd(*names))
-
-
-def test_where_environments_come_from(worlds):
-    walk = worlds.Walk()
-    simulation, make = simulations_of(walk)
-    assert make is None
-    assert simulation.reset(1)["agent0"].seen is not None
-    simulation, make = simulations_of(worlds.Walk, {"length": 2})
-    assert make is not None
-    assert make() is not simulation
-    simulation, make = simulations_of("gym:CartPole-v1", {"max_episode_steps": 7})
-    assert simulation.name == "CartPole-v1"
-    simulation, make = simulations_of("mpe2.simple_spread_v3:parallel_env", {"N": 2})
-    assert list(simulation.agents) == ["agent_0", "agent_1"]
-    assert simulations_of(simulation) == (simulation, None)
-    with pytest.raises(ValueError, match="this one is made"):
-        simulations_of(walk, {"length": 3})
-    with pytest.raises(TypeError, match="is no environment"):
-        simulations_of(3)
 
 
 def test_what_cannot_be_played_is_closed(worlds):

@@ -133,19 +133,6 @@ def test_two_instances_at_once(worlds, serving, begin):
     assert all(walk.closed for walk in made)
 
 
-def test_several_environments(worlds, begin):
-    server = Server(address="127.0.0.1:0")
-    server.add(worlds.Walk, rate=200).add(worlds.Crowd, rate=100, name="all", players=1)
-    with pytest.raises(ValueError, match="an instance Walk:0 already"):
-        server.add(worlds.Walk)
-    with server:
-        assert server.instances == ["Walk:0", "all:0"]
-        with pytest.raises(RuntimeError, match="before it starts"):
-            server.add(worlds.Walk, name="late")
-        assert len(play(begin(server, "all"))) >= 2
-        assert len(play(begin(server, "Walk"))) >= 2
-
-
 @pytest.mark.parametrize("truncate", [False, True])
 def test_agents_that_end_before_others(worlds, serving, begin, truncate):
     server = serving(lambda: worlds.Crowd(truncate=truncate))
@@ -287,25 +274,6 @@ def test_slow_environments_miss_ticks(worlds, serving, begin, caplog):
     assert [frame.step for frame in frames] == list(range(6))
     assert server.statistics()["instances"]["Walk:0"]["missed"] >= 15
     assert caplog.text.count("ticks missed") == 1
-
-
-def test_workers_keep_slow_environments_apart(worlds, serving, begin):
-    """While one environment hangs, another one keeps its rate."""
-    gate = threading.Event()
-    server = serving(lambda: worlds.Walk(length=1, gate=gate), name="slow", threads=2)
-    server.stop()
-    quick = []
-    server.add(lambda: quick.append(worlds.Walk(length=50)) or quick[-1], name="quick", rate=200)
-    server.start()
-    slow = begin(server, "slow")
-    slow.wait_start(5)
-    frames = play(begin(server, "quick"))
-    assert len(frames) == 51
-    assert server.statistics()["instances"]["slow:0"]["steps"] == 0
-    assert all(name.startswith("rlwire environment") for name in quick[-1].threads)
-    gate.set()
-    while not slow.frame(5).done:
-        pass
 
 
 def test_frames_are_limited_and_no_reward_is_lost(worlds, serving, begin):

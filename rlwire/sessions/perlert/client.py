@@ -209,9 +209,9 @@ class PerlertClientSession(SlotRegistration):
         episode = self._episode
         if not episode.on:
             self._require("act")
-        episode.action = episode.pending = encode(
-            Action(self._name, self._number, action), limits=self._limits
-        )
+        # What Action() does, without the call of a Python function.
+        message = tuple.__new__(Action, (self._name, self._number, action))
+        episode.action = episode.pending = encode(message, limits=self._limits)
         if now - episode.heard < SILENCE:
             episode.speak_due = now + REPEAT
 
@@ -365,10 +365,8 @@ class PerlertClientSession(SlotRegistration):
             self.foreign += 1
             return []
         if timestamp <= episode.horizon and now < episode.ended + STALE:
-            if state is PerlertState.DONE and (step, timestamp) == (
-                episode.step,
-                episode.timestamp,
-            ):
+            newest = episode.step, episode.timestamp
+            if state is PerlertState.DONE and (step, timestamp) == newest:
                 episode.duplicates += 1
             else:
                 self.stale += 1
@@ -419,17 +417,13 @@ class PerlertClientSession(SlotRegistration):
 
     def _no_answer(self, request: Any) -> str:
         within = f"within {TIMEOUT:g} s"
-        unheard = self._informed < request.expires - TIMEOUT
-        if unheard or request is self._looking:
-            return (
-                f"nothing from {self._server} {within}: is a server there, with an instance "
-                f"{self._name}:{self._number}?{self._oddities()}"
-            )
+        if request is self._looking or self._informed < request.expires - TIMEOUT:
+            instance = f"{self._name}:{self._number}"
+            where = f"is a server there, with an instance {instance}?"
+            return f"nothing from {self._server} {within}: {where}{self._oddities()}"
         if request is self._asking:
-            return (
-                f"no answer to the registration for {self.key!r} {within}, though lobby "
-                "information comes: it may be that a run goes on"
-            )
+            why = "though lobby information comes: it may be that a run goes on"
+            return f"no answer to the registration for {self.key!r} {within}, {why}"
         return f"lobby information does not show {self.key!r} as we said {within}"
 
     def _oddities(self) -> str:

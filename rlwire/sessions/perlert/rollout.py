@@ -83,7 +83,9 @@ class Rollout:
 
     def act(self, client: RolloutClient, text: str, now: float) -> None:
         """Put an action into force."""
-        self.hear(client, now)
+        if client.heard is None:
+            self.hear(client, now)
+        client.heard = now
         self._counts["actions"] += 1
         self._actions[client.key] = text
 
@@ -137,7 +139,7 @@ class Rollout:
                 client.done = True
                 self._actions.pop(client.key, None)
                 finished.append(client)
-        self.playing -= len(finished)
+                self.playing -= 1
         return finished
 
     def finish(self, now: float, timestamp: int | None = None) -> list[RolloutClient]:
