@@ -12,8 +12,6 @@ from math import inf
 from time import monotonic
 from typing import Any, ClassVar, cast
 
-import numpy as np
-
 from rlwire.codecs import perlert
 from rlwire.codecs.perlert import AgentSlot, LobbyMessage
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError, quoted
@@ -186,10 +184,7 @@ class ClientBase(waits.Counting):
             action: text, or a number, or a sequence or array of numbers.
         """
         if not isinstance(action, str):
-            if isinstance(action, (list, tuple, np.ndarray)):
-                action = perlert.array_to_text(np.asarray(action))
-            else:
-                action = perlert.value_to_text(action)
+            action = perlert.value_to_text(action)
         session, connection = self._open_session, self._connection
         if session is None or connection is None:
             raise self._not_open()

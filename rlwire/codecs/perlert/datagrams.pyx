@@ -106,6 +106,18 @@ cdef int _put_slots(rlw_writer *w, rlw_perlert_message *m, object slots, uint64_
     return 0
 
 
+# The lobby's messages: their kind, and what they have besides a key: an attribute and its field.
+cdef dict _KINDS = {
+    LobbyRequest: (<int> RLW_PERLERT_LOBBY_REQUEST, None, None),
+    Register: (<int> RLW_PERLERT_REGISTER, "tag", "AGENT_TAG"),
+    Ready: (<int> RLW_PERLERT_READY, None, None),
+    LobbyInformation: (<int> RLW_PERLERT_LOBBY, None, None),
+    Registered: (<int> RLW_PERLERT_REGISTERED, None, None),
+    LobbyMessage: (<int> RLW_PERLERT_MESSAGE, "text", "MESSAGE"),
+    Start: (<int> RLW_PERLERT_START, None, None),
+}
+
+
 cdef int _write(rlw_writer *w, object message, uint64_t most) except -1:
     cdef rlw_perlert_message m
     cdef rlw_status status
@@ -123,29 +135,19 @@ cdef int _write(rlw_writer *w, object message, uint64_t most) except -1:
         m.has_extra = message.extra is not None
         if m.has_extra:
             _fill(&m.extra, message.extra, "EXTRA", most)
-    elif kind is LobbyInformation:
-        m.kind = RLW_PERLERT_LOBBY
-    elif kind is LobbyRequest:
-        m.kind = RLW_PERLERT_LOBBY_REQUEST
-    elif kind is Register:
-        m.kind = RLW_PERLERT_REGISTER
-        _fill(&m.key, message.key, "AGENT_KEY", most)
-        _fill(&m.text, message.tag, "AGENT_TAG", most)
-    elif kind is Ready:
-        m.kind = RLW_PERLERT_READY
-        _fill(&m.key, message.key, "AGENT_KEY", most)
-        m.flag = bool(message.ready)
-    elif kind is Registered:
-        m.kind = RLW_PERLERT_REGISTERED
-        _fill(&m.key, message.key, "AGENT_KEY", most)
-    elif kind is LobbyMessage:
-        m.kind = RLW_PERLERT_MESSAGE
-        _fill(&m.text, message.text, "MESSAGE", most)
-    elif kind is Start:
-        m.kind = RLW_PERLERT_START
-        m.port = <uint32_t> min(_natural(message.port, "SERVER_ROLLOUT_PORT"), <uint64_t> 65536)
     else:
-        raise TypeError(f"not a message of PERLERT: {kind.__qualname__}")
+        found = _KINDS.get(kind)
+        if found is None:
+            raise TypeError(f"not a message of PERLERT: {kind.__qualname__}")
+        code, attribute, field = found
+        m.kind = <rlw_perlert_kind> <int> code
+        if kind is Register or kind is Ready or kind is Registered:
+            _fill(&m.key, message.key, "AGENT_KEY", most)
+        if attribute is not None:
+            _fill(&m.text, getattr(message, attribute), field, most)
+        m.flag = kind is Ready and bool(message.ready)
+        if kind is Start:
+            m.port = <uint32_t> min(_natural(message.port, "SERVER_ROLLOUT_PORT"), <uint64_t> 65536)
     _fill(&m.name, message.name, "SERVER_INSTANCE_NAME", most)
     m.number = _natural(message.number, "SERVER_INSTANCE_NUMBER")
     status = rlw_perlert_write(w, &m)

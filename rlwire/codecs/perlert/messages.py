@@ -20,29 +20,28 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class LobbyRequest:
-    """A client asks for the lobby: ``city:7;lobby``."""
-
+class _Headed:
     name: str
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class Register:
+class LobbyRequest(_Headed):
+    """A client asks for the lobby: ``city:7;lobby``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Register(_Headed):
     """A client asks for a slot: ``city:7;register=agent0,patrick``."""
 
-    name: str
-    number: int
     key: str
     tag: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(_Headed):
     """A client says whether it is ready: ``city:7;ready=agent0,true``."""
 
-    name: str
-    number: int
     key: str
     ready: bool
 
@@ -59,38 +58,30 @@ class AgentSlot:
 
 
 @dataclass(frozen=True, slots=True)
-class LobbyInformation:
+class LobbyInformation(_Headed):
     """The server's slots: ``city:7;agent0=open,citizen,cpu,ready``."""
 
-    name: str
-    number: int
     slots: tuple[AgentSlot, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class Registered(_Headed):
     """The server has given a slot to the client: ``city:7;registered=agent0``."""
 
-    name: str
-    number: int
     key: str
 
 
 @dataclass(frozen=True, slots=True)
-class LobbyMessage:
+class LobbyMessage(_Headed):
     """The server tells something: ``city:7;message=Simulation will start...``."""
 
-    name: str
-    number: int
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class Start(_Headed):
     """The simulation starts: ``city:7;start=port:32323``."""
 
-    name: str
-    number: int
     port: int
 
 

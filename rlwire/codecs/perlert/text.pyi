@@ -1,4 +1,3 @@
-from collections.abc import Mapping
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -9,14 +8,12 @@ from rlwire.limits import Limits
 
 __all__ = [
     "array_to_text",
-    "mapping_to_text",
     "text_to_array",
     "value_to_text",
 ]
 
 def array_to_text(array: Any, *, decimals: int | None = None, trim: bool = True) -> str: ...
 def value_to_text(value: Any, *, decimals: int | None = None) -> str: ...
-def mapping_to_text(mapping: Mapping[str, Any], *, decimals: int | None = None) -> str: ...
 def text_to_array(
     text: str | Buffer,
     dtype: DTypeLike = np.float64,

@@ -28,7 +28,6 @@ cnp.import_array()
 
 __all__ = [
     "array_to_text",
-    "mapping_to_text",
     "text_to_array",
     "value_to_text",
 ]
@@ -253,27 +252,14 @@ cdef int put_field(rlw_writer *w, object value, const Style *style, unsigned ref
     return _put_value(w, value, style, refused, field)
 
 
-cdef enum:  # what a value is written as
-    ARRAY
-    VALUE
-    MAPPING
-
-
-cdef str _text(object value, int kind, object decimals, bint trim):
+cdef str _text(object value, str field, object decimals, bint trim):
     cdef uint8_t room[STACK]
     cdef rlw_writer w
     cdef Style style
     fill_style(&style, decimals, trim)
     rlw_writer_init(&w, room, sizeof(room))
     try:
-        if kind == MAPPING:
-            _put_mapping(&w, value, &style, "mapping")
-        elif kind == VALUE:
-            _put_value(&w, value, &style, RLW_PERLERT_ANY, "value")
-        elif isinstance(value, cnp.ndarray):
-            _put_array(&w, value, &style, "array")
-        else:
-            _put_array(&w, _array_of(value, "array"), &style, "array")
+        put_field(&w, value, &style, RLW_PERLERT_ANY, field)
         return text_of(w.start, rlw_written(&w), NULL)
     finally:
         rlw_writer_free(&w)
@@ -289,23 +275,18 @@ def array_to_text(array, *, decimals=None, trim=True):
             back as the same float of the array's dtype.
         trim: drop zeros at the end that rounding has left, ``0.5000`` -> ``0.5``.
     """
-    return _text(array, ARRAY, decimals, trim)
+    if not isinstance(array, cnp.ndarray):
+        array = _array_of(array, "array")
+    return _text(array, "array", decimals, trim)
 
 
 def value_to_text(value, *, decimals=None):
-    """Return one value as text: ``true``, ``5``, ``0.54``, a str as it is, an array with commas.
+    """Return a value as text: ``true``, ``0.54``, a str as it is, ``1,2``, ``x:0.54,y:1,2``.
 
+    The last two are of an array or list, and of a mapping of names to values that are none.
     `decimals` is that of `array_to_text`.
     """
-    return _text(value, VALUE, decimals, True)
-
-
-def mapping_to_text(mapping, *, decimals=None):
-    """Return a mapping as text: ``x:0.54,y:1,2`` for ``{"x": 0.54, "y": [1, 2]}``.
-
-    Values are those of `value_to_text`, and so is `decimals`.
-    """
-    return _text(mapping, MAPPING, decimals, True)
+    return _text(value, "value", decimals, True)
 
 
 # --- from text

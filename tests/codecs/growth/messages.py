@@ -112,8 +112,8 @@ _perlert_cases()
 @case(100)
 def perlert_mapping(n: int) -> Work:
     mapping = {name: np.zeros(2, np.float32) for name in names(n)}
-    text = perlert.mapping_to_text(mapping)
-    return lambda: (perlert.text_to_mapping(text), perlert.mapping_to_text(mapping))
+    text = perlert.value_to_text(mapping)
+    return lambda: (perlert.text_to_mapping(text), perlert.value_to_text(mapping))
 
 
 @case(100)
