@@ -295,6 +295,7 @@ cdef tuple _slots(rlw_cursor *c, const uint8_t *start, rlw_perlert_message *m, u
             _malformed(c, start, m)
         if rlw_perlert_next_slot(c, m, &slot) != RLW_OK:
             _malformed(c, start, m)
+            return None  # for the C compiler
         slots.append(AgentSlot(_key(slot.key), slot.open != 0, _key(slot.kind), _text(slot.tag),
                                slot.ready != 0))
     return tuple(slots)
