@@ -1,17 +1,13 @@
 """A network of datagrams in one process that loses, repeats, delays and reorders, on its own clock.
 
-For tests of datagram sessions, and for whoever wants to know how an agent plays over a bad link
-before it has to: hours of it pass in seconds, because nothing sleeps, and the same seed gives the
-same run to the last datagram.
-
-::
+Nothing sleeps, and the same seed gives the same run to the last datagram::
 
     network = LossyNetwork(seed=7, loss=0.3, delay=(0.01, 0.08))
     network.attach(("server", 32322), server.lobby)
     network.attach(("server", 32323), server.rollout)
     player = network.attach(("player", 5000), client)
     network.every(1 / 30, play_one_step)
-    network.run_until(lambda: client.state is State.DONE, 60.0)
+    network.run_until(lambda: client.state is PerlertState.DONE, 60.0)
     player.events, network.statistics()
 """
 
@@ -20,33 +16,36 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
 from rlwire.errors import LocalProtocolError
 from rlwire.transports.interface import DatagramSession, Peer
 
-__all__ = ["Endpoint", "LossyNetwork", "Ticker"]
+__all__ = ["LossyEndpoint", "LossyNetwork", "Ticker"]
 
 _CAPACITY = 10_000  # datagrams under way at once; what is sent beyond that is lost
 _HOLD = 0.1  # seconds by which a datagram that is reordered is late at most, on top of the delay
 _STUCK = 100_000  # things that happen at one moment, after which they will never end
 
 
-class Endpoint:
+@dataclass(eq=False)
+class LossyEndpoint:
     """A session at its address; made by `LossyNetwork.attach`.
 
-    `events` are what the session reported, in order, unless `attach` was told whom to call.
+    `events` are what the session reported, in order, unless `attach` was given an `on_event`.
     """
 
-    def __init__(
-        self, address: Peer, session: DatagramSession, report: Callable[[Any], object] | None
-    ) -> None:
-        self.address = address
-        self.session = session
-        self.events: list[Any] = []
-        self._report = self.events.append if report is None else report
+    address: Peer
+    session: DatagramSession
+    _on_event: Callable[[Any], object] | None
+    events: list[Any] = field(default_factory=list)
+
+    def report(self, events: list[Any]) -> None:
+        """Keep events, or call `on_event` with each."""
+        for event in events:
+            (self._on_event or self.events.append)(event)
 
 
 @dataclass
@@ -65,17 +64,14 @@ class Ticker:
 
 
 class LossyNetwork:
-    """Datagram sessions, the links between them, and the clock that all of them go by.
+    """Datagram sessions, the links between them, and their clock.
 
     `run` and `run_until` do what is due in the order of time: datagrams arrive, sessions advance
-    at their deadlines, tickers tick; and they take up what the sessions then have to send. A
-    session's own methods may be called between two runs, in tickers and in `on_event`, with
-    `now` as the time. All sessions are asked after each thing that happens, which suits some tens
-    of them. One thread.
+    at their deadlines, tickers tick. A session's own methods may be called between two runs, in
+    tickers and in `on_event`, with `now` as the time. It suits some tens of sessions. One thread.
 
     Args:
-        seed: of all chances. They are drawn in the order of sending, so a run is repeated exactly
-            as long as the sessions do the same.
+        seed: of all chances, which are drawn in the order of sending.
         loss: share of datagrams that never arrives.
         duplicate: share that is sent twice; loss and delay then strike each copy by itself.
         delay: least and greatest seconds on the way.
@@ -102,7 +98,7 @@ class LossyNetwork:
         self._loss, self._duplicate, self._delay, self._reorder = loss, duplicate, delay, reorder
         self._cuts: set[Peer] = set()
         self._now = 0.0
-        self._endpoints: dict[Peer, Endpoint] = {}
+        self._endpoints: dict[Peer, LossyEndpoint] = {}
         self._due: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._serial = 0
         self._last: dict[tuple[Peer, Peer], float] = {}  # latest arrival of those kept in order
@@ -115,22 +111,20 @@ class LossyNetwork:
         """The clock, in seconds."""
         return self._now
 
-    # -- who is there ----------------------------------------------------------------------------
-
     def attach(
         self,
         address: Peer,
         session: DatagramSession,
         on_event: Callable[[Any], object] | None = None,
-    ) -> Endpoint:
+    ) -> LossyEndpoint:
         """Put a session at an address, such as ``("10.0.0.1", 32322)``.
 
-        `on_event` is called with each event at once; by default they gather in `Endpoint.events`. A
-        server with two ports has a session for each, which may share what they know.
+        `on_event` is called with each event at once; by default they gather in
+        `LossyEndpoint.events`. A server with two ports has a session for each.
         """
         if address in self._endpoints:
             raise LocalProtocolError(f"{address} is taken: detach what is there first")
-        endpoint = self._endpoints[address] = Endpoint(address, session, on_event)
+        endpoint = self._endpoints[address] = LossyEndpoint(address, session, on_event)
         return endpoint
 
     def detach(self, address: Peer) -> None:
@@ -156,13 +150,12 @@ class LossyNetwork:
         """Take back a `cut`."""
         self._cuts.discard(address)
 
-    # -- time ------------------------------------------------------------------------------------
-
     def run(self, until: float) -> None:
         """Let everything happen that is due up to and at the time `until`; it is `now` then.
 
-        RuntimeError says that the time stands still: a session has a deadline that never moves on,
-        or two without a delay between them answer each other for ever.
+        Raises:
+            RuntimeError: the time stands still: a session has a deadline that never moves on, or
+                two without a delay between them answer each other for ever.
         """
         self._drive(lambda: False, until)
 
@@ -196,7 +189,7 @@ class LossyNetwork:
                 action(*arguments)
             elif late is not None:
                 self._now = max(self._now, first)
-                self._report(late, late.session.advance(self._now))
+                late.report(late.session.advance(self._now))
             else:
                 self._now = max(self._now, end)
                 return False
@@ -204,8 +197,6 @@ class LossyNetwork:
             moment = self._now
             if repeats > _STUCK:
                 raise RuntimeError(f"the time stands still at {moment}, and things still happen")
-
-    # -- datagrams -------------------------------------------------------------------------------
 
     def send(self, datagram: bytes, source: Peer, destination: Peer) -> None:
         """Send one datagram; whoever is not attached, such as a forger, may be its source."""
@@ -266,7 +257,7 @@ class LossyNetwork:
             self._note("unreachable", datagram, source, destination)
         else:
             self._note("delivered", datagram, source, destination)
-            self._report(endpoint, endpoint.session.receive(datagram, source, self._now))
+            endpoint.report(endpoint.session.receive(datagram, source, self._now))
 
     def _tick(self, ticker: Ticker) -> None:
         if not ticker.cancelled:
@@ -281,8 +272,3 @@ class LossyNetwork:
     def _note(self, fate: str, datagram: bytes, source: Peer, destination: Peer) -> None:
         self._counts[fate] += 1
         self._trace.append((self._now, fate, source, destination, datagram))
-
-    @staticmethod
-    def _report(endpoint: Endpoint, events: list[Any]) -> None:
-        for event in events:
-            endpoint._report(event)
