@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 from rlwire.perlert import Client, Server
-
-HERE = Path(__file__).parent
+from tests.perlert import worlds as small_worlds
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # mpe2 imports pygame
 
@@ -24,15 +20,7 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # mpe2 imports pygame
 @pytest.fixture(scope="session")
 def worlds() -> ModuleType:
     """`worlds.py`: small deterministic environments."""
-    name = "perlert_worlds"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, HERE / "worlds.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
+    return small_worlds
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import select
@@ -18,18 +17,7 @@ import pytest
 
 from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.transports import udp
-
-
-def load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-sessions = load("datagram_sessions")
+from tests.transports import datagram_sessions as sessions
 
 HOSTS = ["127.0.0.1", "::1"]
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import logging
 import os
 import socket
@@ -10,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,19 +16,9 @@ import pytest
 from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.transports import udp_asyncio
 from rlwire.transports.udp_asyncio import DatagramEndpoint
+from tests.transports import datagram_sessions as sessions
 from tests.waiting import eventually_async
 
-
-def load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-sessions = load("datagram_sessions")
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
