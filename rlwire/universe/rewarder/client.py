@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from math import inf
 from typing import Any, TypeVar
 
 from rlwire import websocket
@@ -497,6 +498,8 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
     def __init__(self, address: Any, **options: Any) -> None:
         super().__init__(address, **options)
         self._turn: Waiter | None = None  # of a task that waits for a step
+        self._due = 0.0  # when its wait ends
+        self._timer: asyncio.TimerHandle | None = None  # one for many steps
         self._waiters: set[asyncio.Future[None]] = set()  # of the others
 
     async def step(self, timeout: float | None = None) -> RewarderStep:
@@ -508,24 +511,26 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
         assert turn is not None
         if turn.waiting:
             raise LocalProtocolError("another task is waiting for a step; one may at a time")
-        expired = timeout is not None and timeout <= 0
-
-        def expire() -> None:
-            nonlocal expired
-            expired = True
-            if turn.waiting:
-                turn.resume(None)
-
-        timer = None if timeout is None else asyncio.get_running_loop().call_later(timeout, expire)
-        try:
-            while not (session.news or expired):
-                await turn.begin()
-                if not session.news:
-                    self._check_step()
-        finally:
+        loop = asyncio.get_running_loop()
+        self._due = due = inf if timeout is None else loop.time() + timeout
+        timer = self._timer
+        if due < inf and (timer is None or timer.when() > due):
             if timer is not None:
                 timer.cancel()
+            self._timer = loop.call_at(due, self._expire, loop)
+        while not session.news and (due == inf or loop.time() < due):
+            await turn.begin()
+            if not session.news:
+                self._check_step()
         return session.take()
+
+    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        if self._turn is not None and self._turn.waiting and self._due < inf:
+            if loop.time() < self._due:  # a later step's
+                self._timer = loop.call_at(self._due, self._expire, loop)
+            else:
+                self._turn.resume(None)
 
     def _listen(self, connection: Any) -> None:
         self._turn = best_waiter(asyncio.get_running_loop())
@@ -554,3 +559,9 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
             await asyncio.wait({waiter}, timeout=seconds)
         finally:
             self._waiters.discard(waiter)
+
+    def _hang_up(self, connection: Any) -> Waits[None]:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        yield from super()._hang_up(connection)
