@@ -223,12 +223,10 @@ def _silence(bell: socket.socket) -> None:
 
 def _look_at(alarm: int, file: int | None = None) -> Callable[[float], bool]:
     """Return what waits for so many seconds, or a ring, and says whether `file` has something."""
-    files = [number for number in (file, alarm) if number is not None]
-    if not hasattr(select, "poll"):
-        return lambda seconds: file in select.select(files, [], [], seconds)[0]
     poll = select.poll()
-    for number in files:
-        poll.register(number, select.POLLIN)
+    for number in (file, alarm):
+        if number is not None:
+            poll.register(number, select.POLLIN)
 
     def look(seconds: float) -> bool:
         found = poll.poll(ceil(1000 * seconds))

@@ -560,8 +560,8 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
         finally:
             self._waiters.discard(waiter)
 
-    def _hang_up(self, connection: Any) -> Waits[None]:
+    def _close_connection(self, connection: Any) -> Waits[None]:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        yield from super()._hang_up(connection)
+        yield from super()._close_connection(connection)

@@ -29,11 +29,9 @@ from rlwire.codecs.rewarder import (
 from rlwire.errors import (
     DecodeError,
     EncodeError,
-    LimitExceeded,
     LocalProtocolError,
     RemoteProtocolError,
 )
-from rlwire.limits import Limits
 from rlwire.sessions.rewarder import client
 from rlwire.sessions.rewarder.client import (
     ClientSettings,
@@ -155,18 +153,6 @@ def test_an_observer_only_looks_on() -> None:
             agent.session.send(message)
     agent.says(ControlPing())
     assert agent.session.last_id == 0
-
-
-def test_what_cannot_be_encoded_changes_nothing() -> None:
-    agent = playing(limits=Limits(message=200))
-    agent.reward("1")
-    with pytest.raises(LimitExceeded):
-        agent.session.send(EnvReset("x" * 300))
-    with pytest.raises(EncodeError):
-        agent.session.send(AgentAction([("A", float("nan"))]))
-    assert (agent.session.last_id, agent.is_open) == (0, True)
-    assert not agent.session.resetting
-    assert agent.session.take().reward == 1
 
 
 def test_the_requests_that_wait_are_bounded() -> None:
@@ -474,20 +460,6 @@ def test_the_server_begins_episodes_by_itself() -> None:
     assert agent.session.episode_id == "2"
     assert kinds(agent.reward("2", 1)) == [EnvReward]
     assert agent.session.take().reward == 21.0
-
-
-def test_attach() -> None:
-    agent = Agent(attach=True)
-    agent.describe("7")
-    assert agent.is_open
-    agent = Agent(observer=True, attach=False)
-    agent.describe("7")
-    assert not agent.is_open
-    agent = Agent(attach=True)
-    reset = agent.reset()  # is more than joining
-    agent.hears(ReplyError("no", parent_message_id=reset))
-    agent.describe("7")
-    assert not agent.is_open
 
 
 def test_a_step_has_everything() -> None:

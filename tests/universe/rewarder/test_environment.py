@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from dm_env import specs
 
-from rlwire.cli import main
 from rlwire.environments.spaces import space_of
 from rlwire.errors import EncodeError, PeerError
 from rlwire.registry import parse_url
@@ -299,40 +298,3 @@ def test_an_environment_that_fails_stops_the_server(caplog: pytest.LogCaptureFix
                 client.step(10)
         assert server.wait(5)
     assert "the environment failed" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "text"),
-    [
-        (["no_such_module_at_all:Env"], 1, "no_such_module_at_all"),
-        (["sys:version"], 1, "is no environment"),
-        (["gym:NoSuch-v7"], 1, "NoSuch"),
-        (["gym:CartPole-v1", "universe://nowhere:+port"], 2, "not an address"),
-        (["gym:CartPole-v1", "--rate", "0"], 2, "positive"),
-        (["gym:CartPole-v1", "--auth", "x"], 2, "ambiguous"),
-        (["gym:CartPole-v1", "--auth-file", "no-such-file"], 1, "no-such-file"),
-        (["gym:CartPole-v1", "--auth-env", "NO_SUCH_NAME"], 2, "NO_SUCH_NAME"),
-        (["gym:CartPole-v1", "--tls.key", "key.pem"], 2, "cert"),
-        (["gym:CartPole-v1", "--tls.cert", "no-such.pem"], 1, "no-such.pem"),
-    ],
-)
-def test_what_cannot_be_served(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    status: int,
-    text: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    thing, *rest = arguments
-    if not (rest and "://" in rest[0]):
-        rest = ["universe://127.0.0.1:+0", *rest]
-    try:
-        returned: Any = main(["serve", thing, *rest])
-    except SystemExit as left:
-        returned = left.code
-    assert returned == status
-    said = capsys.readouterr().err
-    assert text in said
-    assert ("usage:" in said) == (status == 2)

@@ -94,6 +94,8 @@ def test_all_of_it_over_each_event_loop(serving: Serving, factory: Factory) -> N
             assert (await client.step(10)).reward == 1
             waiting = asyncio.ensure_future(client.step(100))
             await asyncio.sleep(0.01)
+            with pytest.raises(LocalProtocolError, match="one may at a time"):
+                await client.step()
             server.stop()
             with pytest.raises(PeerError, match="stops"):
                 await waiting
@@ -275,25 +277,6 @@ def test_a_lock_that_both_take_is_no_deadlock(serving: Serving, join: Join) -> N
         thread.join(10)
     assert not thread.is_alive()
     assert heard == 300
-
-
-def test_one_thread_waits_for_a_step_at_a_time(
-    serving: Serving, join: Join, wait_for: WaitFor
-) -> None:
-    server = serving()
-    client = join(server, observer=True)
-    steps: list[Any] = []
-    thread = threading.Thread(target=lambda: steps.append(client.step(20)))
-    thread.start()
-    wait_for(lambda: client._reader is not None and client._reader.waiting)
-    with pytest.raises(LocalProtocolError, match="another thread"):
-        client.step(1)
-    wait_for(lambda: server.clients == 1)
-    server.reward(5)
-    thread.join(10)
-    assert steps[0].reward == 5
-    server.reward(6)
-    assert client.step(10).reward == 6
 
 
 AGENT = """

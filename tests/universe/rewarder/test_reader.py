@@ -10,23 +10,19 @@ from typing import Any
 
 import pytest
 
-from rlwire.errors import ConnectionClosed, PeerError
+from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError
 from rlwire.universe.rewarder import ClientSettings, RewarderClient, RewarderServer, _reader
 
 Serving = Callable[..., RewarderServer]
 WaitFor = Callable[..., None]
 
 
-@pytest.fixture(params=["poll", "select"])
-def joined(
-    request: pytest.FixtureRequest, serving: Serving, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[RewarderServer, RewarderClient]]:
-    """A server, and a client on a system that has this at best."""
+@pytest.fixture
+def joined(serving: Serving) -> Callable[..., tuple[RewarderServer, RewarderClient]]:
+    """A server, and a client that does not ping."""
 
     def join(**options: Any) -> tuple[RewarderServer, RewarderClient]:
-        server = serving(**options)  # its event loop is made first
-        for name in {"poll": [], "select": ["poll"]}[request.param]:
-            monkeypatch.delattr(select, name, raising=False)
+        server = serving(**options)
         quiet = ClientSettings(first_pings=0, ping_interval=None)
         return server, RewarderClient(str(server.address), attach=True, session_settings=quiet)
 
@@ -90,6 +86,8 @@ def test_others_act_and_ask_while_one_waits(joined: Callable[..., Any], wait_for
             thread.start()
             wait_for(lambda: client._reader.waiting)
             assert client.ping(10) > 0
+            with pytest.raises(LocalProtocolError, match="another thread"):
+                client.step(1)
             client.act([("A", 1)])
             thread.join(20)
             assert steps.pop().done

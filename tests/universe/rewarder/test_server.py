@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -14,12 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import trustme
 
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
-    LocalProtocolError,
     PeerError,
 )
 from rlwire.sessions.rewarder.client import handshake_headers
@@ -200,26 +196,6 @@ def test_the_original_s_observer(answering: Serving, join: Join) -> None:
     assert server.statistics().get("resets") == 1
 
 
-@pytest.mark.parametrize("encrypted", [False, True])
-def test_a_connection_that_says_nothing_is_no_warning(
-    serving: Serving, wait_for: WaitFor, caplog: pytest.LogCaptureFixture, encrypted: bool
-) -> None:
-    """As the original's clients measure a network, ten times every five minutes."""
-    caplog.set_level(logging.DEBUG, "rlwire")
-    words = "gone before it was served" if encrypted else "closed by the peer"
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
-    server = serving(tls=context if encrypted else None)
-    for _ in range(10):
-        socket.create_connection((server.address.host, server.address.port)).close()
-    wait_for(lambda: sum(words in one.message for one in caplog.records) == 10)
-    assert {one.levelname for one in caplog.records} <= {"DEBUG", "INFO"}
-    # Who has begun to speak is another matter.
-    with socket.create_connection((server.address.host, server.address.port)) as sock:
-        sock.sendall(b"GET / HT")
-    wait_for(lambda: any(one.levelname == "WARNING" for one in caplog.records))
-
-
 def test_a_second_active_client_is_sent_away(
     answering: Serving, join: Join, wait_for: WaitFor
 ) -> None:
@@ -321,36 +297,6 @@ def test_a_server_that_stops_says_so(answering: Serving, join: Join) -> None:
     server.start()
     with RewarderClient(str(server.address)) as again:
         assert again.reset() == "3"
-
-
-def test_asyncio(answering: Serving) -> None:
-    server = answering()
-
-    async def main() -> None:
-        async with AsyncRewarderClient(f"ws://{server.address}/some/path") as client:
-            await client.reset()
-            waiting = asyncio.ensure_future(client.step())
-            await asyncio.sleep(0)
-            with pytest.raises(LocalProtocolError, match="one may at a time"):
-                await client.step()
-            server.reward(1)
-            assert (await waiting).reward == 1
-            assert await client.ping() > 0
-            client.act([("A", 1)])
-            offset = client.clock_offset()
-            assert offset is not None
-            assert abs(offset.offset) <= offset.error + 0.01
-            waiting = asyncio.ensure_future(client.step())
-            await asyncio.sleep(0)
-            await client.close()
-            with pytest.raises(ConnectionClosed, match="closed on this side"):
-                await waiting
-            with pytest.raises(ConnectionClosed):
-                client.act([])
-        with pytest.raises(ConnectionClosed):
-            await client.ping()
-
-    asyncio.run(main())
 
 
 def test_what_a_client_knows(answering: Serving, join: Join) -> None:
