@@ -37,8 +37,8 @@ from rlwire.sessions.rewarder.rules import (
     Clock,
     EpisodeKey,
     RewarderSession,
-    called,
     episode_key,
+    name_of,
     plain_id,
 )
 from rlwire.sessions.rewarder.steps import ClockEstimate, ClockOffset, EpisodeTracker, RewarderStep
@@ -252,7 +252,7 @@ class RewarderClientSession(RewarderSession):
         self._events: list[Event] = []  # of `tick`, for the next `receive`
         self.episodes = EpisodeTracker()
         self._newest: tuple[EpisodeKey, str] | None = None
-        self._known: tuple[EpisodeKey, str] | None = None  # the last one that `_named` read
+        self._known: tuple[EpisodeKey, str] | None = None  # the last one that `_episode_of` read
         self._described: EpisodeKey | None = None  # the episode of what follows
         self.env_id: str | None = None
         self.env_state: str | None = None
@@ -301,13 +301,13 @@ class RewarderClientSession(RewarderSession):
         """
         kind = type(event)
         if kind not in _FROM_CLIENT and kind is not UnknownMessage:
-            raise LocalProtocolError(f"a client cannot send {called(event)}")
+            raise LocalProtocolError(f"a client cannot send {name_of(event)}")
         if self._over:
             self._check_open()
         if kind is ControlPing:
             return self._ask(event, "ping", self._settings.ping_timeout)
         if self._observer and kind is not UnknownMessage:
-            raise LocalProtocolError(f"an observer cannot send {called(event)}")
+            raise LocalProtocolError(f"an observer cannot send {name_of(event)}")
         if kind is not EnvReset:
             return self._write(event)
         if event.episode_id is None:
@@ -328,7 +328,7 @@ class RewarderClientSession(RewarderSession):
         self._requests.add(self.last_id, what, self._clock(), timeout)
         return buffers
 
-    def give_up(self, number: int) -> None:
+    def cancel(self, number: int) -> None:
         """Give up the request with this message id; a reply that still comes is dropped."""
         if self._requests.forget(number, given_up=True) is not None:
             self._fail_reset(number)
@@ -350,7 +350,7 @@ class RewarderClientSession(RewarderSession):
                 self._ping(now)
             elif self._settings.ping_interval is not None:
                 self._ping_due = now + self._settings.ping_interval
-        return self._said()
+        return self._flush()
 
     def _ping(self, now: float) -> None:
         if self._pings_left:
@@ -358,7 +358,7 @@ class RewarderClientSession(RewarderSession):
         interval = self._settings.ping_interval
         self._ping_due = NEVER if interval is None else now + interval
         if len(self._requests.waiting) < PENDING:
-            self._say(self._ask(ControlPing(), "ping", self._settings.ping_timeout))
+            self._enqueue(self._ask(ControlPing(), "ping", self._settings.ping_timeout))
 
     def next_deadline(self) -> float | None:
         """Return when `tick` has something to do; None if never."""
@@ -391,7 +391,7 @@ class RewarderClientSession(RewarderSession):
         if self._over:
             return []
         try:
-            told = self._hear(message)
+            told = self._decode(message)
             events = _HANDLERS[type(told)](self, told)
         except RlwireError:
             self._end()
@@ -402,7 +402,7 @@ class RewarderClientSession(RewarderSession):
         return events
 
     def _on_describe(self, told: EnvDescribe) -> list[Event]:
-        key, episode_id = self._named(told)
+        key, episode_id = self._episode_of(told)
         if self._newest is not None and key < self._newest[0]:
             self.stale += 1
             return []
@@ -422,7 +422,7 @@ class RewarderClientSession(RewarderSession):
     def _on_push(self, told: Any) -> list[Event]:
         episode = self.episodes.current
         if episode is None or told.episode_id != episode.step.episode_id:
-            episode = self.episodes.place(*self._named(told))
+            episode = self.episodes.place(*self._episode_of(told))
             if episode is None:
                 self.stale += 1
                 return []
@@ -452,7 +452,7 @@ class RewarderClientSession(RewarderSession):
         request = self._requests.answered(told, "reset")
         if request is None:
             return []
-        key, episode_id = self._named(told)
+        key, episode_id = self._episode_of(told)
         if request.number == self._reset:
             self._reset = None
             self.episodes.open(key, episode_id)
@@ -488,7 +488,7 @@ class RewarderClientSession(RewarderSession):
     def _on_wrong_way(self, told: RewarderMessage) -> list[Event]:
         raise RemoteProtocolError(f"{told.method} is for clients to send")
 
-    def _named(self, told: RewarderMessage) -> tuple[EpisodeKey, str]:
+    def _episode_of(self, told: RewarderMessage) -> tuple[EpisodeKey, str]:
         """Return a message's episode, as it is compared and as it is written."""
         known, episode_id = self._known, told.episode_id
         # Nearly all messages are of the same episode as the one before.
@@ -512,7 +512,7 @@ class RewarderClientSession(RewarderSession):
         self._end()
         return []
 
-    def _date(self) -> float | None:
+    def _server_time(self) -> float | None:
         """Return the server's time; None if that is not known."""
         return None if self._shift is None else self._wall() + self._shift
 
@@ -521,11 +521,11 @@ class RewarderClientSession(RewarderSession):
 
         Also after the end of the connection, for what came before it.
         """
-        return self.episodes.take(self._date())
+        return self.episodes.take(self._server_time())
 
     def peek(self) -> RewarderStep:
         """Return what `take` would give, and leave it there."""
-        return self.episodes.peek(self._date())
+        return self.episodes.peek(self._server_time())
 
     def take_texts(self) -> tuple[str, ...]:
         """Return the texts of the current episode that have come, and forget them alone."""

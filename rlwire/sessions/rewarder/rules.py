@@ -65,7 +65,7 @@ def plain_id(value: Any, name: str) -> int | str | None:
     return int(value) if _DECIMAL.fullmatch(value) else str(value)
 
 
-def called(event: Any) -> str:
+def name_of(event: Any) -> str:
     """Return what an event is called in an error."""
     return event.method if isinstance(event, RewarderMessage) else f"a {type(event).__name__}"
 
@@ -86,7 +86,7 @@ class RewarderSession:
         self._limits = limits
         self._out: list[list[Buffer]] = []
         self._opening = True  # `outgoing` was never asked
-        self._heard = -1  # the last message id
+        self._received = -1  # the last message id
         self._over = False  # nothing more is taken, or sent but last words
         self.last_id = -1
         self.closing: str | None = None
@@ -99,34 +99,34 @@ class RewarderSession:
         self.last_id = number
         return [data]
 
-    def _say(self, message: list[Buffer]) -> None:
+    def _enqueue(self, message: list[Buffer]) -> None:
         """Have `outgoing` return a message."""
         self._out.append(message)
         self.owes = True
 
-    def _said(self) -> list[list[Buffer]]:
+    def _flush(self) -> list[list[Buffer]]:
         out, self._out = self._out, []
         self.owes = self.closed
         return out
 
-    def _hear(self, message: Buffer) -> Any:
+    def _decode(self, message: Buffer) -> Any:
         """Return what came."""
         told = decode(message, limits=self._limits)
         number = told.message_id
         # The common case first: `plain_id` gives an int that is in order as it is.
-        if type(number) is not int or not self._heard < number < 2**63:
+        if type(number) is not int or not self._received < number < 2**63:
             number = plain_id(number, "message_id")
             if not isinstance(number, int):
-                self._check_name(told, number)
+                self._check_text_id(told, number)
                 return told
-            if number <= self._heard:
+            if number <= self._received:
                 raise RemoteProtocolError(
-                    f"{told.method} with message_id {number} after {self._heard}: they must go up"
+                    f"{told.method} with message_id {number} after {self._received}: they must go up"
                 )
-        self._heard = number
+        self._received = number
         return told
 
-    def _check_name(self, told: RewarderMessage, name: str | None) -> None:
+    def _check_text_id(self, told: RewarderMessage, name: str | None) -> None:
         """Look at a message id that is no number."""
 
     def _check_open(self) -> None:

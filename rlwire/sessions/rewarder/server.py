@@ -39,9 +39,9 @@ from rlwire.sessions.rewarder.rules import (
     EpisodeKey,
     Push,
     RewarderSession,
-    called,
     episode_key,
     following_episode,
+    name_of,
     plain_id,
 )
 
@@ -173,7 +173,7 @@ class Runtime:
             EncodeError, LimitExceeded: it cannot be written.
         """
         if not isinstance(event, _PUSHES):
-            raise LocalProtocolError(f"{called(event)} is not for all connections")
+            raise LocalProtocolError(f"{name_of(event)} is not for all connections")
         episode_id = event.episode_id
         if episode_id is None:
             event = event.with_headers(episode_id=self.status.episode_id)
@@ -252,7 +252,7 @@ class RewarderServerSession(RewarderSession):
         if self._opening or self._over:
             self._check_open()
         if isinstance(event, Push):
-            if event.episode_id != self._episode and not self._tell_of(event.episode_id):
+            if event.episode_id != self._episode and not self._set_episode(event.episode_id):
                 with self.runtime._lock:
                     self.runtime.stale += 1
                 raise LocalProtocolError(
@@ -263,13 +263,13 @@ class RewarderServerSession(RewarderSession):
         if isinstance(event, (ReplyEnvReset, ReplyError)):
             return self._answer(event)
         if not isinstance(event, ConnectionClose):
-            raise LocalProtocolError(f"a server's user cannot send {called(event)}")
+            raise LocalProtocolError(f"a server's user cannot send {name_of(event)}")
         buffers = self._write(event)
         self._end(event.message)
-        self._said()
+        self._flush()
         return buffers
 
-    def _tell_of(self, episode_id: str | None) -> bool:
+    def _set_episode(self, episode_id: str | None) -> bool:
         """Set the client's episode; return whether it was told of no newer one before."""
         key = _own_key(episode_id)
         if key < self._newest:
@@ -294,7 +294,7 @@ class RewarderServerSession(RewarderSession):
                 "parent_message_id": request.message_id,  # as the client wrote it
                 "parent_runtime": max(0.0, self._clock() - received),
             }
-        elif isinstance(reply, ReplyError) and isinstance(parent, int) and parent <= self._heard:
+        elif isinstance(reply, ReplyError) and isinstance(parent, int) and parent <= self._received:
             headers = {}  # to an action
         else:
             raise LocalProtocolError(
@@ -305,7 +305,7 @@ class RewarderServerSession(RewarderSession):
             episode_id = reply.episode_id
             if episode_id is None:
                 headers["episode_id"] = episode_id = self.runtime.episode_id
-            self._tell_of(episode_id)
+            self._set_episode(episode_id)
         buffers = self._write(reply.with_headers(**headers) if headers else reply)
         if pending is not None:
             assert parent is not None
@@ -324,17 +324,17 @@ class RewarderServerSession(RewarderSession):
             else:
                 status = self.runtime.status
                 assert status.episode_id is not None
-                self._tell_of(status.episode_id)
-                self._say(self._write(status))
-        return self._said()
+                self._set_episode(status.episode_id)
+                self._enqueue(self._write(status))
+        return self._flush()
 
-    def _said(self) -> list[list[Buffer]]:
+    def _flush(self) -> list[list[Buffer]]:
         self.closed = self.closing is not None
-        return super()._said()
+        return super()._flush()
 
     def _close(self, message: str) -> None:
         if self.closing is None:
-            self._say(self._write(ConnectionClose(message)))
+            self._enqueue(self._write(ConnectionClose(message)))
             self._end(message)
 
     def _end(self, message: str) -> None:
@@ -361,7 +361,7 @@ class RewarderServerSession(RewarderSession):
         if self._over:
             return []
         try:
-            told = self._hear(message)
+            told = self._decode(message)
         except RlwireError:
             self._over = True
             self.release()
@@ -378,7 +378,7 @@ class RewarderServerSession(RewarderSession):
         wrong = self._wrong_with(told)
         if wrong is not None:
             self.refused += 1
-            self._say(
+            self._enqueue(
                 self._write(ReplyError(f"{told.method[:60]}: {wrong}", parent_message_id=number))
             )
         elif kind is EnvReset and not self.observer:
@@ -390,11 +390,11 @@ class RewarderServerSession(RewarderSession):
             reply = ReplyControlPing(parent_message_id=number, parent_runtime=took)
             if kind is EnvReset:
                 episode_id = runtime.episode_id
-                self._tell_of(episode_id)
+                self._set_episode(episode_id)
                 reply = ReplyEnvReset(
                     parent_message_id=number, parent_runtime=took, episode_id=episode_id
                 )
-            self._say(self._write(reply))
+            self._enqueue(self._write(reply))
         return []
 
     def _wrong_with(self, told: Any) -> str | None:
@@ -423,7 +423,7 @@ class RewarderServerSession(RewarderSession):
             return f"{len(self._pending)} resets wait for their answers, as many as may"
         return None
 
-    def _check_name(self, told: RewarderMessage, name: str | None) -> None:
+    def _check_text_id(self, told: RewarderMessage, name: str | None) -> None:
         if name in self._pending:
             raise RemoteProtocolError(f"{told.method} with a message_id that was there before")
 
@@ -437,7 +437,7 @@ class RewarderServerSession(RewarderSession):
         self._opening = False
         self._out.clear()
         self._close(for_peer(error, "the server")[:_TEXT])
-        return [part for message in self._said() for part in message]
+        return [part for message in self._flush() for part in message]
 
     def next_deadline(self) -> None:
         """Return None: the WebSocket sees whether a silent client is still there."""

@@ -64,7 +64,7 @@ class Reader:
         self._doze = _look_at(self._keepers.fileno())
         if connection.pending:  # of what has no bell for it
             self._hear(self._fetch(False))
-        self._thread = threading.Thread(target=self._keep, name="rlwire reader", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="rlwire reader", daemon=True)
         self._thread.start()
 
     def wait(self, timeout: float | None) -> None:
@@ -107,9 +107,9 @@ class Reader:
         finally:
             self.waiting = 0
             if self._asleep or self._session.asking:
-                self.call()
+                self.wake()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read what is there already, without waiting; with the lock."""
         for _ in range(_LOOKS):
             if self.waiting or self._over or not self._agents_look(0.0):
@@ -125,7 +125,7 @@ class Reader:
         connection = self._connection if self._owner == get_ident() else self._own()
         connection.send(message)
 
-    def call(self) -> None:
+    def wake(self) -> None:
         """Have our thread take in what comes, when it comes, unless the agent waits."""
         if self._resting and not self.waiting:
             self._resting = False
@@ -165,7 +165,7 @@ class Reader:
             self._agents.close()
             self._keepers.close()
 
-    def _keep(self) -> None:
+    def _run(self) -> None:
         acts = 0
         while not self._over:
             left = max(0.0, self._due - monotonic())

@@ -256,7 +256,7 @@ class RewarderClientBase(PushClient):
         finally:
             with self._lock:
                 del replies[number]
-                self._session.give_up(number)  # unless it was answered
+                self._session.cancel(number)  # unless it was answered
         if isinstance(outcome, Exception):
             raise outcome
         assert outcome is not None
@@ -445,11 +445,11 @@ class RewarderClient(Blocking, RewarderClientBase):
 
     def _await_reply(self) -> None:
         if self._reader is not None:
-            self._reader.call()
+            self._reader.wake()
 
     def _look(self) -> None:
         if self._reader is not None:
-            self._reader.look()
+            self._reader.poll()
 
     def _wake(self) -> None:
         with self._looking:

@@ -370,7 +370,7 @@ class RewarderServer(StreamServer):
         with self._lock:
             self._counts[name] += number
 
-    def take(self, event: AgentAction | EnvReset, client: AsyncConnection) -> None:
+    def _handle(self, event: AgentAction | EnvReset, client: AsyncConnection) -> None:
         """Take what a client said, on the event loop."""
         if isinstance(event, AgentAction):
             with self._asked:
@@ -486,7 +486,7 @@ class RewarderService(Service):
         """Return a connection's handler, after sending what was pushed while it opened."""
         session: RewarderServerSession = connection.session.inner  # type: ignore[attr-defined]
         handler = PushHandler(
-            partial(self._hear, connection), partial(self._left, connection, session)
+            partial(self._hear, connection), partial(self._forget, connection, session)
         )
         self.server.count("connections")
         missed = self._newcomers.pop(session)
@@ -510,9 +510,9 @@ class RewarderService(Service):
             if self.on_action is not None:
                 self.on_action(event)
                 return
-        self.server.take(event, connection)
+        self.server._handle(event, connection)
 
-    def _left(self, connection: AsyncConnection, session: RewarderServerSession) -> None:
+    def _forget(self, connection: AsyncConnection, session: RewarderServerSession) -> None:
         if self.clients.pop(session, None) and session.closing is not None and self._loop:
             self.server.count("refused")
             self.log.warning("%s: closed: %s", connection.peer, session.closing)
@@ -539,7 +539,7 @@ class RewarderService(Service):
         """Send something to one client or, with None, to all; from any thread."""
         if get_ident() == self._thread:
             if not self._scheduled:
-                self._tell(what, client)
+                self._send_now(what, client)
                 return
         elif wait and len(self._queue) >= _QUEUED:
             self._wait_for_room()
@@ -570,13 +570,13 @@ class RewarderService(Service):
             batch = [queue.popleft() for _ in range(min(most, len(queue)))]
             self._handing.notify_all()
         for what, client in batch:
-            self._tell(what, client)
+            self._send_now(what, client)
         with self._handing:
             self._scheduled = bool(self._queue)
         if self._scheduled and self._loop is not None:
             self._loop.call_soon(self._drain)
 
-    def _tell(self, what: Any, client: AsyncConnection | None) -> None:
+    def _send_now(self, what: Any, client: AsyncConnection | None) -> None:
         """Send something now, on the loop."""
         if client is not None:
             self._post(what, (client,))

@@ -233,7 +233,7 @@ def test_a_reset_that_was_given_up(described: bool) -> None:
     reset = agent.reset()
     if described:
         agent.describe("2", "resetting")
-    agent.session.give_up(reset)
+    agent.session.cancel(reset)
     assert (agent.session.resetting, agent.session.next_deadline()) == (False, None)
     # What the server has begun stays open; what it begins later does not open.
     assert agent.is_open == described
@@ -243,8 +243,8 @@ def test_a_reset_that_was_given_up(described: bool) -> None:
     assert agent.session.statistics()["late"] == 1
     assert agent.session.episode_id == ("2" if described else None)
     assert kinds(agent.reward("2")) == ([EnvReward] if described else [])
-    agent.session.give_up(reset)
-    agent.session.give_up(99)
+    agent.session.cancel(reset)
+    agent.session.cancel(99)
     again = agent.reset()
     assert kinds(agent.replies(again, "3")) == [RequestDone]
 
