@@ -121,7 +121,8 @@ class RewarderSession:
                 return told
             if number <= self._received:
                 raise RemoteProtocolError(
-                    f"{told.method} with message_id {number} after {self._received}: they must go up"
+                    f"{told.method} with message_id {number} after {self._received}: "
+                    "they must go up"
                 )
         self._received = number
         return told
