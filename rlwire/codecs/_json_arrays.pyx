@@ -9,8 +9,6 @@ cimport numpy as cnp
 from rlwire.codecs._arrays cimport contiguous, number_kind
 from rlwire.kernels cimport *
 
-import numpy as np
-
 cnp.import_array()
 
 cdef enum:
@@ -60,6 +58,7 @@ def measure(bytes text):
 
 cdef uint8_t *_put_list(uint8_t *to, int kind, const uint8_t **values, int size,
                         const cnp.npy_intp *shape, int dims) noexcept:
+    """Write a list; NULL where a number is not finite."""
     cdef cnp.npy_intp left = shape[0]
     cdef uint8_t *start
     to[0] = c"["
@@ -68,12 +67,17 @@ cdef uint8_t *_put_list(uint8_t *to, int kind, const uint8_t **values, int size,
         start = to = to + 1
         if dims > 1:
             to = _put_list(to, kind, values, size, shape + 1, dims - 1)
+            if to == NULL:
+                return NULL
         else:
             to = rlw_put_number(to, <rlw_number> kind, values[0], -1, 0)
             values[0] += size
             if kind >= RLW_FLOAT16:
-                while start < to and start[0] != c"." and start[0] != c"e":
+                to[0] = 0
+                while start[0] != 0 and start[0] != c"." and start[0] != c"e" and start[0] != c"n":
                     start += 1
+                if start[0] == c"n":  # nan, inf
+                    return NULL
                 if start == to:  # a whole number, which is to stay a float
                     to[0] = c"."
                     to[1] = c"0"
@@ -91,7 +95,7 @@ def text_of(cnp.ndarray array):
     """
     cdef int kind = number_kind(array.dtype), dims = cnp.PyArray_NDIM(array), i
     cdef cnp.npy_intp lists = 1, rows = 1, width
-    if kind < 0 or not dims or (kind >= RLW_FLOAT16 and not np.isfinite(array).all()):
+    if kind < 0 or not dims:
         return None
     if cnp.PyArray_ISBYTESWAPPED(array):
         array = array.astype(array.dtype.newbyteorder("="))
@@ -103,7 +107,8 @@ def text_of(cnp.ndarray array):
     cdef bytes text = PyBytes_FromStringAndSize(NULL, width * array.size + 3 * lists + 40)
     cdef const uint8_t *values = <const uint8_t *> cnp.PyArray_DATA(array)
     cdef uint8_t *to = <uint8_t *> PyBytes_AS_STRING(text)
-    return text[:_put_list(to, kind, &values, array.itemsize, array.shape, dims) - to]
+    cdef uint8_t *end = _put_list(to, kind, &values, array.itemsize, array.shape, dims)
+    return None if end == NULL else text[:end - to]
 
 
 # --- from text

@@ -31,7 +31,16 @@ import numpy as np
 from PIL import Image
 
 from rlwire import buffers
-from rlwire.codecs import dm_env_rpc, http2, msgpack, perlert, rfb, rlx, websocket
+from rlwire.codecs import (
+    _json_arrays,
+    dm_env_rpc,
+    http2,
+    msgpack,
+    perlert,
+    rfb,
+    rlx,
+    websocket,
+)
 from rlwire.codecs.rfb.encoder import RectangleEncoder, changed
 from rlwire.limits import Limits
 from rlwire.sessions.rlx import session as sessions
@@ -129,6 +138,18 @@ def calls_perlert() -> Named:
         yield "array to text", lambda v=values: perlert.array_to_text(v), (values,)
         yield "text to array", lambda t=text: perlert.text_to_array(t), (text,)
         yield "value to text", lambda v=values: perlert.value_to_text(v), (values,)
+
+
+def calls_json() -> Named:
+    for array in (np.arange(6.0).reshape(2, 3) / 7, np.arange(900, dtype=np.uint8).reshape(30, 30)):
+        text = _json_arrays.text_of(array)
+        assert text is not None
+        for name, call, given in (
+            ("text of", _json_arrays.text_of, array),
+            ("array of", _json_arrays.array_of, text),
+            ("measure", _json_arrays.measure, text),
+        ):
+            yield f"{name} {array.dtype}", lambda c=call, g=given: c(g), (given,)
 
 
 def calls_dm_env_rpc() -> Named:

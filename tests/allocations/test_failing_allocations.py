@@ -13,7 +13,7 @@ import pytest
 
 HERE = Path(__file__).parent
 CODECS = ["rlx", "msgpack", "perlert", "dm_env_rpc"]
-CODECS += ["websocket", "http2", "rfb", "streams"]
+CODECS += ["websocket", "http2", "rfb", "streams", "json"]
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="malloc is put in place of the linker's"),
