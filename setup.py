@@ -84,7 +84,7 @@ PYTHON_MODULES: list[str] = [
     "rlwire.sessions.openpi",
     "rlwire.sessions.rewarder.rules",
     "rlwire.sessions.websocket.session",
-    "rlwire.transports.answers_asyncio",
+    "rlwire.transports.handler_asyncio",
     "rlwire.transports.connection_asyncio",
     "rlwire.transports.deferred",
     "rlwire.transports.driver_asyncio",

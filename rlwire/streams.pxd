@@ -1,6 +1,6 @@
 from rlwire.buffers cimport Arena, Block
 
-# Phase, for C.
+# StreamPhase, for C.
 cdef enum:
     OPENING
     FIRST

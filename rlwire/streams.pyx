@@ -21,7 +21,7 @@ from rlwire.buffers cimport Arena, Block
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RemoteProtocolError, RlwireError
 
-__all__ = ["INBOX", "LAST_WORDS", "NOTHING", "TURN", "FrameReader", "Moved", "Phase", "StreamCore"]
+__all__ = ["INBOX", "LAST_WORDS", "NOTHING", "TURN", "FrameReader", "Moved", "StreamPhase", "StreamCore"]
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ NOTHING = _Nothing()
 cdef object _NOTHING = NOTHING
 
 
-class Phase(IntEnum):
+class StreamPhase(IntEnum):
     """Where a connection stands; it only ever goes forward."""
 
     OPENING = 0
@@ -82,7 +82,7 @@ class Phase(IntEnum):
     """Nothing more comes. What is left to be sent may still go, then the socket is freed."""
 
 
-cdef tuple _PHASES = tuple(Phase)
+cdef tuple _PHASES = tuple(StreamPhase)
 
 # What is being waited for.
 cdef enum:
@@ -645,7 +645,7 @@ cdef class StreamCore(FrameReader):
     def refuse(self, object error) -> None:
         """Put in line what tells the peer of `error`, if the protocol has words for that.
 
-        If that was the session's last message the connection goes on to `Phase.LINGERING`.
+        If that was the session's last message the connection goes on to `StreamPhase.LINGERING`.
         """
         words = self.session.refuse(error)
         if self._phase >= CLOSING:

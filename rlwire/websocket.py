@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from rlwire.sessions.websocket import Messages, WebSocketClientSession
+from rlwire.sessions.websocket import RawMessages, WebSocketClientSession
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.sockets import Backoff, Timeouts
@@ -83,7 +83,7 @@ def _dialed(
     url: str, inner: Any, tls: ClientSide, options: dict[str, Any]
 ) -> tuple[Address, WebSocketClientSession, ClientSide]:
     """Return where to connect, with which session and which TLS."""
-    client = WebSocketClientSession(Messages() if inner is None else inner, url, **options)
+    client = WebSocketClientSession(RawMessages() if inner is None else inner, url, **options)
     target = client.target
     if target.unix is not None:
         where = Address(path=target.unix, shm=target.shm)

@@ -21,7 +21,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.sessions import openpi, rlx, websocket
-from rlwire.streams import INBOX, LAST_WORDS, NOTHING, TURN, FrameReader, Phase, StreamCore
+from rlwire.streams import INBOX, LAST_WORDS, NOTHING, TURN, FrameReader, StreamCore, StreamPhase
 
 # The session's frames have a header of 20 bytes; what follows it is to be aligned.
 HEADER = 20
@@ -205,8 +205,8 @@ def websocket_talk() -> tuple[Any, Any, list[tuple[int, Any, Any]]]:
     bodies = ["text", b"", b"x" * 125, b"y" * 5000, "z" * 5000, b"y" * 5000, "end"]
     steps = [(side, body) for body in bodies for side in (0, 1, 1, 0)]
     return (
-        websocket.WebSocketClientSession(websocket.Messages(), "ws://a/"),
-        websocket.WebSocketServerSession(websocket.Messages()),
+        websocket.WebSocketClientSession(websocket.RawMessages(), "ws://a/"),
+        websocket.WebSocketServerSession(websocket.RawMessages()),
         same(steps),
     )
 
@@ -310,7 +310,7 @@ def expected(make: Make) -> tuple[list[Any], list[Any]]:
 def test_a_conversation_however_it_is_cut(talk: str, chunk: int) -> None:
     wire = converse(TALKS[talk], chunk)
     assert wire.heard == expected(TALKS[talk])
-    assert [core.phase for core in wire.cores] == [Phase.OPEN, Phase.OPEN]
+    assert [core.phase for core in wire.cores] == [StreamPhase.OPEN, StreamPhase.OPEN]
     for core in wire.cores:
         assert core.partial == (0, 0)
         assert not core.sending
@@ -332,7 +332,7 @@ def test_ended_at_every_byte(talk: str, side: int) -> None:
             core.take(0)
         with pytest.raises(ConnectionClosed, match="is closed by the peer"):
             core.next()
-        assert core.phase is Phase.DEAF
+        assert core.phase is StreamPhase.DEAF
         assert wire.heard[side] == events[side][: len(wire.heard[side])]
         inside = place not in whole.borders[1 - side]
         assert ("message bytes" in core.ended) == inside
@@ -475,17 +475,17 @@ def test_half_closed_peers_are_heard_out_and_answered(blobs: Any) -> None:
     core = core_of(blobs())
     assert bytes(give(core, blobs.frame(b"one") + blobs.frame(b"two"))) == b"one"
     core.eof()
-    assert core.phase is Phase.DRAINING
+    assert core.phase is StreamPhase.DRAINING
     assert bytes(core.next()) == b"two"
     core.put(b"answer")
     core.wrote(core.waiting)
     with pytest.raises(ConnectionClosed, match=r"the peer is closed by the peer$"):
         core.next()
-    assert core.phase is Phase.DEAF
+    assert core.phase is StreamPhase.DEAF
     assert not core.broken
     core.put(b"late")
     core.close()
-    assert core.phase is Phase.CLOSED
+    assert core.phase is StreamPhase.CLOSED
     assert not core.sending
     with pytest.raises(ConnectionClosed):
         core.put(b"later")
@@ -495,7 +495,7 @@ def test_what_is_lost_is_broken_unless_it_was_closed(blobs: Any) -> None:
     core = core_of(blobs())
     assert "lost: broken pipe" in str(core.lost(OSError("broken pipe")))
     assert core.broken
-    assert core.phase is Phase.CLOSED
+    assert core.phase is StreamPhase.CLOSED
     core = core_of(blobs())
     core.close()
     assert "closed on this side" in str(core.lost(OSError("bad descriptor")))
@@ -519,18 +519,18 @@ def test_wrong_bytes_end_receiving_and_can_be_refused(blobs: Any) -> None:
     core = core_of(blobs())
     with pytest.raises(DecodeError) as caught:
         give(core, b"\xff" * 30)
-    assert core.phase is Phase.DEAF
+    assert core.phase is StreamPhase.DEAF
     with pytest.raises(ConnectionClosed, match="of no more use"):
         core.next()
     core.refuse(caught.value)
-    assert core.phase is Phase.LINGERING
+    assert core.phase is StreamPhase.LINGERING
     assert core.half_close
     assert b"refused" in b"".join(core.output())
     assert core.next() is NOTHING
     assert give(core, bytes(100_000)) is NOTHING  # junk
     core.wrote(core.waiting)
     assert core.take(0) is NOTHING
-    assert core.phase is Phase.CLOSED
+    assert core.phase is StreamPhase.CLOSED
 
 
 class Clock:
@@ -558,7 +558,7 @@ def test_waits_begin_when_they_are_seen_and_end_in_time(blobs: Any) -> None:
     assert not at(109.5)
     assert not at(119.0)
     assert "idle: the peer: no message began within idle=10.0 s" in at(119.5)
-    assert core.phase is Phase.OPEN
+    assert core.phase is StreamPhase.OPEN
     assert not at(120.0, waiting=False)
     assert not at(1000.0)
     give(core, blobs.frame(bytes(100))[:50])
@@ -577,12 +577,12 @@ def test_waits_begin_when_they_are_seen_and_end_in_time(blobs: Any) -> None:
 def test_a_new_peer_has_less_time(blobs: Any) -> None:
     core = StreamCore(blobs(), "the peer", Times(), accepted=True)
     at = Clock(core)
-    assert core.phase is Phase.FIRST
+    assert core.phase is StreamPhase.FIRST
     assert not at(5.0)
     assert core.next_deadline(5.0) == 6.0
     assert "first: the peer: no message began within first=1.0 s" in at(6.0)
     assert bytes(give(core, blobs.frame(b"hello"))) == b"hello"
-    assert core.phase is Phase.OPEN
+    assert core.phase is StreamPhase.OPEN
     assert not at(7.0)
     assert not at(16.9)
     assert "idle" in at(17.0)
@@ -591,16 +591,16 @@ def test_a_new_peer_has_less_time(blobs: Any) -> None:
 def opened() -> Wire:
     return Wire(
         websocket.WebSocketClientSession(
-            websocket.Messages(), "ws://a/", ping_interval=5, ping_timeout=5
+            websocket.RawMessages(), "ws://a/", ping_interval=5, ping_timeout=5
         ),
-        websocket.WebSocketServerSession(websocket.Messages()),
+        websocket.WebSocketServerSession(websocket.RawMessages()),
     )
 
 
 def test_a_handshake_has_its_time() -> None:
-    core = core_of(websocket.WebSocketClientSession(websocket.Messages(), "ws://a/"))
+    core = core_of(websocket.WebSocketClientSession(websocket.RawMessages(), "ws://a/"))
     core.begin(4.0)
-    assert core.phase is Phase.OPENING
+    assert core.phase is StreamPhase.OPENING
     at = Clock(core)
     assert not at(0.0)
     core.wrote(core.waiting)
@@ -612,17 +612,17 @@ def test_both_sides_say_farewell() -> None:
     wire = opened()
     client, server = wire.cores
     server.close()
-    assert server.phase is Phase.CLOSING
+    assert server.phase is StreamPhase.CLOSING
     wire.flush(1)
     with pytest.raises(ConnectionClosed, match="code 1000"):
         wire.deliver(0)
-    assert client.phase is Phase.LINGERING, "the server hangs up first"
+    assert client.phase is StreamPhase.LINGERING, "the server hangs up first"
     assert not client.half_close
     wire.flush(0)
     wire.deliver(1)
-    assert server.phase is Phase.CLOSED
+    assert server.phase is StreamPhase.CLOSED
     assert client.take(0) is NOTHING
-    assert client.phase is Phase.CLOSED
+    assert client.phase is StreamPhase.CLOSED
 
 
 def test_a_farewell_that_is_not_answered_has_its_time() -> None:
@@ -633,7 +633,7 @@ def test_a_farewell_that_is_not_answered_has_its_time() -> None:
     assert not at(50.0)
     assert core.next_deadline(50.0) == 50.0 + LAST_WORDS
     assert not at(50.0 + LAST_WORDS)
-    assert core.phase is Phase.CLOSED
+    assert core.phase is StreamPhase.CLOSED
     assert not core.sending
 
 
@@ -654,7 +654,7 @@ def test_a_session_speaks_by_itself_when_it_is_time() -> None:
     with pytest.raises(DeadlineExceeded, match="ping"):
         client.check(19.0)
     assert client.late == "session"
-    assert client.phase is Phase.LINGERING
+    assert client.phase is StreamPhase.LINGERING
 
 
 actions = st.one_of(
@@ -693,10 +693,10 @@ def test_whatever_comes_when(seed: str, side: int, how: list[Any], cut: int) -> 
                 getattr(core, action)()
         except RlwireError:
             pass
-        assert core.phase >= before or (before, core.phase) == (Phase.FIRST, Phase.OPEN)
+        assert core.phase >= before or (before, core.phase) == (StreamPhase.FIRST, StreamPhase.OPEN)
         before = core.phase
         assert core.sending == bool(core.waiting)
         assert core.sending == bool(core.output())
-        if core.phase >= Phase.DEAF:
+        if core.phase >= StreamPhase.DEAF:
             assert not core.fresh
             assert core.ended

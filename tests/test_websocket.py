@@ -17,7 +17,7 @@ import trustme
 
 from rlwire.sessions.websocket import (
     Closed,
-    Messages,
+    RawMessages,
     Refused,
     WebSocketServerSession,
     basic_authorization,
@@ -31,7 +31,7 @@ MESSAGES: list[Any] = ["text", "ünï 𝄞", b"", b"x" * 126, b"y" * 70_000, "z"
 
 
 def make_session() -> WebSocketServerSession:
-    return WebSocketServerSession(Messages(), protocols=["one"])
+    return WebSocketServerSession(RawMessages(), protocols=["one"])
 
 
 def answer(peer: Any) -> Callable[[Any], Any]:
@@ -163,7 +163,7 @@ def test_tls_by_url() -> None:
 def test_a_url_s_user_is_asked_for() -> None:
     check = basic_authorization(lambda user, password: (user, password) == ("openai", "pw"))
     with ThreadServer(
-        "127.0.0.1:0", lambda: WebSocketServerSession(Messages(), check=check), handler
+        "127.0.0.1:0", lambda: WebSocketServerSession(RawMessages(), check=check), handler
     ) as server:
         with connect(f"ws://openai:pw@{server.address}/") as peer:
             assert peer.exchange("a") == "a"

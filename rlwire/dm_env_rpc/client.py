@@ -94,7 +94,7 @@ def _settings_of(settings: Mapping[str, Any] | None) -> Settings:
     return flatten(settings, strict=False) if settings else {}
 
 
-class _PendingReply(waits.Client):
+class _PendingReply(waits.SharedClient):
     """What a `PendingReply` and an `AsyncPendingReply` are made of."""
 
     __slots__ = ("_client", "_error", "_reply", "request")

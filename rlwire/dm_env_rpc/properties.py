@@ -42,7 +42,7 @@ from rlwire.environments.driver import Driven
 from rlwire.errors import EncodeError, RemoteProtocolError, quoted
 from rlwire.limits import DEFAULT
 from rlwire.sessions.dm_env_rpc import Code, without_spec
-from rlwire.transports.waits import Asyncio, Blocking, Client, Waits, driven
+from rlwire.transports.waits import Asyncio, Blocking, SharedClient, Waits, driven
 
 PICTURE = "rlwire.render"
 RENDER_FPS = "rlwire.render_fps"
@@ -281,7 +281,7 @@ class Property:
     description: str
 
 
-class _PropertiesExtension(Client):
+class _PropertiesExtension(SharedClient):
     def __init__(self, client: Any) -> None:
         self._client = client
 

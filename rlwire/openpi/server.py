@@ -22,7 +22,7 @@ import traceback
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
-from rlwire.codecs.websocket.handshake import Request, same_secret
+from rlwire.codecs.websocket.handshake import UpgradeRequest, same_secret
 from rlwire.errors import describe, on_error
 from rlwire.limits import DEFAULT, Limits
 from rlwire.serving.serving import Service, StreamOptions, StreamServer
@@ -76,7 +76,7 @@ def api_key_check(key: str) -> websocket.Check:
     if not key:
         raise ValueError("an empty API key would let in everyone who sends none")
 
-    def check(request: Request) -> websocket.Refusal | None:
+    def check(request: UpgradeRequest) -> websocket.HttpRefusal | None:
         scheme, _, given = (request.headers.get("Authorization") or "").partition(" ")
         # Always compared, so that the time does not tell which of the two is wrong.
         same = same_secret(given.strip(), key)
@@ -84,7 +84,7 @@ def api_key_check(key: str) -> websocket.Check:
         if sent and same:
             return None
         why = "the API key is wrong" if sent else "an API key is needed, and none was sent"
-        return websocket.Refusal(401, why, (("WWW-Authenticate", "Api-Key"),))
+        return websocket.HttpRefusal(401, why, (("WWW-Authenticate", "Api-Key"),))
 
     return check
 

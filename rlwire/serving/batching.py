@@ -60,14 +60,14 @@ class Batched:
         fit = None if observation_space is None else fitting(observation_space, "the observation")
         self._fit = fit or _arrays
         self._threads = Together(self._act)
-        self._loops: dict[asyncio.AbstractEventLoop, list[_Agent]] = {}
+        self._loops: dict[asyncio.AbstractEventLoop, list[_BatchedAgent]] = {}
 
     def __reduce__(self) -> Any:
         return Batched, self._made  # for worker processes
 
-    def __call__(self, parameter_server: Any = None) -> _Agent:
+    def __call__(self, parameter_server: Any = None) -> _BatchedAgent:
         """Return an agent, for one connection."""
-        return _Agent(self)
+        return _BatchedAgent(self)
 
     def infer(self, observation: Mapping[str, Any]) -> dict[str, Any]:
         """Return what the policy does, as openpi has it: a dictionary, with ``actions``.
@@ -76,14 +76,14 @@ class Batched:
             EncodeError: the observation is none of the space.
             Exception: what the policy raises.
         """
-        agent = _Agent(self)
+        agent = _BatchedAgent(self)
         agent.observation = self._fit(dict(observation))
         action = self._threads.ask(agent)
-        if isinstance(action, _Failed):
+        if isinstance(action, _FailedAction):
             raise action.error
         return action if isinstance(action, dict) else {"actions": np.asarray(action)}
 
-    def act(self, agent: _Agent) -> Any:
+    def act(self, agent: _BatchedAgent) -> Any:
         """Return an agent's action or, on an event loop, what will give it."""
         try:
             loop = get_running_loop()
@@ -106,15 +106,15 @@ class Batched:
         try:
             actions = self._act(waiting)
         except BaseException as error:
-            actions = [_Failed(error)] * len(waiting)
+            actions = [_FailedAction(error)] * len(waiting)
         for agent, action in zip(waiting, actions, strict=True):
             reply, agent.reply = agent.reply, None
-            if isinstance(action, _Failed):
+            if isinstance(action, _FailedAction):
                 reply.fail(action.error)
             else:
                 reply.set(_plain(action))
 
-    def _act(self, agents: list[_Agent]) -> Sequence[Any]:
+    def _act(self, agents: list[_BatchedAgent]) -> Sequence[Any]:
         """Return an action for each, or what went wrong with its batch."""
         if _same_lists(agents):
             return self._tried(agents)
@@ -128,13 +128,13 @@ class Batched:
                 actions[place] = action
         return actions
 
-    def _tried(self, agents: list[_Agent]) -> Sequence[Any]:
+    def _tried(self, agents: list[_BatchedAgent]) -> Sequence[Any]:
         try:
             return self._called(agents)
         except Exception as error:
-            return [_Failed(error)] * len(agents)
+            return [_FailedAction(error)] * len(agents)
 
-    def _called(self, agents: list[_Agent]) -> Sequence[Any]:
+    def _called(self, agents: list[_BatchedAgent]) -> Sequence[Any]:
         first = agents[0].observation
         observations: Any
         if isinstance(first, dict):
@@ -160,14 +160,14 @@ class Batched:
         return rows
 
 
-class _Failed:
+class _FailedAction:
     """Stands for an action: why there is none."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
-class _Agent:
+class _BatchedAgent:
     """One connection's: keeps what the policy is to see."""
 
     def __init__(self, batched: Batched) -> None:
@@ -205,7 +205,7 @@ def _floats(values: list[Any]) -> bool:
     return True
 
 
-def _same_lists(agents: list[_Agent]) -> bool:
+def _same_lists(agents: list[_BatchedAgent]) -> bool:
     """Return whether all observations are lists of floats of one length: the quickest to batch."""
     size = -1
     for agent in agents:
@@ -244,7 +244,7 @@ def _stacked(rows: list[Any]) -> Any:
 
 def _plain(action: Any) -> Any:
     """Return an action as RLX can send it, or raise why there is none."""
-    if isinstance(action, _Failed):
+    if isinstance(action, _FailedAction):
         raise action.error
     if type(action) is int or type(action) is float:
         return action

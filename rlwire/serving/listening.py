@@ -33,12 +33,14 @@ class Listener(StreamServer):
         **options: Unpack[StreamOptions],
     ) -> None:
         self.scheme = scheme
-        super().__init__(address, _Calls(callers, session, caller), workers="threads", **options)
+        super().__init__(
+            address, _CallerService(callers, session, caller), workers="threads", **options
+        )
         self._guarded = self._guarded or guarded
 
 
 @dataclass
-class _Calls(Service):
+class _CallerService(Service):
     """What is done with a connection."""
 
     callers: Callers

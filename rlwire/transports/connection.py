@@ -13,7 +13,7 @@ from time import monotonic, sleep
 from typing import Any, NoReturn
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
-from rlwire.streams import NOTHING, Moved, Phase, StreamCore
+from rlwire.streams import NOTHING, Moved, StreamCore, StreamPhase
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.forking import PARENTS, of_this_process
 from rlwire.transports.interface import StreamSession
@@ -620,7 +620,7 @@ class Connection(Owned):
         now = monotonic()
         core.await_from(now)
         try:
-            while core.sending or core.phase is not Phase.CLOSED:
+            while core.sending or core.phase is not StreamPhase.CLOSED:
                 left = max((core.next_deadline(now) or now) - now, _SOON)
                 with contextlib.suppress(BlockingIOError):
                     if core.sending:
@@ -629,7 +629,7 @@ class Connection(Owned):
                     elif core.half_close and not half_closed:
                         half_closed = True
                         self._shutdown(socket.SHUT_WR)
-                    elif self._tls is not None and core.phase is Phase.LINGERING:
+                    elif self._tls is not None and core.phase is StreamPhase.LINGERING:
                         # Past TLS: what the bytes mean does not matter any more.
                         self._sock.settimeout(left)
                         core.take(socket.socket.recv_into(self._sock, core.room()))

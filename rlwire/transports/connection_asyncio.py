@@ -1,4 +1,4 @@
-"""One end of an asyncio connection: whole messages for tasks or for a responder."""
+"""One end of an asyncio connection: whole messages for tasks or for a handler."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from rlwire.errors import DeadlineExceeded, LimitExceeded, LocalProtocolError, RlwireError
 from rlwire.streams import NOTHING, Moved
-from rlwire.transports.answers_asyncio import Answers
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.driver_asyncio import LoopDriver
+from rlwire.transports.handler_asyncio import HandlerRunner
 from rlwire.transports.interface import Handler
 
 __all__ = ["AsyncConnection", "Handler"]
@@ -188,10 +188,10 @@ class AsyncConnection(LoopDriver):
             self._answers.go_on()
 
     def serve(
-        self, responder: Handler, on_fault: Callable[[RlwireError], object] | None = None
+        self, handler: Handler, on_fault: Callable[[RlwireError], object] | None = None
     ) -> None:
-        """Have `responder` answer all events; errors that end the connection go to `on_fault`."""
-        self._answers = Answers(self, self.core, responder, on_fault)
+        """Have `handler` answer all events; errors that end the connection go to `on_fault`."""
+        self._answers = HandlerRunner(self, self.core, handler, on_fault)
         self._answers.go_on()
         self.listen()
 

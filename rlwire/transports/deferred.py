@@ -1,4 +1,4 @@
-"""`DeferredReply`: a reply that a responder returns now, and sets later."""
+"""`DeferredReply`: a reply that a handler returns now, and sets later."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from threading import Lock
 from typing import Any
 
 from rlwire.errors import ConnectionClosed
-from rlwire.streams import NOTHING, Phase, StreamCore
+from rlwire.streams import NOTHING, StreamCore, StreamPhase
 from rlwire.transports.sockets import hung_up
 
 __all__ = ["DeferredReply"]
@@ -40,7 +40,7 @@ class DeferredReply:
             self._notify()
 
     def fail(self, error: BaseException) -> None:
-        """Have it treated as if the responder had raised `error` instead of deferring."""
+        """Have it treated as if the handler had raised `error` instead of deferring."""
         if not self._done:
             self._done, self._error = True, error
             self._notify()
@@ -109,7 +109,7 @@ class DeferredReply:
 def wait_for(reply: DeferredReply, core: StreamCore, file: int) -> Any:
     """Return a reply, after waiting; raise ConnectionClosed if the peer at socket `file` leaves."""
     while not reply.wait(_LOOKS):
-        if core.closed or (core.phase != Phase.DEAF and hung_up(file)):
+        if core.closed or (core.phase != StreamPhase.DEAF and hung_up(file)):
             reply.cancel()
             raise ConnectionClosed("the peer has gone, and does not wait for its reply any more")
     return reply.result()

@@ -1,5 +1,5 @@
 from rlwire.streams cimport StreamCore
-from rlwire.transports.answers_asyncio cimport Answers
+from rlwire.transports.handler_asyncio cimport HandlerRunner
 from rlwire.transports.socket_calls cimport SocketCalls
 from rlwire.transports.waiter_asyncio cimport Waiter
 
@@ -12,7 +12,7 @@ cdef class LoopDriver:
     cdef public object fault
     cdef public StreamCore core
     cdef public bint blocked
-    cdef public Answers _answers
+    cdef public HandlerRunner _answers
     cdef SocketCalls _calls
     cdef public object _gone
     cdef bint _held_up

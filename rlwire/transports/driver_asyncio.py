@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from rlwire.errors import RlwireError
-from rlwire.streams import LAST_WORDS, NOTHING, Phase, StreamCore
-from rlwire.transports.answers_asyncio import Answers
+from rlwire.streams import LAST_WORDS, NOTHING, StreamCore, StreamPhase
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.forking import not_ours, of_this_process
+from rlwire.transports.handler_asyncio import HandlerRunner
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.seldom_log import Log
 from rlwire.transports.socket_asyncio import SocketStream
@@ -29,7 +29,7 @@ class LoopDriver:
         session: the session that speaks over it.
         peer: the other end's name, for logs.
         log: where a served connection's errors are written; a server gives its own.
-        fault: why this side ended a conversation that a responder serves, if it did.
+        fault: why this side ended a conversation that a handler serves, if it did.
         core: what it drives.
         blocked: whether the system takes no more for now.
     """
@@ -53,7 +53,7 @@ class LoopDriver:
         self._loop = asyncio.get_running_loop()
         self._stream: SocketStream | None = None
         self._calls: Any = None  # what reads and writes for it
-        self._answers: Answers | None = None
+        self._answers: HandlerRunner | None = None
         self._waiter: Waiter = FutureWaiter(self._loop)  # of the task that receives
         self._receiving = False  # whether there is one, which may have its event already
         self._sender: asyncio.Future[None] | None = None  # of the task that sends
@@ -117,7 +117,7 @@ class LoopDriver:
             self._follow()
 
     def _goes_on(self) -> bool:
-        """Whether messages that have come are waited for by a task or a responder."""
+        """Whether messages that have come are waited for by a task or a handler."""
         return self.core.more and (self._waiter.waiting or self._answers is not None)
 
     def rest(self) -> None:
@@ -143,7 +143,7 @@ class LoopDriver:
         guess: Any = getattr(self.session, "guess", None) if opening else None
         held = guess is not None and guess.due is not None
         event = core.next() if held or core.more else self._calls.read()
-        if event is NOTHING and core.phase == Phase.DRAINING:
+        if event is NOTHING and core.phase == StreamPhase.DRAINING:
             stream.listen(False)
             event = core.next()
         if event is not NOTHING or (opening and core.opened):
@@ -223,7 +223,7 @@ class LoopDriver:
 
     def listen(self, wanted: bool = True) -> None:
         """Listen to the peer if nothing is against it, or no longer."""
-        if self._stream is not None and self.core.phase < Phase.DRAINING:
+        if self._stream is not None and self.core.phase < StreamPhase.DRAINING:
             full = self._answers is not None and self._answers.full
             self._stream.listen(wanted and not (self._held_up or full or self._resting))
 
@@ -259,14 +259,14 @@ class LoopDriver:
 
     def close(self) -> None:
         """Close the connection; a task that waits in `send` or `receive` wakes up."""
-        if self.core.phase == Phase.LINGERING and not self.core.talks:
+        if self.core.phase == StreamPhase.LINGERING and not self.core.talks:
             self.core.abort()
         self.core.close()
         self._finish()
 
     def close_soon(self) -> None:
         """Close, but let a refused peer take in first what it was told."""
-        if self.core.phase != Phase.LINGERING:
+        if self.core.phase != StreamPhase.LINGERING:
             self.close()
 
     def abort(self) -> None:
@@ -297,10 +297,10 @@ class LoopDriver:
         if not self.blocked:
             self.write()
         if not core.sending:
-            if core.phase == Phase.CLOSED:
+            if core.phase == StreamPhase.CLOSED:
                 stream.close()
                 return
-            if core.phase == Phase.LINGERING and core.half_close:
+            if core.phase == StreamPhase.LINGERING and core.half_close:
                 # Closing over bytes that were not read would reset the connection, and the peer
                 # might never see our last message: read for a moment what still comes.
                 if not stream.half_closes:

@@ -80,7 +80,7 @@ class PushClient(Counting):
 
 
 class PushHandler:
-    """A responder that answers nothing: it hands on what comes, and says when nothing more will."""
+    """A handler that answers nothing: it hands on what comes, and says when nothing more will."""
 
     __slots__ = ("_gone", "_hear")
 

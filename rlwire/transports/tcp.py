@@ -51,12 +51,14 @@ def connect(
     where = parse(address)
     timeouts = timeouts or Timeouts()
     hostname = server_hostname or getattr(tls, "server_hostname", None) or where.host
-    dialer = _Dialer(where, (session, str(where), timeouts), context_of(tls), hostname or None)
+    dialer = _BlockingDialer(
+        where, (session, str(where), timeouts), context_of(tls), hostname or None
+    )
     connection: Connection = drive(connecting.connect(where, dialer, timeouts, backoff))
     return connection
 
 
-class _Dialer:
+class _BlockingDialer:
     """Connects sockets, and blocks."""
 
     sleep = staticmethod(sleep)

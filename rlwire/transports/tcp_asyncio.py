@@ -42,7 +42,7 @@ async def connect(
     where = parse(address)
     timeouts = timeouts or Timeouts()
     hostname = server_hostname or getattr(tls, "server_hostname", None) or where.host
-    dialer = _Dialer(where, (session, str(where), timeouts), context_of(tls), hostname)
+    dialer = _AsyncDialer(where, (session, str(where), timeouts), context_of(tls), hostname)
     connection: AsyncConnection = await drive_async(
         connecting.connect(where, dialer, timeouts, backoff)
     )
@@ -51,7 +51,7 @@ async def connect(
     return connection
 
 
-class _Dialer:
+class _AsyncDialer:
     """Connects sockets on the running loop."""
 
     sleep = staticmethod(asyncio.sleep)

@@ -107,7 +107,7 @@ class driven(Generic[_P, _T]):
         return MethodType(client._make_method(self.steps), client)
 
 
-class Client:
+class SharedClient:
     """A base of clients, to be written once; what drives it is `Blocking` or `Asyncio`."""
 
     __slots__ = ()
@@ -131,7 +131,7 @@ class Client:
         yield cast(Any, self).close()
 
 
-class Counting(Client):
+class Counting(SharedClient):
     """A client of connections, which counts what went over them."""
 
     _connection: Any = None
@@ -164,7 +164,7 @@ class Counting(Client):
         return {"connections": self._connections, "sent": sent, "received": received}
 
 
-class Blocking(Client):
+class Blocking(SharedClient):
     """Makes a blocking client of a `Client`, before which it stands as a base."""
 
     __slots__ = ()
@@ -179,14 +179,14 @@ class Blocking(Client):
         return method
 
     def __enter__(self: _Self) -> _Self:
-        drive(cast(Client, self)._enter())
+        drive(cast(SharedClient, self)._enter())
         return self
 
     def __exit__(self, *error: object) -> None:
         drive(self._leave())
 
 
-class Asyncio(Client):
+class Asyncio(SharedClient):
     """Makes an asyncio client of a `Client`, before which it stands as a base."""
 
     __slots__ = ()
@@ -205,7 +205,7 @@ class Asyncio(Client):
         return method
 
     async def __aenter__(self: _Self) -> _Self:
-        await drive_async(cast(Client, self)._enter())
+        await drive_async(cast(SharedClient, self)._enter())
         return self
 
     async def __aexit__(self, *error: object) -> None:

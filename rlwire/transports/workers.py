@@ -61,7 +61,7 @@ class Workers:
         self._target = target
         self._listener = listener
         self._args = tuple(args)
-        self._slots = [_Slot(number) for number in range(count)]
+        self._slots = [_WorkerSlot(number) for number in range(count)]
         self._stopping = threading.Event()
         self._stopped = threading.Event()
         self._monitor: threading.Thread | None = None
@@ -131,7 +131,7 @@ class Workers:
         for slot in self._slots:
             slot.ask_to_stop()  # its pipe closes only when the parent, too, closes it
 
-    def _launch(self, slot: _Slot) -> None:
+    def _launch(self, slot: _WorkerSlot) -> None:
         context = multiprocessing.get_context("spawn")
         theirs, ours = context.Pipe(duplex=False)
         process = context.Process(
@@ -171,7 +171,7 @@ class Workers:
                         slot.delay()
 
 
-class _Slot:
+class _WorkerSlot:
     """One worker's place: the process that fills it now, and when to start another."""
 
     def __init__(self, number: int) -> None:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from rlwire.codecs.websocket.handshake import (
-    Headers,
-    Request,
+    HeaderLines,
+    UpgradeRequest,
     basic_credentials,
     basic_header,
     same_secret,
@@ -183,12 +183,12 @@ class PageServer(StreamServer):
             return False
         return True
 
-    def _allowed(self, headers: Headers) -> bool:
+    def _allowed(self, headers: HeaderLines) -> bool:
         given = basic_credentials(headers.get("Authorization")) or ()
         secret = self._secret
         return secret is None or any([same_secret(word, secret) for word in given])
 
-    def _page(self, path: str, headers: Headers) -> websocket.Page | None:
+    def _page(self, path: str, headers: HeaderLines) -> websocket.Page | None:
         if path == websocket.HEALTH:
             return websocket.health(path, headers)
         if path in ("/pixels", "/rewards"):
@@ -239,7 +239,7 @@ class _PageService(Service):
     def session(self) -> StreamSession:
         server = self._page_server
         return websocket.WebSocketServerSession(
-            websocket.Messages(),
+            websocket.RawMessages(),
             origins=server._own_origins(),
             pages=server._page,
             check=self._check,
@@ -247,9 +247,9 @@ class _PageService(Service):
             ping_interval=20.0,
         )
 
-    def _check(self, request: Request) -> websocket.Refusal | None:
+    def _check(self, request: UpgradeRequest) -> websocket.HttpRefusal | None:
         allowed = self._page_server._allowed(request.headers)
-        return None if allowed else websocket.Refusal(401, "no password")
+        return None if allowed else websocket.HttpRefusal(401, "no password")
 
     async def converse(self, connection: AsyncConnection) -> None:
         path = connection.session.request.path  # type: ignore[attr-defined]

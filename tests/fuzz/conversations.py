@@ -17,7 +17,7 @@ from rlwire.limits import Limits
 from rlwire.sessions import openpi, rlx, websocket
 from rlwire.sessions.rewarder import client as rewarder_client
 from rlwire.sessions.rewarder import server as rewarder_server
-from rlwire.streams import NOTHING, Phase, StreamCore
+from rlwire.streams import NOTHING, StreamCore, StreamPhase
 
 LIMITS = Limits(expanded=2**20, string=2**20, pixels=2**18, message=2**20, received=2**20)
 CHUNKS = (1, 3, 61, 1460)
@@ -49,7 +49,7 @@ def _rewarder() -> tuple[Any, Any]:
 
 PAIRS: tuple[Callable[[], tuple[Any, Any]], ...] = (
     lambda: (rlx.RLXClientSession(limits=LIMITS), rlx.RLXServerSession(limits=LIMITS)),
-    lambda: _websocket(websocket.Messages(), websocket.Messages()),
+    lambda: _websocket(websocket.RawMessages(), websocket.RawMessages()),
     lambda: _websocket(
         openpi.OpenPIClientSession(limits=LIMITS), openpi.OpenPIServerSession(limits=LIMITS)
     ),
@@ -104,7 +104,7 @@ def hear(core: StreamCore, data: bytes, chunk: int, *, talk: bool = True) -> lis
             came.append(plain(event))
         return event is not NOTHING
 
-    while data and core.phase < Phase.DEAF:
+    while data and core.phase < StreamPhase.DEAF:
         space = core.room()
         count = min(len(space), len(data), chunk)
         space[:count] = data[:count]
@@ -130,7 +130,7 @@ def feed_stream(data: bytes) -> None:
         came = hear(core, data, size)
         assert core.sending == bool(core.waiting)
         have, want = core.partial
-        if core.phase < Phase.DEAF:
+        if core.phase < StreamPhase.DEAF:
             assert have < want or not want, "a whole message waits"
             if pair == 0:
                 came.append((have, want))
@@ -141,7 +141,7 @@ def feed_stream(data: bytes) -> None:
             with contextlib.suppress(RlwireError):
                 assert core.next() is NOTHING
         core.close()
-        assert core.phase >= Phase.CLOSING
+        assert core.phase >= StreamPhase.CLOSING
         core.abort()
         ends.append((came, phase))
     assert ends[0] == ends[1], ends

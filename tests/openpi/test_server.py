@@ -34,7 +34,7 @@ from rlwire.limits import Limits
 from rlwire.openpi import Client, PolicyStatistics, Server, api_key_check
 from rlwire.openpi.server import resolve_policy
 from rlwire.sessions.openpi import OpenPIClientSession, Undecoded
-from rlwire.sessions.websocket import Closed, Messages, Refused
+from rlwire.sessions.websocket import Closed, RawMessages, Refused
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.websocket import connect
 from tests.waiting import eventually
@@ -529,12 +529,12 @@ def test_a_client_waits_for_a_server_that_starts(policy: Policy) -> None:
 
 
 def test_a_server_that_first_complains() -> None:
-    from rlwire.sessions.websocket import Messages, WebSocketServerSession
+    from rlwire.sessions.websocket import RawMessages, WebSocketServerSession
     from rlwire.transports.server import ThreadServer as TCPServer
 
     with (
         TCPServer(
-            LOOPBACK, lambda: WebSocketServerSession(Messages()), lambda c: c.send("no policy")
+            LOOPBACK, lambda: WebSocketServerSession(RawMessages()), lambda c: c.send("no policy")
         ) as server,
         pytest.raises(PeerError, match="no policy"),
     ):
@@ -696,7 +696,7 @@ def test_a_large_message_that_is_wrong_is_refused_as_a_small_one(
 ) -> None:
     said = []
     for count in (1, 1_000_000):
-        connection = connect(f"ws://{server.address}", Messages())
+        connection = connect(f"ws://{server.address}", RawMessages())
         connection.receive()
         connection.send(msgpack.encode([1] * count))
         said.append(connection.receive())

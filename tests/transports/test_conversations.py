@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.sessions.websocket import Messages, WebSocketClientSession, WebSocketServerSession
+from rlwire.sessions.websocket import RawMessages, WebSocketClientSession, WebSocketServerSession
 from rlwire.testing.memory import pair
 from rlwire.transports import shm
 from tests.transports.drivers import LOOPS, SERVERS, drivers, ended, serving
@@ -177,12 +177,12 @@ def test_a_session_that_speaks_by_itself(
         options["tls"], asked["tls"] = request.getfixturevalue("contexts")
     with (
         serving(
-            server, "127.0.0.1:0", lambda: WebSocketServerSession(Messages()), **options
+            server, "127.0.0.1:0", lambda: WebSocketServerSession(RawMessages()), **options
         ) as running,
         drivers(client) as driver,
     ):
         peer = driver.connect(
-            running.address, WebSocketClientSession(Messages(), "ws://localhost/"), **asked
+            running.address, WebSocketClientSession(RawMessages(), "ws://localhost/"), **asked
         )
         for body in bodies * 2:
             assert peer.exchange(body) == body

@@ -93,10 +93,10 @@ def way(request: Any, blobs: Any, echo: Any, contexts: Any, tmp_path: Path) -> I
     if request.param == "WebSocket":
 
         def ours() -> Any:
-            return websocket.WebSocketClientSession(websocket.Messages(), "ws://127.0.0.1/")
+            return websocket.WebSocketClientSession(websocket.RawMessages(), "ws://127.0.0.1/")
 
         def theirs() -> Any:
-            return websocket.WebSocketServerSession(websocket.Messages())
+            return websocket.WebSocketServerSession(websocket.RawMessages())
 
     if request.param == "shm":
         if not shm.AVAILABLE:

@@ -12,7 +12,7 @@ import pytest
 from rlwire.codecs import websocket as frames
 from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded, LocalProtocolError
 from rlwire.limits import Limits
-from rlwire.sessions.websocket import Messages, WebSocketClientSession, WebSocketServerSession
+from rlwire.sessions.websocket import RawMessages, WebSocketClientSession, WebSocketServerSession
 from rlwire.transports import sockets, tcp_asyncio
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
@@ -147,9 +147,9 @@ def websocket(run: Run, use: Callable[[AsyncConnection, AsyncConnection], Any]) 
 
         limits = Limits(message=2**20)
         async with LoopServer(
-            "127.0.0.1:0", lambda: WebSocketServerSession(Messages(), limits=limits), handler
+            "127.0.0.1:0", lambda: WebSocketServerSession(RawMessages(), limits=limits), handler
         ) as server:
-            near = await tcp_asyncio.connect(server.address, Listening(Messages(), "ws://h/"))
+            near = await tcp_asyncio.connect(server.address, Listening(RawMessages(), "ws://h/"))
             while not ends:
                 await asyncio.sleep(0.001)
             await asyncio.wait_for(use(near, ends[0]), 20)

@@ -23,8 +23,8 @@ from rlwire.errors import (
 from rlwire.limits import Limits
 from rlwire.sessions.websocket import (
     Closed,
-    Messages,
-    Refusal,
+    HttpRefusal,
+    RawMessages,
     Refused,
     WebSocketClientSession,
     WebSocketServerSession,
@@ -106,7 +106,7 @@ def serve(request: Any) -> Iterator[Serve]:
     with ExitStack() as stack:
 
         def start(make: Any = None, responder: Any = None, **options: Any) -> Any:
-            make = make or (lambda: WebSocketServerSession(Messages()))
+            make = make or (lambda: WebSocketServerSession(RawMessages()))
             options["make_handler"] = responder or (lambda peer: Echo())
             return stack.enter_context(
                 serving(request.param, "127.0.0.1:0", make, **options)
@@ -123,7 +123,7 @@ def connect(request: Any) -> Iterator[Any]:
 
 def client(**options: Any) -> WebSocketClientSession:
     return WebSocketClientSession(
-        options.pop("inner", None) or Messages(), "ws://localhost/", **options
+        options.pop("inner", None) or RawMessages(), "ws://localhost/", **options
     )
 
 
@@ -221,7 +221,7 @@ def test_messages_that_cross_the_peers_close(server: str, connect: Any) -> None:
 
     how: Any = {"converse": handle} if server == "threads" else {"make_handler": Leave}
     with serving(
-        server, "127.0.0.1:0", lambda: WebSocketServerSession(Messages()), **how
+        server, "127.0.0.1:0", lambda: WebSocketServerSession(RawMessages()), **how
     ) as running:
         with pytest.raises(Closed) as caught:
             talk(running.address)
@@ -234,7 +234,7 @@ def test_a_server_that_stops_says_so(server: str, connect: Any) -> None:
         running = serving(
             server,
             "127.0.0.1:0",
-            lambda: WebSocketServerSession(Messages()),
+            lambda: WebSocketServerSession(RawMessages()),
             make_handler=lambda peer: Echo(),
         )
         peer = connect(stack.enter_context(running).address, client())
@@ -252,7 +252,7 @@ def test_a_server_that_stops_says_so(server: str, connect: Any) -> None:
 
 def test_refusals(serve: Serve, connect: Any) -> None:
     address = serve(
-        lambda: WebSocketServerSession(Messages(), check=lambda request: Refusal(403, "no"))
+        lambda: WebSocketServerSession(RawMessages(), check=lambda request: HttpRefusal(403, "no"))
     )
     with pytest.raises(Refused) as caught:
         connect(address, client())
@@ -314,7 +314,7 @@ HOSTILE = {
 
 
 def test_hostile_peers_disturb_nobody(serve: Serve) -> None:
-    address = serve(lambda: WebSocketServerSession(Messages(), limits=Limits(received=2**20)))
+    address = serve(lambda: WebSocketServerSession(RawMessages(), limits=Limits(received=2**20)))
     with tcp.connect(address, client()) as other:
         assert other.exchange("before") == "before"
         for name, (data, code) in HOSTILE.items():
@@ -375,7 +375,9 @@ def test_one_whose_peer_does_not_answer_the_close(serve: Serve) -> None:
 
 
 def test_keep_alive_finds_who_is_gone(serve: Serve) -> None:
-    address = serve(lambda: WebSocketServerSession(Messages(), ping_interval=0.2, ping_timeout=2.0))
+    address = serve(
+        lambda: WebSocketServerSession(RawMessages(), ping_interval=0.2, ping_timeout=2.0)
+    )
     with Raw(address) as silent, drivers("asyncio") as driver:
         # A peer that waits for a message answers pings by itself, and stays.
         waits = driver.connect(address, client())

@@ -15,7 +15,7 @@ import pytest
 from rlwire.transports.waits import (
     Asyncio,
     Blocking,
-    Client,
+    SharedClient,
     Waits,
     drive,
     drive_async,
@@ -216,7 +216,7 @@ def test_a_cancelled_task_cleans_up() -> None:
 # --- classes of both kinds ---
 
 
-class Base(Client):
+class Base(SharedClient):
     def __init__(self, echo: Any) -> None:
         self.echo = echo
 

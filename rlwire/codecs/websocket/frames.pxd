@@ -26,7 +26,7 @@ cdef class Framer:
     cdef uint8_t *_next_key(self) except NULL
 
 
-cdef class Endpoint(Framer):
+cdef class WebSocketEndpoint(Framer):
     cdef public bint listening
     cdef public bint heard
     cdef public str mute

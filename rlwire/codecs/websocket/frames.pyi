@@ -13,10 +13,10 @@ __all__ = [
     "PING",
     "PONG",
     "TEXT",
-    "Endpoint",
     "Framer",
     "NotText",
     "Text",
+    "WebSocketEndpoint",
     "decode_close",
     "encode_close",
     "mask",
@@ -54,7 +54,7 @@ class Framer:
     def frame(self, opcode: int, payload: Buffer = b"", fin: bool = True) -> bytes: ...
 
 @disjoint_base
-class Endpoint(Framer):
+class WebSocketEndpoint(Framer):
     listening: bool
     heard: bool
     mute: str | None

@@ -23,7 +23,7 @@ from rlwire.errors import (DecodeError, EncodeError, LimitExceeded, LocalProtoco
                            RlwireError)
 from rlwire.limits import DEFAULT
 
-__all__ = ["BINARY", "CLOSE", "CONTINUATION", "Endpoint", "Framer", "NotText", "PING", "PONG",
+__all__ = ["BINARY", "CLOSE", "CONTINUATION", "WebSocketEndpoint", "Framer", "NotText", "PING", "PONG",
            "TEXT", "Text", "decode_close", "encode_close", "mask"]
 
 CONTINUATION = RLW_WS_CONTINUATION
@@ -338,7 +338,7 @@ cdef class Framer:
         return self._keys + 4 * self._keys_left
 
 
-cdef class Endpoint(Framer):
+cdef class WebSocketEndpoint(Framer):
     """The way of whole messages at one end, between frames and what the messages mean.
 
     That is an object with `receive`, for the events of a message, `send`, for the buffers of an

@@ -55,7 +55,7 @@ class WrongVersion(DecodeError):
     """A request for another version of WebSocket than 13; the answer 426 names ours."""
 
 
-class Headers:
+class HeaderLines:
     """Header lines in their order; names are compared without regard to case."""
 
     __slots__ = ("_lines",)
@@ -95,7 +95,7 @@ class Headers:
 
 
 @dataclass(frozen=True)
-class Request:
+class UpgradeRequest:
     """What a client asks for.
 
     Attributes:
@@ -106,7 +106,7 @@ class Request:
     """
 
     resource: str
-    headers: Headers
+    headers: HeaderLines
     key: str
     protocols: tuple[str, ...] = ()
 
@@ -133,7 +133,7 @@ class Response:
 
     status: int
     reason: str
-    headers: Headers
+    headers: HeaderLines
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def head_size(
     return 0
 
 
-def read_request(head: Buffer) -> Request:
+def read_request(head: Buffer) -> UpgradeRequest:
     """Return the request in a whole head."""
     first, headers = _read_head(head)
     method, _, rest = first.partition(" ")
@@ -260,10 +260,10 @@ def read_request(head: Buffer) -> Request:
     protocols = tuple(headers.tokens("Sec-WebSocket-Protocol"))
     if not all(map(_TOKEN.fullmatch, protocols)) or len(set(protocols)) != len(protocols):
         raise DecodeError("the request's Sec-WebSocket-Protocol is no list of different tokens")
-    return Request(resource, headers, key, protocols)
+    return UpgradeRequest(resource, headers, key, protocols)
 
 
-def read_get(head: Buffer) -> tuple[str, Headers] | None:
+def read_get(head: Buffer) -> tuple[str, HeaderLines] | None:
     """Return the path, percent-decoded, and the headers of a GET, whatever else it asks for.
 
     None for another method or protocol.
@@ -390,7 +390,7 @@ def same_secret(given: str, expected: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), expected.encode())
 
 
-def _read_head(head: Buffer) -> tuple[str, Headers]:
+def _read_head(head: Buffer) -> tuple[str, HeaderLines]:
     data = bytes(head)
     if not data.endswith(_END) or data.find(_END) != len(data) - len(_END):
         raise DecodeError("not one whole HTTP head")
@@ -410,16 +410,16 @@ def _read_head(head: Buffer) -> tuple[str, Headers]:
         offset += len(line) + 2
     if not _VALUE.fullmatch(lines[0]):
         raise DecodeError("a control character in the first line")
-    return lines[0], Headers(found)
+    return lines[0], HeaderLines(found)
 
 
-def _check_no_body(headers: Headers) -> None:
+def _check_no_body(headers: HeaderLines) -> None:
     # What follows the head are frames for us and would be a body for a proxy.
     if "Transfer-Encoding" in headers or (headers.get("Content-Length") or "0") != "0":
         raise DecodeError("the request has a body")
 
 
-def _check_upgrade(headers: Headers, what: str) -> None:
+def _check_upgrade(headers: HeaderLines, what: str) -> None:
     if "websocket" not in map(str.lower, headers.tokens("Upgrade")):
         raise DecodeError(f"the {what} does not upgrade to websocket")
     if "upgrade" not in map(str.lower, headers.tokens("Connection")):

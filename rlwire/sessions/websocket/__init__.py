@@ -3,7 +3,7 @@
 The inner session says what messages mean: it has the methods of
 `rlwire.transports.interface.Session`, and may have `outgoing` and `tick` (`TalkingSession` there),
 and, to be asked for the former less often, `owes`: whether it has something to say, or is closed.
-Without one (`Messages`), events are the messages themselves: a str is a text, bytes are binary.
+Without one (`RawMessages`), events are the messages themselves: a str is a text, bytes are binary.
 
 Who may open one is in `opening`, who may say what when after that in `session`. Extensions,
 compression among them, are not spoken: a client offers none, a server accepts none.
@@ -13,11 +13,11 @@ Source: RFC 6455.
 
 from rlwire.sessions.websocket.opening import (
     HEALTH,
-    Answered,
     Check,
+    HttpRefusal,
     Page,
     Pages,
-    Refusal,
+    PageServed,
     Refused,
     WebSocketClientSession,
     WebSocketServerSession,
@@ -28,27 +28,27 @@ from rlwire.sessions.websocket.session import (
     FRAGMENTS,
     Closed,
     Kind,
-    Messages,
-    State,
+    RawMessages,
     WebSocketOptions,
+    WebSocketState,
 )
 
 __all__ = [
     "FRAGMENTS",
     "HEALTH",
-    "Answered",
     "Check",
     "Closed",
+    "HttpRefusal",
     "Kind",
-    "Messages",
     "Page",
+    "PageServed",
     "Pages",
-    "Refusal",
+    "RawMessages",
     "Refused",
-    "State",
     "WebSocketClientSession",
     "WebSocketOptions",
     "WebSocketServerSession",
+    "WebSocketState",
     "basic_authorization",
     "health",
 ]

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from rlwire.codecs.websocket import handshake
-from rlwire.codecs.websocket.handshake import Headers, Request, Response, basic_credentials
+from rlwire.codecs.websocket.handshake import (
+    HeaderLines,
+    Response,
+    UpgradeRequest,
+    basic_credentials,
+)
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -53,7 +58,7 @@ class Refused(PeerError):
 
 
 @dataclass(frozen=True)
-class Refusal:
+class HttpRefusal:
     """How a server answers a request that it does not accept.
 
     Attributes:
@@ -71,7 +76,7 @@ class Refusal:
             raise ValueError(f"a refusal has a status from 400 to 599, not {self.status}")
 
 
-Check: TypeAlias = Callable[[Request], "Refusal | None"]
+Check: TypeAlias = Callable[[UpgradeRequest], "HttpRefusal | None"]
 """Looks at a request that is otherwise in order; None accepts it."""
 
 
@@ -92,29 +97,29 @@ class Page:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-Pages: TypeAlias = Callable[[str, Headers], "Page | None"]
+Pages: TypeAlias = Callable[[str, HeaderLines], "Page | None"]
 """Looks at a GET's path and headers; None for what is a WebSocket's affair."""
 
 
-def health(path: str, headers: Headers) -> Page | None:
+def health(path: str, headers: HeaderLines) -> Page | None:
     """Answer whoever starts and watches servers: `Pages` that have nothing but ``/healthz``."""
     return Page(b"OK\n") if path == HEALTH else None
 
 
-class Answered(ConnectionClosed):
+class PageServed(ConnectionClosed):
     """Who connected asked for a page only, such as a health check, and has been given it."""
 
 
 def basic_authorization(check: Callable[[str, str], bool], realm: str = "rlwire") -> Check:
     """Return a `Check` that demands Basic credentials."""
 
-    def authorize(request: Request) -> Refusal | None:
+    def authorize(request: UpgradeRequest) -> HttpRefusal | None:
         given = basic_credentials(request.headers.get("Authorization"))
         if given is not None and check(*given):
             return None
         challenge = f'Basic realm="{realm}", charset="UTF-8"'
         why = "credentials are needed" if given is None else "the credentials are wrong"
-        return Refusal(401, why, (("WWW-Authenticate", challenge),))
+        return HttpRefusal(401, why, (("WWW-Authenticate", challenge),))
 
     return authorize
 
@@ -194,7 +199,7 @@ class WebSocketServerSession(WebSocketSession):
             see `basic_authorization`.
         headers: further header lines of the answer.
         pages: what is answered to a GET of a page instead, before anything else is looked at;
-            the connection then ends with `Answered`.
+            the connection then ends with `PageServed`.
         guess: when a request with an Authorization header is looked at; None for at once. It was
             right if the answer is neither a status of 401 nor an inner session that is not
             ``admitted``.
@@ -241,8 +246,8 @@ class WebSocketServerSession(WebSocketSession):
         self._check = check
         self._headers = tuple(headers)
         self._pages = pages
-        self._refusal: Refusal | None = None
-        self.request: Request | None = None
+        self._refusal: HttpRefusal | None = None
+        self.request: UpgradeRequest | None = None
 
     def _waits(self, head: Buffer) -> bool:
         guess = self.guess
@@ -260,12 +265,12 @@ class WebSocketServerSession(WebSocketSession):
                     )
                 ]
                 self._end()
-                raise Answered(f"it asked for {quoted(asked[0])} only")
+                raise PageServed(f"it asked for {quoted(asked[0])} only")
         self.request = request = handshake.read_request(head)
         origin = request.origin
         if origin is not None and "*" not in self._origins and origin not in self._origins:
             self._turn_down(
-                Refusal(403, "this page may not connect"), f"its origin is {quoted(origin)}"
+                HttpRefusal(403, "this page may not connect"), f"its origin is {quoted(origin)}"
             )
         refusal = None if self._check is None else self._check(request)
         if refusal is not None:
@@ -283,7 +288,7 @@ class WebSocketServerSession(WebSocketSession):
         if self.guess is not None and right:
             self.guess.right()
 
-    def _turn_down(self, refusal: Refusal, why: str) -> NoReturn:
+    def _turn_down(self, refusal: HttpRefusal, why: str) -> NoReturn:
         self._refusal = refusal
         raise RemoteProtocolError(f"the WebSocket was refused: {why}")
 
@@ -297,7 +302,7 @@ class WebSocketServerSession(WebSocketSession):
                 status = 408
             elif isinstance(error, LimitExceeded):
                 status = 431 if error.limit.startswith("header") else 503
-            refusal = Refusal(status, for_peer(error, "the server"))
+            refusal = HttpRefusal(status, for_peer(error, "the server"))
         self._outgoing = [
             handshake.write_response(refusal.status, headers=refusal.headers, text=refusal.text)
         ]

@@ -1,7 +1,7 @@
-from rlwire.codecs.websocket.frames cimport Endpoint, Text
+from rlwire.codecs.websocket.frames cimport WebSocketEndpoint, Text
 
 
-cdef class WebSocketSession(Endpoint):
+cdef class WebSocketSession(WebSocketEndpoint):
     cdef object __weakref__
     cdef public object inner
     cdef public object protocol

@@ -9,7 +9,7 @@ import enum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeAlias, TypedDict
 
 from rlwire.codecs.websocket import frames, handshake
-from rlwire.codecs.websocket.frames import Endpoint
+from rlwire.codecs.websocket.frames import WebSocketEndpoint
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -37,7 +37,7 @@ NORMAL, GOING_AWAY, BAD_FRAME, BAD_KIND = 1000, 1001, 1002, 1003
 BAD_TEXT, NOT_ALLOWED, TOO_LONG, INTERNAL = 1007, 1008, 1009, 1011
 
 
-class State(enum.Enum):
+class WebSocketState(enum.Enum):
     """Where a connection stands."""
 
     CONNECTING = "connecting"
@@ -46,7 +46,7 @@ class State(enum.Enum):
     CLOSED = "closed"
 
 
-_CONNECTING, _OPEN, _CLOSING, _CLOSED = State
+_CONNECTING, _OPEN, _CLOSING, _CLOSED = WebSocketState
 
 
 class WebSocketOptions(TypedDict, total=False):
@@ -93,7 +93,7 @@ class _WrongKind(RemoteProtocolError):
     """A text where messages are binary, or the other way round."""
 
 
-class Messages:
+class RawMessages:
     """The inner session that adds nothing: events are messages, messages are events."""
 
     closed: ClassVar[bool] = False
@@ -115,7 +115,7 @@ class Messages:
         return None
 
 
-class WebSocketSession(Endpoint):
+class WebSocketSession(WebSocketEndpoint):
     """What both sides share; `Client` and `Server` add their handshakes."""
 
     _begins = b""
@@ -154,7 +154,7 @@ class WebSocketSession(Endpoint):
         self._stand(_CONNECTING)
 
     @property
-    def state(self) -> State:
+    def state(self) -> WebSocketState:
         """Where the connection stands."""
         return self._state
 
@@ -187,7 +187,7 @@ class WebSocketSession(Endpoint):
                 return size
             if self._fragments:
                 room = self._room - len(self._data)
-            return Endpoint.frame_size(self, buffer, start, end, room)
+            return WebSocketEndpoint.frame_size(self, buffer, start, end, room)
         except RlwireError as error:
             self._fail(error)
             raise
@@ -364,7 +364,7 @@ class WebSocketSession(Endpoint):
 
     # Where the connection stands.
 
-    def _stand(self, state: State) -> None:
+    def _stand(self, state: WebSocketState) -> None:
         self._state = state
         self.listening = state is _OPEN
         self.mute = (
@@ -383,7 +383,7 @@ class WebSocketSession(Endpoint):
         self._stand(_OPEN)
         self._inner_tick = getattr(inner, "tick", None)
         self._inner_outgoing = getattr(inner, "outgoing", None)
-        if type(inner) is not Messages:
+        if type(inner) is not RawMessages:
             talks = self._inner_outgoing is not None
             self._attach(inner, self._receive_and_listen if talks else inner.receive, inner.send)
         self._listen()

@@ -28,7 +28,7 @@ from rlwire.codecs.rewarder import (
     ReplyError,
     ServerMessage,
 )
-from rlwire.codecs.websocket.handshake import Request
+from rlwire.codecs.websocket.handshake import UpgradeRequest
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -474,7 +474,7 @@ class RewarderService(Service):
         guess = Guess() if self._runtime.guarded else None
         return websocket.WebSocketServerSession(self._connect, guess=guess, **self._speech)
 
-    def _connect(self, request: Request) -> RewarderServerSession:
+    def _connect(self, request: UpgradeRequest) -> RewarderServerSession:
         headers = request.headers
         session = self._runtime.connect(
             headers.get("Authorization"), headers.get("openai-observer")

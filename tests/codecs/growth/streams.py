@@ -72,8 +72,8 @@ def netstrings_before_they_are_taken(n: int) -> Work:
 
 
 def shaken(limits: Limits | None = None, kind: Any = "any") -> Any:
-    client = websocket.WebSocketClientSession(websocket.Messages(), "ws://a/")
-    server = websocket.WebSocketServerSession(websocket.Messages(), limits=limits, kind=kind)
+    client = websocket.WebSocketClientSession(websocket.RawMessages(), "ws://a/")
+    server = websocket.WebSocketServerSession(websocket.RawMessages(), limits=limits, kind=kind)
     for said in client.outgoing():
         server.receive(said)
     return server
@@ -114,7 +114,9 @@ def websocket_handshake_byte_by_byte(n: int) -> Work:
         b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     )
-    server = websocket.WebSocketServerSession(websocket.Messages(), limits=Limits(header=1 << 20))
+    server = websocket.WebSocketServerSession(
+        websocket.RawMessages(), limits=Limits(header=1 << 20)
+    )
     return fed(server, head + line + b"\r\n", 1)
 
 
@@ -125,7 +127,9 @@ def websocket_handshake_lines(n: int) -> Work:
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     )
     head += b"a:b\r\n" * n + b"\r\n"
-    server = websocket.WebSocketServerSession(websocket.Messages(), limits=Limits(header=1 << 20))
+    server = websocket.WebSocketServerSession(
+        websocket.RawMessages(), limits=Limits(header=1 << 20)
+    )
     return refused(fed(server, head, 4096))
 
 
@@ -139,7 +143,7 @@ def websocket_handshake_list(n: int) -> Work:
         + b"\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     )
     session = websocket.WebSocketServerSession(
-        websocket.Messages(), protocols=("x",), limits=Limits(header=1 << 20)
+        websocket.RawMessages(), protocols=("x",), limits=Limits(header=1 << 20)
     )
     return fed(session, head, 4096)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlwire.codecs.websocket.handshake import (
-    Headers,
+    HeaderLines,
     Target,
     WrongVersion,
     accept_of,
@@ -316,7 +316,7 @@ def test_secrets() -> None:
 
 
 def test_headers() -> None:
-    headers = Headers([("A", "1, 2"), ("b", ""), ("a", "3")])
+    headers = HeaderLines([("A", "1, 2"), ("b", ""), ("a", "3")])
     assert headers.tokens("A") == ["1", "2", "3"]
     assert headers.all("a") == ["1, 2", "3"]
     assert headers.get("B") == ""

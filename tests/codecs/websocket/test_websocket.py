@@ -318,7 +318,7 @@ def test_bytes_are_written_as_any_buffer(client: bool, kind: Any, size: int) -> 
 
 
 def test_an_endpoint_is_switched_on_and_off() -> None:
-    end = websocket.Endpoint(True)
+    end = websocket.WebSocketEndpoint(True)
     data = b"\x82\x02hi"
     assert end.receive_whole(data, 4) is None
     end.listening = True

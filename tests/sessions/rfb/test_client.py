@@ -52,7 +52,7 @@ from rlwire.errors import (
 )
 from rlwire.limits import Limits
 from rlwire.sessions.rfb.client import Opened, Painted, Resized, RfbClientSession
-from rlwire.streams import NOTHING, Phase, StreamCore
+from rlwire.streams import NOTHING, StreamCore, StreamPhase
 
 WIDTH, HEIGHT = 8, 4
 CHALLENGE = bytes(range(16))
@@ -279,7 +279,7 @@ def test_a_handshake_that_fails(data: bytes, kind: type[Exception], words: str) 
     with pytest.raises(kind, match=words):
         talk.hear(data)
     assert talk.session.closed
-    assert talk.core.phase >= Phase.DEAF
+    assert talk.core.phase >= StreamPhase.DEAF
     with pytest.raises(RemoteProtocolError, match=r"asks for a password .* auth="):
         Talk().hear(ASKED)
 
@@ -426,7 +426,7 @@ def test_bad_input_ends_the_connection(data: bytes, kind: type[Exception], words
     with pytest.raises(kind, match=words):
         talk.hear(data)
     assert talk.session.closed
-    assert talk.core.phase >= Phase.LINGERING
+    assert talk.core.phase >= StreamPhase.LINGERING
 
 
 def test_an_update_is_bounded_as_a_whole() -> None:

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rlwire.errors import RlwireError
-from rlwire.sessions.websocket import Messages, WebSocketClientSession, WebSocketServerSession
+from rlwire.sessions.websocket import RawMessages, WebSocketClientSession, WebSocketServerSession
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
@@ -44,11 +44,11 @@ class Echo:
 
 
 def make_session() -> WebSocketServerSession:
-    return WebSocketServerSession(Messages(), origins="*")
+    return WebSocketServerSession(RawMessages(), origins="*")
 
 
 def session_for(path: str) -> WebSocketClientSession:
-    return WebSocketClientSession(Messages(), f"ws://127.0.0.1:{FUZZER}{path}")
+    return WebSocketClientSession(RawMessages(), f"ws://127.0.0.1:{FUZZER}{path}")
 
 
 def ask(path: str) -> None:

@@ -19,7 +19,7 @@ from rlwire.errors import RlwireError
 from rlwire.limits import Limits
 from rlwire.sessions.websocket import (
     Closed,
-    Messages,
+    RawMessages,
     WebSocketClientSession,
     WebSocketServerSession,
 )
@@ -86,10 +86,10 @@ class Echo:
 
     def __init__(self, side: str, kind: str = "any", limits: Limits | None = None) -> None:
         client = WebSocketClientSession(
-            Messages(), "ws://test/", kind="any" if side == "server" else kind
+            RawMessages(), "ws://test/", kind="any" if side == "server" else kind
         )
         server = WebSocketServerSession(
-            Messages(), kind="any" if side == "client" else kind, limits=limits
+            RawMessages(), kind="any" if side == "client" else kind, limits=limits
         )
         (request,) = client.outgoing()
         server.receive(request)

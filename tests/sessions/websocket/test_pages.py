@@ -9,10 +9,10 @@ import pytest
 from rlwire.codecs.websocket.handshake import read_response
 from rlwire.errors import ConnectionClosed, DecodeError, LimitExceeded
 from rlwire.sessions.websocket import (
-    Answered,
-    Messages,
+    HttpRefusal,
     Page,
-    Refusal,
+    PageServed,
+    RawMessages,
     WebSocketClientSession,
     WebSocketServerSession,
     health,
@@ -32,9 +32,11 @@ HEALTHY = [
 
 @pytest.mark.parametrize("head", HEALTHY)
 def test_a_health_check_is_answered(head: bytes) -> None:
-    server = WebSocketServerSession(Messages(), pages=health, check=lambda request: Refusal(401))
+    server = WebSocketServerSession(
+        RawMessages(), pages=health, check=lambda request: HttpRefusal(401)
+    )
     assert server.frame_size(head, 0, len(head)) == len(head)
-    with pytest.raises(Answered) as caught:
+    with pytest.raises(PageServed) as caught:
         server.receive(head)
     assert isinstance(caught.value, ConnectionClosed)
     said = joined(server.outgoing())
@@ -54,7 +56,7 @@ def test_a_health_check_is_answered(head: bytes) -> None:
     ],
 )
 def test_other_requests_are_none(head: bytes) -> None:
-    server = WebSocketServerSession(Messages(), pages=health)
+    server = WebSocketServerSession(RawMessages(), pages=health)
     with pytest.raises(DecodeError):
         server.receive(head)
     assert joined(server.outgoing()).startswith(b"HTTP/1.1 400 ")
@@ -67,9 +69,9 @@ def pages(path: str, headers: Any) -> Page | None:
 
 
 def answer(head: bytes) -> tuple[Any, bytes]:
-    server = WebSocketServerSession(Messages(), pages=pages)
+    server = WebSocketServerSession(RawMessages(), pages=pages)
     assert server.frame_size(head, 0, len(head)) == len(head)
-    with pytest.raises(Answered):
+    with pytest.raises(PageServed):
         server.receive(head)
     assert server.closed
     response, _, body = joined(server.outgoing()).partition(b"\r\n\r\n")
@@ -86,8 +88,8 @@ def test_a_page_is_what_it_says():
 
 
 def test_what_is_no_page_is_a_websocket():
-    client = WebSocketClientSession(Messages(), "ws://here/rewards")
-    server = WebSocketServerSession(Messages(), pages=pages)
+    client = WebSocketClientSession(RawMessages(), "ws://here/rewards")
+    server = WebSocketServerSession(RawMessages(), pages=pages)
     server.receive(joined(client.outgoing()))
     client.receive(joined(server.outgoing()))
     assert client.opened
@@ -104,7 +106,7 @@ def test_what_is_no_page_is_a_websocket():
     ],
 )
 def test_what_is_no_get_is_refused(head: bytes, error: type[Exception]):
-    server = WebSocketServerSession(Messages(), pages=pages)
+    server = WebSocketServerSession(RawMessages(), pages=pages)
     with pytest.raises(error):
         server.receive(head)
     assert joined(server.outgoing()).startswith(b"HTTP/1.1 4")

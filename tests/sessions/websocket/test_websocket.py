@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rlwire.codecs import websocket as frames
 from rlwire.codecs.websocket import handshake
 from rlwire.codecs.websocket.handshake import (
-    Request,
+    UpgradeRequest,
     basic_header,
     read_response,
     same_secret,
@@ -32,12 +32,12 @@ from rlwire.limits import Limits
 from rlwire.sessions import websocket
 from rlwire.sessions.websocket import (
     Closed,
-    Messages,
-    Refusal,
+    HttpRefusal,
+    RawMessages,
     Refused,
-    State,
     WebSocketClientSession,
     WebSocketServerSession,
+    WebSocketState,
     basic_authorization,
 )
 from rlwire.sessions.websocket import session as websocket_session
@@ -101,17 +101,20 @@ def opened(
     inner: Any = None, **options: Any
 ) -> tuple[WebSocketServerSession, WebSocketClientSession]:
     """Two sessions after their handshake, without a transport."""
-    client = WebSocketClientSession(Messages(), URL)
-    server = WebSocketServerSession(Messages() if inner is None else inner, **options)
+    client = WebSocketClientSession(RawMessages(), URL)
+    server = WebSocketServerSession(RawMessages() if inner is None else inner, **options)
     server.receive(client.outgoing()[0])
     client.receive(server.outgoing()[0])
     return server, client
 
 
 def test_before_and_after_nothing_can_be_said() -> None:
-    client, server = WebSocketClientSession(Messages(), URL), WebSocketServerSession(Messages())
+    client, server = (
+        WebSocketClientSession(RawMessages(), URL),
+        WebSocketServerSession(RawMessages()),
+    )
     for session in (client, server):
-        assert session.state is State.CONNECTING
+        assert session.state is WebSocketState.CONNECTING
         assert not session.opened
         assert not session.closed
         with pytest.raises(LocalProtocolError, match="connecting"):
@@ -119,13 +122,13 @@ def test_before_and_after_nothing_can_be_said() -> None:
         assert session.receive_whole(b"\x82\x00", 2) is None
     server, client = opened()
     assert server.farewell() == [b"\x88\x02\x03\xe8"]
-    assert server.state is State.CLOSING
+    assert server.state is WebSocketState.CLOSING
     with pytest.raises(LocalProtocolError, match="closing"):
         server.send("a")
     assert server.farewell() == []
     with pytest.raises(Closed):
         client.receive(b"\x88\x02\x03\xe8")
-    assert client.state is State.CLOSED
+    assert client.state is WebSocketState.CLOSED
     with pytest.raises(Closed):
         server.receive(client.outgoing()[0])
     assert server.closed
@@ -185,7 +188,7 @@ def answer(
     server: WebSocketServerSession, client: WebSocketClientSession | None = None, **options: Any
 ) -> Any:
     """What a server's session says to a client's request."""
-    client = client or WebSocketClientSession(Messages(), URL, **options)
+    client = client or WebSocketClientSession(RawMessages(), URL, **options)
     (request,) = client.outgoing()
     try:
         server.receive(request)
@@ -220,7 +223,7 @@ def answer(
     ],
 )
 def test_origins(origins: Any, origin: str | None, good: bool) -> None:
-    error, said = answer(WebSocketServerSession(Messages(), origins=origins), origin=origin)
+    error, said = answer(WebSocketServerSession(RawMessages(), origins=origins), origin=origin)
     assert (error is None) == good
     assert said.startswith(b"HTTP/1.1 101 " if good else b"HTTP/1.1 403 ")
 
@@ -233,8 +236,8 @@ def test_subprotocols() -> None:
         (["a"], [], None),
     ):
         client, server = (
-            WebSocketClientSession(Messages(), URL, protocols=offered),
-            WebSocketServerSession(Messages(), protocols=spoken),
+            WebSocketClientSession(RawMessages(), URL, protocols=offered),
+            WebSocketServerSession(RawMessages(), protocols=spoken),
         )
         assert answer(server, client)[0] is None
         assert client.protocol == server.protocol == chosen
@@ -252,8 +255,8 @@ def test_permission() -> None:
         ("ws://test/", [("Authorization", "Bearer openai")], False),
     ):
         error, said = answer(
-            WebSocketServerSession(Messages(), check=check),
-            WebSocketClientSession(Messages(), url, headers=headers),
+            WebSocketServerSession(RawMessages(), check=check),
+            WebSocketClientSession(RawMessages(), url, headers=headers),
         )
         assert (error is None) == good
         if not good:
@@ -262,27 +265,28 @@ def test_permission() -> None:
 
 
 def test_a_check_sees_the_request_and_words_its_refusal() -> None:
-    seen: list[Request] = []
+    seen: list[UpgradeRequest] = []
 
-    def check(request: Request) -> Refusal | None:
+    def check(request: UpgradeRequest) -> HttpRefusal | None:
         seen.append(request)
-        return Refusal(404, "no such room") if request.path != "/path" else None
+        return HttpRefusal(404, "no such room") if request.path != "/path" else None
 
     assert (
         answer(
-            WebSocketServerSession(Messages(), check=check), headers=[("openai-observer", "true")]
+            WebSocketServerSession(RawMessages(), check=check),
+            headers=[("openai-observer", "true")],
         )[0]
         is None
     )
     assert seen[0].headers.get("openai-observer") == "true"
     error, said = answer(
-        WebSocketServerSession(Messages(), check=check),
-        WebSocketClientSession(Messages(), "ws://test/other"),
+        WebSocketServerSession(RawMessages(), check=check),
+        WebSocketClientSession(RawMessages(), "ws://test/other"),
     )
     assert "404 no such room" in str(error)
     assert said.endswith(b"no such room\n")
     with pytest.raises(ValueError, match="400 to 599"):
-        Refusal(200)
+        HttpRefusal(200)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +301,7 @@ def test_a_check_sees_the_request_and_words_its_refusal() -> None:
     ],
 )
 def test_requests_that_are_none(data: bytes, status: int) -> None:
-    server = WebSocketServerSession(Messages())
+    server = WebSocketServerSession(RawMessages())
     with pytest.raises((DecodeError, LimitExceeded)):
         server.frame_size(data, 0, len(data)) and server.receive(data)
     (said,) = server.outgoing()
@@ -312,10 +316,10 @@ def test_requests_that_are_none(data: bytes, status: int) -> None:
     [(LimitExceeded("max_connections", 1, 2), 503), (DeadlineExceeded("slow"), 408)],
 )
 def test_a_transport_refuses_before_the_handshake(error: RlwireError, status: int) -> None:
-    server = WebSocketServerSession(Messages())
+    server = WebSocketServerSession(RawMessages())
     assert server.refuse(error)[0].startswith(b"HTTP/1.1 %d " % status)
     assert server.closed
-    client = WebSocketClientSession(Messages(), URL)
+    client = WebSocketClientSession(RawMessages(), URL)
     client.outgoing()
     assert client.refuse(error) == []
     assert client.closed
@@ -323,7 +327,7 @@ def test_a_transport_refuses_before_the_handshake(error: RlwireError, status: in
 
 def good_response(client: WebSocketClientSession) -> bytes:
     (request,) = client.outgoing()
-    server = WebSocketServerSession(Messages())
+    server = WebSocketServerSession(RawMessages())
     server.receive(request)
     return bytes(server.outgoing()[0])
 
@@ -341,7 +345,7 @@ def good_response(client: WebSocketClientSession) -> bytes:
     ],
 )
 def test_responses_that_do_not_answer(change: Callable[[bytes], bytes]) -> None:
-    client = WebSocketClientSession(Messages(), URL)
+    client = WebSocketClientSession(RawMessages(), URL)
     with pytest.raises((DecodeError, RemoteProtocolError)):
         client.receive(change(good_response(client)))
     assert client.closed
@@ -351,9 +355,9 @@ def test_responses_that_do_not_answer(change: Callable[[bytes], bytes]) -> None:
 def test_extensions_are_not_accepted() -> None:
     offer = [("Sec-WebSocket-Extensions", "permessage-deflate")]
     with pytest.raises(EncodeError):
-        WebSocketClientSession(Messages(), URL, headers=offer)
-    (request,) = WebSocketClientSession(Messages(), URL).outgoing()
-    server = WebSocketServerSession(Messages())
+        WebSocketClientSession(RawMessages(), URL, headers=offer)
+    (request,) = WebSocketClientSession(RawMessages(), URL).outgoing()
+    server = WebSocketServerSession(RawMessages())
     server.receive(
         bytes(request[:-2]) + b"Sec-WebSocket-Extensions: permessage-deflate; server_no\r\n\r\n"
     )
@@ -442,8 +446,8 @@ def test_a_head_that_comes_byte_by_byte_is_read_once(monkeypatch: pytest.MonkeyP
         return handshake.head_size(buffer, start, end, limit, begins, known)
 
     monkeypatch.setattr(websocket_session, "handshake", SimpleNamespace(head_size=head_size))
-    (head,) = WebSocketClientSession(Messages(), URL).outgoing()
-    reader = FrameReader(WebSocketServerSession(Messages()))
+    (head,) = WebSocketClientSession(RawMessages(), URL).outgoing()
+    reader = FrameReader(WebSocketServerSession(RawMessages()))
     for at in range(len(head)):
         reader.room()[:1] = head[at : at + 1]
         reader.advance(1)
@@ -458,9 +462,9 @@ def test_the_end_of_the_stream() -> None:
     assert server.closed
     client.farewell()
     assert "1006" in client.lost()
-    assert WebSocketClientSession(Messages(), URL).lost() == "in the handshake"
+    assert WebSocketClientSession(RawMessages(), URL).lost() == "in the handshake"
     assert (
-        WebSocketServerSession(Messages()).lost() == ""
+        WebSocketServerSession(RawMessages()).lost() == ""
     )  # who said nothing has nothing left to say
     server, client = opened()
     with pytest.raises(Closed):
@@ -629,7 +633,7 @@ def test_an_inner_session_that_ends_takes_the_websocket_along(how: str) -> None:
     (close,) = server.farewell(ending=True)
     code, reason = frames.decode_close(close[2:])
     assert (code, reason) == (1000, Ending.closing[:123])
-    assert server.state is State.CLOSING
+    assert server.state is WebSocketState.CLOSING
     assert not server.leaving
 
 
@@ -638,9 +642,9 @@ def test_an_inner_session_that_ends_takes_the_websocket_along(how: str) -> None:
 def test_times_are_positive(name: str, value: float) -> None:
     options: dict[str, Any] = {name: value}
     with pytest.raises(ValueError, match=name):
-        WebSocketServerSession(Messages(), **options)
+        WebSocketServerSession(RawMessages(), **options)
     with pytest.raises(ValueError, match=name):
-        WebSocketClientSession(Messages(), URL, **options)
+        WebSocketClientSession(RawMessages(), URL, **options)
 
 
 @settings(max_examples=3 * settings().max_examples)

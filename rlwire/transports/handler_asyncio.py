@@ -1,4 +1,4 @@
-"""A responder's side of an asyncio connection: each event is answered, in order, now or later."""
+"""A handler's side of an asyncio connection: each event is answered, in order, now or later."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from rlwire.transports.driver_asyncio import LoopDriver
 
 
-class Answers:
-    """Has a responder answer the events of one connection.
+class HandlerRunner:
+    """Has a handler answer the events of one connection.
 
     Attributes:
-        answer: the responder's.
+        answer: the handler's.
     """
 
     def __init__(
         self,
         connection: LoopDriver,
         core: StreamCore,
-        responder: Handler,
+        handler: Handler,
         on_fault: Callable[[RlwireError], object] | None,
     ) -> None:
         self._connection = connection
         self._core = core
-        self._responder = responder
+        self._handler = handler
         self._on_fault = on_fault
-        self.answer = responder.answer
+        self.answer = handler.answer
         self._loop = get_running_loop()
         self._thread = get_ident()
         self._making: DeferredReply | None = None  # an answer that is being made,
@@ -113,7 +113,7 @@ class Answers:
             except Exception as failed:  # EncodeError; or the value's own code raised
                 if reply is NOTHING:
                     raise
-                core.put(self._responder.failure(event, failed))
+                core.put(self._handler.failure(event, failed))
         except ConnectionClosed:
             return  # `end` reports it
         except RlwireError as failed:
@@ -121,7 +121,7 @@ class Answers:
             connection.refuse(failed)
         except Exception as failed:
             connection.fault = failed
-            connection.log.exception("%s: closed, its responder failed", connection.peer)
+            connection.log.exception("%s: closed, its handler failed", connection.peer)
             connection.close()
         finally:
             error = None  # whose traceback has this frame
@@ -161,9 +161,9 @@ class Answers:
             "the connection to %s is %s", connection.peer, core.ended,
         )  # fmt: skip
         try:
-            self._responder.close()
+            self._handler.close()
         except Exception:
-            connection.log.exception("%s: its responder failed to close", connection.peer)
+            connection.log.exception("%s: its handler failed to close", connection.peer)
 
     def _done(self, answer: DeferredReply) -> None:
         """Have the answer that has come sent; called in any thread."""

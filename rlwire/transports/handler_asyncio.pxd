@@ -2,7 +2,7 @@ from rlwire.streams cimport StreamCore
 from rlwire.transports.deferred cimport DeferredReply
 
 
-cdef class Answers:
+cdef class HandlerRunner:
     cdef readonly object answer
     cdef object _asked
     cdef object _connection
@@ -11,7 +11,7 @@ cdef class Answers:
     cdef DeferredReply _making
     cdef object _next
     cdef object _on_fault
-    cdef object _responder
+    cdef object _handler
     cdef unsigned long _thread
 
     cpdef bint ready(self)
