@@ -21,7 +21,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.sessions import openpi, rlx, websocket
-from rlwire.streams import INBOX, LAST_WORDS, NOTHING, TURN, FrameReader, StreamCore, StreamPhase
+from rlwire.streams import INBOX, NOTHING, TURN, FrameReader, StreamCore, StreamPhase
 
 # The session's frames have a header of 20 bytes; what follows it is to be aligned.
 HEADER = 20
@@ -388,30 +388,6 @@ def test_messages_without_an_event_take_turns_too(blobs: Any) -> None:
     assert not core.more
 
 
-def test_large_messages_make_a_turn_shorter(blobs: Any) -> None:
-    core = core_of(blobs())
-    large = blobs.frame(bytes(TURN << 16))
-    give(core, large)
-    assert core.next() is NOTHING
-    assert not core.more, "nothing waits"
-    give(core, large)
-    assert give(core, blobs.frame(b"one") + blobs.frame(b"two")) is NOTHING
-    assert core.more
-    assert [bytes(core.next()), bytes(core.next())] == [b"one", b"two"]
-
-
-def test_what_waits_at_the_end_of_a_turn_outlives_the_stream(blobs: Any) -> None:
-    core = core_of(blobs())
-    give(core, blobs.frame(b"x") * 3 * TURN)
-    core.eof()
-    assert len(rest_of_a_turn(core)) == TURN - 1
-    assert len(rest_of_a_turn(core)) == TURN
-    assert core.more
-    with pytest.raises(ConnectionClosed, match="closed by the peer"):
-        rest_of_a_turn(core)
-    assert core.moved.received == 3 * TURN
-
-
 def test_several_events_wait_and_one_may_be_put_back(blobs: Any) -> None:
     core = core_of(blobs())
     assert core.silent
@@ -623,38 +599,6 @@ def test_both_sides_say_farewell() -> None:
     assert server.phase is StreamPhase.CLOSED
     assert client.take(0) is NOTHING
     assert client.phase is StreamPhase.CLOSED
-
-
-def test_a_farewell_that_is_not_answered_has_its_time() -> None:
-    wire = opened()
-    core = wire.cores[1]
-    core.close()
-    at = Clock(core)
-    assert not at(50.0)
-    assert core.next_deadline(50.0) == 50.0 + LAST_WORDS
-    assert not at(50.0 + LAST_WORDS)
-    assert core.phase is StreamPhase.CLOSED
-    assert not core.sending
-
-
-def test_a_session_speaks_by_itself_when_it_is_time() -> None:
-    wire = opened()
-    client, server = wire.cores
-    client.check(0.0)
-    client.check(5.0)
-    assert client.sending, "a ping"
-    wire.flush(0)
-    wire.deliver(1)
-    assert server.sending, "its answer"
-    wire.flush(1)
-    wire.deliver(0)
-    client.check(9.0)
-    client.check(14.0)
-    client.wrote(client.waiting)
-    with pytest.raises(DeadlineExceeded, match="ping"):
-        client.check(19.0)
-    assert client.late == "session"
-    assert client.phase is StreamPhase.LINGERING
 
 
 actions = st.one_of(

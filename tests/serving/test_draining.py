@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import threading
@@ -17,7 +16,7 @@ from dm_env_rpc.v1 import connection as original
 from dm_env_rpc.v1 import dm_env_rpc_pb2
 from gymnasium.envs.classic_control import CartPoleEnv
 
-from rlwire.dm_env_rpc import AsyncClient, Client, EnvironmentWorlds, Server
+from rlwire.dm_env_rpc import Client, EnvironmentWorlds, Server
 from rlwire.errors import ConnectionClosed
 from rlwire.openpi import Client as PolicyClient
 from rlwire.openpi import Server as PolicyServer
@@ -128,24 +127,6 @@ class TestGrpc:
             eventually(watched.call.done)
             assert watched.call.code() is grpc.StatusCode.OK
             agent.close()
-
-    def test_our_clients(self, worlds: Server) -> None:
-        async def talk() -> None:
-            async with AsyncClient(worlds.address) as other:
-                await other.join_world()
-                for _ in range(20):
-                    await other.step()
-                await other.leave_world()
-
-        with Client(worlds.address) as client:
-            client.join_world()
-            task = threading.Thread(target=asyncio.run, args=[talk()])
-            task.start()
-            task.join()
-            with draining(worlds):
-                for _ in range(20):
-                    client.step()
-                client.close()
 
     def test_our_client_is_told_that_it_is_over(self, worlds: Server) -> None:
         with Client(worlds.address) as client:

@@ -94,17 +94,6 @@ def test_rlx(serve: Any) -> None:
             agent.update(state=2)
 
 
-def test_openpi(serve: Any) -> None:
-    from rlwire.openpi import Client as PolicyClient
-
-    server = serve("openpi://127.0.0.1:0", "Policy")
-    with PolicyClient(server.address, timeouts=FOREVER) as policy:
-        policy.infer({})
-        server.kill()
-        with pytest.raises(ConnectionError):
-            policy.infer({})
-
-
 def test_rewarder(serve: Any) -> None:
     from rlwire.universe.rewarder import RewarderClient
 

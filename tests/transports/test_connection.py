@@ -232,16 +232,6 @@ def test_a_refused_peer_that_still_writes_sees_why(
     assert b"over the limit received=10000" in seen[0]
 
 
-def test_out_of_turn_leaves_the_connection_open(ends: Ends, blobs: Any, read_frame: Any) -> None:
-    connection, peer = ends()
-    peer.sendall(blobs.frame(b"turn") + blobs.frame(b"fine"))
-    with pytest.raises(RemoteProtocolError, match="not now") as caught:
-        connection.receive()
-    connection.refuse(caught.value)
-    assert read_frame(peer) == b"refused: not now"
-    assert bytes(connection.receive()) == b"fine"
-
-
 @only
 def test_a_refusal_that_cannot_be_sent_is_only_logged(ends: Ends, log: Any) -> None:
     connection, peer = ends()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rlwire.codecs import websocket as frames
-from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded, LocalProtocolError
+from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 from rlwire.sessions.websocket import RawMessages, WebSocketClientSession, WebSocketServerSession
 from rlwire.transports import sockets, tcp_asyncio
@@ -69,23 +69,6 @@ def test_what_is_not_taken_at_once_waits_in_order(run: Run, blobs: Any) -> None:
         await asyncio.sleep(0.01)
         connection.post(b"again")
         assert await exactly(peer, 25) == blobs.frame(b"again")
-
-    run(with_peer(blobs, use))
-
-
-def test_behind_a_message_that_a_task_sends(run: Run, blobs: Any) -> None:
-    async def use(connection: AsyncConnection, peer: socket.socket) -> None:
-        sending = asyncio.create_task(connection.send(bytes(40 * BIG)))
-        await asyncio.sleep(0.01)
-        assert not sending.done()
-        connection.post(b"behind")
-        with pytest.raises(LocalProtocolError, match="sending"):
-            await connection.send(b"two tasks")
-        want = blobs.frame(bytes(40 * BIG)) + blobs.frame(b"behind")
-        assert await exactly(peer, len(want)) == want
-        await sending
-        await connection.send(b"next")
-        assert await exactly(peer, 24) == blobs.frame(b"next")
 
     run(with_peer(blobs, use))
 

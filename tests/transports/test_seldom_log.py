@@ -55,17 +55,6 @@ def test_pickled(caplog: pytest.LogCaptureFixture) -> None:
     assert again.logger is log.logger
 
 
-def test_the_last_ones_are_counted_at_the_end(
-    caplog: pytest.LogCaptureFixture, clock: Clock
-) -> None:
-    log = SeldomLog(logging.getLogger("seldom"), 10.0, 1, clock)
-    for _ in range(5):
-        log.warning("refused")
-    log.flush()
-    log.flush()
-    assert texts(caplog) == ["refused", "4 lines about peers were left out"]
-
-
 def test_arguments_are_one_line_and_cut(caplog: pytest.LogCaptureFixture) -> None:
     log = SeldomLog(logging.getLogger("seldom"))
     log.warning("%s: %s", "a\nb\x1b[2J", ValueError("c\n" * 1_000_000))

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import functools
 import logging
-import os
 import socket
 import struct
 import sys
@@ -233,28 +232,6 @@ def test_a_malformed_frame_ends_its_own_connection_only(
     assert record.levelno == logging.WARNING
     assert str(parse(bad.getsockname())) in record.message
     assert "no frame begins with ff" in record.message
-
-
-def test_what_is_wrong_is_told_to_the_peer(
-    server: Any, raw: Any, blobs: Any, read_frame: Any, kind: Any
-) -> None:
-    bad = raw(server.address)
-    bad.sendall(blobs.frame(b"turn"))
-    assert b"not now" in read_frame(bad)
-    if kind:  # a responder goes on, where a handler lets it out
-        bad.sendall(b"\x7f" + bytes(10))
-        assert b"over the limit received=" in read_frame(bad)
-    assert read_frame(bad) == b""
-
-
-def test_a_half_closed_peer_gets_its_answers(
-    server: Any, raw: Any, blobs: Any, read_frame: Any, eventually: Any
-) -> None:
-    peer, large = raw(server.address), os.urandom(3_000_000)
-    peer.sendall(blobs.frame(large) + blobs.frame(b"two"))
-    peer.shutdown(socket.SHUT_WR)
-    assert [read_frame(peer) for _ in range(3)] == [large, b"two", b""]
-    eventually(lambda: server.connections == 0)
 
 
 def test_a_session_with_a_defect_ends_its_own_connection_only(

@@ -280,23 +280,6 @@ def test_methods_look_as_if_written_there(kind: type[Any]) -> None:
     assert inspect.iscoroutinefunction(method) == (kind is Tasks)
 
 
-def test_a_subclass_may_override_them() -> None:
-    class Own(Plain):
-        def ask(self, event: Any, *, times: int = 1) -> list[Any]:
-            return ["mine", *super().ask(event, times=times)]
-
-    class OwnTasks(Tasks):
-        async def ask(self, event: Any, *, times: int = 1) -> list[Any]:
-            return ["mine", *(await super().ask(event, times=times))]
-
-    class Inherits(Own):
-        pass
-
-    assert Own(Echo()).ask(1) == Inherits(Echo()).ask(1) == ["mine", ["reply", 1]]
-    assert Own(Echo()).ask_twice(1)[0] == "mine"
-    assert asyncio.run(OwnTasks(AsyncEcho()).ask_twice(1))[0] == "mine"
-
-
 def test_a_class_of_neither_kind_says_so() -> None:
     assert isinstance(Base.ask, driven)
     with pytest.raises(TypeError, match=r"Base\.ask: it is for its subclasses"):

@@ -27,8 +27,6 @@ from rlwire.codecs.websocket import (
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, LocalProtocolError
 from rlwire.limits import Limits
 
-SIZES = [0, 1, 7, 8, 9, 125, 126, 127, 4096, 4097, 65535, 65536, 70000]
-
 
 def slow_frame(opcode: int, payload: bytes, *, key: bytes | None = None, fin: bool = True) -> bytes:
     """Section 5.2, by the letter."""
@@ -235,15 +233,6 @@ def test_places_outside_the_buffer() -> None:
             framer.frame_size(b"\x82\x00", start, end)
     with pytest.raises(ValueError, match="no 3 bytes"):
         framer.whole(b"\x82\x00", 3)
-
-
-def test_where_the_payload_begins() -> None:
-    framer = Framer(False)
-    for size in SIZES:
-        wire = b"ab" + slow_frame(BINARY, bytes(size), key=b"1234")
-        assert framer.data_offset(wire, 2, len(wire)) == len(wire) - 2 - size
-    assert framer.data_offset(b"\x82", 0, 1) == 0
-    assert framer.data_offset(b"\xff\xff", 0, 2) == 0
 
 
 @settings(max_examples=3 * settings().max_examples)

@@ -13,7 +13,6 @@ from rlwire.sessions.websocket import (
     Page,
     PageServed,
     RawMessages,
-    WebSocketClientSession,
     WebSocketServerSession,
     health,
 )
@@ -85,15 +84,6 @@ def test_a_page_is_what_it_says():
     assert response.headers.get("Content-Length") == "5"
     assert response.headers.get("X-More") == "here"
     assert answer(b"GET /none HTTP/1.1\r\n\r\n")[0].status == 404
-
-
-def test_what_is_no_page_is_a_websocket():
-    client = WebSocketClientSession(RawMessages(), "ws://here/rewards")
-    server = WebSocketServerSession(RawMessages(), pages=pages)
-    server.receive(joined(client.outgoing()))
-    client.receive(joined(server.outgoing()))
-    assert client.opened
-    assert server.opened
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlwire.codecs import websocket as frames
-from rlwire.codecs.websocket import handshake
 from rlwire.codecs.websocket.handshake import (
     UpgradeRequest,
     basic_header,
@@ -40,7 +38,6 @@ from rlwire.sessions.websocket import (
     WebSocketState,
     basic_authorization,
 )
-from rlwire.sessions.websocket import session as websocket_session
 from rlwire.streams import FrameReader
 
 URL = "ws://test/path?query"
@@ -106,34 +103,6 @@ def opened(
     server.receive(client.outgoing()[0])
     client.receive(server.outgoing()[0])
     return server, client
-
-
-def test_before_and_after_nothing_can_be_said() -> None:
-    client, server = (
-        WebSocketClientSession(RawMessages(), URL),
-        WebSocketServerSession(RawMessages()),
-    )
-    for session in (client, server):
-        assert session.state is WebSocketState.CONNECTING
-        assert not session.opened
-        assert not session.closed
-        with pytest.raises(LocalProtocolError, match="connecting"):
-            session.send("a")
-        assert session.receive_whole(b"\x82\x00", 2) is None
-    server, client = opened()
-    assert server.farewell() == [b"\x88\x02\x03\xe8"]
-    assert server.state is WebSocketState.CLOSING
-    with pytest.raises(LocalProtocolError, match="closing"):
-        server.send("a")
-    assert server.farewell() == []
-    with pytest.raises(Closed):
-        client.receive(b"\x88\x02\x03\xe8")
-    assert client.state is WebSocketState.CLOSED
-    with pytest.raises(Closed):
-        server.receive(client.outgoing()[0])
-    assert server.closed
-    assert server.outgoing() == []
-    assert server.receive(b"\x82\x00") == []
 
 
 def test_whole_messages_only_while_it_is_open() -> None:
@@ -436,24 +405,6 @@ def test_codes_of_leaving() -> None:
         assert isinstance(caught.value, ConnectionClosed)
     with pytest.raises(EncodeError):
         server.leave(1006)
-
-
-def test_a_head_that_comes_byte_by_byte_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    new: list[int] = []
-
-    def head_size(buffer: Any, start: int, end: int, limit: int, begins: bytes, known: int) -> int:
-        new.append(end - start - known)
-        return handshake.head_size(buffer, start, end, limit, begins, known)
-
-    monkeypatch.setattr(websocket_session, "handshake", SimpleNamespace(head_size=head_size))
-    (head,) = WebSocketClientSession(RawMessages(), URL).outgoing()
-    reader = FrameReader(WebSocketServerSession(RawMessages()))
-    for at in range(len(head)):
-        reader.room()[:1] = head[at : at + 1]
-        reader.advance(1)
-        frame = reader.frame()
-    assert bytes(frame or b"") == head
-    assert new == [1] * len(head)
 
 
 def test_the_end_of_the_stream() -> None:
