@@ -29,8 +29,6 @@ from rlwire.errors import on_error, quoted
 from rlwire.sessions.dm_env_rpc import Code
 from rlwire.transports.deferred import DeferredReply
 
-_Deferred = dict["_SharingAgent", "DeferredReply"]
-
 
 class SharedWorld:
     """A world of one parallel environment.
@@ -60,11 +58,6 @@ class SharedWorld:
         self._agent_options = names or Names(), infos, dict(default_actions or {})
         self._driven: Driven | None = None
         self._agents: dict[str, _SharingAgent] = {}
-        self._playing: dict[_SharingAgent, Any] = {}  # and what each has seen last
-        self._ended: dict[_SharingAgent, Any] = {}  # those that are still to be told so
-        self._begun: _Deferred = {}
-        self._acted: _Deferred = {}
-        self._actions: dict[Any, Any] = {}
         self._fulfilled: deque[tuple[DeferredReply, StepResult | BaseException]] = deque()
         self._start = ResetArguments()
         self.pictures: Properties | None = None
@@ -119,7 +112,6 @@ class SharedWorld:
         """End the episode, for all agents."""
         self._set_start(settings)
         self._interrupt()
-        self._ended.clear()  # their `reset` comes next
 
     def close(self) -> None:
         """Close the environment; an agent that joins later finds a new one."""
@@ -139,73 +131,64 @@ class SharedWorld:
             else:
                 future.set(result)
 
+    def _fulfil(self, agent: _SharingAgent, result: StepResult | BaseException) -> None:
+        future, agent.future = agent.future, None
+        assert future is not None
+        self._fulfilled.append((future, result))
+
     def _begin(self) -> None:
         """Begin an episode: all agents have asked for it."""
-        waiting, self._begun = self._begun, {}
         start, self._start = self._start, ResetArguments()
 
         def call(driven: Driven) -> None:
             observations, infos = driven.reset(start.seed, start.options)
-            for agent in self._agents.values():
+            for agent in self._agents.values():  # those that are not there come later
                 if agent.key in observations:
-                    info = infos.get(agent.key) or {}
-                    self._enter(agent, waiting.pop(agent), observations[agent.key], info)
-            self._begun.update(waiting)  # of agents that come later
+                    self._enter(agent, observations[agent.key], infos.get(agent.key) or {})
 
-        self._call(waiting, call)
+        self._call(list(self._agents.values()), call)
 
-    def _enter(
-        self, agent: _SharingAgent, future: DeferredReply, seen: Any, info: Mapping[str, Any]
-    ) -> None:
-        self._playing[agent] = seen
-        self._fulfilled.append((future, agent._result(RUNNING, seen, None, None, info)))
+    def _enter(self, agent: _SharingAgent, seen: Any, info: Mapping[str, Any]) -> None:
+        agent.playing, agent.seen = True, seen
+        self._fulfil(agent, agent._result(RUNNING, seen, None, None, info))
 
-    def _step(self) -> None:
+    def _step(self, acting: list[_SharingAgent]) -> None:
         """Step: all agents that play have acted."""
-        waiting, self._acted = self._acted, {}
-        actions, self._actions = self._actions, {}
 
         def call(driven: Driven) -> None:
             by_key = {
-                agent.key: actions[agent.key] if agent.key in actions else agent.no_action()
+                agent.key: agent.action if agent in acting else agent.no_action()
                 for agent in self._agents.values()
             }
             for key, (seen, reward, terminated, truncated, info) in driven.step(by_key).items():
                 agent = self._agents[str(key)]
-                if agent not in waiting:
-                    if agent in self._begun:
-                        self._enter(agent, self._begun.pop(agent), seen, info)
+                if agent not in acting:
+                    if agent.future is not None:
+                        self._enter(agent, seen, info)
                     continue
-                if terminated or truncated:
-                    del self._playing[agent]
-                else:
-                    self._playing[agent] = seen
+                agent.playing, agent.seen = not (terminated or truncated), seen
                 state = TERMINATED if terminated else INTERRUPTED if truncated else RUNNING
                 discount = 0.0 if terminated else 1.0
-                result = agent._result(state, seen, reward, discount, info)
-                self._fulfilled.append((waiting.pop(agent), result))
+                self._fulfil(agent, agent._result(state, seen, reward, discount, info))
 
-        self._call(waiting, call)
+        self._call(acting, call)
 
-    def _call(self, waiting: _Deferred, call: Callable[[Driven], None]) -> None:
+    def _call(self, waiting: list[_SharingAgent], call: Callable[[Driven], None]) -> None:
         """Call the environment; what it raises goes to all that wait for it."""
         try:
             call(self._open())
         except BaseException as error:
-            for future in waiting.values():
-                self._fulfilled.append((future, error))
-            self._acted = {}
+            for agent in waiting:
+                if agent.future is not None:
+                    self._fulfil(agent, error)
             self._interrupt()
 
     def _interrupt(self) -> None:
         """End the episode: agents that wait are told now, others when they act."""
-        for agent, seen in self._playing.items():
-            future = self._acted.pop(agent, None)
-            if future is None:
-                self._ended[agent] = seen
-            else:
-                self._fulfilled.append((future, agent.interrupted(seen)))
-        self._playing, self._acted, self._actions = {}, {}, {}
+        for agent in self._agents.values():
+            if agent.playing and agent.future is not None:
+                self._fulfil(agent, agent.interrupted())
+            agent.playing = False
 
 
 class _Side(Driven):
@@ -224,13 +207,20 @@ class _SharingAgent(EnvironmentAgent):
     Attributes:
         key: the environment's name for it.
         joined: whether a connection plays it.
+        playing: whether it plays in the episode.
+        seen: its last observation.
+        action: what it does in the next step.
+        future: of the step, or of the episode if it does not play, that it waits for.
     """
 
     def __init__(self, world: SharedWorld, driven: Driven, key: Any) -> None:
         super().__init__(_Side(driven, key), *world._agent_options)
         self._world = world
         self.key = key
-        self.joined = False
+        self.joined = self.playing = False
+        self.seen: Any = None
+        self.action: Any = None
+        self.future: DeferredReply | None = None
 
     def join(self) -> _SharingAgent:
         """Become a connection's, which is not `whole` yet."""
@@ -239,12 +229,12 @@ class _SharingAgent(EnvironmentAgent):
         return self
 
     def no_action(self) -> Any:
-        """Return what it does while no connection plays it."""
+        """Return what it does while it does not play."""
         return tree_of(self._driven.action_space, f"the action of {self.key}", "").nothing()
 
-    def interrupted(self, seen: Any) -> StepResult:
+    def interrupted(self) -> StepResult:
         """Return the result of a step whose episode is over."""
-        return self._result(INTERRUPTED, seen, 0.0, 1.0, {})
+        return self._result(INTERRUPTED, self.seen, 0.0, 1.0, {})
 
     def reset(self, settings: Settings) -> None:
         """End the sequence."""
@@ -253,38 +243,36 @@ class _SharingAgent(EnvironmentAgent):
 
     def begin(self) -> DeferredReply:
         """Wait for all agents' episode."""
-        world = self._world
         self._end_episode()
-        future = world._begun[self] = DeferredReply()
-        if len(world._begun) == len(world._agents):
-            world._begin()
+        future: DeferredReply = Future()
+        self.future = future
+        agents = self._world._agents.values()
+        if all(agent.future is not None and not agent.playing for agent in agents):
+            self._world._begin()
         return future
 
     def step(self, actions: dict[str, Any]) -> DeferredReply | StepResult:
         """Wait for all agents' actions."""
-        world = self._world
-        if self not in world._playing:
-            return self.interrupted(world._ended.pop(self))
-        world._actions[self.key] = self._action(actions)
-        future = world._acted[self] = DeferredReply()
-        if len(world._acted) == len(world._playing):
-            world._step()
+        if not self.playing:
+            return self.interrupted()
+        self.action = self._action(actions)
+        future: DeferredReply = Future()
+        self.future = future
+        playing = [agent for agent in self._world._agents.values() if agent.playing]
+        if all(agent.future is not None for agent in playing):
+            self._world._step(playing)
         return future
 
     def close(self) -> None:
         """Leave."""
-        world = self._world
         self.joined = False
-        for waiting in (world._begun, world._acted):
-            future = waiting.pop(self, None)
-            if future is not None:
-                gone = StatusError(Code.ABORTED, "the agent has left the world")
-                world._fulfilled.append((future, gone))
+        if self.future is not None:
+            gone = StatusError(Code.ABORTED, "the agent has left the world")
+            self._world._fulfil(self, gone)
         self._end_episode()
 
     def _end_episode(self) -> None:
         """End the episode for the others, if it plays in it."""
-        if self in self._world._playing:
-            del self._world._playing[self]
+        if self.playing:
+            self.playing = False
             self._world._interrupt()
-        self._world._ended.pop(self, None)
