@@ -129,7 +129,6 @@ cdef inline const uint8_t *_read_number(Numbers *n, const uint8_t *p) noexcept:
     cdef const uint8_t *q = p + (p[0] == c"-")
     cdef const uint8_t *first = q
     cdef uint64_t value = 0
-    cdef rlw_decimal decimal
     cdef size_t i
     while c"0" <= q[0] <= c"9":
         value = value * 10 + (q[0] - c"0")
@@ -139,11 +138,8 @@ cdef inline const uint8_t *_read_number(Numbers *n, const uint8_t *p) noexcept:
             for i in range(n.count):
                 n.real[i] = <double> n.whole[i]
             n.is_real = True
-        q = rlw_scan_decimal(p, n.end, RLW_GRAMMAR_JSON, &decimal)
-        if q == NULL:
-            return NULL
-        n.real[n.count] = rlw_decimal_double(&decimal)
-        if isinf(n.real[n.count]):
+        q = rlw_parse_double(p, n.end, &n.real[n.count])
+        if q == NULL or isinf(n.real[n.count]):
             return NULL
     elif not 0 < q - first < 19 or (first[0] == c"0" and q - first > 1):
         return NULL

@@ -244,8 +244,7 @@ class _SharingAgent(EnvironmentAgent):
     def begin(self) -> DeferredReply:
         """Wait for all agents' episode."""
         self._end_episode()
-        future: DeferredReply = Future()
-        self.future = future
+        future = self.future = DeferredReply()
         agents = self._world._agents.values()
         if all(agent.future is not None and not agent.playing for agent in agents):
             self._world._begin()
@@ -256,8 +255,7 @@ class _SharingAgent(EnvironmentAgent):
         if not self.playing:
             return self.interrupted()
         self.action = self._action(actions)
-        future: DeferredReply = Future()
-        self.future = future
+        future = self.future = DeferredReply()
         playing = [agent for agent in self._world._agents.values() if agent.playing]
         if all(agent.future is not None for agent in playing):
             self._world._step(playing)
