@@ -212,12 +212,10 @@ cdef _Choice _PROPERTY_RESPONSE = _Choice(
 # --- to bytes
 
 
-cdef int _no_memory() except -1:
-    raise MemoryError()
-
-
-cdef inline int _checked(rlw_status status) except -1:
-    return 0 if status == RLW_OK else _no_memory()
+cdef int _checked(rlw_status status) except -1:
+    if status != RLW_OK:
+        raise MemoryError()
+    return 0
 
 
 cdef int _put_varint(rlw_writer *w, uint64_t value) except -1:
@@ -244,7 +242,7 @@ cdef const char *_utf8(object text, Py_ssize_t *size, Maxima *maxima,
                        const Step *path) except NULL:
     cdef const char *data
     if not isinstance(text, str):
-        raise EncodeError(f"expected str, not {type(text).__qualname__}", path=path_of(path))
+        raise _not_a("str", text, path)
     try:
         data = PyUnicode_AsUTF8AndSize(text, size)
     except UnicodeEncodeError as problem:
@@ -260,6 +258,10 @@ cdef int _count(Maxima *maxima, const Step *path) except -1:
     if maxima.items > maxima.most_items:
         raise LimitExceeded("items", maxima.most_items, maxima.items, path=path_of(path))
     return 0
+
+
+cdef object _not_a(str expected, object value, const Step *path):
+    return EncodeError(f"expected {expected}, not {type(value).__qualname__}", path=path_of(path))
 
 
 cdef bytes _written(rlw_writer *w):
@@ -292,14 +294,12 @@ cdef object _iterated(object value, const Step *path):
     try:
         return iter(value)
     except TypeError:
-        raise EncodeError(f"expected several values, not {type(value).__qualname__}",
-                          path=path_of(path)) from None
+        raise _not_a("several values", value, path) from None
 
 
 cdef object _entries(object value, const Step *path):
     if type(value) is not dict and not (hasattr(value, "items") and hasattr(value, "keys")):
-        raise EncodeError(f"expected a mapping, not {type(value).__qualname__}",
-                          path=path_of(path))
+        raise _not_a("a mapping", value, path)
     # A list, since measuring runs foreign code, which may change the mapping. Of a dict without
     # its iterator, which CPython 3.11 cannot give back when there is no memory for it.
     return PyDict_Items(value) if type(value) is dict else list(value.items())
@@ -337,10 +337,7 @@ cdef bytes _body(_Message message, object value, Maxima *maxima, const Step *pat
     cdef uint8_t room[256]
     cdef _Field field
     if not isinstance(value, message.cls):
-        raise EncodeError(
-            f"expected {message.cls.__qualname__}, not {type(value).__qualname__}",
-            path=path_of(path),
-        )
+        raise _not_a(message.cls.__qualname__, value, path)
     rlw_writer_init(&w, room, sizeof(room))
     try:
         for field in message.fields:
@@ -395,8 +392,7 @@ cdef bytes _bytes(object value, const Step *path):
     try:
         return bytes(memoryview(value))
     except (TypeError, BufferError):
-        raise EncodeError(f"expected bytes, not {type(value).__qualname__}",
-                          path=path_of(path)) from None
+        raise _not_a("bytes", value, path) from None
 
 
 cdef int _put_messages(rlw_writer *w, _Field field, object messages, Maxima *maxima,
@@ -916,15 +912,7 @@ def decode_response(buffer, *, copy=True, broadcast="full", limits=None):
 def decode_property_request(extension, *, copy=True, broadcast="full", limits=None):
     """Return the payload of a request of the properties extension, or None where none is set.
 
-    Args:
-        extension: an `AnyMessage`. Offsets in errors count from the beginning of its value.
-        copy: as `decode_request`.
-        broadcast: as `decode_request`.
-        limits: as `decode_request`.
-
-    Raises:
-        DecodeError: it is no such message, by its type URL or by its bytes.
-        LimitExceeded: as `decode_request`.
+    As `decode_request`, of an `AnyMessage`. Offsets in errors count from the beginning of its value.
     """
     _check_type(extension, PROPERTY_REQUEST_URL)
     return _decode(_PROPERTY_REQUEST, extension.value, copy, broadcast, limits)

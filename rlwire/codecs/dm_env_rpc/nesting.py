@@ -12,10 +12,7 @@ __all__ = ["flatten", "is_within", "unflatten"]
 
 
 def flatten(nested: Mapping[str, Any], *, strict: bool = True) -> dict[str, Any]:
-    """Return one flat dictionary; the keys on the way to each value are joined by periods.
-
-    A mapping without entries is a value.
-    """
+    """Return one flat dictionary; keys are joined by periods. An empty mapping is a value."""
     flat: dict[str, Any] = {}
     _flatten(nested, strict, "", flat)
     return flat

@@ -1,7 +1,4 @@
-"""The ranges of dm_env_rpc's tensor specs: made, read and checked with NumPy.
-
-`SpecManager` checks the values of a step in compiled code, and comes here for the error's text.
-"""
+"""The ranges of tensor specs. `SpecManager` comes here for an error's text only."""
 
 from __future__ import annotations
 
@@ -49,17 +46,11 @@ def _shown(spec: TensorSpec) -> str:
     return f"the spec {quoted(spec.name)}"
 
 
-def _type_name(dtype: int) -> str:
-    return dtype.name if isinstance(dtype, DataType) else f"number {dtype}"
-
-
 def _number_type(spec: TensorSpec) -> np.dtype[Any]:
     dtype = _NUMBERS.get(spec.dtype)
     if dtype is None:
-        raise EncodeError(
-            f"{_shown(spec)} is of the non-numeric type {_type_name(spec.dtype)}, which has no "
-            f"bounds"
-        )
+        name = spec.dtype.name if isinstance(spec.dtype, DataType) else f"number {spec.dtype}"
+        raise EncodeError(f"{_shown(spec)} is of the non-numeric type {name}, which has no bounds")
     return dtype
 
 
@@ -107,11 +98,7 @@ def bounds(spec: TensorSpec) -> Bounds:
 
 
 def check_bounds(spec: TensorSpec, value: Any) -> None:
-    """Check that no element of a value is outside the bounds that its spec states.
-
-    A bound that the spec does not state is not checked, and a spec of text, booleans or messages
-    has none. NaN is outside any bound.
-    """
+    """Check that no element of a value is outside a bound that its spec states; NaN always is."""
     if spec.min is None and spec.max is None:
         return
     low, high = bounds(spec)

@@ -8,7 +8,7 @@ from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.dict cimport (PyDict_GetItemWithError, PyDict_Items, PyDict_Next, PyDict_SetItem,
                            PyDict_Size)
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -213,15 +213,11 @@ cdef class SpecManager:
     cdef readonly object specs_by_name
     cdef dict _by_name     # _Slot
     cdef list _slots       # in the order of their UIDs
-    cdef uint64_t *_uids   # of the slots, for the search
     cdef object _limits
-
-    def __cinit__(self, specs, *, limits=None):
-        self._uids = NULL
 
     def __init__(self, specs, *, limits=None):
         cdef Py_ssize_t i
-        if self._uids != NULL:
+        if self._by_name is not None:
             raise TypeError("a SpecManager does not change")
         self._limits = checked(limits)
         by_uid = dict(specs)
@@ -230,7 +226,7 @@ cdef class SpecManager:
                 raise TypeError(f"a spec must be a TensorSpec, not {type(spec).__qualname__}")
             if not isinstance(spec.name, str):
                 raise EncodeError(f"a name must be str, not {type(spec.name).__qualname__}")
-            uid_of(operator.index(uid), NULL)
+            uid_of(PyNumber_Index(uid), NULL)
         self.specs_by_uid = MappingProxyType(by_uid)
         self.specs_by_name = MappingProxyType({spec.name: spec for spec in by_uid.values()})
         if len(self.specs_by_name) != len(by_uid):
@@ -239,15 +235,8 @@ cdef class SpecManager:
             raise EncodeError(f"the specs have duplicate names: {', '.join(map(repr, twice))}")
         self._slots = [_Slot(uid, by_uid[uid], self._limits) for uid in sorted(by_uid)]
         self._by_name = {(<_Slot> slot).name: slot for slot in self._slots}
-        self._uids = <uint64_t *> PyMem_Malloc((len(self._slots) + 1) * sizeof(uint64_t))
-        if self._uids == NULL:
-            raise MemoryError()
         for i in range(len(self._slots)):
             (<_Slot> self._slots[i]).index = i
-            self._uids[i] = (<_Slot> self._slots[i]).uid
-
-    def __dealloc__(self):
-        PyMem_Free(self._uids)
 
     def name_to_uid(self, name):
         """Return the UID of a name, or raise KeyError."""
@@ -300,7 +289,7 @@ cdef class SpecManager:
         cdef uint8_t *end
         packed = bytearray()
         for uid in uids:
-            end = rlw_store_varint(room, uid_of(operator.index(uid), NULL))
+            end = rlw_store_varint(room, uid_of(PyNumber_Index(uid), NULL))
             packed += room[:end - room]
         if not packed:
             return b""
@@ -381,7 +370,7 @@ cdef class SpecManager:
         unpacked = {}
         fill_input(&input, copy, broadcast, self._limits)
         for uid, tensor in tensors.items():
-            slot = self.slot_of_uid(uid) if 0 <= operator.index(uid) < 1 << 64 else None
+            slot = self.slot_of_uid(uid) if 0 <= PyNumber_Index(uid) < 1 << 64 else None
             if slot is None:
                 raise self.unknown(uid)
             step.key = <void *> slot.name
@@ -405,11 +394,11 @@ cdef class SpecManager:
         cdef Py_ssize_t low = 0, middle, high = len(self._slots)
         while low < high:
             middle = (low + high) >> 1
-            if self._uids[middle] < uid:
+            if (<_Slot> self._slots[middle]).uid < uid:
                 low = middle + 1
             else:
                 high = middle
-        if low < <Py_ssize_t> len(self._slots) and self._uids[low] == uid:
+        if low < <Py_ssize_t> len(self._slots) and (<_Slot> self._slots[low]).uid == uid:
             return <_Slot> self._slots[low]
         return None
 
@@ -622,7 +611,7 @@ def encode_step_response(SpecManager manager not None, state, observations, requ
     cdef Step state_path = below(&root, <void *> _STATE)
     cdef uint8_t field[12]
     cdef int64_t number
-    number = int32_of(operator.index(state), &state_path)
+    number = int32_of(PyNumber_Index(state), &state_path)
     fill_maxima(&maxima, manager._limits)
     open_draft(&draft, STEP, OBSERVATIONS_TAG)
     try:

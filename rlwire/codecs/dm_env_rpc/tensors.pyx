@@ -398,7 +398,9 @@ cdef int _measure_array(Tensor *out, cnp.ndarray array, int want, object dtype, 
     out.count = <uint64_t> cnp.PyArray_SIZE(array)
     if kind == RLW_TENSOR_STRING:
         width = <size_t> cnp.PyArray_ITEMSIZE(array) // 4
-        if compress and out.count > 1 and _rows_are_equal(array, width * 4):
+        if compress and out.count > 1 and memcmp(  # each row is the one before it
+                cnp.PyArray_DATA(array), <const char *> cnp.PyArray_DATA(array) + 4 * width,
+                4 * width * (out.count - 1)) == 0:
             out.count = 1
         _own_bytes(out, _texts(<const uint32_t *> cnp.PyArray_DATA(array), width, out.count))
         return _finish(out, RLW_TENSOR_STRING, 0 if flat else dims)
@@ -411,12 +413,6 @@ cdef int _measure_array(Tensor *out, cnp.ndarray array, int want, object dtype, 
         out.count = 1
     out.sizes.data = rlw_tensor_data_size(kind, out.data, out.count)
     return _finish(out, kind, 0 if flat else dims)
-
-
-cdef bint _rows_are_equal(cnp.ndarray array, size_t size):
-    cdef const uint8_t *data = <const uint8_t *> cnp.PyArray_DATA(array)
-    # Each row is the one before it.
-    return memcmp(data, data + size, size * <size_t> (cnp.PyArray_SIZE(array) - 1)) == 0
 
 
 cdef int _measure_int(Tensor *out, object value, int want) except -1:

@@ -1,8 +1,6 @@
-"""What dm_env_rpc's messages are in Python: data types, specs, requests, responses.
+"""dm_env_rpc's messages as plain values; names are those of ``dm_env_rpc.proto``, version 1.
 
-Plain values without behaviour; `rlwire.codecs.dm_env_rpc` is the face. A tensor is a NumPy array
-or scalar, a str, or, for the payload ``protos``, an `AnyMessage` or `ProtoArray`. Names and
-meaning are those of ``dm_env_rpc.proto``, version 1, and of its extension ``properties.proto``.
+A tensor is a NumPy array or scalar, a str, or, of messages, an `AnyMessage` or `ProtoArray`.
 """
 
 from __future__ import annotations
@@ -121,11 +119,7 @@ class EnvironmentStateType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class AnyMessage:
-    """``google.protobuf.Any``: another message's bytes, and the URL that names its type.
-
-    Stands for itself: as a tensor's element, as an extension request or response, and among the
-    details of a `Status`.
-    """
+    """``google.protobuf.Any``: another message's bytes, and the URL that names its type."""
 
     type_url: str = ""
     value: bytes = b""
@@ -133,12 +127,7 @@ class AnyMessage:
 
 @dataclass(frozen=True, slots=True)
 class ProtoArray:
-    """A tensor of messages with at least one dimension; row-major.
-
-    Attributes:
-        items: the elements.
-        shape: as many elements as `items` has, or any number of them for one that is broadcast.
-    """
+    """A tensor of messages with at least one dimension; row-major. One item may stand for all."""
 
     items: tuple[AnyMessage, ...]
     shape: tuple[int, ...]
@@ -235,10 +224,7 @@ class StepRequest:
 
 @dataclass(slots=True)
 class StepResponse:
-    """The state and the observations that were requested, by UID. By name: `StepResult`.
-
-    The state is an int where a peer sends a number that has no name yet.
-    """
+    """The state and the observations that were requested, by UID. By name: `StepResult`."""
 
     state: EnvironmentStateType = EnvironmentStateType.INVALID_ENVIRONMENT_STATE
     observations: dict[int, Any] = field(default_factory=dict)
@@ -295,13 +281,7 @@ class DestroyWorldResponse:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """``google.rpc.Status``: why a request failed.
-
-    Attributes:
-        code: of ``google.rpc.Code``, the numbers of gRPC's status codes.
-        message: for a person.
-        details: for a program.
-    """
+    """``google.rpc.Status``: why a request failed, with a code of gRPC's."""
 
     code: int = 0
     message: str = ""
@@ -310,12 +290,7 @@ class Status:
 
 @dataclass(slots=True)
 class Step:
-    """A `StepRequest` by name, for sessions: names are resolved with the specs of the join.
-
-    Attributes:
-        actions: by name.
-        requested_observations: names.
-    """
+    """A `StepRequest` by name, for sessions: names are resolved with the specs of the join."""
 
     actions: dict[str, Any] = field(default_factory=dict)
     requested_observations: tuple[str, ...] = ()
@@ -331,11 +306,7 @@ class StepResult:
 
 @dataclass(slots=True)
 class InformedResult(StepResult):
-    """A `StepResult` with observations that a server sends although they were not requested.
-
-    Attributes:
-        unasked: their UIDs.
-    """
+    """A `StepResult` with UIDs of observations that are sent although they were not requested."""
 
     unasked: tuple[int, ...] = ()
 
@@ -344,13 +315,7 @@ class InformedResult(StepResult):
 class PropertySpec:
     """What a property is, and what may be done with it.
 
-    Attributes:
-        spec: its name, which is its key, and its shape, type and range; without a type
-            (``INVALID_DATA_TYPE``) it holds other properties only.
-        is_readable: it has a value.
-        is_writable: its value can be set.
-        is_listable: it holds other properties.
-        description: for a person.
+    The spec's name is its key; without a type (``INVALID_DATA_TYPE``) it holds properties only.
     """
 
     spec: TensorSpec = field(default_factory=TensorSpec)

@@ -7,6 +7,8 @@ so that an array is copied once.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
 from cpython.bytes cimport (PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize,
                             PyBytes_GET_SIZE)
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -19,8 +21,6 @@ from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, TensorOptions, fill_optio
                                                release, write, write_head, write_tail)
 from rlwire.kernels cimport *
 
-import operator
-
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import DEFAULT, checked
 
@@ -28,19 +28,22 @@ cdef enum:
     VALUE_TAG = 0x12  # of a map's entry: field 2, a message
 
 cdef int64_t int32_of(object value, const Step *path) except? -1:
+    cdef int overflow = 0
+    cdef long long number
     try:
-        number = operator.index(value)
+        value = PyNumber_Index(value)
     except TypeError:
         raise EncodeError(f"expected int, not {type(value).__qualname__}",
                           path=path_of(path)) from None
-    if not INT32_MIN <= number <= INT32_MAX:
-        raise EncodeError(f"{number} does not fit 32 bits", path=path_of(path))
+    number = PyLong_AsLongLongAndOverflow(value, &overflow)
+    if overflow or not INT32_MIN <= number <= INT32_MAX:
+        raise EncodeError(f"{value} does not fit 32 bits", path=path_of(path))
     return number
 
 
 cdef uint64_t uid_of(object value, const Step *path) except? 0xFFFFFFFF:
     try:
-        number = operator.index(value)
+        number = PyNumber_Index(value)
     except TypeError:
         raise EncodeError(f"a UID must be int, not {type(value).__qualname__}",
                           path=path_of(path)) from None
