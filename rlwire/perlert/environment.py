@@ -412,20 +412,19 @@ class EnvironmentSimulation:
         self.agents = {key: _NUMBERED.sub("", key) or key for key in found}
         self._lone = None if driven.agents else found[0]
         seen, done = driven.observation_space, driven.action_space
-        if self._lone is None:
-            self._texts = {
-                key: _AgentText(f" of {name!r}", seen[name], done[name], limits)
-                for name, key in self._keys.items()
-            }
-        else:
+        if self._lone is not None:
             driven.one("PERLERT")
-            self._texts = {self._lone: _AgentText("", seen, done, limits)}
+            seen, done = {self._lone: seen}, {self._lone: done}
+        self._texts = {
+            key: _AgentText("" if self._lone else f" of {name!r}", seen[name], done[name], limits)
+            for name, key in self._keys.items()
+        }
 
     def reset(self, seed: int) -> dict[str, Outcome]:
         """Begin an episode."""
         seen, infos = self._driven.reset(seed)
         if self._lone is not None:
-            return {self._lone: self._texts[self._lone].outcome(seen, info=infos)}
+            seen, infos = {self._lone: seen}, {self._lone: infos}
         return self._outcomes(
             {name: (each, 0.0, False, False, infos.get(name)) for name, each in seen.items()}
         )
@@ -434,7 +433,7 @@ class EnvironmentSimulation:
         """Let the agents that the environment has now act together."""
         lone = self._lone
         if lone is not None:
-            return {lone: self._texts[lone].outcome(*self._driven.step(actions[lone]))}
+            return self._outcomes({lone: self._driven.step(actions[lone])})
         return self._outcomes(
             self._driven.step({name: actions[key] for name, key in self._keys.items()})
         )

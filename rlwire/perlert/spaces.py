@@ -119,6 +119,12 @@ class SpaceText:
         self._what = what
         self._named = named
         self._tree = tree_of(space, what, _CANNOT)
+        for key in (str(key) for leaf in self._tree.leaves for key in leaf.keys):
+            if _FORBIDDEN & set(key):
+                raise EncodeError(
+                    f"{what} has an item {key!r}, whose name has one of the characters : ; , = "
+                    f"that PERLERT keeps for itself: {space}"
+                )
         self.contains = self._tree.contains
         self.nothing = self._tree.nothing
         self._leaves = [_TextLeaf(leaf, what, finite=not named) for leaf in self._tree.leaves]
@@ -190,12 +196,6 @@ class _TextLeaf:
     """
 
     def __init__(self, leaf: Leaf, what: str, *, finite: bool) -> None:
-        for key in map(str, leaf.keys):
-            if _FORBIDDEN & set(key):
-                raise EncodeError(
-                    f"{what} has an item {key!r}, whose name has one of the characters : ; , = "
-                    f"that PERLERT keeps for itself: {leaf.space}"
-                )
         self._what = what = f"{what}, {leaf.where}" if leaf.keys else what
         self.name = leaf.where
         self.size = 1
