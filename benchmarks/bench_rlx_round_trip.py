@@ -76,7 +76,7 @@ class CountingAgent:
 
 def serve_rlx(report: Callable[[Any], None], workers: Any, spin: float | None = None) -> None:
     """Run in a server's process."""
-    server = Server(CountingAgent, "127.0.0.1:0", workers=workers, timeouts=Timeouts(spin=spin))
+    server = Server(CountingAgent, "127.0.0.1:0", workers=workers, timeout=Timeouts(spin=spin))
     server.start()
     report(tuple(str(server.address).rsplit(":", 1)))
     server.serve_forever()
@@ -102,8 +102,8 @@ def updating(
     states = STATES[name]
     with ServerProcess("rlx", serve_rlx, "threads", spin, cores=core) as server:
         host, port = server.address
-        timeouts = Timeouts(read=10.0, idle=10.0, spin=spin)
-        proxy = AgentProxy((host, int(port)), timeouts=timeouts)
+        timeout = Timeouts(read=10.0, idle=10.0, spin=spin)
+        proxy = AgentProxy((host, int(port)), timeout=timeout)
         proxy.connect(retry=1)
         proxy.init()
         update = proxy.update

@@ -176,15 +176,15 @@ def serve(report: Callable[[str], None], make: Any, *arguments: Any) -> None:
 
 
 def make_echo(address: str, spin: float | None) -> Any:
-    return ThreadServer(address, Frames, make_handler=Echo, timeouts=Timeouts(spin=spin))
+    return ThreadServer(address, Frames, make_handler=Echo, timeout=Timeouts(spin=spin))
 
 
 def make_rlx(address: str, spin: float | None) -> Any:
-    return RLXServer(CountingAgent, address, timeouts=Timeouts(spin=spin))
+    return RLXServer(CountingAgent, address, timeout=Timeouts(spin=spin))
 
 
 def make_worlds(address: str, spin: float | None) -> Any:
-    return Server(lambda settings: World(), address, timeouts=Timeouts(spin=spin))
+    return Server(lambda settings: World(), address, timeout=Timeouts(spin=spin))
 
 
 def started(
@@ -218,7 +218,7 @@ def ask(
 ) -> Callable[[bytes], Any]:
     """What sends bytes to an echo, and returns what it sends back."""
     address = started(stack, over, make_echo, spin, cores)
-    connection = tcp.connect(address, Frames(), timeouts=Timeouts(spin=spin))
+    connection = tcp.connect(address, Frames(), timeout=Timeouts(spin=spin))
     return stack.enter_context(connection).exchange
 
 
@@ -235,7 +235,7 @@ def cpu_of(exchange: Callable[[bytes], Any], data: bytes, count: int) -> str:
 
 
 def ask_rlx(stack: ExitStack, over: str, spin: float | None, cores: Any) -> Callable[[], Any]:
-    client = AgentProxy(started(stack, over, make_rlx, spin, cores), timeouts=Timeouts(spin=spin))
+    client = AgentProxy(started(stack, over, make_rlx, spin, cores), timeout=Timeouts(spin=spin))
     client.connect(retry=1)
     stack.callback(client.disconnect)
     client.init()
@@ -245,7 +245,7 @@ def ask_rlx(stack: ExitStack, over: str, spin: float | None, cores: Any) -> Call
 
 def ask_world(stack: ExitStack, over: str, spin: float | None, cores: Any) -> Callable[[], Any]:
     address = started(stack, over, make_worlds, spin, cores)
-    client = stack.enter_context(Client(address, timeouts=Timeouts(spin=spin)))
+    client = stack.enter_context(Client(address, timeout=Timeouts(spin=spin)))
     client.connect()
     client.join_world()
     action = {"action": np.int32(1)}

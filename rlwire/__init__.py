@@ -108,7 +108,7 @@ def serve(
     *,
     auth: Any = ...,
     tls: Any = None,
-    timeouts: Timeouts | None = None,
+    timeout: Timeouts | float | None = None,
     idle_timeout: float | EllipsisType | None = ...,
     limits: Limits | None = None,
     workers: str | int | None = None,
@@ -132,7 +132,7 @@ def serve(
         url: where to listen; with port 0 the system chooses one.
         auth: the secret that clients must have, if any; PERLERT's is a key.
         tls: a `ServerTLS`, an SSL context, or a callable that returns one.
-        timeouts: the times of connections.
+        timeout: seconds, or a `Timeouts`, for what connections wait for.
         idle_timeout: seconds after which a silent connection is closed; None for never.
         limits: maxima for what is read and written.
         workers: ``"threads"``, ``"asyncio"``, or over RLX a number of processes.
@@ -147,7 +147,7 @@ def serve(
     """
     from rlwire.registry import resolve
 
-    more = {"timeouts": timeouts, "limits": limits, "workers": workers, "tls": tls, "auth": auth}
+    more = {"timeout": timeout, "limits": limits, "workers": workers, "tls": tls, "auth": auth}
     more |= {"idle_timeout": idle_timeout, "max_connections": max_connections}
     make_server, where, keywords = resolve(url, "server", _given(options, **more))
     server: BackgroundServer = make_server(thing, where, **keywords)
@@ -160,7 +160,7 @@ def connect(
     *,
     auth: Any = ...,
     tls: Any = None,
-    timeouts: Timeouts | None = None,
+    timeout: Timeouts | float | None = None,
     backoff: Backoff | None = None,
     limits: Limits | None = None,
     **options: Any,
@@ -185,7 +185,7 @@ def connect(
         url: where the server is.
         auth: the secret that the server asks for.
         tls: a `ClientTLS`, an SSL context, or a callable that returns one.
-        timeouts: the times of the connection.
+        timeout: seconds, or a `Timeouts`, for what the connection waits for.
         backoff: the waits between attempts to connect.
         limits: maxima for what is read and written.
         options: the protocol's others.
@@ -197,7 +197,7 @@ def connect(
     """
     from rlwire.registry import resolve, spoken
 
-    more = {"auth": auth, "tls": tls, "timeouts": timeouts, "backoff": backoff, "limits": limits}
+    more = {"auth": auth, "tls": tls, "timeout": timeout, "backoff": backoff, "limits": limits}
     begin, where, keywords = resolve(url, "client", _given(options, **more))
     with spoken(where):
         return begin(where, **keywords)
@@ -213,7 +213,7 @@ def make(
     render_mode: str | None = None,
     auth: Any = ...,
     tls: Any = None,
-    timeouts: Timeouts | None = None,
+    timeout: Timeouts | float | None = None,
     limits: Limits | None = None,
     **options: Any,
 ) -> RemoteEnvironment:
@@ -239,7 +239,7 @@ def make(
             `RecordVideo` and `HumanRendering` need it.
         auth: the secret that the server asks for; the environment's `spec` does not show it.
         tls: a `ClientTLS`, an SSL context, or a callable that returns one.
-        timeouts: the times of the connection.
+        timeout: seconds, or a `Timeouts`, for what the connection waits for.
         limits: maxima for what is read and written.
         options: the protocol's others.
 
@@ -257,7 +257,7 @@ def make(
             f'render_mode is "rgb_array" or None, not {render_mode!r}; for a window, wrap the '
             f"environment in gymnasium.wrappers.HumanRendering"
         )
-    options = _given(options, auth=auth, tls=tls, timeouts=timeouts, limits=limits)
+    options = _given(options, auth=auth, tls=tls, timeout=timeout, limits=limits)
     begin, where, keywords = resolve(url, "environment", options)
     from rlwire.environments.remote import RemoteEnvironment, Secret, given_spaces
 
@@ -282,7 +282,7 @@ def make_vec(
     autoreset_mode: str = "NextStep",
     copy: bool = True,
     context: str | None = None,
-    settings: dict[str, Any] | None = None,
+    env_kwargs: dict[str, Any] | None = None,
 ) -> VectorEnvironment:
     """Return environments as one of Gymnasium's vector environments: in processes, or by URL.
 
@@ -311,7 +311,7 @@ def make_vec(
         context: how processes are started, as `multiprocessing.get_context` takes it. Unless they
             are forked, functions must be picklable, and a program needs the usual
             ``if __name__ == "__main__":``.
-        settings: keyword arguments for what makes the environments; for URLs, those of `make`.
+        env_kwargs: keyword arguments for what makes the environments; for URLs, those of `make`.
 
     Raises:
         TypeError, ValueError: there is nothing to make environments of, or no number of them; or a
@@ -337,14 +337,14 @@ def make_vec(
     if any(urls):
         if not all(urls) or workers or caller_steps:
             raise ValueError("environments by URL have no worker processes, nor others beside them")
-        options = {"copy": False, **(settings or {})}
+        options = {"copy": False, **(env_kwargs or {})}
         counts = Counter(map(str, many))
         return vector.remote(
             [functools.partial(_one_of, counts.pop(str(url), 1), url, options) for url in many],
             mode=autoreset_mode,
             copy=copy,
         )
-    makes = [vector.maker(each, settings) for each in many]
+    makes = [vector.maker(each, env_kwargs) for each in many]
     return vector.local(
         makes,
         workers=workers,
@@ -376,7 +376,7 @@ def listen(
     action_space: Any = None,
     auth: Any = ...,
     tls: Any = None,
-    timeouts: Timeouts | None = None,
+    timeout: Timeouts | float | None = None,
     idle_timeout: float | EllipsisType | None = ...,
     limits: Limits | None = None,
     max_connections: int | None = None,
@@ -409,7 +409,7 @@ def listen(
         action_space: by default what the first caller tells, as rlwire's `play` over RLX does.
         auth: as of `serve`.
         tls: as of `serve`.
-        timeouts: as of `serve`.
+        timeout: as of `serve`.
         idle_timeout: seconds after which a caller that says nothing counts as gone (an hour).
         limits: as of `serve`.
         max_connections: as of `serve`.
@@ -421,7 +421,7 @@ def listen(
         EncodeError: a space has no arrays of a fixed size.
         MissingExtra: Gymnasium is not installed.
     """
-    more = {"timeouts": timeouts, "limits": limits, "tls": tls, "auth": auth}
+    more = {"timeout": timeout, "limits": limits, "tls": tls, "auth": auth}
     more |= {"idle_timeout": idle_timeout, "max_connections": max_connections}
     options = _given(options, **more)
     (env,), callers = _called(url, 1, like, observation_space, action_space, options)

@@ -281,15 +281,16 @@ def keywords(
         elif value is not None:
             _put(own, option, option.value(str(value)))
     nested: dict[str, dict[str, Any]] = {}
+    values = {key: each for key, each in values.items() if key.partition(".")[0] not in own}
     for keyword, value in values.items():
         name, period, part = keyword.partition(".")
-        if name in own:
-            continue
         if period:
             nested.setdefault(name, {})[part] = value
         else:
             own[name] = value
     for name, entries in nested.items():
+        if name in own:
+            raise ValueError(f"{name} is given twice: as a whole, and {name}.{next(iter(entries))}")
         option = next(each for each in known.values() if each.name.startswith(f"{name}."))
         own[name] = _made(option, name, entries)
     return own
@@ -373,7 +374,7 @@ class StreamServerOptions(LimitOptions):
 
     Attributes:
         tls: a `ServerTLS`, an SSL context, or a callable that returns one.
-        timeouts: the times of connections.
+        timeout: seconds, or a `Timeouts`, for what connections wait for.
         idle_timeout: close a connection that sends nothing for so long (default: 3600).
         max_connections: how many connections are served at once (by each process); further ones
             are refused.
@@ -382,7 +383,7 @@ class StreamServerOptions(LimitOptions):
     """
 
     tls: ServerTLS | Callable[[], Any] | None = None
-    timeouts: Timeouts | None = None
+    timeout: Timeouts | Seconds | None = None
     idle_timeout: Seconds | None = None
     max_connections: Positive = 1000
     max_connections_per_address: Positive = 256
@@ -395,12 +396,12 @@ class StreamClientOptions(LimitOptions):
 
     Attributes:
         tls: a `ClientTLS`, an SSL context, or a callable that returns one.
-        timeouts: the times of the connection.
+        timeout: seconds, or a `Timeouts`, for what the connection waits for.
         backoff: the waits between attempts to connect.
     """
 
     tls: ClientTLS | Callable[[], Any] | None = None
-    timeouts: Timeouts | None = None
+    timeout: Timeouts | Seconds | None = None
     backoff: Backoff | None = None
 
 
@@ -422,10 +423,10 @@ class MakingOptions:
     """Of servers that make environments.
 
     Attributes:
-        settings: keyword arguments for what makes environments, in JSON or as plain text.
+        env_kwargs: keyword arguments for what makes environments, in JSON or as plain text.
     """
 
-    settings: Settings | None = None
+    env_kwargs: Settings | None = None
 
 
 @dataclass(frozen=True)

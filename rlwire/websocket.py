@@ -40,7 +40,7 @@ def connect(
     inner: Any = None,
     *,
     tls: ClientSide = None,
-    timeouts: Timeouts | None = None,
+    timeout: Timeouts | float | None = None,
     backoff: Backoff | None = None,
     **options: Any,
 ) -> tcp.Connection:
@@ -51,7 +51,7 @@ def connect(
             for TLS.
         inner: a new session that says what messages mean; None for str and bytes as they are.
         tls: for ``wss``; by default a context that trusts the system's authorities.
-        timeouts: by default `Timeouts()`; `connect` counts for TCP and TLS, and once more for
+        timeout: by default `Timeouts()`; `connect` counts for TCP and TLS, and once more for
             WebSocket's handshake.
         backoff: how often and when to try to reach the server; by default once.
         options: those of `rlwire.sessions.websocket.WebSocketClientSession`.
@@ -62,7 +62,7 @@ def connect(
         What `rlwire.transports.tcp.connect` raises.
     """
     where, client, context = _dialed(url, inner, tls, options)
-    return tcp.connect(where, client, timeouts=timeouts, tls=context, backoff=backoff)
+    return tcp.connect(where, client, timeout=timeout, tls=context, backoff=backoff)
 
 
 async def connect_asyncio(
@@ -70,13 +70,13 @@ async def connect_asyncio(
     inner: Any = None,
     *,
     tls: ClientSide = None,
-    timeouts: Timeouts | None = None,
+    timeout: Timeouts | float | None = None,
     backoff: Backoff | None = None,
     **options: Any,
 ) -> tcp_asyncio.AsyncConnection:
     """Connect to a WebSocket server on the running loop; arguments and errors as for `connect`."""
     where, client, context = _dialed(url, inner, tls, options)
-    return await tcp_asyncio.connect(where, client, timeouts=timeouts, tls=context, backoff=backoff)
+    return await tcp_asyncio.connect(where, client, timeout=timeout, tls=context, backoff=backoff)
 
 
 def _dialed(

@@ -395,7 +395,7 @@ class TestPayloads:
         [
             ("gym:CartPole-v99", "--env gym:CartPole-v99: "),
             ("no_such_module:make", "No module named 'no_such_module'"),
-            ("CartPole-v1", "expected"),
+            ("NoSuch-v1", "expected"),
         ],
     )
     def test_environments_that_cannot_be_played(self, environment: str, message: str) -> None:

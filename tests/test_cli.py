@@ -192,7 +192,7 @@ def test_serve_rlx(folder, workers, number):
     with Serving(
         folder, "--workers", workers, "--parameter-server",
         "my_agents:make", "--max-connections", "5", "--idle-timeout", "60",
-        "--max-connections-per-address", "4", "--timeouts.first", "20",
+        "--max-connections-per-address", "4", "--timeout.first", "20",
     ) as serving:  # fmt: skip
         with AgentProxy(serving.address) as agent:
             agent.init()
@@ -232,7 +232,7 @@ def test_serve_rlx_pages(folder):
             folder, "--origins",
             "http://a.example", "--origins", "null", "--max-sids", "1", "--max-connections", "5",
             "--max-pending", "3", "--max-message", "1000", "--arrays", "float32",
-            "--idle-timeout", "60", "--max-connections-per-address", "4", "--timeouts.first", "20",
+            "--idle-timeout", "60", "--max-connections-per-address", "4", "--timeout.first", "20",
             what=(server.url, anywhere("rlx-ws")),
         ) as proxy,
     ):  # fmt: skip
@@ -264,9 +264,10 @@ def test_serve_dm_env_rpc(folder, workers, number):
     serving = Serving(
         folder, "--workers", workers, "--agents", "2",
         "--max-connections", "5", "--max-worlds", "1", "--idle-timeout", "60",
-        "--max-connections-per-address", "4", "--timeouts.first", "20",
+        "--max-connections-per-address", "4", "--timeout.first", "20",
         "--reward", "score", "--discount", "", "--limits.received", "100000",
-        "--accepts", "start", "--accepts", "step", "--settings", "unit=2", "--settings", "start=4",
+        "--accepts", "start", "--accepts", "step",
+        "--env-kwargs", "unit=2", "--env-kwargs", "start=4",
         what=("my_worlds:Counter", anywhere("dm-env-rpc")),
     )  # fmt: skip
     with serving, Client(serving.address) as one, Client(serving.address) as two:
@@ -301,7 +302,7 @@ def test_serve_perlert(folder, number):
         folder, "--rollout-port", str(port), "--name", "floor",
         "--players", "1", "--rate", "100", "--decimals", "2", "--threads", "2", "--seed", "4",
         "--limits.datagram", "2000", "--auth-file", "psk.hex", "--log-level", "DEBUG",
-        "--settings", "tilt=0.123", "--settings", "word=hello",
+        "--env-kwargs", "tilt=0.123", "--env-kwargs", "word=hello",
         what=("my_floors:Floor", anywhere("perlert")),
     ) as serving:  # fmt: skip
         assert f"rollouts on port {port}: floor:0 at 100 Hz" in serving.log
@@ -353,7 +354,7 @@ def test_serve_openpi(folder, number):
         ("dm-env-rpc", ["my_worlds:Counter", "--workers", "2"], 2, "threads or asyncio"),
         ("dm-env-rpc", ["my_worlds:Counter", "--accepts", "end"], 1, "'end'; it has start"),
         ("dm-env-rpc", ["my_worlds:Sized"], 1, "Sized needs 'size', which clients may not give"),
-        ("dm-env-rpc", ["my_worlds:Sized", "--settings", "width=3"], 1, "'width'"),
+        ("dm-env-rpc", ["my_worlds:Sized", "--env-kwargs", "width=3"], 1, "'width'"),
         ("dm-env-rpc", ["gym:CartPole-v1", "--accepts", "colour"], 1, "it has max_episode_steps, "),
         ("dm-env-rpc", ["my_worlds:World", "--accepts", "start"], 1, "looks at all settings"),
         ("dm-env-rpc", ["my_worlds:Counter", "--auth-file", "no-such-file"], 1, "no-such-file"),
@@ -363,8 +364,8 @@ def test_serve_openpi(folder, number):
         ("perlert", ["my_floors:Floor", "--players", "2"], 1, "players"),
         ("perlert", ["my_floors:Floor", "--threads", "-1"], 2, "0 or a positive"),
         ("perlert", ["my_floors:Floor", "--name", "a:b"], 1, "a:b"),
-        ("perlert", ["my_floors:Floor", "--settings", "colour=red"], 1, "colour"),
-        ("perlert", ["my_floors:floor", "--settings", "tilt=1"], 1, "this one is made"),
+        ("perlert", ["my_floors:Floor", "--env-kwargs", "colour=red"], 1, "colour"),
+        ("perlert", ["my_floors:floor", "--env-kwargs", "tilt=1"], 1, "this one is made"),
         ("perlert", ["my_floors:floor", "--instances", "2"], 1, "one environment for 2"),
         ("perlert", ["my_floors:Floor", "--limits.datagram", "70000"], 2, "65507"),
         ("perlert", ["my_floors:Floor", "--auth-file", "my_floors.py"], 2, "holds no key"),

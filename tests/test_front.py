@@ -144,7 +144,7 @@ def test_over_tls_with_the_files_in_the_query_or_by_name(scheme: str, tmp_path: 
         with rlwire.connect(f"{server.url}?tls.ca={tmp_path / 'ca.pem'}") as client:
             check(scheme, first_words(scheme, client))
         with pytest.raises((RlwireError, OSError), match="certificate verify failed"):
-            rlwire.connect(server.url, timeouts=Timeouts(connect=10.0))
+            rlwire.connect(server.url, timeout=Timeouts(connect=10.0))
     with (
         rlwire.serve(THINGS[scheme], where, tls=ServerTLS(tmp_path / "localhost.pem")) as server,
         rlwire.connect(server.url, tls=ClientTLS(tmp_path / "ca.pem")) as client,
@@ -303,7 +303,7 @@ class TestBadInput:
                 assert f"{wrong}: what listens there does not speak {other}" in str(raised.value)
 
             async def call() -> None:
-                async with rlwire.aio.connect(wrong, timeouts=Timeouts(idle=20.0)) as client:
+                async with rlwire.aio.connect(wrong, timeout=Timeouts(idle=20.0)) as client:
                     await first_words(other, client)
 
             with pytest.raises(RlwireError):
@@ -321,7 +321,7 @@ class TestBadInput:
 
     @staticmethod
     def call(scheme: str, url: str) -> None:
-        with rlwire.connect(url, timeouts=Timeouts(idle=20.0)) as client:
+        with rlwire.connect(url, timeout=Timeouts(idle=20.0)) as client:
             first_words(scheme, client)
 
     @pytest.mark.parametrize("scheme", STREAMS)

@@ -91,7 +91,7 @@ def test_vectors(url: str) -> None:
     with pytest.raises(ValueError, match="no worker processes"):
         rlwire.make_vec([url, "gym:CartPole-v1"])
     with pytest.raises(EncodeError, match="at the server"):
-        rlwire.make_vec([url], settings={"like": "MountainCar-v0"})
+        rlwire.make_vec([url], env_kwargs={"like": "MountainCar-v0"})
 
 
 def test_a_secret_is_kept_and_not_shown() -> None:
@@ -172,12 +172,12 @@ def test_an_answer_that_cannot_come_ends_with_what_it_waits_for() -> None:
     """Neither the first step, of a reset, nor the second goes on without the other agent."""
     with rlwire.serve(Pair, "dm-env-rpc://127.0.0.1:0") as server:
         with (
-            rlwire.make(server.url, timeouts=Timeouts(idle=0.5)) as one,
+            rlwire.make(server.url, timeout=Timeouts(idle=0.5)) as one,
             pytest.raises(DeadlineExceeded, match="waits for other agents"),
         ):
             one.reset()
-        one = rlwire.make(server.url, timeouts=Timeouts(idle=5), agent="one")
-        other = rlwire.make(server.url, timeouts=Timeouts(idle=60), agent="other")
+        one = rlwire.make(server.url, timeout=Timeouts(idle=5), agent="one")
+        other = rlwire.make(server.url, timeout=Timeouts(idle=60), agent="other")
         with one, other, ThreadPoolExecutor(1) as aside:
             began = aside.submit(other.reset)
             one.reset()

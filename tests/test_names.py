@@ -50,10 +50,10 @@ ENDPOINTS: list[Any] = [DmEnvRpcEndpoint, PerlertEndpoint, RewarderEndpoint]
 CALLS: list[Any] = [StreamServer, BaseServer, rlx.RLXPageServer, tcp.connect, tcp_asyncio.connect]
 CALLS += [websocket.connect, websocket.connect_asyncio]
 STREAMS = {
-    *("workers", "tls", "timeouts", "limits", "idle_timeout", "max_connections"),
+    *("workers", "tls", "timeout", "limits", "idle_timeout", "max_connections"),
     *("max_connections_per_address", "loop_factory"),
 }
-ORDER = ["workers", "auth", "view_auth", "tls", "timeouts", "idle_timeout", "backoff", "limits"]
+ORDER = ["workers", "auth", "view_auth", "tls", "timeout", "idle_timeout", "backoff", "limits"]
 ORDER += ["max_sent", "max_connections", "max_connections_per_address", "loop_factory"]
 # What a protocol does not have: PERLERT goes over UDP, the rewarder's and RFB's servers
 # have one event loop, RLlink's a thread for each client.
@@ -109,7 +109,7 @@ def test_clients(kind: type[Any]) -> None:
         assert next(iter(inspect.signature(kind).parameters)) == "address"
         assert callable(kind.close)
     if kind not in (perlert.Client, perlert.AsyncClient):
-        assert {"tls", "timeouts", "backoff"} <= names
+        assert {"tls", "timeout", "backoff"} <= names
 
 
 SCHEMES = {"dm_env_rpc": "dm-env-rpc", "rewarder": "universe", "rfb": "universe"}

@@ -101,9 +101,9 @@ class TestURL:
     def test_names_are_any_text(self):
         path = "a world/with #? and %41 and \N{SNOWMAN}"
         for place in ({"host": "h", "port": 1}, {"unix": "/tmp/a?b#c"}):
-            url = URL("dm-env-rpc", path=path, options=(("settings", "a=b&c"),), **place)
+            url = URL("dm-env-rpc", path=path, options=(("env_kwargs", "a=b&c"),), **place)
             assert parse_url(str(url)) == url
-            assert url.query == {"settings": "a=b&c"}
+            assert url.query == {"env_kwargs": "a=b&c"}
 
     @pytest.mark.parametrize(
         ("text", "words"),
@@ -154,9 +154,9 @@ class TestOptions:
         secret = tmp_path / "secret"
         secret.write_text("sesame\n")
         *_, options = resolve(
-            "dm-env-rpc://localhost:0?workers=asyncio&agents=2&accepts=a&accepts=b&settings=x%3D1&"
-            f"settings=y%3Dtext&auth_file={secret}&limits.received=1000&limits.depth=9&"
-            "timeouts.first=2.5&tls.cert=c.pem&tls.key=k.pem&infos=no",
+            "dm-env-rpc://localhost:0?workers=asyncio&agents=2&accepts=a&accepts=b&env_kwargs=x%3D1&"
+            f"env_kwargs=y%3Dtext&auth_file={secret}&limits.received=1000&limits.depth=9&"
+            "timeout.first=2.5&tls.cert=c.pem&tls.key=k.pem&infos=no",
             "server",
             {"agents": 3},
         )
@@ -164,36 +164,40 @@ class TestOptions:
             "workers": "asyncio",
             "agents": 3,
             "accepts": ["a", "b"],
-            "settings": {"x": 1, "y": "text"},
+            "env_kwargs": {"x": 1, "y": "text"},
             "auth": "sesame",
             "limits": Limits(received=1000, depth=9),
-            "timeouts": Timeouts(first=2.5),
+            "timeout": Timeouts(first=2.5),
             "tls": ServerTLS("c.pem", "k.pem"),
             "infos": False,
         }
         monkeypatch.setenv("A_SECRET", "simsim")
-        *_, options = resolve("universe://localhost?auth_env=A_SECRET&tls.ca=x", "client", {})
-        assert options == {"auth": "simsim", "tls": ClientTLS("x")}
+        url = "universe://localhost?auth_env=A_SECRET&tls.ca=x&timeout=2"
+        assert resolve(url, "client", {})[2] == {
+            "auth": "simsim",
+            "tls": ClientTLS("x"),
+            "timeout": 2.0,
+        }
 
     def test_pythons_go_before_those_of_the_query(self, tmp_path):
         (tmp_path / "secret").write_text("sesame")
-        url = "dm-env-rpc://h?limits.received=1000&timeouts.idle=5&auth_env=NO_SUCH"
+        url = "dm-env-rpc://h?limits.received=1000&timeout.idle=5&auth_env=NO_SUCH"
         named = {"limits": Limits(received=7), "auth_file": tmp_path / "secret"}
         with pytest.raises(ValueError, match="NO_SUCH"):
             resolve(url, "client", named)
         *_, options = resolve(url.partition("&auth")[0], "client", named)
         assert options == {
             "limits": Limits(received=7),
-            "timeouts": Timeouts(idle=5),
+            "timeout": Timeouts(idle=5),
             "auth": "sesame",
         }
         with pytest.raises(ValueError, match="twice"):
             resolve("dm-env-rpc://h", "client", {"auth": "x", "auth_file": tmp_path / "secret"})
 
     def test_times_that_are_not_said_stay_the_servers(self):
-        *_, options = resolve("universe://localhost?timeouts.first=2", "server", {})
-        timeouts = options["timeouts"]
-        assert (timeouts.first, timeouts.idle, timeouts.write) == (2.0, None, 30.0)
+        *_, options = resolve("universe://localhost?timeout.first=2", "server", {})
+        timeout = options["timeout"]
+        assert (timeout.first, timeout.idle, timeout.write) == (2.0, None, 30.0)
 
     @pytest.mark.parametrize(
         ("url", "side", "words"),
@@ -216,10 +220,11 @@ class TestOptions:
             ("rlx://h?limits.depth=501", "server", "at most 500"),
             ("rlx://h?tls.key=key.pem", "server", "cert"),
             ("rlx://h?limits=5", "server", "no option 'limits'"),
+            ("rlx://h?timeout=5&timeout.idle=6", "server", "timeout is given twice"),
             ("rlx-ws://h?arrays=int8", "server", "lists or float32 or float64, not 'int8'"),
             ("universe://h?lockstep=maybe", "server", "true or false"),
             ("universe://h?auth_env=NO_SUCH_VARIABLE_AT_ALL", "server", "there is no variable"),
-            ("dm-env-rpc://h?settings=x", "server", "NAME=VALUE"),
+            ("dm-env-rpc://h?env_kwargs=x", "server", "NAME=VALUE"),
         ],
     )
     def test_what_makes_no_sense(self, url, side, words):

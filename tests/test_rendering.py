@@ -71,7 +71,7 @@ def test_wrappers_of_gymnasium_s_render() -> None:
 
 def test_several_render_in_one_vector() -> None:
     with rlwire.serve(Painted, "dm-env-rpc://127.0.0.1:0") as server:
-        envs = rlwire.make_vec(server.url, num_envs=2, settings={"render_mode": "rgb_array"})
+        envs = rlwire.make_vec(server.url, num_envs=2, env_kwargs={"render_mode": "rgb_array"})
         envs.reset()
         envs.step(np.array([0, 1]))
         assert [frame[0, 0, 0] for frame in envs.render()] == [1, 1]
@@ -111,7 +111,7 @@ def test_a_window_is_gymnasium_s() -> None:
 
 def test_pixels_are_the_picture() -> None:
     with (
-        rlwire.serve(Painted, "universe://127.0.0.1:0+0", settings={}, rate=60.0) as server,
+        rlwire.serve(Painted, "universe://127.0.0.1:0+0", env_kwargs={}, rate=60.0) as server,
         rlwire.make(server.url, render_mode="rgb_array") as env,
     ):
         assert env.metadata["render_fps"] == 60.0

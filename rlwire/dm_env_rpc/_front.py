@@ -25,7 +25,7 @@ def server(
     environment: Any,
     url: URL,
     *,
-    settings: Mapping[str, Any] | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
     agents: int = 1,
     accepts: Collection[str] = (),
     names: Names | None = None,
@@ -41,7 +41,7 @@ def server(
         raise ValueError(f"{url}: worlds get their names when they are created; leave the path out")
     worlds = load_environment(environment) if isinstance(environment, str) else environment
     if not (is_world(worlds) or isinstance(worlds, EnvironmentWorlds)):
-        made = _with_pictures(worlds, settings)
+        made = _with_pictures(worlds, env_kwargs)
         shown: dict[str, Any] = {
             "names": names or Names(reward=reward or None, discount=discount or None),
             "default_actions": default_actions,
@@ -58,18 +58,18 @@ def server(
                     "agents, which meet in it; leave it out"
                 ) from None
             worlds = SharedWorld(made, **shown)
-    elif settings or accepts:
-        raise ValueError("settings, accepts: a class of worlds looks at all settings itself")
+    elif env_kwargs or accepts:
+        raise ValueError("env_kwargs, accepts: a class of worlds looks at all settings itself")
     return Server(worlds, url.address, keep_abandoned=keep_abandoned, **options)
 
 
-def _with_pictures(thing: Any, settings: Mapping[str, Any] | None) -> Any:
-    """Return what makes environments with these settings, which render if their class can."""
+def _with_pictures(thing: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
+    """Return what makes environments with these env_kwargs, which render if their class can."""
     modes = (getattr(thing, "metadata", None) or {}).get("render_modes") or ()
     made = is_environment(thing) and not isinstance(thing, type)
     if "rgb_array" in modes and not made and "render_mode" in inspect.signature(thing).parameters:
-        settings = {"render_mode": "rgb_array", **(settings or {})}
-    return with_settings(thing, settings)
+        env_kwargs = {"render_mode": "rgb_array", **(env_kwargs or {})}
+    return with_settings(thing, env_kwargs)
 
 
 client, async_client = clients(Client, AsyncClient)

@@ -169,7 +169,7 @@ class _DmEnvRpcClient(waits.Counting):
         *,
         auth: str | None = None,
         tls: ClientSide = None,
-        timeouts: Timeouts | None = None,
+        timeout: Timeouts | float | None = None,
         backoff: Backoff | None = None,
         limits: Limits | None = None,
         max_sent: int | None = None,
@@ -198,7 +198,7 @@ class _DmEnvRpcClient(waits.Counting):
             "max_sent": most_sent(self._limits, max_sent),
             **KEEP_ALIVE,
         }
-        self._connect_options: dict[str, Any] = {"timeouts": timeouts}
+        self._connect_options: dict[str, Any] = {"timeout": timeout}
         if tls is not None:
             self._connect_options["tls"] = http2_context(tls)
             self._connect_options["server_hostname"] = getattr(tls, "server_hostname", None)
@@ -558,7 +558,7 @@ class Client(Blocking, _DmEnvRpcClient):
         address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``.
         auth: sent as a bearer token with the connection.
         tls: an SSL context, or what makes one: `rlwire.transports.tls.ClientTLS` names files.
-        timeouts: seconds to wait; `idle` is for an answer.
+        timeout: seconds to wait; `idle` is for an answer.
         backoff: attempts to connect, and the waits between them.
         limits: maxima for messages; ``received`` is for whole ones.
         max_sent: bytes of the longest message that is sent; by default as `limits` has it for

@@ -70,7 +70,7 @@ class _Target:
             "max_sent": _UNLIMITED if sent < 0 else min(sent, _UNLIMITED),
             **KEEP_ALIVE,
         }
-        self._options: dict[str, Any] = {"timeouts": _NO_END, "tls": tls, "server_hostname": name}
+        self._options: dict[str, Any] = {"timeout": _NO_END, "tls": tls, "server_hostname": name}
 
     def dial(
         self, connect: Callable[..., Any], metadata: Iterable[Any], backoff: Backoff | None = None

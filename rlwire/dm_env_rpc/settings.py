@@ -77,7 +77,7 @@ class EnvironmentMaker:
         if missing:
             raise TypeError(
                 f"{called} needs {', '.join(map(repr, missing))}, which clients may not give: list "
-                f"it in accepts (--accepts), or set it here (functools.partial, --settings)"
+                f"it in accepts (--accepts), or set it here (functools.partial, --env-kwargs)"
             )
 
     def _read_signature(self) -> None:

@@ -222,25 +222,25 @@ def _name_of(environment: Any) -> str:
 
 
 def maker(
-    thing: Any, settings: Mapping[str, Any] | None = None
+    thing: Any, env_kwargs: Mapping[str, Any] | None = None
 ) -> tuple[Any, Callable[[], Any] | None]:
     """Return an environment, and None; or None, and what makes environments."""
     if isinstance(thing, str):
         thing = load_environment(thing)
     made = is_environment(thing) and not isinstance(thing, type)
     if made or not callable(thing):
-        if settings:
+        if env_kwargs:
             raise ValueError(
-                f"settings ({', '.join(settings)}) are for what makes environments; "
+                f"env_kwargs ({', '.join(env_kwargs)}) are for what makes environments; "
                 f"this one is made"
             )
         return thing, None
-    return None, functools.partial(thing, **settings) if settings else thing
+    return None, functools.partial(thing, **env_kwargs) if env_kwargs else thing
 
 
-def drive(thing: Any, settings: Mapping[str, Any] | None = None) -> Driven:
+def drive(thing: Any, env_kwargs: Mapping[str, Any] | None = None) -> Driven:
     """Return a driver of an environment."""
-    environment, make = maker(thing, settings)
+    environment, make = maker(thing, env_kwargs)
     if make is None:
         return driver_of(environment)
     environment = make()

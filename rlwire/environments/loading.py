@@ -64,8 +64,8 @@ def _of_gymnasium(name: str) -> Any:
     except gymnasium.error.Error as error:
         raise ValueError(str(error) + _hint(module, identifier)) from None
 
-    def make(**settings: Any) -> Any:
-        return gymnasium.make(identifier, **settings)
+    def make(**env_kwargs: Any) -> Any:
+        return gymnasium.make(identifier, **env_kwargs)
 
     creator = spec.entry_point
     if isinstance(creator, str):

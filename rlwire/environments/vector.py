@@ -260,12 +260,12 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
             part.close()
 
 
-def maker(environment: Any, settings: Mapping[str, Any] | None = None) -> Make:
+def maker(environment: Any, env_kwargs: Mapping[str, Any] | None = None) -> Make:
     """Return a function that makes an environment, and is picklable if what it is made of is.
 
     Args:
         environment: a name that `load_environment` knows, or a class or function.
-        settings: keyword arguments.
+        env_kwargs: keyword arguments.
 
     Raises:
         TypeError: it can be neither loaded nor called.
@@ -275,12 +275,12 @@ def maker(environment: Any, settings: Mapping[str, Any] | None = None) -> Make:
             f"a {type(environment).__name__} makes no environments: give a name, such as "
             f"'gym:CartPole-v1' or 'module:factory', a class or a function"
         )
-    return functools.partial(_make, environment, dict(settings or {}))
+    return functools.partial(_make, environment, dict(env_kwargs or {}))
 
 
-def _make(environment: Any, settings: dict[str, Any]) -> Any:
+def _make(environment: Any, env_kwargs: dict[str, Any]) -> Any:
     return (load_environment(environment) if isinstance(environment, str) else environment)(
-        **settings
+        **env_kwargs
     )
 
 

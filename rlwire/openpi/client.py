@@ -30,7 +30,7 @@ class ClientBase(waits.Counting):
             for TLS.
         auth: what the server wants as ``Authorization: Api-Key``.
         tls: for TLS; by default, for ``wss``, a context that trusts the system's authorities.
-        timeouts: by default `Timeouts()`; its `idle` is how long a policy may think.
+        timeout: by default `Timeouts()`; its `idle` is how long a policy may think.
         backoff: how often and when to try to reach the server; by default once.
         limits: maxima for messages.
         arrays: how arrays are written; both dialects are read.
@@ -50,7 +50,7 @@ class ClientBase(waits.Counting):
         *,
         auth: str | None = None,
         tls: ClientSide = None,
-        timeouts: Timeouts | None = None,
+        timeout: Timeouts | float | None = None,
         backoff: Backoff | None = None,
         limits: Limits | None = None,
         arrays: Dialect = "openpi",
@@ -60,7 +60,7 @@ class ClientBase(waits.Counting):
         self._url = websocket.url_of(address, tls)
         self._dialect: dict[str, Any] = {"arrays": arrays, "limits": limits}
         self._options: dict[str, Any] = {
-            "timeouts": timeouts,
+            "timeout": timeout,
             "backoff": backoff,
             "tls": tls,
             "limits": limits,

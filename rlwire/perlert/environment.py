@@ -79,11 +79,11 @@ class PerlertEndpoint(Endpoint):
         address: AddressLike,
         instance: str = "",
         *,
+        timeout: float = 10.0,
         limits: Limits = DEFAULT,
         observation_space: Any = None,
         action_space: Any = None,
         agent: str | None = None,
-        timeout: float = 10.0,
         start_timeout: float | None = 60.0,
         **options: Any,
     ) -> None:
@@ -462,14 +462,14 @@ class EnvironmentSimulation:
 
 
 def simulations_of(
-    environment: Any, settings: Mapping[str, Any] | None = None, limits: Limits = DEFAULT
+    environment: Any, env_kwargs: Mapping[str, Any] | None = None, limits: Limits = DEFAULT
 ) -> tuple[Simulation, Callable[[], Simulation] | None]:
     """Return a simulation, and what makes more of them: None if there is none but this.
 
-    `environment` is what `rlwire.environments.driver.maker` takes, or a simulation; `settings` are
-    keyword arguments for the class or function.
+    `environment` is what `rlwire.environments.driver.maker` takes, or a simulation; `env_kwargs`
+    are for the class or function.
     """
-    environment, again = maker(environment, settings)
+    environment, again = maker(environment, env_kwargs)
     if again is None:
         return simulate(environment, limits), None
 

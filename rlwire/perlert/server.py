@@ -125,7 +125,7 @@ class Server(BackgroundServer):
         players: int | None = None,
         rate: float = 30.0,
         decimals: int | None = None,
-        settings: Mapping[str, Any] | None = None,
+        env_kwargs: Mapping[str, Any] | None = None,
         default_action: Default = None,
         extra: Extra | None = None,
         seed: int | None = None,
@@ -143,7 +143,7 @@ class Server(BackgroundServer):
             rate: steps a second.
             decimals: to which numbers are rounded; by default they have as many digits as it
                 takes to read the same number again.
-            settings: keyword arguments for what makes environments.
+            env_kwargs: keyword arguments for what makes environments.
             default_action: what agents do whose clients have not said what they want, and those
                 without a client: an action, or a function of the agent's key and its last
                 observation that returns one. By default the action nearest to zero.
@@ -156,7 +156,7 @@ class Server(BackgroundServer):
         Pacer(rate)  # refuses what is no rate
         if instances < 1:
             raise ValueError(f"instances must be at least 1, not {instances}")
-        first, make = simulations_of(environment, settings, self._limits)
+        first, make = simulations_of(environment, env_kwargs, self._limits)
         session = {"players": players, "decimals": decimals}
         player = {"rate": rate, "default_action": default_action, "extra": extra, "seed": seed}
         served = _ServedEnvironment(

@@ -137,7 +137,7 @@ class RLlibServer(BackgroundServer):
             saved at the end and every `save_every` iterations.
         save_every: iterations between two checkpoints.
         metrics: a sink for RLlib's results: ``episode_return_mean`` and others, by steps.
-        options: of the protocol's ``listen``, such as `tls`, `timeouts` and `limits`. They go to
+        options: of the protocol's ``listen``, such as `tls`, `timeout` and `limits`. They go to
             the runners' processes, so they are picklable.
 
     """

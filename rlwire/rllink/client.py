@@ -45,7 +45,7 @@ class ClientBase(waits.Counting):
         address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``.
         auth: the token that a server of rlwire's may ask for.
         tls: for a server with TLS: an SSL context, or `rlwire.transports.tls.ClientTLS`.
-        timeouts: by default `Timeouts()`; its `idle` is how long the trainer may learn.
+        timeout: by default `Timeouts()`; its `idle` is how long the trainer may learn.
         backoff: how often and when to try to reach the server; by default once.
         limits: maxima for messages.
         form: of the messages that are sent; ``"json"`` for servers of Ray before 2.44.
@@ -64,7 +64,7 @@ class ClientBase(waits.Counting):
         *,
         auth: str | None = None,
         tls: ClientSide = None,
-        timeouts: Timeouts | None = None,
+        timeout: Timeouts | float | None = None,
         backoff: Backoff | None = None,
         limits: Limits | None = None,
         form: Form = "msgpack",
@@ -79,7 +79,7 @@ class ClientBase(waits.Counting):
             "limits": limits,
         }
         RLlinkClientSession(**self._session_options)  # what makes no sense raises here
-        self._options: dict[str, Any] = {"timeouts": timeouts, "tls": tls, "backoff": backoff}
+        self._options: dict[str, Any] = {"timeout": timeout, "tls": tls, "backoff": backoff}
         self.config: SetConfig | None = None
         self.weights: SetState | None = None
 

@@ -54,7 +54,7 @@ class ProxyBase(waits.Counting):
     Args:
         rlx_server_url: ``"host:port"``, ``"[::1]:port"``, ``"unix:/path"`` or ``(host, port)``.
         tls: for a server with TLS: an SSL context, or `rlwire.transports.tls.ClientTLS`.
-        timeouts: seconds to wait for a connect, a read, a write and an answer.
+        timeout: seconds to wait for a connect, a read, a write and an answer.
         backoff: the waits between attempts to connect; `connect` sets their number.
         limits: maxima for messages; `rlwire.limits.DEFAULT` by default.
         dialect: of RLX; "readme" for servers that follow the table in RELAAX's README.
@@ -74,7 +74,7 @@ class ProxyBase(waits.Counting):
         rlx_server_url: AddressLike,
         *,
         tls: ClientSide = None,
-        timeouts: Timeouts | None = None,
+        timeout: Timeouts | float | None = None,
         backoff: Backoff | None = None,
         limits: Limits = DEFAULT,
         dialect: Literal["relaax", "readme"] = "relaax",
@@ -84,7 +84,7 @@ class ProxyBase(waits.Counting):
         located("rlx", rlx_server_url)  # which refuses the URL of another protocol
         self.address: AddressLike = rlx_server_url
         self.backoff = _BACKOFF if backoff is None else backoff
-        self._timeouts = Timeouts() if timeouts is None else timeouts
+        self._timeouts = Timeouts.of(timeout)
         self._tls = tls
         self._session_options: dict[str, Any] = {
             "limits": limits,
@@ -116,7 +116,7 @@ class ProxyBase(waits.Counting):
         session = RLXClientSession(**self._session_options)
         try:
             address, tls, _ = located("rlx", self.address, self._tls)
-            options = {"timeouts": self._timeouts, "tls": tls, "backoff": backoff}
+            options = {"timeout": self._timeouts, "tls": tls, "backoff": backoff}
             connection = yield self._open(address, session, **options)
         except (RlwireError, OSError, ValueError) as error:
             raise self._failed("connect", error) from error
@@ -299,7 +299,7 @@ class TrainingBase:
         max_episodes: how many episodes to run; 1 by default.
         infinite_run: go on after `max_episodes`; False by default.
         exploit: asks the agent not to explore or learn; False by default.
-        options: further arguments for `AgentProxy`, such as `tls`, `timeouts` and `limits`.
+        options: further arguments for `AgentProxy`, such as `tls`, `timeout` and `limits`.
 
     Attributes:
         agent: the `AgentProxy`; it stays the same object when the server changes.

@@ -91,7 +91,7 @@ class RLXPageOptions(_options.OriginOptions, _options.StreamServerOptions):
         max_pending: how many commands of one environment may wait for their answers.
         ping_interval: how often a page is asked for a sign of life.
         ping_timeout: how long it may be in coming.
-        rlx_timeouts: the times of connections to the RLX server.
+        rlx_timeout: the times of connections to the RLX server.
     """
 
     workers: Literal["threads", "asyncio"] = "threads"
@@ -103,7 +103,7 @@ class RLXPageOptions(_options.OriginOptions, _options.StreamServerOptions):
     max_pending: _options.Positive = 16
     ping_interval: float | None = 30.0
     ping_timeout: float | None = 30.0
-    rlx_timeouts: Timeouts | None = None
+    rlx_timeout: Timeouts | None = None
     rlx_tls: Any = None
     check: Any = None
 

@@ -79,7 +79,7 @@ class RLXPageServer(StreamServer):
         ping_interval: seconds of silence after which the server sends a ping, which browsers
             answer by themselves. None for never.
         ping_timeout: seconds to wait for the pong.
-        rlx_timeouts: of connections to the RLX server that `agent` names.
+        rlx_timeout: of connections to the RLX server that `agent` names.
         rlx_tls: an SSL context for that server.
         options: `rlwire.serving.serving.StreamOptions`.
 
@@ -108,7 +108,7 @@ class RLXPageServer(StreamServer):
         max_message: int | None = None,
         ping_interval: float | None = 30.0,
         ping_timeout: float | None = 30.0,
-        rlx_timeouts: Timeouts | None = None,
+        rlx_timeout: Timeouts | None = None,
         rlx_tls: ClientSide = None,
         **options: Unpack[StreamOptions],
     ) -> None:
@@ -128,7 +128,7 @@ class RLXPageServer(StreamServer):
             url = parse_url(agent)
             self._remote_url = f", agents of {url}"
             workers = "threads"
-            agent = _remote_agents(url, client_tls(url, rlx_tls), rlx_timeouts, limits or DEFAULT)
+            agent = _remote_agents(url, client_tls(url, rlx_tls), rlx_timeout, limits or DEFAULT)
         resolve_agent(agent)
         self._pages = _PageService(
             agent,
@@ -403,13 +403,13 @@ class _RemoteAgent(AgentProxy):
 
 
 def _remote_agents(
-    url: URL, tls: ClientSide, timeouts: Timeouts | None, limits: Limits
+    url: URL, tls: ClientSide, timeout: Timeouts | float | None, limits: Limits
 ) -> Callable[[Any], _RemoteAgent]:
     if url.scheme != "rlx":
         raise ValueError(f"pages reach an RLX server, by its URL rlx://host:port, not {url}")
 
     def make(parameter_server: Any) -> _RemoteAgent:
-        agent = _RemoteAgent(url.address, tls=tls, timeouts=timeouts, limits=limits)
+        agent = _RemoteAgent(url.address, tls=tls, timeout=timeout, limits=limits)
         agent.connect(retry=1)
         return agent
 

@@ -40,11 +40,11 @@ def clients(
     return client, async_client
 
 
-def with_settings(thing: Any, settings: Mapping[str, Any] | None) -> Any:
-    """Return what makes environments with these settings, or an environment as it is."""
-    if not settings:
+def with_settings(thing: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
+    """Return what makes environments with these env_kwargs, or an environment as it is."""
+    if not env_kwargs:
         return thing
-    made, make = maker(thing, settings)
+    made, make = maker(thing, env_kwargs)
     return made if make is None else make
 
 

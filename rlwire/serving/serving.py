@@ -221,7 +221,7 @@ class ServerOptions(TypedDict, total=False):
     Attributes:
         tls: an SSL context, or a callable that returns one, which worker processes need, such as
             `rlwire.transports.tls.ServerTLS`; None, by default, for no encryption.
-        timeouts: the times of connections.
+        timeout: the times of connections.
         max_connections: further ones are refused, with a line in the log; counted in each process.
         max_connections_per_address: the same for those from one address, of IPv6 from one network
             of 64 bits; over unix sockets and shared memory for each user but the process's own.
@@ -229,7 +229,7 @@ class ServerOptions(TypedDict, total=False):
     """
 
     tls: TLS
-    timeouts: Timeouts | None
+    timeout: Timeouts | float | None
     max_connections: int
     max_connections_per_address: int
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None
@@ -240,7 +240,7 @@ class StreamOptions(ServerOptions, total=False):
 
     Attributes:
         idle_timeout: seconds that a connection may stay silent between two messages before it is
-            closed, with a line in the log; None for no end. By default `idle` of `timeouts`, which
+            closed, with a line in the log; None for no end. By default `idle` of `timeout`, which
             is an hour.
     """
 
@@ -311,7 +311,7 @@ class StreamServer(BackgroundServer):
         workers: WorkersOption = "asyncio",
         initializer: Callable[[], None] | None = None,
         tls: TLS = None,
-        timeouts: Timeouts | None = None,
+        timeout: Timeouts | float | None = None,
         idle_timeout: float | EllipsisType | None = ...,
         max_connections: int = MAX_CONNECTIONS,
         max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
@@ -327,16 +327,16 @@ class StreamServer(BackgroundServer):
                 "one, such as rlwire.transports.tls.ServerTLS('cert.pem', 'key.pem')"
             )
         super().__init__(parse(served_at(self.scheme, address, tls)))
-        timeouts = timeouts or Timeouts()
+        timeout = Timeouts.of(timeout)
         if not isinstance(idle_timeout, EllipsisType):
-            timeouts = dataclasses.replace(timeouts, idle=idle_timeout)
+            timeout = dataclasses.replace(timeout, idle=idle_timeout)
         self._service = service
         self._workers = workers
         self.initializer = initializer
         self._loop_factory = loop_factory
         self._guarded = self._encrypted = tls is not None
         self._options: dict[str, Any] = {
-            "timeouts": timeouts,
+            "timeout": timeout,
             "tls": tls,
             **capacity(max_connections, max_connections_per_address),
         }

@@ -81,7 +81,7 @@ def attempts(
     )
 
 
-def connect(where: Address, dialer: Any, timeouts: Timeouts, backoff: Backoff | None) -> Waits[Any]:
+def connect(where: Address, dialer: Any, timeout: Timeouts, backoff: Backoff | None) -> Waits[Any]:
     """Return a connection whose session has opened the conversation; errors as for `attempts`.
 
     The dialer's `sleep`, `resolve`, `connect` and `finish` return a value, or something to await
@@ -91,9 +91,9 @@ def connect(where: Address, dialer: Any, timeouts: Timeouts, backoff: Backoff | 
     def attempt(until: float) -> Waits[Any]:
         return dial(where, dialer, until)
 
-    connection = yield from attempts(where, attempt, dialer.sleep, timeouts.connect, backoff)
+    connection = yield from attempts(where, attempt, dialer.sleep, timeout.connect, backoff)
     try:
-        yield connection.open(timeouts.connect)
+        yield connection.open(timeout.connect)
     except BaseException as error:
         connection.close()
         if not isinstance(error, (Exception, GeneratorExit)):  # a task that is cancelled

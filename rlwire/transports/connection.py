@@ -65,14 +65,14 @@ class Connection(Owned):
         sock: socket.socket,
         session: StreamSession,
         peer: str,
-        timeouts: Timeouts,
+        timeout: Timeouts,
         *,
         accepted: bool = False,
     ) -> None:
         super().__init__(peer)
         self.session = session
         self._sock = sock
-        self._core = StreamCore(session, peer, timeouts, accepted)
+        self._core = StreamCore(session, peer, timeout, accepted)
         self._replies: ReplyQueue | None = None
         self._monitor: Monitor | None = None
         self._take_over: Callable[[], None] | None = None
@@ -83,13 +83,13 @@ class Connection(Owned):
         if self._tls is not None:
             self._calls = PlainCalls(self._core, self._tls)
         else:
-            rings, spin = None, timeouts.spin or 0.0
+            rings, spin = None, timeout.spin or 0.0
             if self._shm is not None:
-                rings, spin = self._shm.rings, timeouts.spin or default_spin()
+                rings, spin = self._shm.rings, timeout.spin or default_spin()
             self._calls = SocketCalls(self._core, sock.fileno(), spin=spin, rings=rings)
-        waits = [timeouts.idle, timeouts.read and timeouts.read / 2]
+        waits = [timeout.idle, timeout.read and timeout.read / 2]
         self._tick = min((wait for wait in waits if wait is not None), default=None)
-        self._write = timeouts.write and timeouts.write / 2
+        self._write = timeout.write and timeout.write / 2
         self._limit(_READING, self._tick)
         self._limit(_WRITING, self._write)
         of_this_process(self)

@@ -38,7 +38,7 @@ class LoopDriver:
         self,
         session: StreamSession,
         peer: str,
-        timeouts: Timeouts,
+        timeout: Timeouts,
         *,
         on_end: Callable[[Any], None] | None = None,
         accepted: bool = False,
@@ -48,7 +48,7 @@ class LoopDriver:
         self.peer = peer
         self.log: Log = logger
         self.fault: BaseException | None = None
-        self.core = StreamCore(session, peer, timeouts, accepted)
+        self.core = StreamCore(session, peer, timeout, accepted)
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._stream: SocketStream | None = None

@@ -78,7 +78,7 @@ class BaseServer(ABC, Generic[_C]):
             LimitExceeded, RemoteProtocolError) that it lets out is told to the peer first.
         tls: a context, or what makes one, such as `rlwire.transports.tls.ServerTLS`; None for no
             encryption.
-        timeouts: by default `Timeouts()`.
+        timeout: by default `Timeouts()`.
         max_connections: further ones are rejected, with a line in the log.
         max_connections_per_address: the same for those from one address; see `Admission`.
         make_handler: instead of `converse`: called with each connection, for an object that
@@ -100,7 +100,7 @@ class BaseServer(ABC, Generic[_C]):
         converse: Callable[[_C], Any] | None = None,
         *,
         tls: TLS = None,
-        timeouts: Timeouts | None = None,
+        timeout: Timeouts | float | None = None,
         max_connections: int = MAX_CONNECTIONS,
         max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         make_handler: Callable[[_C], Handler] | None = None,
@@ -114,7 +114,7 @@ class BaseServer(ABC, Generic[_C]):
         self._converse: Callable[[_C], Any] | None = converse
         self._make_handler: Callable[[_C], Handler] | None = make_handler
         self._on_stop = on_stop
-        self._timeouts = timeouts or Timeouts()
+        self._timeouts = Timeouts.of(timeout)
         self._tls = tls() if callable(tls) else tls
         self._admission = Admission(max_connections, max_connections_per_address)
         self._log = SeldomLog(logger)

@@ -65,6 +65,15 @@ class Timeouts:
             if value is not None and not value > 0:
                 raise ValueError(f"timeout {name} must be positive or None, not {value!r}")
 
+    @classmethod
+    def of(cls, given: Timeouts | float | None, **defaults: float | None) -> Timeouts:
+        """Return what is given; seconds are for connecting, for each message and each answer."""
+        if isinstance(given, Timeouts):
+            return given
+        if given is None:
+            return cls(**defaults)
+        return cls(connect=given, read=given, write=given, idle=given)
+
     @property
     def first_message(self) -> float | None:
         """Seconds that a server gives a new peer's first message; None if `idle` is all of it."""

@@ -25,7 +25,7 @@ def connect(
     *,
     tls: ClientSide = None,
     server_hostname: str | None = None,
-    timeouts: Timeouts | None = None,
+    timeout: Timeouts | float | None = None,
     backoff: Backoff | None = None,
 ) -> Connection:
     """Connect to a server.
@@ -37,7 +37,7 @@ def connect(
         tls: an SSL context, or what makes one, such as `rlwire.transports.tls.ClientTLS`; None for
             no encryption.
         server_hostname: the name that the server's certificate must have, if not the host's.
-        timeouts: by default `Timeouts()`.
+        timeout: by default `Timeouts()`.
         backoff: how often and when to try; by default once.
 
     Raises:
@@ -49,12 +49,12 @@ def connect(
             that was refused); this is not tried again.
     """
     where = parse(address)
-    timeouts = timeouts or Timeouts()
+    timeout = Timeouts.of(timeout)
     hostname = server_hostname or getattr(tls, "server_hostname", None) or where.host
     dialer = _BlockingDialer(
-        where, (session, str(where), timeouts), context_of(tls), hostname or None
+        where, (session, str(where), timeout), context_of(tls), hostname or None
     )
-    connection: Connection = drive(connecting.connect(where, dialer, timeouts, backoff))
+    connection: Connection = drive(connecting.connect(where, dialer, timeout, backoff))
     return connection
 
 

@@ -35,19 +35,19 @@ async def connect(
     *,
     tls: ClientSide = None,
     server_hostname: str | None = None,
-    timeouts: Timeouts | None = None,
+    timeout: Timeouts | float | None = None,
     backoff: Backoff | None = None,
 ) -> AsyncConnection:
     """Connect to a server; arguments and errors as for `rlwire.transports.tcp.connect`."""
     where = parse(address)
-    timeouts = timeouts or Timeouts()
+    timeout = Timeouts.of(timeout)
     hostname = server_hostname or getattr(tls, "server_hostname", None) or where.host
-    dialer = _AsyncDialer(where, (session, str(where), timeouts), context_of(tls), hostname)
+    dialer = _AsyncDialer(where, (session, str(where), timeout), context_of(tls), hostname)
     connection: AsyncConnection = await drive_async(
-        connecting.connect(where, dialer, timeouts, backoff)
+        connecting.connect(where, dialer, timeout, backoff)
     )
     if not connection.closed:
-        dialer.timer.add(connection, timeouts)
+        dialer.timer.add(connection, timeout)
     return connection
 
 

@@ -48,12 +48,12 @@ class TimeoutTimer:
             timer = _all[loop] = TimeoutTimer(loop)
         return timer
 
-    def add(self, connection: Timed, timeouts: Timeouts) -> None:
+    def add(self, connection: Timed, timeout: Timeouts) -> None:
         """Watch a connection; the timer runs while there is one."""
         loop = self._loop()
         assert loop is not None
         times = [
-            time for time in (timeouts.first, timeouts.read, timeouts.write, timeouts.idle) if time
+            time for time in (timeout.first, timeout.read, timeout.write, timeout.idle) if time
         ]
         due = connection.session.next_deadline()
         if due is not None:

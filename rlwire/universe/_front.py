@@ -29,7 +29,7 @@ def server(
     environment: Any,
     url: URL,
     *,
-    settings: Mapping[str, Any] | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
     name: str | None = None,
     rate: float = 60,
     page: PagePlace = None,
@@ -48,16 +48,16 @@ def server(
             pixels = f"universe://{url.host}:5900+{url.port}"
             raise ValueError(f"{url}: {', '.join(needs)} need pixels: {pixels}")
         return EnvironmentRewarder(
-            with_settings(environment, settings),
+            with_settings(environment, env_kwargs),
             url.address,
             env_id=url.path or name,
-            fps=rate,
+            rate=rate,
             **options,
         )
     own = ("lockstep", "seed", "about", "backlog")
     rewards = {key: options.pop(key) for key in own if key in options}
     return UniverseServer(
-        _rendering(environment, settings),
+        _rendering(environment, env_kwargs),
         url if url.path or name is None else url.replace(path=name),
         rate=rate,
         page=page,
@@ -67,17 +67,17 @@ def server(
     )
 
 
-def _rendering(thing: Any, settings: Mapping[str, Any] | None) -> Any:
+def _rendering(thing: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
     """Return what makes the environment so that it renders frames, if it can be told to."""
     made, make = maker(thing)
     if make is None:
-        return with_settings(made, settings)
+        return with_settings(made, env_kwargs)
     with contextlib.suppress(ValueError):  # a class that has no signature
         takes = inspect.signature(make).parameters
         by_id = isinstance(thing, str) and (thing.startswith("gym:") or ":" not in thing)
-        if "render_mode" in takes or (by_id and "settings" in takes):
-            settings = {"render_mode": "rgb_array", **(settings or {})}
-    return with_settings(make, settings)
+        if "render_mode" in takes or (by_id and "env_kwargs" in takes):
+            env_kwargs = {"render_mode": "rgb_array", **(env_kwargs or {})}
+    return with_settings(make, env_kwargs)
 
 
 client, async_client = clients(RewarderClient, AsyncRewarderClient)
@@ -96,7 +96,7 @@ def _calling_both(url: URL, options: dict[str, Any]) -> Remote:
     """Return where it is, and make of `options` what a vector takes."""
     tls = client_tls(url, options.pop("tls", None))
     both: dict[str, Any] = {}
-    for name in ("timeouts", "limits"):
+    for name in ("timeout", "limits"):
         if name in options:
             both[name] = options.pop(name)
     if tls is not None:

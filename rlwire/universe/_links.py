@@ -47,7 +47,7 @@ class LinkOptions:
     """What is the same for all remotes of a vector; see `UniverseEnv`."""
 
     start_timeout: float
-    fps: float = 60.0
+    rate: float = 60.0
     observer: bool = False
     replace: Replace | None = None
     rewarder: Mapping[str, Any] = field(default_factory=dict)
@@ -348,7 +348,7 @@ class Link:
         given = {
             "auth": remote.auth,
             "observer": self._options.observer,
-            "timeouts": Timeouts(connect=seconds, idle=None),
+            "timeout": Timeouts(connect=seconds, idle=None),
             **self._options.rewarder,
         }
         where = f"{'wss' if remote.tls else 'ws'}://{parse(remote.rewarder)}/"
@@ -428,7 +428,7 @@ class Link:
     ) -> None:
         entered = failed = None
         try:
-            entered = await client.reset(env_id or self.remote.env_id, seed, fps=self._options.fps)
+            entered = await client.reset(env_id or self.remote.env_id, seed, fps=self._options.rate)
         except Exception as error:
             failed = error
         if client is self.client and number == self._resets:

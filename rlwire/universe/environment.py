@@ -92,7 +92,7 @@ class UniverseEnv:
     Args:
         remotes: as `rlwire.universe.remotes_of` takes them.
         env_id: which environment resets ask for, where a remote does not say.
-        fps: frames a second that resets ask for.
+        rate: frames a second that resets ask for.
         start_timeout: seconds until a remote has to be connected; by default 5 and 2 for each.
         observer: whether to watch only: nothing is reset, no action sent.
         replace: called with a `Remote` that is lost and the error, in a thread that may wait;
@@ -104,7 +104,7 @@ class UniverseEnv:
 
     Attributes:
         n: how many remotes there are.
-        fps: as given.
+        rate: as given.
         labels: the remotes' names in errors and logs.
     """
 
@@ -113,7 +113,7 @@ class UniverseEnv:
         remotes: Remotes,
         *,
         env_id: str | None = None,
-        fps: float = 60.0,
+        rate: float = 60.0,
         start_timeout: float | None = None,
         observer: bool = False,
         replace: Replace | None = None,
@@ -124,17 +124,17 @@ class UniverseEnv:
         found = remotes_of(remotes)
         if start_timeout is None:
             start_timeout = 5.0 + 2.0 * len(found)
-        if not (start_timeout > 0 and fps > 0):
-            raise ValueError(f"start_timeout={start_timeout} and fps={fps} must be positive")
+        if not (start_timeout > 0 and rate > 0):
+            raise ValueError(f"start_timeout={start_timeout} and rate={rate} must be positive")
         self.n = len(found)
-        self.fps = fps
+        self.rate = rate
         self.labels = [remote.label for remote in found]
         self._env_id = env_id
         self._begun = observer
         self._closed = False
         self._pictures = [_Picture() for _ in found]
         options = LinkOptions(
-            start_timeout, fps, observer, replace, dict(rewarder or {}), dict(pixels or {})
+            start_timeout, rate, observer, replace, dict(rewarder or {}), dict(pixels or {})
         )  # fmt: skip
         self._owns_loop = loop is None
         self._loop = ClientLoop() if loop is None else loop
@@ -438,7 +438,7 @@ class UniverseEndpoint(Endpoint):
         with contextlib.ExitStack() as undo:
             loop = undo.enter_context(shared_loop())
             self._env = env = UniverseEnv(
-                remote, loop=loop, start_timeout=start_timeout, fps=rate or 60.0, **options
+                remote, loop=loop, start_timeout=start_timeout, rate=rate or 60.0, **options
             )
             undo.callback(env.close)
             env.wait_until_connected()

@@ -67,7 +67,7 @@ class UniverseServerOptions(
         backlog: bytes that may wait for a client that does not read.
     """
 
-    timeouts: Timeouts | None = TIMEOUTS
+    timeout: Timeouts | _options.Seconds | None = TIMEOUTS
     rate: _options.Hz = 60.0
     keys: _Keys | None = None
     frames: Literal["observation", "render"] | None = None
@@ -104,13 +104,13 @@ class UniverseEnvironmentOptions(UniverseClientOptions):
     """Of `rlwire.make` over Universe; those without a text are as of `UniverseEnv`.
 
     Attributes:
-        timeout: without pixels, how long a step may take.
+        step_timeout: without pixels, how long a step may take.
         start_timeout: with pixels, how long the remote may take to be there.
         reset_timeout: how long an episode may take to begin.
         rate: with pixels, steps a second.
     """
 
-    timeout: float = 10.0
+    step_timeout: float = 10.0
     start_timeout: float = 30.0
     reset_timeout: float | None = None
     rate: _options.Hz = 60.0

@@ -138,7 +138,7 @@ class PageServer(StreamServer):
         self._files = {f"/novnc/{name}": data for name, data in novnc_files(novnc).items()}
         for path, name in _FILES.items():
             self._files[path] = (folder() / name).read_bytes()
-        options["timeouts"] = options.get("timeouts") or _TIMEOUTS
+        options["timeout"] = Timeouts.of(options.get("timeout") or _TIMEOUTS)
         super().__init__(parse(place), _PageService(self), **options)
         self._guarded = self._guarded or auth is not None
 
@@ -220,11 +220,11 @@ class PageServer(StreamServer):
             tls.verify_mode = ssl.CERT_NONE
         tls = client_tls(remote, tls)
         if path == "/pixels" and remote.pixels_address is not None:
-            return await connect(remote.pixels_address, RawSession(), timeouts=_TIMEOUTS, tls=tls)
+            return await connect(remote.pixels_address, RawSession(), timeout=_TIMEOUTS, tls=tls)
         if path == "/rewards" and not remote.only_pixels:
             return await connect_asyncio(
                 url_of(remote.address, tls, f"/{remote.path}"),
-                timeouts=_TIMEOUTS,
+                timeout=_TIMEOUTS,
                 tls=tls,
                 headers=self._headers,
                 kind="any",

@@ -119,7 +119,7 @@ class UniverseServer(BackgroundServer):
             Controls(keys, play) if keys or play is not None else None,
             listens=not self._url.only_pixels,
             auth=auth,
-            fps=rate,
+            rate=rate,
             origins=origins,
             env_id=self._url.path or None,
             limits=limits,

@@ -209,7 +209,7 @@ def slow():
 
 class TestLosses:
     def test_no_answer_in_time(self, slow) -> None:
-        with Client(slow.address, timeouts=Timeouts(idle=1.5)) as client:
+        with Client(slow.address, timeout=Timeouts(idle=1.5)) as client:
             client.join_world()
             client.step()
             with pytest.raises(DeadlineExceeded):

@@ -59,7 +59,7 @@ def test_tls(workers: Any, files: Files) -> None:
             with pytest.raises(ssl.SSLCertVerificationError, match=address):
                 Client(address, tls=ClientTLS(ca)).connect()
         with pytest.raises(OSError, match=f"localhost:{port}"):
-            Client(f"localhost:{port}", timeouts=Timeouts(connect=3.0)).connect()
+            Client(f"localhost:{port}", timeout=Timeouts(connect=3.0)).connect()
 
 
 def test_mutual_tls(workers: Any, files: Files) -> None:

@@ -43,7 +43,7 @@ def test_of_a_module_that_registers_with_gymnasium(tmp_path, monkeypatch) -> Non
     )
     monkeypatch.syspath_prepend(tmp_path)
     make = load_environment("gym:registering:Registered-v0")
-    assert list(inspect.signature(make).parameters) == ["settings"]
+    assert list(inspect.signature(make).parameters) == ["env_kwargs"]
     assert isinstance(make(), gymnasium.Env)
     del gymnasium.registry["Registered-v0"]
 

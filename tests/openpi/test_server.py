@@ -506,7 +506,7 @@ def test_a_closed_client_stays_closed(server: Server) -> None:
 
 
 def test_a_late_action_is_not_taken_for_the_next(policy: Policy, server: Server) -> None:
-    with client_of(server, timeouts=Timeouts(idle=1.5)) as client:
+    with client_of(server, timeout=Timeouts(idle=1.5)) as client:
         with pytest.raises(DeadlineExceeded):
             client.infer({"prompt": "wait", "number": 1})
         policy.go_on.set()
@@ -674,14 +674,14 @@ def test_a_large_observation_is_decoded_beside_the_loop_and_the_policy(
         answers: list[int] = []
 
         def ask() -> None:
-            with client_of(on, timeouts=Timeouts(idle=60)) as large:
+            with client_of(on, timeout=Timeouts(idle=60)) as large:
                 answers.append(large.infer(large_of_values())["count"])
 
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()
         try:
             assert decoding.wait(60)
-            with client_of(on, timeouts=Timeouts(idle=60)) as small:
+            with client_of(on, timeout=Timeouts(idle=60)) as small:
                 for number in range(20):
                     assert small.infer({"values": [1] * number})["count"] == number
             assert not answers

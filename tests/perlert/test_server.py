@@ -113,7 +113,7 @@ def test_each_run_has_another_seed_and_the_same_again(worlds, serving, begin):
 
 def test_two_instances_at_once(worlds, serving, begin):
     made = []
-    server = serving(worlds.Walk, settings={"length": 100, "made": made}, instances=2, number=4)
+    server = serving(worlds.Walk, env_kwargs={"length": 100, "made": made}, instances=2, number=4)
     assert server.instances == ["Walk:4", "Walk:5"]
     one, two = begin(server, "Walk:4"), begin(server, "Walk:5")
     one.wait_start(5)
@@ -188,7 +188,7 @@ class TestEnvironmentsThatRaise:
     def test_the_run_ends_and_the_next_one_begins(self, worlds, serving, begin, workers, caplog):
         made = []
         options = {"length": 10, "fail": 4, "made": made}
-        server = serving(worlds.Walk, settings=options, threads=workers, instances=2)
+        server = serving(worlds.Walk, env_kwargs=options, threads=workers, instances=2)
         other = begin(server, "Walk:1")
         made[0].fail = None  # the one of instance 1: environments are handed out from the last
         client = begin(server, "Walk:0")
@@ -224,7 +224,7 @@ class TestEnvironmentsThatRaise:
 
     def test_draining_plays_runs_to_their_end_and_begins_no_more(self, worlds, serving, begin):
         gate = threading.Event()
-        server = serving(worlds.Walk, settings={"gate": gate}, instances=2, threads=2)
+        server = serving(worlds.Walk, env_kwargs={"gate": gate}, instances=2, threads=2)
         client = begin(server, "Walk")
         client.wait_start(5)
         late = begin(server, "Walk:1")
@@ -242,7 +242,7 @@ class TestEnvironmentsThatRaise:
         assert server.statistics()["instances"]["Walk:0"]["runs"] == 1
 
     def test_one_that_keeps_raising_does_not_spin(self, worlds, serving, begin):
-        server = serving(worlds.Walk, settings={"fail": 0, "failures": 1000, "made": []})
+        server = serving(worlds.Walk, env_kwargs={"fail": 0, "failures": 1000, "made": []})
         client = begin(server, "Walk")
         begun = time.monotonic()
         play(client)
@@ -333,7 +333,7 @@ def test_messages(worlds, serving, begin):
 def test_stopping_ends_runs(worlds, serving, begin, caplog):
     caplog.set_level(logging.INFO)
     made = []
-    server = serving(worlds.Walk, settings={"length": 10**9, "made": made})
+    server = serving(worlds.Walk, env_kwargs={"length": 10**9, "made": made})
     client = begin(server, "Walk")
     client.wait_start(5)
     while client.frame(5).step < 2:

@@ -50,7 +50,7 @@ def server() -> Iterator[Server]:
 
 
 def client_of(server: Server, **options: Any) -> Client:
-    return Client(str(server.address), timeouts=Timeouts(idle=30), **options)
+    return Client(str(server.address), timeout=Timeouts(idle=30), **options)
 
 
 class Apart:
@@ -319,7 +319,7 @@ def test_one_bad_client_disturbs_no_other(
 
 
 def test_a_client_that_stops_in_a_message(caplog: pytest.LogCaptureFixture) -> None:
-    with Server("127.0.0.1:0", timeouts=Timeouts(read=0.2)) as server:
+    with Server("127.0.0.1:0", timeout=Timeouts(read=0.2)) as server:
         server.set_state(SetState(1, WEIGHTS))
         where = (server.address.host, server.address.port)
         with client_of(server) as good, socket.create_connection(where) as bad:
@@ -363,7 +363,7 @@ def test_a_bad_server(answer: bytes, error: type[Exception]) -> None:
 
         serving = pool.submit(serve)
         where = f"127.0.0.1:{listener.getsockname()[1]}"
-        with Client(where, timeouts=Timeouts(idle=30)) as client:
+        with Client(where, timeout=Timeouts(idle=30)) as client:
             held = client.get_state()
             with pytest.raises(error):
                 client.get_state()

@@ -215,7 +215,7 @@ class TestErrors:
     def test_a_server_that_is_silent(self):
         with (
             Script(READY, None) as script,
-            AgentProxy(script.address, timeouts=Timeouts(idle=1.5)) as agent,
+            AgentProxy(script.address, timeout=Timeouts(idle=1.5)) as agent,
         ):
             agent.init()
             self.expect(agent, DeadlineExceeded, "idle=1.5")

@@ -92,7 +92,7 @@ class Page:
             if "tls" in options
             else (proxy.address)
         )
-        options = {"timeouts": Timeouts(idle=10), **options}
+        options = {"timeout": Timeouts(idle=10), **options}
         self.socket = connect(f"{scheme}://{address}/", **options)
 
     def __enter__(self):
@@ -423,7 +423,7 @@ class TestLimits:
 
     def test_a_page_that_does_not_read(self, serve):
         """It costs itself its connection, and others nothing."""
-        proxy = serve(timeouts=Timeouts(write=0.5))
+        proxy = serve(timeout=Timeouts(write=0.5))
         with Page(proxy).init(0) as other:
             deaf = Page(proxy).init(*range(10))
             with contextlib.suppress(OSError):

@@ -41,7 +41,7 @@ def draining(server: BackgroundServer, seconds: float = LONG) -> Iterator[thread
 
     def shut() -> bool:
         try:
-            connect(where, _Silent(), timeouts=Timeouts(connect=5)).close()
+            connect(where, _Silent(), timeout=Timeouts(connect=5)).close()
         except OSError:
             return True
         return False

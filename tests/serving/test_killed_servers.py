@@ -86,7 +86,7 @@ def test_rlx(serve: Any) -> None:
     from rlwire.rlx import AgentProxy, AgentProxyException
 
     server = serve("rlx://127.0.0.1:0", "Agent")
-    with AgentProxy(server.address, timeouts=FOREVER) as agent:
+    with AgentProxy(server.address, timeout=FOREVER) as agent:
         agent.init()
         agent.update(state=1)
         server.kill()
@@ -111,7 +111,7 @@ def test_dm_env_rpc(serve: Any) -> None:
     from rlwire.dm_env_rpc import Client
 
     server = serve("dm-env-rpc://127.0.0.1:0", "Room")
-    with Client(server.address, timeouts=FOREVER) as client:
+    with Client(server.address, timeout=FOREVER) as client:
         client.join_world(client.create_world())
         client.step()
         server.kill()

@@ -152,15 +152,15 @@ class TestStreams:
         ("options", "idle"),
         [
             ({}, 3600.0),
-            ({"timeouts": Timeouts(idle=5)}, 5),
-            ({"timeouts": Timeouts(idle=5, read=7), "idle_timeout": 6}, 6),
+            ({"timeout": Timeouts(idle=5)}, 5),
+            ({"timeout": Timeouts(idle=5, read=7), "idle_timeout": 6}, 6),
             ({"idle_timeout": None}, None),
         ],
     )
     def test_the_idle_time(self, options: Any, idle: float | None) -> None:
-        times = RLXServer(_Agent, **options)._options["timeouts"]
+        times = RLXServer(_Agent, **options)._options["timeout"]
         assert times.idle == idle
-        assert times.read == options.get("timeouts", Timeouts()).read
+        assert times.read == options.get("timeout", Timeouts()).read
 
     def test_worker_processes_count_for_themselves(self) -> None:
         assert RLXServer(_Agent, workers=1).statistics() == {}

@@ -89,24 +89,24 @@ class Drivers:
         return made
 
     def adopt(
-        self, sock: Any, session: Any, timeouts: Timeouts | None, tls: Any = None, name: Any = None
+        self, sock: Any, session: Any, timeout: Timeouts | None, tls: Any = None, name: Any = None
     ) -> Any:
         """Make a connection of a socket."""
-        timeouts = timeouts or Timeouts()
+        timeout = timeout or Timeouts()
         if self.loop is None:
             if tls is not None:
                 sock = tls.wrap_socket(sock, server_hostname=name)
-            made: Any = Connection(sock, session, "the peer", timeouts)
+            made: Any = Connection(sock, session, "the peer", timeout)
         else:
 
             async def make() -> Any:
                 sock.setblocking(False)
                 timer = TimeoutTimer.of(self.loop)
                 connection = tcp_asyncio.AsyncConnection(
-                    session, "the peer", timeouts, on_end=timer.discard
+                    session, "the peer", timeout, on_end=timer.discard
                 )
                 await open_stream(connection, sock, tls=tls, server_hostname=name)
-                timer.add(connection, timeouts)
+                timer.add(connection, timeout)
                 return connection
 
             made = OnALoop(self.loop, self.loop.run_until_complete(make()))

@@ -97,12 +97,12 @@ def test_all_servers_have_the_same_defaults() -> None:
 @pytest.mark.parametrize("server", [RLXServer, RLXPageServer, PolicyServer, RewarderServer])
 def test_servers_of_streams_take_the_same_options(server: Any) -> None:
     """All that is in the table, and nothing else."""
-    options = {"timeouts": None, "idle_timeout": None, "tls": None, "loop_factory": None}
+    options = {"timeout": None, "idle_timeout": None, "tls": None, "loop_factory": None}
     maxima = {"max_connections": 2, "max_connections_per_address": 1}
     assert options.keys() | maxima.keys() == set(get_type_hints(StreamOptions))
     served = {PolicyServer: Agent().init, RewarderServer: "a"}.get(server, Agent)
     made = server(served, "127.0.0.1:0", **options, **maxima)
-    assert made._options["timeouts"].idle is None
+    assert made._options["timeout"].idle is None
     assert made._options.items() >= maxima.items()
     with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
         server(served, "127.0.0.1:0", colour="red")

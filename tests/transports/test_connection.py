@@ -48,13 +48,13 @@ def ends(request: Any, blobs: Any) -> Iterator[Ends]:
     theirs, ours = request.getfixturevalue("contexts") if tls else (None, None)
     with contextlib.ExitStack() as stack:
         driver = stack.enter_context(drivers(kind))
-        yield lambda timeouts=None, session=None: make_ends(
-            stack, driver, session or blobs(), timeouts, theirs, ours
+        yield lambda timeout=None, session=None: make_ends(
+            stack, driver, session or blobs(), timeout, theirs, ours
         )
 
 
 def make_ends(
-    stack: contextlib.ExitStack, driver: Drivers, session: Any, timeouts: Any, theirs: Any,
+    stack: contextlib.ExitStack, driver: Drivers, session: Any, timeout: Any, theirs: Any,
     ours: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -63,13 +63,13 @@ def make_ends(
     far.settimeout(10)
     if ours is None:
         stack.enter_context(far)
-        return driver.adopt(near, session, timeouts), far
+        return driver.adopt(near, session, timeout), far
     wrapped: list[Any] = []
     shaking = threading.Thread(
         target=lambda: wrapped.append(theirs.wrap_socket(far, server_side=True))
     )
     shaking.start()
-    end = driver.adopt(near, session, timeouts, ours, "localhost")
+    end = driver.adopt(near, session, timeout, ours, "localhost")
     shaking.join()
     return end, stack.enter_context(wrapped[0])
 

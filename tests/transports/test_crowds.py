@@ -105,7 +105,7 @@ def test_another_user_shuts_nobody_else_out(
 def test_a_silent_peer_has_a_shorter_time(
     serve: Any, blobs: Any, raw: Any, read_frame: Any
 ) -> None:
-    server = serve(blobs, timeouts=Timeouts(first=1.0))
+    server = serve(blobs, timeout=Timeouts(first=1.0))
     with tcp.connect(server.address, blobs()) as talker:
         assert talker.exchange(b"x") == b"x"
         silent = raw(server.address)
@@ -118,7 +118,7 @@ def test_a_silent_peer_has_a_shorter_time(
 def test_a_websocket_handshake_is_a_first_word(serve: Any, raw: Any) -> None:
     server = serve(
         lambda: websocket.WebSocketServerSession(None, kind="binary"),
-        timeouts=Timeouts(first=0.2, connect=30),
+        timeout=Timeouts(first=0.2, connect=30),
     )
     assert raw(server.address).recv(65536).startswith(b"HTTP/1.1 408 ")
 
@@ -127,7 +127,7 @@ def test_neither_half_of_silence_lasts_with_tls(
     serve: Any, blobs: Any, raw: Any, contexts: Any
 ) -> None:
     context, trusting = contexts
-    server = serve(blobs, timeouts=Timeouts(first=1.5, connect=30), tls=context)
+    server = serve(blobs, timeout=Timeouts(first=1.5, connect=30), tls=context)
     with tcp.connect(server.address, blobs(), tls=trusting) as talker:
         assert talker.exchange(b"x") == b"x"
         with contextlib.suppress(ConnectionResetError):

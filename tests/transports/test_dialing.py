@@ -65,5 +65,5 @@ def test_an_attempt_has_its_own_time(connect: Any, blobs: Any) -> None:
             filler.connect_ex(listener.getsockname())
         begun = time.monotonic()
         with pytest.raises(DeadlineExceeded, match="cannot connect to"):
-            connect(listener.getsockname(), blobs(), timeouts=Timeouts(connect=0.2))
+            connect(listener.getsockname(), blobs(), timeout=Timeouts(connect=0.2))
         assert 0.1 < time.monotonic() - begun < 5

@@ -124,10 +124,7 @@ def room() -> Room:
 
 @contextmanager
 def connected(address: str, method: str = METHOD, **options: Any) -> Iterator[tcp.Connection]:
-    timeouts = options.pop("timeouts", None)
-    with tcp.connect(
-        address, GrpcClientSession(RawMessages(), method, **options), timeouts=timeouts
-    ) as found:
+    with tcp.connect(address, GrpcClientSession(RawMessages(), method, **options)) as found:
         yield found
 
 
@@ -424,7 +421,7 @@ def test_a_server_of_another_protocol_is_named(room: Room) -> None:
 
 
 def test_who_does_not_speak_is_let_go(workers: str, room: Room) -> None:
-    with served(workers, room, timeouts=Timeouts(first=0.1)) as address:
+    with served(workers, room, timeout=Timeouts(first=0.1)) as address:
         host, _, port = address.rpartition(":")
         with socket.create_connection((host, int(port))) as sock:
             sock.settimeout(20)

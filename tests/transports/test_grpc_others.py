@@ -65,7 +65,7 @@ def test_half_of_something_has_its_time(workers: str, room: Any, half: str) -> N
     else:
         wire, between = wire + frames.frame(77, 0, 0, bytes(90_000))[:80_000], b"x"
     with (
-        served(workers, room, timeouts=Timeouts(read=0.3)) as address,
+        served(workers, room, timeout=Timeouts(read=0.3)) as address,
         socket.create_connection((address.split(":")[0], int(address.split(":")[1]))) as sock,
     ):
         sock.settimeout(0.05)

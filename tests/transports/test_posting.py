@@ -25,12 +25,12 @@ BIG = 2**18
 async def with_peer(
     blobs: Any,
     use: Callable[[AsyncConnection, socket.socket], Awaitable[None]],
-    timeouts: Timeouts | None = None,
+    timeout: Timeouts | None = None,
 ) -> None:
     """Call `use` with a connection and its peer, a plain socket."""
     with sockets.listen("127.0.0.1:0") as listener:
         connection = await tcp_asyncio.connect(
-            sockets.local_address(listener), blobs(), timeouts=timeouts
+            sockets.local_address(listener), blobs(), timeout=timeout
         )
         peer, _ = listener.accept()
         with peer:

@@ -257,7 +257,7 @@ def test_a_peer_that_does_not_read_holds_up_only_itself(
         def answer(self, event: Any) -> Any:
             return bytes(20_000_000) if bytes(event) == b"flood" else bytes(event)
 
-    server = start(make_handler=Flood, timeouts=Timeouts(write=0.2))
+    server = start(make_handler=Flood, timeout=Timeouts(write=0.2))
     good, bad = dial(server), raw(server.address)
     bad.send(blobs.frame(b"flood") * 3)
     eventually(lambda: server.connections == 2)

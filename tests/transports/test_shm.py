@@ -119,7 +119,7 @@ def test_backpressure(served: Any, blobs: Any, small: None) -> None:
         done.set()
 
     server = served(slow)
-    with tcp.connect(server.address, blobs(), timeouts=Timeouts(write=0.05)) as connection:
+    with tcp.connect(server.address, blobs(), timeout=Timeouts(write=0.05)) as connection:
         with pytest.raises(DeadlineExceeded, match="write"):
             connection.send(bytes(1 << 20))
         with pytest.raises(ConnectionClosed):
@@ -134,7 +134,7 @@ def test_waits_are_bounded(served: Any, blobs: Any) -> None:
     server = served(lambda connection: connection.receive())
     for seconds in (0.05, 0.15):  # asleep, and polling
         with (
-            tcp.connect(server.address, blobs(), timeouts=Timeouts(idle=seconds)) as connection,
+            tcp.connect(server.address, blobs(), timeout=Timeouts(idle=seconds)) as connection,
             pytest.raises(DeadlineExceeded, match="idle"),
         ):
             connection.receive()
@@ -277,7 +277,7 @@ def test_spoilt_words(
 
 
 def test_random_words_and_bytes_disturb_nobody(served: Any, blobs: Any, path: str) -> None:
-    server = served(timeouts=Timeouts(spin=0.001, read=1.0))
+    server = served(timeout=Timeouts(spin=0.001, read=1.0))
     chance = random.Random(7)
     with tcp.connect(path, blobs()) as other:
         for number in range(150):

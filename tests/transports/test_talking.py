@@ -390,7 +390,7 @@ def test_keep_alive_finds_who_is_gone(serve: Serve) -> None:
 
 def test_a_peer_that_never_reads(serve: Serve) -> None:
     """Answers stop when the peer's window is full; it is cut after the write time."""
-    address = serve(timeouts=Timeouts(write=0.5))
+    address = serve(timeout=Timeouts(write=0.5))
     with tcp.connect(address, client()) as other, Raw(address) as raw:
         raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         big = raw.framer.message(bytes(2**20))[0]
@@ -399,7 +399,7 @@ def test_a_peer_that_never_reads(serve: Serve) -> None:
 
 
 def test_a_flood_of_pings_from_a_peer_that_never_reads(serve: Serve) -> None:
-    address = serve(timeouts=Timeouts(write=0.5))
+    address = serve(timeout=Timeouts(write=0.5))
     with tcp.connect(address, client()) as other, Raw(address) as raw:
         flood(raw, raw.framer.frame(frames.PING, bytes(125)) * 1000)
         assert other.exchange("a") == "a"

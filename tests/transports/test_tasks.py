@@ -108,7 +108,7 @@ def test_a_resolver_that_hangs_has_the_attempt_s_time(
         monkeypatch.setattr(Address, "resolve", resolve)
         try:
             with pytest.raises(DeadlineExceeded, match=r"cannot connect to .*timed out"):
-                await tcp_asyncio.connect("h.example:7", blobs(), timeouts=Timeouts(connect=0.1))
+                await tcp_asyncio.connect("h.example:7", blobs(), timeout=Timeouts(connect=0.1))
         finally:
             go_on.set()
 

@@ -184,7 +184,7 @@ def test_a_peer_that_leaves_without_a_goodbye(
 def test_a_client_that_speaks_no_tls_disturbs_nobody(
     start: Any, connect: Any, blobs: Any, raw: Any, contexts: Contexts, log: Any
 ) -> None:
-    server = start(contexts[0], timeouts=Timeouts(connect=1.0))
+    server = start(contexts[0], timeout=Timeouts(connect=1.0))
     plain, silent = raw(server.address), raw(server.address)
     plain.sendall(blobs.frame(b"hello"))
     good = connect(server.address, blobs(), tls=contexts[1])

@@ -245,7 +245,7 @@ def asked(server: Any, wait_for: WaitFor, requests: list[Any]) -> Any:
 def test_seeds_are_used_once_an_index(rewarder: Serve, vector: Vector, wait_for: WaitFor) -> None:
     requests: list[list[Any]] = [[], []]
     servers = [rewarder(on_reset=each.append) for each in requests]
-    play = vector(*servers, fps=30)
+    play = vector(*servers, rate=30)
     play.env.reset(seed=5)
 
     def all_asked() -> list[Any]:
@@ -507,4 +507,4 @@ def test_wrong_arguments() -> None:
     with pytest.raises(ValueError, match="positive"):
         UniverseEnv("vnc://h:1", start_timeout=0)
     with pytest.raises(ValueError, match="positive"):
-        UniverseEnv("vnc://h:1", fps=-1)
+        UniverseEnv("vnc://h:1", rate=-1)

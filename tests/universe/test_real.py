@@ -154,7 +154,7 @@ def test_make_vec_writes_pixels_to_one_array(game: Callable[..., Game], wait_for
     with rlwire.make_vec(
         [each.url for each in games],
         copy=False,
-        settings={"actions": CHOICES, "rate": 200},
+        env_kwargs={"actions": CHOICES, "rate": 200},
     ) as envs:
         observations, _ = envs.reset(seed=5)
         assert observations.shape == (3, 24, 32, 3)
@@ -181,7 +181,7 @@ def test_make_vec_writes_pixels_to_one_array(game: Callable[..., Game], wait_for
 def test_one_of_a_batch_that_is_lost_is_truncated(game: Callable[..., Game]) -> None:
     games = [game() for _ in range(3)]
     settings = {"actions": CHOICES, "rate": 200, "reset_timeout": 1.5}
-    with rlwire.make_vec([each.url for each in games], copy=False, settings=settings) as envs:
+    with rlwire.make_vec([each.url for each in games], copy=False, env_kwargs=settings) as envs:
         envs.reset()
         games[1].pixels.stop()
         truncated = np.zeros(3, bool)

@@ -324,7 +324,7 @@ class TestDoor:
             assert isinstance(server, UniverseServer)
         with pytest.raises(TypeError, match="no pictures"):
             rlwire.serve(
-                "gym:CartPole-v1", "universe://127.0.0.1:0+0", settings={"render_mode": None}
+                "gym:CartPole-v1", "universe://127.0.0.1:0+0", env_kwargs={"render_mode": None}
             )
 
     def test_options_as_text(self) -> None:

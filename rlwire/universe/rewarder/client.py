@@ -50,7 +50,7 @@ class RewarderClientBase(PushClient):
         address: ``"host:port"``, ``"unix:/path"``, ``"ws://host:port/path"`` or ``"wss://..."``.
         auth: the password that the server asks for.
         tls: for ``wss``; by default a context that trusts the system's authorities.
-        timeouts: `connect` is for the handshake, the server's first word included.
+        timeout: `connect` is for the handshake, the server's first word included.
         backoff: how often and when to try to reach the server; by default once.
         limits: maxima for what is read and written.
         observer: whether to look on only: no resets, no actions.
@@ -74,7 +74,7 @@ class RewarderClientBase(PushClient):
         *,
         auth: str = "openai",
         tls: ClientSide = None,
-        timeouts: Timeouts | None = None,
+        timeout: Timeouts | float | None = None,
         backoff: Backoff | None = None,
         limits: Limits | None = None,
         observer: bool = False,
@@ -87,12 +87,12 @@ class RewarderClientBase(PushClient):
         self.url = websocket.url_of(address, tls, f"/{path}")
         self.observer = observer
         self._settings = session_settings or ClientSettings()
-        self._timeouts = timeouts or Timeouts(idle=None)
+        self._timeouts = Timeouts.of(timeout, idle=None)
         self._options: dict[str, Any] = {
             "headers": handshake_headers(auth, observer),
             "kind": "text",
             "tls": tls,
-            "timeouts": self._timeouts,
+            "timeout": self._timeouts,
             "backoff": backoff,
             "ping_interval": ping_interval,
             "ping_timeout": ping_timeout,

@@ -63,7 +63,7 @@ class RewarderEndpoint(Endpoint):
         observation_space: without it, and the next one, a server of ours tells them.
         action_space: an action is the event ``["Action", value]``.
         env_id: which environment resets ask for; None for the one that runs.
-        timeout: seconds that a step waits for the server.
+        step_timeout: seconds that a step waits for the server.
         reset_timeout: seconds that a reset waits; None for `ClientSettings.reset_timeout`.
         options: the `RewarderClient`'s.
 
@@ -80,12 +80,12 @@ class RewarderEndpoint(Endpoint):
         observation_space: Any = None,
         action_space: Any = None,
         env_id: str | None = None,
-        timeout: float = 10.0,
+        step_timeout: float = 10.0,
         reset_timeout: float | None = None,
         **options: Any,
     ) -> None:
         self._env_id = env_id
-        self._timeout = timeout
+        self._timeout = step_timeout
         self._reset_timeout = reset_timeout
         self._resets: int | None = None  # the seed of the reset that was begun
         self._begun = ""
@@ -223,7 +223,7 @@ class EnvironmentRewarder(RewarderServer):
             that makes one; or a name, such as ``"gym:CartPole-v1"`` or
             ``"my_module:MyEnvironment"``.
         address: where to listen.
-        fps: steps a second.
+        rate: steps a second.
         lockstep: to make one step for each action instead, and no step without.
         seed: for the first episode, if no client asks for another.
         env_id: what it is called; by default the environment's own name. A reset that asks for
@@ -242,7 +242,7 @@ class EnvironmentRewarder(RewarderServer):
         environment: Any,
         address: AddressLike = f"127.0.0.1:{PORT}",
         *,
-        fps: float = 60,
+        rate: float = 60,
         lockstep: bool = False,
         seed: int | None = None,
         env_id: str | None = None,
@@ -260,7 +260,7 @@ class EnvironmentRewarder(RewarderServer):
             self._fit_action = fitting(driven.action_space, "the action", within=True)
             options["about"] = {**_told(driven), **(options.get("about") or {})}
             super().__init__(
-                env_id or driven.name, address, fps=fps, env_state="loading", **options
+                env_id or driven.name, address, rate=rate, env_state="loading", **options
             )
         self._lockstep = lockstep
         self._seed = seed

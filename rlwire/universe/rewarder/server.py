@@ -115,7 +115,7 @@ class RewarderServer(StreamServer):
             ``"unix:/path"``; with port 0 the system chooses one.
         auth: the password that clients give; None lets all in.
         limits: maxima for what is read and written.
-        fps: frames a second, as clients are told.
+        rate: frames a second, as clients are told.
         env_state: what the environment does first.
         about: what else clients are told of the environment, under names that the protocol does
             not have.
@@ -128,7 +128,7 @@ class RewarderServer(StreamServer):
         ping_interval: seconds of silence after which a client is pinged; one that does not answer
             is gone. None for never.
         ping_timeout: seconds that it may take to answer.
-        options: `rlwire.serving.serving.StreamOptions`; of `timeouts`, `connect` is for handshakes
+        options: `rlwire.serving.serving.StreamOptions`; of `timeout`, `connect` is for handshakes
             and `write` for a client that takes nothing.
 
     Raises:
@@ -146,7 +146,7 @@ class RewarderServer(StreamServer):
         *,
         auth: str | None = "openai",
         limits: Limits | None = None,
-        fps: float = 60,
+        rate: float = 60,
         env_state: str = "running",
         about: Mapping[str, Any] | None = None,
         on_reset: Callable[[EnvResetRequest], object] | None = None,
@@ -165,7 +165,7 @@ class RewarderServer(StreamServer):
             wall=time.time,
             password=auth,
             env_state=env_state,
-            fps=fps,
+            fps=rate,
             about=about,
             limits=limits,
         )
@@ -184,7 +184,7 @@ class RewarderServer(StreamServer):
             },
         )
         self._connections.session()  # what is wrong with its arguments, it says now
-        options["timeouts"] = options.get("timeouts") or TIMEOUTS
+        options["timeout"] = Timeouts.of(options.get("timeout") or TIMEOUTS)
         super().__init__(address, self._connections, **options)
         self._guarded = self._guarded or auth not in (None, _KNOWN)
         self._on_reset = on_reset

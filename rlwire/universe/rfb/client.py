@@ -46,7 +46,7 @@ class _RfbClientBase(PushClient):
         *,
         auth: str | None = None,
         tls: ClientSide = None,
-        timeouts: Timeouts | None = None,
+        timeout: Timeouts | float | None = None,
         backoff: Backoff | None = None,
         limits: Limits | None = None,
         shared: bool = True,
@@ -59,7 +59,7 @@ class _RfbClientBase(PushClient):
     ) -> None:
         address, tls, _ = located("universe", address, tls, pixels=True)
         self.address = parse(address)
-        self._timeouts = timeouts or Timeouts(idle=None)
+        self._timeouts = Timeouts.of(timeout, idle=None)
         self._session_options: dict[str, Any] = {
             "password": auth,
             "shared": shared,
@@ -73,7 +73,7 @@ class _RfbClientBase(PushClient):
             "limits": limits,
         }
         self._options: dict[str, Any] = {
-            "timeouts": self._timeouts, "tls": tls, "backoff": backoff
+            "timeout": self._timeouts, "tls": tls, "backoff": backoff
         }  # fmt: skip
         self.session = self._make_session()
         self._transmit: Callable[[Any], Any]
@@ -228,7 +228,7 @@ class RfbClient(Blocking, _RfbClientBase):
         address: ``"host:port"`` (VNC's display 0 is port 5900), or ``"unix:/path"``.
         auth: the password, for VNC authentication; None for none.
         tls: an SSL context, or what makes one; None for no encryption.
-        timeouts: `connect` is for the handshake too, `read` for an update once it has begun, `idle`
+        timeout: `connect` is for the handshake too, `read` for an update once it has begun, `idle`
             is None: a screen may be still for as long as it likes.
         backoff: how often and when to try to reach the server; by default once.
         limits: maxima for what is read.

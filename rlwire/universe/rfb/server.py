@@ -229,7 +229,7 @@ class RfbServer(StreamServer):
         auth: the password, of which VNC takes eight characters; None lets all in.
         view_auth: another one; the keys and the pointer of a viewer that gives it are ignored.
         limits: maxima for what is read. ``string`` is for cut texts: by default 1 MiB.
-        options: `rlwire.serving.serving.StreamOptions`; of `timeouts`, `write` is for a viewer
+        options: `rlwire.serving.serving.StreamOptions`; of `timeout`, `write` is for a viewer
             that receives nothing. By default no viewer is idle for too long.
     """
 
@@ -250,7 +250,7 @@ class RfbServer(StreamServer):
         check_passwords(auth, view_auth)
         self.display = display
         self._viewers = _ViewerService(display, auth, view_auth, limits or Limits(string=1 << 20))
-        options["timeouts"] = options.get("timeouts") or TIMEOUTS
+        options["timeout"] = Timeouts.of(options.get("timeout") or TIMEOUTS)
         super().__init__(address, self._viewers, **options)
         self._guarded = self._guarded or auth is not None
 

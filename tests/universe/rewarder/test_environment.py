@@ -290,7 +290,7 @@ def test_an_environment_that_fails_stops_the_server(caplog: pytest.LogCaptureFix
         def step(self, action: Any) -> Any:
             raise RuntimeError("broken")
 
-    with EnvironmentRewarder(Broken, "127.0.0.1:0", fps=100) as server:
+    with EnvironmentRewarder(Broken, "127.0.0.1:0", rate=100) as server:
         client = RewarderClient(str(server.address))
         with client, pytest.raises(PeerError, match="stops"):  # noqa: PT012
             client.reset()

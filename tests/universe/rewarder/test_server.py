@@ -58,7 +58,7 @@ def answering(serving: Serving) -> Serving:
 
 
 def test_what_is_pushed_arrives_as_a_step(answering: Serving, join: Join) -> None:
-    server = answering(fps=30)
+    server = answering(rate=30)
     client = join(server)
     assert (client.env_id, client.env_state, client.fps) == ("test.Game-v0", "running", 30)
     assert client.episode_id is None
@@ -320,7 +320,7 @@ def test_the_port_of_the_document() -> None:
     assert RewarderServer("a").address == parse("127.0.0.1:15900")
 
 
-@pytest.mark.parametrize("options", [{"backlog": 0}, {"fps": 0}, {"ping_interval": -1}])
+@pytest.mark.parametrize("options", [{"backlog": 0}, {"rate": 0}, {"ping_interval": -1}])
 def test_arguments_that_make_no_sense(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         RewarderServer("a", "127.0.0.1:0", **options)

@@ -182,7 +182,7 @@ def test_a_server_that_stops_in_the_middle_of_a_rectangle(scripted: Start) -> No
         peer.say(b"\0\0\0\1" + peer.rectangle(0, 0, 8, 4, 1)[:50])
 
     times = Timeouts(read=0.5, idle=None)
-    with RfbClient(scripted(script), timeouts=times) as client:
+    with RfbClient(scripted(script), timeout=times) as client:
         with pytest.raises(DeadlineExceeded, match=r"not whole within 0\.5 s"):
             client.update(SOON)
         assert client.ended
@@ -192,4 +192,4 @@ def test_a_server_that_stops_in_the_middle_of_a_rectangle(scripted: Start) -> No
 def test_a_server_that_says_nothing(scripted: Start) -> None:
     times = Timeouts(connect=0.05)
     with pytest.raises(DeadlineExceeded, match="no handshake within"):
-        RfbClient(scripted(lambda peer: None), timeouts=times).connect()
+        RfbClient(scripted(lambda peer: None), timeout=times).connect()

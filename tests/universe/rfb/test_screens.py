@@ -101,7 +101,7 @@ def test_a_server_that_misbehaves_ends_its_own_screen_only(scripted: Start, add:
             add("127.0.0.1:1")
         for data, kind, words in HOSTILE.values():
             with pytest.raises(kind, match=words):
-                add(scripted(sending(data)), timeouts=Timeouts(read=0.2, idle=None))
+                add(scripted(sending(data)), timeout=Timeouts(read=0.2, idle=None))
         display.show(np.full((48, 64, 3), 3, np.uint8))
         shows(good, 3)
         with pytest.raises(ValueError, match="quality"):

@@ -137,7 +137,7 @@ def test_a_client_that_never_reads_is_closed(caplog: pytest.LogCaptureFixture) -
     times = Timeouts(idle=None, write=0.5)
     request = struct.pack(">BBHHHH", 3, 0, 0, 0, 1000, 800)
     with (
-        RfbServer(display, "127.0.0.1:0", timeouts=times) as server,
+        RfbServer(display, "127.0.0.1:0", timeout=times) as server,
         watching(server) as other,
         opened(server) as sock,
     ):
