@@ -36,7 +36,7 @@ from rlwire.sessions.dm_env_rpc import Code
 from rlwire.sessions.grpc import Metadata
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import Address, AddressLike, parse
-from rlwire.transports.connecting import hang_up, retry
+from rlwire.transports.connecting import close_and_wait, retry
 from rlwire.transports.server import TLS
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide, context_of
@@ -445,7 +445,7 @@ class _DmEnvRpcClient(waits.Counting):
         self._session = None
         self._lose(ConnectionClosed(f"the connection to {self._address} was closed here"))
         if connection is not None:
-            yield from hang_up(connection)
+            yield from close_and_wait(connection)
 
     def _connected(self) -> Any:
         if self._connection is None:

@@ -34,13 +34,13 @@ from rlwire.sessions.grpc import CallStatus
 from rlwire.sessions.grpc.server import GrpcServerSession, ServedCall
 from rlwire.transports.address import AddressLike
 from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, Admission
-from rlwire.transports.seldom_log import SeldomLog
+from rlwire.transports.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 logger = logging.getLogger(__name__)
-log = SeldomLog(logger)
+log = RateLimitedLog(logger)
 
 KEEP_ALIVE: Final = {"ping_interval": 120.0, "ping_timeout": 60.0}
 """When a server asks a client that says nothing for a sign of life."""

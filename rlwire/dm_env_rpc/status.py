@@ -17,7 +17,7 @@ from rlwire.errors import (
     RlwireError,
     for_peer,
 )
-from rlwire.transports.seldom_log import Log
+from rlwire.transports.rate_limited_log import Log
 
 _TEXT = 2000  # characters of an exception's text that a client is sent
 

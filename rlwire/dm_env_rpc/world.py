@@ -35,7 +35,7 @@ from rlwire.codecs.dm_env_rpc.values import (
 from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc.status import StatusError, report
 from rlwire.transports.deferred import DeferredReply
-from rlwire.transports.seldom_log import Log
+from rlwire.transports.rate_limited_log import Log
 
 logger = logging.getLogger(__name__)
 

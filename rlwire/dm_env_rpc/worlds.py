@@ -12,7 +12,7 @@ from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc.status import StatusError
 from rlwire.dm_env_rpc.world import JoinedAgent, ServedWorld, World, WorldFactory
 from rlwire.errors import on_error, quoted
-from rlwire.transports.seldom_log import SeldomLog
+from rlwire.transports.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Worlds:
     ) -> None:
         if max_worlds < 1:
             raise ValueError(f"max_worlds must be at least 1, not {max_worlds}")
-        self.log = SeldomLog(logger)
+        self.log = RateLimitedLog(logger)
         self._factory = factory
         self._max_worlds = max_worlds
         self._keep_abandoned = keep_abandoned

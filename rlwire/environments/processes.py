@@ -161,10 +161,10 @@ class WorkerPart:
             process.join()
         process.close()
 
-    def disown(self) -> None:
-        """See `Forked.disown`: a process ends with the last copy of its socket's other end."""
+    def close_inherited(self) -> None:
+        """See `Forked`: a process ends with the last copy of its socket's other end."""
         if isinstance(self._socket, ShmSocket):
-            self._socket.disown()
+            self._socket.close_inherited()
         elif self._socket is not None:
             self._socket.close()
         self._socket = self._process = None

@@ -16,7 +16,7 @@ from rlwire.registry import located
 from rlwire.sessions.openpi import Dialect, Failure, OpenPIClientSession
 from rlwire.transports import waits
 from rlwire.transports.address import AddressLike
-from rlwire.transports.connecting import hang_up
+from rlwire.transports.connecting import close_and_wait
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
@@ -89,7 +89,7 @@ class ClientBase(waits.Counting):
             PeerError, RlwireError: it says something else than a policy server does.
         """
         if self._connection is not None:
-            yield from hang_up(self._connection)
+            yield from close_and_wait(self._connection)
         session = OpenPIClientSession(**self._dialect)
         connection = self._count((yield self._open(self._url, session, **self._options)))
         with on_error(connection.close):
@@ -152,7 +152,7 @@ class ClientBase(waits.Counting):
         """Close the connection."""
         self._closed = True
         if self._connection is not None:
-            yield from hang_up(self._connection)
+            yield from close_and_wait(self._connection)
 
 
 class Client(Blocking, ClientBase):

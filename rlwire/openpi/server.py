@@ -32,7 +32,7 @@ from rlwire.sessions.openpi import Dialect, Failure, OpenPIServerSession, Undeco
 from rlwire.transports.address import AddressLike
 from rlwire.transports.connection import Connection
 from rlwire.transports.deferred import DeferredReply
-from rlwire.transports.seldom_log import SeldomLog
+from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.tcp_asyncio import AsyncConnection
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ class _PolicyService(Service):
     socket: dict[str, Any]
     workers: PolicyThreads | None = None
     decoders: PolicyThreads | None = None
-    log: SeldomLog = dataclasses.field(default_factory=lambda: SeldomLog(logger))
+    log: RateLimitedLog = dataclasses.field(default_factory=lambda: RateLimitedLog(logger))
     clients: int = 0
     actions: int = 0
     failures: int = 0

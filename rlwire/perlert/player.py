@@ -20,7 +20,7 @@ from rlwire.errors import RlwireError
 from rlwire.perlert.environment import Default, Outcome, Simulation
 from rlwire.sessions.perlert.server import Instance
 from rlwire.transports.pacing import Pacer
-from rlwire.transports.seldom_log import SeldomLog
+from rlwire.transports.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class TickTimer:
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
-        self.log = SeldomLog(logger, _LOG_INTERVAL, lines=1)
+        self.log = RateLimitedLog(logger, _LOG_INTERVAL, lines=1)
         self.says_infos = False  # that infos are not sent: once for a server
 
     def at(self, when: float, call: Callable[[float], None]) -> None:

@@ -29,7 +29,7 @@ from rlwire.registry import located
 from rlwire.sessions.rllink import RLlinkClientSession
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import AddressLike
-from rlwire.transports.connecting import hang_up
+from rlwire.transports.connecting import close_and_wait
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
@@ -109,7 +109,7 @@ class ClientBase(waits.Counting):
         try:
             yield from self._ask(Ping())
         except BaseException:
-            yield from hang_up(connection)
+            yield from close_and_wait(connection)
             raise
 
     @driven
@@ -158,7 +158,7 @@ class ClientBase(waits.Counting):
         """Close the connection; nothing happens if there is none."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            yield from hang_up(connection)
+            yield from close_and_wait(connection)
 
     def _connected(self) -> Any:
         if self._connection is None:
@@ -170,7 +170,7 @@ class ClientBase(waits.Counting):
         held = self.weights
         # 0: the server does not count.
         if held is not None and 0 < weights.weights_seq_no < held.weights_seq_no:
-            yield from hang_up(self._connection)
+            yield from close_and_wait(self._connection)
             raise RemoteProtocolError(
                 f"the server sent weights {weights.weights_seq_no} after {held.weights_seq_no}; "
                 "they are not used"

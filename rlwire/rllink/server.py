@@ -30,7 +30,7 @@ from rlwire.sessions.rllink import RLlinkServerSession
 from rlwire.transports.address import AddressLike
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.interface import NOTHING
-from rlwire.transports.seldom_log import SeldomLog
+from rlwire.transports.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -177,7 +177,7 @@ class _RLlinkService(Service):
         backlog: int,
     ) -> None:
         self.config = config
-        self.log = SeldomLog(logger)
+        self.log = RateLimitedLog(logger)
         self._session_options = session_options
         self._backlog = backlog
         self._changed = threading.Condition()

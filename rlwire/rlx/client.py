@@ -26,7 +26,7 @@ from rlwire.rlx.metrics import Metrics
 from rlwire.sessions.rlx import RLXClientSession, RLXState
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import AddressLike, parse
-from rlwire.transports.connecting import hang_up
+from rlwire.transports.connecting import close_and_wait
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, drive_async, driven
@@ -142,7 +142,7 @@ class ProxyBase(waits.Counting):
         connection = self._connection
         self._attach(None)
         if connection is not None:
-            yield from hang_up(connection)
+            yield from close_and_wait(connection)
 
     @driven
     def _report(self, method: str, name: str, y: Any, x: Any) -> Waits[None]:
@@ -167,7 +167,7 @@ class ProxyBase(waits.Counting):
         if _is_lost(connection.session, error) if ours else connection.closed:
             if connection is self._connection:
                 self._attach(None)
-            yield from hang_up(connection)
+            yield from close_and_wait(connection)
         if ours:
             raise self._failed(command, cast(Exception, error)) from error
 

@@ -15,7 +15,7 @@ from rlwire.environments.loading import load
 from rlwire.errors import describe, quoted
 from rlwire.rlx.metrics import LONGEST_NAME, METHODS, Metrics, StepMetrics
 from rlwire.transports.deferred import DeferredReply
-from rlwire.transports.seldom_log import SeldomLog
+from rlwire.transports.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class AgentFactory:
         self._agent = agent
         self._arguments, self._keywords = _arguments(agent, parameter_server, self.metrics)
         self._spare: deque[Any] = deque()
-        self.log = SeldomLog(logger)
+        self.log = RateLimitedLog(logger)
 
     def prepare(self) -> None:
         """Make an agent now, for the next connection; errors as of `make`."""
@@ -82,7 +82,7 @@ class AgentFactory:
         return agent
 
 
-def close_agent(agent: Any, peer: object, log: SeldomLog) -> None:
+def close_agent(agent: Any, peer: object, log: RateLimitedLog) -> None:
     """Call an agent's `close` or `disconnected`, if it has one; errors are logged."""
     for name in ("close", "disconnected"):
         hook = getattr(agent, name, None)

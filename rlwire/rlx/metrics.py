@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from rlwire.errors import LimitExceeded, optional, quoted
-from rlwire.transports.seldom_log import Log, SeldomLog
+from rlwire.transports.rate_limited_log import Log, RateLimitedLog
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class LoggingMetrics(Metrics):
     """Writes measurements as log lines, at INFO; at most 20 scalars and 20 histograms in 10 s."""
 
     def __init__(self, log: Log | None = None) -> None:
-        self._log = log if isinstance(log, SeldomLog) else SeldomLog(log or logger)
+        self._log = log if isinstance(log, RateLimitedLog) else RateLimitedLog(log or logger)
 
     def scalar(self, name: str, y: Any, x: Any = None) -> None:
         """Log one number; a list or array of one element counts as one."""

@@ -97,7 +97,7 @@ def connect(where: Address, dialer: Any, timeout: Timeouts, backoff: Backoff | N
     except BaseException as error:
         connection.close()
         if not isinstance(error, (Exception, GeneratorExit)):  # a task that is cancelled
-            yield from hang_up(connection)
+            yield from close_and_wait(connection)
         raise
     return connection
 
@@ -124,7 +124,7 @@ def dial(where: Address, dialer: Any, until: float) -> Waits[Any]:
         failure = None  # it holds this frame
 
 
-def hang_up(connection: Any) -> Waits[None]:
+def close_and_wait(connection: Any) -> Waits[None]:
     """Close a stream connection of either kind, and wait until it is gone."""
     connection.close()
     if hasattr(connection, "wait_closed"):

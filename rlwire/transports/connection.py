@@ -354,11 +354,11 @@ class Connection(Owned):
                 self._replies.close()
             self._close()
 
-    def disown(self) -> None:
-        """See `Forked.disown`."""
+    def close_inherited(self) -> None:
+        """See `Forked.close_inherited`."""
         self._owner = PARENTS
         if isinstance(self._sock, ShmSocket):
-            self._sock.disown()
+            self._sock.close_inherited()
         else:
             # Not SSLSocket's: nothing is said. It closes the number of this process only.
             self._sock.close()

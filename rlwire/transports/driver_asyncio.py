@@ -14,7 +14,7 @@ from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.forking import not_ours, of_this_process
 from rlwire.transports.handler_asyncio import HandlerRunner
 from rlwire.transports.interface import StreamSession
-from rlwire.transports.seldom_log import Log
+from rlwire.transports.rate_limited_log import Log
 from rlwire.transports.socket_asyncio import SocketStream
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.waiter_asyncio import FutureWaiter, Waiter, best_waiter
@@ -206,11 +206,11 @@ class LoopDriver:
         if self._on_end is not None:
             self._on_end(self)
 
-    def disown(self) -> None:
-        """See `Forked.disown`."""
+    def close_inherited(self) -> None:
+        """See `Forked.close_inherited`."""
         stream, self._stream = self._stream, None
         if stream is not None:
-            stream.disown()
+            stream.close_inherited()
         self.core.abort(instead=not_ours(self.peer))
         # The loop's tasks, which wait for these, are the parent's.
         self._waiter = FutureWaiter(self._loop)

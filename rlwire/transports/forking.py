@@ -16,7 +16,7 @@ PARENTS = -1
 class Forked(Protocol):
     """What must not be used on both sides of a fork."""
 
-    def disown(self) -> None:
+    def close_inherited(self) -> None:
         """In the child: let go of what the parent has, without a word to anybody else."""
 
 
@@ -26,7 +26,7 @@ _all: WeakSet[Forked] = WeakSet()
 
 
 def of_this_process(thing: Forked) -> None:
-    """Have `disown` called if this process forks and `thing` is still there."""
+    """Have `close_inherited` called if this process forks and `thing` is still there."""
     _all.add(thing)
 
 
@@ -38,13 +38,13 @@ def not_ours(peer: str) -> LocalProtocolError:
     )
 
 
-def _disown_all() -> None:
+def _close_all_inherited() -> None:
     for thing in list(_all):
         try:
-            thing.disown()
+            thing.close_inherited()
         except Exception:
             logger.exception("%r could not be let go of after a fork", thing)
     _all.clear()
 
 
-os.register_at_fork(after_in_child=_disown_all)
+os.register_at_fork(after_in_child=_close_all_inherited)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded
-from rlwire.transports.connecting import hang_up
+from rlwire.transports.connecting import close_and_wait
 from rlwire.transports.interface import NOTHING
 from rlwire.transports.waits import Counting, Waits, driven
 
@@ -31,7 +31,7 @@ class PushClient(Counting):
 
     def _close_connection(self, connection: Any) -> Waits[None]:
         """Close the connection, and wait until it is gone."""
-        yield from hang_up(connection)
+        yield from close_and_wait(connection)
 
     @driven
     def close(self) -> Waits[None]:

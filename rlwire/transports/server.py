@@ -33,7 +33,7 @@ from rlwire.transports.admission import (
 from rlwire.transports.connection import Connection
 from rlwire.transports.forking import of_this_process
 from rlwire.transports.interface import Handler, StreamSession
-from rlwire.transports.seldom_log import SeldomLog
+from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.shm import ShmSocket, check_carrier, refused
 from rlwire.transports.sockets import (
     Timeouts,
@@ -117,7 +117,7 @@ class BaseServer(ABC, Generic[_C]):
         self._timeouts = Timeouts.of(timeout)
         self._tls = tls() if callable(tls) else tls
         self._admission = Admission(max_connections, max_connections_per_address)
-        self._log = SeldomLog(logger)
+        self._log = RateLimitedLog(logger)
         where = None if isinstance(listener, socket.socket) else parse(listener)
         self._shm = bool(where and where.shm) if shm is None else shm
         if where is not None:
@@ -147,8 +147,8 @@ class BaseServer(ABC, Generic[_C]):
         with self._lock:
             return {**self._counts, "open": len(self._open)}
 
-    def disown(self) -> None:
-        """See `Forked.disown`; one that has not started may start in the child."""
+    def close_inherited(self) -> None:
+        """See `Forked.close_inherited`; one that has not started may start in the child."""
         if self._started:
             self._lock = threading.Lock()
             self._open.clear()

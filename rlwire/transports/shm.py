@@ -140,7 +140,7 @@ class ShmSocket(socket.socket):
         self.rings.close()
         super().close()
 
-    def disown(self) -> None:
+    def close_inherited(self) -> None:
         """In a child process: give all back without a word, as it is the parent's."""
         self.rings.forget()
         super().close()

@@ -34,10 +34,10 @@ class ShmStream(SocketStream):
         """See `SocketStream.shutdown`."""
         self._rings.end()
 
-    def disown(self) -> None:
-        """See `SocketStream.disown`."""
+    def close_inherited(self) -> None:
+        """See `SocketStream.close_inherited`."""
         self._rings.forget()
-        super().disown()
+        super().close_inherited()
 
     def _call_when_writable(self, call: Callable[[], None] | None) -> None:
         self._has_writer = call is not None

@@ -90,7 +90,7 @@ class SocketStream:
         """Close at once; `on_lost` follows, later."""
         self._stop()
 
-    def disown(self) -> None:
+    def close_inherited(self) -> None:
         """Close this process's descriptor only, and tell neither the loop nor the owner."""
         if not self._gone:
             self.calls.forget()

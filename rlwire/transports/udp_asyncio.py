@@ -13,7 +13,7 @@ from typing import Any
 from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.transports.address import AddressLike
 from rlwire.transports.interface import DatagramSession, Peer
-from rlwire.transports.seldom_log import SeldomLog
+from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.udp_sockets import DatagramDriver, DatagramSocket, bind, dial
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class DatagramEndpoint(DatagramDriver):
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
         self._refused: int | None = None  # while a waiting task wants to know of further ones
-        self._log = SeldomLog(logger, lines=1)
+        self._log = RateLimitedLog(logger, lines=1)
         loop.add_reader(sock.raw, self._readable)
         if isinstance(loop, asyncio.SelectorEventLoop):
             sock.hear_refusals()

@@ -26,7 +26,7 @@ from rlwire.transports import udp_linux
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.datagram_cipher import OVERHEAD, DatagramCipher
 from rlwire.transports.interface import DatagramSession, Peer
-from rlwire.transports.seldom_log import SeldomLog
+from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.sockets import local_address, warn_if_exposed
 from rlwire.transports.udp_calls import DatagramCalls
 
@@ -113,7 +113,7 @@ class DatagramSocket:
         # The newest report that a peer was not reached, and why.
         self.refusal: tuple[Peer, OSError] | None = None
         self._wire_limit = limit + overhead
-        self._log = SeldomLog(logger, lines=1)
+        self._log = RateLimitedLog(logger, lines=1)
         self._hears_refusals = False
         sock.setblocking(False)
         self._sock = sock

@@ -119,8 +119,8 @@ class Workers:
         self._waker.close()
         self._stopped.set()
 
-    def disown(self) -> None:
-        """See `Forked.disown`: the workers stop when the parent alone has gone."""
+    def close_inherited(self) -> None:
+        """See `Forked.close_inherited`: the workers stop when the parent alone has gone."""
         if self._monitor is None:
             return
         atexit.unregister(self.stop)

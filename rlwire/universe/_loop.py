@@ -156,7 +156,7 @@ class ClientLoop:
         await asyncio.gather(*self._closing, return_exceptions=True)
         await asyncio.sleep(0)  # sockets are closed in the loop's next turn
 
-    def disown(self) -> None:
+    def close_inherited(self) -> None:
         """See `rlwire.transports.forking.Forked`: thread and connections are the parent's."""
         self._ended = not_ours("the remotes")
         if _shared and _shared[0] is self:

@@ -397,7 +397,7 @@ class RewarderClient(Blocking, RewarderClientBase):
         self._reader: Reader | None = None
         of_this_process(self)
 
-    def disown(self) -> None:
+    def close_inherited(self) -> None:
         """See `rlwire.transports.forking.Forked`: the reader's thread is the parent's only."""
         if self._connection is not None:
             self._connection = self._reader = None

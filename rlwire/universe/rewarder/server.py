@@ -44,7 +44,7 @@ from rlwire.sessions.rewarder.rules import Push
 from rlwire.sessions.rewarder.server import RewarderServerSession, Runtime
 from rlwire.transports.address import AddressLike
 from rlwire.transports.push_client import PushHandler
-from rlwire.transports.seldom_log import SeldomLog
+from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp_asyncio import AsyncConnection
 
@@ -455,7 +455,7 @@ class RewarderService(Service):
         self.server = server
         self.on_action = on_action
         self.actions = self.pushes = self.messages = 0
-        self.log = SeldomLog(logger)
+        self.log = RateLimitedLog(logger)
         self._runtime = runtime
         self._backlog = backlog
         self._speech = speech

@@ -24,7 +24,7 @@ from rlwire.sessions.rfb.server import Input, RfbServerSession
 from rlwire.transports.address import AddressLike
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.push_client import PushHandler
-from rlwire.transports.seldom_log import SeldomLog
+from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.sockets import Timeouts
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class _ViewerService(Service):
         self._auth, self._view_auth = auth, view_auth
         self.viewers: set[Viewer] = set()
         self.counts: Counter[str] = Counter()
-        self._log = SeldomLog(logger)
+        self._log = RateLimitedLog(logger)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
         self._woken = False

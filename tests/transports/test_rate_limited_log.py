@@ -10,7 +10,7 @@ import pytest
 
 from rlwire.codecs import rlx as codec
 from rlwire.sessions import rlx
-from rlwire.transports.seldom_log import SeldomLog
+from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.server import ThreadServer
 
 
@@ -31,7 +31,7 @@ def texts(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_flood_is_a_few_lines_and_a_count(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
-    log = SeldomLog(logging.getLogger("seldom"), 10.0, 2, clock)
+    log = RateLimitedLog(logging.getLogger("seldom"), 10.0, 2, clock)
     for number in range(1000):
         clock.now += 0.001
         log.warning("it was %d", number)
@@ -46,7 +46,7 @@ def test_a_flood_is_a_few_lines_and_a_count(caplog: pytest.LogCaptureFixture, cl
 
 
 def test_pickled(caplog: pytest.LogCaptureFixture) -> None:
-    log = SeldomLog(logging.getLogger("seldom"), 10.0, 1, Clock())
+    log = RateLimitedLog(logging.getLogger("seldom"), 10.0, 1, Clock())
     log.warning("refused")
     again = pickle.loads(pickle.dumps(log))
     for _ in range(2):
@@ -56,7 +56,7 @@ def test_pickled(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_arguments_are_one_line_and_cut(caplog: pytest.LogCaptureFixture) -> None:
-    log = SeldomLog(logging.getLogger("seldom"))
+    log = RateLimitedLog(logging.getLogger("seldom"))
     log.warning("%s: %s", "a\nb\x1b[2J", ValueError("c\n" * 1_000_000))
     (text,) = texts(caplog)
     assert text.isprintable()
@@ -74,7 +74,9 @@ def test_a_server_refuses_many_in_a_few_lines(
         "127.0.0.1:0", rlx.RLXServerSession, lambda connection: connection.receive()
     )
     # All of it in one interval, however slow the machine is.
-    monkeypatch.setattr(server, "_log", SeldomLog(logging.getLogger("seldom"), clock=lambda: 0.0))
+    monkeypatch.setattr(
+        server, "_log", RateLimitedLog(logging.getLogger("limited"), clock=lambda: 0.0)
+    )
     with server:
         for _ in range(60):
             with socket.create_connection((server.address.host, server.address.port)) as peer:

@@ -19,7 +19,7 @@ else:
     _Adapter = logging.LoggerAdapter  # takes no type before Python 3.11
 
 
-class SeldomLog(_Adapter):
+class RateLimitedLog(_Adapter):
     """Writes at most so many lines of one format in so many seconds, and counts the others.
 
     The first line after them says how many were left out, and so does `flush`. From any thread.
@@ -76,5 +76,5 @@ class SeldomLog(_Adapter):
             self.logger.warning("%d lines about %s were left out", left_out, about)
 
 
-Log = logging.Logger | SeldomLog
+Log = logging.Logger | RateLimitedLog
 """What a connection may log to."""
