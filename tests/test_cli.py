@@ -44,7 +44,7 @@ class Agent:
 WORLDS = """
 import dm_env, numpy as np
 from dm_env import specs
-from rlwire.dm_env_rpc import Refusal
+from rlwire.dm_env_rpc import StatusError
 from rlwire.sessions.dm_env_rpc import Code
 
 class Counter(dm_env.Environment):
@@ -69,7 +69,7 @@ class Sized(Counter):
 
 class World:
     def __init__(self, settings):
-        raise Refusal(Code.PERMISSION_DENIED, "this world is mine")
+        raise StatusError(Code.PERMISSION_DENIED, "this world is mine")
     def join(self, settings):
         pass
     def reset(self, settings):

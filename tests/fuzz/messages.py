@@ -346,7 +346,7 @@ def seeds(decoder: str) -> list[bytes]:
         head = {"step": 7, "algorithm": "pg", "version": 1, "time": 0.0}
         named = msgpack.encode({"a": msgpack.ExtType(2, b"a"), 1: {"two": b"2"}})
         return [
-            b"\0" + checkpoints._written(state, head),
+            b"\0" + checkpoints._serialize(state, head),
             b"\1" + standard_json.dumps(head).encode(),
             b"\2" + named,
         ]

@@ -111,7 +111,7 @@ def test_rewards_without_totals(worlds, serving, remote, monkeypatch):
 
 def test_a_run_that_is_over_at_once(worlds, serving, remote):
     """Its only frame is the last: `reset` returns the observation, `step` the end."""
-    server = serving(worlds.Walk, settings={"fail": 0, "failures": 1})
+    server = serving(worlds.Walk, env_kwargs={"fail": 0, "failures": 1})
     env = remote(server, "Walk", observation_space=spaces.Text(9, min_length=0),
                  action_space=spaces.Discrete(3))  # fmt: skip
     observation, _ = env.reset()
@@ -152,7 +152,7 @@ def test_spaces_that_no_datagram_holds_are_told_in_parts(worlds, serving, remote
     low = np.linspace(-1, 0, 60, dtype=np.float32)
     space = spaces.Box(low, 1)
     monkeypatch.setattr(worlds.Walk, "observation_space", space)
-    server = serving(worlds.Walk, limits=Limits(datagram=420), settings={"fail": 0})
+    server = serving(worlds.Walk, limits=Limits(datagram=420), env_kwargs={"fail": 0})
     assert remote(server, "Walk").observation_space == space
 
 
@@ -160,13 +160,13 @@ def test_spaces_that_take_too_many_parts_are_refused(worlds, serving, monkeypatc
     low = np.linspace(-1, 0, 200)
     monkeypatch.setattr(worlds.Walk, "observation_space", spaces.Box(low, 1, dtype=np.float64))
     with pytest.raises(EncodeError, match=r"datagram=420.*Box\("):
-        serving(worlds.Walk, limits=Limits(datagram=420), settings={"fail": 0})
+        serving(worlds.Walk, limits=Limits(datagram=420), env_kwargs={"fail": 0})
 
 
 def test_a_server_that_does_not_tell(worlds, serving, remote, monkeypatch):
     monkeypatch.setattr("rlwire.perlert.player.PacedPlayer.told", lambda player, key: None)
     with pytest.raises(TypeError, match=r"does not tell its spaces: give observation_space="):
-        remote(serving(worlds.Walk, settings={"fail": 0}), "Walk")
+        remote(serving(worlds.Walk, env_kwargs={"fail": 0}), "Walk")
 
 
 def test_parts_of_spaces_in_any_order():

@@ -290,7 +290,7 @@ class TestEnds:
                 sock.shutdown(socket.SHUT_RDWR) if how == "vanish" else sock.close()
             RELEASE.set()
             freed(3)
-            eventually(lambda: proxy.statistics().open == 1)
+            eventually(lambda: proxy.statistics()["open"] == 1)
             assert other.act(2, None)[0] == 1
             with contextlib.suppress(ConnectionClosed, OSError):
                 page.socket.close()
@@ -435,7 +435,7 @@ class TestLimits:
                 other.act(0, None)
             assert time.monotonic() - begun < 5
             freed(1)
-            eventually(lambda: proxy.statistics().open == 1)
+            eventually(lambda: proxy.statistics()["open"] == 1)
             with contextlib.suppress(OSError):
                 deaf.socket.close()
 
