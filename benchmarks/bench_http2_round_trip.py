@@ -32,7 +32,7 @@ from rounds import (
 
 from rlwire.bench import allowed_cores, pin
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
-from rlwire.sessions.grpc import GrpcClientSession, RawMessages
+from rlwire.sessions.grpc import GrpcClientSession, GrpcRawMessages
 from rlwire.sessions.grpc.server import GrpcServerSession
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.server import ThreadServer
@@ -66,7 +66,7 @@ class Handler:
 
 
 def answers(reply: bytes, connection: Any) -> GrpcHandler:
-    return GrpcHandler(connection, lambda call: (RawMessages(), Handler(reply)))
+    return GrpcHandler(connection, lambda call: (GrpcRawMessages(), Handler(reply)))
 
 
 def serve_ours(request: int, reply: bytes) -> None:
@@ -108,7 +108,7 @@ def serve_socket(request: int, reply: bytes) -> None:
 def ask_ours(port: int, request: bytes, reply: int, stack: ExitStack) -> Exchange:
     connection = stack.enter_context(
         tcp.connect(
-            ("127.0.0.1", port), GrpcClientSession(RawMessages(), METHOD, authority="localhost")
+            ("127.0.0.1", port), GrpcClientSession(GrpcRawMessages(), METHOD, authority="localhost")
         )
     )
     return functools.partial(connection.exchange, request)
@@ -117,7 +117,7 @@ def ask_ours(port: int, request: bytes, reply: int, stack: ExitStack) -> Exchang
 def ask_ours_asyncio(port: int, request: bytes, reply: int, stack: ExitStack) -> OnLoop:
     async def connect() -> Connected:
         connection = await tcp_asyncio.connect(
-            ("127.0.0.1", port), GrpcClientSession(RawMessages(), METHOD)
+            ("127.0.0.1", port), GrpcClientSession(GrpcRawMessages(), METHOD)
         )
 
         async def exchange() -> Any:

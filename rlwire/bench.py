@@ -257,7 +257,7 @@ OWN_STEPS = 64  # steps of random play in an environment of the user's
 STACKED = 4  # frames in one Atari observation, as DQN has them
 
 
-class Step(NamedTuple):
+class BenchStep(NamedTuple):
     """What an environment gives its agent in one step."""
 
     state: NDArray[Any]
@@ -271,7 +271,7 @@ class Payload:
 
     name: str
     title: str
-    steps: list[Step]
+    steps: list[BenchStep]
 
     @property
     def array(self) -> str:
@@ -324,20 +324,20 @@ def made_by(function: str) -> Payload:
     steps = []
     for each in given:
         state, reward, terminal = each if isinstance(each, tuple) else (each, 0.0, False)
-        steps.append(Step(_own_array(state, asked), float(reward), bool(terminal)))
+        steps.append(BenchStep(_own_array(state, asked), float(reward), bool(terminal)))
     if not steps:
         raise BenchError(f"{asked}: the function gave no observations")
     return _payload(function, function, steps)
 
 
-def _play(env: Any, count: int, asked: str) -> Iterator[Step]:
+def _play(env: Any, count: int, asked: str) -> Iterator[BenchStep]:
     """Yield `count` steps of random play, then close the environment."""
     try:
         env.action_space.seed(SEED)
         state, _info = env.reset(seed=SEED)
         reward, terminal = 0.0, False
         for _ in range(count):
-            yield Step(_own_array(state, asked), float(reward), terminal)
+            yield BenchStep(_own_array(state, asked), float(reward), terminal)
             if terminal:
                 state, _info = env.reset()
                 reward, terminal = 0.0, False
@@ -348,7 +348,7 @@ def _play(env: Any, count: int, asked: str) -> Iterator[Step]:
         env.close()
 
 
-def _stacked(steps: Iterable[Step]) -> Iterator[Step]:
+def _stacked(steps: Iterable[BenchStep]) -> Iterator[BenchStep]:
     from PIL import Image
 
     latest: deque[NDArray[np.float32]] = deque(maxlen=STACKED)
@@ -356,7 +356,7 @@ def _stacked(steps: Iterable[Step]) -> Iterator[Step]:
         grey = Image.fromarray(step.state).convert("L").resize((84, 84), Image.Resampling.BOX)
         latest.append(np.asarray(grey, dtype=np.float32) / np.float32(255.0))
         if len(latest) == STACKED:
-            yield Step(np.stack(latest, axis=-1), step.reward, step.terminal)
+            yield BenchStep(np.stack(latest, axis=-1), step.reward, step.terminal)
 
 
 def _own_array(state: Any, asked: str) -> NDArray[Any]:
@@ -372,7 +372,7 @@ def _own_array(state: Any, asked: str) -> NDArray[Any]:
     return array
 
 
-def _payload(name: str, title: str, recorded: Iterable[Step]) -> Payload:
+def _payload(name: str, title: str, recorded: Iterable[BenchStep]) -> Payload:
     steps = list(recorded)
     first = steps[0].state
     for step in steps:
@@ -384,7 +384,7 @@ def _payload(name: str, title: str, recorded: Iterable[Step]) -> Payload:
     return Payload(name, title, steps)
 
 
-def replaying(steps: Sequence[Step]) -> Any:
+def replaying(steps: Sequence[BenchStep]) -> Any:
     """Make an environment of Gymnasium whose action is the number of the step to show."""
     with optional("gymnasium", "bench"):
         import gymnasium
@@ -545,7 +545,7 @@ class Row(ABC):
     payload: Payload
     cores: Cores
     over: str = "tcp"
-    make: Callable[[Sequence[Step]], Any] = replaying
+    make: Callable[[Sequence[BenchStep]], Any] = replaying
     datagrams: ClassVar = False
 
     @property
@@ -837,14 +837,14 @@ class _Asking(_Door):
                 yield self.exchange(client, self.payload.steps)
 
     @abstractmethod
-    def exchange(self, client: Any, steps: Sequence[Step]) -> Exchange:
+    def exchange(self, client: Any, steps: Sequence[BenchStep]) -> Exchange:
         """Return the round trips of a client."""
 
 
 class _RLX(_Asking):
     """RLX: an environment updates its agent."""
 
-    def exchange(self, client: Any, steps: Sequence[Step]) -> Exchange:
+    def exchange(self, client: Any, steps: Sequence[BenchStep]) -> Exchange:
         client.init()
         update = client.update
         return Exchange(
@@ -860,7 +860,7 @@ class _Openpi(_Asking):
 
     options: ClassVar = {"workers": "threads", "timing": False}
 
-    def exchange(self, client: Any, steps: Sequence[Step]) -> Exchange:
+    def exchange(self, client: Any, steps: Sequence[BenchStep]) -> Exchange:
         messages = [{"state": step.state, "reward": step.reward} for step in steps]
         return Exchange(
             lambda number: client.infer(messages[number]),
@@ -875,7 +875,7 @@ class _RLlink(_Asking):
     protocols, in one array.
     """
 
-    def exchange(self, client: Any, steps: Sequence[Step]) -> Exchange:
+    def exchange(self, client: Any, steps: Sequence[BenchStep]) -> Exchange:
         from rlwire.rllink import Episode
 
         episodes = []
@@ -929,7 +929,7 @@ class _Pickled(_Rival):
     request: ClassVar[Any] = 1
 
     @staticmethod
-    def reply(step: Step) -> Any:
+    def reply(step: BenchStep) -> Any:
         return step.state, step.reward, step.terminal
 
     def sizes(self) -> Sizes:
@@ -937,7 +937,9 @@ class _Pickled(_Rival):
         return Sizes(len(ForkingPickler.dumps(self.request)) + 4, _mean(replies) + 4)
 
 
-def _serve_pipe(report: Callable[[str], None], pipe: Connection, steps: Sequence[Step]) -> None:
+def _serve_pipe(
+    report: Callable[[str], None], pipe: Connection, steps: Sequence[BenchStep]
+) -> None:
     report("a pipe")
     while True:
         pipe.send(tuple(steps[pipe.recv()]))
@@ -1000,7 +1002,7 @@ class _AsyncVector(_Vector):
     options: ClassVar = {"context": "spawn"}
 
     @staticmethod
-    def reply(step: Step) -> Any:
+    def reply(step: BenchStep) -> Any:
         return (None, step.reward, step.terminal, False, {}), True
 
 
@@ -1012,7 +1014,7 @@ class _SubprocVec(_Vector):
     options: ClassVar = {"start_method": "spawn"}
 
     @staticmethod
-    def reply(step: Step) -> Any:
+    def reply(step: BenchStep) -> Any:
         return step.state, step.reward, step.terminal, {"TimeLimit.truncated": False}, {}
 
 
@@ -1026,7 +1028,7 @@ def _packing() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     )
 
 
-def _serve_zeromq(report: Callable[[int], None], steps: Sequence[Step]) -> None:
+def _serve_zeromq(report: Callable[[int], None], steps: Sequence[BenchStep]) -> None:
     import zmq
 
     pack, unpack = _packing()
@@ -1065,7 +1067,7 @@ class _ZeroMQ(_Rival):
             yield Exchange(ask, lambda reply: reply[:2])
 
 
-def _original_specs(step: Step) -> Any:
+def _original_specs(step: BenchStep) -> Any:
     from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
 
     def spec(name: str, value: Any) -> Any:
@@ -1079,7 +1081,7 @@ def _original_specs(step: Step) -> Any:
     return specs
 
 
-def _serve_original(report: Callable[[int], None], steps: Sequence[Step]) -> None:
+def _serve_original(report: Callable[[int], None], steps: Sequence[BenchStep]) -> None:
     import grpc
     from dm_env_rpc.v1 import dm_env_rpc_pb2, dm_env_rpc_pb2_grpc, spec_manager
 

@@ -25,12 +25,12 @@ from rlwire.bench import (
     RIVALS,
     TURN,
     BenchError,
+    BenchStep,
     Cores,
     Mismatch,
     Payload,
     ServerProcess,
     Sizes,
-    Step,
     Unfit,
     allowed_cores,
     raw_exchange,
@@ -58,7 +58,7 @@ def arguments(*words: str) -> argparse.Namespace:
 def payload(*shape: int, dtype: str = "float32", count: int = 3) -> Payload:
     random = np.random.default_rng(7)
     steps = [
-        Step((random.random(shape) * 100).astype(dtype), float(number), number == 1)
+        BenchStep((random.random(shape) * 100).astype(dtype), float(number), number == 1)
         for number in range(count)
     ]
     return Payload("test", "Test", steps)

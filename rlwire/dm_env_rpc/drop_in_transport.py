@@ -78,7 +78,7 @@ class _Target:
         """Return a connection with a call of dm_env_rpc's, or what to await for it."""
         metadata = [(str(name), value) for name, value in metadata or ()]
         session = calls.GrpcClientSession(
-            calls.RawMessages(), METHOD, metadata=metadata, **self._session_options
+            calls.GrpcRawMessages(), METHOD, metadata=metadata, **self._session_options
         )
         return connect(self.where, session, backoff=backoff, **self._options)
 

@@ -62,7 +62,7 @@ class Turn(NamedTuple):
     info: dict[str, Any]
 
 
-class Server(Protocol):
+class CallerServer(Protocol):
     """What listens for callers."""
 
     @property
@@ -348,7 +348,7 @@ class Callers:
         self.endpoints: list[Place] = []
         self.fit: Fit = _as_it_is
         self._count = count
-        self._server: Server | None = None
+        self._server: CallerServer | None = None
         self._closed = False
         self._attended: set[Caller] = set()
         self._waiting: deque[Caller] = deque()
@@ -360,7 +360,7 @@ class Callers:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def open(self, server: Server) -> Callers:
+    def open(self, server: CallerServer) -> Callers:
         """Start the server; without spaces, wait for the first caller's first message."""
         self._server = server
         server.start()

@@ -14,9 +14,6 @@ dm_env's specs are described as the spaces of Gymnasium that they are: `gymnasiu
 
 Numbers of an array stand in C order, or once where they are all the same; null is a bound that is
 infinite. ``dtype`` stands beside integers of another dtype than int64.
-
-Not here: what is in a space (`rlwire.environments.trees`), and what a protocol makes of it
-(`rlwire.adapters`).
 """
 
 from __future__ import annotations

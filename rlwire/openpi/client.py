@@ -22,7 +22,7 @@ from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 
 
-class ClientBase(waits.Counting):
+class OpenPIClientBase(waits.Counting):
     """What both clients are made of.
 
     Args:
@@ -155,7 +155,7 @@ class ClientBase(waits.Counting):
             yield from close_and_wait(self._connection)
 
 
-class Client(Blocking, ClientBase):
+class Client(Blocking, OpenPIClientBase):
     """A policy on a server; blocking, for one thread. It connects at once.
 
     ::
@@ -163,7 +163,7 @@ class Client(Blocking, ClientBase):
         with Client("localhost:8000") as policy:
             action = policy.infer({"image": frame, "state": state, "prompt": "fold the towel"})
 
-    The arguments are `ClientBase`'s, the errors those of `connect`.
+    The arguments are `OpenPIClientBase`'s, the errors those of `connect`.
     """
 
     _open = staticmethod(websocket.connect)
@@ -172,7 +172,7 @@ class Client(Blocking, ClientBase):
         self.connect()
 
     def infer(self, observation: dict[str, Any]) -> dict[str, Any]:
-        """Return the policy's action for an observation; errors as for `ClientBase.infer`."""
+        """Return the policy's action for an observation; errors as for `OpenPIClientBase.infer`."""
         # That is a generator, which is for what goes wrong.
         try:
             action = self._connection.exchange(observation)
@@ -186,7 +186,7 @@ class Client(Blocking, ClientBase):
         return cast("dict[str, Any]", action)
 
 
-class AsyncClient(Asyncio, ClientBase):
+class AsyncClient(Asyncio, OpenPIClientBase):
     """`Client` for a task of an event loop: the same methods, to be awaited.
 
     ::
@@ -197,7 +197,7 @@ class AsyncClient(Asyncio, ClientBase):
     It connects on entry, or with `connect`. One observation waits for its action at a time; when
     its task is cancelled, the connection is closed, and the next observation goes over a new one.
 
-    The arguments are `ClientBase`'s.
+    The arguments are `OpenPIClientBase`'s.
     """
 
     _open = staticmethod(websocket.connect_asyncio)

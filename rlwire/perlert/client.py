@@ -51,7 +51,7 @@ def _missing(slots: tuple[AgentSlot, ...]) -> str:
     return "; ".join(parts) or "all are ready"
 
 
-class ClientBase(waits.Counting):
+class PerlertClientBase(waits.Counting):
     """Both clients.
 
     Args:
@@ -420,7 +420,7 @@ class ClientBase(waits.Counting):
         return self._refused is not None and self._opened().sock.refusals > self._refused
 
 
-class Client(Blocking, ClientBase):
+class Client(Blocking, PerlertClientBase):
     """An agent of one instance of a PERLERT server.
 
     ::
@@ -437,7 +437,7 @@ class Client(Blocking, ClientBase):
 
     It has one port, which others cannot take over, for any number of runs; for each, register anew.
     Lost requests are repeated while one of its methods waits. It belongs to one thread. The
-    arguments are `ClientBase`'s.
+    arguments are `PerlertClientBase`'s.
     """
 
     _dial = staticmethod(udp.connect)
@@ -466,7 +466,7 @@ class Client(Blocking, ClientBase):
         return frame
 
 
-class AsyncClient(Asyncio, ClientBase):
+class AsyncClient(Asyncio, PerlertClientBase):
     """`Client` with coroutines: the same methods, arguments and errors.
 
     ::

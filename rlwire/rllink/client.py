@@ -38,7 +38,7 @@ PORT = 5555
 """Where Ray's server listens, plus the runner's number."""
 
 
-class ClientBase(waits.Counting):
+class RLlinkClientBase(waits.Counting):
     """What both clients are made of.
 
     Args:
@@ -190,7 +190,7 @@ class ClientBase(waits.Counting):
         return reply
 
 
-class Client(Blocking, ClientBase):
+class Client(Blocking, RLlinkClientBase):
     """A simulator's side of RLlink; blocking, for one thread.
 
     ::
@@ -200,16 +200,16 @@ class Client(Blocking, ClientBase):
             ...
             weights = client.send(collector.take())
 
-    The arguments are `ClientBase`'s.
+    The arguments are `RLlinkClientBase`'s.
     """
 
     _open = staticmethod(tcp.connect)
 
 
-class AsyncClient(Asyncio, ClientBase):
+class AsyncClient(Asyncio, RLlinkClientBase):
     """`Client` for a task of an event loop: the same methods, to be awaited.
 
-    The arguments are `ClientBase`'s.
+    The arguments are `RLlinkClientBase`'s.
     """
 
     _open = staticmethod(tcp_asyncio.connect)

@@ -81,7 +81,7 @@ class Http2Stream(frames.Stream):
         self.due: float | None = None
 
 
-class Http2Session(frames.Endpoint):
+class Http2Session(frames.Http2Endpoint):
     """One end of a connection.
 
     Attributes:

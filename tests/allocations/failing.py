@@ -227,8 +227,8 @@ def calls_http2() -> Named:
             found.extend(map(type, peer.receive(wire)))
         return found
 
-    def begun() -> http2.Endpoint:
-        peer = h.Endpoint(True)
+    def begun() -> http2.Http2Endpoint:
+        peer = h.Http2Endpoint(True)
         peer.receive(frames["settings"])
         peer.add(h.Stream(1))
         peer.listening = True
@@ -245,8 +245,8 @@ def calls_http2() -> Named:
             return list(map(len, buffers))
 
         yield f"send {sum(map(len, parts))}", sent, (parts,)
-    yield "headers", lambda: h.Endpoint(True).headers(1, bytes(40_000), True), ()
-    yield "words", lambda: h.Endpoint(True).first_words(), ()
+    yield "headers", lambda: h.Http2Endpoint(True).headers(1, bytes(40_000), True), ()
+    yield "words", lambda: h.Http2Endpoint(True).first_words(), ()
 
 
 class Told(sessions.RLXServerSession):

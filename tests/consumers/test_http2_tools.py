@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
-from rlwire.sessions.grpc import RawMessages
+from rlwire.sessions.grpc import GrpcRawMessages
 from rlwire.sessions.grpc.server import GrpcServerSession
 from rlwire.transports.server import ThreadServer
 
@@ -39,7 +39,7 @@ def server() -> Iterator[ThreadServer]:
         "127.0.0.1:0",
         GrpcServerSession,
         make_handler=lambda connection: GrpcHandler(
-            connection, lambda call: (RawMessages(), Echo())
+            connection, lambda call: (GrpcRawMessages(), Echo())
         ),
     ) as server:
         yield server

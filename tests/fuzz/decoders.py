@@ -343,7 +343,7 @@ KEY = bytes(range(32))
 NOW = 1_700_000_000.0
 
 
-class Http2(http2.Endpoint):
+class Http2(http2.Http2Endpoint):
     """An endpoint that notes what its hooks are told, and goes on where it can."""
 
     def __init__(self, client: bool, limits: Limits) -> None:

@@ -29,7 +29,7 @@ from rlwire.sessions.grpc import (
     CallEnded,
     CallStatus,
     GrpcClientSession,
-    RawMessages,
+    GrpcRawMessages,
     check_method,
 )
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSession, Last
@@ -44,7 +44,9 @@ SIZES = [0, 1, 4096, 4097, 16_384, 65_535, 65_536, 300_000, 5_000_000]
 def connected(feed: Any = "whole", client: Any = None, server: Any = None) -> Any:
     """Both ends, and the call that has begun."""
     one, two = pair(
-        client or GrpcClientSession(RawMessages(), METHOD), server or GrpcServerSession(), feed=feed
+        client or GrpcClientSession(GrpcRawMessages(), METHOD),
+        server or GrpcServerSession(),
+        feed=feed,
     )
     call, sign = two.receive()
     assert sign is BEGUN
@@ -116,7 +118,7 @@ def test_messages_of_all_sizes_go_both_ways(feed: Any) -> None:
 def test_metadata_travels_both_ways() -> None:
     metadata = (("a-b", "c d"), ("raw-bin", b"\0\xff"), ("authorization", "Bearer x"))
     client = GrpcClientSession(
-        RawMessages(), METHOD, metadata=metadata, timeout=2.5, authority="host:1"
+        GrpcRawMessages(), METHOD, metadata=metadata, timeout=2.5, authority="host:1"
     )
     one, two, call = connected(client=client)
     assert call.method == METHOD
@@ -143,7 +145,7 @@ def test_a_client_that_closes_ends_its_call_in_order() -> None:
 
 
 def test_a_client_that_closes_amid_an_answer_cancels_it() -> None:
-    class Owing(RawMessages):
+    class Owing(GrpcRawMessages):
         pending = 1
 
     one, two, call = connected(client=GrpcClientSession(Owing(), METHOD))
@@ -156,7 +158,7 @@ def test_a_client_that_closes_amid_an_answer_cancels_it() -> None:
 
 
 def test_the_inner_session_refuses_and_goes_on_or_not() -> None:
-    class Inner(RawMessages):
+    class Inner(GrpcRawMessages):
         def receive(self, come: Any) -> list[Any]:
             if bytes(come) == b"turn":
                 raise RemoteProtocolError("not now")
@@ -180,7 +182,7 @@ def test_the_inner_session_refuses_and_goes_on_or_not() -> None:
 def test_limits_of_messages() -> None:
     limits = Limits(received=1000)
     one, two, call = connected(
-        client=GrpcClientSession(RawMessages(), METHOD, max_sent=2000),
+        client=GrpcClientSession(GrpcRawMessages(), METHOD, max_sent=2000),
         server=GrpcServerSession(limits=limits),
     )
     with pytest.raises(LimitExceeded, match="max_sent=2000"):
@@ -198,11 +200,11 @@ def test_limits_of_messages() -> None:
 def test_arguments_are_looked_at_when_they_are_given() -> None:
     for method in ("", "Talk", "/a", "/a/", "//b", "/a/b/c", "/a b/c", "/ä/c"):
         with pytest.raises(ValueError, match="gRPC method"):
-            GrpcClientSession(RawMessages(), method)
+            GrpcClientSession(GrpcRawMessages(), method)
     assert check_method(METHOD) == METHOD
     for metadata in ([("Upper", "x")], [("a", "ü")], [("grpc-x", "y")]):
         with pytest.raises(EncodeError):
-            GrpcClientSession(RawMessages(), METHOD, metadata=metadata)
+            GrpcClientSession(GrpcRawMessages(), METHOD, metadata=metadata)
     for options in (
         {"max_sent": 0},
         {"max_streams": 0},
@@ -212,7 +214,7 @@ def test_arguments_are_looked_at_when_they_are_given() -> None:
         with pytest.raises(ValueError, match=next(iter(options))):
             GrpcServerSession(**options)
     with pytest.raises(LocalProtocolError, match="nothing yet"):
-        GrpcClientSession(RawMessages(), METHOD).send(b"x")
+        GrpcClientSession(GrpcRawMessages(), METHOD).send(b"x")
 
 
 # Many calls.
@@ -222,7 +224,7 @@ def test_arguments_are_looked_at_when_they_are_given() -> None:
 
 
 def test_a_call_past_its_deadline_is_over_on_both_sides() -> None:
-    one, two, _call = connected(client=GrpcClientSession(RawMessages(), METHOD, timeout=3.0))
+    one, two, _call = connected(client=GrpcClientSession(GrpcRawMessages(), METHOD, timeout=3.0))
     for end in (one, two):
         assert end.session.next_deadline() in (None, 0.0)
         end.session.tick(100.0)
@@ -232,7 +234,7 @@ def test_a_call_past_its_deadline_is_over_on_both_sides() -> None:
     two.send(None)
     with pytest.raises(CallEnded, match="DEADLINE_EXCEEDED"):
         one.receive()
-    one, two, _call = connected(client=GrpcClientSession(RawMessages(), METHOD, timeout=3.0))
+    one, two, _call = connected(client=GrpcClientSession(GrpcRawMessages(), METHOD, timeout=3.0))
     one.session.tick(100.0)
     with pytest.raises(DeadlineExceeded, match="timeout=3"):
         one.session.tick(103.0)
@@ -241,7 +243,7 @@ def test_a_call_past_its_deadline_is_over_on_both_sides() -> None:
 
 
 def test_a_silent_peer_is_asked_and_then_given_up() -> None:
-    client = GrpcClientSession(RawMessages(), METHOD, ping_interval=10.0, ping_timeout=5.0)
+    client = GrpcClientSession(GrpcRawMessages(), METHOD, ping_interval=10.0, ping_timeout=5.0)
     _one, _two, _call = connected(client=client)
     client.tick(0.0)
     client.tick(9.0)

@@ -16,7 +16,7 @@ import pytest
 
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler, RejectedCall
 from rlwire.errors import DeadlineExceeded
-from rlwire.sessions.grpc import CallEnded, CallStatus, GrpcClientSession, RawMessages
+from rlwire.sessions.grpc import CallEnded, CallStatus, GrpcClientSession, GrpcRawMessages
 from rlwire.sessions.grpc.server import GrpcServerSession
 from rlwire.transports import tcp
 from rlwire.transports.deferred import DeferredReply
@@ -102,7 +102,7 @@ def served(kind: str, room: Room, **options: Any) -> Iterator[str]:
         def admit(call: Any) -> tuple[Any, Any]:
             if call.method != METHOD:
                 raise RejectedCall(CallStatus("UNIMPLEMENTED", f"no method {call.method}"))
-            return RawMessages(), Responder(room, loop)
+            return GrpcRawMessages(), Responder(room, loop)
 
         return GrpcHandler(connection, admit)
 
@@ -124,7 +124,7 @@ def room() -> Room:
 
 @contextmanager
 def connected(address: str, method: str = METHOD, **options: Any) -> Iterator[tcp.Connection]:
-    with tcp.connect(address, GrpcClientSession(RawMessages(), method, **options)) as found:
+    with tcp.connect(address, GrpcClientSession(GrpcRawMessages(), method, **options)) as found:
         yield found
 
 
@@ -156,13 +156,13 @@ class Stream:
 @pytest.mark.parametrize("client", ["blocking", "asyncio"])
 def test_ours_with_ours(workers: str, client: str, room: Room) -> None:
     with served(workers, room) as address, drivers(client) as driver:
-        with driver.connect(address, GrpcClientSession(RawMessages(), METHOD)) as connection:
+        with driver.connect(address, GrpcClientSession(GrpcRawMessages(), METHOD)) as connection:
             for size in (0, 1, 4096, 100_000, 5_000_000, 64 * 2**20):
                 assert len(connection.exchange(bytes(size))) == size
             assert connection.exchange(b"cannot") == b"failure: EncodeError"
         assert room.closed(1)
         with (
-            driver.connect(address, GrpcClientSession(RawMessages(), METHOD)) as connection,
+            driver.connect(address, GrpcClientSession(GrpcRawMessages(), METHOD)) as connection,
             pytest.raises(CallEnded, match="INTERNAL: the server failed to answer"),
         ):
             connection.exchange(b"boom")
@@ -178,7 +178,7 @@ def test_a_call_that_nobody_answers_is_over_in_time(workers: str, room: Room) ->
 
 def test_a_client_that_vanishes_closes_its_responders(workers: str, room: Room) -> None:
     with served(workers, room) as address:
-        connection = tcp.connect(address, GrpcClientSession(RawMessages(), METHOD))
+        connection = tcp.connect(address, GrpcClientSession(GrpcRawMessages(), METHOD))
         connection.exchange(b"x")
         connection.send(b"meet")
         assert eventually(lambda: bool(room.meeting))
@@ -191,7 +191,7 @@ def test_a_client_that_vanishes_closes_its_responders(workers: str, room: Room) 
 
 def test_a_client_that_leaves_a_world_that_blocks(room: Room) -> None:
     with served("threads", room) as address:
-        connection = tcp.connect(address, GrpcClientSession(RawMessages(), METHOD))
+        connection = tcp.connect(address, GrpcClientSession(GrpcRawMessages(), METHOD))
         connection.send(b"wait")
         assert room.waiting.wait(60)
         connection._core.abort()
@@ -272,14 +272,14 @@ def test_tls_and_alpn_with_grpcio(workers: str, room: Room, files: Any) -> None:
             assert two.exchange(b"meet") == b"met"
             assert next(one.call) == b"met"
             assert one.close() is two.close() is grpc.StatusCode.OK
-        session = GrpcClientSession(RawMessages(), METHOD, secure=True)
+        session = GrpcClientSession(GrpcRawMessages(), METHOD, secure=True)
         with tcp.connect(f"localhost:{port}", session, tls=client_side) as connection:
             for size in (0, 1, 100_000, 5_000_000):
                 assert len(connection.exchange(bytes(size))) == size
     pair = grpc.ssl_server_credentials([(files.server.read_bytes(), files.server.read_bytes())])
     with grpcio_server(pair) as address:
         port = address.rpartition(":")[2]
-        session = GrpcClientSession(RawMessages(), METHOD, secure=True)
+        session = GrpcClientSession(GrpcRawMessages(), METHOD, secure=True)
         with tcp.connect(f"localhost:{port}", session, tls=client_side) as connection:
             for size in (0, 1, 100_000, 5_000_000):
                 assert len(connection.exchange(bytes(size))) == size
@@ -395,7 +395,7 @@ def test_grpcio_serves_us() -> None:
 
 def test_grpcio_serves_us_on_a_loop() -> None:
     with grpcio_server() as address, drivers("asyncio") as driver:
-        connection = driver.connect(address, GrpcClientSession(RawMessages(), METHOD))
+        connection = driver.connect(address, GrpcClientSession(GrpcRawMessages(), METHOD))
         for size in (0, 1, 4096, 100_000, 5_000_000):
             assert len(connection.exchange(bytes(size))) == size
         connection.close()
@@ -416,7 +416,7 @@ def test_a_server_of_another_protocol_is_named(room: Room) -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(ValueError, match="HTTP/1"):
-            tcp.connect(listener.getsockname()[:2], GrpcClientSession(RawMessages(), METHOD))
+            tcp.connect(listener.getsockname()[:2], GrpcClientSession(GrpcRawMessages(), METHOD))
         thread.join()
 
 

@@ -21,7 +21,7 @@ from rlwire.codecs import http2 as frames
 from rlwire.codecs.http2.headers import Headers
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
 from rlwire.limits import Limits
-from rlwire.sessions.grpc import RawMessages
+from rlwire.sessions.grpc import GrpcRawMessages
 from rlwire.sessions.grpc.server import BEGUN, GrpcServerSession, ServedCall
 from rlwire.streams import NOTHING
 from rlwire.transports.deferred import DeferredReply
@@ -91,7 +91,7 @@ def test_empty_messages_that_wait_are_bounded_too() -> None:
 
     session = GrpcServerSession(limits=Limits(received=12_800))
     connection: Any = SimpleNamespace(session=session, peer="it", defer=lambda reply: reply)
-    answers = GrpcHandler(connection, lambda call: (RawMessages(), Waits(Room(), None)))
+    answers = GrpcHandler(connection, lambda call: (GrpcRawMessages(), Waits(Room(), None)))
     call = ServedCall(1)
     session.add(call)
     replies = [answers.answer((call, word)) for word in (BEGUN, b"asks", *[b""] * 100)]
@@ -114,7 +114,7 @@ def test_our_goaway_lets_grpcio_end_its_calls_and_begin_others(room: Any) -> Non
 
     def respond(connection: Any) -> Any:
         drain.append(connection.session.drain)
-        return calls.GrpcHandler(connection, lambda call: (RawMessages(), Draining(room, None)))
+        return calls.GrpcHandler(connection, lambda call: (GrpcRawMessages(), Draining(room, None)))
 
     with (
         ThreadServer("127.0.0.1:0", calls.GrpcServerSession, make_handler=respond) as server,

@@ -4,7 +4,7 @@ from rlwire.codecs.http2.sending cimport Sender, Stream
 from rlwire.kernels cimport rlw_cursor, rlw_h2_head
 
 
-cdef class Endpoint(Sender):
+cdef class Http2Endpoint(Sender):
     cdef readonly bint client
     cdef public bint listening
     cdef public bint heard

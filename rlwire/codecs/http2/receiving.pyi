@@ -10,7 +10,7 @@ from rlwire.limits import Limits
 __all__ = [
     "CHAFF",
     "Compressed",
-    "Endpoint",
+    "Http2Endpoint",
     "Http2Error",
     "code_name",
     "frame_head",
@@ -32,7 +32,7 @@ def wrong_length(stream: Stream) -> Http2Error: ...
 def frame_head(buffer: Buffer, start: int = 0) -> tuple[int, int, int, int]: ...
 
 @disjoint_base
-class Endpoint(Sender):
+class Http2Endpoint(Sender):
     client: Final[bool]
     listening: bool
     heard: bool

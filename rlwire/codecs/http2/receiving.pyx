@@ -1,6 +1,6 @@
 """HTTP/2 frames, and gRPC messages in them, as they come, for many streams at once.
 
-`Endpoint` is one end of a connection; a session fills in its hooks.
+`Http2Endpoint` is one end of a connection; a session fills in its hooks.
 
 A message in one DATA frame is read where it lies, its array aligned, and nothing is copied. A message
 in several DATA frames is put together in a block of its size: one copy of each byte. The block is
@@ -28,7 +28,7 @@ from rlwire.codecs.http2.sending import (CODES, DATA, ENABLE_PUSH, ENHANCE_YOUR_
 from rlwire.errors import DecodeError, LimitExceeded, RlwireError, quoted
 from rlwire.limits import DEFAULT
 
-__all__ = ["CHAFF", "Compressed", "Endpoint", "Http2Error", "code_name", "frame_head",
+__all__ = ["CHAFF", "Compressed", "Http2Endpoint", "Http2Error", "code_name", "frame_head",
            "wrong_length"]
 
 CHAFF = 10_000
@@ -141,7 +141,7 @@ def frame_head(object buffer, Py_ssize_t start=0):
         PyBuffer_Release(&view)
 
 
-cdef class Endpoint(Sender):
+cdef class Http2Endpoint(Sender):
     """The frames of one end of a connection, and the messages in its streams.
 
     A session is a subclass. It has these hooks, each of which returns events:

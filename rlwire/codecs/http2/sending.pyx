@@ -178,7 +178,7 @@ cdef class Stream:
 
 
 cdef class Sender:
-    """What one end of a connection sends, as `Endpoint` tells.
+    """What one end of a connection sends, as `Http2Endpoint` tells.
 
     Attributes:
         mute: why `send` refuses; None while it does not.

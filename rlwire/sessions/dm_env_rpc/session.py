@@ -65,7 +65,7 @@ from rlwire.sessions.dm_env_rpc.states import (
     TOLERATED,
     TRANSITIONS,
     DmEnvRpcState,
-    StateNode,
+    DmEnvRpcStateNode,
     nodes,
 )
 
@@ -108,7 +108,7 @@ class _DmEnvRpcSession:
         "_world",
     )
 
-    _node: StateNode
+    _node: DmEnvRpcStateNode
 
     def __init__(self, *, limits: Limits | None = None, copy: bool | None = True) -> None:
         self._limits = DEFAULT if limits is None else limits

@@ -114,7 +114,7 @@ class Ahead:
 
 
 @dataclass(slots=True, eq=False)
-class StateNode:
+class DmEnvRpcStateNode:
     """A state with its rows of a table.
 
     Attributes:
@@ -129,18 +129,18 @@ class StateNode:
     state: DmEnvRpcState
     ahead: Ahead
     allowed: list[str] = field(default_factory=list)
-    steps: dict[int, StateNode] = field(default_factory=dict)
-    nexts: dict[tuple[str, str], StateNode] = field(default_factory=dict)
+    steps: dict[int, DmEnvRpcStateNode] = field(default_factory=dict)
+    nexts: dict[tuple[str, str], DmEnvRpcStateNode] = field(default_factory=dict)
     joined: bool = False
     running: bool = False
 
 
 def nodes(
     table: dict[tuple[DmEnvRpcState, str, str], DmEnvRpcState],
-) -> dict[DmEnvRpcState, StateNode]:
+) -> dict[DmEnvRpcState, DmEnvRpcStateNode]:
     """Return the nodes of a table, linked."""
     linked = {
-        state: StateNode(
+        state: DmEnvRpcStateNode(
             state,
             Ahead(frozenset((state,))),
             joined=state in _JOINED,

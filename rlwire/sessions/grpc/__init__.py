@@ -7,7 +7,7 @@ retries.
 """
 
 from rlwire.codecs.grpc import Metadata
-from rlwire.sessions.grpc.calls import OK, CallEnded, CallStatus, RawMessages, check_method
+from rlwire.sessions.grpc.calls import OK, CallEnded, CallStatus, GrpcRawMessages, check_method
 from rlwire.sessions.grpc.client import ClientCall, GrpcClientSession
 from rlwire.sessions.grpc.server import GrpcServerSession
 
@@ -17,8 +17,8 @@ __all__ = [
     "CallStatus",
     "ClientCall",
     "GrpcClientSession",
+    "GrpcRawMessages",
     "GrpcServerSession",
     "Metadata",
-    "RawMessages",
     "check_method",
 ]

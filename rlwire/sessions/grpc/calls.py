@@ -110,7 +110,7 @@ def limit_in(status: CallStatus) -> LimitExceeded | None:
     return LimitExceeded(name, int(match[3]), int(match[2]), whose="the server")
 
 
-class RawMessages:
+class GrpcRawMessages:
     """An inner session whose events are the messages themselves, as bytes.
 
     Attributes:

@@ -224,7 +224,7 @@ def unpacker_wrong_values(n: int) -> Work:
 
 def endpoint(streams: int = 1, window: int = 2**30) -> Any:
     """One whose peer has said its first words, with streams."""
-    peer = http2.Endpoint(False, Limits(received=2**26, header=2**26))
+    peer = http2.Http2Endpoint(False, Limits(received=2**26, header=2**26))
     peer.receive(http2.PREFACE)
     peer.receive(http2.settings({http2.INITIAL_WINDOW_SIZE: window}))
     peer.receive(http2.window_update(0, 2**30))

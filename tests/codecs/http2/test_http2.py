@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlwire.codecs import http2
-from rlwire.codecs.http2 import Compressed, Endpoint, Http2Error, Stream
+from rlwire.codecs.http2 import Compressed, Http2Endpoint, Http2Error, Stream
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, LocalProtocolError
 from rlwire.limits import Limits
 from rlwire.streams import INBOX, FrameReader
@@ -18,7 +18,7 @@ from rlwire.streams import INBOX, FrameReader
 MOST = 2**31 - 1
 
 
-class Peer(Endpoint):
+class Peer(Http2Endpoint):
     """An endpoint that notes what its hooks are told."""
 
     def __init__(self, client: bool, *args: Any) -> None:
@@ -54,7 +54,7 @@ class Peer(Endpoint):
         return []
 
 
-def feed(peer: Endpoint, data: bytes) -> list[Any]:
+def feed(peer: Http2Endpoint, data: bytes) -> list[Any]:
     """The events of whole frames one after the other."""
     events, at = [], 0
     while at < len(data):
@@ -69,7 +69,7 @@ def joined(buffers: Sequence[Any]) -> bytes:
     return b"".join(bytes(part) for part in buffers)
 
 
-def drained(peer: Endpoint, most: int = 10_000) -> bytes:
+def drained(peer: Http2Endpoint, most: int = 10_000) -> bytes:
     """All that it has to say."""
     said = b""
     for _ in range(most):
@@ -108,7 +108,7 @@ def prefixed(message: bytes, first: int = 0) -> bytes:
     return bytes([first]) + len(message).to_bytes(4, "big") + message
 
 
-def refused(peer: Endpoint, wire: bytes) -> Http2Error:
+def refused(peer: Http2Endpoint, wire: bytes) -> Http2Error:
     with pytest.raises(Http2Error) as caught:
         feed(peer, wire)
     assert caught.value.stream == 0
@@ -655,4 +655,4 @@ def test_errors_travel() -> None:
 def test_windows_that_cannot_be(name: str) -> None:
     for size in (0, 65_534, 2**31):
         with pytest.raises(ValueError, match=name):
-            Endpoint(True, **{name: size})
+            Http2Endpoint(True, **{name: size})

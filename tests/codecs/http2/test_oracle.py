@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlwire.codecs import http2
-from rlwire.codecs.http2 import Endpoint, Stream
+from rlwire.codecs.http2 import Http2Endpoint, Stream
 from rlwire.codecs.http2.headers import Headers
 
 REQUEST = [(":method", "POST"), (":scheme", "http"), (":path", "/a"), (":authority", "b")]
 SIZES = st.one_of(st.integers(0, 300), st.sampled_from([16_379, 16_384, 40_000, 70_000]))
 
 
-class Ours(Endpoint):
+class Ours(Http2Endpoint):
     """An endpoint that opens a stream for each request, and acknowledges settings."""
 
     def __init__(self, client: bool, window: int) -> None:

@@ -23,7 +23,7 @@ from rlwire.codecs.http2 import CHAFF, Http2Error
 from rlwire.codecs.http2.headers import Headers
 from rlwire.errors import LimitExceeded
 from rlwire.limits import Limits
-from rlwire.sessions.grpc import OK, CallStatus, GrpcClientSession, RawMessages
+from rlwire.sessions.grpc import OK, CallStatus, GrpcClientSession, GrpcRawMessages
 from rlwire.sessions.grpc.server import BEGUN, ENDED, Last
 from rlwire.sessions.http2 import RESETS_ALLOWED
 
@@ -323,7 +323,7 @@ def test_windows_that_never_open_hold_no_more_than_so_many_answers() -> None:
 
 def test_windows_that_never_open_hold_no_more_than_so_many_requests() -> None:
     """A client that goes on and on is told by an error of its own; later all of it goes."""
-    session = GrpcClientSession(RawMessages(), METHOD, limits=Limits(unsent=50_000))
+    session = GrpcClientSession(GrpcRawMessages(), METHOD, limits=Limits(unsent=50_000))
     raw = Raw(session)
     raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))
     raw.hear()

@@ -18,7 +18,7 @@ import pytest
 from rlwire.codecs import http2 as frames
 from rlwire.codecs.http2 import Http2Error
 from rlwire.limits import Limits
-from rlwire.sessions.grpc import OK, CallEnded, CallStatus, GrpcClientSession, RawMessages
+from rlwire.sessions.grpc import OK, CallEnded, CallStatus, GrpcClientSession, GrpcRawMessages
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSession, Last
 
 peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("peers.py"))))
@@ -45,7 +45,7 @@ def answer(given: list[tuple[str, str]], number: int = 1, end: bool = False) -> 
 
 def raw_client(settings: dict[int, int] | None = None, **options: Any) -> Any:
     """A client's session, whose call has begun on stream 1."""
-    raw = Raw(GrpcClientSession(RawMessages(), METHOD, **options))
+    raw = Raw(GrpcClientSession(GrpcRawMessages(), METHOD, **options))
     raw.say(frames.settings(settings or {}))
     raw.began = raw.hear()
     return raw
@@ -196,7 +196,7 @@ def test_what_table_the_peer_has_is_said_before_it_is_used() -> None:
 
 def test_both_begin_with_settings() -> None:
     """3.4: a client's preface, and SETTINGS of either side, MUST be the first."""
-    client = GrpcClientSession(RawMessages(), METHOD)
+    client = GrpcClientSession(GrpcRawMessages(), METHOD)
     words = b"".join(map(bytes, client.outgoing()))
     assert words.startswith(frames.PREFACE)
     assert frames.frame_head(words, 24)[1:] == (frames.SETTINGS, 0, 0)
