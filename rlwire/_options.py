@@ -333,10 +333,10 @@ def unknown(
     others = [other for other, kind in kinds.items() if other != side and name in options_of(kind)]
     near = difflib.get_close_matches(name, names, 1)
     if others:
-        words += f", which is a {others[0]}'s"
-    elif near:
-        words += f"; did you mean {near[0]!r}?"
-    return f"{words}; it has {', '.join(names) or 'none'}"
+        words += f", which is a {others[0]}'s; it has"
+    else:
+        words += f"; did you mean {near[0]!r}? It has" if near else "; it has"
+    return f"{words} {', '.join(names) or 'none'}"
 
 
 # ---- what several protocols have -----------------------------------------------------------------
