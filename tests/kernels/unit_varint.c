@@ -90,9 +90,9 @@ static size_t ways(const way **out) {
     return sizeof all / sizeof *all;
 }
 
-/* Memory of exactly `count` elements; malloc aligns it. */
+/* Memory of exactly `count` elements, zeros; calloc aligns it. */
 static void *room(size_t count, size_t itemsize) {
-    void *block = malloc(count * itemsize + (count == 0));
+    void *block = calloc(count + (count == 0), itemsize);
     if (!block) exit(2);
     return block;
 }
