@@ -290,8 +290,12 @@ def ask_responder(port: int, message: bytes, stack: ExitStack, loop: str) -> Blo
             return message
 
     again = Again()
-    runner.run_until_complete(peer.send(message))  # one message is always under way
-    peer.serve(again)
+
+    async def begin() -> None:
+        await peer.send(message)  # one message is always under way
+        peer.serve(again)
+
+    runner.run_until_complete(begin())
 
     def block(count: int) -> list[int]:
         again.taken, again.left, again.begun = [], count, perf_counter_ns()
