@@ -48,7 +48,7 @@ def serve(report: Callable[[str], None]) -> None:
         server.observation(states[int(number)])
 
     server = RewarderServer(
-        "bench", "127.0.0.1:0", on_action=act, ping_interval=None, backlog=1 << 26
+        "bench", "127.0.0.1:0", auth="openai", on_action=act, ping_interval=None, backlog=1 << 26
     )
     server.start()
     report(str(server.address))

@@ -15,41 +15,72 @@ cdef enum:
     DIMS = 32
 
 
+cdef enum:
+    PLAIN, COMMA, OPEN, CLOSE, QUOTE, NULLS  # what a byte outside a string is
+    BACKSLASH, WIDE  # and inside
+
+cdef uint8_t[256] OUTSIDE
+cdef uint8_t[256] INSIDE
+
+
+cdef void _classify() noexcept:
+    cdef int i
+    for i in range(256):
+        OUTSIDE[i] = PLAIN
+        INSIDE[i] = WIDE if i >= 0x80 else PLAIN
+    OUTSIDE[<int> c","] = COMMA
+    OUTSIDE[<int> c"["] = OUTSIDE[<int> c"{"] = OPEN
+    OUTSIDE[<int> c"]"] = OUTSIDE[<int> c"}"] = CLOSE
+    OUTSIDE[<int> c'"'] = INSIDE[<int> c'"'] = QUOTE
+    OUTSIDE[<int> c"n"] = NULLS
+    INSIDE[<int> c"\\"] = BACKSLASH
+
+
+_classify()
+
+
 def measure(bytes text):
     """Return items, depth, the longest string's bytes, whether it has wide characters, or nulls.
 
     An item is a comma or an opening bracket: a text has at least as many values, less one.
     """
     cdef const uint8_t *p = <const uint8_t *> PyBytes_AS_STRING(text)
-    cdef const uint8_t *end = p + PyBytes_GET_SIZE(text)
+    cdef const uint8_t *end = p + PyBytes_GET_SIZE(text)  # where a zero is
     cdef const uint8_t *start
     cdef size_t items = 0, longest = 0
     cdef int64_t depth = 0, deepest = 0
     cdef bint wide = False, nulls = False
+    cdef uint8_t kind
     while p < end:
-        if c"-" <= p[0] <= c"9":
-            pass
-        elif p[0] == c",":
+        kind = OUTSIDE[p[0]]
+        p += 1
+        if kind == PLAIN:
+            continue
+        if kind == COMMA:
             items += 1
-        elif p[0] == c"[" or p[0] == c"{":
+        elif kind == OPEN:
             items += 1
             depth += 1
             deepest = max(deepest, depth)
-        elif p[0] == c"]" or p[0] == c"}":
+        elif kind == CLOSE:
             depth -= 1
-        elif p[0] == c'"':
-            p += 1
+        elif kind == NULLS:
+            nulls = True
+        else:
             start = p
-            while p < end and p[0] != c'"':
-                wide |= p[0] >= 0x80
-                if p[0] == c"\\" and p + 1 < end:
-                    p += 1
-                    wide |= p[0] == c"u"
+            while p < end:
+                kind = INSIDE[p[0]]
+                if kind != PLAIN:
+                    if kind == QUOTE:
+                        break
+                    if kind == BACKSLASH and p + 1 < end:
+                        p += 1
+                        wide |= p[0] >= 0x80 or p[0] == c"u"
+                    else:
+                        wide |= kind == WIDE
                 p += 1
             longest = max(longest, <size_t> (p - start))
-        elif p[0] == c"n":
-            nulls = True
-        p += 1
+            p += 1
     return items, deepest, longest, wide, nulls
 
 
@@ -192,11 +223,19 @@ def array_of(bytes text):
     cdef Numbers n
     cdef const uint8_t *p = <const uint8_t *> PyBytes_AS_STRING(text)
     cdef cnp.npy_intp i, size = PyBytes_GET_SIZE(text), most = 1
-    if p[0] != c"[" or b'"' in text:
+    cdef bint real = False
+    if p[0] != c"[":
         return None
     for i in range(size):
-        most += p[i] == c","
-    cdef cnp.ndarray values = cnp.PyArray_EMPTY(1, &most, cnp.NPY_INT64, 0)
+        if p[i] == c",":
+            most += 1
+        elif p[i] == c'"':
+            return None
+        elif p[i] == c"." or (p[i] | 0x20) == c"e":
+            real = True
+    cdef cnp.ndarray values = cnp.PyArray_EMPTY(
+        1, &most, cnp.NPY_FLOAT64 if real else cnp.NPY_INT64, 0
+    )
     n.end, n.whole, n.real = p + size, <int64_t *> values.data, <double *> values.data
     n.count = n.dims = n.is_real = 0
     for i in range(DIMS):
@@ -204,5 +243,9 @@ def array_of(bytes text):
     p = _read_list(&n, p, 0)
     if p != n.end:
         return None
-    shape = [n.shape[i] for i in range(n.dims)]
-    return values[:n.count].view("f8" if n.is_real or not n.count else "i8").reshape(shape)
+    if n.count and real == n.is_real and <cnp.npy_intp> n.count == most:
+        if n.dims == 1:
+            return values
+    else:
+        values = values[: n.count].view("f8" if n.is_real or not n.count else "i8")
+    return values.reshape([n.shape[i] for i in range(n.dims)])

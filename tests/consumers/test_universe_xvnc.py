@@ -31,7 +31,7 @@ def test_two_desktops_with_rewards() -> None:
             def begin(request: Any, number: int = number) -> None:
                 rewarders[number].begin_episode(request)
 
-            server = RewarderServer("a.Game-v0", "127.0.0.1:0", on_reset=begin)
+            server = RewarderServer("a.Game-v0", "127.0.0.1:0", auth="openai", on_reset=begin)
             rewarders.append(stack.enter_context(server))
         remotes = [
             Remote(f"unix:{desktop.path}", rewarder.address)

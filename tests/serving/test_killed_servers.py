@@ -97,7 +97,7 @@ def test_rlx(serve: Any) -> None:
 def test_rewarder(serve: Any) -> None:
     from rlwire.universe.rewarder import RewarderClient
 
-    server = serve("universe://127.0.0.1:+0", "Room", "--lockstep")
+    server = serve("universe://127.0.0.1:+0?password=openai", "Room", "--lockstep")
     with RewarderClient(server.address) as client:
         client.reset()
         server.kill()

@@ -146,6 +146,7 @@ def rewarder() -> Iterator[Callable[..., RewarderServer]]:
         def serve(env_id: str = "test.Game-v0", **options: Any) -> RewarderServer:
             box: list[RewarderServer] = []
             options.setdefault("on_reset", lambda request: box[0].begin_episode(request))
+            options.setdefault("auth", "openai")
             server = RewarderServer(env_id, options.pop("address", "127.0.0.1:0"), **options)
             box.append(server)
             return stack.enter_context(server)

@@ -64,7 +64,7 @@ def echo() -> Iterator[int]:
 
 @pytest.fixture
 def rewarder() -> Iterator[RewarderServer]:
-    with RewarderServer("a.Game-v0", "127.0.0.1:0") as server:
+    with RewarderServer("a.Game-v0", "127.0.0.1:0", auth="openai") as server:
         yield server
 
 

@@ -30,7 +30,7 @@ class Game:
         self.inputs: list[Any] = []
         self.display = Display(32, 24, on_input=lambda viewer, event: self.inputs.append(event))
         self.rewarder = stack.enter_context(
-            RewarderServer("a.Game-v0", "127.0.0.1:0", on_reset=self.reset)
+            RewarderServer("a.Game-v0", "127.0.0.1:0", auth="openai", on_reset=self.reset)
         )
         self.pixels = stack.enter_context(RfbServer(self.display, "127.0.0.1:0"))
         self.show(0)

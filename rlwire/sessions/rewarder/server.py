@@ -86,7 +86,7 @@ class Runtime:
         *,
         clock: Clock,
         wall: Clock,
-        password: str | None = "openai",
+        password: str | None,
         env_state: str = "running",
         fps: Number = 60,
         episode_id: str = "1",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from threading import get_ident
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakKeyDictionary
 
@@ -37,9 +38,10 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import Limits
+from rlwire.registry import parse_url
 from rlwire.serving.serving import Running, Service, StreamOptions, StreamServer
 from rlwire.sessions import websocket
-from rlwire.sessions.guesses import Guess
+from rlwire.sessions.guesses import Guess, new_password
 from rlwire.sessions.rewarder.rules import Push
 from rlwire.sessions.rewarder.server import RewarderServerSession, Runtime
 from rlwire.transports.address import AddressLike
@@ -113,7 +115,8 @@ class RewarderServer(StreamServer):
         env_id: which environment there is; None for none yet.
         address: where to listen, ``"host:port"``, ``"[ipv6]:port"``, ``(host, port)`` or
             ``"unix:/path"``; with port 0 the system chooses one.
-        auth: the password that clients give; None lets all in.
+        auth: the password that clients give; None lets all in. By default a random one, which
+            stands in `url`, and so in the log. Original clients give ``"openai"``.
         limits: maxima for what is read and written.
         rate: frames a second, as clients are told.
         env_state: what the environment does first.
@@ -131,8 +134,11 @@ class RewarderServer(StreamServer):
         options: `rlwire.serving.serving.StreamOptions`; of `timeout`, `connect` is for handshakes
             and `write` for a client that takes nothing.
 
+    Attributes:
+        auth: the password that clients give.
+
     Raises:
-        ValueError: an argument makes no sense.
+        ValueError: an argument is invalid.
     """
 
     scheme = "universe"
@@ -144,7 +150,7 @@ class RewarderServer(StreamServer):
         env_id: str | None = None,
         address: AddressLike = f"127.0.0.1:{PORT}",
         *,
-        auth: str | None = "openai",
+        auth: str | EllipsisType | None = ...,
         limits: Limits | None = None,
         rate: float = 60,
         env_state: str = "running",
@@ -159,11 +165,13 @@ class RewarderServer(StreamServer):
     ) -> None:
         if backlog < 1:
             raise ValueError(f"backlog must be at least 1, not {backlog}")
+        self.auth: str | None = new_password() if isinstance(auth, EllipsisType) else auth
+        self._random = isinstance(auth, EllipsisType)
         self._runtime = Runtime(
             env_id,
             clock=time.monotonic,
             wall=time.time,
-            password=auth,
+            password=self.auth,
             env_state=env_state,
             fps=rate,
             about=about,
@@ -186,7 +194,7 @@ class RewarderServer(StreamServer):
         self._connections.session()  # what is wrong with its arguments, it says now
         options["timeout"] = Timeouts.of(options.get("timeout") or TIMEOUTS)
         super().__init__(address, self._connections, **options)
-        self._guarded = self._guarded or auth not in (None, _KNOWN)
+        self._guarded = self._guarded or self.auth not in (None, _KNOWN)
         self._on_reset = on_reset
         self._order = threading.Lock()  # of episodes: they are told as they begin
         self._lock = threading.Lock()  # of what follows
@@ -195,6 +203,14 @@ class RewarderServer(StreamServer):
         self._asked = threading.Condition(self._lock)
         self._counts: Counter[str] = Counter()
         self._jobs: queue.SimpleQueue[EnvResetRequest | None] = queue.SimpleQueue()
+
+    @property
+    def url(self) -> str:
+        """Where clients connect, with the password if the server made it."""
+        url = super().url
+        if self._random:
+            url = str(parse_url(url).replace(options=(("password", self.auth),)))
+        return url
 
     @property
     def status(self) -> EnvDescribe:

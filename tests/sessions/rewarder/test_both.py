@@ -52,6 +52,7 @@ class World:
             ENV,
             clock=lambda: self.now + 1e6,
             wall=lambda: 1.7e9 + AHEAD + self.now,
+            password="openai",
         )
 
     def at(self, when: float, do: Do) -> None:

@@ -64,10 +64,16 @@ EXAMPLES: dict[type, RewarderMessage] = {
 class Served:
     """A runtime with two clocks that stand still unless they are told to go."""
 
-    def __init__(self, **arguments: Any) -> None:
+    def __init__(self, password: str | None = "openai", **arguments: Any) -> None:
         self.now = 50.0
         self.date = 1_000_000.0
-        self.runtime = Runtime(ENV, clock=lambda: self.now, wall=lambda: self.date, **arguments)
+        self.runtime = Runtime(
+            ENV,
+            clock=lambda: self.now,
+            wall=lambda: self.date,
+            password=password,
+            **arguments,
+        )
 
     def passes(self, seconds: float) -> None:
         self.now += seconds

@@ -18,6 +18,7 @@ def serving() -> Iterator[Callable[..., RewarderServer]]:
     with ExitStack() as stack:
 
         def serve(env_id: str | None = "test.Game-v0", **options: Any) -> RewarderServer:
+            options.setdefault("auth", "openai")  # which clients give
             return stack.enter_context(RewarderServer(env_id, "127.0.0.1:0", **options))
 
         yield serve

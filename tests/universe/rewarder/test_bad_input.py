@@ -163,6 +163,7 @@ def server() -> Iterator[RewarderServer]:
     with RewarderServer(
         "test.Game-v0",
         "127.0.0.1:0",
+        auth="openai",
         on_reset=lambda request: None,
         ping_interval=None,
         limits=FEW,
@@ -269,7 +270,9 @@ def test_a_client_that_never_reads_is_cut_off(
     others: Callable[[], None], server: RewarderServer, wait_for: WaitFor
 ) -> None:
     backlog = 200_000
-    with RewarderServer("a", "127.0.0.1:0", backlog=backlog, ping_interval=None) as slow:
+    with RewarderServer(
+        "a", "127.0.0.1:0", auth="openai", backlog=backlog, ping_interval=None
+    ) as slow:
         before = memory()
         most = 0
         with Raw(slow, observer=True), RewarderClient(str(slow.address), observer=True) as reader:

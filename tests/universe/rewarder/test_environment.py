@@ -106,7 +106,7 @@ def test_a_thousand_steps_of_cartpole(serving: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [("--rate", "50"), ("--lockstep",)], ids=lambda mode: mode[0])
 def test_ctrl_c(serving: Any, mode: tuple[str, ...]) -> None:
     """Clients are told, and the status is 0, whether steps are under way or not."""
-    address, process = serving("gym:CartPole-v1", "universe://127.0.0.1:+0", *mode)
+    address, process = serving("gym:CartPole-v1", "universe://127.0.0.1:+0?password=openai", *mode)
     with RewarderClient(address) as client, RewarderClient(address, observer=True) as observer:
         client.reset()
         assert client.step(10).observation is not None
@@ -141,7 +141,7 @@ def test_in_real_time(serving: Any) -> None:
 def test_wrong_actions_and_resets_are_refused() -> None:
     with (
         EnvironmentRewarder("gym:Pendulum-v1", "127.0.0.1:0", lockstep=True) as server,
-        RewarderClient(str(server.address)) as client,
+        RewarderClient(str(server.address), auth=server.auth or "") as client,
     ):
         assert client.env_id == "Pendulum-v1"
         client.reset("Pendulum-v1")
@@ -194,7 +194,7 @@ class Strange(gymnasium.Env):
 def test_what_an_environment_may_say() -> None:
     with (
         EnvironmentRewarder(Strange(), "127.0.0.1:0", lockstep=True, env_id="strange") as server,
-        RewarderClient(str(server.address)) as client,
+        RewarderClient(str(server.address), auth=server.auth or "") as client,
     ):
         client.reset()
         for number in (1, 2, 3):
@@ -233,7 +233,7 @@ class Count(dm_env.Environment):
 def test_an_environment_of_dm_env() -> None:
     with (
         EnvironmentRewarder(Count, "127.0.0.1:0", lockstep=True) as server,
-        RewarderClient(str(server.address)) as client,
+        RewarderClient(str(server.address), auth=server.auth or "") as client,
     ):
         assert client.env_id == "Count"
         assert space_of(client.about[SPACES]["observation"])["count"].n == 4
@@ -255,7 +255,7 @@ def test_spaces_whose_description_is_long() -> None:
 
     with (
         EnvironmentRewarder(Far, "127.0.0.1:0", lockstep=True, about={"x": 1}) as server,
-        RewarderClient(str(server.address)) as client,
+        RewarderClient(str(server.address), auth=server.auth or "") as client,
     ):
         assert client.about["x"] == 1
         assert space_of(client.about[SPACES]["observation"]) == Far.observation_space
@@ -291,7 +291,7 @@ def test_an_environment_that_fails_stops_the_server(caplog: pytest.LogCaptureFix
             raise RuntimeError("broken")
 
     with EnvironmentRewarder(Broken, "127.0.0.1:0", rate=100) as server:
-        client = RewarderClient(str(server.address))
+        client = RewarderClient(str(server.address), auth=server.auth or "")
         with client, pytest.raises(PeerError, match="stops"):  # noqa: PT012
             client.reset()
             for _ in range(1000):

@@ -65,7 +65,7 @@ def test_its_server(port: int) -> None:
 
 
 def test_its_client(tmp_path: Path, wait_for: Callable[..., None]) -> None:
-    with RewarderServer("test.Game-v0", "127.0.0.1:0") as server:
+    with RewarderServer("test.Game-v0", "127.0.0.1:0", auth="openai") as server:
         box: list[Any] = []
 
         def ask() -> None:
