@@ -14,7 +14,7 @@ Servers and clients need hpack, the extra ``grpc``.
 
 from __future__ import annotations
 
-from rlwire.dm_env_rpc.client import AsyncClient, AsyncPendingReply, Client, PendingReply
+from rlwire.dm_env_rpc.client import AsyncClient, Client
 from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds, Names
 from rlwire.dm_env_rpc.properties import (
     AsyncPropertiesExtension,
@@ -31,13 +31,11 @@ from rlwire.transports.tls import ClientTLS, ServerTLS
 __all__ = [
     "AgentEnvironment",
     "AsyncClient",
-    "AsyncPendingReply",
     "AsyncPropertiesExtension",
     "Client",
     "ClientTLS",
     "EnvironmentWorlds",
     "Names",
-    "PendingReply",
     "Properties",
     "PropertiesExtension",
     "Property",

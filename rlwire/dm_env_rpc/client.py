@@ -6,7 +6,6 @@ import asyncio
 import logging
 import re
 import ssl
-from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
@@ -20,7 +19,6 @@ from rlwire.codecs.dm_env_rpc import (
     Request,
     ResetRequest,
     ResetWorldRequest,
-    Response,
     Settings,
     Status,
     Step,
@@ -28,7 +26,7 @@ from rlwire.codecs.dm_env_rpc import (
     flatten,
 )
 from rlwire.dm_env_rpc.status import StatusError
-from rlwire.errors import ConnectionClosed, LocalProtocolError, RlwireError
+from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.registry import located
 from rlwire.sessions import dm_env_rpc, grpc
@@ -40,7 +38,7 @@ from rlwire.transports.connecting import close_and_wait, retry
 from rlwire.transports.server import TLS
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide, context_of
-from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, drive_async, driven
+from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 
 logger = logging.getLogger(__name__)
 
@@ -94,72 +92,6 @@ def _settings_of(settings: Mapping[str, Any] | None) -> Settings:
     return flatten(settings, strict=False) if settings else {}
 
 
-class _PendingReply(waits.SharedClient):
-    """What a `PendingReply` and an `AsyncPendingReply` are made of."""
-
-    __slots__ = ("_client", "_error", "_reply", "request")
-
-    def __init__(self, client: Any, request: Request | Step) -> None:
-        self.request = request
-        self._client = client
-        self._reply: Response | StepResult | None = None
-        self._error: RlwireError | OSError | None = None
-
-    @property
-    def done(self) -> bool:
-        """Whether the reply, or an error instead of it, is there."""
-        return self._reply is not None or self._error is not None
-
-    @driven
-    def result(self) -> Waits[Any]:
-        """Return the response, after waiting for it and for those before it.
-
-        Raises:
-            StatusError: the server answered with an error.
-            ConnectionClosed, DeadlineExceeded: the reply is lost.
-        """
-        while self._reply is None and self._error is None:
-            yield from self._client._receive_one(self)
-        return self._get()
-
-    def _get(self) -> Any:
-        if self._error is not None:
-            raise self._error
-        if isinstance(self._reply, Status):
-            raise StatusError.of(self._reply)
-        return self._reply
-
-    def _set(self, reply: Any, error: RlwireError | OSError | None = None) -> None:
-        self._reply, self._error = reply, error
-        if type(reply) is not StepResult and error is None and not isinstance(reply, Status):
-            self._client._note(self.request, reply)
-
-
-class PendingReply(Blocking, _PendingReply):
-    """The reply to a request that was submitted; `result` waits for it."""
-
-    __slots__ = ()
-
-    def result(self) -> Any:
-        """Return the response, as `AsyncPendingReply.result`."""
-        # The hot path, therefore without a generator.
-        client = self._client
-        while self._reply is None and self._error is None:
-            try:
-                reply = client._connected().receive()
-            except BaseException as error:
-                client._not_received(error)
-            else:
-                client._pending.popleft()._set(reply)
-        return self._get()
-
-
-class AsyncPendingReply(Asyncio, _PendingReply):
-    """`PendingReply`, for tasks of an event loop."""
-
-    __slots__ = ()
-
-
 class _DmEnvRpcClient(waits.Counting):
     """What `Client` and `AsyncClient` share."""
 
@@ -175,13 +107,9 @@ class _DmEnvRpcClient(waits.Counting):
         max_sent: int | None = None,
         metadata: Metadata = (),
         copy: bool | None = True,
-        ahead: int = 64,
     ) -> None:
-        if ahead < 1:
-            raise ValueError(f"ahead must be at least 1, not {ahead}")
         address, tls, self._world = located("dm-env-rpc", address, tls)
         self._address = parse(address)
-        self._ahead = ahead
         self._backoff = backoff or Backoff()
         self._limits = limits or DEFAULT
         self._copy = copy
@@ -205,9 +133,7 @@ class _DmEnvRpcClient(waits.Counting):
         self._created: dict[str, Settings] = {}  # by name, for `reconnect`
         self._joined: tuple[str, Settings] | None = None
         self._session: dm_env_rpc.DmEnvRpcClientSession | None = None
-        self._pending: deque[_PendingReply] = deque()
-        # Requests are sent one at a time, and so are answers received, in the same order.
-        self._sending, self._receiving = self._make_lock(), self._make_lock()
+        self._lock = self._make_lock()
 
     @property
     def address(self) -> Address:
@@ -228,6 +154,10 @@ class _DmEnvRpcClient(waits.Counting):
     def state(self) -> dm_env_rpc.DmEnvRpcState:
         """Where the connection stands."""
         return dm_env_rpc.DmEnvRpcState.CLOSED if self._session is None else self._session.state
+
+    @property
+    def _pending(self) -> int:
+        return 0 if self._session is None else self._session.pending
 
     @property
     def specs(self) -> ActionObservationSpecs | None:
@@ -291,32 +221,6 @@ class _DmEnvRpcClient(waits.Counting):
         return cast(ActionObservationSpecs, (yield self.request(request)).specs)
 
     @driven
-    def step_many(
-        self,
-        actions: Iterable[Mapping[str, Any]],
-        requested: Iterable[str] | None = None,
-    ) -> Waits[list[StepResult]]:
-        """Take steps without waiting for each one's result: one round trip for all of them.
-
-        When a sequence ends on the way, the next step begins another and its actions are ignored.
-
-        Raises:
-            StatusError: the server refused a step. Those after it that were sent already have
-                been taken; their results are lost. Where that matters, `submit` them.
-            EncodeError, LocalProtocolError, ConnectionClosed, DeadlineExceeded: as `step`.
-        """
-        names = None if requested is None else tuple(requested)
-        submitted: list[_PendingReply] = []
-        try:
-            for each in actions:
-                submitted.append((yield from self._submit(self._step(each, names))))
-        finally:
-            for pending in submitted:
-                while not pending.done:
-                    yield from self._receive_one(pending)
-        return [pending._get() for pending in submitted]
-
-    @driven
     def reset(self, settings: Mapping[str, Any] | None = None) -> Waits[ActionObservationSpecs]:
         """End the sequence; return the specs, which the settings may have changed."""
         reply = yield self.request(ResetRequest(_settings_of(settings)))
@@ -358,8 +262,21 @@ class _DmEnvRpcClient(waits.Counting):
             EncodeError, LocalProtocolError: it cannot be sent now; nothing was.
             ConnectionClosed, DeadlineExceeded: the connection is lost.
         """
-        pending = yield from self._submit(request)
-        return (yield pending.result())
+        lock = self._lock
+        if lock is not None:
+            yield lock.acquire()
+        try:
+            reply = yield self._connected().exchange(request)
+        except BaseException as error:
+            self._failed(error)
+            raise
+        finally:
+            if lock is not None:
+                lock.release()
+        if isinstance(reply, Status):
+            raise StatusError.of(reply)
+        self._note(request, reply)
+        return reply
 
     @driven
     def reconnect(self, backoff: Backoff | None = None) -> Waits[ActionObservationSpecs | None]:
@@ -430,7 +347,6 @@ class _DmEnvRpcClient(waits.Counting):
         """Return what keeps tasks in order; one thread needs nothing."""
 
     _dial: Any
-    _reply_kind: type[_PendingReply]
     _sleep: Any
 
     def _open(self, backoff: Backoff) -> Waits[None]:
@@ -443,7 +359,6 @@ class _DmEnvRpcClient(waits.Counting):
     def _drop(self) -> Waits[None]:
         connection, self._connection = self._connection, None
         self._session = None
-        self._lose(ConnectionClosed(f"the connection to {self._address} was closed here"))
         if connection is not None:
             yield from close_and_wait(connection)
 
@@ -461,79 +376,10 @@ class _DmEnvRpcClient(waits.Counting):
             requested = () if manager is None else manager.names()
         return Step({} if actions is None else dict(actions), tuple(requested))
 
-    @staticmethod
-    def _locked(lock: Any, steps: Waits[Any]) -> Waits[Any]:
-        if lock is None:
-            return (yield from steps)
-        yield lock.acquire()
-        try:
-            return (yield from steps)
-        finally:
-            lock.release()
-
-    def _submit(self, request: Request | Step) -> Waits[_PendingReply]:
-        return (yield from self._locked(self._sending, self._send(request)))
-
-    def _send(self, request: Request | Step) -> Waits[_PendingReply]:
-        connection = self._connected()
-        # What more is sent while the server's windows let nothing go would only lie here.
-        while self._pending and (len(self._pending) >= self._ahead or connection.session.crowded):
-            yield from self._receive_one(self._pending[0])
-        pending = self._reply_kind(self, request)
-        # First in line, then sent: another task may receive the answer at once.
-        self._pending.append(pending)
-        try:
-            yield connection.send(request)
-        except BaseException as error:
-            self._not_sent(pending, error)
-            raise
-        return pending
-
-    def _receive_one(self, awaited: _PendingReply) -> Waits[None]:
-        """Receive the oldest answer under way, unless `awaited` comes while others receive."""
-        yield from self._locked(self._receiving, self._receive(awaited))
-
-    def _receive(self, awaited: _PendingReply) -> Waits[None]:
-        if awaited.done:
-            return
-        try:
-            reply = yield self._connected().receive()
-        except BaseException as error:
-            self._not_received(error)
-        else:
-            self._pending.popleft()._set(reply)
-
-    def _not_sent(self, pending: _PendingReply, error: BaseException) -> None:
-        if pending in self._pending:
-            self._pending.remove(pending)
-        self._failed(error, len(self._pending))
-
-    def _not_received(self, error: BaseException) -> None:
-        if isinstance(error, LocalProtocolError):  # such as another thread's connection
-            raise error
-        self._failed(error, -1)
-        if not isinstance(error, (RlwireError, OSError)):
-            raise error
-
-    def _failed(self, error: BaseException, owed: int) -> None:
-        """Close the connection if more answers may come than are `owed`: they would be mixed up."""
-        connection, session = self._connection, self._session
-        if isinstance(error, LocalProtocolError) or connection is None or session is None:
-            return
-        if session.pending > owed:
-            connection.close()
-        if connection.closed:
-            self._lose(error)
-
-    def _lose(self, error: BaseException) -> None:
-        """All answers under way are lost."""
-        if not isinstance(error, (RlwireError, OSError)):
-            error = ConnectionClosed(
-                f"the connection to {self._address} is over: a request or the wait for an answer "
-                f"was cancelled"
-            )
-        while self._pending:
-            self._pending.popleft()._set(None, error)
+    def _failed(self, error: BaseException) -> None:
+        """Close a connection whose reply may still come: it would answer the next request."""
+        if self._pending and not isinstance(error, LocalProtocolError):
+            self.cancel()
 
 
 class Client(Blocking, _DmEnvRpcClient):
@@ -566,13 +412,10 @@ class Client(Blocking, _DmEnvRpcClient):
         metadata: names and values that are sent with the connection.
         copy: whether observations own their memory; False makes read-only views of the message
             where the wire allows it, None where they are aligned besides.
-        ahead: how many requests may be under way in `step_many` and `submit`.
 
     Raises:
         ValueError: an argument is invalid.
     """
-
-    _reply_kind = PendingReply
 
     _dial = staticmethod(tcp.connect)
 
@@ -593,13 +436,12 @@ class Client(Blocking, _DmEnvRpcClient):
             LocalProtocolError: no world is joined.
             ConnectionClosed, DeadlineExceeded: the connection is lost.
         """
+        # The hot path, therefore without a generator.
         step = self._step(actions, requested)
-        if self._pending or self._connection is None:
-            return cast(StepResult, self.request(step))
-        try:  # the hot path, therefore without a generator
-            reply = self._connection.exchange(step)
+        try:
+            reply = self._connected().exchange(step)
         except BaseException as error:
-            self._failed(error, 0)
+            self._failed(error)
             raise
         if type(reply) is StepResult:
             return reply
@@ -611,35 +453,14 @@ class Client(Blocking, _DmEnvRpcClient):
         if connection is not None:
             connection.release()
 
-    def submit(self, request: Request | Step) -> PendingReply:
-        """Send a request without waiting for its answer, which comes after those before it.
-
-        When `ahead` requests are under way, or more than `Limits.unsent` bytes of them wait for the
-        server's windows, it waits for the oldest one's answer. Errors are those of `request`, but
-        `StatusError`.
-        """
-        connection = self._connection
-        if connection is None or len(self._pending) >= self._ahead or connection.session.crowded:
-            return cast(PendingReply, drive(self._submit(request)))
-        pending = PendingReply(self, request)
-        self._pending.append(pending)
-        try:
-            connection.send(request)
-        except BaseException as error:
-            self._not_sent(pending, error)
-            raise
-        return pending
-
 
 class AsyncClient(Asyncio, _DmEnvRpcClient):
     """`Client` with coroutines: the same methods, arguments and errors.
 
-    Several tasks may use it; their requests are answered in the order in which they were sent. When
-    a task is cancelled while it sends or waits for an answer, the connection is over: what gRPC has
-    begun cannot be taken back.
+    Several tasks may share a client: one request at a time. Cancelling a task that waits for a
+    reply closes the connection.
     """
 
-    _reply_kind = AsyncPendingReply
     _make_lock = asyncio.Lock
 
     _dial = staticmethod(tcp_asyncio.connect)
@@ -650,25 +471,13 @@ class AsyncClient(Asyncio, _DmEnvRpcClient):
         requested: Iterable[str] | None = None,
     ) -> StepResult:
         """Take a step, as `Client.step`."""
-        sending, receiving, connection = self._sending, self._receiving, self._connection
         step = self._step(actions, requested)
-        if self._pending or connection is None or sending.locked() or receiving.locked():
-            return cast(StepResult, await self.request(step))
-        # Both are free, so neither waits. The hot path, therefore without a generator.
-        await sending.acquire()
-        await receiving.acquire()
-        try:
-            reply = await connection.exchange(step)
-        except BaseException as error:
-            self._failed(error, 0)
-            raise
-        finally:
-            receiving.release()
-            sending.release()
+        async with self._lock:
+            try:
+                reply = await self._connected().exchange(step)
+            except BaseException as error:
+                self._failed(error)
+                raise
         if type(reply) is StepResult:
             return reply
         raise StatusError.of(reply)
-
-    async def submit(self, request: Request | Step) -> AsyncPendingReply:
-        """Send a request without waiting for its answer, as `Client.submit`."""
-        return cast(AsyncPendingReply, await drive_async(self._submit(request)))

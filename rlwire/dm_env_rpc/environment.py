@@ -21,6 +21,7 @@ from rlwire.codecs.dm_env_rpc import (
     DataType,
     EnvironmentStateType,
     ResetRequest,
+    Status,
     Step,
     TensorSpec,
     bounds,
@@ -29,7 +30,7 @@ from rlwire.codecs.dm_env_rpc import (
     unflatten,
 )
 from rlwire.codecs.msgpack import Decoder
-from rlwire.dm_env_rpc.client import Client, PendingReply
+from rlwire.dm_env_rpc.client import Client
 from rlwire.dm_env_rpc.properties import PICTURE, RENDER_FPS, PropertiesExtension
 from rlwire.dm_env_rpc.spaces import INFO, WHOLE, Structure, spaces_in, structure_of
 from rlwire.dm_env_rpc.status import StatusError
@@ -103,8 +104,7 @@ class DmEnvRpcEndpoint(Endpoint):
         self._lost: str | None = None
         self._last: Any = None
         self._begun: dict[str, Any] | None = None  # the settings of a reset
-        self._again: PendingReply | None = None
-        self._pending: PendingReply | None = None
+        self._resetting = False  # whether a ResetRequest was sent before the step that waits
         self.client.connect()
         if agent is not None:
             join_settings = {**(join_settings or {}), "agent": agent}
@@ -176,12 +176,16 @@ class DmEnvRpcEndpoint(Endpoint):
             self._ask_reset(settings)
 
     def _ask_reset(self, settings: dict[str, Any]) -> None:
-        client, self._running, self._again = self.client, False, None
+        client, self._running = self.client, False
         try:
-            # An answer that nobody waited for may have changed where the sequence stands.
-            if settings or self._pending is not None or client.state is DmEnvRpcState.RUNNING:
-                self._again = client.submit(ResetRequest(settings))
-            self._pending = client.submit(Step({}, self._requested))
+            connection = client._connected()
+            # A reply that was not received may have changed the state.
+            self._resetting = bool(
+                settings or client._pending or client.state is DmEnvRpcState.RUNNING
+            )
+            if self._resetting:
+                connection.send(ResetRequest(settings))
+            connection.send(Step({}, self._requested))
         except _LOST as error:
             self._lost = str(error)
 
@@ -192,7 +196,7 @@ class DmEnvRpcEndpoint(Endpoint):
         self._begun = None
         request = Step(self._actions.flatten(action), self._requested)
         try:
-            self._pending = self.client.submit(request)
+            self.client._connected().send(request)
         except _LOST as error:
             self._lost = str(error)
 
@@ -203,13 +207,14 @@ class DmEnvRpcEndpoint(Endpoint):
         try:
             if self._lost is not None:
                 raise ConnectionClosed(self._lost)
-            state, seen = self._answer()
+            result = self._receive()[-1]
         except _LOST as error:
             self._lost, self._running = str(error), False
             logger.warning("%s: lost within an episode: %s", self.client.address, error)
             return self._last, 0.0, False, True, {"lost": self._lost}
-        terminated = state == _TERMINATED
-        self._running = state == _RUNNING
+        seen = result.observations
+        terminated = result.state == _TERMINATED
+        self._running = result.state == _RUNNING
         signal = self._reward
         reward = 0.0 if signal.alone is None else float(seen[signal.alone])
         info = self._info(seen)
@@ -243,9 +248,9 @@ class DmEnvRpcEndpoint(Endpoint):
     def _first(self) -> Outcome:
         if self._lost is not None:
             raise ConnectionClosed(self._lost)
-        again = self._again
-        specs = self._specs if again is None else again.result().specs
-        state, seen = self._answer()
+        reset, result = self._receive()
+        specs = reset.specs if self._resetting else self._specs
+        state, seen = result.state, result.observations
         if specs != self._specs:
             raise self._changed()
         if state != _RUNNING:
@@ -256,18 +261,26 @@ class DmEnvRpcEndpoint(Endpoint):
         self._last = observation = self._observation(seen)
         return observation, self._info(seen)
 
-    def _answer(self) -> tuple[Any, dict[str, Any]]:
-        pending = self._pending
-        assert pending is not None
+    def _receive(self) -> list[Any]:
+        """Return the last two replies (None for one that was not asked for) once all are there."""
+        client = self.client
+        replies: list[Any] = [None]
         try:
-            result = pending.result()
-        except DeadlineExceeded as error:
+            while len(replies) == 1 or client._pending:
+                replies.append(client._connected().receive())
+        except BaseException as error:
+            client._failed(error)
+            if not isinstance(error, DeadlineExceeded):
+                raise
             raise DeadlineExceeded(
                 f"{error}: the environment takes longer than Timeouts.idle, or its step waits for "
                 f"other agents, which have to join, reset and step as well"
             ) from error
-        self._pending = None
-        return result.state, result.observations
+        replies = replies[-2:]
+        for reply in replies:
+            if isinstance(reply, Status):
+                raise StatusError.of(reply)
+        return replies
 
     def _info(self, seen: dict[str, Any]) -> dict[str, Any]:
         told = None if self._told is None else seen.get(self._told)
@@ -311,7 +324,7 @@ class DmEnvRpcEndpoint(Endpoint):
         """Leave the world, destroy it if it was created for this, and close the connection."""
         client = self.client
         try:
-            if not client.closed and self._pending is None:
+            if not (client.closed or client._pending):
                 client.release()
                 world = client.world_name
                 client.leave_world()

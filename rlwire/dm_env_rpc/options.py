@@ -52,11 +52,9 @@ class DmEnvRpcClientOptions(_options.SecretOptions, _options.StreamClientOptions
 
     Attributes:
         max_sent: bytes of the longest message that is sent.
-        ahead: how many requests may be sent before their replies have come.
     """
 
     max_sent: _options.Bytes | None = None
-    ahead: _options.Positive = 64
     metadata: Any = ()
     copy: Any = True
 

@@ -173,16 +173,15 @@ class _DmEnvRpcSession:
 class DmEnvRpcClientSession(_DmEnvRpcSession):
     """The agent's side: sends requests, receives responses.
 
-    Requests may be sent before earlier ones are answered. What they will find is then unknown, so
-    only those are refused that cannot go well whatever the answers are; a server refuses the rest.
+    Requests may be sent before earlier ones are answered; the server then rejects what is not
+    allowed.
     """
 
-    __slots__ = ("_ahead", "_pending", "_selections")
+    __slots__ = ("_pending", "_selections")
 
     def __init__(self, *, limits: Limits | None = None, copy: bool | None = True) -> None:
         super().__init__(limits=limits, copy=copy)
         self._node = _CLIENT[DmEnvRpcState.NOT_JOINED]
-        self._ahead = self._node.ahead
         self._pending: deque[_Asked] = deque()
         # The field that requests observations, by their names.
         self._selections: dict[tuple[str, ...], bytes] = {}
@@ -200,15 +199,13 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         """
         if type(event) is not Step:
             return self._send_other(event)  # type: ignore[arg-type]
-        ahead = self._ahead.step
-        if ahead is None:
+        if not (self._pending or self._node.steps):
             self._not_now("step")
         try:
             requested = self._selections[event.requested_observations]
         except (KeyError, TypeError):
             requested = self._select(event.requested_observations)
         buffer = encode_step_request(self._actions, event.actions, requested)  # type: ignore[arg-type]
-        self._ahead = ahead
         self._pending.append(_STEP)
         return [buffer]
 
@@ -233,8 +230,6 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
             self._no_state(state)
         self._node = node
         pending.popleft()
-        if not pending:
-            self._ahead = node.ahead
         return [StepResult(state, seen)]
 
     def refuse(self, error: RlwireError) -> Buffers:
@@ -249,11 +244,9 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
                 f"a {type(event).__name__} is no request; requests are "
                 f"{', '.join(asked.__name__ for asked in _KINDS)} and Step"
             )
-        ahead = self._ahead.after.get(kind)
-        if ahead is None:
+        if not (self._pending or kind in self._node.allowed):
             self._not_now(kind)
         buffer = encode_request(event, limits=self._limits)
-        self._ahead = ahead
         self._pending.append(
             _STEP_BY_UID if kind == "step" else (kind, getattr(event, "world_name", ""))
         )
@@ -295,8 +288,6 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
             self._forget()
         self._node = node
         self._pending.popleft()
-        if not self._pending:
-            self._ahead = node.ahead
         return [response]
 
     def _select(self, names: Iterable[str]) -> bytes:
@@ -327,13 +318,12 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
 
     def _close(self) -> None:
         self._node = _CLIENT[DmEnvRpcState.CLOSED]
-        self._ahead = self._node.ahead
         self._pending.clear()
 
     def _not_now(self, kind: str) -> NoReturn:
         if self.closed:
             raise LocalProtocolError("the session is closed")
-        can = ", ".join(self._ahead.after)
+        can = ", ".join(self._node.allowed)
         hint = f": {_HINTS[kind]}" if kind in _HINTS else ""
         raise LocalProtocolError(f"{kind} cannot be sent now{hint}; what can be is {can}")
 
