@@ -25,8 +25,7 @@ from rlwire.codecs.dm_env_rpc import (
     StepResult,
     flatten,
 )
-from rlwire.dm_env_rpc.status import StatusError
-from rlwire.errors import ConnectionClosed, LocalProtocolError
+from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.registry import located
 from rlwire.sessions import dm_env_rpc, grpc
@@ -55,6 +54,35 @@ RECONNECT: Final = Backoff(attempts=20, deadline=60.0)
 # Errors that may be over soon: a server learns later than its client that a connection is lost,
 # and until then the agent's place in the world is taken.
 _PASSING = (Code.RESOURCE_EXHAUSTED, Code.FAILED_PRECONDITION, Code.UNAVAILABLE, Code.ABORTED)
+
+
+class StatusError(PeerError):
+    """The server answered a request with an error.
+
+    Worlds, agents, properties and extensions may raise it too: the client receives its code,
+    message and details.
+
+    Attributes:
+        code: a `Code`, or an int without a name.
+        message: text for people.
+        details: messages for programs.
+    """
+
+    def __init__(self, code: int, message: str, details: Iterable[AnyMessage] = ()) -> None:
+        known = code in Code.__members__.values()
+        self.code: Code | int = Code(code) if known else code
+        self.message = message
+        self.details = tuple(details)
+        name = self.code.name if isinstance(self.code, Code) else str(code)
+        super().__init__(f"{message} ({name})" if message else name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.code, self.message, self.details)
+
+    @classmethod
+    def of(cls, status: Status) -> StatusError:
+        """Return the exception for a status."""
+        return cls(status.code, status.message, status.details)
 
 
 def http2_context(tls: ClientSide | TLS) -> ssl.SSLContext | None:

@@ -30,10 +30,9 @@ from rlwire.codecs.dm_env_rpc import (
     unflatten,
 )
 from rlwire.codecs.msgpack import Decoder
-from rlwire.dm_env_rpc.client import Client
+from rlwire.dm_env_rpc.client import Client, StatusError
 from rlwire.dm_env_rpc.properties import PICTURE, RENDER_FPS, PropertiesExtension
 from rlwire.dm_env_rpc.spaces import INFO, WHOLE, Structure, spaces_in, structure_of
-from rlwire.dm_env_rpc.status import StatusError
 from rlwire.environments.endpoint import Endpoint, Outcome
 from rlwire.environments.trees import text_of
 from rlwire.errors import (

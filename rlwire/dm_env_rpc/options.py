@@ -17,7 +17,6 @@ class DmEnvRpcServerOptions(
     Attributes:
         workers: a thread for each connection, or one event loop for all of them (environments
             that step at once).
-        agents: how many agents may join one world, each with an environment of its own.
         max_worlds: how many worlds may exist at once; further ones are refused.
         reward: the observation that the reward is; '' leaves it out.
         discount: the same for the discount.
@@ -30,7 +29,6 @@ class DmEnvRpcServerOptions(
     """
 
     workers: Literal["threads", "asyncio"] = "threads"
-    agents: _options.Positive = 1
     max_worlds: _options.Positive = 1000
     reward: _options.Name = "reward"
     discount: _options.Name = "discount"

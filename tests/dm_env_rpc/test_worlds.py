@@ -29,8 +29,8 @@ from rlwire.codecs.dm_env_rpc import (
     StepResult,
     TensorSpec,
 )
-from rlwire.dm_env_rpc.handler import DmEnvRpcHandler as Handler
-from rlwire.dm_env_rpc.status import StatusError
+from rlwire.dm_env_rpc import StatusError
+from rlwire.dm_env_rpc.server import DmEnvRpcHandler as Handler
 from rlwire.dm_env_rpc.worlds import Worlds
 from rlwire.sessions.dm_env_rpc import Code
 
