@@ -18,7 +18,6 @@ import numpy as np
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
     EnvironmentStateType,
-    InformedResult,
     Settings,
     StepResult,
     check_bounds,
@@ -601,7 +600,7 @@ class EnvironmentAgent:
             if self._unasked:
                 encoded = encode_info(info, self._dropped)
                 observations[self._info_spec.name] = np.frombuffer(encoded, np.uint8)
-                return InformedResult(state, observations, self._unasked)
+                return StepResult(state, observations, self._unasked)
             self._warn_of_info(info)
         return StepResult(state, observations)
 

@@ -12,7 +12,13 @@ from dm_env import specs
 from gymnasium import spaces
 
 import rlwire
-from rlwire.codecs.dm_env_rpc import DataType, EnvironmentStateType, SpecManager
+from rlwire.codecs.dm_env_rpc import (
+    DataType,
+    EnvironmentStateType,
+    SpecManager,
+    decode_step_response,
+    encode_step_response,
+)
 from rlwire.dm_env_rpc import StatusError
 from rlwire.dm_env_rpc.environment_worlds import (
     EnvironmentWorlds,
@@ -118,7 +124,8 @@ def nothing_made():
 def check(agent, result):
     """What the agent is told can be written, and is what its specs say."""
     manager = SpecManager(agent.specs.observations)
-    seen = manager.unpack(manager.pack(result.observations))
+    wire = encode_step_response(manager, result.state, result.observations)
+    _state, seen = decode_step_response(manager, wire)
     return result.state, {name: value.tolist() for name, value in seen.items()}
 
 
