@@ -20,7 +20,6 @@ from rlwire.dm_env_rpc.properties import (
     AsyncPropertiesExtension,
     Properties,
     PropertiesExtension,
-    Property,
 )
 from rlwire.dm_env_rpc.server import Server
 from rlwire.dm_env_rpc.worlds import AgentEnvironment, World, WorldFactory, Worlds
@@ -36,7 +35,6 @@ __all__ = [
     "Names",
     "Properties",
     "PropertiesExtension",
-    "Property",
     "Server",
     "ServerTLS",
     "StatusError",

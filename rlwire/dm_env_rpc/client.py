@@ -45,14 +45,13 @@ METHOD: Final = "/dm_env_rpc.v1.Environment/Process"
 """The one method of the protocol's gRPC service."""
 
 KEEP_ALIVE: Final = {"ping_interval": 310.0, "ping_timeout": 60.0}
-"""When a client pings its server. A server with gRPC's defaults closes a connection that is pinged
-more often than each five minutes; a laptop may sleep meanwhile."""
+"""Seconds. gRPC's servers by default close a connection with pings less than 300 s apart."""
 
 RECONNECT: Final = Backoff(attempts=20, deadline=60.0)
-"""How `Client.reconnect` tries by default."""
+"""The default of `Client.reconnect`."""
 
-# Errors that may be over soon: a server learns later than its client that a connection is lost,
-# and until then the agent's place in the world is taken.
+# Retried: a server may notice later than its client that a connection is lost, and until then the
+# agent is still in the world.
 _PASSING = (Code.RESOURCE_EXHAUSTED, Code.FAILED_PRECONDITION, Code.UNAVAILABLE, Code.ABORTED)
 
 
@@ -86,7 +85,7 @@ class StatusError(PeerError):
 
 
 def http2_context(tls: ClientSide | TLS) -> ssl.SSLContext | None:
-    """Return the context, which offers HTTP/2."""
+    """Return a TLS context that offers HTTP/2."""
     context = context_of(tls)
     if context is not None:
         context.set_alpn_protocols(["h2"])
@@ -94,20 +93,20 @@ def http2_context(tls: ClientSide | TLS) -> ssl.SSLContext | None:
 
 
 def authorization(token: str) -> tuple[str, str]:
-    """Return the metadata that carries a bearer token."""
+    """Return a bearer token as metadata."""
     if not re.fullmatch(r"[\x21-\x7e]+", token):
         raise ValueError("a token has one or more printable ASCII characters and no spaces")
     return "authorization", f"Bearer {token}"
 
 
 def warn_of_plain_token(where: Address) -> None:
-    """Log that a token would cross a network readable by anybody."""
+    """Warn if a token is sent over a network without TLS."""
     if not where.loopback:
         logger.warning("%s: the token goes over the network without TLS", where)
 
 
 def most_sent(limits: Limits, max_sent: int | None) -> int:
-    """Return how long a message may be that is sent: by default, as long as a received one."""
+    """Return the limit of bytes of a sent message, by default that of a received one."""
     if max_sent is None:
         return min(limits.received, limits.message)
     if isinstance(max_sent, bool) or not 0 < max_sent < 2**31:
@@ -116,12 +115,12 @@ def most_sent(limits: Limits, max_sent: int | None) -> int:
 
 
 def _settings_of(settings: Mapping[str, Any] | None) -> Settings:
-    """Return settings by name; nested ones are joined by periods."""
+    """Return settings by name, nested ones joined by periods."""
     return flatten(settings, strict=False) if settings else {}
 
 
 class _DmEnvRpcClient(waits.Counting):
-    """What `Client` and `AsyncClient` share."""
+    """Base of `Client` and `AsyncClient`."""
 
     def __init__(
         self,
@@ -165,7 +164,7 @@ class _DmEnvRpcClient(waits.Counting):
 
     @property
     def address(self) -> Address:
-        """The server's."""
+        """The server's address."""
         return self._address
 
     @property
@@ -175,12 +174,12 @@ class _DmEnvRpcClient(waits.Counting):
 
     @property
     def closed(self) -> bool:
-        """Whether there is no connection, or none of use."""
+        """Whether there is no open connection."""
         return self._connection is None or bool(self._connection.closed)
 
     @property
     def state(self) -> dm_env_rpc.DmEnvRpcState:
-        """Where the connection stands."""
+        """The connection's state."""
         return dm_env_rpc.DmEnvRpcState.CLOSED if self._session is None else self._session.state
 
     @property
@@ -189,12 +188,12 @@ class _DmEnvRpcClient(waits.Counting):
 
     @property
     def specs(self) -> ActionObservationSpecs | None:
-        """What the joined agent may do and see, None if no world is joined."""
+        """The joined agent's specs, or None."""
         return None if self._session is None else self._session.specs
 
     @property
     def world_name(self) -> str | None:
-        """The name of the world that is joined, None if none is."""
+        """The name of the joined world, or None."""
         return None if self._joined is None else self._joined[0]
 
     @driven
@@ -221,22 +220,19 @@ class _DmEnvRpcClient(waits.Counting):
 
     @driven
     def close(self) -> Waits[None]:
-        """Close the connection, and forget what was created and joined."""
+        """Close the connection, and forget the worlds created and joined."""
         yield from self._drop()
         self._created, self._joined = {}, None
 
     def cancel(self) -> None:
-        """Break the connection off: whatever waits raises ConnectionClosed.
-
-        A blocking client's may be broken off from any thread.
-        """
+        """Abort the connection, from any thread: a call in progress raises ConnectionClosed."""
         connection = self._connection
         if connection is not None:
             connection.close()
 
     @driven
     def create_world(self, settings: Mapping[str, Any] | None = None) -> Waits[str]:
-        """Create a world and return its name; nested settings are flattened at periods."""
+        """Create a world and return its name; nested settings are joined by periods."""
         reply = yield self.request(CreateWorldRequest(_settings_of(settings)))
         return cast(str, reply.world_name)
 
@@ -244,7 +240,7 @@ class _DmEnvRpcClient(waits.Counting):
     def join_world(
         self, world_name: str = "", settings: Mapping[str, Any] | None = None
     ) -> Waits[ActionObservationSpecs]:
-        """Become an agent of a world and return what it may do and see."""
+        """Join a world as an agent and return its specs."""
         request = JoinWorldRequest(world_name, _settings_of(settings))
         return cast(ActionObservationSpecs, (yield self.request(request)).specs)
 
@@ -260,7 +256,7 @@ class _DmEnvRpcClient(waits.Counting):
     ) -> Waits[None]:
         """End the sequences of all agents in a world, by default the joined one.
 
-        It waits until each of the others has been told by its next step.
+        It waits until each other agent has received INTERRUPTED from its next step.
         """
         if world_name is None:
             world_name = self.world_name or ""
@@ -268,12 +264,12 @@ class _DmEnvRpcClient(waits.Counting):
 
     @driven
     def leave_world(self) -> Waits[None]:
-        """Stop being an agent; nothing happens if no world is joined."""
+        """Leave the joined world, if there is one."""
         yield self.request(LeaveWorldRequest())
 
     @driven
     def destroy_world(self, world_name: str) -> Waits[None]:
-        """Destroy a world, which nobody may be joined to."""
+        """Destroy a world without agents."""
         yield self.request(DestroyWorldRequest(world_name))
 
     @driven
@@ -287,7 +283,7 @@ class _DmEnvRpcClient(waits.Counting):
 
         Raises:
             StatusError: the server answers with an error.
-            EncodeError, LocalProtocolError: it cannot be sent now; nothing was.
+            EncodeError, LocalProtocolError: it cannot be sent now; the connection stays.
             ConnectionClosed, DeadlineExceeded: the connection is lost.
         """
         lock = self._lock
@@ -308,19 +304,18 @@ class _DmEnvRpcClient(waits.Counting):
 
     @driven
     def reconnect(self, backoff: Backoff | None = None) -> Waits[ActionObservationSpecs | None]:
-        """Connect again, and join the world again that was joined, with the same settings.
+        """Connect again, and join the last world again with the same settings.
 
-        A world that this client created and the server has forgotten is created anew. The agent
-        stands before its first step then, as after every join. Answers under way are lost.
+        A world of this client's that the server no longer has is created again.
 
         Args:
-            backoff: attempts and waits; by default up to a minute.
+            backoff: by default 20 attempts in 60 seconds.
 
         Returns:
             The specs, or None if no world was joined.
 
         Raises:
-            StatusError: the server refuses; the connection stays.
+            StatusError: the server rejects the request; the connection stays.
             ConnectionClosed, DeadlineExceeded, OSError: the server cannot be reached.
         """
         backoff = backoff or RECONNECT
@@ -360,7 +355,7 @@ class _DmEnvRpcClient(waits.Counting):
         return specs
 
     def _note(self, request: Request | Step, reply: Any) -> None:
-        """Note what `reconnect` does again, after a request that was carried out."""
+        """Note what `reconnect` must repeat."""
         if isinstance(request, CreateWorldRequest):
             self._created[reply.world_name] = request.settings
         elif isinstance(request, JoinWorldRequest):
@@ -372,7 +367,7 @@ class _DmEnvRpcClient(waits.Counting):
 
     @staticmethod
     def _make_lock() -> Any:
-        """Return what keeps tasks in order; one thread needs nothing."""
+        """Return a lock for tasks that share the client."""
 
     _dial: Any
     _sleep: Any
@@ -398,7 +393,7 @@ class _DmEnvRpcClient(waits.Counting):
         return self._connection
 
     def _step(self, actions: Mapping[str, Any] | None, requested: Iterable[str] | None) -> Step:
-        """Return a step; without `requested`, it asks for all observations."""
+        """Return a step, by default one that requests all observations."""
         if requested is None:
             manager = None if self._session is None else self._session.observations
             requested = () if manager is None else manager.names()
@@ -422,27 +417,23 @@ class Client(Blocking, _DmEnvRpcClient):
             while result.state == EnvironmentStateType.RUNNING:
                 result = client.step({"move": 1}, ("board", "reward"))
 
-    It connects on entry, or with `connect`. Requests that the server refuses raise `StatusError`
-    and change nothing. When the connection is lost, whatever waits raises `ConnectionClosed` at
-    once; `reconnect` makes a new one and joins the world again.
+    It connects on entry, or with `connect`. A request that the server rejects raises `StatusError`
+    and changes nothing. If the connection is lost, calls raise `ConnectionClosed`; `reconnect`
+    joins the world again.
 
-    One thread uses it, the first that sends something; `cancel` and `close` are for any.
+    The first thread that sends something owns the client; `cancel` and `close` are for any thread.
 
     Args:
         address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``.
-        auth: sent as a bearer token with the connection.
-        tls: an SSL context, or what makes one: `rlwire.transports.tls.ClientTLS` names files.
-        timeout: seconds to wait; `idle` is for an answer.
+        auth: a bearer token.
+        tls: a `ClientTLS` or an SSL context.
+        timeout: seconds; `idle` is for a response.
         backoff: attempts to connect, and the waits between them.
         limits: maxima for messages; ``received`` is for whole ones.
-        max_sent: bytes of the longest message that is sent; by default as `limits` has it for
-            those that are received.
-        metadata: names and values that are sent with the connection.
-        copy: whether observations own their memory; False makes read-only views of the message
-            where the wire allows it, None where they are aligned besides.
-
-    Raises:
-        ValueError: an argument is invalid.
+        max_sent: bytes of the longest message sent; by default ``limits.received``.
+        metadata: names and values sent with the call.
+        copy: whether observations own their memory: True, False for read-only views of the message
+            where possible, None for views that are aligned.
     """
 
     _dial = staticmethod(tcp.connect)
@@ -459,7 +450,7 @@ class Client(Blocking, _DmEnvRpcClient):
             requested: names of the observations to return; None for all, ``()`` for none.
 
         Raises:
-            StatusError: the server rejects it; nothing has happened.
+            StatusError: the server rejects it; the state is unchanged.
             EncodeError: there is no such action or observation, or a value does not fit.
             LocalProtocolError: no world is joined.
             ConnectionClosed, DeadlineExceeded: the connection is lost.
@@ -476,7 +467,7 @@ class Client(Blocking, _DmEnvRpcClient):
         raise StatusError.of(reply)
 
     def release(self) -> None:
-        """Let the next thread that uses it be its thread, from now on."""
+        """Give the client to the next thread that uses it."""
         connection = self._connection
         if connection is not None:
             connection.release()

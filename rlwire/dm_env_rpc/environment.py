@@ -1,12 +1,11 @@
 """`DmEnvRpcEndpoint`: a joined agent of a dm_env_rpc server as an `Endpoint`.
 
-A server of rlwire's sends its spaces. Otherwise they are those of its specs; what a spec cannot say
-is decided so:
+rlwire's server sends its spaces. For other servers they are derived from the specs:
 
 - a lone observation or action called ``observation`` or ``action`` is the space itself, else the
   names are the keys of a Dict, nested at periods; keys that count from 0 are those of a Tuple;
-- an integer of no shape with a maximum is Discrete, int8 from 0 to 1 with a shape is MultiBinary,
-  a row of int64 with other bounds is MultiDiscrete if it is an action; all else are Box and Text.
+- an integer scalar with a maximum is Discrete, an int8 array from 0 to 1 MultiBinary, a row of
+  int64 with other bounds MultiDiscrete if it is an action; all others are Box and Text.
 """
 
 from __future__ import annotations
@@ -63,16 +62,14 @@ _LOST = (ConnectionClosed, DeadlineExceeded, OSError)
 class DmEnvRpcEndpoint(Endpoint):
     """A joined agent's environment.
 
-    The reward is the observation ``reward``, 0 where there is none, and ``discount`` is not among
-    the observations either; ``info["discount"]`` has it where it is not what Gymnasium's flags say:
-    0 when terminated, else 1. A reward or discount that is more than a number (an array, or names
-    such as ``reward.speed``) is in the info as a whole, and Gymnasium's reward is 0. The rest of
-    the info is the environment's own, arrays included, if the server is rlwire's: the protocol has
-    no field for it, so other servers send none. A seed, and options, go into the settings of a
-    reset.
+    The observation ``reward`` is the reward, 0 if there is none. ``discount`` goes to
+    ``info["discount"]`` if it differs from Gymnasium's flags: 0 when terminated, else 1. A reward
+    or discount of more than a number (an array, or names such as ``reward.speed``) goes to the info
+    as a whole. rlwire's server sends the environment's info, others cannot. A seed and options go
+    into the settings of a reset.
 
     Attributes:
-        reward_space: of ``info["reward"]``; None where the reward is a number, or is not told.
+        reward_space: of ``info["reward"]``; None if the reward is a number, or missing.
         discount_space: of ``info["discount"]``; the same.
     """
 
@@ -137,7 +134,7 @@ class DmEnvRpcEndpoint(Endpoint):
             self._alone = _as_it_comes(observation_space, seen)
         self.observation_space, self.action_space = observation_space, action_space
         self.reward_space, self.discount_space = self._reward.space, self._discount.space
-        self.client.release()  # a server makes an environment in another thread than it steps it
+        self.client.release()  # for the thread that steps
 
     def _join(
         self,
@@ -159,7 +156,7 @@ class DmEnvRpcEndpoint(Endpoint):
             except StatusError as error:
                 raise refused from error
         elif world:
-            raise ValueError("a world that is named is not created; settings are of no use")
+            raise ValueError("settings are for a world that is created; leave out its name")
         else:
             name = client.create_world(settings)
         self._created = True
@@ -233,7 +230,7 @@ class DmEnvRpcEndpoint(Endpoint):
         if self._lost is None:
             try:
                 return self._first()
-            except DeadlineExceeded as error:  # another attempt would only wait as long
+            except DeadlineExceeded as error:  # not retried
                 self._lost = str(error)
                 raise
             except _LOST as error:
@@ -297,12 +294,12 @@ class DmEnvRpcEndpoint(Endpoint):
 
     def _changed(self) -> RemoteProtocolError:
         return RemoteProtocolError(
-            f"{self.client.address}: the server's world has other actions or observations than "
-            f"before; make the environment anew"
+            f"{self.client.address}: the world has other actions or observations than before; make "
+            f"the environment again"
         )
 
     def start_rendering(self) -> None:
-        """Ask the server for its frame rate, and `render` for its pictures."""
+        """Read the frame rate from the server, and let `render` read pictures."""
         self._properties = PropertiesExtension(self.client)
         try:
             fps = self._properties.read(RENDER_FPS)
@@ -316,7 +313,7 @@ class DmEnvRpcEndpoint(Endpoint):
         self.render_mode = "rgb_array"
 
     def render(self) -> Any:
-        """Ask for the environment's picture."""
+        """Read the environment's picture."""
         return None if self.render_mode is None else self._decode(self._properties.read(PICTURE))
 
     def close(self) -> None:
@@ -330,19 +327,19 @@ class DmEnvRpcEndpoint(Endpoint):
                 if self._created and world is not None:
                     client.destroy_world(world)
         except (ConnectionClosed, DeadlineExceeded, StatusError) as error:
-            logger.info("%s: not told that the agent leaves: %s", client.address, error)
+            logger.info("%s: left without leave_world: %s", client.address, error)
         finally:
             client.close()
 
 
 class _Signal:
-    """The reward or the discount among the observations, nested if its names go on.
+    """The reward or the discount among the observations.
 
     Attributes:
-        names: of what it consists.
+        names: of its observations.
         alone: the name, if it is one number.
-        structure: of what is more.
-        space: its space.
+        structure: of more than a number.
+        space: of more than a number.
     """
 
     def __init__(self, name: str, specs: Mapping[str, TensorSpec]) -> None:
@@ -368,7 +365,7 @@ class _Signal:
 
 
 def _as_it_comes(space: Any, structure: Structure) -> str | None:
-    """Return the name of the one tensor that is the observation as it was received, or None."""
+    """Return the name of the tensor that is the whole observation without conversion, or None."""
     if not isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)):
         return None
     spec = structure.specs[0]
@@ -378,7 +375,7 @@ def _as_it_comes(space: Any, structure: Structure) -> str | None:
 def _structure(
     space: Any, specs: Mapping[str, TensorSpec], what: str, *, partial: bool
 ) -> Structure:
-    """Return how a space's values are the tensors of these specs."""
+    """Return a space's structure, after comparing it with the server's specs."""
     tops = {name.split(".")[0] for name in specs}
     name = tops.pop() if len(tops) == 1 else what
     structure = structure_of(space, what, name, checked=not partial)

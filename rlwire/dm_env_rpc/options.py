@@ -1,4 +1,4 @@
-"""Options of dm_env_rpc; those without a text are as of `rlwire.dm_env_rpc`'s classes."""
+"""Options of dm_env_rpc; those without a help text are for Python only."""
 
 from __future__ import annotations
 

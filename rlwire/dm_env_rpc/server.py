@@ -71,7 +71,7 @@ logger = logging.getLogger(__name__)
 log = RateLimitedLog(logger)
 
 KEEP_ALIVE: Final = {"ping_interval": 120.0, "ping_timeout": 60.0}
-"""When a server asks a client that says nothing for a sign of life."""
+"""Seconds, for clients that send nothing."""
 
 
 class Server(StreamServer):
@@ -83,40 +83,37 @@ class Server(StreamServer):
             ...
         Server(MyWorld, "localhost:9911").serve_forever()     # until SIGINT or SIGTERM
 
-    A request that cannot be carried out is answered with an error that says why, whatever the
-    environment raises, and the connection goes on. The bounds of actions are checked.
+    A request that fails is answered with an error status, whatever the environment raises, and the
+    connection stays.
 
     Args:
-        worlds: what makes a world from the settings of ``create_world``: a class of worlds, or any
-            callable, which looks at all settings itself; see `World`. Or the one `World`, which all
-            join by the name ``""``. Or a class of environments, or an environment, of dm_env or
-            Gymnasium, which `EnvironmentWorlds` makes worlds of without any settings; for its
-            options, or a function that makes environments, give it an `EnvironmentWorlds`.
-        address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
-            0 the system chooses one.
-        workers: ``"threads"``, a thread for each connection; ``"asyncio"``, all on one event loop,
-            for many connections and worlds that answer at once, because each waits for the others.
+        worlds: a `World` class, or another `WorldFactory`, which gets the settings of
+            ``create_world``; or one `World`, which all join by the name ``""``; or an environment
+            of dm_env, Gymnasium or PettingZoo, or a class of them: see `EnvironmentWorlds`, which
+            has options and takes functions that make environments.
+        address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; port 0 is a free one.
+        workers: ``"threads"``, a thread for each connection; ``"asyncio"``, one event loop for
+            all: for many connections, and worlds that answer fast.
         auth: the bearer token that clients must send; None for any client.
         limits: maxima for messages; ``received`` is for whole ones.
-        max_sent: bytes of the longest message that is sent; by default as many as may be received.
-        max_worlds: further ones are refused.
+        max_sent: bytes of the longest message sent; by default ``limits.received``.
+        max_worlds: how many worlds may exist at once.
         keep_abandoned: False destroys a world once the connection that created it has ended and
-            nobody is in it.
+            no agent is in it.
         properties: the server's own, for the properties extension; a world's are its attribute
             ``properties``.
-        extensions: what answers other extensions' requests, by type URL.
-        check_bounds: False lets actions through that are outside their spec's range.
+        extensions: handlers of other extensions' requests, by type URL.
+        check_bounds: whether actions outside their spec's bounds are rejected.
         copy: whether actions own their memory; as in `Client`.
-        options: `rlwire.serving.serving.StreamOptions`; the maxima are of calls, and of TCP
-            connections there may be twice as many.
+        options: `rlwire.serving.serving.StreamOptions`; `max_connections` counts calls, of TCP
+            connections twice as many may be open.
 
     Attributes:
-        accepts: the settings that clients may give, as the attribute of `worlds` says; None if that
-            has no such attribute, and takes or refuses them itself.
+        accepts: the settings that clients may give; None if `worlds` checks them itself.
 
     Raises:
         MissingExtra: hpack is not installed.
-        TypeError, ValueError: an argument makes no sense.
+        TypeError, ValueError: an argument is invalid.
     """
 
     scheme = "dm-env-rpc"
@@ -160,7 +157,7 @@ class Server(StreamServer):
         limits = limits or DEFAULT
         most = options.get("max_connections", MAX_CONNECTIONS)
         most_each = options.get("max_connections_per_address", MAX_CONNECTIONS_PER_ADDRESS)
-        # Calls are what counts: who calls too much is told why, on a connection that is open.
+        # A call over the limit gets a status on a connection that is open.
         options |= {"max_connections": 2 * most, "max_connections_per_address": 2 * most_each}
         tls = options["tls"] = http2_context(options.get("tls"))
         service = _DmEnvRpcService(
@@ -179,7 +176,7 @@ class Server(StreamServer):
             {"limits": limits, "max_sent": most_sent(limits, max_sent), **KEEP_ALIVE},
         )
         super().__init__(address, service, workers=workers, **options)
-        service.session()  # says now what is wrong with its options
+        service.session()  # raises for invalid options
         if auth is not None:
             self._guarded = True
             if tls is None:
@@ -191,10 +188,7 @@ class Server(StreamServer):
         return self._worlds
 
     def check(self) -> None:
-        """Make a world without settings, and close it.
-
-        A `StatusError` is no failure: it says that clients must give settings.
-        """
+        """Make a world without settings, and close it; a `StatusError` is only logged."""
         if self._make_world is None:
             return
         try:
@@ -222,7 +216,7 @@ class Server(StreamServer):
 
 @dataclass
 class _DmEnvRpcService(Service):
-    """Makes a session and a handler for each connection, and for each call on it."""
+    """Makes the sessions and handlers of connections and calls."""
 
     server: Server
     token: str | None
@@ -273,13 +267,12 @@ class _DmEnvRpcService(Service):
 
 
 def authorized(expected: tuple[str, str], metadata: Iterable[tuple[str, str | bytes]]) -> bool:
-    """Return whether a call's metadata carries the expected token."""
+    """Whether a call's metadata has the expected token, compared in constant time."""
     name, value = expected
     right = False
     for key, given in metadata:
         if key == name:
             data = given.encode() if isinstance(given, str) else given
-            # In constant time; and all are compared, for the same reason.
             right |= hmac.compare_digest(data, value.encode())
     return right
 
@@ -287,7 +280,7 @@ def authorized(expected: tuple[str, str], metadata: Iterable[tuple[str, str | by
 def _factory(worlds: Any) -> WorldFactory:
     if not callable(worlds):
         raise TypeError(
-            f"expected what makes worlds, or an environment, not a {type(worlds).__name__}"
+            f"expected a factory of worlds, or an environment, not a {type(worlds).__name__}"
         )
 
     def make(settings: Settings) -> World:
@@ -310,10 +303,9 @@ _NAMES[Step] = "step"
 
 
 class DmEnvRpcHandler:
-    """Answers the requests of one connection, for any transport.
+    """Answers the requests of one call, one after the other.
 
-    `answer` is called for one request after the other, each when the answer before it is there. An
-    answer is a value, or a `DeferredReply` if other connections must act first.
+    An answer is a response, or a `DeferredReply` if other connections must act first.
     """
 
     def __init__(
@@ -337,17 +329,8 @@ class DmEnvRpcHandler:
         self._closed = False
         self._on_close = on_close
 
-    @property
-    def world(self) -> World | None:
-        """The world that is joined."""
-        return None if self._agent is None else self._agent.served.world
-
     def answer(self, event: Request | Step) -> Answer:
-        """Carry out one request, as the session returned it.
-
-        Whatever a world raises, `SystemExit` and `KeyboardInterrupt` included, becomes a `Status`:
-        a world must not be able to end the server or another's connection.
-        """
+        """Carry out one request; whatever a world raises, even `SystemExit`, becomes a `Status`."""
         try:
             if type(event) is Step:
                 agent = self._agent or self._joined()
@@ -361,10 +344,10 @@ class DmEnvRpcHandler:
             return self._failed(event, error)
 
     def failure(self, event: Request | Step, error: BaseException) -> Status:
-        """Return the status that the client is sent instead of an answer that cannot be sent.
+        """Return the status in place of an answer that cannot be sent.
 
-        The client's state is then as before the request: it has not joined, and has not begun a
-        sequence. A step cannot be taken back; if it has ended the sequence, the next one says so.
+        A join and the begin of a sequence are undone. If a step has ended the sequence, the next
+        step returns INTERRUPTED.
         """
         agent = self._agent
         if agent is not None and isinstance(event, (Step, ResetRequest)):
@@ -374,7 +357,7 @@ class DmEnvRpcHandler:
         return self._failed(event, error)
 
     def close(self) -> None:
-        """Leave the world: the connection has ended."""
+        """Leave the world."""
         self._closed = True
         self._leave()
         created, self._created = self._created, []

@@ -175,41 +175,28 @@ def report(log: Log, peer: object, request: str, error: BaseException) -> Status
 # ---- one world ----------------------------------------------------------------------------------
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class JoinedAgent:
-    """An agent of a world, and the state of its sequence.
+    """An agent of a world, and the state of its sequence, which the world's `lock` guards."""
 
-    Attributes:
-        served: its world.
-        environment: its view of the world, called under the world's `call_lock`.
-        peer: the client, for the log.
-        running: whether its sequence is RUNNING; this and the next four are guarded by the world's
-            `lock`.
-        untold: whether the sequence has ended and the client does not know.
-        was_running: whether the client took it to be RUNNING before its last step or reset.
-        playing: whether a step is in progress.
-        waiting: whether that step waits for other agents.
-    """
-
-    __slots__ = (
-        *("_left", "_request", "environment", "peer", "playing", "running", "served"),
-        *("untold", "waiting", "was_running"),
-    )
-
-    def __init__(self, served: ServedWorld, environment: AgentEnvironment, peer: object) -> None:
-        self.served = served
-        self.environment = environment
-        self.peer = peer
-        self.running = self.untold = self.was_running = self.playing = self.waiting = False
-        self._request = getattr(environment, "request", None)
-        self._left = False
+    served: ServedWorld
+    environment: AgentEnvironment
+    peer: object  # the client, for the log
+    running: bool = False  # whether its sequence is RUNNING
+    untold: bool = False  # whether the sequence has ended and the client does not know
+    was_running: bool = False  # whether the client took it to be RUNNING before its last request
+    playing: bool = False  # whether a step is in progress
+    waiting: bool = False  # whether that step waits for other agents
+    left: bool = False
 
     def step(self, event: Step) -> StepResult | DeferredReply:
         """Act, or begin a sequence if none is RUNNING."""
+        agent = self.environment
         with self.served.call_lock:
             self._check()
-            if self._request is not None:
-                self._request(event.requested_observations)
-            agent = self.environment
+            request = getattr(agent, "request", None)
+            if request is not None:
+                request(event.requested_observations)
             result = agent.step(event.actions) if self.running else agent.begin()
         if not isinstance(result, (StepResult, DeferredReply)):
             raise TypeError(
@@ -226,15 +213,15 @@ class JoinedAgent:
     def close(self, locked: bool = False) -> None:
         """Leave, once; errors are only logged."""
         with contextlib.nullcontext() if locked else self.served.call_lock:
-            if not self._left:
-                self._left = True
+            if not self.left:
+                self.left = True
                 try:
                     self.environment.close()
                 except BaseException as error:
                     report(self.served.log, self.peer, "the agent's close()", error)
 
     def _check(self) -> None:
-        if self._left:
+        if self.left:
             raise StatusError(Code.ABORTED, "the agent is no longer in the world")
 
 
