@@ -27,9 +27,7 @@ import numpy as np
 from rlwire.codecs.dm_env_rpc import (
     AnyMessage,
     ProtoArray,
-    decode_payload,
     decode_tensor,
-    encode_payload,
     encode_tensor,
 )
 from rlwire.dm_env_rpc.client import KEEP_ALIVE, METHOD
@@ -57,8 +55,7 @@ _originals: list[tuple[Any, str, Any]] = []
 def install(*, transport: bool = False) -> None:
     """Replace the package's packing, and with `transport` its connections; again does nothing.
 
-    Functions that a program imported before (``from ... import pack_tensor``) stay the package's
-    own, which call the replaced packers.
+    Functions that a program imported before (``from ... import pack_tensor``) stay the package's.
     """
     replaced = [name for _owner, name, _original in _originals]
     if transport and "insecure_channel" not in replaced:
@@ -67,23 +64,12 @@ def install(*, transport: bool = False) -> None:
         return
     from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
 
-    names = ("_RepeatedFieldPacker", "_RepeatedStringFieldPacker", "pack_tensor", "unpack_tensor")
-    absent = [name for name in names if not hasattr(tensor_utils, name)]
-    if absent:
-        raise RuntimeError(
-            f"this dm_env_rpc has no tensor_utils.{absent[0]}: rlwire's drop-in is made for "
-            f"version 1.1"
-        )
     _replace(tensor_utils, "pack_tensor", _pack_tensor(tensor_utils.pack_tensor, dm_env_rpc_pb2))
     _replace(
         tensor_utils,
         "unpack_tensor",
         _unpack_tensor(tensor_utils.unpack_tensor, tensor_utils.reshape_array),
     )
-    for name in names[:2]:
-        packer = getattr(tensor_utils, name)
-        _replace(packer, "pack", _pack(packer.pack))
-        _replace(packer, "unpack", _unpack(packer.unpack))
     logger.debug("dm_env_rpc packs with rlwire now")
 
 
@@ -131,29 +117,6 @@ def _unpack_tensor(original: Callable[..., Any], reshape: Callable[..., Any]) ->
         return original(tensor_proto) if isinstance(value, _MESSAGES) else value
 
     return unpack_tensor
-
-
-def _pack(original: Callable[..., Any]) -> Callable[..., Any]:
-    def pack(self: Any, proto: Any, value: Any) -> None:
-        try:
-            data = encode_payload(value.ravel(), limits=_LIMITS)
-        except (RlwireError, TypeError, AttributeError):
-            original(self, proto, value)
-            return
-        getattr(proto, self.name).MergeFromString(data)
-
-    return pack
-
-
-def _unpack(original: Callable[..., Any]) -> Callable[..., Any]:
-    def unpack(self: Any, proto: Any) -> Any:
-        payload = getattr(proto, self.name)
-        try:
-            return decode_payload(payload.SerializeToString(), self.np_type, limits=_LIMITS)
-        except (RlwireError, TypeError, AttributeError):
-            return original(self, proto)
-
-    return unpack
 
 
 # ---- transport ----------------------------------------------------------------------------------

@@ -244,19 +244,13 @@ def feed_dm_env_rpc(data: bytes) -> None:
     if kind == 5:
         agree(lambda copy, b: dm_env_rpc.decode_step_response(OBSERVATIONS, b, copy=copy), body)
         return
-    if kind == 6:
-        dtype = (np.float32, np.int64, np.bool_, np.str_)[body[0] % 4 if body else 0]
-        agree(
-            lambda copy, b: dm_env_rpc.decode_payload(b[1:], dtype, copy=copy, limits=limits), body
-        )
-        return
     encode: Callable[..., Any]
     decode: Callable[..., Any]
     if kind == 0:
         decode, encode = dm_env_rpc.decode_request, dm_env_rpc.encode_request
     elif kind == 1:
         decode, encode = dm_env_rpc.decode_response, dm_env_rpc.encode_response
-    elif kind == 2:
+    elif kind in (2, 6):  # 6 is there for the corpus
         decode, encode = dm_env_rpc.decode_tensor, dm_env_rpc.encode_tensor
     else:
         d = dm_env_rpc

@@ -93,18 +93,8 @@ def encode_tensor(
     try_compress: bool = False,
     limits: Limits | None = None,
 ) -> bytes: ...
-def encode_payload(
-    value: Any, dtype: DTypeLike | DataType | None = None, *, limits: Limits | None = None
-) -> bytes: ...
 def decode_tensor(
     buffer: Buffer,
-    *,
-    copy: bool | None = True,
-    limits: Limits | None = None,
-) -> Any: ...
-def decode_payload(
-    buffer: Buffer,
-    dtype: DTypeLike | DataType,
     *,
     copy: bool | None = True,
     limits: Limits | None = None,

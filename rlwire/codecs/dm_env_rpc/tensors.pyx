@@ -46,9 +46,7 @@ cdef extern from *:
 cnp.import_array()
 
 __all__ = [
-    "decode_payload",
     "decode_tensor",
-    "encode_payload",
     "encode_tensor",
 ]
 
@@ -528,26 +526,6 @@ def encode_tensor(value, dtype=None, *, try_compress=False, limits=None):
         release(&tensor)
 
 
-def encode_payload(value, dtype=None, *, limits=None):
-    """Return a value's elements, without its shape, as a payload sub-message such as FloatArray."""
-    cdef Tensor tensor
-    cdef uint8_t head[24]
-    cdef uint8_t *end
-    cdef uint8_t *to
-    cdef size_t before
-    try:
-        _encode(&tensor, value, dtype, False, limits)
-        end = rlw_tensor_put_head(head, tensor.field, tensor.kind, &tensor.sizes)
-        before = tensor.sizes.payload - tensor.sizes.data  # the head's last bytes are the payload's
-        encoded = PyBytes_FromStringAndSize(NULL, tensor.sizes.payload)
-        to = <uint8_t *> PyBytes_AS_STRING(encoded)
-        memcpy(to, end - before, before)
-        _write_data(&tensor, to + before)
-        return encoded
-    finally:
-        release(&tensor)
-
-
 # --- from bytes
 
 cdef TensorOptions _last  # as whoever decodes does so again
@@ -757,13 +735,6 @@ cdef object take(const rlw_tensor *tensor, const uint8_t *start, object source, 
     return _numbers(tensor, start, source, writable, options)
 
 
-cdef void _flatten(rlw_tensor *tensor) noexcept:
-    """A payload without a shape has one dimension."""
-    tensor.dims = 1
-    tensor.shape[0] = <int64_t> tensor.count
-    tensor.total = tensor.count
-
-
 cdef object read_flat(const uint8_t *data, size_t size, const uint8_t *start,
                       TensorOptions *options, int *kind):
     cdef rlw_tensor tensor
@@ -775,33 +746,14 @@ cdef object read_flat(const uint8_t *data, size_t size, const uint8_t *start,
     kind[0] = <int> tensor.kind
     if tensor.kind == RLW_TENSOR_NONE:
         return None
-    _flatten(&tensor)
+    tensor.dims = 1
+    tensor.shape[0] = <int64_t> tensor.count
+    tensor.total = tensor.count
     options.copy = COPY_ALWAYS
     try:
         return take(&tensor, start, None, False, options)
     finally:
         options.copy = copy
-
-
-cdef object _decode(object buffer, TensorOptions *options, int kind):
-    """A Tensor message, or of a kind its payload."""
-    cdef Py_buffer view
-    cdef rlw_tensor tensor
-    cdef rlw_cursor c
-    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-    try:
-        if <uint64_t> view.len > options.message:
-            raise LimitExceeded("message", options.message, view.len, offset=0)
-        rlw_cursor_init(&c, <const uint8_t *> view.buf, view.len)
-        if kind == 0:
-            look(&tensor, c.at, view.len, c.at, options)
-        elif rlw_tensor_read_payload(&c, kind, &tensor) == RLW_OK:
-            _flatten(&tensor)
-        else:
-            raise_fault(&c.fault, <const uint8_t *> view.buf, "")
-        return take(&tensor, <const uint8_t *> view.buf, buffer, not view.readonly, options)
-    finally:
-        PyBuffer_Release(&view)
 
 
 def decode_tensor(buffer, *, copy=True, limits=None):
@@ -819,17 +771,16 @@ def decode_tensor(buffer, *, copy=True, limits=None):
         LimitExceeded: the value exceeds one of the limits; nothing of that size was allocated.
     """
     cdef TensorOptions options
+    cdef Py_buffer view
+    cdef const uint8_t *data
+    cdef rlw_tensor tensor
     fill_options(&options, copy, limits)
-    return _decode(buffer, &options, 0)
-
-
-def decode_payload(buffer, dtype, *, copy=True, limits=None):
-    """Return the elements of a payload sub-message, such as FloatArray, in one dimension.
-
-    `dtype` is a `DataType` or a NumPy dtype; `copy`, `limits` and errors are as in `decode_tensor`.
-    """
-    cdef TensorOptions options
-    if dtype is None:
-        raise TypeError("a payload does not tell what it is: dtype must be given")
-    fill_options(&options, copy, limits)
-    return _decode(buffer, &options, _data_type_of(dtype))
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        if <uint64_t> view.len > options.message:
+            raise LimitExceeded("message", options.message, view.len, offset=0)
+        data = <const uint8_t *> view.buf
+        look(&tensor, data, view.len, data, &options)
+        return take(&tensor, data, buffer, not view.readonly, &options)
+    finally:
+        PyBuffer_Release(&view)

@@ -524,48 +524,7 @@ def test_values_that_change_meanwhile_do_no_harm() -> None:
         thread.join()
 
 
-# --- payloads alone, and data types ----------------------------------------------------------
-
-FIELDS = {
-    DataType.FLOAT: "floats",
-    DataType.DOUBLE: "doubles",
-    DataType.INT8: "int8s",
-    DataType.INT32: "int32s",
-    DataType.INT64: "int64s",
-    DataType.UINT8: "uint8s",
-    DataType.UINT32: "uint32s",
-    DataType.UINT64: "uint64s",
-    DataType.BOOL: "bools",
-    DataType.STRING: "strings",
-}
-
-
-@pytest.mark.each("value", ARRAYS + SCALARS, ids=lambda v: f"{v.dtype}{v.shape}")
-def test_payloads(same: Same, value: Any) -> None:
-    kind = tensors.data_type(value.dtype)
-    payload = getattr(tensor_utils.pack_tensor(value), FIELDS[kind])
-    wire = tensors.encode_payload(value)
-    assert wire == payload.SerializeToString()
-    for dtype in (kind, value.dtype):
-        back = tensors.decode_payload(wire, dtype)
-        flat = np.asarray(value).ravel()
-        assert back.ndim == 1
-        assert same(back, flat if kind != DataType.STRING else flat.astype(back.dtype))
-
-
-def test_payloads_of_messages_and_views() -> None:
-    wire = tensors.encode_payload([ONE, TWO])
-    assert tensors.decode_payload(wire, DataType.PROTO) == ProtoArray((ONE, TWO), (2,))
-    floats = tensors.encode_payload([1, 2], np.float32)
-    view = tensors.decode_payload(floats, np.float32, copy=False)
-    assert not view.flags.owndata
-    assert view.tolist() == [1, 2]
-    with pytest.raises(TypeError, match="dtype must be given"):
-        tensors.decode_payload(b"", None)
-    with pytest.raises(EncodeError, match="no data type"):
-        tensors.decode_payload(b"", np.float16)
-    with pytest.raises(LimitExceeded, match="message"):
-        tensors.decode_payload(floats, np.float32, limits=Limits(message=3))
+# --- data types ------------------------------------------------------------------------------
 
 
 def test_data_types_and_dtypes() -> None:
