@@ -263,7 +263,6 @@ cdef extern from "rlwire/dm_env_rpc.h" nogil:
     bint rlw_tensor_is_memory(uint32_t kind) noexcept
     rlw_status rlw_tensor_read(rlw_cursor *c, uint32_t dims_limit, rlw_tensor *t) noexcept
     rlw_status rlw_tensor_read_value(rlw_cursor *c, rlw_tensor *t) noexcept
-    rlw_status rlw_tensor_read_payload(rlw_cursor *c, uint32_t kind, rlw_tensor *t) noexcept
     rlw_status rlw_tensor_infer(rlw_cursor *c, rlw_tensor *t) noexcept
     rlw_status rlw_tensor_decode(rlw_cursor *c, const rlw_tensor *t, void *out) noexcept
     void rlw_tensor_items_init(rlw_tensor_items *items, const rlw_tensor *t) noexcept

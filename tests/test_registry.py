@@ -154,15 +154,15 @@ class TestOptions:
         secret = tmp_path / "secret"
         secret.write_text("sesame\n")
         *_, options = resolve(
-            "dm-env-rpc://localhost:0?workers=asyncio&agents=2&accepts=a&accepts=b&env_kwargs=x%3D1&"
+            "dm-env-rpc://localhost:0?workers=asyncio&accepts=a&accepts=b&env_kwargs=x%3D1&"
             f"env_kwargs=y%3Dtext&auth_file={secret}&limits.received=1000&limits.depth=9&"
             "timeout.first=2.5&tls.cert=c.pem&tls.key=k.pem&infos=no",
             "server",
-            {"agents": 3},
+            {"max_worlds": 3},
         )
         assert options == {
             "workers": "asyncio",
-            "agents": 3,
+            "max_worlds": 3,
             "accepts": ["a", "b"],
             "env_kwargs": {"x": 1, "y": "text"},
             "auth": "sesame",

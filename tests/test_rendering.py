@@ -92,7 +92,7 @@ def test_a_server_s_own_properties_stay() -> None:
         Client(server.address) as client,
     ):
         client.join_world()
-        names = {each.key for each in PropertiesExtension(client).list()}
+        names = {each.spec.name for each in PropertiesExtension(client).list()}
         assert names == {"lives", "rlwire"}
 
 

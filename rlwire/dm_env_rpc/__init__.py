@@ -14,33 +14,27 @@ Servers and clients need hpack, the extra ``grpc``.
 
 from __future__ import annotations
 
-from rlwire.dm_env_rpc.client import AsyncClient, AsyncPendingReply, Client, PendingReply
+from rlwire.dm_env_rpc.client import AsyncClient, Client, StatusError
 from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds, Names
 from rlwire.dm_env_rpc.properties import (
     AsyncPropertiesExtension,
     Properties,
     PropertiesExtension,
-    Property,
 )
 from rlwire.dm_env_rpc.server import Server
-from rlwire.dm_env_rpc.status import StatusError
-from rlwire.dm_env_rpc.world import AgentEnvironment, World, WorldFactory
-from rlwire.dm_env_rpc.worlds import Worlds
+from rlwire.dm_env_rpc.worlds import AgentEnvironment, World, WorldFactory, Worlds
 from rlwire.transports.tls import ClientTLS, ServerTLS
 
 __all__ = [
     "AgentEnvironment",
     "AsyncClient",
-    "AsyncPendingReply",
     "AsyncPropertiesExtension",
     "Client",
     "ClientTLS",
     "EnvironmentWorlds",
     "Names",
-    "PendingReply",
     "Properties",
     "PropertiesExtension",
-    "Property",
     "Server",
     "ServerTLS",
     "StatusError",

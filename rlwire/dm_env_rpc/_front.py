@@ -11,9 +11,8 @@ from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint
 from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds, Names
 from rlwire.dm_env_rpc.options import OPTIONS
 from rlwire.dm_env_rpc.server import Server
-from rlwire.dm_env_rpc.shared_world import SharedWorld
-from rlwire.dm_env_rpc.world import is_world
-from rlwire.environments.driver import SeveralAgents, is_environment
+from rlwire.dm_env_rpc.worlds import is_world
+from rlwire.environments.driver import is_environment
 from rlwire.environments.loading import load_environment
 from rlwire.registry import URL
 from rlwire.serving.fronts import clients, with_settings
@@ -26,7 +25,6 @@ def server(
     url: URL,
     *,
     env_kwargs: Mapping[str, Any] | None = None,
-    agents: int = 1,
     accepts: Collection[str] = (),
     names: Names | None = None,
     reward: str = "reward",
@@ -41,23 +39,18 @@ def server(
         raise ValueError(f"{url}: worlds get their names when they are created; leave the path out")
     worlds = load_environment(environment) if isinstance(environment, str) else environment
     if not (is_world(worlds) or isinstance(worlds, EnvironmentWorlds)):
-        made = _with_pictures(worlds, env_kwargs)
-        shown: dict[str, Any] = {
-            "names": names or Names(reward=reward or None, discount=discount or None),
-            "default_actions": default_actions,
-            "infos": infos,
-            "accepts": accepts,
-        }
-        try:
-            worlds = EnvironmentWorlds(made, agents=agents, **shown)
-            worlds.check()
-        except SeveralAgents:
-            if agents != 1:
-                raise ValueError(
-                    "agents: that is how many have an environment each, and this one has several "
-                    "agents, which meet in it; leave it out"
-                ) from None
-            worlds = SharedWorld(made, **shown)
+        worlds = EnvironmentWorlds(
+            _with_pictures(worlds, env_kwargs),
+            names=names or Names(reward=reward or None, discount=discount or None),
+            default_actions=default_actions,
+            infos=infos,
+            accepts=accepts,
+        )
+        sample = worlds.sample()
+        if sample is not None and sample.shared:
+            worlds = sample  # agents meet in one world
+        elif sample is not None:
+            sample.close()
     elif env_kwargs or accepts:
         raise ValueError("env_kwargs, accepts: a class of worlds looks at all settings itself")
     return Server(worlds, url.address, keep_abandoned=keep_abandoned, **options)

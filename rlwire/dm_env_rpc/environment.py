@@ -1,12 +1,11 @@
 """`DmEnvRpcEndpoint`: a joined agent of a dm_env_rpc server as an `Endpoint`.
 
-A server of rlwire's sends its spaces. Otherwise they are those of its specs; what a spec cannot say
-is decided so:
+rlwire's server sends its spaces. For other servers they are derived from the specs:
 
 - a lone observation or action called ``observation`` or ``action`` is the space itself, else the
   names are the keys of a Dict, nested at periods; keys that count from 0 are those of a Tuple;
-- an integer of no shape with a maximum is Discrete, int8 from 0 to 1 with a shape is MultiBinary,
-  a row of int64 with other bounds is MultiDiscrete if it is an action; all else are Box and Text.
+- an integer scalar with a maximum is Discrete, an int8 array from 0 to 1 MultiBinary, a row of
+  int64 with other bounds MultiDiscrete if it is an action; all others are Box and Text.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from rlwire.codecs.dm_env_rpc import (
     DataType,
     EnvironmentStateType,
     ResetRequest,
+    Status,
     Step,
     TensorSpec,
     bounds,
@@ -29,10 +29,9 @@ from rlwire.codecs.dm_env_rpc import (
     unflatten,
 )
 from rlwire.codecs.msgpack import Decoder
-from rlwire.dm_env_rpc.client import Client, PendingReply
+from rlwire.dm_env_rpc.client import Client, StatusError
 from rlwire.dm_env_rpc.properties import PICTURE, RENDER_FPS, PropertiesExtension
 from rlwire.dm_env_rpc.spaces import INFO, WHOLE, Structure, spaces_in, structure_of
-from rlwire.dm_env_rpc.status import StatusError
 from rlwire.environments.endpoint import Endpoint, Outcome
 from rlwire.environments.trees import text_of
 from rlwire.errors import (
@@ -63,16 +62,14 @@ _LOST = (ConnectionClosed, DeadlineExceeded, OSError)
 class DmEnvRpcEndpoint(Endpoint):
     """A joined agent's environment.
 
-    The reward is the observation ``reward``, 0 where there is none, and ``discount`` is not among
-    the observations either; ``info["discount"]`` has it where it is not what Gymnasium's flags say:
-    0 when terminated, else 1. A reward or discount that is more than a number (an array, or names
-    such as ``reward.speed``) is in the info as a whole, and Gymnasium's reward is 0. The rest of
-    the info is the environment's own, arrays included, if the server is rlwire's: the protocol has
-    no field for it, so other servers send none. A seed, and options, go into the settings of a
-    reset.
+    The observation ``reward`` is the reward, 0 if there is none. ``discount`` goes to
+    ``info["discount"]`` if it differs from Gymnasium's flags: 0 when terminated, else 1. A reward
+    or discount of more than a number (an array, or names such as ``reward.speed``) goes to the info
+    as a whole. rlwire's server sends the environment's info, others cannot. A seed and options go
+    into the settings of a reset.
 
     Attributes:
-        reward_space: of ``info["reward"]``; None where the reward is a number, or is not told.
+        reward_space: of ``info["reward"]``; None if the reward is a number, or missing.
         discount_space: of ``info["discount"]``; the same.
     """
 
@@ -103,8 +100,7 @@ class DmEnvRpcEndpoint(Endpoint):
         self._lost: str | None = None
         self._last: Any = None
         self._begun: dict[str, Any] | None = None  # the settings of a reset
-        self._again: PendingReply | None = None
-        self._pending: PendingReply | None = None
+        self._resetting = False  # whether a ResetRequest was sent before the step that waits
         self.client.connect()
         if agent is not None:
             join_settings = {**(join_settings or {}), "agent": agent}
@@ -138,7 +134,7 @@ class DmEnvRpcEndpoint(Endpoint):
             self._alone = _as_it_comes(observation_space, seen)
         self.observation_space, self.action_space = observation_space, action_space
         self.reward_space, self.discount_space = self._reward.space, self._discount.space
-        self.client.release()  # a server makes an environment in another thread than it steps it
+        self.client.release()  # for the thread that steps
 
     def _join(
         self,
@@ -160,7 +156,7 @@ class DmEnvRpcEndpoint(Endpoint):
             except StatusError as error:
                 raise refused from error
         elif world:
-            raise ValueError("a world that is named is not created; settings are of no use")
+            raise ValueError("settings are for a world that is created; leave out its name")
         else:
             name = client.create_world(settings)
         self._created = True
@@ -176,12 +172,16 @@ class DmEnvRpcEndpoint(Endpoint):
             self._ask_reset(settings)
 
     def _ask_reset(self, settings: dict[str, Any]) -> None:
-        client, self._running, self._again = self.client, False, None
+        client, self._running = self.client, False
         try:
-            # An answer that nobody waited for may have changed where the sequence stands.
-            if settings or self._pending is not None or client.state is DmEnvRpcState.RUNNING:
-                self._again = client.submit(ResetRequest(settings))
-            self._pending = client.submit(Step({}, self._requested))
+            connection = client._connected()
+            # A reply that was not received may have changed the state.
+            self._resetting = bool(
+                settings or client._pending or client.state is DmEnvRpcState.RUNNING
+            )
+            if self._resetting:
+                connection.send(ResetRequest(settings))
+            connection.send(Step({}, self._requested))
         except _LOST as error:
             self._lost = str(error)
 
@@ -192,7 +192,7 @@ class DmEnvRpcEndpoint(Endpoint):
         self._begun = None
         request = Step(self._actions.flatten(action), self._requested)
         try:
-            self._pending = self.client.submit(request)
+            self.client._connected().send(request)
         except _LOST as error:
             self._lost = str(error)
 
@@ -203,13 +203,14 @@ class DmEnvRpcEndpoint(Endpoint):
         try:
             if self._lost is not None:
                 raise ConnectionClosed(self._lost)
-            state, seen = self._answer()
+            result = self._receive()[-1]
         except _LOST as error:
             self._lost, self._running = str(error), False
             logger.warning("%s: lost within an episode: %s", self.client.address, error)
             return self._last, 0.0, False, True, {"lost": self._lost}
-        terminated = state == _TERMINATED
-        self._running = state == _RUNNING
+        seen = result.observations
+        terminated = result.state == _TERMINATED
+        self._running = result.state == _RUNNING
         signal = self._reward
         reward = 0.0 if signal.alone is None else float(seen[signal.alone])
         info = self._info(seen)
@@ -229,7 +230,7 @@ class DmEnvRpcEndpoint(Endpoint):
         if self._lost is None:
             try:
                 return self._first()
-            except DeadlineExceeded as error:  # another attempt would only wait as long
+            except DeadlineExceeded as error:  # not retried
                 self._lost = str(error)
                 raise
             except _LOST as error:
@@ -243,9 +244,9 @@ class DmEnvRpcEndpoint(Endpoint):
     def _first(self) -> Outcome:
         if self._lost is not None:
             raise ConnectionClosed(self._lost)
-        again = self._again
-        specs = self._specs if again is None else again.result().specs
-        state, seen = self._answer()
+        reset, result = self._receive()
+        specs = reset.specs if self._resetting else self._specs
+        state, seen = result.state, result.observations
         if specs != self._specs:
             raise self._changed()
         if state != _RUNNING:
@@ -256,18 +257,26 @@ class DmEnvRpcEndpoint(Endpoint):
         self._last = observation = self._observation(seen)
         return observation, self._info(seen)
 
-    def _answer(self) -> tuple[Any, dict[str, Any]]:
-        pending = self._pending
-        assert pending is not None
+    def _receive(self) -> list[Any]:
+        """Return the last two replies (None for one that was not asked for) once all are there."""
+        client = self.client
+        replies: list[Any] = [None]
         try:
-            result = pending.result()
-        except DeadlineExceeded as error:
+            while len(replies) == 1 or client._pending:
+                replies.append(client._connected().receive())
+        except BaseException as error:
+            client._failed(error)
+            if not isinstance(error, DeadlineExceeded):
+                raise
             raise DeadlineExceeded(
                 f"{error}: the environment takes longer than Timeouts.idle, or its step waits for "
                 f"other agents, which have to join, reset and step as well"
             ) from error
-        self._pending = None
-        return result.state, result.observations
+        replies = replies[-2:]
+        for reply in replies:
+            if isinstance(reply, Status):
+                raise StatusError.of(reply)
+        return replies
 
     def _info(self, seen: dict[str, Any]) -> dict[str, Any]:
         told = None if self._told is None else seen.get(self._told)
@@ -285,12 +294,12 @@ class DmEnvRpcEndpoint(Endpoint):
 
     def _changed(self) -> RemoteProtocolError:
         return RemoteProtocolError(
-            f"{self.client.address}: the server's world has other actions or observations than "
-            f"before; make the environment anew"
+            f"{self.client.address}: the world has other actions or observations than before; make "
+            f"the environment again"
         )
 
     def start_rendering(self) -> None:
-        """Ask the server for its frame rate, and `render` for its pictures."""
+        """Read the frame rate from the server, and let `render` read pictures."""
         self._properties = PropertiesExtension(self.client)
         try:
             fps = self._properties.read(RENDER_FPS)
@@ -304,33 +313,33 @@ class DmEnvRpcEndpoint(Endpoint):
         self.render_mode = "rgb_array"
 
     def render(self) -> Any:
-        """Ask for the environment's picture."""
+        """Read the environment's picture."""
         return None if self.render_mode is None else self._decode(self._properties.read(PICTURE))
 
     def close(self) -> None:
         """Leave the world, destroy it if it was created for this, and close the connection."""
         client = self.client
         try:
-            if not client.closed and self._pending is None:
+            if not (client.closed or client._pending):
                 client.release()
                 world = client.world_name
                 client.leave_world()
                 if self._created and world is not None:
                     client.destroy_world(world)
         except (ConnectionClosed, DeadlineExceeded, StatusError) as error:
-            logger.info("%s: not told that the agent leaves: %s", client.address, error)
+            logger.info("%s: left without leave_world: %s", client.address, error)
         finally:
             client.close()
 
 
 class _Signal:
-    """The reward or the discount among the observations, nested if its names go on.
+    """The reward or the discount among the observations.
 
     Attributes:
-        names: of what it consists.
+        names: of its observations.
         alone: the name, if it is one number.
-        structure: of what is more.
-        space: its space.
+        structure: of more than a number.
+        space: of more than a number.
     """
 
     def __init__(self, name: str, specs: Mapping[str, TensorSpec]) -> None:
@@ -356,7 +365,7 @@ class _Signal:
 
 
 def _as_it_comes(space: Any, structure: Structure) -> str | None:
-    """Return the name of the one tensor that is the observation as it was received, or None."""
+    """Return the name of the tensor that is the whole observation without conversion, or None."""
     if not isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)):
         return None
     spec = structure.specs[0]
@@ -366,7 +375,7 @@ def _as_it_comes(space: Any, structure: Structure) -> str | None:
 def _structure(
     space: Any, specs: Mapping[str, TensorSpec], what: str, *, partial: bool
 ) -> Structure:
-    """Return how a space's values are the tensors of these specs."""
+    """Return a space's structure, after comparing it with the server's specs."""
     tops = {name.split(".")[0] for name in specs}
     name = tops.pop() if len(tops) == 1 else what
     structure = structure_of(space, what, name, checked=not partial)

@@ -1,42 +1,51 @@
-"""Environments as worlds: each agent has an environment of its own.
+"""Environments of dm_env, Gymnasium and PettingZoo as worlds: `EnvironmentWorlds`.
 
-docs/protocols/dm_env_rpc.md says what becomes of observations, rewards and the end of an episode.
+docs/protocols/dm_env_rpc.md describes observations, rewards, settings and the end of an episode.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
     EnvironmentStateType,
-    InformedResult,
     Settings,
     StepResult,
     check_bounds,
+    is_within,
+    unflatten,
 )
+from rlwire.dm_env_rpc.client import StatusError
 from rlwire.dm_env_rpc.properties import Properties, pictures_of
-from rlwire.dm_env_rpc.settings import EnvironmentMaker, ResetArguments
 from rlwire.dm_env_rpc.spaces import Structure, info_spec, of_number, structure_of
-from rlwire.dm_env_rpc.status import StatusError
-from rlwire.environments.driver import Driven, check_alone, driver_of
+from rlwire.environments.driver import Driven, driver_of, is_environment
 from rlwire.environments.infos import encode_info
-from rlwire.errors import EncodeError, on_error
+from rlwire.environments.trees import tree_of
+from rlwire.errors import EncodeError, LimitExceeded, on_error, quoted
 from rlwire.sessions.dm_env_rpc import Code
+from rlwire.transports.deferred import DeferredReply
 
 logger = logging.getLogger(__name__)
 
-_logged: set[str] = set()  # the environments of which the log says that infos are not sent
+_logged: set[str] = set()  # environments of which the log says that infos are not sent
 
 RUNNING = EnvironmentStateType.RUNNING
 TERMINATED = EnvironmentStateType.TERMINATED
 INTERRUPTED = EnvironmentStateType.INTERRUPTED
+
+_RESET_SETTINGS = ("seed", "options")
+
+ResetArguments: TypeAlias = dict[str, Any]
+"""``seed`` and ``options`` for the next reset of an environment."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +55,8 @@ class Names:
     Attributes:
         observation: a lone observation without a name of its own.
         action: a lone action without a name of its own.
-        reward: the observation that the reward is; None leaves it out.
-        discount: the observation that the discount is; None leaves it out.
+        reward: the observation that is the reward; None leaves it out.
+        discount: the observation that is the discount; None leaves it out.
     """
 
     observation: str = "observation"
@@ -56,61 +65,495 @@ class Names:
     discount: str | None = "discount"
 
 
-class EnvironmentAgent:
-    """An agent's specs, and the way between an environment's values and the wire's.
+class EnvironmentWorlds:
+    """Makes a world of one environment for each ``create_world``: a `WorldFactory`.
 
-    A base for those that are an `rlwire.dm_env_rpc.world.AgentEnvironment`.
+    ::
+
+        server = Server(EnvironmentWorlds(MyEnvironment, accepts=["level"]), "localhost:9999")
+
+    The settings in `accepts` become the factory's keyword arguments: NumPy scalars as Python's,
+    names with periods as nested dictionaries. An agent's settings override those of its world; a
+    reset that changes them makes a new environment. ``seed``, and if `accepts` has ``options`` also
+    ``options.NAME``, go to Gymnasium's ``reset``, unless the factory has such an argument in
+    `accepts`.
+
+    The agents of a PettingZoo environment share it: ``join_world``'s setting ``agent`` names one,
+    by default the first that is free. Only ``create_world`` sets the factory's arguments then. An
+    episode begins when all agents have asked for it, and a step is made when all that play have
+    acted. An agent that leaves or resets interrupts the episode for the others.
+
+    Args:
+        make_environment: a class or function that makes an environment; or an environment, which
+            serves one world at a time and is not closed.
+        names: names of observations, actions, reward and discount.
+        default_actions: by name, for steps that leave an action out. An action without a default
+            must be in every step.
+        infos: whether Gymnasium's infos are sent to clients that can read them: `rlwire.make`.
+        accepts: the settings that clients may give, by default none: an argument may be a path, a
+            URL or a size. A name covers what nests in it: ``task`` covers ``task.size``.
+
+    Attributes:
+        accepts: the settings that clients may give, with ``seed``.
+
+    Raises:
+        TypeError: `make_environment` is neither an environment nor callable, or needs an argument
+            that is not in `accepts`.
+        ValueError: `accepts` has a name that is not an argument of the factory.
     """
 
     def __init__(
-        self, driven: Driven, names: Names, infos: bool, default_actions: Mapping[str, Any]
+        self,
+        make_environment: Any,
+        *,
+        names: Names | None = None,
+        default_actions: Mapping[str, Any] | None = None,
+        infos: bool = True,
+        accepts: Collection[str] = (),
     ) -> None:
-        self._names, self._infos, self._given_defaults = names, infos, default_actions
-        self._is_whole = False
-        self._drive(driven)
+        make = make_environment
+        if isinstance(accepts, str):
+            raise TypeError(f"accepts is a list of names, such as [{accepts!r}], not a text")
+        self.lends = is_environment(make) and not isinstance(make, type)
+        if not self.lends and not callable(make):
+            raise TypeError(
+                f"expected an environment, or a class or function that makes one, "
+                f"not a {type(make).__name__}"
+            )
+        self.agent_options = names or Names(), infos, dict(default_actions or {})
+        self._make: Callable[..., Any] = (lambda: make) if self.lends else make
+        self._lent = threading.Lock()
+        self.accepts = frozenset((*accepts, "seed"))
+        self._open = False  # whether the factory takes any argument
+        self._required: dict[str, bool] = {}
+        self._read_signature()
+        firsts = {_first(name): name for name in accepts}
+        self._arguments = {
+            name
+            for name in firsts
+            if name in self._required or (self._open and name not in _RESET_SETTINGS)
+        }
+        maker = getattr(self._make, "func", self._make)  # of functools.partial
+        called = getattr(maker, "__name__", type(maker).__name__)
+        for name in firsts.keys() - self._arguments - set(_RESET_SETTINGS):
+            raise ValueError(
+                f"accepts: {called} has no argument {firsts[name]!r}; it has "
+                f"{', '.join(self._required) or 'none'}"
+            )
+        missing = self._missing(firsts)
+        if missing:
+            raise TypeError(
+                f"{called} needs {', '.join(map(repr, missing))}, which clients may not give: list "
+                f"it in accepts (--accepts), or set it here (functools.partial, --env-kwargs)"
+            )
 
-    def _drive(self, driven: Driven) -> None:
-        """Read the spaces of this environment."""
-        names = self._names
-        self._driven = driven
-        self._observations = structure_of(
-            driven.observation_space, "observation", names.observation
-        )
-        self._actions = structure_of(driven.action_space, "action", names.action)
-        self._reward = _signal(driven.reward_space, "reward", names.reward)
-        self._discount = _signal(driven.discount_space, "discount", names.discount, 0.0, 1.0)
-        # Whatever cannot be described to an `rlwire.make` is so known before anybody connects.
-        self._info_spec = info_spec(driven.observation_space, driven.action_space)
+    def _read_signature(self) -> None:
+        try:
+            parameters = inspect.signature(self._make).parameters.values()
+        except (TypeError, ValueError):  # some of C have none
+            self._open = True
+            return
+        for parameter in parameters:
+            if parameter.kind is parameter.VAR_KEYWORD:
+                self._open = True
+            elif parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                self._required[parameter.name] = parameter.default is parameter.empty
+
+    def _missing(self, given: Iterable[str]) -> list[str]:
+        """Return the arguments without a default that are not given."""
+        firsts = set(map(_first, given))
+        return [name for name, needed in self._required.items() if needed and name not in firsts]
+
+    def __call__(self, settings: Settings) -> EnvironmentWorld:
+        """Make a world.
+
+        Raises:
+            StatusError: a setting is not accepted, missing or invalid.
+            TypeError: the factory did not make an environment.
+            EncodeError: dm_env_rpc cannot carry a space of the environment.
+        """
+        return EnvironmentWorld(self, settings)
+
+    def sample(self) -> EnvironmentWorld | None:
+        """Return a world made without settings; None if clients must give some."""
+        return None if any(self._required.values()) else self({})
+
+    def is_accepted(self, name: str) -> bool:
+        """Whether a setting of this name is decoded."""
+        return name == "agent" or is_within(name, self.accepts)
+
+    def sort(
+        self, settings: Settings, takes_seed: bool = True, creating: bool = False
+    ) -> tuple[Settings, ResetArguments]:
+        """Return the factory's arguments, flat, and those of the next reset."""
+        accepts = [
+            name for name in sorted(self.accepts) if takes_seed or _first(name) in self._arguments
+        ]
+        rejected = [name for name in settings if not is_within(name, accepts)]
+        if rejected:
+            listed = [
+                f"{name} (required)" if self._required.get(name) else name for name in accepts
+            ]
+            raise _invalid(
+                f"{_named(rejected)} not accepted; accepted: {', '.join(listed) or 'none'}; "
+                "the server's operator lists more with accepts= or --accepts"
+            )
+        if creating and (missing := self._missing(settings)):
+            raise _invalid(f"{_named(missing)} must be given when a world is created")
+        made_with: Settings = {}
+        others: Settings = {}
+        for name, value in settings.items():
+            plain = value.item() if isinstance(value, np.generic) else value
+            (made_with if _first(name) in self._arguments else others)[name] = plain
+        start = _nest(others)
+        seed = start.get("seed")
+        if not isinstance(start.get("options", {}), dict):
+            raise _invalid("give each option by name, as 'options.NAME'")
+        if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool) or seed < 0):
+            raise _invalid(f"seed must be an integer from 0 on, not {seed!r}")
+        return made_with, start
+
+    def make_environment(self, made_with: Settings) -> Any:
+        """Make an environment, or lend the one that there is."""
+        if self.lends and not self._lent.acquire(blocking=False):
+            raise StatusError(
+                Code.RESOURCE_EXHAUSTED,
+                "this server has one environment, and it is in use in another world",
+            )
+        try:
+            return self._make(**_nest(made_with))
+        except TypeError as error:
+            if not (self._open and made_with):
+                raise
+            # Only the factory itself knows its arguments.
+            raise _invalid(str(error)) from error
+
+    def close_environment(self, environment: Any) -> None:
+        """Close an environment, or take it back."""
+        if self.lends:
+            self._lent.release()
+        else:
+            getattr(environment, "close", bool)()
+
+
+def _first(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _named(names: list[str]) -> str:
+    listed = ", ".join(quoted(name) for name in names[:10])
+    return f"setting{'' if len(names) == 1 else 's'} {listed}"
+
+
+def _nest(settings: Settings) -> dict[str, Any]:
+    try:
+        return unflatten(settings)
+    except (EncodeError, LimitExceeded) as error:
+        raise _invalid(f"the settings cannot be nested: {error}") from None
+
+
+def _invalid(message: str) -> StatusError:
+    return StatusError(Code.INVALID_ARGUMENT, message)
+
+
+class EnvironmentWorld:
+    """A world of one environment, made by an `EnvironmentWorlds`, and its agents by name.
+
+    An environment's attribute ``properties``, if it is a `Properties`, is the world's.
+    """
+
+    def __init__(self, worlds: EnvironmentWorlds, settings: Settings) -> None:
+        self.worlds = worlds
+        self.agents: dict[str, EnvironmentAgent] = {}
+        self.failed = False  # whether the environment of a lone agent has raised
+        self.pictures: Properties | None = None
+        self._driven: Driven | None = None
+        self._made_with: Settings = {}
+        self._fulfilled: deque[tuple[DeferredReply, StepResult | BaseException]] = deque()
+        self._settings, self._start = worlds.sort(settings, creating=True)
+        self.next = self._start  # arguments of the next reset
+        self._open(self._settings)
+        with on_error(self.close):
+            self._sort(settings)  # a seed is rejected where it has no effect
+
+    @property
+    def shared(self) -> bool:
+        """Whether several agents share the environment."""
+        return "" not in self.agents
+
+    @property
+    def accepts(self) -> frozenset[str]:
+        """The settings that clients may give."""
+        return self.worlds.accepts | ({"agent"} if self.shared else frozenset())
+
+    def is_accepted(self, name: str) -> bool:
+        """Whether a setting of this name is decoded."""
+        return self.worlds.is_accepted(name)
+
+    @property
+    def properties(self) -> Properties | None:
+        """The environment's own."""
+        environment = None if self._driven is None else self._driven.environment
+        found = getattr(getattr(environment, "unwrapped", environment), "properties", None)
+        return found if isinstance(found, Properties) else None
+
+    def sort(self, settings: Settings) -> tuple[Settings, ResetArguments]:
+        """Return the factory's arguments, flat, and those of the next reset."""
+        made_with, start = self._sort(settings)
+        if made_with and self.shared:
+            raise _invalid(
+                f"{_named(list(made_with))} not accepted: agents share the environment; only "
+                f"create_world sets it"
+            )
+        return made_with, start
+
+    def _sort(self, settings: Settings) -> tuple[Settings, ResetArguments]:
+        return self.worlds.sort(settings, self._driven is None or self._driven.takes_seed)
+
+    def _open(self, wanted: Settings) -> None:
+        """Have an environment made with these settings; then close the one before it."""
+        old = self._driven
+        if old is not None and _same(wanted, self._made_with):
+            return
+        environment = self.worlds.make_environment(wanted)
+        with on_error(lambda: self.worlds.close_environment(environment)):
+            driven = driver_of(environment)
+            if driven.agents:
+                self.agents = {str(key): _SharingAgent(self, driven, key) for key in driven.agents}
+            elif self.agents:
+                self.agents[""].drive(driven)
+            else:
+                self.agents[""] = EnvironmentAgent(self, driven)
+            self.pictures = pictures_of(driven)
+        self._driven, self._made_with = driven, wanted
+        if old is not None:
+            self.worlds.close_environment(old)
+
+    def open(self, own: Settings) -> None:
+        """Have an environment made with the world's settings and an agent's."""
+        self._open({**self._settings, **own})
+
+    def join(self, settings: Settings) -> EnvironmentAgent:
+        """Add an agent."""
+        if self._driven is None:
+            self._open(self._settings)
+        own = dict(settings)
+        wanted = own.pop("agent", None) if self.shared else None
+        if wanted is not None and str(wanted) not in self.agents:
+            raise _invalid(
+                f"there is no agent {quoted(str(wanted))}; there are {', '.join(self.agents)}"
+            )
+        own, start = self.sort(own)
+        free = [name for name, agent in self.agents.items() if not agent.joined]
+        if not free or (wanted is not None and str(wanted) not in free):
+            which = f"agent {quoted(str(wanted))} is not free" if free else "no agent is free"
+            raise StatusError(
+                Code.RESOURCE_EXHAUSTED,
+                f"{which}; agents in this world: {len(self.agents)}, free: {len(free)}",
+            )
+        self.open(own)
+        self.next = {**(self.next if self.shared else self._start), **start}
+        agent = self.agents[free[0] if wanted is None else str(wanted)]
+        agent.join(own)
+        return agent
+
+    def reset(self, settings: Settings) -> None:
+        """Take new settings; each agent's `reset` comes next."""
+        changed, self._start = self.sort(settings)
+        self._settings = {**self._settings, **changed}
+        self.next = {**self.next, **self._start}
+        self.interrupt()
+
+    def close(self) -> None:
+        """Close the environment; an agent that joins later gets a new one."""
+        driven, self._driven = self._driven, None
+        if driven is not None:
+            self.worlds.close_environment(driven)
+
+    # ---- agents that share the environment ----
+
+    def settle(self) -> None:
+        """Set the deferred replies whose results are there."""
+        while self._fulfilled:
+            try:
+                reply, result = self._fulfilled.popleft()
+            except IndexError:  # another thread was faster
+                return
+            if isinstance(result, BaseException):
+                reply.fail(result)
+            else:
+                reply.set(result)
+
+    def fulfil(self, agent: _SharingAgent, result: StepResult | BaseException) -> None:
+        """Give an agent the result that it waits for."""
+        reply, agent.reply = agent.reply, None
+        assert reply is not None
+        self._fulfilled.append((reply, result))
+
+    def begin(self) -> None:
+        """Begin an episode: all agents have asked for it."""
+        start, self.next = self.next, {}
+
+        def call(driven: Driven) -> None:
+            observations, infos = driven.reset(**start)
+            for agent in self._sharing():  # others of the episode may begin later
+                if agent.key in observations:
+                    agent.enter(observations[agent.key], infos.get(agent.key) or {})
+
+        self._call(self._sharing(), call)
+
+    def step(self, acting: list[_SharingAgent]) -> None:
+        """Step: all agents that play have acted."""
+
+        def call(driven: Driven) -> None:
+            by_key = {
+                agent.key: agent.action if agent in acting else agent.no_action()
+                for agent in self._sharing()
+            }
+            for key, (seen, reward, terminated, truncated, info) in driven.step(by_key).items():
+                agent: Any = self.agents[str(key)]
+                if agent in acting:
+                    agent.playing, agent.seen = not (terminated or truncated), seen
+                    self.fulfil(agent, agent.stepped(seen, reward, terminated, truncated, info))
+                elif agent.reply is not None:
+                    agent.enter(seen, info)
+
+        self._call(acting, call)
+
+    def interrupt(self) -> None:
+        """End the episode: agents that wait are told now, others when they act."""
+        for agent in self._sharing() if self.shared else ():
+            if agent.playing and agent.reply is not None:
+                self.fulfil(agent, agent.interrupted())
+            agent.playing = False
+
+    def _sharing(self) -> list[Any]:
+        return list(self.agents.values())
+
+    def _call(self, waiting: list[_SharingAgent], call: Callable[[Driven], None]) -> None:
+        """Call the environment; its exceptions go to all agents that wait for it."""
+        assert self._driven is not None
+        try:
+            call(self._driven)
+        except BaseException as error:
+            for agent in waiting:
+                if agent.reply is not None:
+                    self.fulfil(agent, error)
+            self.interrupt()
+
+
+def _same(one: Settings, other: Settings) -> bool:
+    return one.keys() == other.keys() and all(
+        np.array_equal(value, other[name]) for name, value in one.items()
+    )
+
+
+class EnvironmentAgent:
+    """The agent of a world's environment: its specs, and its values on the wire.
+
+    Attributes:
+        joined: whether a connection plays it.
+    """
+
+    def __init__(self, world: EnvironmentWorld, driven: Driven) -> None:
+        self.world = world
+        self.joined = False
+        self._own: Settings = {}
         self._dropped: set[str] = set()
-        self._unasked: tuple[int, ...] = ()
-        observations = list(self._observations.specs)
-        self._first: dict[str, Any] = {}  # reward and discount of a first step
-        for signal, first in ((self._reward, 0.0), (self._discount, 1.0)):
+        self._whole = False
+        self.drive(driven)
+
+    def drive(self, driven: Driven) -> None:
+        """Read the spaces of an environment, which is the agent's from now on."""
+        names, self._infos, defaults = self.world.worlds.agent_options
+        seen = structure_of(driven.observation_space, "observation", names.observation)
+        actions = structure_of(driven.action_space, "action", names.action)
+        reward = _signal(driven.reward_space, "reward", names.reward)
+        discount = _signal(driven.discount_space, "discount", names.discount, 0.0, 1.0)
+        # What rlwire.make cannot be told fails here, before a client connects.
+        informed = info_spec(driven.observation_space, driven.action_space)
+        observations = list(seen.specs)
+        first: dict[str, Any] = {}
+        for signal, value in ((reward, 0.0), (discount, 1.0)):
             if signal is None:
                 continue
             for name in signal.names:
-                if name in self._observations.names:
+                if name in seen.names:
                     raise EncodeError(
                         f"there is an observation called {name!r} already; name the "
                         f"{signal.what} otherwise, or leave it out: Names({signal.what}=None)"
                     )
             observations += signal.specs
-            self._first |= signal.fill(first)
-        self.specs = ActionObservationSpecs(
-            dict(enumerate(self._actions.specs, 1)), dict(enumerate(observations, 1))
+            first |= signal.fill(value)
+        self._defaults = _defaults(actions, defaults)
+        self._driven, self._has_discount = driven, driven.discount_space is not None
+        self._observations, self._actions = seen, actions
+        self._reward, self._discount = reward, discount
+        self._first = first  # reward and discount of a first step
+        self._info_spec = informed
+        self._shown = ActionObservationSpecs(
+            dict(enumerate(actions.specs, 1)), dict(enumerate(observations, 1))
         )
-        self._defaults = _defaults(self._actions, self._given_defaults)
-        if self._is_whole:
-            self.whole()
+        self._show(self._whole)
+
+    def _show(self, whole: bool) -> None:
+        self._whole, self.specs = whole, self._shown
+        self._unasked: tuple[int, ...] = ()
+        if whole:
+            uid = len(self._shown.observations) + 1
+            self._unasked = (uid,)
+            self.specs = ActionObservationSpecs(
+                self._shown.actions, {**self._shown.observations, uid: self._info_spec}
+            )
 
     def whole(self) -> None:
-        """Add the spaces to `specs`, and infos to results: the client is an `rlwire.make`."""
-        self._is_whole = True
-        uid = len(self.specs.observations) + 1
-        self._unasked = (uid,)
-        self.specs = ActionObservationSpecs(
-            self.specs.actions, {**self.specs.observations, uid: self._info_spec}
-        )
+        """Add the spaces to `specs`, and infos to results: the client is `rlwire.make`."""
+        self._show(True)
+
+    def join(self, own: Settings) -> None:
+        """Belong to a connection, with its settings."""
+        self.joined, self._own = True, own
+        self._show(False)
+
+    def reset(self, settings: Settings) -> None:
+        """Take new settings; a new environment is made if they differ."""
+        world = self.world
+        changed, start = world.sort(settings)
+        own = {**self._own, **changed}
+        world.open(own)
+        self._own = own
+        world.next = {**world.next, **start}
+
+    def begin(self) -> StepResult | DeferredReply:
+        """Reset the environment."""
+        try:
+            observation, info = self._driven.reset(**self.world.next)
+            reward = discount = None
+            if self._has_discount:
+                reward, discount = info.get("reward"), info.get("discount")
+            result = self._result(RUNNING, observation, reward, discount, info)
+        except BaseException:
+            self.world.failed = True
+            raise
+        self.world.next = {}
+        return result
+
+    def step(self, actions: dict[str, Any]) -> StepResult | DeferredReply:
+        """Step the environment."""
+        action = self._action(actions)
+        try:
+            return self.stepped(*self._driven.step(action))
+        except BaseException:
+            self.world.failed = True
+            raise
+
+    def close(self) -> None:
+        """Leave the environment to the next agent, unless it has failed."""
+        self.joined = False
+        world = self.world
+        if world.failed and not world.worlds.lends:
+            world.close()
+        world.failed = False
 
     def _action(self, actions: dict[str, Any]) -> Any:
         """Return the environment's action."""
@@ -118,14 +561,23 @@ class EnvironmentAgent:
             actions = {**self._defaults, **actions}
         if len(actions) < len(self._actions.names):
             missing = [name for name in self._actions.names if name not in actions]
-            raise StatusError(
-                Code.INVALID_ARGUMENT,
-                f"every step must have all actions; missing: {', '.join(map(repr, missing))}",
+            raise _invalid(
+                f"every step must have all actions; missing: {', '.join(map(repr, missing))}"
             )
         try:
             return self._actions.build(actions)
-        except EncodeError as error:  # the client's value, not ours
-            raise StatusError(Code.INVALID_ARGUMENT, str(error)) from None
+        except EncodeError as error:  # the client's value
+            raise _invalid(str(error)) from None
+
+    def stepped(
+        self, observation: Any, reward: Any, terminated: Any, truncated: Any, info: Any
+    ) -> StepResult:
+        """Return the result of a step of the environment."""
+        state = TERMINATED if terminated else INTERRUPTED if truncated else RUNNING
+        discount = 0.0 if terminated else 1.0
+        if self._has_discount:
+            discount = info.get("discount")
+        return self._result(state, observation, reward, discount, info)
 
     def _result(
         self,
@@ -135,7 +587,7 @@ class EnvironmentAgent:
         discount: Any,
         info: Mapping[str, Any],
     ) -> StepResult:
-        """Return a step's result; no reward or discount is a first step's."""
+        """Return a result; reward and discount are None in a first step."""
         observations = self._observations.flatten(observation)
         if reward is None or discount is None:
             observations.update(self._first)
@@ -144,21 +596,21 @@ class EnvironmentAgent:
         if discount is not None and self._discount is not None:
             observations.update(self._discount.flatten(discount))
         # dm_env has no infos: its driver's has the reward and the discount.
-        if info and self._infos and self._driven.discount_space is None:
+        if info and self._infos and not self._has_discount:
             if self._unasked:
                 encoded = encode_info(info, self._dropped)
                 observations[self._info_spec.name] = np.frombuffer(encoded, np.uint8)
-                return InformedResult(state, observations, self._unasked)
+                return StepResult(state, observations, self._unasked)
             self._warn_of_info(info)
         return StepResult(state, observations)
 
     def _warn_of_info(self, info: Mapping[str, Any]) -> None:
-        """Log that an info is not sent: once for each kind of environment."""
+        """Log that infos are not sent, once for each kind of environment."""
         name = self._driven.name
         if name not in _logged:
             _logged.add(name)
             logger.warning(
-                "%s: the info (%s) is not sent to clients other than rlwire.make, dm_env_rpc has "
+                "%s: the info (%s) is not sent to clients other than rlwire.make: dm_env_rpc has "
                 "no field for it; put what they need into the observations",
                 name,
                 ", ".join(map(str, info)),
@@ -168,7 +620,7 @@ class EnvironmentAgent:
 def _signal(
     space: Any, what: str, name: str | None, low: float | None = None, high: float | None = None
 ) -> Structure | None:
-    """A reward or discount: a number, or what dm_env's specs say."""
+    """Return a reward or discount: a number, or dm_env's specs."""
     if name is None:
         return None
     if space is None:
@@ -191,271 +643,84 @@ def _defaults(actions: Structure, defaults: Mapping[str, Any]) -> dict[str, Any]
     return values
 
 
-@dataclass
-class _Made:
-    """An environment and the settings it was made with."""
+class _Side(Driven):
+    """One agent's spaces of a parallel environment, which this does not step."""
 
-    driven: Driven
-    settings: Settings
-    pictures: Properties | None
-    failed: bool = False
-
-
-class EnvironmentWorld:
-    """A world of single-agent environments, made by an `EnvironmentWorlds`.
-
-    An environment's attribute ``properties``, if it is a `Properties`, is the world's.
-    """
-
-    parallel_agents = True  # they share nothing but what the lock guards
-
-    def __init__(self, maker: EnvironmentWorlds, settings: Settings) -> None:
-        self._maker = maker
-        self._owned = not maker.lends
-        self._agents = maker.agents if self._owned else 1
-        self._lock = threading.Lock()
-        self._joined = 0
-        self._closed = False
-        self._resets = 0
-        self._takes_seed: bool | None = None
-        self._latest: _Made | None = None
-        self._idle: _Made | None = None  # for the next agent
-        maker.lend()
-        with on_error(self.close):
-            self._settings, self._start = self._sort(settings)
-            maker.check_required(settings)
-            made = self._idle = self._make(self._settings)
-            self._takes_seed = made.driven.takes_seed
-            self._sort(settings)
-            EnvironmentAgent(made.driven, *maker.agent_options)
-
-    @property
-    def properties(self) -> Properties | None:
-        """The properties of the environment that was made last, if it has an attribute of the name.
-
-        Only for a world of one agent: among several, nobody says whose is meant.
-        """
-        latest = self._latest
-        if self._agents > 1 or latest is None:
-            return None
-        environment = latest.driven.environment
-        found = getattr(getattr(environment, "unwrapped", environment), "properties", None)
-        return found if isinstance(found, Properties) else None
-
-    @property
-    def pictures(self) -> Properties | None:
-        """What `rlwire.make` reads to render; None where nothing is rendered, as `properties`."""
-        latest = self._latest
-        return None if self._agents > 1 or latest is None else latest.pictures
-
-    def join(self, settings: Settings) -> _OwnEnvironment:
-        """Give one more agent an environment."""
-        own, start = self._sort(settings)
-        with self._lock:
-            if self._joined >= self._agents:
-                raise StatusError(
-                    Code.RESOURCE_EXHAUSTED,
-                    f"agents in this world: {self._joined}, as many as it takes",
-                )
-            self._joined += 1
-        try:
-            made = self._lease({**self._settings, **own})
-            return _OwnEnvironment(self, made, own, start.over(self._start))
-        except BaseException:
-            with self._lock:
-                self._joined -= 1
-            raise
-
-    def reset(self, settings: Settings) -> None:
-        """Take new settings; each agent gets them with its own reset, which comes next."""
-        changed, start = self._sort(settings)
-        with self._lock:
-            self._settings = {**self._settings, **changed}
-            self._start = start
-            self._resets += 1
-
-    def close(self) -> None:
-        """Close the environment that waits for an agent."""
-        with self._lock:
-            closed, self._closed = self._closed, True
-            idle, self._idle = self._idle, None
-        if idle is not None:
-            self._close(idle)
-        if not closed:
-            self._maker.take_back()
-
-    def _sort(self, settings: Settings) -> tuple[Settings, ResetArguments]:
-        """Return what environments are made with, and what they are reset with."""
-        return self._maker.sort(settings, self._takes_seed)
-
-    def _make(self, settings: Settings, instead: _Made | None = None) -> _Made:
-        """Make an environment; then close the one in whose place it comes."""
-        environment = self._maker.make_environment(settings)
-        with on_error(getattr(environment, "close", bool) if self._owned else bool):
-            driven = driver_of(environment)
-            check_alone(driven, "dm_env_rpc")
-            made = self._latest = _Made(driven, settings, pictures_of(driven))
-        if instead is not None:
-            self._close(instead)
-        return made
-
-    def _lease(self, settings: Settings) -> _Made:
-        with self._lock:
-            idle, self._idle = self._idle, None
-        if idle is not None and _same(idle.settings, settings):
-            return idle
-        with on_error(lambda: None if idle is None else self._keep(idle)):
-            return self._make(settings, idle)
-
-    def _release(self, made: _Made) -> None:
-        """Keep the environment of an agent that has left for the next one."""
-        with self._lock:
-            self._joined -= 1
-        self._keep(made)
-
-    def _keep(self, made: _Made) -> None:
-        with self._lock:
-            keep = self._idle is None and not self._closed and not made.failed
-            if keep or not self._owned:
-                self._idle = made
-                return
-        self._close(made)
-
-    def _close(self, made: _Made) -> None:
-        if self._owned:
-            made.driven.close()
+    def __init__(self, driven: Driven, key: Any) -> None:
+        self.environment = driven.environment
+        self.name = f"{driven.name}, agent {key}"
+        self.observation_space = driven.observation_space[key]
+        self.action_space = driven.action_space[key]
 
 
-def _same(one: Settings, other: Settings) -> bool:
-    return one.keys() == other.keys() and all(
-        np.array_equal(value, other[name]) for name, value in one.items()
-    )
-
-
-class _OwnEnvironment(EnvironmentAgent):
-    """An agent with an environment of its own."""
-
-    def __init__(
-        self, world: EnvironmentWorld, made: _Made, own: Settings, start: ResetArguments
-    ) -> None:
-        super().__init__(made.driven, *world._maker.agent_options)
-        self._world, self._made, self._own, self._start = world, made, own, start
-        self._resets = world._resets
-
-    def reset(self, settings: Settings) -> None:
-        """Take new settings; a new environment is made if they ask for one."""
-        world = self._world
-        changed, start = world._sort(settings)
-        if self._resets != world._resets:
-            start = start.over(world._start)
-        own = {**self._own, **changed}
-        wanted = {**world._settings, **own}
-        if not _same(wanted, self._made.settings):
-            self._made = world._make(wanted, self._made)
-            self._drive(self._made.driven)
-        self._own, self._start, self._resets = own, start, world._resets
-
-    def begin(self) -> StepResult:
-        """Reset the environment."""
-        result = self._call(self._begin, self._start)
-        self._start = ResetArguments()
-        return result
-
-    def _begin(self, start: ResetArguments) -> StepResult:
-        observation, info = self._driven.reset(start.seed, start.options)
-        if self._driven.discount_space is None:
-            return self._result(RUNNING, observation, None, None, info)
-        return self._result(RUNNING, observation, info.get("reward"), info.get("discount"), info)
-
-    def step(self, actions: dict[str, Any]) -> StepResult:
-        """Step the environment."""
-        return self._call(self._step, self._action(actions))
-
-    def _step(self, action: Any) -> StepResult:
-        observation, reward, terminated, truncated, info = self._driven.step(action)
-        if self._driven.discount_space is None:
-            discount = 0.0 if terminated else 1.0
-        else:
-            discount = info.get("discount")
-        state = TERMINATED if terminated else INTERRUPTED if truncated else RUNNING
-        return self._result(state, observation, reward, discount, info)
-
-    def _call(self, call: Callable[[Any], StepResult], argument: Any) -> StepResult:
-        try:
-            return call(argument)
-        except BaseException:
-            self._made.failed = True
-            raise
-
-    def close(self) -> None:
-        """Leave the environment to the next agent."""
-        self._world._release(self._made)
-
-
-class EnvironmentWorlds(EnvironmentMaker):
-    """Makes a world of single-agent environments for each ``create_world``: a `WorldFactory`.
-
-    ::
-
-        server = Server(EnvironmentWorlds(MyEnvironment, agents=4), "localhost:9999")
-
-    Each agent in a world has an environment of its own. The settings of ``create_world``,
-    ``join_world``, ``reset`` and ``reset_world`` that are in `accepts` are the factory's keyword
-    arguments: NumPy scalars as Python's, names with periods as nested dictionaries. An agent's
-    settings go over those of its world, and when a reset changes them a new environment is made.
-    Clients may always give ``seed``, and with ``options`` in `accepts` also ``options.NAME``, to
-    Gymnasium's ``reset``, unless `accepts` names an argument of the factory so: those of a reset
-    are for the next sequence, those of ``create_world`` and ``join_world`` for each agent's first.
-
-    Args:
-        make_environment: a class or function that makes an environment; or an environment, which
-            takes one agent at a time and is not closed.
-        agents: how many agents may be in a world at a time.
-        names: what observations, actions, reward and discount are called.
-        default_actions: by name, what is done when a step leaves an action out. An action without
-            a default must be in every step.
-        infos: whether Gymnasium's infos are sent to clients that can read them: `rlwire.make` and
-            what stands on it. False saves the bytes of infos that nobody reads.
-        accepts: the settings that clients may give, by default none: an argument can be a path, a
-            URL or a size. A name covers what nests in it: ``task`` covers ``task.size``.
+class _SharingAgent(EnvironmentAgent):
+    """An agent that waits for the others.
 
     Attributes:
-        accepts: the settings that clients may give, with ``seed``.
-
-    Raises:
-        TypeError: it is neither an environment nor can it be called, or needs an argument that is
-            not in `accepts`.
-        ValueError: `accepts` has a name that is no argument of the factory's.
+        key: the environment's name for it.
+        playing: whether it plays in the episode.
+        seen: its last observation.
+        action: its action in the next step.
+        reply: of the step, or of the episode if it does not play, that it waits for.
     """
 
-    def __init__(
-        self,
-        make_environment: Any,
-        *,
-        agents: int = 1,
-        names: Names | None = None,
-        default_actions: Mapping[str, Any] | None = None,
-        infos: bool = True,
-        accepts: Collection[str] = (),
-    ) -> None:
-        super().__init__(make_environment, accepts)
-        self.agents = agents
-        self.agent_options = names or Names(), infos, dict(default_actions or {})
+    def __init__(self, world: EnvironmentWorld, driven: Driven, key: Any) -> None:
+        super().__init__(world, _Side(driven, key))
+        self.key = key
+        self.playing = False
+        self.seen: Any = None
+        self.action: Any = None
+        self.reply: DeferredReply | None = None
 
-    def check(self) -> None:
-        """Make a world and close it, if that needs no settings.
+    def no_action(self) -> Any:
+        """Return the action of an agent that does not play."""
+        return tree_of(self._driven.action_space, f"the action of {self.key}", "").nothing()
 
-        What cannot be served is known so before anybody connects.
-        """
-        if not self.needs_settings:
-            self({}).close()
+    def interrupted(self) -> StepResult:
+        """Return the result of a step whose episode is over."""
+        return self._result(INTERRUPTED, self.seen, 0.0, 1.0, {})
 
-    def __call__(self, settings: Settings) -> EnvironmentWorld:
-        """Make a world.
+    def enter(self, seen: Any, info: Mapping[str, Any]) -> None:
+        """Play, from this observation on."""
+        self.playing, self.seen = True, seen
+        self.world.fulfil(self, self._result(RUNNING, seen, None, None, info))
 
-        Raises:
-            StatusError: a setting is not accepted, missing or invalid.
-            TypeError: what was made is no environment.
-            EncodeError: the environment has something that dm_env_rpc cannot carry.
-        """
-        return EnvironmentWorld(self, settings)
+    def reset(self, settings: Settings) -> None:
+        """End the sequence."""
+        super().reset(settings)
+        self._end_episode()
+
+    def begin(self) -> DeferredReply:
+        """Wait for the episode of all agents."""
+        self._end_episode()
+        reply = self.reply = DeferredReply()
+        agents: Any = self.world.agents.values()
+        if all(agent.reply is not None and not agent.playing for agent in agents):
+            self.world.begin()
+        return reply
+
+    def step(self, actions: dict[str, Any]) -> DeferredReply | StepResult:
+        """Wait for all agents' actions."""
+        if not self.playing:
+            return self.interrupted()
+        self.action = self._action(actions)
+        reply = self.reply = DeferredReply()
+        agents: Any = self.world.agents.values()
+        playing = [agent for agent in agents if agent.playing]
+        if all(agent.reply is not None for agent in playing):
+            self.world.step(playing)
+        return reply
+
+    def close(self) -> None:
+        """Leave."""
+        self.joined = False
+        if self.reply is not None:
+            gone = StatusError(Code.ABORTED, "the agent has left the world")
+            self.world.fulfil(self, gone)
+        self._end_episode()
+
+    def _end_episode(self) -> None:
+        """End the episode for the others, if it plays in it."""
+        if self.playing:
+            self.playing = False
+            self.world.interrupt()

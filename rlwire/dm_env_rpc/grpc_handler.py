@@ -1,9 +1,8 @@
 """`GrpcHandler`: answers the calls of one gRPC connection, each with a handler of its own.
 
-No call waits for another. While one is alone on its connection it is answered where its messages
-are received, without a change of threads. Beside others it is answered in another thread, if the
-transport has one (`aside`). If it takes long while others come, another thread takes the connection
-over. Within a call, messages are answered one after the other.
+Calls do not wait for each other; the messages of one call are answered in order. A call that is
+alone on its connection is answered in the connection's thread, others beside it in threads of their
+own. If the one takes long while others arrive, another thread takes the connection over.
 """
 
 from __future__ import annotations
@@ -11,7 +10,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from queue import SimpleQueue
+from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
 
 from rlwire.errors import LimitExceeded, RlwireError, for_peer
@@ -24,19 +25,15 @@ from rlwire.transports.interface import NOTHING
 logger = logging.getLogger(__name__)
 
 MESSAGES_WAITING = 16_384
-"""Messages of one call that wait while another is answered; with more it ends."""
+"""Queued messages of one call; with more it ends."""
 
-_OVERHEAD = 128  # bytes that a message takes which waits, beside its own
+_OVERHEAD = 128  # bytes that a queued message takes, beside its own
 
 Result: TypeAlias = Any  # a reply's buffers, a `Last`, a `_Deferred`, or None for no reply
 
 
 class RejectedCall(Exception):
-    """Raised by what admits calls: this one is not answered.
-
-    Attributes:
-        status: what its client is sent.
-    """
+    """Raised by `Admit`, with the status that the client receives."""
 
     def __init__(self, status: CallStatus) -> None:
         super().__init__(str(status))
@@ -47,35 +44,23 @@ Admit: TypeAlias = Callable[[ServedCall], "tuple[Any, Any]"]
 """Returns a new call's inner session and its handler; raises `RejectedCall`."""
 
 
+@dataclass(slots=True, eq=False)
 class _Task:
-    """Where a call stands with its handler."""
+    """A call and its handler."""
 
-    __slots__ = (
-        "busy",
-        "closing",
-        "deferred",
-        "ended",
-        "handler",
-        "inner",
-        "over",
-        "size",
-        "waiting",
-    )
-
-    def __init__(self, inner: Any, handler: Any) -> None:
-        self.inner = inner
-        self.handler = handler
-        self.waiting: deque[Any] = deque()  # messages that are still to be read,
-        self.size = 0  # and their bytes
-        self.busy = False
-        self.deferred: DeferredReply | None = None  # what is waited for, if that is why
-        self.ended = False  # the client sends no more
-        self.over = False
-        self.closing = [handler]  # the thread that pops it closes it
+    inner: Any
+    handler: Any
+    waiting: deque[Any] = field(default_factory=deque)  # messages
+    size: int = 0  # bytes of these
+    busy: bool = False
+    deferred: DeferredReply | None = None  # pending reply of the handler
+    ended: bool = False  # the client sends no more
+    over: bool = False
+    closed: Lock = field(default_factory=Lock)  # acquired by the thread that closes the handler
 
 
 class _Deferred(NamedTuple):
-    """What defers the reply to an event."""
+    """A handler's deferred reply to an event."""
 
     event: Any
     reply: DeferredReply
@@ -84,9 +69,8 @@ class _Deferred(NamedTuple):
 class GrpcHandler:
     """Answers the calls of one connection.
 
-    Of the connection it needs `session`, `peer` and ``defer(reply)``, which has it send a deferred
-    reply by itself. ``run_in_thread(work)`` and ``watched(prepare)``, where there are such, are
-    those of `rlwire.transports.connection.Connection`.
+    The connection has `session`, `peer`, ``defer(reply)`` to send a deferred reply, and maybe
+    ``run_in_thread(work)`` and ``watched(prepare)``: see `rlwire.transports.connection.Connection`.
     """
 
     def __init__(self, connection: Any, admit: Admit, log: Any = logger) -> None:
@@ -96,17 +80,17 @@ class GrpcHandler:
         )
         watched = getattr(connection, "watched", None)
         self._watched = None if watched is None else watched(self._held_up)
-        self._at: ServedCall | None = None  # what the connection's thread answers,
-        self._replies: SimpleQueue[Any] = SimpleQueue()  # what has that if another stands in
+        self._at: ServedCall | None = None  # the call that the connection's thread answers
+        self._replies: SimpleQueue[Any] = SimpleQueue()  # its reply if another thread takes over
         self._session: GrpcServerSession = connection.session
         self._peer = connection.peer
         self._admit = admit
         self._log = log
         self._open: dict[_Task, ServedCall] = {}
-        self._waiting = 0  # bytes of messages that are still to be read, of all calls
+        self._waiting = 0  # bytes of queued messages, of all calls
 
     def answer(self, event: Any) -> Any:
-        """Handle what came in a call; return what is to be sent, or `NOTHING`."""
+        """Answer an event of a call; return what to send, or `NOTHING`."""
         call, message = event
         task: _Task | None = call.task
         if message is BEGUN:
@@ -124,9 +108,9 @@ class GrpcHandler:
         return self._answer(call, task, message)
 
     def failure(self, event: Any, error: Exception) -> Any:
-        """Return what ends a call whose answer could not be sent."""
-        self._log.error("%s: an answer cannot be sent: %s", self._peer, error)
-        return event[0], Last(CallStatus("INTERNAL", "the answer cannot be sent"))
+        """Return the end of a call whose reply could not be sent."""
+        self._log.error("%s: a reply cannot be sent: %s", self._peer, error)
+        return event[0], Last(CallStatus("INTERNAL", "the reply cannot be sent"))
 
     def close(self) -> None:
         """End all calls: the connection has ended."""
@@ -136,12 +120,12 @@ class GrpcHandler:
             self.cancelled(call)
 
     def owes(self, call: ServedCall) -> bool:
-        """Return whether a message of a call's waits for its answer."""
+        """Whether a message of the call is not answered yet."""
         task: _Task | None = call.task
         return task is not None and (task.busy or bool(task.waiting))
 
     def cancelled(self, call: ServedCall) -> None:
-        """Note that a call is over; what is being made for it is dropped."""
+        """End a call without a reply."""
         task = call.task
         if task is None or task.over:
             return
@@ -152,7 +136,7 @@ class GrpcHandler:
         task.size = 0
         deferred, task.deferred = task.deferred, None
         if deferred is not None:
-            deferred.cancel()  # others may hold it for as long as they like
+            deferred.cancel()
         if not task.busy or deferred is not None:
             self._leave(task)
 
@@ -169,18 +153,16 @@ class GrpcHandler:
         return NOTHING
 
     def _leave(self, task: _Task) -> None:
-        try:
-            handler = task.closing.pop()
-        except IndexError:
+        if not task.closed.acquire(blocking=False):
             return
         self._open.pop(task, None)
         try:
-            handler.close()
+            task.handler.close()
         except Exception:
             self._log.exception("%s: its handler failed to close", self._peer)
 
     def _wait(self, call: ServedCall, task: _Task, message: Any) -> Any:
-        """Keep a message until those before it are answered."""
+        """Queue a message."""
         task.waiting.append(message)
         task.size += len(message) + _OVERHEAD
         self._waiting += len(message) + _OVERHEAD
@@ -198,7 +180,7 @@ class GrpcHandler:
     # ---- a message, in any thread ---------------------------------------------------------------
 
     def _answer(self, call: ServedCall, task: _Task, message: Any) -> Any:
-        """Have a message answered, here if no other call is there that would wait for it."""
+        """Answer a message, in this thread if no other call would wait for it."""
         if self._aside is not None and len(self._session.streams) > 1:
             aside = self._set_aside(call)
             self._aside(lambda: self._bring(aside, task, self._work(task, message)))
@@ -220,32 +202,32 @@ class GrpcHandler:
         return NOTHING
 
     def _held_up(self) -> None:
-        """Prepare for another thread to go on: the first one's answer comes by itself."""
+        """Prepare for another thread to take over: the first one's reply is deferred."""
         assert self._at is not None
-        reply = None  # nobody stands in after all
+        reply = None
         try:
             reply = self._set_aside(self._at)
         finally:
             self._replies.put(reply)
 
     def _set_aside(self, call: ServedCall) -> DeferredReply:
-        """Have a call's further messages wait; return what its answer is given to."""
+        """Queue the call's further messages; return its deferred reply."""
         call.task.busy = True
         self._session.hold(call)
         return self._defer(DeferredReply().then(self._come, call))
 
     def _bring(self, reply: DeferredReply, task: _Task, result: Result) -> None:
-        """Give, from another thread, the result to the connection's."""
+        """Pass a result from another thread to the connection's."""
         reply.set(result)
-        if task.over:  # maybe nobody is there any more to do it
+        if task.over:  # the connection may have gone
             self._leave(task)
 
     def _work(self, task: _Task, message: Any) -> Result:
-        """Answer a message, in which there is one event."""
+        """Answer a message, which is one event."""
         try:
             (event,) = task.inner.receive(message)
         except RlwireError as error:
-            self._log.warning("%s: it sent what is not allowed: %s", self._peer, error)
+            self._log.warning("%s: invalid request: %s", self._peer, error)
             parts = task.inner.refuse(error) or None
             if task.inner.closed:
                 return Last(CallStatus("INVALID_ARGUMENT", for_peer(error, "the server")), parts)
@@ -281,7 +263,7 @@ class GrpcHandler:
     # ---- results, in the connection's own thread ------------------------------------------------
 
     def _come(self, call: ServedCall, result: Result, error: BaseException | None = None) -> Any:
-        """Receive what another thread has made."""
+        """Receive another thread's result."""
         task: _Task = call.task
         task.busy, task.deferred = False, None
         if task.over:
@@ -290,7 +272,7 @@ class GrpcHandler:
         return self._done(call, task, result)
 
     def _done(self, call: ServedCall, task: _Task, result: Result) -> Any:
-        """Return what is sent of a result; see about the messages that wait."""
+        """Return what to send for a result; answer the next queued message."""
         if type(result) is not list:
             if isinstance(result, _Deferred):
                 task.busy, task.deferred = True, result.reply
@@ -304,7 +286,7 @@ class GrpcHandler:
                 self._leave(task)
                 return call, result
         if task.waiting or task.ended:
-            # After this answer has gone: by way of the connection, or it would recurse.
+            # After this reply, by way of the connection: else it would recurse.
             task.busy = True
             self._defer(DeferredReply().then(self._go_on, call)).set(None)
         elif call.held:
@@ -323,7 +305,7 @@ class GrpcHandler:
         return self._come(call, self._encoded(task, event, reply))
 
     def _go_on(self, call: ServedCall, _: object, error: BaseException | None) -> Any:
-        """Answer the next message that waits."""
+        """Answer the next queued message."""
         task: _Task = call.task
         task.busy = False
         if task.over:

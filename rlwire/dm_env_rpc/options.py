@@ -1,4 +1,4 @@
-"""Options of dm_env_rpc; those without a text are as of `rlwire.dm_env_rpc`'s classes."""
+"""Options of dm_env_rpc; those without a help text are for Python only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ class DmEnvRpcServerOptions(
     Attributes:
         workers: a thread for each connection, or one event loop for all of them (environments
             that step at once).
-        agents: how many agents may join one world, each with an environment of its own.
         max_worlds: how many worlds may exist at once; further ones are refused.
         reward: the observation that the reward is; '' leaves it out.
         discount: the same for the discount.
@@ -30,7 +29,6 @@ class DmEnvRpcServerOptions(
     """
 
     workers: Literal["threads", "asyncio"] = "threads"
-    agents: _options.Positive = 1
     max_worlds: _options.Positive = 1000
     reward: _options.Name = "reward"
     discount: _options.Name = "discount"
@@ -52,11 +50,9 @@ class DmEnvRpcClientOptions(_options.SecretOptions, _options.StreamClientOptions
 
     Attributes:
         max_sent: bytes of the longest message that is sent.
-        ahead: how many requests may be sent before their replies have come.
     """
 
     max_sent: _options.Bytes | None = None
-    ahead: _options.Positive = 64
     metadata: Any = ()
     copy: Any = True
 

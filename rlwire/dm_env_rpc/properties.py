@@ -1,7 +1,7 @@
-"""The properties extension: values beside the steps that clients may read, write and list.
+"""The properties extension: values beside the steps that clients read, write and list.
 
-`Properties` is a server's or a world's; `PropertiesExtension` and `AsyncPropertiesExtension` are a
-client's. Keys form a tree at periods. A property is a value, or holds other properties, or both.
+`Properties` are a server's or a world's; `PropertiesExtension` is a client's. Keys form a tree at
+periods. A property has a value, or holds other properties, or both.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from rlwire.codecs.dm_env_rpc import (
     numpy_dtype,
 )
 from rlwire.codecs.msgpack import encode
-from rlwire.dm_env_rpc.status import StatusError
-from rlwire.dm_env_rpc.world import World
+from rlwire.dm_env_rpc.client import StatusError
+from rlwire.dm_env_rpc.worlds import World
 from rlwire.environments.driver import Driven
 from rlwire.errors import EncodeError, RemoteProtocolError, quoted
 from rlwire.limits import DEFAULT
@@ -53,17 +53,10 @@ RENDER_FPS = "rlwire.render_fps"
 
 @dataclass(frozen=True)
 class _Entry:
-    """A registered property; without `read` and `write`, a word about those that it holds."""
-
     spec: TensorSpec
     read: Callable[[], Any] | None
     write: Callable[[Any], None] | None
     description: str
-
-    @property
-    def has_value(self) -> bool:
-        """Whether it is more than a description."""
-        return self.read is not None or self.write is not None
 
 
 class Properties:
@@ -75,11 +68,10 @@ class Properties:
         properties.add("speed", dtype=np.float32, read=lambda: world.speed)
         server = Server(..., properties=properties)
 
-    A world's are the attribute ``properties`` of a `World`; they are seen by those who have joined
-    it, besides the server's, and before these where both have a key. Callbacks are called by the
-    thread of the connection that asks: those of a world one at a time (unless the world sets
-    ``parallel_agents``), those of a server by several at once. A ValueError that a callback raises
-    tells the client that the value is wrong, a PermissionError that it may not.
+    A world's are its attribute ``properties``. Connections that have joined it see both, the
+    world's first. Callbacks run in the thread of the connection that asks: a world's one at a time,
+    a server's by several threads at once. A ValueError from a callback says that the value is
+    wrong, a PermissionError that access is denied.
     """
 
     def __init__(self) -> None:
@@ -101,42 +93,30 @@ class Properties:
 
         Args:
             key: unique; a period nests.
-            shape: of its value.
+            shape: of its value; a negative dimension is variable.
             dtype: of its value; NumPy's or dm_env_rpc's.
             minimum: inclusive bound, checked when a client writes.
             maximum: as `minimum`.
-            read: returns the value; None for one that cannot be read.
-            write: takes a value of this shape, dtype and range; None for one that cannot be
-                written. What a client writes is converted where that changes no more than the
-                precision.
-            description: for a person.
+            read: returns the value; None for a write-only property.
+            write: takes a value of this shape, dtype and range; None for a read-only property.
+            description: text for people.
 
         Raises:
-            ValueError: the key is taken or none, or there is neither `read` nor `write`.
-            EncodeError: the spec is none.
+            ValueError: the key is invalid or taken, or `read` and `write` are both None.
+            EncodeError: the spec is invalid.
         """
         if read is None and write is None:
             raise ValueError(f"the property {key!r} needs read or write")
         spec = make_spec(key, shape, dtype, minimum, maximum)
-        self._register(key, _Entry(spec, read, write, description))
-
-    def describe(self, key: str, description: str) -> None:
-        """Describe the properties below `key`, which need not be one itself.
-
-        Raises:
-            ValueError: the key is taken or empty.
-        """
-        self._register(key, _Entry(TensorSpec(key), None, None, description))
-
-    def _register(self, key: str, entry: _Entry) -> None:
-        if not key or not all(key.split(".")):
+        if not all(key.split(".")):
             raise ValueError(f"{key!r} is no key: its parts between periods must not be empty")
-        if self._entries.setdefault(key, entry) is not entry:
+        if key in self._entries:
             raise ValueError(f"there is a property {key!r} already")
+        self._entries[key] = _Entry(spec, read, write, description)
 
 
 def pictures_of(driven: Driven) -> Properties | None:
-    """Return the properties with which `rlwire.make` renders an environment, if it can.
+    """Return the properties with which `rlwire.make` renders an environment, or None.
 
     `PICTURE` is ``environment.render()``, (height, width, 3) uint8, as MessagePack, since a spec
     has at most one variable dimension. `RENDER_FPS` is the frame rate of its videos in Hz.
@@ -157,11 +137,7 @@ def pictures_of(driven: Driven) -> Properties | None:
 
 
 class PropertyService:
-    """Answers the extension's requests: a server's `Extension`.
-
-    Args:
-        properties: the server's own.
-    """
+    """Answers the extension's requests: a server's `Extension`."""
 
     def __init__(self, properties: Properties | None = None) -> None:
         self._own = Properties() if properties is None else properties
@@ -174,25 +150,22 @@ class PropertyService:
             raise StatusError(Code.INVALID_ARGUMENT, "the property request has no payload")
         entries = dict(self._own._entries)
         for of_world in (getattr(world, "pictures", None), getattr(world, "properties", None)):
-            for key, entry in () if of_world is None else list(of_world._entries.items()):
-                if key not in entries or entry.has_value:
-                    entries[key] = entry
+            if of_world is not None:
+                entries |= of_world._entries
         return encode_property_response(_answer(request, entries))
 
 
 def _answer(request: PropertyRequest, entries: dict[str, _Entry]) -> PropertyResponse:
     key = request.key
     entry, below = entries.get(key), _below(key, entries)
-    listing = isinstance(request, ListPropertyRequest)
-    known = below or (entry is not None and (listing or entry.has_value))
-    if not known and (key or not listing):
+    if entry is None and not below and (key or not isinstance(request, ListPropertyRequest)):
         names = ", ".join(list(_below("", entries))[:20]) or "none"
         raise StatusError(Code.NOT_FOUND, f"there is no {_shown(key)}; the outermost are: {names}")
     if isinstance(request, ListPropertyRequest):
         if not below and key:
             raise StatusError(Code.INVALID_ARGUMENT, f"{_shown(key)} holds no properties")
         return ListPropertyResponse(tuple(below.values()))
-    if entry is None or not entry.has_value:
+    if entry is None:
         raise StatusError(
             Code.PERMISSION_DENIED, f"{_shown(key)} has no value, it only holds properties"
         )
@@ -212,7 +185,7 @@ def _answer(request: PropertyRequest, entries: dict[str, _Entry]) -> PropertyRes
 
 
 def _below(key: str, entries: dict[str, _Entry]) -> dict[str, PropertySpec]:
-    """Return the properties that `key` holds, and those that hold others there."""
+    """Return the properties that `key` holds, by key."""
     prefix = key + "." if key else ""
     found: dict[str, PropertySpec] = {}
     for name, entry in entries.items():
@@ -235,7 +208,7 @@ def _shown(key: str) -> str:
 
 
 def _fit(entry: _Entry, value: Any) -> Any:
-    """A value in its spec's dtype and shape."""
+    """Return a value in its spec's dtype and shape."""
     spec = entry.spec
     if spec.dtype == DataType.PROTO:
         return value
@@ -258,27 +231,6 @@ def _fit(entry: _Entry, value: Any) -> Any:
 
 
 # ---- the client's side --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Property:
-    """What a property is.
-
-    Attributes:
-        key: the whole one.
-        readable: it has a value.
-        writable: its value can be set.
-        listable: it holds other properties.
-        spec: of its value; None if it has none.
-        description: for a person.
-    """
-
-    key: str
-    readable: bool
-    writable: bool
-    listable: bool
-    spec: TensorSpec | None
-    description: str
 
 
 class _PropertiesExtension(SharedClient):
@@ -307,20 +259,14 @@ class _PropertiesExtension(SharedClient):
         yield from self._ask(WritePropertyRequest(key, value), WritePropertyResponse)
 
     @driven
-    def list(self, key: str = "") -> Waits[tuple[Property, ...]]:
-        """Return the properties that one holds; of the empty key, the outermost.
+    def list(self, key: str = "") -> Waits[tuple[PropertySpec, ...]]:
+        """Return the properties that one holds, or the outermost; ``spec.name`` is the key.
 
         Raises:
             KeyError, StatusError: as `read`.
             ValueError: it holds none.
         """
-        answer = yield from self._ask(ListPropertyRequest(key), ListPropertyResponse)
-        return tuple(map(_property, answer.values))
-
-    @driven
-    def specs(self, key: str = "") -> Waits[dict[str, Property]]:
-        """Return what `list` does, by key."""
-        return {each.key: each for each in (yield self.list(key))}
+        return (yield from self._ask(ListPropertyRequest(key), ListPropertyResponse)).values
 
     def _ask(self, request: PropertyRequest, awaited: type) -> Waits[Any]:
         message = encode_property_request(request)
@@ -337,7 +283,6 @@ class _PropertiesExtension(SharedClient):
         return response
 
 
-# What the server says about keys and values becomes Python's own exceptions.
 _BUILTIN: dict[int, type[Exception]] = {
     Code.NOT_FOUND: KeyError,
     Code.PERMISSION_DENIED: PermissionError,
@@ -346,30 +291,8 @@ _BUILTIN: dict[int, type[Exception]] = {
 
 
 class PropertiesExtension(Blocking, _PropertiesExtension):
-    """A server's properties, by key; before a world is joined the server's own.
-
-    Args:
-        client: a `Client`.
-    """
-
-    def __getitem__(self, key: str) -> Any:
-        return self.read(key)
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self.write(key, value)
+    """The properties of a `Client`'s server, and of the world that is joined."""
 
 
 class AsyncPropertiesExtension(Asyncio, _PropertiesExtension):
     """`PropertiesExtension` with coroutines, over an `AsyncClient`."""
-
-
-def _property(spec: PropertySpec) -> Property:
-    has_value = spec.spec.dtype != DataType.INVALID_DATA_TYPE
-    return Property(
-        spec.spec.name,
-        spec.is_readable,
-        spec.is_writable,
-        spec.is_listable,
-        spec.spec if has_value else None,
-        spec.description,
-    )

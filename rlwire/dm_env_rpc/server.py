@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from rlwire.codecs.dm_env_rpc import PROPERTY_REQUEST_URL, Settings
+from rlwire.codecs.dm_env_rpc import (
+    PROPERTY_REQUEST_URL,
+    AnyMessage,
+    CreateWorldRequest,
+    CreateWorldResponse,
+    DestroyWorldRequest,
+    DestroyWorldResponse,
+    JoinWorldRequest,
+    JoinWorldResponse,
+    LeaveWorldRequest,
+    LeaveWorldResponse,
+    Request,
+    ResetRequest,
+    ResetResponse,
+    ResetWorldRequest,
+    Settings,
+    Status,
+    Step,
+    StepRequest,
+)
 from rlwire.dm_env_rpc.client import (
     METHOD,
+    StatusError,
     authorization,
     http2_context,
     most_sent,
@@ -19,21 +39,29 @@ from rlwire.dm_env_rpc.client import (
 )
 from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler, RejectedCall
-from rlwire.dm_env_rpc.handler import DmEnvRpcHandler
 from rlwire.dm_env_rpc.properties import Properties, PropertyService
 from rlwire.dm_env_rpc.spaces import WHOLE
-from rlwire.dm_env_rpc.status import StatusError
-from rlwire.dm_env_rpc.world import Extension, World, WorldFactory, is_world
-from rlwire.dm_env_rpc.worlds import Worlds
+from rlwire.dm_env_rpc.worlds import (
+    Answer,
+    Extension,
+    JoinedAgent,
+    World,
+    WorldFactory,
+    Worlds,
+    is_world,
+    report,
+)
 from rlwire.environments.driver import is_environment
-from rlwire.errors import LimitExceeded, for_peer
+from rlwire.errors import LimitExceeded, for_peer, on_error, quoted
 from rlwire.limits import DEFAULT, Limits
 from rlwire.serving.serving import Service, StreamOptions, StreamServer
 from rlwire.sessions import dm_env_rpc
+from rlwire.sessions.dm_env_rpc import REQUESTS, Code
 from rlwire.sessions.grpc import CallStatus
 from rlwire.sessions.grpc.server import GrpcServerSession, ServedCall
 from rlwire.transports.address import AddressLike
 from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, Admission
+from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
@@ -43,7 +71,7 @@ logger = logging.getLogger(__name__)
 log = RateLimitedLog(logger)
 
 KEEP_ALIVE: Final = {"ping_interval": 120.0, "ping_timeout": 60.0}
-"""When a server asks a client that says nothing for a sign of life."""
+"""Seconds, for clients that send nothing."""
 
 
 class Server(StreamServer):
@@ -55,40 +83,37 @@ class Server(StreamServer):
             ...
         Server(MyWorld, "localhost:9911").serve_forever()     # until SIGINT or SIGTERM
 
-    A request that cannot be carried out is answered with an error that says why, whatever the
-    environment raises, and the connection goes on. The bounds of actions are checked.
+    A request that fails is answered with an error status, whatever the environment raises, and the
+    connection stays.
 
     Args:
-        worlds: what makes a world from the settings of ``create_world``: a class of worlds, or any
-            callable, which looks at all settings itself; see `World`. Or the one `World`, which all
-            join by the name ``""``. Or a class of environments, or an environment, of dm_env or
-            Gymnasium, which `EnvironmentWorlds` makes worlds of without any settings; for its
-            options, or a function that makes environments, give it an `EnvironmentWorlds`.
-        address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
-            0 the system chooses one.
-        workers: ``"threads"``, a thread for each connection; ``"asyncio"``, all on one event loop,
-            for many connections and worlds that answer at once, because each waits for the others.
+        worlds: a `World` class, or another `WorldFactory`, which gets the settings of
+            ``create_world``; or one `World`, which all join by the name ``""``; or an environment
+            of dm_env, Gymnasium or PettingZoo, or a class of them: see `EnvironmentWorlds`, which
+            has options and takes functions that make environments.
+        address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; port 0 is a free one.
+        workers: ``"threads"``, a thread for each connection; ``"asyncio"``, one event loop for
+            all: for many connections, and worlds that answer fast.
         auth: the bearer token that clients must send; None for any client.
         limits: maxima for messages; ``received`` is for whole ones.
-        max_sent: bytes of the longest message that is sent; by default as many as may be received.
-        max_worlds: further ones are refused.
+        max_sent: bytes of the longest message sent; by default ``limits.received``.
+        max_worlds: how many worlds may exist at once.
         keep_abandoned: False destroys a world once the connection that created it has ended and
-            nobody is in it.
+            no agent is in it.
         properties: the server's own, for the properties extension; a world's are its attribute
             ``properties``.
-        extensions: what answers other extensions' requests, by type URL.
-        check_bounds: False lets actions through that are outside their spec's range.
+        extensions: handlers of other extensions' requests, by type URL.
+        check_bounds: whether actions outside their spec's bounds are rejected.
         copy: whether actions own their memory; as in `Client`.
-        options: `rlwire.serving.serving.StreamOptions`; the maxima are of calls, and of TCP
-            connections there may be twice as many.
+        options: `rlwire.serving.serving.StreamOptions`; `max_connections` counts calls, of TCP
+            connections twice as many may be open.
 
     Attributes:
-        accepts: the settings that clients may give, as the attribute of `worlds` says; None if that
-            has no such attribute, and takes or refuses them itself.
+        accepts: the settings that clients may give; None if `worlds` checks them itself.
 
     Raises:
         MissingExtra: hpack is not installed.
-        TypeError, ValueError: an argument makes no sense.
+        TypeError, ValueError: an argument is invalid.
     """
 
     scheme = "dm-env-rpc"
@@ -132,7 +157,7 @@ class Server(StreamServer):
         limits = limits or DEFAULT
         most = options.get("max_connections", MAX_CONNECTIONS)
         most_each = options.get("max_connections_per_address", MAX_CONNECTIONS_PER_ADDRESS)
-        # Calls are what counts: who calls too much is told why, on a connection that is open.
+        # A call over the limit gets a status on a connection that is open.
         options |= {"max_connections": 2 * most, "max_connections_per_address": 2 * most_each}
         tls = options["tls"] = http2_context(options.get("tls"))
         service = _DmEnvRpcService(
@@ -151,7 +176,7 @@ class Server(StreamServer):
             {"limits": limits, "max_sent": most_sent(limits, max_sent), **KEEP_ALIVE},
         )
         super().__init__(address, service, workers=workers, **options)
-        service.session()  # says now what is wrong with its options
+        service.session()  # raises for invalid options
         if auth is not None:
             self._guarded = True
             if tls is None:
@@ -163,10 +188,7 @@ class Server(StreamServer):
         return self._worlds
 
     def check(self) -> None:
-        """Make a world without settings, and close it.
-
-        A `StatusError` is no failure: it says that clients must give settings.
-        """
+        """Make a world without settings, and close it; a `StatusError` is only logged."""
         if self._make_world is None:
             return
         try:
@@ -194,7 +216,7 @@ class Server(StreamServer):
 
 @dataclass
 class _DmEnvRpcService(Service):
-    """Makes a session and a handler for each connection, and for each call on it."""
+    """Makes the sessions and handlers of connections and calls."""
 
     server: Server
     token: str | None
@@ -245,13 +267,12 @@ class _DmEnvRpcService(Service):
 
 
 def authorized(expected: tuple[str, str], metadata: Iterable[tuple[str, str | bytes]]) -> bool:
-    """Return whether a call's metadata carries the expected token."""
+    """Whether a call's metadata has the expected token, compared in constant time."""
     name, value = expected
     right = False
     for key, given in metadata:
         if key == name:
             data = given.encode() if isinstance(given, str) else given
-            # In constant time; and all are compared, for the same reason.
             right |= hmac.compare_digest(data, value.encode())
     return right
 
@@ -259,7 +280,7 @@ def authorized(expected: tuple[str, str], metadata: Iterable[tuple[str, str | by
 def _factory(worlds: Any) -> WorldFactory:
     if not callable(worlds):
         raise TypeError(
-            f"expected what makes worlds, or an environment, not a {type(worlds).__name__}"
+            f"expected a factory of worlds, or an environment, not a {type(worlds).__name__}"
         )
 
     def make(settings: Settings) -> World:
@@ -272,3 +293,158 @@ def _factory(worlds: Any) -> WorldFactory:
         return world
 
     return make
+
+
+# ---- the requests of one call -------------------------------------------------------------------
+
+_NAMES: dict[type, str] = {asked: name for name, (asked, _told) in REQUESTS.items()}
+del _NAMES[StepRequest]  # sessions make Steps of them
+_NAMES[Step] = "step"
+
+
+class DmEnvRpcHandler:
+    """Answers the requests of one call, one after the other.
+
+    An answer is a response, or a `DeferredReply` if other connections must act first.
+    """
+
+    def __init__(
+        self,
+        worlds: Worlds,
+        peer: object = "",
+        extensions: Mapping[str, Extension] | None = None,
+        whole: bool = False,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
+        self._worlds = worlds
+        self._log = worlds.log
+        self._peer = peer
+        self._whole = whole
+        self._extensions = {
+            url.rpartition("/")[2]: extension for url, extension in (extensions or {}).items()
+        }
+        self._agent: JoinedAgent | None = None
+        self._name: str | None = None  # by which the world was joined
+        self._created: list[str] = []
+        self._closed = False
+        self._on_close = on_close
+
+    def answer(self, event: Request | Step) -> Answer:
+        """Carry out one request; whatever a world raises, even `SystemExit`, becomes a `Status`."""
+        try:
+            if type(event) is Step:
+                agent = self._agent or self._joined()
+                return agent.served.step(agent, event)
+            name = _NAMES.get(type(event))
+            if name is None:
+                raise StatusError(Code.UNIMPLEMENTED, "worlds do not know this request")
+            answer: Answer = getattr(self, f"_{name}")(event)
+            return answer
+        except BaseException as error:
+            return self._failed(event, error)
+
+    def failure(self, event: Request | Step, error: BaseException) -> Status:
+        """Return the status in place of an answer that cannot be sent.
+
+        A join and the begin of a sequence are undone. If a step has ended the sequence, the next
+        step returns INTERRUPTED.
+        """
+        agent = self._agent
+        if agent is not None and isinstance(event, (Step, ResetRequest)):
+            agent.served.undo(agent)
+        elif agent is not None and isinstance(event, JoinWorldRequest):
+            self._leave()
+        return self._failed(event, error)
+
+    def close(self) -> None:
+        """Leave the world."""
+        self._closed = True
+        self._leave()
+        created, self._created = self._created, []
+        for name in created:
+            self._worlds.abandon(name)
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
+
+    def _failed(self, event: object, error: BaseException) -> Status:
+        name = _NAMES.get(type(event), type(event).__name__)
+        return report(self._log, self._peer, name, error)
+
+    def _joined(self) -> JoinedAgent:
+        if self._agent is None:
+            raise StatusError(Code.FAILED_PRECONDITION, "no world is joined; join_world first")
+        return self._agent
+
+    def _create_world(self, request: CreateWorldRequest) -> CreateWorldResponse:
+        name = self._worlds.create(request.settings)
+        self._log.info("%s: created world %r", self._peer, name)
+        self._created.append(name)
+        if self._closed:  # while the world was made
+            self.close()
+        return CreateWorldResponse(name)
+
+    def _join_world(self, request: JoinWorldRequest) -> JoinWorldResponse:
+        if self._agent is not None:
+            raise StatusError(
+                Code.FAILED_PRECONDITION, f"already joined to {self._agent.served}; leave it first"
+            )
+        agent = self._worlds._join(request.world_name, request.settings, self._peer)
+        whole = getattr(agent.environment, "whole", None)
+        if self._whole and whole is not None:
+            with on_error(lambda: self._worlds._leave(agent)), agent.served.call_lock:
+                whole()
+        self._log.info("%s: joined %s", self._peer, agent.served)
+        self._agent, self._name = agent, request.world_name
+        if self._closed:
+            self._leave()
+        return JoinWorldResponse(agent.environment.specs)
+
+    def _reset(self, request: ResetRequest) -> ResetResponse:
+        agent = self._joined()
+        agent.served.reset(agent, request.settings)
+        return ResetResponse(agent.environment.specs)
+
+    def _reset_world(self, request: ResetWorldRequest) -> Answer:
+        agent = self._agent
+        if agent is not None and request.world_name == self._name:
+            served = agent.served
+        else:
+            served = self._worlds._find(request.world_name)
+        caller = agent if agent is not None and agent.served is served else None
+        answer = served.reset_world(request.settings, caller, self._peer)
+        waits = " waits for its agents" if isinstance(answer, DeferredReply) else ""
+        self._log.info("%s: reset of %s%s", self._peer, served, waits)
+        return answer
+
+    def _leave_world(self, request: LeaveWorldRequest) -> LeaveWorldResponse:
+        self._leave()
+        return LeaveWorldResponse()
+
+    def _destroy_world(self, request: DestroyWorldRequest) -> DestroyWorldResponse:
+        agent = self._agent
+        if agent is not None and request.world_name in (self._name, agent.served.name):
+            raise StatusError(
+                Code.FAILED_PRECONDITION, f"this connection is joined to {agent.served}; leave it"
+            )
+        self._worlds.destroy(request.world_name)
+        self._log.info("%s: destroyed world %r", self._peer, request.world_name)
+        return DestroyWorldResponse()
+
+    def _extension(self, request: AnyMessage) -> AnyMessage:
+        extension = self._extensions.get(request.type_url.rpartition("/")[2])
+        if extension is None:
+            known = ", ".join(sorted(self._extensions)) or "none"
+            raise StatusError(
+                Code.UNIMPLEMENTED, f"{quoted(request.type_url)} is not known here; known: {known}"
+            )
+        if self._agent is None:
+            return extension(request, None)
+        with self._agent.served.call_lock:
+            return extension(request, self._agent.served.world)
+
+    def _leave(self) -> None:
+        agent, self._agent, self._name = self._agent, None, None
+        if agent is not None:
+            self._worlds._leave(agent)
+            self._log.info("%s: left %s", self._peer, agent.served)

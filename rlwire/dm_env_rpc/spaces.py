@@ -1,14 +1,12 @@
 """Gymnasium's spaces and dm_env's specs as dm_env_rpc's tensors, both ways.
 
-A `Structure` knows what a nested space looks like: `flatten` makes tensors by name of a value,
-`build` makes the value again. Names join the keys with periods; places in tuples and lists count
-from 0, and an outermost tuple's items are called as a lone value would be, such as
-``observation.0``; a lone spec of dm_env has its own name, if it has one.
+`Structure.flatten` makes tensors by name of a value, `build` the reverse. Names join keys with
+periods; items of tuples and lists count from 0, those of an outermost tuple have the name of a lone
+value before: ``observation.0``. A lone spec of dm_env keeps its own name.
 
-Payloads exist for float32, float64, int8, int32, int64, uint8, uint32, uint64, bool and text.
-Other numbers travel in the nearest wider one (float16 as float32, int16 as int32, uint16 as
-uint32) and come back in their own dtype. Infinite bounds are left out where the whole side is
-infinite. Complex numbers, objects, and spaces without a fixed structure cannot be carried.
+float16, int16 and uint16 are sent in the next wider payload and restored. Bounds that are infinite
+throughout are left out. Complex numbers, objects, and spaces without a fixed structure are
+rejected.
 """
 
 from __future__ import annotations
@@ -16,8 +14,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,13 +26,11 @@ from rlwire.errors import DecodeError, EncodeError, RlwireError, quoted
 from rlwire.limits import Limits
 
 WHOLE = "rlwire-whole", "1"
-"""gRPC metadata of an `rlwire.make`: its server tells it the spaces and sends it infos. Other
-servers pass over it, and rlwire's own says nothing more to other clients."""
+"""gRPC metadata of `rlwire.make`: rlwire's server then sends its spaces and infos."""
 
 INFO = "rlwire.info "
-"""How the name of an observation begins that only `rlwire.make` is told. The rest of the name is
-the spaces as JSON, as `describe_both` returns them. The value is the info as MessagePack, which is
-sent without a request in steps that have an info."""
+"""The start of the name of an observation for `rlwire.make` alone; the rest is the spaces as JSON
+(`describe_both`). The value is the info as MessagePack, sent unrequested in steps with an info."""
 
 _CANNOT = "which dm_env_rpc cannot describe"
 
@@ -46,13 +41,13 @@ Convert = Callable[[Any], Any]
 
 
 def info_spec(observation_space: Any, action_space: Any) -> TensorSpec:
-    """Return the spec of the observation that `INFO` is about."""
+    """Return the spec of the observation `INFO`."""
     told = describe_both(observation_space, action_space)
     return make_spec(INFO + json.dumps(told, separators=(",", ":")), (-1,), np.dtype(np.uint8))
 
 
 def spaces_in(name: str, limits: Limits) -> tuple[Any, Any] | None:
-    """Return the observation and action space that an entry of `told` describes; None if none."""
+    """Return the observation and action space in a name that begins with `INFO`, or None."""
     try:
         return spaces_of(json.loads(name[len(INFO) :]), limits)
     except (ValueError, RecursionError) as error:
@@ -61,15 +56,8 @@ def spaces_in(name: str, limits: Limits) -> tuple[Any, Any] | None:
         raise DecodeError(f"an observation's name tells no spaces: {quoted(name)}") from None
 
 
-@dataclass(frozen=True)
-class Tensor:
-    """One tensor.
-
-    Attributes:
-        spec: its name, shape, payload and bounds.
-        to_wire: the environment's value to one that the spec describes.
-        to_native: a value that the spec describes to what the environment wants.
-    """
+class Tensor(NamedTuple):
+    """One tensor: its spec, and conversions of the environment's values."""
 
     spec: TensorSpec
     to_wire: Convert
@@ -77,14 +65,7 @@ class Tensor:
 
 
 class Structure:
-    """A nested space as tensors.
-
-    Attributes:
-        what: as given.
-        leaves: its tensors, in the order of the space.
-        specs: theirs.
-        names: theirs.
-    """
+    """A nested space as tensors: `leaves`, their `specs` and `names`, in the space's order."""
 
     def __init__(
         self, tree: Tree, what: str, name: str, prefix: str = "", checked: bool = True
@@ -108,10 +89,10 @@ class Structure:
         if len(set(self.names)) != len(self.names):
             twice = min(name for name, count in Counter(self.names).items() if count > 1)
             raise EncodeError(f"two tensors of the {what} would be called {twice!r}")
-        unflatten(dict.fromkeys(self.names))  # refuses "a" next to "a.b", which nobody can rebuild
+        unflatten(dict.fromkeys(self.names))  # rejects "a" beside "a.b"
 
     def flatten(self, value: Any) -> dict[str, Any]:
-        """Return the tensors of a value of this space, by name."""
+        """Return a value's tensors by name."""
         lone = self._lone
         if lone is not None:
             return {lone.spec.name: lone.to_wire(value)}
@@ -119,14 +100,14 @@ class Structure:
         return {leaf.spec.name: leaf.to_wire(part) for leaf, part in pairs}
 
     def build(self, tensors: Mapping[str, Any]) -> Any:
-        """Return the value that these tensors are; all names must be there."""
+        """Return the value of these tensors; all names must be there."""
         lone = self._lone
         if lone is not None:
             return lone.to_native(tensors[lone.spec.name])
         return self._tree.build(leaf.to_native(tensors[leaf.spec.name]) for leaf in self.leaves)
 
     def fill(self, number: float) -> dict[str, Any]:
-        """Return tensors full of a number, or of the nearest one within the bounds."""
+        """Return tensors full of a number, clipped to their bounds."""
         return {spec.name: _full(spec, number) for spec in self.specs}
 
 
@@ -176,14 +157,14 @@ def _tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
     def to_native(value: Any) -> Any:
         if wire != native:
             value = cast(value, native, repr(name))
-        # A copy of its own: what came off the wire may be a view that cannot be written to.
+        # A copy: the received array may be a read-only view.
         return native.type(value) if lone else np.array(value, dtype=native)
 
     return Tensor(spec, _number_to_wire(name, wire), to_native)
 
 
 def _bound(bound: Any, shape: tuple[int, ...], wire: np.dtype[Any]) -> Any:
-    """One side of the bounds: None, a scalar, or an array of `shape`."""
+    """Return one side of the bounds: None, a scalar, or an array of `shape`."""
     if bound is None or wire.kind == "b":
         return None
     array = np.asarray(bound).astype(wire)
@@ -240,7 +221,7 @@ def _text(value: Any, name: str) -> Any:
 def structure_of(
     space: Any, what: str, name: str, prefix: str = "", checked: bool = True
 ) -> Structure:
-    """Return the structure of a Gymnasium space, or of dm_env's specs: one, or nested ones."""
+    """Return the structure of a Gymnasium space, or of dm_env's specs, nested or not."""
     return Structure(tree_of(space, f"the {what}", _CANNOT), what, name, prefix, checked)
 
 

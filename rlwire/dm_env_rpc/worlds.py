@@ -1,33 +1,510 @@
-"""`Worlds`: the worlds of one dm_env_rpc server, by name."""
+"""The worlds of a server: `World` and `AgentEnvironment` for their authors, `Worlds` by name.
+
+``reset_world`` waits until each other agent whose sequence is RUNNING has received INTERRUPTED as
+the result of a step, has ended its sequence otherwise, or has left. Steps of agents that are not
+RUNNING wait for the reset. Callers of resets are not waited for; several resets run one after the
+other. An agent that never steps again delays a reset until it leaves, as in the reference.
+
+A sequence may end without its client knowing: the result of the last step could not be sent, or
+another agent's reset ended it before the client's own reset failed. The next step then returns
+INTERRUPTED, with the observations of a first step.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import logging
 import secrets
 import threading
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 
-from rlwire.codecs.dm_env_rpc.values import Settings
+from rlwire.codecs.dm_env_rpc.values import (
+    ActionObservationSpecs,
+    AnyMessage,
+    EnvironmentStateType,
+    ResetWorldResponse,
+    Response,
+    Settings,
+    Status,
+    Step,
+    StepResult,
+)
 from rlwire.codecs.grpc import Code
-from rlwire.dm_env_rpc.status import StatusError
-from rlwire.dm_env_rpc.world import JoinedAgent, ServedWorld, World, WorldFactory
-from rlwire.errors import on_error, quoted
-from rlwire.transports.rate_limited_log import RateLimitedLog
+from rlwire.dm_env_rpc.client import StatusError
+from rlwire.errors import (
+    DecodeError,
+    EncodeError,
+    LimitExceeded,
+    RlwireError,
+    for_peer,
+    on_error,
+    quoted,
+)
+from rlwire.transports.deferred import DeferredReply
+from rlwire.transports.rate_limited_log import Log, RateLimitedLog
 
 logger = logging.getLogger(__name__)
+
+Answer: TypeAlias = "Response | StepResult | DeferredReply"
+
+_RUNNING = EnvironmentStateType.RUNNING
+_INTERRUPTED = EnvironmentStateType.INTERRUPTED
+_TEXT = 2000  # characters of an exception's text that a client receives
+
+
+class AgentEnvironment(Protocol):
+    """One agent's view of a world. Called by one thread at a time.
+
+    Optional methods: ``request(names)`` is called before a step with the names of the observations
+    that will be sent. ``whole()`` is called after the join if the client is `rlwire.make`, which
+    alone reads what the agent then adds to `specs` and to results.
+
+    Attributes:
+        specs: the agent's actions and observations.
+    """
+
+    specs: ActionObservationSpecs
+
+    def reset(self, settings: Settings) -> None:
+        """End the sequence, if there is one; `specs` may change. `begin` comes next."""
+
+    def begin(self) -> StepResult | DeferredReply:
+        """Begin a sequence: RUNNING. Called again if the first result could not be sent."""
+
+    def step(self, actions: dict[str, Any]) -> StepResult | DeferredReply:
+        """Act, within a sequence. If the state is not RUNNING, `begin` or `reset` comes next."""
+
+    def close(self) -> None:
+        """Leave; no call follows."""
+
+
+class World(Protocol):
+    """A world that agents join. One thread at a time calls it and its agents.
+
+    An agent whose step waits for other agents returns a `rlwire.transports.deferred.DeferredReply`.
+    The world sets these in a method ``settle()``, which is called after each call of the world or
+    its agents, by any thread and without a lock. `reset`, and an agent's `close`, must set those
+    that wait.
+
+    A world that is served, or a factory of worlds, may have a method ``is_accepted(name)``. If it
+    returns False, the setting is not decoded; the world gets None and must reject it.
+    """
+
+    def join(self, settings: Settings) -> AgentEnvironment:
+        """Add an agent, without waiting for others.
+
+        Raises:
+            StatusError, ValueError: the settings, or one agent more, are rejected.
+        """
+
+    def reset(self, settings: Settings) -> None:
+        """Reset the world; `reset` of each agent is called next.
+
+        Raises:
+            StatusError, ValueError: the settings are rejected.
+        """
+
+    def close(self) -> None:
+        """Destroy the world; all agents have left."""
+
+
+WorldFactory: TypeAlias = Callable[[Settings], World]
+"""Makes a world from ``create_world``'s settings; several threads may call it at once."""
+
+Extension: TypeAlias = Callable[[AnyMessage, "World | None"], AnyMessage]
+"""Answers an extension's request, given the world that is joined."""
+
+
+def is_world(value: object) -> bool:
+    """Whether `value` is a `World`, or a class of worlds."""
+    return all(hasattr(value, name) for name in ("join", "reset", "close"))
+
+
+# ---- error statuses -----------------------------------------------------------------------------
+
+# The first that fits counts: the codec's own errors are ValueErrors too.
+_CODES: tuple[tuple[type[BaseException], Code], ...] = (
+    (LimitExceeded, Code.RESOURCE_EXHAUSTED),
+    (EncodeError, Code.INTERNAL),
+    (DecodeError, Code.INVALID_ARGUMENT),
+    (ValueError, Code.INVALID_ARGUMENT),
+    (NotImplementedError, Code.UNIMPLEMENTED),
+    (PermissionError, Code.PERMISSION_DENIED),
+    (TimeoutError, Code.DEADLINE_EXCEEDED),
+    (MemoryError, Code.RESOURCE_EXHAUSTED),
+)
+
+
+def status_of(request: str, error: BaseException) -> Status:
+    """Return the status that a client receives for an exception."""
+    details: tuple[AnyMessage, ...] = ()
+    if isinstance(error, StatusError):
+        code, text, details = int(error.code), error.message, error.details
+    else:
+        code = next((code for kind, code in _CODES if isinstance(error, kind)), Code.INTERNAL)
+        text = "".join(traceback.format_exception_only(type(error), error)).strip()
+        if code == Code.INVALID_ARGUMENT:
+            text = for_peer(error, "the server") or text
+    text = f"{request}: {text}"
+    if len(text) > _TEXT:
+        text = text[:_TEXT] + "..."
+    return Status(code, text.encode("utf-8", "backslashreplace").decode("utf-8"), details)
+
+
+def report(log: Log, peer: object, request: str, error: BaseException) -> Status:
+    """Log an exception and return its status; with a traceback if the world's code failed.
+
+    Outside of steps, an exception with a `Code` of its own rejects the request.
+    """
+    status = status_of(request, error)
+    meant = isinstance(error, StatusError)
+    failed = status.code == Code.INTERNAL or (request == "step" and not meant)
+    own = failed and (meant or not isinstance(error, RlwireError))
+    level = logging.ERROR if own or status.code == Code.INTERNAL else logging.WARNING
+    log.log(level, "%s: %s", peer, status.message, exc_info=error if own else None)
+    if not own and not meant:
+        log.debug("%s: traceback of the error", peer, exc_info=error)
+    return status
+
+
+# ---- one world ----------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class JoinedAgent:
+    """An agent of a world, and the state of its sequence, which the world's `lock` guards."""
+
+    served: ServedWorld
+    environment: AgentEnvironment
+    peer: object  # the client, for the log
+    running: bool = False  # whether its sequence is RUNNING
+    untold: bool = False  # whether the sequence has ended and the client does not know
+    was_running: bool = False  # whether the client took it to be RUNNING before its last request
+    playing: bool = False  # whether a step is in progress
+    waiting: bool = False  # whether that step waits for other agents
+    left: bool = False
+
+    def step(self, event: Step) -> StepResult | DeferredReply:
+        """Act, or begin a sequence if none is RUNNING."""
+        agent = self.environment
+        with self.served.call_lock:
+            self._check()
+            request = getattr(agent, "request", None)
+            if request is not None:
+                request(event.requested_observations)
+            result = agent.step(event.actions) if self.running else agent.begin()
+        if not isinstance(result, (StepResult, DeferredReply)):
+            raise TypeError(
+                f"{type(agent).__name__} must return a StepResult, not a {type(result).__name__}"
+            )
+        return result
+
+    def reset(self, settings: Settings) -> None:
+        """End the sequence."""
+        with self.served.call_lock:
+            self._check()
+            self.environment.reset(settings)
+
+    def close(self, locked: bool = False) -> None:
+        """Leave, once; errors are only logged."""
+        with contextlib.nullcontext() if locked else self.served.call_lock:
+            if not self.left:
+                self.left = True
+                try:
+                    self.environment.close()
+                except BaseException as error:
+                    report(self.served.log, self.peer, "the agent's close()", error)
+
+    def _check(self) -> None:
+        if self.left:
+            raise StatusError(Code.ABORTED, "the agent is no longer in the world")
+
+
+@dataclasses.dataclass(slots=True)
+class _HeldStep:
+    """A step that waits for the world's reset."""
+
+    agent: JoinedAgent
+    event: Step
+    reply: DeferredReply = dataclasses.field(default_factory=DeferredReply)
+
+
+@dataclasses.dataclass(slots=True)
+class _Reset:
+    """A ``reset_world`` that waits for agents."""
+
+    settings: Settings
+    caller: JoinedAgent | None
+    peer: object
+    was_running: bool
+    reply: DeferredReply = dataclasses.field(default_factory=DeferredReply)
+
+
+class ServedWorld:
+    """A world, its agents and the resets that wait.
+
+    `lock` guards the fields and is held for moments, `call_lock` the user's world. `call_lock` is
+    never acquired under `lock`, and neither is held while a deferred reply is set.
+    """
+
+    def __init__(self, name: str, world: World, fleeting: bool, log: Log = logger) -> None:
+        self.log = log
+        self.name = name
+        self.world = world
+        self._settle: Callable[[], None] = getattr(world, "settle", lambda: None)
+        self.lock = threading.Lock()
+        self.call_lock = threading.Lock()
+        self.fleeting = fleeting
+        self.agents: dict[JoinedAgent, None] = {}
+        self.joining = 0
+        self.resets: deque[_Reset] = deque()
+        self.resetting = False
+        self.held: list[_HeldStep] = []
+        self.closed = False
+
+    def __str__(self) -> str:
+        return f"world {self.name!r}" if self.name else "the world without a name"
+
+    def _gone(self) -> StatusError:
+        return StatusError(Code.NOT_FOUND, f"{self} was destroyed")
+
+    def _check(self) -> None:
+        if self.closed:
+            raise self._gone()
+
+    def join(self, settings: Settings, peer: object) -> JoinedAgent:
+        """Add an agent."""
+        with self.lock:
+            self._check()
+            self.joining += 1
+        with self.call_lock:
+            try:
+                agent = JoinedAgent(self, self.world.join(settings), peer)
+            except BaseException:
+                with self.lock:
+                    self.joining -= 1
+                raise
+            with self.lock:
+                self.joining -= 1
+                if not self.closed:
+                    self.agents[agent] = None
+                    return agent
+            # Destroyed meanwhile: its `close`, which waits for this lock, finds no agent.
+            agent.close(locked=True)
+        raise self._gone()
+
+    def step(self, agent: JoinedAgent, event: Step) -> Answer:
+        """Carry out an agent's step, or hold it until the world is reset."""
+        with self.lock:
+            if self.resets and not agent.running:
+                held = _HeldStep(agent, event)
+                self.held.append(held)
+                return held.reply
+            agent.playing = True
+        return self._step(agent, event)
+
+    def reset(self, agent: JoinedAgent, settings: Settings) -> None:
+        """End one agent's sequence; without a sequence and settings this does nothing."""
+        if agent.running or settings:
+            agent.reset(settings)
+        with self.lock:
+            agent.was_running = agent.running or agent.untold
+            agent.running = agent.untold = False
+        self._settle()
+        self.advance()
+
+    def reset_world(self, settings: Settings, caller: JoinedAgent | None, peer: object) -> Answer:
+        """Reset the world, at once or when its other agents have received INTERRUPTED."""
+        was_running = caller is not None and (caller.running or caller.untold)
+        reset = _Reset(settings, caller, peer, was_running)
+        with self.lock:
+            self._check()
+            self.resets.append(reset)
+        self.advance()
+        return reset.reply.result() if reset.reply.done() else reset.reply
+
+    def leave(self, agent: JoinedAgent) -> None:
+        """Remove an agent; again does nothing."""
+        with self.lock:
+            self.agents.pop(agent, None)
+            dropped = [held for held in self.held if held.agent is agent]
+            self.held = [held for held in self.held if held.agent is not agent]
+        agent.close()
+        self._settle()
+        self.advance()
+        for held in dropped:
+            held.reply.set(Status(Code.ABORTED, "step: the agent has left the world"))
+
+    def undo(self, agent: JoinedAgent) -> None:
+        """Note that the reply to an agent's last step or reset was not sent."""
+        with self.lock:
+            agent.running = agent.running and agent.was_running
+            agent.untold = agent.was_running and not agent.running
+        self.advance()
+
+    def advance(self) -> None:
+        """Carry out the resets that wait for no agent."""
+        while True:
+            with self.lock:
+                callers = {reset.caller for reset in self.resets}
+                if (
+                    not self.resets
+                    or self.resetting  # by another thread, which checks again
+                    or any(
+                        (agent.running or agent.playing)
+                        and not agent.waiting
+                        and agent not in callers
+                        for agent in self.agents
+                    )
+                ):
+                    return
+                self.resetting = True
+                reset = self.resets[0]
+                agents = list(self.agents)
+            reply = self._reset(reset, agents, callers)
+            self._settle()
+            released: list[_HeldStep] = []
+            with self.lock:
+                self.resetting = False
+                if reset.caller is not None:
+                    # Another's reset may have ended its sequence before its own failed.
+                    failed = isinstance(reply, Status)
+                    reset.caller.untold = failed and reset.was_running and not reset.caller.running
+                answered = not self.resets or self.resets[0] is not reset  # by `shut`
+                if not answered:
+                    self.resets.popleft()
+                if not self.resets:
+                    released, self.held = self.held, []
+                    for held in released:
+                        held.agent.playing = True
+            if not answered:
+                reset.reply.set(reply)
+            for held in released:
+                self._release(held)
+
+    def shut(self, only_if_empty: bool) -> int:
+        """Reject further joins and remove all agents, or return how many are in."""
+        with self.lock:
+            self._check()
+            inside = len(self.agents) + self.joining
+            if inside and only_if_empty:
+                return inside
+            self.closed = True
+            agents = list(self.agents)
+            replies = [reset.reply for reset in self.resets] + [held.reply for held in self.held]
+            self.agents.clear()
+            self.resets.clear()
+            self.held.clear()
+        for reply in replies:
+            reply.set(Status(Code.UNAVAILABLE, f"{self} was destroyed"))
+        for agent in agents:
+            agent.close()
+        self._settle()
+        return 0
+
+    def close_world(self) -> None:
+        """Close the user's world; its errors are only logged."""
+        try:
+            with self.call_lock:
+                self.world.close()
+        except BaseException as error:
+            report(self.log, self, "the world's close()", error)
+
+    def _step(self, agent: JoinedAgent, event: Step) -> Answer:
+        try:
+            result = agent.step(event)
+        except BaseException:
+            self._stepped(agent, None)
+            self._settle()
+            raise
+        if isinstance(result, StepResult):
+            return self._stepped(agent, result)
+        reply = DeferredReply()
+        with self.lock:
+            agent.waiting = True
+        result.add_done_callback(functools.partial(self._step_done, agent, reply))
+        self._settle()
+        self.advance()  # a reset that came meanwhile need not wait for this
+        return reply.result() if reply.done() else reply
+
+    def _step_done(self, agent: JoinedAgent, reply: DeferredReply, result: DeferredReply) -> None:
+        """Answer a step that waited for other agents."""
+        try:
+            reply.set(self._stepped(agent, result.result()))
+        except BaseException as error:
+            self._stepped(agent, None)
+            reply.set(report(self.log, agent.peer, "step", error))
+
+    def _stepped(self, agent: JoinedAgent, result: StepResult | None) -> StepResult:
+        """Note a step's result, None if it failed, and return the reply."""
+        with self.lock:
+            agent.playing = agent.waiting = False
+            resets = bool(self.resets)
+            if result is not None:
+                ends = agent.untold or (resets and agent.running)
+                if ends and result.state == _RUNNING:
+                    result = dataclasses.replace(result, state=_INTERRUPTED)
+                agent.was_running = agent.running or agent.untold
+                agent.running = result.state == _RUNNING
+                agent.untold = False
+        if resets:
+            self.advance()
+        return result  # type: ignore[return-value]
+
+    def _release(self, held: _HeldStep) -> None:
+        """Carry out a step that was held."""
+        try:
+            reply = self._step(held.agent, held.event)
+        except BaseException as error:
+            reply = report(self.log, held.agent.peer, "step", error)
+        if isinstance(reply, DeferredReply):
+            reply.add_done_callback(lambda late: held.reply.set(late.result()))
+        else:
+            held.reply.set(reply)
+
+    def _reset(
+        self, reset: _Reset, agents: list[JoinedAgent], callers: set[JoinedAgent | None]
+    ) -> ResetWorldResponse | Status:
+        reply: ResetWorldResponse | Status = ResetWorldResponse()
+        try:
+            with self.call_lock:
+                self.world.reset(reset.settings)
+        except BaseException as error:
+            reply = report(self.log, reset.peer, "reset_world", error)
+            # The callers' sequences go on; the others' clients know that theirs are over.
+            agents = [agent for agent in agents if agent not in callers]
+        for agent in agents:
+            try:
+                agent.reset({})
+            except BaseException as error:
+                with self.lock:
+                    left = agent not in self.agents
+                if not left:
+                    what = f"reset_world, the agent of {agent.peer}"
+                    reply = report(self.log, reset.peer, what, error)
+            with self.lock:
+                agent.running = False
+        return reply
+
+
+# ---- all worlds ---------------------------------------------------------------------------------
 
 
 class Worlds:
     """The worlds of one server; connections on any threads share it.
 
     Args:
-        factory: makes worlds. None for a server with none but those that were added to it. If no
-            world was added under the name ``""``, joining it gives a connection a world of its own,
-            made without settings and gone when the connection leaves.
-        max_worlds: how many worlds may exist at a time. Clients that end without destroying what
-            they have created leave worlds behind, so that others may use them.
+        factory: makes worlds; None for a server that creates none. Joining the name ``""``, if no
+            world was added under it, creates a world without settings that is destroyed when its
+            agent leaves.
+        max_worlds: how many worlds may exist at once.
         keep_abandoned: False destroys a world once the connection that created it has ended and
-            nobody is joined to it.
+            no agent is in it.
     """
 
     def __init__(
@@ -45,16 +522,16 @@ class Worlds:
         self._keep_abandoned = keep_abandoned
         self._lock = threading.Lock()
         self._named: dict[str, ServedWorld] = {}
-        self._unnamed: dict[ServedWorld, None] = {}
+        self._all: dict[ServedWorld, None] = {}
         self._making = 0
         self._number = 0
-        # A client that comes back after a restart must not find another's world by its old name.
+        # A client that reconnects after a restart must not find another's world by its old name.
         self._mark = secrets.token_hex(4)
         self._closed = False
 
     def __len__(self) -> int:
         with self._lock:
-            return len(self._named) + len(self._unnamed)
+            return len(self._all)
 
     @property
     def names(self) -> list[str]:
@@ -63,7 +540,7 @@ class Worlds:
             return list(self._named)
 
     def add(self, world: World, name: str = "") -> None:
-        """Let connections join `world`; it stays until it is destroyed.
+        """Serve `world` under this name until it is destroyed.
 
         Raises:
             ValueError: a world has this name.
@@ -71,21 +548,21 @@ class Worlds:
         with self._lock:
             if name in self._named:
                 raise ValueError(f"there is a world {name!r} already")
-            self._named[name] = ServedWorld(name, world, fleeting=False, log=self.log)
+            self._keep(ServedWorld(name, world, False, self.log), named=True)
 
     def create(self, settings: Settings) -> str:
-        """Make a world and return its name, which no other has had.
+        """Make a world and return its unique name.
 
         Raises:
-            StatusError: there are too many, or the factory says so.
+            StatusError: there are `max_worlds` worlds, or the factory rejects the settings.
         """
         return self._create(settings, named=True).name
 
     def destroy(self, name: str) -> None:
-        """Destroy a world that nobody is joined to.
+        """Destroy a world without agents.
 
         Raises:
-            StatusError: there is none of this name, or agents are joined.
+            StatusError: there is no such world, or agents are joined.
         """
         served = self._find(name)
         inside = self._destroy(served, only_if_empty=True)
@@ -97,26 +574,24 @@ class Worlds:
             )
 
     def close(self) -> None:
-        """Destroy all worlds, with whoever is joined; what waits is answered, UNAVAILABLE."""
+        """Destroy all worlds and remove their agents; requests that wait get UNAVAILABLE."""
         with self._lock:
             self._closed = True
-            worlds = [*self._named.values(), *self._unnamed]
+            worlds = list(self._all)
         for served in worlds:
-            with contextlib.suppress(StatusError):  # another thread has been faster
+            with contextlib.suppress(StatusError):  # another thread was faster
                 self._destroy(served, only_if_empty=False)
 
     def abandon(self, name: str) -> None:
         """Note that the connection that created this world has ended."""
-        if self._keep_abandoned:
-            return
         with self._lock:
-            served = self._named.get(name)
+            served = None if self._keep_abandoned else self._named.get(name)
         if served is not None:
             served.fleeting = True
             self._sweep(served)
 
     def _join(self, name: str, settings: Settings, peer: object) -> JoinedAgent:
-        """Let an agent join a world, or one of its own if none has the name ``""``."""
+        """Add an agent to a world, or to one of its own if no world has the name ``""``."""
         with self._lock:
             served = self._named.get(name)
         if served is None:
@@ -125,12 +600,10 @@ class Worlds:
             return served.join(settings, peer)
 
     def _leave(self, agent: JoinedAgent) -> None:
-        """Let an agent leave its world."""
         agent.served.leave(agent)
         self._sweep(agent.served)
 
     def _find(self, name: str) -> ServedWorld:
-        """Return a world, or raise a StatusError."""
         with self._lock:
             served = self._named.get(name)
         if served is None:
@@ -140,12 +613,17 @@ class Worlds:
             )
         return served
 
+    def _keep(self, served: ServedWorld, named: bool) -> None:
+        self._all[served] = None
+        if named:
+            self._named[served.name] = served
+
     def _create(self, settings: Settings, named: bool) -> ServedWorld:
         if self._factory is None:
             raise StatusError(Code.UNIMPLEMENTED, "this server creates no worlds; join one it has")
         with self._lock:
             self._check_open()
-            exist = len(self._named) + len(self._unnamed) + self._making
+            exist = len(self._all) + self._making
             if exist >= self._max_worlds:
                 raise StatusError(
                     Code.RESOURCE_EXHAUSTED,
@@ -155,19 +633,16 @@ class Worlds:
             self._number += 1
             name = f"world-{self._mark}-{self._number}" if named else ""
         try:
-            world = self._factory(settings)
+            served = ServedWorld(name, self._factory(settings), not named, self.log)
         except BaseException:
             with self._lock:
                 self._making -= 1
             raise
-        served = ServedWorld(name, world, fleeting=not named, log=self.log)
         with self._lock:
             self._making -= 1
             closed = self._closed
-            if not closed and named:
-                self._named[name] = served
-            elif not closed:
-                self._unnamed[served] = None
+            if not closed:
+                self._keep(served, named)
         if closed:
             served.close_world()
             self._check_open()
@@ -178,17 +653,17 @@ class Worlds:
             raise StatusError(Code.UNAVAILABLE, "the server is closing")
 
     def _sweep(self, served: ServedWorld) -> None:
-        """Destroy a world that is to vanish when nobody is joined, if nobody is."""
+        """Destroy a world that is fleeting, if no agent is in it."""
         if served.fleeting:
             with contextlib.suppress(StatusError):
                 self._destroy(served, only_if_empty=True)
 
     def _destroy(self, served: ServedWorld, only_if_empty: bool) -> int:
-        """Destroy a world; return how many agents are in, for which it was not."""
+        """Destroy a world, or return how many agents are in it."""
         inside = served.shut(only_if_empty)
         if not inside:
             with self._lock:
-                self._unnamed.pop(served, None)
+                self._all.pop(served, None)
                 if self._named.get(served.name) is served:
                     del self._named[served.name]
             served.close_world()

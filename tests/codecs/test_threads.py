@@ -37,7 +37,11 @@ CODECS: dict[str, tuple[list[Any], Callable[[Any], Any], Callable[[Any], Any]]] 
     "rlx parts": (MESSAGES, encode_parts, rlx.Decoder(copy=None).decode),
     "msgpack": (MESSAGES, msgpack.Encoder().encode, msgpack.Decoder().decode),
     "tensors": (ARRAYS, tensors.encode_tensor, tensors.decode_tensor),
-    "specs": (NAMED, MANAGER.pack, MANAGER.unpack),
+    "steps": (
+        NAMED,
+        lambda values: dm_env_rpc.encode_step_request(MANAGER, values),
+        lambda wire: dm_env_rpc.decode_step_request(MANAGER, wire)[0],  # type: ignore[index]
+    ),
 }
 
 

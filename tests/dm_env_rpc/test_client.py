@@ -16,8 +16,6 @@ from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
     DataType,
     EnvironmentStateType,
-    ResetRequest,
-    Step,
     StepResult,
     make_spec,
 )
@@ -29,7 +27,6 @@ from rlwire.dm_env_rpc import (
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
-    EncodeError,
     PeerError,
 )
 from rlwire.sessions.dm_env_rpc import Code, DmEnvRpcState
@@ -104,58 +101,6 @@ class TestAgainstTheReference:
         again = pickle.loads(pickle.dumps(error))
         assert (again.code, again.details, str(again)) == (error.code, error.details, str(error))
         assert StatusError(99, "odd").code == 99
-
-    def test_many_steps_at_once(self, joined, voyage) -> None:
-        local = voyage.Voyage(3)
-        actions = [voyage.actions(3, day % 6) for day in range(300)]
-        results = joined.step_many(actions)
-        steps = [local.step(action) for action in actions]
-        assert len(results) == 300
-        for result, step in zip(results, steps, strict=True):
-            assert (result.state == RUNNING) == (not step.last())
-            for name, value in voyage.flat(step.observation).items():
-                np.testing.assert_array_equal(result.observations[name], value)
-        rewards = joined.step_many(actions[:5], ("reward",))
-        assert [list(each.observations) for each in rewards] == [["reward"]] * 5
-        assert joined.step_many([]) == []
-
-    def test_a_refused_step_among_many(self, joined, voyage) -> None:
-        joined.step()
-        good = voyage.actions(0, 0)
-        with pytest.raises(StatusError, match="missing actions"):
-            joined.step_many([good, {}, good])
-        assert joined.step(good).observations["log.day"] == 3
-        with pytest.raises(EncodeError, match="fly"):
-            joined.step_many([good, {"fly": 1}, good])
-        assert joined.step(good, ["log.day"]).observations["log.day"] == 5
-
-    def test_submitted_requests(self, joined, voyage) -> None:
-        joined.step()
-        good = voyage.actions(0, 0)
-        first = joined.submit(Step(good, ("log.day",)))
-        wrong = joined.submit(Step({}, ()))
-        reset = joined.submit(ResetRequest())
-        begun = joined.submit(Step({}, ("log.day",)))
-        assert not begun.done
-        assert joined.step(good, ("log.day",)).observations["log.day"] == 1
-        assert begun.done
-        assert begun.result().observations["log.day"] == 0
-        assert first.result().observations["log.day"] == 1
-        assert reset.result().specs == joined.specs
-        with pytest.raises(StatusError, match="missing actions"):
-            wrong.result()
-        with pytest.raises(StatusError, match="missing actions"):
-            wrong.result()
-
-    def test_no_more_under_way_than_asked_for(self, reference_server) -> None:
-        with Client(reference_server, ahead=2) as client:
-            client.join_world(client.create_world())
-            under_way = [client.submit(ResetRequest()) for _ in range(5)]
-            assert [each.done for each in under_way] == [True, True, True, False, False]
-            client.step()
-            assert all(each.done for each in under_way)
-        with pytest.raises(ValueError, match="ahead"):
-            Client(reference_server, ahead=0)
 
 
 # ---- losses -------------------------------------------------------------------------------------
@@ -237,10 +182,7 @@ class TestLosses:
             client.cancel()
             client.connect()
             client.join_world()
-            left = client.submit(Step())
             client.close()
-            with pytest.raises(ConnectionClosed, match="closed here"):
-                left.result()
 
 
 class TestReconnecting:

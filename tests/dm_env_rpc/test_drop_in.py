@@ -172,17 +172,3 @@ def test_a_wrong_tensor_raises_the_packages_own_error(tensor: Any) -> None:
         UNPACK(tensor)
     with pytest.raises(type(theirs.value), match=re.escape(str(theirs.value))):
         tensor_utils.unpack_tensor(tensor)
-
-
-def test_functions_that_were_imported_before_use_the_replaced_packers() -> None:
-    array = np.arange(12, dtype=np.float32).reshape(3, 4)
-    tensor = PACK(array)  # the package's function, our packer behind it
-    packer = tensor_utils.get_packer(np.float32)
-    assert type(packer).pack.__module__.startswith("rlwire.")
-    np.testing.assert_array_equal(UNPACK(tensor), array)
-
-
-def test_an_empty_bound_is_still_there() -> None:
-    value = dm_env_rpc_pb2.TensorSpec.Value()
-    tensor_utils.get_packer(np.int32).pack(value, np.zeros(0, np.int32))
-    assert value.WhichOneof("payload") == "int32s"

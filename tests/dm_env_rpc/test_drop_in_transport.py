@@ -24,14 +24,8 @@ from dm_env_rpc.v1 import (
 from dm_env_rpc.v1.extensions import properties
 
 import rlwire
-from rlwire.dm_env_rpc import (
-    EnvironmentWorlds,
-    Properties,
-    Server,
-    drop_in_transport,
-)
+from rlwire.dm_env_rpc import EnvironmentWorlds, Properties, Server, drop_in
 
-KINDS = (drop_in_transport._Channel, drop_in_transport._AsyncChannel)
 INSECURE, SECURE = grpc.insecure_channel, grpc.secure_channel
 
 
@@ -57,19 +51,17 @@ def address(request: pytest.FixtureRequest, voyage: Any) -> Iterator[str]:
 
 @pytest.fixture
 def no_grpcio(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No channel of grpcio's own is made."""
+    """Make the package's own streams fail."""
 
-    def refuse(self: Any) -> Any:
-        raise AssertionError("a channel of grpcio's is made")
+    def refuse(*arguments: Any, **options: Any) -> Any:
+        raise AssertionError("a stream of grpcio's is made")
 
-    for kind in KINDS:
-        monkeypatch.setattr(kind, "original", property(refuse))
+    monkeypatch.setattr(dm_env_rpc_pb2_grpc, "EnvironmentStub", refuse)
 
 
 @pytest.mark.usefixtures("no_grpcio")
 def test_an_agent_plays(address: str, voyage: Any) -> None:
     with grpc.insecure_channel(address) as channel:
-        assert isinstance(channel, KINDS[0])
         environment, name = dm_env_adaptor.create_and_join_world(
             connection.Connection(channel), {"first": 11}, {}
         )
@@ -140,7 +132,6 @@ def test_messages_over_the_limit_of_the_channel(voyage: Any) -> None:
             str(server.address), options=[("grpc.max_receive_message_length", 100)]
         ) as channel,
     ):
-        assert isinstance(channel, KINDS[0])
         their = connection.Connection(channel)
         name = their.send(dm_env_rpc_pb2.CreateWorldRequest()).world_name
         with pytest.raises(grpc.RpcError) as raised:
@@ -223,57 +214,10 @@ def test_all_else_goes_to_grpcio(reference_server: str) -> None:
                 grpc.ssl_channel_credentials(), grpc.access_token_call_credentials("t")
             ),
         ),
+        lambda: grpc.secure_channel("localhost:1", grpc.ssl_channel_credentials()),
         lambda: grpc.secure_channel("example.org:1", grpc.local_channel_credentials()),
     ],
 )
 def test_what_may_mean_more_stays_grpcios(make: Any) -> None:
     with make() as channel:
-        assert not isinstance(channel, KINDS)
-
-
-@pytest.mark.usefixtures("no_grpcio")
-def test_a_clients_certificate(tmp_path: Any, voyage: Any, monkeypatch: Any) -> None:
-    import trustme
-
-    from rlwire.dm_env_rpc import ServerTLS
-
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    (tmp_path / "temporary").mkdir()
-    authority, theirs = trustme.CA(), trustme.CA()
-    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(tmp_path / "pem")
-    theirs.cert_pem.write_to_path(tmp_path / "ca")
-    roots, mine = authority.cert_pem.bytes(), theirs.issue_cert("agent@localhost")
-    key, chain = mine.private_key_pem.bytes(), mine.cert_chain_pems[0].bytes()
-    tls = ServerTLS(tmp_path / "pem", client_ca=tmp_path / "ca")
-    with Server(EnvironmentWorlds(voyage.Voyage), "localhost:0", tls=tls) as server:
-        where = f"localhost:{server.address.port}"
-        known = grpc.ssl_channel_credentials(roots, key, chain)
-        with grpc.secure_channel(where, known) as channel:
-            their = connection.Connection(channel)
-            assert their.send(dm_env_rpc_pb2.CreateWorldRequest()).world_name
-        assert not list((tmp_path / "temporary").iterdir())  # the key lies about nowhere
-        unknown = grpc.ssl_channel_credentials(root_certificates=roots)
-        with grpc.secure_channel(where, unknown) as channel:
-            their = connection.Connection(channel)
-            with pytest.raises(grpc.RpcError) as raised:
-                their.send(dm_env_rpc_pb2.CreateWorldRequest())
-            assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
-
-
-@pytest.mark.parametrize("pem", [b"no key at all", b"enciphered"])
-def test_a_key_that_cannot_be_read_is_left_to_grpcio(pem: bytes) -> None:
-    import trustme
-    from cryptography.hazmat.primitives.serialization import (
-        BestAvailableEncryption,
-        Encoding,
-        PrivateFormat,
-        load_pem_private_key,
-    )
-
-    mine = trustme.CA().issue_cert("agent@localhost")
-    if pem == b"enciphered":
-        key = load_pem_private_key(mine.private_key_pem.bytes(), None)
-        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"word"))
-    given = grpc.ssl_channel_credentials(None, pem, mine.cert_chain_pems[0].bytes())
-    with grpc.secure_channel("localhost:1", given) as channel:
-        assert not isinstance(channel, KINDS)
+        assert channel not in drop_in._targets

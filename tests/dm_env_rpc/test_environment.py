@@ -169,7 +169,7 @@ def test_worlds(serve: Serve) -> None:
         assert env.step(action)[3]
     with pytest.raises(StatusError, match="NOT_FOUND"):  # it is destroyed
         DmEnvRpcEndpoint(server.address, world=name)
-    with pytest.raises(ValueError, match="not created"):
+    with pytest.raises(ValueError, match="leave out its name"):
         DmEnvRpcEndpoint(server.address, world=name, settings={"ends": 1})
 
 

@@ -275,7 +275,7 @@ def test_actions_of_another_kind(workers) -> None:
 
 
 def test_what_cannot_be_served() -> None:
-    with pytest.raises(TypeError, match="expected what makes worlds"):
+    with pytest.raises(TypeError, match="expected a factory of worlds"):
         Server(5)
     with pytest.raises(ValueError, match="workers"):
         Server(Counter, workers=3)

@@ -162,7 +162,7 @@ def test_who_leaves_ends_the_episode_of_the_others(workers) -> None:
 def test_who_is_lost_while_it_waits_comes_back() -> None:
     with rlwire.serve(Relay, URL) as server, alone(server.url, "a") as (env, a):
         waits = a("reset", seed=4)
-        with pytest.raises(StatusError, match="another plays"):
+        with pytest.raises(StatusError, match="'a' is not free"):
             rlwire.make(server.url, agent="a")
         env.endpoint.client.cancel()
         with alone(server.url, "b") as (_, b):
@@ -205,11 +205,10 @@ def test_what_is_refused() -> None:
                 client.join_world("", settings)
         with rlwire.make(server.url) as a, rlwire.make(server.url):
             assert a.observation_space.shape == (1,)
-            with pytest.raises(StatusError, match="all 2 agents"):
+            with pytest.raises(StatusError, match="no agent is free"):
                 rlwire.make(server.url)
-    for options, text in (({"agents": 2}, "which meet in it"), ({"accepts": ["x"]}, "'x'")):
-        with pytest.raises(ValueError, match=text):
-            rlwire.serve(Relay, URL, **options)
+    with pytest.raises(ValueError, match="'x'"):
+        rlwire.serve(Relay, URL, accepts=["x"])
 
 
 def test_what_the_environment_raises_is_told_to_all_that_wait() -> None:

@@ -9,7 +9,14 @@ import pytest
 from dm_env import specs
 from gymnasium import spaces as gym
 
-from rlwire.codecs.dm_env_rpc import DataType, SpecManager, TensorSpec, check_bounds
+from rlwire.codecs.dm_env_rpc import (
+    DataType,
+    SpecManager,
+    TensorSpec,
+    check_bounds,
+    decode_step_request,
+    encode_step_request,
+)
 from rlwire.dm_env_rpc.spaces import Structure, structure_of
 from rlwire.errors import EncodeError
 
@@ -25,7 +32,8 @@ def space(space) -> Structure:
 def over_the_wire(structure: Structure, value):
     """The value as the other side gets it, and back."""
     manager = SpecManager(dict(enumerate(structure.specs, 1)))
-    tensors = manager.unpack(manager.pack(structure.flatten(value)))
+    wire = encode_step_request(manager, structure.flatten(value))
+    tensors, _requested = decode_step_request(manager, wire)
     for spec in structure.specs:
         if spec.dtype not in (DataType.STRING, DataType.BOOL):
             check_bounds(spec, tensors[spec.name])
@@ -173,7 +181,7 @@ def test_filling() -> None:
         "flag": False,
         "text": [""],
     }
-    SpecManager(dict(enumerate(structure.specs, 1))).pack(filled)
+    encode_step_request(SpecManager(dict(enumerate(structure.specs, 1))), filled)
 
 
 # ---- what cannot be -----------------------------------------------------------------------------

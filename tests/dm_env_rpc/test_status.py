@@ -6,7 +6,8 @@ import pytest
 
 from rlwire.codecs.dm_env_rpc.values import AnyMessage, Status
 from rlwire.codecs.grpc import Code
-from rlwire.dm_env_rpc.status import StatusError, report, status_of
+from rlwire.dm_env_rpc import StatusError
+from rlwire.dm_env_rpc.worlds import report, status_of
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 
 

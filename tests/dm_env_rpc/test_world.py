@@ -32,8 +32,8 @@ from rlwire.codecs.dm_env_rpc.values import (
     StepResult,
 )
 from rlwire.codecs.grpc import Code
-from rlwire.dm_env_rpc.handler import DmEnvRpcHandler as Handler
-from rlwire.dm_env_rpc.status import StatusError
+from rlwire.dm_env_rpc import StatusError
+from rlwire.dm_env_rpc.server import DmEnvRpcHandler as Handler
 from rlwire.dm_env_rpc.worlds import Worlds
 from rlwire.sessions.dm_env_rpc.states import TRANSITIONS, DmEnvRpcState
 from rlwire.transports.deferred import DeferredReply
@@ -232,30 +232,6 @@ def test_a_caller_that_cannot_be_reset_itself_is_told() -> None:
     assert step(handler).state is RUNNING
 
 
-class Barrier(Arena):
-    """Each step and each beginning is one of all agents together."""
-
-    parallel_agents = True
-
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self.barrier = threading.Barrier(count)
-
-    def join(self, settings: dict[str, Any]) -> Agent:
-        arena = self
-
-        class Waiting(Agent):
-            def begin(self) -> StepResult:
-                arena.barrier.wait(10)
-                return super().begin()
-
-            def step(self, actions: dict[str, Any]) -> StepResult:
-                arena.barrier.wait(10)
-                return super().step(actions)
-
-        return (Agent if "lone" in settings else Waiting)(self, next(self.names))
-
-
 def in_threads(*calls: Any) -> list[Any]:
     results: list[Any] = [None] * len(calls)
 
@@ -271,24 +247,8 @@ def in_threads(*calls: Any) -> list[Any]:
     return results
 
 
-def test_agents_that_wait_for_each_other() -> None:
-    table = Table(Barrier(2))
-    handlers = table.joined(2, running=False)
-    outside = table.handler()
-    states = in_threads(*(lambda handler=handler: step(handler) for handler in handlers))
-    assert [given.state for given in states] == [RUNNING, RUNNING]
-    answer = reset_world(outside)
-    states = in_threads(*(lambda handler=handler: step(handler) for handler in handlers))
-    assert [given.state for given in states] == [INTERRUPTED, INTERRUPTED]
-    assert value(answer) == ResetWorldResponse()
-    states = in_threads(*(lambda handler=handler: step(handler) for handler in handlers))
-    assert [given.state for given in states] == [RUNNING, RUNNING]
-
-
 class Gate(Arena):
     """What is called `slow` waits until it is let go on."""
-
-    parallel_agents = True
 
     def __init__(self, slow: str) -> None:
         super().__init__()

@@ -29,8 +29,8 @@ from rlwire.codecs.dm_env_rpc import (
     StepResult,
     TensorSpec,
 )
-from rlwire.dm_env_rpc.handler import DmEnvRpcHandler as Handler
-from rlwire.dm_env_rpc.status import StatusError
+from rlwire.dm_env_rpc import StatusError
+from rlwire.dm_env_rpc.server import DmEnvRpcHandler as Handler
 from rlwire.dm_env_rpc.worlds import Worlds
 from rlwire.sessions.dm_env_rpc import Code
 
@@ -96,6 +96,10 @@ class Made(list[Maze]):
         return self[-1]
 
 
+def world_of(handler: Handler) -> Any:
+    return None if handler._agent is None else handler._agent.served.world
+
+
 @pytest.fixture
 def made() -> Made:
     return Made()
@@ -130,7 +134,7 @@ def test_a_life(handler: Handler, worlds: Worlds, made: Made) -> None:
     joined = handler.answer(JoinWorldRequest(name, {"class": "rogue"}))
     assert isinstance(joined, JoinWorldResponse)
     assert joined.specs.actions[1].name == "move"
-    assert handler.world is made[0]
+    assert world_of(handler) is made[0]
     assert handler.answer(Step({}, ("count",))) == StepResult(RUNNING, {"count": 0})
     assert handler.answer(Step({"move": 3}, ("count",))) == StepResult(RUNNING, {"count": 3})
     reset = handler.answer(ResetRequest())
@@ -138,7 +142,7 @@ def test_a_life(handler: Handler, worlds: Worlds, made: Made) -> None:
     assert reset.specs == joined.specs
     assert handler.answer(Step({"move": 3}, ())) == StepResult(RUNNING, {"count": 0})
     assert handler.answer(LeaveWorldRequest()) == LeaveWorldResponse()
-    assert handler.world is None
+    assert world_of(handler) is None
     assert handler.answer(DestroyWorldRequest(name)) == DestroyWorldResponse()
     assert made[0].log == ["agent reset", "agent close", "close"]
     assert len(worlds) == 0
@@ -158,7 +162,7 @@ def test_each_connection_may_have_a_world_of_its_own(worlds: Worlds, made: Made)
     handlers = [Handler(worlds), Handler(worlds)]
     for handler in handlers:
         assert isinstance(handler.answer(JoinWorldRequest()), JoinWorldResponse)
-    assert handlers[0].world is not handlers[1].world
+    assert world_of(handlers[0]) is not world_of(handlers[1])
     assert len(worlds) == 2
     assert worlds.names == []
     assert handlers[0].answer(ResetWorldRequest("")) == ResetWorldResponse()
@@ -345,7 +349,7 @@ def test_a_connection_that_ends_while_its_request_is_carried_out(made: Made) -> 
     for request in (CreateWorldRequest(), JoinWorldRequest("")):
         handler = Handler(worlds)
         handler.answer(request)
-        assert handler.world is None
+        assert world_of(handler) is None
         assert made[-1].log[-1] == "close"
         assert len(worlds) == 0
 
@@ -370,12 +374,12 @@ def test_what_could_not_be_sent_is_taken_back(handler: Handler, made: Made, worl
     handler.answer(request)
     answer = handler.failure(request, ValueError("two variable dimensions"))
     assert answer == Status(Code.INVALID_ARGUMENT, "join_world: two variable dimensions")
-    assert handler.world is None
+    assert world_of(handler) is None
     assert made[0].log == ["agent close", "close"]
     handler.answer(request)
     create_request = CreateWorldRequest()
     assert code_of(handler.failure(create_request, RuntimeError("lost"))) is Code.INTERNAL
-    assert handler.world is made[1]
+    assert world_of(handler) is made[1]
 
 
 ECHO = "type.googleapis.com/test.Echo"

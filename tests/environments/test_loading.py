@@ -9,8 +9,8 @@ import sys
 import gymnasium
 import pytest
 
+from rlwire.dm_env_rpc import StatusError
 from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds
-from rlwire.dm_env_rpc.status import StatusError
 from rlwire.environments.loading import load_environment
 from rlwire.errors import MissingExtra
 

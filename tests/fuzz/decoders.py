@@ -232,21 +232,17 @@ OBSERVATIONS = dm_env_rpc.SpecManager(
 
 
 def feed_dm_env_rpc(data: bytes) -> None:
-    (kind, broadcast, check), body, limits = take_options(data, 7, 2, 2)
-    options: dict[str, Any] = {"broadcast": ("full", "view")[broadcast]}
-    if kind in (4, 5):  # steps by name; the managers have the limits
-        decode_step = (dm_env_rpc.decode_step_request, dm_env_rpc.decode_step_response)[kind - 4]
-        manager = (ACTIONS, OBSERVATIONS)[kind - 4]
+    (kind, _, check), body, limits = take_options(data, 7, 2, 2)
+    if kind == 4:  # steps by name; the managers have the limits
         agree(
-            lambda copy, b: decode_step(manager, b, copy=copy, check_bounds=bool(check), **options),
+            lambda copy, b: dm_env_rpc.decode_step_request(
+                ACTIONS, b, copy=copy, check_bounds=bool(check)
+            ),
             body,
         )
         return
-    if kind == 6:
-        dtype = (np.float32, np.int64, np.bool_, np.str_)[body[0] % 4 if body else 0]
-        agree(
-            lambda copy, b: dm_env_rpc.decode_payload(b[1:], dtype, copy=copy, limits=limits), body
-        )
+    if kind == 5:
+        agree(lambda copy, b: dm_env_rpc.decode_step_response(OBSERVATIONS, b, copy=copy), body)
         return
     encode: Callable[..., Any]
     decode: Callable[..., Any]
@@ -254,7 +250,7 @@ def feed_dm_env_rpc(data: bytes) -> None:
         decode, encode = dm_env_rpc.decode_request, dm_env_rpc.encode_request
     elif kind == 1:
         decode, encode = dm_env_rpc.decode_response, dm_env_rpc.encode_response
-    elif kind == 2:
+    elif kind in (2, 6):  # 6 is there for the corpus
         decode, encode = dm_env_rpc.decode_tensor, dm_env_rpc.encode_tensor
     else:
         d = dm_env_rpc
@@ -269,9 +265,9 @@ def feed_dm_env_rpc(data: bytes) -> None:
         def encode(message: Any) -> Any:
             return one[1](message).value
 
-    good, message = agree(lambda copy, b: decode(b, copy=copy, limits=limits, **options), body)
+    good, message = agree(lambda copy, b: decode(b, copy=copy, limits=limits), body)
     if good and message is not None:
-        same(decode(encode(message), **options), message)
+        same(decode(encode(message)), message)
 
 
 def feed_websocket(data: bytes) -> None:

@@ -282,7 +282,6 @@ def seeds(decoder: str) -> list[bytes]:
         responses = [dm_env_rpc.encode_response(message) for message in RESPONSES]
         questions = [dm_env_rpc.encode_property_request(m).value for m in PROPERTY_REQUESTS]
         answers = [dm_env_rpc.encode_property_response(m).value for m in PROPERTY_RESPONSES]
-        payload = dm_env_rpc.encode_payload(np.float32([1, 2]))
         return [
             *with_options(range(1), *requests),
             *with_options(range(1, 2), *responses),
@@ -292,7 +291,6 @@ def seeds(decoder: str) -> list[bytes]:
             *with_options(range(17, 18), *answers),
             *with_options(range(4, 5), requests[2]),
             *with_options(range(5, 6), responses[2]),
-            *with_options(range(6, 7), b"\0" + payload),
         ]
     if decoder == "websocket":
         return [

@@ -6,8 +6,8 @@ from typing import Any
 
 from typing_extensions import assert_type
 
-from rlwire.codecs.dm_env_rpc import ActionObservationSpecs, Step, StepResult
-from rlwire.dm_env_rpc import AsyncClient, AsyncPendingReply, Client, PendingReply
+from rlwire.codecs.dm_env_rpc import ActionObservationSpecs, StepResult
+from rlwire.dm_env_rpc import AsyncClient, Client
 from rlwire.openpi import AsyncClient as AsyncPolicyClient
 from rlwire.openpi import Client as PolicyClient
 from rlwire.perlert import AsyncClient as AsyncAgent
@@ -35,8 +35,6 @@ def blocking(
     assert_type(client.create_world({"level": 3}), str)
     assert_type(client.join_world(), ActionObservationSpecs)
     assert_type(client.step(), StepResult)
-    assert_type(client.step_many([{}]), list[StepResult])
-    assert_type(client.submit(Step()), PendingReply)
     assert_type(client.reconnect(), ActionObservationSpecs | None)
     assert_type(agent.frame(timeout=1.0), Frame)
     assert_type(rewarder.reset(seed=3), str)
@@ -59,8 +57,6 @@ async def asyncio(
     assert_type(await client.create_world({"level": 3}), str)
     assert_type(await client.join_world(), ActionObservationSpecs)
     assert_type(await client.step(), StepResult)
-    assert_type(await client.step_many([{}]), list[StepResult])
-    assert_type(await client.submit(Step()), AsyncPendingReply)
     assert_type(await client.reconnect(), ActionObservationSpecs | None)
     assert_type(await agent.frame(timeout=1.0), Frame)
     assert_type(await rewarder.reset(seed=3), str)

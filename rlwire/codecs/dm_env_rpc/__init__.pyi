@@ -1,5 +1,5 @@
 from collections.abc import Callable, Iterable, KeysView, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from numpy.typing import DTypeLike
 from typing_extensions import Buffer, disjoint_base
@@ -13,19 +13,7 @@ PROPERTY_REQUEST_URL: Final[str]
 PROPERTY_RESPONSE_URL: Final[str]
 
 def encode_request(message: Request, *, limits: Limits | None = None) -> bytes: ...
-def encode_request_into(
-    message: Request, buffer: Buffer, offset: int = 0, *, limits: Limits | None = None
-) -> int: ...
-def encode_request_parts(
-    message: Request, *, limits: Limits | None = None
-) -> list[bytes | memoryview]: ...
 def encode_response(message: Response, *, limits: Limits | None = None) -> bytes: ...
-def encode_response_into(
-    message: Response, buffer: Buffer, offset: int = 0, *, limits: Limits | None = None
-) -> int: ...
-def encode_response_parts(
-    message: Response, *, limits: Limits | None = None
-) -> list[bytes | memoryview]: ...
 def encode_property_request(
     message: PropertyRequest, *, limits: Limits | None = None
 ) -> AnyMessage: ...
@@ -37,7 +25,6 @@ def decode_request(
     buffer: Buffer,
     *,
     copy: bool | None = True,
-    broadcast: Literal["full", "view"] = "full",
     limits: Limits | None = None,
     accepts: Callable[[str], bool] | None = None,
 ) -> Request | None: ...
@@ -45,21 +32,18 @@ def decode_response(
     buffer: Buffer,
     *,
     copy: bool | None = True,
-    broadcast: Literal["full", "view"] = "full",
     limits: Limits | None = None,
 ) -> Response | None: ...
 def decode_property_request(
     extension: AnyMessage,
     *,
     copy: bool | None = True,
-    broadcast: Literal["full", "view"] = "full",
     limits: Limits | None = None,
 ) -> PropertyRequest | None: ...
 def decode_property_response(
     extension: AnyMessage,
     *,
     copy: bool | None = True,
-    broadcast: Literal["full", "view"] = "full",
     limits: Limits | None = None,
 ) -> PropertyResponse | None: ...
 
@@ -71,42 +55,22 @@ class SpecManager:
         self, specs: Mapping[int, TensorSpec], *, limits: Limits | None = None
     ) -> None: ...
     def __len__(self) -> int: ...
-    def __contains__(self, name: object, /) -> bool: ...
     def name_to_uid(self, name: str) -> int: ...
-    def uid_to_name(self, uid: int) -> str: ...
-    def name_to_spec(self, name: str) -> TensorSpec: ...
-    def uid_to_spec(self, uid: int) -> TensorSpec: ...
     def names(self) -> KeysView[str]: ...
-    def uids(self) -> KeysView[int]: ...
     def names_of(self, uids: Iterable[int]) -> tuple[str, ...]: ...
     def request(self, names: Iterable[str]) -> bytes: ...
     def request_uids(self, uids: Iterable[int]) -> bytes: ...
-    def pack(
-        self, tensors: Mapping[str, Any], *, check_bounds: bool = False
-    ) -> dict[int, bytes]: ...
-    def unpack(
-        self,
-        tensors: Mapping[int, Buffer],
-        *,
-        copy: bool | None = True,
-        broadcast: Literal["full", "view"] = "full",
-        check_bounds: bool = False,
-    ) -> dict[str, Any]: ...
 
 def encode_step_request(
     manager: SpecManager,
     actions: Mapping[str, Any],
     requested: bytes | Iterable[int] = b"",
-    *,
-    check_bounds: bool = False,
 ) -> bytes: ...
 def encode_step_response(
     manager: SpecManager,
     state: EnvironmentStateType | int,
     observations: Mapping[str, Any],
     requested: Iterable[int] | None = None,
-    *,
-    check_bounds: bool = False,
 ) -> bytes: ...
 def decode_step_request(
     manager: SpecManager,
@@ -115,15 +79,12 @@ def decode_step_request(
     ignore_actions: bool = False,
     check_bounds: bool = False,
     copy: bool | None = True,
-    broadcast: Literal["full", "view"] = "full",
 ) -> tuple[dict[str, Any], list[int]] | None: ...
 def decode_step_response(
     manager: SpecManager,
     buffer: Buffer,
     *,
-    check_bounds: bool = False,
     copy: bool | None = True,
-    broadcast: Literal["full", "view"] = "full",
 ) -> tuple[EnvironmentStateType, dict[str, Any]] | None: ...
 def encode_tensor(
     value: Any,
@@ -132,35 +93,8 @@ def encode_tensor(
     try_compress: bool = False,
     limits: Limits | None = None,
 ) -> bytes: ...
-def encode_tensor_into(
-    value: Any,
-    buffer: Buffer,
-    offset: int = 0,
-    dtype: DTypeLike | DataType | None = None,
-    *,
-    try_compress: bool = False,
-    limits: Limits | None = None,
-) -> int: ...
-def encode_tensor_parts(
-    value: Any,
-    dtype: DTypeLike | DataType | None = None,
-    *,
-    try_compress: bool = False,
-    limits: Limits | None = None,
-) -> list[bytes | memoryview]: ...
-def encode_payload(
-    value: Any, dtype: DTypeLike | DataType | None = None, *, limits: Limits | None = None
-) -> bytes: ...
 def decode_tensor(
     buffer: Buffer,
-    *,
-    copy: bool | None = True,
-    broadcast: Literal["full", "view"] = "full",
-    limits: Limits | None = None,
-) -> Any: ...
-def decode_payload(
-    buffer: Buffer,
-    dtype: DTypeLike | DataType,
     *,
     copy: bool | None = True,
     limits: Limits | None = None,

@@ -35,11 +35,7 @@ __all__ = [
     "encode_property_request",
     "encode_property_response",
     "encode_request",
-    "encode_request_into",
-    "encode_request_parts",
     "encode_response",
-    "encode_response_into",
-    "encode_response_parts",
     "request_kind",
 ]
 
@@ -486,57 +482,24 @@ cdef int _draft(Draft *draft, _Choice choice, object message, limits) except -1:
     return end_draft(draft, &maxima)
 
 
-cdef enum:
-    WHOLE, INTO, PARTS
-
-
-cdef object _encode(_Choice choice, object message, object limits, int how=WHOLE,
-                    object buffer=None, Py_ssize_t offset=0):
+cdef bytes _encode(_Choice choice, object message, object limits):
     cdef Draft draft
     open_draft(&draft, 0, 0)
     try:
         _draft(&draft, choice, message, limits)
-        if how == INTO:
-            return write_into(&draft, buffer, offset)
-        return parts_of(&draft) if how == PARTS else bytes_of(&draft)
+        return bytes_of(&draft)
     finally:
         close_draft(&draft)
 
 
 def encode_request(message, *, limits=None):
-    """Return an EnvironmentRequest as bytes.
-
-    Args:
-        message: one of the classes of `Request`; its tensors are anything that `encode_tensor`
-            takes.
-        limits: maxima; `rlwire.limits.DEFAULT` when None.
+    """Return an EnvironmentRequest as bytes; its tensors are values that `encode_tensor` takes.
 
     Raises:
         EncodeError: a value that the message cannot carry; it names the path.
-        LimitExceeded: the message passes one of the limits.
+        LimitExceeded: the message exceeds one of `limits` (`rlwire.limits.DEFAULT` if None).
     """
     return _encode(_REQUEST, message, limits)
-
-
-def encode_request_into(message, buffer, Py_ssize_t offset=0, *, limits=None):
-    """Write an EnvironmentRequest into a writable buffer; return the bytes written.
-
-    Raises:
-        EncodeError: as `encode_request`, or the buffer is too small; nothing is written then.
-        LimitExceeded: as `encode_request`.
-    """
-    return _encode(_REQUEST, message, limits, INTO, buffer, offset)
-
-
-def encode_request_parts(message, *, limits=None):
-    """Return an EnvironmentRequest as buffers, large arrays by reference.
-
-    An array that is referred to must not change until the parts are sent; they keep it alive.
-
-    Raises:
-        EncodeError, LimitExceeded: as `encode_request`.
-    """
-    return _encode(_REQUEST, message, limits, PARTS)
 
 
 def encode_response(message, *, limits=None):
@@ -544,22 +507,8 @@ def encode_response(message, *, limits=None):
     return _encode(_RESPONSE, message, limits)
 
 
-def encode_response_into(message, buffer, Py_ssize_t offset=0, *, limits=None):
-    """Write an EnvironmentResponse into a buffer; see `encode_request_into`."""
-    return _encode(_RESPONSE, message, limits, INTO, buffer, offset)
-
-
-def encode_response_parts(message, *, limits=None):
-    """Return an EnvironmentResponse as buffers; see `encode_request_parts`."""
-    return _encode(_RESPONSE, message, limits, PARTS)
-
-
 def encode_property_request(message, *, limits=None):
-    """Return a request of the properties extension, to be sent as an extension.
-
-    Raises:
-        EncodeError, LimitExceeded: as `encode_request`.
-    """
+    """Return a request of the properties extension as an extension."""
     encoded = _encode(_PROPERTY_REQUEST, message, limits)
     return values.AnyMessage(PROPERTY_REQUEST_URL, encoded)
 
@@ -826,15 +775,14 @@ cdef uint32_t find_member(bint response, Input *input, const uint8_t *data, size
     return 0 if field is None else field.number
 
 
-cdef object _decode(_Choice choice, object buffer, object copy, object broadcast, object limits,
-                    object accepts=None):
+cdef object _decode(_Choice choice, object buffer, object copy, object limits, object accepts=None):
     cdef Input input
     cdef Py_buffer view
     cdef size_t size = 0
     cdef Span span
     cdef Step path
     cdef _Field field
-    fill_input(&input, copy, broadcast, limits)
+    fill_input(&input, copy, limits)
     if accepts is not None:
         input.accepts = <PyObject *> accepts
     open_buffer(&input, buffer, &view, &size)
@@ -855,15 +803,9 @@ cdef int _check_type(object extension, str url) except -1:
 
 
 def request_kind(buffer, *, limits=None):
-    """Return which payload of an EnvironmentRequest is set, such as ``"step"``; None for none.
+    """Return the name of an EnvironmentRequest's payload, such as ``"step"``, or None.
 
-    Args:
-        buffer: the whole message, of which no tensor is made.
-        limits: maxima; `rlwire.limits.DEFAULT` when None.
-
-    Raises:
-        DecodeError: the bytes are no such message.
-        LimitExceeded: the message passes one of the limits.
+    It decodes no tensors. Errors are those of `decode_request`.
     """
     cdef Input input
     cdef Py_buffer view
@@ -871,7 +813,7 @@ def request_kind(buffer, *, limits=None):
     cdef Span span
     cdef Step path
     cdef _Field field
-    fill_input(&input, True, "full", limits)
+    fill_input(&input, True, limits)
     open_buffer(&input, buffer, &view, &size)
     try:
         field = _find(_REQUEST, &input, input.start, size, &span, &path)
@@ -880,45 +822,41 @@ def request_kind(buffer, *, limits=None):
         PyBuffer_Release(&view)
 
 
-def decode_request(buffer, *, copy=True, broadcast="full", limits=None, accepts=None):
-    """Return the payload of an EnvironmentRequest, or None where none is set.
+def decode_request(buffer, *, copy=True, limits=None, accepts=None):
+    """Return the payload of an EnvironmentRequest, or None.
 
-    As protobuf reads it, but for known fields of another wire type, which are errors here. What
-    protobuf merges because a field comes twice is merged; errors inside such a field name the
-    offset of its first occurrence.
+    Fields that come twice are merged as protobuf merges them; errors inside have the offset of the
+    first. Known fields of another wire type are errors, unlike in protobuf.
 
     Args:
-        buffer: the whole message.
         copy: whether arrays are copies (True), views of the buffer (False), or views where they
             are large and aligned (None).
-        broadcast: ``"full"``, or ``"view"`` for read-only arrays without memory of their own
-            where one element stands for all.
-        limits: maxima; `rlwire.limits.DEFAULT` when None.
-        accepts: called with the name of each setting before its tensor is looked at; of one for
-            which it returns False there is no value, but None. By default all are decoded.
+        limits: maxima; `rlwire.limits.DEFAULT` if None.
+        accepts: called with the name of each setting. If it returns False, the setting is not
+            decoded and its value is None.
 
     Raises:
-        DecodeError: the bytes are no such message; it names the offset and the path.
-        LimitExceeded: the message passes one of the limits; nothing of that size was made.
+        DecodeError: malformed bytes; it names the offset and the path.
+        LimitExceeded: the message exceeds one of the limits; nothing of that size was allocated.
     """
-    return _decode(_REQUEST, buffer, copy, broadcast, limits, accepts)
+    return _decode(_REQUEST, buffer, copy, limits, accepts)
 
 
-def decode_response(buffer, *, copy=True, broadcast="full", limits=None):
+def decode_response(buffer, *, copy=True, limits=None):
     """Return the payload of an EnvironmentResponse, or None; see `decode_request`."""
-    return _decode(_RESPONSE, buffer, copy, broadcast, limits)
+    return _decode(_RESPONSE, buffer, copy, limits)
 
 
-def decode_property_request(extension, *, copy=True, broadcast="full", limits=None):
-    """Return the payload of a request of the properties extension, or None where none is set.
+def decode_property_request(extension, *, copy=True, limits=None):
+    """Return the payload of a request of the properties extension, or None.
 
-    As `decode_request`, of an `AnyMessage`. Offsets in errors count from the beginning of its value.
+    Offsets in errors count from the start of the extension's value.
     """
     _check_type(extension, PROPERTY_REQUEST_URL)
-    return _decode(_PROPERTY_REQUEST, extension.value, copy, broadcast, limits)
+    return _decode(_PROPERTY_REQUEST, extension.value, copy, limits)
 
 
-def decode_property_response(extension, *, copy=True, broadcast="full", limits=None):
+def decode_property_response(extension, *, copy=True, limits=None):
     """Return the payload of a response of the properties extension, or None."""
     _check_type(extension, PROPERTY_RESPONSE_URL)
-    return _decode(_PROPERTY_RESPONSE, extension.value, copy, broadcast, limits)
+    return _decode(_PROPERTY_RESPONSE, extension.value, copy, limits)

@@ -1,4 +1,4 @@
-"""The ranges of tensor specs. `SpecManager` comes here for an error's text only."""
+"""Tensor specs with bounds: making them, and checking values."""
 
 from __future__ import annotations
 
@@ -21,24 +21,19 @@ _NUMBERS: dict[int, np.dtype[Any]] = {
 
 
 class Bounds(NamedTuple):
-    """The least and the greatest value, both allowed: scalars, or arrays of the spec's shape."""
+    """The inclusive bounds: scalars, or arrays of the spec's shape."""
 
     min: Any
     max: Any
 
 
 def _data_type(dtype: DTypeLike | DataType) -> DataType:
-    if isinstance(dtype, DataType):
-        return dtype
-    # In NumPy's eyes a number of the enumeration is no dtype, and True is none either.
-    if isinstance(dtype, int):
-        try:
-            return DataType(dtype)
-        except ValueError:
-            raise EncodeError(f"there is no DataType {dtype}") from None
     try:
-        return data_type(dtype)
-    except TypeError as problem:
+        # NumPy would take a number of the enumeration for no dtype, and True for none either.
+        return DataType(dtype) if isinstance(dtype, int) else data_type(dtype)
+    except EncodeError:
+        raise
+    except (TypeError, ValueError) as problem:
         raise EncodeError(f"{dtype!r} is no dtype: {problem}") from None
 
 
@@ -56,17 +51,15 @@ def _number_type(spec: TensorSpec) -> np.dtype[Any]:
 
 def _received(spec: TensorSpec, which: str, bound: Any, dtype: np.dtype[Any]) -> Any:
     """One bound of a spec that may come from a peer."""
-    if np.asarray(bound).dtype != dtype:
+    array = np.asarray(bound)
+    if array.dtype != dtype:
         raise EncodeError(
-            f"{_shown(spec)} is of type {dtype}, but its {which} is of type "
-            f"{np.asarray(bound).dtype}"
+            f"{_shown(spec)} is of type {dtype}, but its {which} is of type {array.dtype}"
         )
-    if np.ndim(bound) == 0:
-        return dtype.type(bound)
-    if np.size(bound) == 1:
-        return np.asarray(bound).reshape(-1)[0]
-    _check_shape(spec, which, np.shape(bound))
-    return np.asarray(bound)
+    if array.size == 1:
+        return array.reshape(-1)[0]
+    _check_shape(spec, which, array.shape)
+    return array
 
 
 def _check_shape(spec: TensorSpec, which: str, shape: tuple[int, ...]) -> None:
@@ -88,7 +81,7 @@ def _check_order(spec: TensorSpec, low: Any, high: Any) -> None:
 
 
 def bounds(spec: TensorSpec) -> Bounds:
-    """Return the inclusive bounds of a spec; those that it does not state are its dtype's."""
+    """Return the inclusive bounds of a spec, by default its dtype's."""
     dtype = _number_type(spec)
     info: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
     low = dtype.type(info.min) if spec.min is None else _received(spec, "min", spec.min, dtype)
@@ -98,17 +91,15 @@ def bounds(spec: TensorSpec) -> Bounds:
 
 
 def check_bounds(spec: TensorSpec, value: Any) -> None:
-    """Check that no element of a value is outside a bound that its spec states; NaN always is."""
+    """Raise EncodeError for elements outside a bound that the spec states; NaN always is."""
     if spec.min is None and spec.max is None:
         return
-    low, high = bounds(spec)
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise EncodeError(f"{quoted(spec.name)} has bounds, but the value is not made of numbers")
-    if spec.min is not None:
-        _check_side(spec, array, low, "min")
-    if spec.max is not None:
-        _check_side(spec, array, high, "max")
+    for which, bound in zip(("min", "max"), bounds(spec), strict=True):
+        if getattr(spec, which) is not None:
+            _check_side(spec, array, bound, which)
 
 
 def _check_side(spec: TensorSpec, array: np.ndarray[Any, Any], bound: Any, which: str) -> None:
@@ -137,7 +128,7 @@ def make_spec(
     minimum: Any = None,
     maximum: Any = None,
 ) -> TensorSpec:
-    """Return a spec whose parts fit each other."""
+    """Return a valid spec; bounds are cast to its dtype, or raise EncodeError."""
     if not isinstance(name, str):
         raise EncodeError(f"a name must be str, not {type(name).__qualname__} ({name!r})")
     sizes = tuple(map(int, shape))
@@ -156,14 +147,14 @@ def make_spec(
 
 
 def _given(spec: TensorSpec, which: str, bound: Any) -> Any:
-    """A bound of the spec's own dtype: a scalar, or an array that nobody can change."""
+    """Return a bound in the spec's dtype: a scalar, or a read-only array."""
     dtype = _number_type(spec)
     try:
         array = np.asarray(bound)
     except ValueError as problem:  # such as a jagged list
         raise EncodeError(f"the {which} of {_shown(spec)} is no array: {problem}") from None
     if array.dtype == object and all(isinstance(item, int) for item in array.flat):
-        # Integers of more than 64 bits, which only floats come near to.
+        # Integers of more than 64 bits.
         try:
             array = array.astype(np.float64)
         except OverflowError:
@@ -182,7 +173,7 @@ def _given(spec: TensorSpec, which: str, bound: Any) -> Any:
 
 
 def _fits(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
-    """Whether each number lies in the dtype's range; of an integer dtype, whether it is one."""
+    """Whether each number is in the dtype's range, and an integer for an integer dtype."""
     if not array.size:
         return True
     if np.isnan(array).any():

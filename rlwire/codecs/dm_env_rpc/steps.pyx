@@ -6,8 +6,7 @@ One call each. Names, UIDs, dtypes, shapes and bounds are those of a `SpecManage
 from cpython.buffer cimport PyBuffer_Release, Py_buffer
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
-from cpython.dict cimport (PyDict_GetItemWithError, PyDict_Items, PyDict_Next, PyDict_SetItem,
-                           PyDict_Size)
+from cpython.dict cimport PyDict_GetItemWithError, PyDict_Next, PyDict_SetItem, PyDict_Size
 from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -17,8 +16,7 @@ cimport numpy as cnp
 
 from rlwire.codecs._glue cimport afford, over_budget
 from rlwire.codecs.dm_env_rpc.messages cimport find_member
-from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, bytes_of_tensor, dtype_of_kind, look,
-                                               shown_kind, take)
+from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, dtype_of_kind, look, shown_kind, take)
 from rlwire.codecs.dm_env_rpc.wire cimport *
 from rlwire.kernels cimport *
 
@@ -191,13 +189,11 @@ cdef str _shape_text(int dims, const int64_t *shape):
 
 
 cdef class SpecManager:
-    """The specs of all actions, or of all observations, by name and by UID.
-
-    It does not change, so threads may share it.
+    """The specs of all actions, or of all observations; immutable, so threads may share it.
 
     Args:
-        specs: UIDs and their specs.
-        limits: maxima for all that is packed and unpacked; `rlwire.limits.DEFAULT` when None.
+        specs: specs by UID.
+        limits: maxima for steps; `rlwire.limits.DEFAULT` if None.
 
     Attributes:
         specs_by_uid: as given, read-only.
@@ -242,43 +238,18 @@ cdef class SpecManager:
         """Return the UID of a name, or raise KeyError."""
         return (<_Slot> self._by_name[name]).uid
 
-    def uid_to_name(self, uid):
-        """Return the name of a UID, or raise KeyError."""
-        return self.specs_by_uid[uid].name
-
-    def name_to_spec(self, name):
-        """Return the spec of a name, or raise KeyError."""
-        return self.specs_by_name[name]
-
-    def uid_to_spec(self, uid):
-        """Return the spec of a UID, or raise KeyError."""
-        return self.specs_by_uid[uid]
-
     def names(self):
         """Return all names, in the order of the specs as given."""
         return self.specs_by_name.keys()
 
-    def uids(self):
-        """Return all UIDs, in the order of the specs as given."""
-        return self.specs_by_uid.keys()
-
     def __len__(self):
         return len(self._slots)
-
-    def __contains__(self, name):
-        return name in self._by_name
 
     def __repr__(self):
         return f"SpecManager({self.known()})"
 
     def request(self, names):
-        """Return the field that requests these observations, for `encode_step_request`.
-
-        Encode it once and use it for each step.
-
-        Raises:
-            EncodeError: there is no observation of that name.
-        """
+        """Return the field that requests these observations, for many `encode_step_request`."""
         return self.request_uids([
             self.slot_of_name(name, NULL).uid for name in dict.fromkeys(names)
         ])
@@ -297,11 +268,7 @@ cdef class SpecManager:
         return b"\x12" + room[:end - room] + packed  # field 2, packed
 
     def names_of(self, uids):
-        """Return the names of requested UIDs as a tuple; a UID that comes again adds nothing.
-
-        Raises:
-            DecodeError: there is no such UID.
-        """
+        """Return the names of requested UIDs, each once, or raise DecodeError."""
         cdef _Slot slot
         cdef dict names = {}
         for uid in uids:
@@ -310,77 +277,6 @@ cdef class SpecManager:
                 raise self.unknown(uid)
             names[slot.name] = None
         return tuple(names)
-
-    def pack(self, tensors, *, check_bounds=False):
-        """Return encoded Tensor messages by UID, of values by name.
-
-        A value may be of another dtype than its spec if it stays what it is, as
-        `rlwire.codecs.casting.cast` says: an int for a float, not 1.5 for an integer.
-
-        Args:
-            tensors: some or all of the names, and anything that `encode_tensor` takes.
-            check_bounds: refuse values that are out of the bounds of their specs.
-
-        Raises:
-            EncodeError: there is no such name, or a value does not fit its spec.
-            LimitExceeded: a value passes one of the limits.
-        """
-        cdef Draft draft
-        cdef Maxima maxima
-        cdef Step step = below(NULL, NULL)
-        cdef _Slot slot
-        cdef const Tensor *tensor
-        packed = {}
-        fill_maxima(&maxima, self._limits)
-        for name, value in (PyDict_Items(tensors) if type(tensors) is dict
-                            else list(tensors.items())):
-            slot = self.slot_of_name(name, NULL)
-            step.key = <void *> slot.name
-            open_draft(&draft, 0, 0)
-            try:
-                self.add(&draft, slot, value, &maxima, check_bounds, &step)
-                tensor = &draft.entries[0].tensor
-                if tensor.sizes.whole > maxima.message:
-                    raise LimitExceeded("message", maxima.message, tensor.sizes.whole,
-                                        path=path_of(&step))
-                packed[slot.uid] = bytes_of_tensor(tensor)
-            finally:
-                close_draft(&draft)
-        return packed
-
-    def unpack(self, tensors, *, copy=True, broadcast="full", check_bounds=False):
-        """Return values by name, of encoded Tensor messages by UID.
-
-        Args:
-            tensors: UIDs and buffers.
-            copy: as `decode_tensor`.
-            broadcast: as `decode_tensor`.
-            check_bounds: refuse values that are out of the bounds of their specs.
-
-        Raises:
-            DecodeError: there is no such UID, or a tensor does not fit its spec. Offsets count
-                from the beginning of its own buffer.
-            LimitExceeded: a tensor passes one of the limits.
-        """
-        cdef Input input
-        cdef Py_buffer view
-        cdef size_t size = 0
-        cdef Step step = below(NULL, NULL)
-        cdef _Slot slot
-        unpacked = {}
-        fill_input(&input, copy, broadcast, self._limits)
-        for uid, tensor in tensors.items():
-            slot = self.slot_of_uid(uid) if 0 <= PyNumber_Index(uid) < 1 << 64 else None
-            if slot is None:
-                raise self.unknown(uid)
-            step.key = <void *> slot.name
-            open_buffer(&input, tensor, &view, &size)
-            try:
-                unpacked[slot.name] = self.take(slot, &input, input.start, size, check_bounds,
-                                                input.start, &step)
-            finally:
-                PyBuffer_Release(&view)
-        return unpacked
 
     cdef _Slot slot_of_name(self, object name, const Step *path):
         cdef PyObject *found = PyDict_GetItemWithError(self._by_name, name)
@@ -415,7 +311,7 @@ cdef class SpecManager:
             shown.append(f"{len(self._slots) - SHOWN} more")
         return ", ".join(shown) or "none"
 
-    cdef int add(self, Draft *draft, _Slot slot, object value, Maxima *maxima, bint check,
+    cdef int add(self, Draft *draft, _Slot slot, object value, Maxima *maxima,
                  const Step *path) except -1:
         """Measure a value as an entry of a step's map."""
         cdef Entry *entry
@@ -430,10 +326,6 @@ cdef class SpecManager:
         if not slot.fits(tensor.kind, tensor.dims, tensor.shape):
             raise EncodeError(slot.misfit(tensor.kind, tensor.dims, tensor.shape),
                               path=path_of(path))
-        if check and slot.is_outside(
-            <const void *> &tensor.room[0] if tensor.data == NULL else tensor.data, tensor.count
-        ):
-            raise EncodeError(_out_of_bounds(slot, value), path=path_of(path))
         return 0
 
     cdef object take(self, _Slot slot, Input *input, const uint8_t *data, size_t size, bint check,
@@ -484,7 +376,7 @@ cdef bint _value_is_outside(_Slot slot, object value, Input *input, const uint8_
 # --- to bytes
 
 
-cdef int _add_all(SpecManager manager, Draft *draft, object tensors, Maxima *maxima, bint check,
+cdef int _add_all(SpecManager manager, Draft *draft, object tensors, Maxima *maxima,
                   const Step *group) except -1:
     cdef PyObject *name_pointer = NULL
     cdef PyObject *value_pointer = NULL
@@ -499,7 +391,7 @@ cdef int _add_all(SpecManager manager, Draft *draft, object tensors, Maxima *max
         name, value = <object> name_pointer, <object> value_pointer
         slot = manager.slot_of_name(name, group)
         step.key = <void *> slot.name
-        manager.add(draft, slot, value, maxima, check, &step)
+        manager.add(draft, slot, value, maxima, &step)
         left -= 1
     if left != 0:
         raise EncodeError("the dictionary changed while it was encoded", path=path_of(group))
@@ -526,20 +418,18 @@ cdef int _put_requested(SpecManager manager, Draft *draft, object requested) exc
     return 0
 
 
-def encode_step_request(SpecManager manager not None, actions, requested=b"", *,
-                        check_bounds=False):
+def encode_step_request(SpecManager manager not None, actions, requested=b""):
     """Return the EnvironmentRequest of a step as bytes.
 
     Args:
         manager: of the actions.
-        actions: names and values, as `SpecManager.pack` takes them.
-        requested: the observations that the response shall have: what `SpecManager.request` of
-            the observations' manager returned, or UIDs.
-        check_bounds: refuse values that are out of the bounds of their specs.
+        actions: values by name. Their dtype may differ from the spec's if they stay the same
+            (`rlwire.codecs.casting.cast`): an int for a float, not 1.5 for an integer.
+        requested: the observations to return: a result of `SpecManager.request`, or UIDs.
 
     Raises:
         EncodeError: there is no such action, or a value does not fit its spec.
-        LimitExceeded: the message passes one of the limits.
+        LimitExceeded: the message exceeds one of the limits.
     """
     cdef Draft draft
     cdef Maxima maxima
@@ -548,7 +438,7 @@ def encode_step_request(SpecManager manager not None, actions, requested=b"", *,
     fill_maxima(&maxima, manager._limits)
     open_draft(&draft, STEP, ACTIONS_TAG)
     try:
-        _add_all(manager, &draft, actions, &maxima, check_bounds, &group)
+        _add_all(manager, &draft, actions, &maxima, &group)
         _put_requested(manager, &draft, requested)
         end_draft(&draft, &maxima)
         return bytes_of(&draft)
@@ -557,7 +447,7 @@ def encode_step_request(SpecManager manager not None, actions, requested=b"", *,
 
 
 cdef int _add_requested(SpecManager manager, Draft *draft, object observations, object uids,
-                        Maxima *maxima, bint check, const Step *group) except -1:
+                        Maxima *maxima, const Step *group) except -1:
     """Those that were requested, each once."""
     cdef uint8_t room[64]
     cdef uint8_t *seen = room
@@ -584,25 +474,18 @@ cdef int _add_requested(SpecManager manager, Draft *draft, object observations, 
             raise EncodeError(f"the observation {quoted(slot.name)}, UID {slot.uid}, was requested and "
                               f"is not there", path=path_of(group)) from None
         step.key = <void *> slot.name
-        manager.add(draft, slot, value, maxima, check, &step)
+        manager.add(draft, slot, value, maxima, &step)
     return 0
 
 
-def encode_step_response(SpecManager manager not None, state, observations, requested=None, *,
-                         check_bounds=False):
-    """Return the EnvironmentResponse of a step as bytes.
+def encode_step_response(SpecManager manager not None, state, observations, requested=None):
+    """Return the EnvironmentResponse of a step as bytes; see `encode_step_request`.
 
     Args:
         manager: of the observations.
         state: an EnvironmentStateType.
-        observations: names and values, as `SpecManager.pack` takes them.
-        requested: the UIDs to send, each once, whatever else there is; None: all that are given.
-        check_bounds: refuse values that are out of the bounds of their specs.
-
-    Raises:
-        EncodeError: there is no such observation, a requested one is not given, or a value does
-            not fit its spec.
-        LimitExceeded: the message passes one of the limits.
+        observations: values by name.
+        requested: the UIDs to send, each once; None: all observations.
     """
     cdef Draft draft
     cdef Maxima maxima
@@ -620,9 +503,9 @@ def encode_step_response(SpecManager manager not None, state, observations, requ
             draft.cut = rlw_store_varint(field + 1, <uint64_t> number) - field
             rlw_put(&draft.fixed, field, draft.cut)  # into its room
         if requested is None:
-            _add_all(manager, &draft, observations, &maxima, check_bounds, &group)
+            _add_all(manager, &draft, observations, &maxima, &group)
         else:
-            _add_requested(manager, &draft, observations, requested, &maxima, check_bounds, &group)
+            _add_requested(manager, &draft, observations, requested, &maxima, &group)
         end_draft(&draft, &maxima)
         return bytes_of(&draft)
     finally:
@@ -698,7 +581,7 @@ cdef int _take_entry(SpecManager manager, Input *input, const rlw_field *entry, 
 
 
 cdef object _decode(SpecManager manager, object buffer, bint response, bint ignore, bint check,
-                    object copy, object broadcast):
+                    object copy):
     """Tensors by name, with the state of a response or the requested UIDs of a request."""
     cdef Input input
     cdef Py_buffer view
@@ -711,7 +594,7 @@ cdef object _decode(SpecManager manager, object buffer, bint response, bint igno
     cdef Step requested_path = below(&root, <void *> _REQUESTED)
     cdef uint64_t state = 0
     cdef uint32_t tensors_field = 2 if response else 1
-    fill_input(&input, copy, broadcast, manager._limits)
+    fill_input(&input, copy, manager._limits)
     open_buffer(&input, buffer, &view, &size)
     try:
         keep = _find_step(response, &input, size, &data, &size)
@@ -738,39 +621,27 @@ cdef object _decode(SpecManager manager, object buffer, bint response, bint igno
 
 
 def decode_step_request(SpecManager manager not None, buffer, *, ignore_actions=False,
-                        check_bounds=False, copy=True, broadcast="full"):
+                        check_bounds=False, copy=True):
     """Return the actions by name and the requested UIDs of a step; None for another request.
 
     Args:
         manager: of the actions.
         buffer: a whole EnvironmentRequest.
-        ignore_actions: leave the actions undecoded, whatever they are; an empty dictionary then.
-        check_bounds: refuse actions that are out of the bounds of their specs.
-        copy: as `decode_request`.
-        broadcast: as `decode_request`.
+        ignore_actions: return no actions, without decoding them.
+        check_bounds: reject actions outside the bounds of their specs.
+        copy: as in `decode_request`.
 
     Raises:
-        DecodeError: the bytes are no request, there is no such action, or one does not fit its
-            spec. Requested UIDs are not looked up: `SpecManager.names_of` does that.
-        LimitExceeded: the message passes one of the limits.
+        DecodeError: malformed bytes, an unknown action, or one that does not fit its spec.
+            Requested UIDs are not checked; see `SpecManager.names_of`.
+        LimitExceeded: the message exceeds one of the limits.
     """
-    return _decode(manager, buffer, False, ignore_actions, check_bounds, copy, broadcast)
+    return _decode(manager, buffer, False, ignore_actions, check_bounds, copy)
 
 
-def decode_step_response(SpecManager manager not None, buffer, *, check_bounds=False, copy=True,
-                         broadcast="full"):
+def decode_step_response(SpecManager manager not None, buffer, *, copy=True):
     """Return the state and the observations by name of a step; None for another response.
 
-    Args:
-        manager: of the observations.
-        buffer: a whole EnvironmentResponse.
-        check_bounds: refuse observations that are out of the bounds of their specs.
-        copy: as `decode_response`.
-        broadcast: as `decode_response`.
-
-    Raises:
-        DecodeError: the bytes are no response, there is no such observation, or one does not fit
-            its spec.
-        LimitExceeded: the message passes one of the limits.
+    `copy` and errors are as in `decode_step_request`.
     """
-    return _decode(manager, buffer, True, False, check_bounds, copy, broadcast)
+    return _decode(manager, buffer, True, False, False, copy)

@@ -27,7 +27,6 @@ cdef struct Tensor:
     uint32_t field         # the payload's field number
     int kind
     int dims
-    bint by_reference      # the elements go out as they are in memory, and are many
 
 
 # `data_type`: as which the value is sent if it stays what it is (rlwire.codecs.casting), or 0 to
@@ -38,10 +37,6 @@ cdef int measure_flat(Tensor *out, object value, int data_type) except -1
 # Writes exactly `sizes.whole` bytes and returns where the next one goes. An array that another
 # thread changes after measuring gives undefined elements, and never one byte more.
 cdef uint8_t *write(const Tensor *tensor, uint8_t *to) noexcept nogil
-cdef bytes bytes_of_tensor(const Tensor *tensor)
-# What stands before and after the elements, for tensors that are by_reference.
-cdef uint8_t *write_head(const Tensor *tensor, uint8_t *to) noexcept nogil
-cdef uint8_t *write_tail(const Tensor *tensor, uint8_t *to) noexcept nogil
 cdef void release(Tensor *tensor) noexcept
 
 
@@ -50,7 +45,6 @@ cdef void release(Tensor *tensor) noexcept
 # Of reading one message, from the arguments that the Python functions take.
 cdef struct TensorOptions:
     CopyMode copy
-    bint broadcast_view
     uint64_t message
     uint64_t items
     uint64_t keys
@@ -59,7 +53,7 @@ cdef struct TensorOptions:
     uint32_t dims
 
 
-cdef int fill_options(TensorOptions *out, object copy, object broadcast, object limits) except -1
+cdef int fill_options(TensorOptions *out, object copy, object limits) except -1
 # Finds the kind, `count`, `dims` and `shape` of a Tensor message, and that they fit. `start`: what
 # offsets count from. Errors have no path.
 cdef int look(rlw_tensor *out, const uint8_t *data, size_t size, const uint8_t *start,

@@ -17,10 +17,9 @@ from libc.string cimport memcmp, memcpy, memset
 
 cimport numpy as cnp
 
-from rlwire.buffers cimport span_view
-from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode, VIEW_LEAST,
+from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode,
                                     contiguous, memory_owner, new_array, view_array, wants_view)
-from rlwire.codecs._glue cimport (ITEM, afford, begin_budget, over_budget, raise_fault, room_in,
+from rlwire.codecs._glue cimport (ITEM, afford, begin_budget, over_budget, raise_fault,
                                   text_of, wide_size)
 from rlwire.kernels cimport *
 
@@ -34,10 +33,6 @@ from rlwire.limits import DEFAULT, checked
 cdef extern from *:
     """
     #define rlw_new_scalar(data, descr) PyArray_Scalar((data), (PyArray_Descr *)(descr), NULL)
-    /* Takes over a reference to descr. */
-    #define rlw_new_strided(descr, dims, shape, strides, data) \\
-        PyArray_NewFromDescr(&PyArray_Type, (PyArray_Descr *)(descr), (dims), (shape), (strides), \\
-                             (data), NPY_ARRAY_ALIGNED, NULL)
     /* A dtype of strings. */
     static inline PyObject *rlw_text_descr(npy_intp characters) {
         PyArray_Descr *descr = PyArray_DescrNewFromType(NPY_UNICODE);
@@ -47,18 +42,12 @@ cdef extern from *:
     """
     object rlw_new_scalar(void *data, object descr)
     object rlw_text_descr(cnp.npy_intp characters)
-    object rlw_new_strided(PyObject *descr, int dims, cnp.npy_intp *shape, cnp.npy_intp *strides,
-                           void *data)
 
 cnp.import_array()
 
 __all__ = [
-    "decode_payload",
     "decode_tensor",
-    "encode_payload",
     "encode_tensor",
-    "encode_tensor_into",
-    "encode_tensor_parts",
 ]
 
 cdef enum:
@@ -133,8 +122,6 @@ cdef int _finish(Tensor *out, uint32_t field, uint32_t dims) except -1:
         raise LimitExceeded("message", MOST, out.sizes.whole)
     out.field = field
     out.dims = dims
-    out.by_reference = (out.sizes.data >= VIEW_LEAST and rlw_tensor_is_memory(out.kind)
-                        and (rlw_host_is_little() or rlw_tensor_itemsize(out.kind) == 1))
     return 0
 
 
@@ -308,40 +295,9 @@ cdef cnp.ndarray _converted(cnp.ndarray array, int kind, object dtype):
         ) from problem
 
 
-cdef bint _stays(cnp.ndarray array, int kind) noexcept:
-    """Whether numbers may become others, as far as that is quick to say; `cast` says the rest."""
-    cdef int64_t least = 0, most = 0
-    cdef const int64_t *numbers
-    cdef cnp.npy_intp i
-    if cnp.PyTypeNum_ISFLOAT(cnp.PyArray_TYPE(array)):
-        return kind == RLW_TENSOR_FLOAT or kind == RLW_TENSOR_DOUBLE
-    if not (cnp.PyTypeNum_ISSIGNED(cnp.PyArray_TYPE(array)) and cnp.PyArray_ITEMSIZE(array) == 8
-            and cnp.PyArray_ISCARRAY_RO(array)):
-        return False
-    numbers = <const int64_t *> cnp.PyArray_DATA(array)
-    for i in range(cnp.PyArray_SIZE(array)):
-        if numbers[i] < least:
-            least = numbers[i]
-        if numbers[i] > most:
-            most = numbers[i]
-    if kind == RLW_TENSOR_INT32:
-        return least >= INT32_MIN and most <= INT32_MAX
-    if kind == RLW_TENSOR_FLOAT:
-        return least >= -0x1000000 and most <= 0x1000000
-    if kind == RLW_TENSOR_DOUBLE:
-        return least >= -0x20000000000000 and most <= 0x20000000000000
-    if kind == RLW_TENSOR_INT8:
-        return least >= -128 and most <= 127
-    if kind == RLW_TENSOR_UINT8:
-        return least >= 0 and most <= 255
-    if kind == RLW_TENSOR_UINT32:
-        return least >= 0 and most <= UINT32_MAX
-    return kind == RLW_TENSOR_UINT64 and least >= 0
-
-
 cdef cnp.ndarray _exactly(cnp.ndarray array, int kind):
     """The array with another dtype, whose elements are the same."""
-    if _stays(array, kind):
+    if kind <= RLW_TENSOR_DOUBLE and cnp.PyTypeNum_ISFLOAT(cnp.PyArray_TYPE(array)):
         return _converted(array, kind, None)
     if kind < RLW_TENSOR_STRING:
         return cast(array, dtype_of_kind(kind), "the value")
@@ -509,21 +465,14 @@ cdef int measure_flat(Tensor *out, object value, int data_type) except -1:
     return _finish(out, out.kind + RLW_TENSOR_VALUE_OFFSET, 0)
 
 
-cdef uint8_t *write_head(const Tensor *tensor, uint8_t *to) noexcept nogil:
-    return rlw_tensor_put_head(to, tensor.field, tensor.kind, &tensor.sizes)
-
-
-cdef uint8_t *write_tail(const Tensor *tensor, uint8_t *to) noexcept nogil:
-    return rlw_tensor_put_tail(to, tensor.shape, tensor.dims, &tensor.sizes)
-
-
 cdef uint8_t *_write_data(const Tensor *tensor, uint8_t *to) noexcept nogil:
     cdef const void *data = tensor.room if tensor.data == NULL else tensor.data
     return rlw_tensor_put_data(to, tensor.kind, data, tensor.count, &tensor.sizes)
 
 
 cdef uint8_t *write(const Tensor *tensor, uint8_t *to) noexcept nogil:
-    return write_tail(tensor, _write_data(tensor, write_head(tensor, to)))
+    to = _write_data(tensor, rlw_tensor_put_head(to, tensor.field, tensor.kind, &tensor.sizes))
+    return rlw_tensor_put_tail(to, tensor.shape, tensor.dims, &tensor.sizes)
 
 
 cdef void release(Tensor *tensor) noexcept:
@@ -552,101 +501,26 @@ cdef int _encode(Tensor *out, object value, object dtype, bint try_compress,
     return 0
 
 
-cdef bytes bytes_of_tensor(const Tensor *tensor):
-    encoded = PyBytes_FromStringAndSize(NULL, tensor.sizes.whole)
-    write(tensor, <uint8_t *> PyBytes_AS_STRING(encoded))
-    return encoded
-
-
 def encode_tensor(value, dtype=None, *, try_compress=False, limits=None):
     """Return a value as the bytes of a Tensor message.
 
     Args:
         value: a number, boolean or string; an array of them, or nested lists; an `AnyMessage`, a
-            `ProtoArray`, or arrays of `AnyMessage`. A protobuf message stands for the Any that
-            holds it.
-        dtype: a `DataType`, or what `numpy.dtype` takes; values are cast as NumPy's unsafe casting
-            does. None: as NumPy finds it: an int is an int64, a float a double.
-        try_compress: send one element for all if they are equal.
-        limits: maxima; `rlwire.limits.DEFAULT` when None.
+            `ProtoArray`, or an array of `AnyMessage`. A protobuf message is sent in an Any.
+        dtype: a `DataType` or NumPy dtype; values are cast as NumPy's unsafe casting does. None:
+            NumPy's own, an int is an int64, a float a double.
+        try_compress: send one element if all are equal.
+        limits: maxima; `rlwire.limits.DEFAULT` if None.
 
     Raises:
         EncodeError: a value that a Tensor cannot carry.
-        LimitExceeded: the message passes one of the limits.
+        LimitExceeded: the message exceeds one of the limits.
     """
     cdef Tensor tensor
     try:
         _encode(&tensor, value, dtype, try_compress, limits)
-        return bytes_of_tensor(&tensor)
-    finally:
-        release(&tensor)
-
-
-def encode_tensor_into(value, buffer, Py_ssize_t offset=0, dtype=None, *, try_compress=False,
-                       limits=None):
-    """Write a Tensor message into a writable buffer from `offset` on; return the bytes written.
-
-    Raises:
-        EncodeError: as `encode_tensor`, or the buffer is too small; nothing is written then.
-        LimitExceeded: as `encode_tensor`.
-    """
-    cdef Tensor tensor
-    cdef Py_buffer view
-    try:
-        _encode(&tensor, value, dtype, try_compress, limits)
-        write(&tensor, room_in(buffer, offset, tensor.sizes.whole, &view))
-        PyBuffer_Release(&view)
-        return tensor.sizes.whole
-    finally:
-        release(&tensor)
-
-
-def encode_tensor_parts(value, dtype=None, *, try_compress=False, limits=None):
-    """Return a Tensor message as buffers for `socket.sendmsg`, large arrays by reference.
-
-    What is the same in memory as on the wire, and has 4 KiB or more, is referred to: floats,
-    doubles, booleans, int8s and uint8s. It must not change until the parts are sent; the parts
-    keep it alive.
-
-    Raises:
-        EncodeError, LimitExceeded: as `encode_tensor`.
-    """
-    cdef Tensor tensor
-    cdef uint8_t room[32 * 10 + 16]
-    try:
-        _encode(&tensor, value, dtype, try_compress, limits)
-        if not tensor.by_reference:
-            return [bytes_of_tensor(&tensor)]
-        parts = [
-            PyBytes_FromStringAndSize(<char *> room, write_head(&tensor, room) - room),
-            span_view(<const uint8_t *> tensor.data, tensor.sizes.data, <object> tensor.owner),
-        ]
-        if tensor.dims:
-            parts.append(
-                PyBytes_FromStringAndSize(<char *> room, write_tail(&tensor, room) - room))
-        return parts
-    finally:
-        release(&tensor)
-
-
-def encode_payload(value, dtype=None, *, limits=None):
-    """Return the elements of a value as the bytes of a payload sub-message, such as FloatArray.
-
-    Arguments and errors are those of `encode_tensor`; the shape is not part of it.
-    """
-    cdef Tensor tensor
-    cdef uint8_t head[24]
-    cdef uint8_t *end
-    cdef uint8_t *to
-    cdef size_t before
-    try:
-        _encode(&tensor, value, dtype, False, limits)
-        end = write_head(&tensor, head)
-        before = tensor.sizes.payload - tensor.sizes.data  # the head's last bytes are the payload's
-        encoded = PyBytes_FromStringAndSize(NULL, tensor.sizes.payload)
-        to = <uint8_t *> PyBytes_AS_STRING(encoded)
-        memcpy(to, end - before, before)
-        _write_data(&tensor, to + before)
+        encoded = PyBytes_FromStringAndSize(NULL, tensor.sizes.whole)
+        write(&tensor, <uint8_t *> PyBytes_AS_STRING(encoded))
         return encoded
     finally:
         release(&tensor)
@@ -655,29 +529,26 @@ def encode_payload(value, dtype=None, *, limits=None):
 # --- from bytes
 
 cdef TensorOptions _last  # as whoever decodes does so again
-cdef tuple _last_arguments = (None, None, None)
+cdef tuple _last_arguments = (None, None)
 cdef dict _COPY = {True: COPY_ALWAYS, False: COPY_NEVER, None: COPY_AS_NEEDED}
 
 
-cdef int fill_options(TensorOptions *out, object copy, object broadcast, object limits) except -1:
+cdef int fill_options(TensorOptions *out, object copy, object limits) except -1:
     global _last, _last_arguments
     cdef tuple last = _last_arguments
     limits = DEFAULT if limits is None else limits
-    if last[0] is not copy or last[1] is not broadcast or last[2] is not limits:
+    if last[0] is not copy or last[1] is not limits:
         checked(limits)
         if copy not in _COPY:
             raise ValueError(f"copy must be True, False or None, not {copy!r}")
-        if broadcast not in ("full", "view"):
-            raise ValueError(f"broadcast must be 'full' or 'view', not {broadcast!r}")
         out.copy = _COPY[copy]
-        out.broadcast_view = broadcast == "view"
         out.message = limits.message
         out.items, out.keys = limits.items, limits.keys
         begin_budget(&out.budget, min(limits.expanded, 2**62))
         out.string = min(limits.string, 2**62)
         out.dims = limits.dims
         _last = out[0]
-        _last_arguments = copy, broadcast, limits
+        _last_arguments = copy, limits
     out[0] = _last
     return 0
 
@@ -712,30 +583,11 @@ cdef int _pay_for(const rlw_tensor *tensor, uint64_t itemsize, const uint8_t *st
     raise over_budget(&options.budget, <object> tensor.total * itemsize, tensor.at - start, "")
 
 
-cdef object _repeated(cnp.ndarray one, int dims, cnp.npy_intp *shape):
-    """A read-only array of which each element is the same memory."""
-    cdef cnp.npy_intp strides[32]
-    cdef cnp.dtype descr = one.dtype
-    cdef int i
-    for i in range(dims):
-        strides[i] = 0
-    Py_INCREF(descr)
-    array = <cnp.ndarray> rlw_new_strided(<PyObject *> descr, dims, shape, strides,
-                                          cnp.PyArray_DATA(one))
-    cnp.set_array_base(array, one)
-    return array
-
-
 cdef object _expand(cnp.ndarray one, const rlw_tensor *tensor, cnp.npy_intp *shape,
                     const uint8_t *start, TensorOptions *options):
     """The array in which the single element `one` stands for all."""
     cdef cnp.ndarray array
     cdef uint64_t itemsize = cnp.PyArray_ITEMSIZE(one)
-    if options.broadcast_view:
-        if tensor.total > <uint64_t> 0x7FFFFFFFFFFFFFFF // itemsize:
-            raise DecodeError("the product of the dimensions overflows",
-                              offset=tensor.at - start)
-        return _repeated(one, <int> tensor.dims, shape)
     _pay_for(tensor, itemsize, start, options)
     array = new_array(one.dtype, <int> tensor.dims, shape)
     array[...] = one
@@ -883,13 +735,6 @@ cdef object take(const rlw_tensor *tensor, const uint8_t *start, object source, 
     return _numbers(tensor, start, source, writable, options)
 
 
-cdef void _flatten(rlw_tensor *tensor) noexcept:
-    """A payload without a shape has one dimension."""
-    tensor.dims = 1
-    tensor.shape[0] = <int64_t> tensor.count
-    tensor.total = tensor.count
-
-
 cdef object read_flat(const uint8_t *data, size_t size, const uint8_t *start,
                       TensorOptions *options, int *kind):
     cdef rlw_tensor tensor
@@ -901,7 +746,9 @@ cdef object read_flat(const uint8_t *data, size_t size, const uint8_t *start,
     kind[0] = <int> tensor.kind
     if tensor.kind == RLW_TENSOR_NONE:
         return None
-    _flatten(&tensor)
+    tensor.dims = 1
+    tensor.shape[0] = <int64_t> tensor.count
+    tensor.total = tensor.count
     options.copy = COPY_ALWAYS
     try:
         return take(&tensor, start, None, False, options)
@@ -909,67 +756,31 @@ cdef object read_flat(const uint8_t *data, size_t size, const uint8_t *start,
         options.copy = copy
 
 
-cdef object _decode(object buffer, TensorOptions *options, int kind):
-    """A Tensor message, or of a kind its payload."""
+def decode_tensor(buffer, *, copy=True, limits=None):
+    """Return the value of a Tensor message: an array or `ProtoArray`, or a scalar or `AnyMessage`.
+
+    Args:
+        copy: True: arrays are owned, writable, aligned and row-major. False: floats, doubles,
+            booleans, int8s and uint8s in one piece are views of the buffer, which they keep alive
+            (``.base``), writable if the buffer is. None: views where they have 4 KiB or more and
+            are aligned, else copies.
+        limits: maxima; `rlwire.limits.DEFAULT` if None.
+
+    Raises:
+        DecodeError: malformed bytes; it names the offset.
+        LimitExceeded: the value exceeds one of the limits; nothing of that size was allocated.
+    """
+    cdef TensorOptions options
     cdef Py_buffer view
+    cdef const uint8_t *data
     cdef rlw_tensor tensor
-    cdef rlw_cursor c
+    fill_options(&options, copy, limits)
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
         if <uint64_t> view.len > options.message:
             raise LimitExceeded("message", options.message, view.len, offset=0)
-        rlw_cursor_init(&c, <const uint8_t *> view.buf, view.len)
-        if kind == 0:
-            look(&tensor, c.at, view.len, c.at, options)
-        elif rlw_tensor_read_payload(&c, kind, &tensor) == RLW_OK:
-            _flatten(&tensor)
-        else:
-            raise_fault(&c.fault, <const uint8_t *> view.buf, "")
-        return take(&tensor, <const uint8_t *> view.buf, buffer, not view.readonly, options)
+        data = <const uint8_t *> view.buf
+        look(&tensor, data, view.len, data, &options)
+        return take(&tensor, data, buffer, not view.readonly, &options)
     finally:
         PyBuffer_Release(&view)
-
-
-def decode_tensor(buffer, *, copy=True, broadcast="full", limits=None):
-    """Return the value of the Tensor message that fills `buffer`.
-
-    A tensor without dimensions is a NumPy scalar or an `AnyMessage`; one with dimensions an array
-    or a `ProtoArray`.
-
-    Args:
-        buffer: bytes, or anything with the buffer protocol.
-        copy: True: every array is owned, writable, aligned and row-major. False: floats, doubles,
-            booleans, int8s and uint8s in one piece are a view of the buffer, which they keep
-            alive (``.base``), writable if the buffer is, aligned if they happen to be. None: such
-            arrays of 4 KiB and more that are aligned become views, others are copied.
-        broadcast: what becomes of one element that stands for all: ``"full"``, an array like any
-            other; ``"view"``, a read-only array of which all elements are the same memory.
-        limits: maxima; `rlwire.limits.DEFAULT` when None.
-
-    Raises:
-        DecodeError: the bytes are not a Tensor; it names the offset.
-        LimitExceeded: the message or the value passes one of the limits; nothing of that size was
-            made.
-    """
-    cdef TensorOptions options
-    fill_options(&options, copy, broadcast, limits)
-    return _decode(buffer, &options, 0)
-
-
-def decode_payload(buffer, dtype, *, copy=True, limits=None):
-    """Return the elements of a payload sub-message, such as FloatArray, in one dimension.
-
-    Args:
-        buffer: the bytes of the sub-message alone.
-        dtype: which one it is: a `DataType`, or what `numpy.dtype` takes.
-        copy: as for `decode_tensor`.
-        limits: as for `decode_tensor`.
-
-    Raises:
-        DecodeError, LimitExceeded: as `decode_tensor`.
-    """
-    cdef TensorOptions options
-    if dtype is None:
-        raise TypeError("a payload does not tell what it is: dtype must be given")
-    fill_options(&options, copy, "full", limits)
-    return _decode(buffer, &options, _data_type_of(dtype))

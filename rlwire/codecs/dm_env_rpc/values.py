@@ -23,7 +23,6 @@ __all__ = [
     "DestroyWorldRequest",
     "DestroyWorldResponse",
     "EnvironmentStateType",
-    "InformedResult",
     "JoinWorldRequest",
     "JoinWorldResponse",
     "LeaveWorldRequest",
@@ -82,11 +81,7 @@ _DATA_TYPES = {dtype.str[1:]: DataType(number) for number, dtype in _DTYPES.item
 
 
 def data_type(dtype: DTypeLike) -> DataType:
-    """Return the `DataType` for a NumPy dtype or anything that `numpy.dtype` takes.
-
-    Raises:
-        EncodeError: dm_env_rpc has no such type.
-    """
+    """Return the `DataType` for a NumPy dtype, or raise EncodeError."""
     descr = np.dtype(dtype)
     found = DataType.STRING if descr.kind == "U" else _DATA_TYPES.get(descr.str[1:])
     if found is None:
@@ -95,11 +90,7 @@ def data_type(dtype: DTypeLike) -> DataType:
 
 
 def numpy_dtype(data_type: int) -> np.dtype[Any]:
-    """Return the NumPy dtype for a `DataType`: of strings ``<U0``, of messages ``object``.
-
-    Raises:
-        EncodeError: dm_env_rpc has no such type.
-    """
+    """Return the NumPy dtype for a `DataType`: ``<U0`` for strings, ``object`` for messages."""
     if not isinstance(data_type, int):
         raise TypeError(f"expected a DataType, not {type(data_type).__qualname__}")
     found = _DTYPES.get(data_type)
@@ -298,16 +289,10 @@ class Step:
 
 @dataclass(slots=True)
 class StepResult:
-    """A `StepResponse` by name, for sessions."""
+    """A `StepResponse` by name, for sessions; UIDs in `unasked` are sent without a request."""
 
     state: EnvironmentStateType = EnvironmentStateType.INVALID_ENVIRONMENT_STATE
     observations: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class InformedResult(StepResult):
-    """A `StepResult` with UIDs of observations that are sent although they were not requested."""
-
     unasked: tuple[int, ...] = ()
 
 

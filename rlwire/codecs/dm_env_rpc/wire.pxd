@@ -56,8 +56,6 @@ cdef Entry *add_tensor(Draft *draft, object value, int data_type, Maxima *maxima
 cdef int key_of_uid(uint8_t *room, uint64_t uid) noexcept  # its size
 cdef int end_draft(Draft *draft, const Maxima *maxima) except -1
 cdef bytes bytes_of(const Draft *draft)
-cdef Py_ssize_t write_into(const Draft *draft, object buffer, Py_ssize_t offset) except -1
-cdef list parts_of(const Draft *draft)
 
 
 # --- from bytes
@@ -81,7 +79,7 @@ cdef struct Span:
     const uint8_t *data  # of the first
     size_t size          # of all together
 
-cdef int fill_input(Input *out, object copy, object broadcast, object limits) except -1
+cdef int fill_input(Input *out, object copy, object limits) except -1
 # Points `input` at a buffer, for PyBuffer_Release() later; *size is its size.
 cdef int open_buffer(Input *input, object buffer, Py_buffer *view, size_t *size) except -1
 cdef int fault(const Input *input, const rlw_fault *problem, const Step *path) except -1

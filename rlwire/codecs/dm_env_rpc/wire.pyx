@@ -15,10 +15,9 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
-from rlwire.buffers cimport span_view
-from rlwire.codecs._glue cimport ITEM, afford, over_budget, raise_fault, room_in
+from rlwire.codecs._glue cimport ITEM, afford, over_budget, raise_fault
 from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, TensorOptions, fill_options, measure,
-                                               release, write, write_head, write_tail)
+                                               release, write)
 from rlwire.kernels cimport *
 
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
@@ -157,89 +156,32 @@ cdef inline uint8_t *_put(uint8_t *to, const uint8_t *data, size_t size) noexcep
     return to + size
 
 
-cdef inline uint8_t *_write_start(const Draft *draft, uint8_t *to) noexcept nogil:
+cdef bytes bytes_of(const Draft *draft):
+    cdef const Entry *entry
+    cdef Py_ssize_t i
+    cdef uint8_t *to
+    message = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> draft.total)
+    to = <uint8_t *> PyBytes_AS_STRING(message)
     to = rlw_store_varint(to, draft.member << 3 | RLW_WIRE_BYTES)
     to = rlw_store_varint(to, draft.body)
-    return _put(to, draft.fixed.start, draft.cut)
-
-
-cdef inline uint8_t *_write_key(const Draft *draft, const Entry *entry,
-                                uint8_t *to) noexcept nogil:
-    """An entry up to its tensor."""
-    to[0] = draft.map_tag
-    to = rlw_store_varint(to + 1, entry.size)
-    to = _put(to, <const uint8_t *> entry.room if entry.key == NULL else entry.key,
-              entry.key_size)
-    to[0] = VALUE_TAG
-    return rlw_store_varint(to + 1, entry.tensor.sizes.whole)
-
-
-cdef inline uint8_t *_write_end(const Draft *draft, uint8_t *to) noexcept nogil:
-    return _put(to, draft.fixed.start + draft.cut, rlw_written(&draft.fixed) - draft.cut)
-
-
-cdef void _write(const Draft *draft, uint8_t *to) noexcept nogil:
-    cdef Py_ssize_t i
-    to = _write_start(draft, to)
+    to = _put(to, draft.fixed.start, draft.cut)
     for i in range(draft.count):
-        to = _write_key(draft, &draft.entries[i], to)
-        to = write(&draft.entries[i].tensor, to)
-    _write_end(draft, to)
-
-
-cdef bytes bytes_of(const Draft *draft):
-    message = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> draft.total)
-    _write(draft, <uint8_t *> PyBytes_AS_STRING(message))
+        entry = &draft.entries[i]
+        to[0] = draft.map_tag
+        to = rlw_store_varint(to + 1, entry.size)
+        to = _put(to, <const uint8_t *> entry.room if entry.key == NULL else entry.key,
+                  entry.key_size)
+        to[0] = VALUE_TAG
+        to = write(&entry.tensor, rlw_store_varint(to + 1, entry.tensor.sizes.whole))
+    _put(to, draft.fixed.start + draft.cut, rlw_written(&draft.fixed) - draft.cut)
     return message
-
-
-cdef Py_ssize_t write_into(const Draft *draft, object buffer, Py_ssize_t offset) except -1:
-    cdef Py_buffer view
-    _write(draft, room_in(buffer, offset, draft.total, &view))
-    PyBuffer_Release(&view)
-    return <Py_ssize_t> draft.total
-
-
-cdef list parts_of(const Draft *draft):
-    cdef const Tensor *tensor
-    cdef uint64_t referenced = 0
-    cdef uint8_t *start
-    cdef uint8_t *to
-    cdef uint8_t *done
-    cdef Py_ssize_t i
-    for i in range(draft.count):
-        tensor = &draft.entries[i].tensor
-        if tensor.by_reference:
-            referenced += tensor.sizes.data
-    small = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> (draft.total - referenced))
-    start = done = <uint8_t *> PyBytes_AS_STRING(small)
-    parts = []
-    to = _write_start(draft, start)
-    for i in range(draft.count):
-        tensor = &draft.entries[i].tensor
-        to = _write_key(draft, &draft.entries[i], to)
-        if tensor.by_reference:
-            to = write_head(tensor, to)
-            parts.append(span_view(done, to - done, small))
-            parts.append(span_view(<const uint8_t *> tensor.data, tensor.sizes.data,
-                                   <object> <PyObject *> tensor.owner))
-            done = to
-            to = write_tail(tensor, to)
-        else:
-            to = write(tensor, to)
-    to = _write_end(draft, to)
-    if not parts:
-        return [small]
-    if to > done:
-        parts.append(span_view(done, to - done, small))
-    return parts
 
 
 # --- from bytes
 
 
-cdef int fill_input(Input *out, object copy, object broadcast, object limits) except -1:
-    fill_options(&out.tensors, copy, broadcast, limits)
+cdef int fill_input(Input *out, object copy, object limits) except -1:
+    fill_options(&out.tensors, copy, limits)
     out.accepts = NULL
     out.discard = False
     return 0

@@ -56,7 +56,7 @@ typedef struct rlw_tensor {
     uint32_t segments; /* pieces that the elements are in: one packed array, one unpacked element */
     const uint8_t *data; /* the first piece; of strings and messages, the first item */
     size_t size;
-    uint32_t field;          /* number of the payload's field; 0: `at` is in the payload itself */
+    uint32_t field;          /* number of the payload's field */
     const uint8_t *at;       /* fields from here on are the payload's, or unknown, or the shape's */
     const uint8_t *end;
     const uint8_t *shape_at; /* for faults */
@@ -185,10 +185,6 @@ static inline void rlw_tensor_items_init(rlw_tensor_items *items, const rlw_tens
     rlw_cursor_init(&items->outer, t->at, (size_t)(t->end - t->at));
     rlw_cursor_init(&items->inner, NULL, 0);
     items->field = t->field;
-    if (!t->field) {
-        items->inner = items->outer;
-        items->outer.at = items->outer.end;
-    }
 }
 
 /* The next piece of a payload that has been read; 0 when there is none, or none any more because
@@ -281,16 +277,6 @@ static inline rlw_status rlw_tensor_read(rlw_cursor *c, uint32_t dims_limit, rlw
 /* A TensorSpec.Value: numbers without a shape. */
 static inline rlw_status rlw_tensor_read_value(rlw_cursor *c, rlw_tensor *t) {
     return rlw_tensor_read_fields(c, t, RLW_TENSOR_VALUE_OFFSET, RLW_TENSOR_UINT64, 0, 0);
-}
-
-/* The payload sub-message alone. */
-static inline rlw_status rlw_tensor_read_payload(rlw_cursor *c, uint32_t kind, rlw_tensor *t) {
-    size_t size = rlw_left(c);
-    rlw_tensor_clear(t, c);
-    t->kind = kind;
-    if (rlw_tensor_add(c, t, c->at, size) != RLW_OK) return c->fault.status;
-    c->at = c->end;
-    return RLW_OK;
 }
 
 /* Settles shape and total by the reference's rules: no dimensions mean one element; one element

@@ -1,18 +1,12 @@
-"""dm_env_rpc: an agent's client asks, an environment's server answers, in order.
+"""dm_env_rpc's two sessions: an agent's client sends requests, a server answers each in order.
 
-Both read `TRANSITIONS` (`rlwire.sessions.dm_env_rpc.states`), from opposite sides. One message of
-gRPC is one message here, so an unreadable one loses no other.
+Both read `TRANSITIONS` (`rlwire.sessions.dm_env_rpc.states`). Where the reference is ambiguous:
 
-Three places where the reference leaves room, and what is done here:
-
-- After a reset its text says INTERRUPTED, always; its diagram keeps TERMINATED. The table is the
-  diagram. No peer can see the difference: the next step begins a sequence either way.
-- A sequence begins with RUNNING: from TERMINATED and INTERRUPTED a step leads nowhere else, and
-  the server's session sends no other state there (`LocalProtocolError`). Real servers do, such as
-  for an environment that is over before its first step; a client accepts what `TOLERATED` lists.
-- Resetting or destroying a world means something else for the world that is joined than for
-  another. Worlds are told apart by the names in the requests. A server whose worlds have several
-  names each may reset the joined one unnoticed; the next step puts it right.
+- After a reset its text says INTERRUPTED; its diagram keeps TERMINATED. The table is the diagram.
+- A sequence begins with RUNNING: the server's session sends no other state from TERMINATED and
+  INTERRUPTED (`LocalProtocolError`). Other servers do; a client accepts what `TOLERATED` lists.
+- Worlds are told apart by the names in the requests. If a server's world has several names, the
+  joined one may be reset unnoticed until the next step.
 """
 
 from __future__ import annotations
@@ -25,7 +19,6 @@ from typing import Any, NoReturn, TypeAlias
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
     EnvironmentStateType,
-    InformedResult,
     JoinWorldResponse,
     LeaveWorldResponse,
     Request,
@@ -72,8 +65,8 @@ from rlwire.sessions.dm_env_rpc.states import (
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Buffers: TypeAlias = list[bytes | memoryview]
 
-_TEXT = 2000  # characters of an error's text that a peer is told
-# What tensors without a spec may become beyond their bytes: so much, and so many times these.
+_TEXT = 2000  # characters of an error's text that a peer receives
+# Bytes that tensors without a spec may expand to: _ROOM + _TIMES * size of the message.
 _ROOM = 1 << 20
 _TIMES = 16
 _SELECTIONS = 64  # tuples of requested observations that a client remembers
@@ -88,7 +81,7 @@ _ANSWERS: dict[type, str] = {told: name for name, (_asked, told) in REQUESTS.ite
 _SERVER = nodes(TRANSITIONS)
 _CLIENT = nodes(TRANSITIONS | TOLERATED)
 
-# What waits for its answer: the request's name and the world that it names.
+# A pending request: its name, and the world that it names.
 _Asked: TypeAlias = tuple[str, str]
 _STEP: _Asked = ("step", "")
 _STEP_BY_UID: _Asked = ("step", "by UID")  # compared by identity
@@ -120,22 +113,22 @@ class _DmEnvRpcSession:
 
     @property
     def state(self) -> DmEnvRpcState:
-        """Where the connection stands; a client's: when the last response was sent."""
+        """The connection's state; a client's as of the last response."""
         return self._node.state
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more may be said."""
+        """Whether the session is closed."""
         return self._node.state is DmEnvRpcState.CLOSED
 
     @property
     def world_name(self) -> str | None:
-        """The name under which a world is joined, None if none is."""
+        """The name under which a world is joined, or None."""
         return self._world
 
     @property
     def specs(self) -> ActionObservationSpecs | None:
-        """What the joined agent may do and see, None if no world is joined."""
+        """The joined agent's specs, None if no world is joined."""
         if self._actions is None or self._observations is None:
             return None
         return ActionObservationSpecs(
@@ -157,7 +150,7 @@ class _DmEnvRpcSession:
         return None
 
     def _managers(self, specs: ActionObservationSpecs) -> tuple[SpecManager, SpecManager]:
-        """Return managers of these specs, the present ones where nothing has changed."""
+        """Return managers of these specs, the present ones if they are equal."""
         actions, observations = self._actions, self._observations
         if actions is None or actions.specs_by_uid != specs.actions:
             actions = SpecManager(specs.actions, limits=self._limits)
@@ -173,18 +166,16 @@ class _DmEnvRpcSession:
 class DmEnvRpcClientSession(_DmEnvRpcSession):
     """The agent's side: sends requests, receives responses.
 
-    Requests may be sent before earlier ones are answered. What they will find is then unknown, so
-    only those are refused that cannot go well whatever the answers are; a server refuses the rest.
+    Requests may be sent before earlier ones are answered; the server then rejects what is not
+    allowed.
     """
 
-    __slots__ = ("_ahead", "_pending", "_selections")
+    __slots__ = ("_pending", "_selections")
 
     def __init__(self, *, limits: Limits | None = None, copy: bool | None = True) -> None:
         super().__init__(limits=limits, copy=copy)
         self._node = _CLIENT[DmEnvRpcState.NOT_JOINED]
-        self._ahead = self._node.ahead
         self._pending: deque[_Asked] = deque()
-        # The field that requests observations, by their names.
         self._selections: dict[tuple[str, ...], bytes] = {}
 
     @property
@@ -195,25 +186,23 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
     def send(self, event: Request | Step) -> Buffers:
         """Return the buffers of one request.
 
-        A `Step` is by name and answered with a `StepResult`, a `StepRequest` is by UID and answered
-        with a `StepResponse`. Names are those of the last join or reset that was answered.
+        A `Step`, by name, is answered with a `StepResult`; a `StepRequest`, by UID, with a
+        `StepResponse`. Names are those of the last response to a join or reset.
         """
         if type(event) is not Step:
             return self._send_other(event)  # type: ignore[arg-type]
-        ahead = self._ahead.step
-        if ahead is None:
+        if not (self._pending or self._node.steps):
             self._not_now("step")
         try:
             requested = self._selections[event.requested_observations]
         except (KeyError, TypeError):
             requested = self._select(event.requested_observations)
         buffer = encode_step_request(self._actions, event.actions, requested)  # type: ignore[arg-type]
-        self._ahead = ahead
         self._pending.append(_STEP)
         return [buffer]
 
     def receive(self, message: Buffer) -> list[Response | StepResult]:
-        """Take one message and return the response in it; an error `Status` like others."""
+        """Return the response in a message; an error `Status` like others."""
         pending, observations = self._pending, self._observations
         if not pending or pending[0] is not _STEP or observations is None:
             return self._receive_other(message)
@@ -233,12 +222,10 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
             self._no_state(state)
         self._node = node
         pending.popleft()
-        if not pending:
-            self._ahead = node.ahead
         return [StepResult(state, seen)]
 
     def refuse(self, error: RlwireError) -> Buffers:
-        """Close the session; a client of dm_env_rpc has no words for an error."""
+        """Close the session; a client cannot send an error."""
         self._close()
         return []
 
@@ -249,11 +236,9 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
                 f"a {type(event).__name__} is no request; requests are "
                 f"{', '.join(asked.__name__ for asked in _KINDS)} and Step"
             )
-        ahead = self._ahead.after.get(kind)
-        if ahead is None:
+        if not (self._pending or kind in self._node.allowed):
             self._not_now(kind)
         buffer = encode_request(event, limits=self._limits)
-        self._ahead = ahead
         self._pending.append(
             _STEP_BY_UID if kind == "step" else (kind, getattr(event, "world_name", ""))
         )
@@ -295,8 +280,6 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
             self._forget()
         self._node = node
         self._pending.popleft()
-        if not self._pending:
-            self._ahead = node.ahead
         return [response]
 
     def _select(self, names: Iterable[str]) -> bytes:
@@ -327,13 +310,12 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
 
     def _close(self) -> None:
         self._node = _CLIENT[DmEnvRpcState.CLOSED]
-        self._ahead = self._node.ahead
         self._pending.clear()
 
     def _not_now(self, kind: str) -> NoReturn:
         if self.closed:
             raise LocalProtocolError("the session is closed")
-        can = ", ".join(self._ahead.after)
+        can = ", ".join(self._node.allowed)
         hint = f": {_HINTS[kind]}" if kind in _HINTS else ""
         raise LocalProtocolError(f"{kind} cannot be sent now{hint}; what can be is {can}")
 
@@ -350,9 +332,9 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
 class DmEnvRpcServerSession(_DmEnvRpcSession):
     """The environment's side: receives requests, sends responses, one at a time.
 
-    Each request is to be answered before the next is given to `receive`: what a step's bytes mean
-    depends on the answers before it. A request that `receive` refuses changes nothing, and is
-    answered with `refuse`, or with a `Status` of one's own.
+    Each request must be answered before the next `receive`: decoding a step depends on the answers
+    before it. A request that `receive` rejects changes nothing; answer it with `refuse`, or with
+    your own `Status`.
     """
 
     __slots__ = (
@@ -421,13 +403,12 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
     def send(self, event: Response | StepResult) -> Buffers:
         """Return the buffers of the response to the pending request.
 
-        Of a `StepResult` only the requested observations are sent; of an `InformedResult` those
-        that it names besides.
+        Of a `StepResult` only the requested observations and its `unasked` are sent.
         """
-        requested = self._requested
         if type(event) is not StepResult or self._asked is not _STEP:
-            if type(event) is not InformedResult or self._asked is not _STEP:
-                return self._send_other(event)
+            return self._send_other(event)
+        requested = self._requested
+        if event.unasked:
             requested = [*requested, *event.unasked]
         try:
             node = self._node.steps[event.state]
@@ -444,10 +425,9 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         return [buffer]
 
     def refuse(self, error: RlwireError) -> Buffers:
-        """Return the error `Status` that answers what `receive` refused; the session goes on.
+        """Return the error `Status` for a request that `receive` rejected; the session goes on.
 
-        An error of another source closes the session, and is told only to a peer that waits for
-        a response: there is exactly one for each request.
+        Any other error closes the session, and is sent only if a request is pending.
         """
         code = self._refusal
         waits = code is not None or self._asked is not None

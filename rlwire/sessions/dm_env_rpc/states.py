@@ -99,21 +99,6 @@ _STATES = {
 
 
 @dataclass(slots=True, eq=False)
-class Ahead:
-    """The states that a client's connection may be in once all its requests are answered.
-
-    Attributes:
-        states: these.
-        after: each request that may succeed in one of them, and where it leads.
-        step: ``after.get("step")``.
-    """
-
-    states: frozenset[DmEnvRpcState]
-    after: dict[str, Ahead] = field(default_factory=dict)
-    step: Ahead | None = None
-
-
-@dataclass(slots=True, eq=False)
 class DmEnvRpcStateNode:
     """A state with its rows of a table.
 
@@ -123,11 +108,9 @@ class DmEnvRpcStateNode:
         allowed: the requests that may succeed.
         steps: what a step may end in, by the number in its response; one look-up for each step.
         nexts: what all requests lead to, by request and outcome.
-        ahead: what a client that is here may ask, and ask then without waiting for the answer.
     """
 
     state: DmEnvRpcState
-    ahead: Ahead
     allowed: list[str] = field(default_factory=list)
     steps: dict[int, DmEnvRpcStateNode] = field(default_factory=dict)
     nexts: dict[tuple[str, str], DmEnvRpcStateNode] = field(default_factory=dict)
@@ -140,12 +123,7 @@ def nodes(
 ) -> dict[DmEnvRpcState, DmEnvRpcStateNode]:
     """Return the nodes of a table, linked."""
     linked = {
-        state: DmEnvRpcStateNode(
-            state,
-            Ahead(frozenset((state,))),
-            joined=state in _JOINED,
-            running=state is RUNNING,
-        )
+        state: DmEnvRpcStateNode(state, joined=state in _JOINED, running=state is RUNNING)
         for state in DmEnvRpcState
     }
     for (state, request, outcome), following in table.items():
@@ -157,22 +135,4 @@ def nodes(
         for number, outcome in _STATES.items():
             if ("step", outcome) in node.nexts:
                 node.steps[number] = node.nexts["step", outcome]
-    found = {node.ahead.states: node.ahead for node in linked.values()}
-    unexplored = list(found.values())
-    while unexplored:
-        ahead = unexplored.pop()
-        for request in REQUESTS:
-            if not any(request in linked[state].allowed for state in ahead.states):
-                continue
-            following_states = frozenset(
-                after.state
-                for state in ahead.states
-                for (name, _outcome), after in linked[state].nexts.items()
-                if name == request
-            )
-            if following_states not in found:
-                found[following_states] = Ahead(following_states)
-                unexplored.append(found[following_states])
-            ahead.after[request] = found[following_states]
-        ahead.step = ahead.after.get("step")
     return linked

@@ -101,7 +101,7 @@ def step_request(data: Any, **options: Any) -> Any:
 
 
 def step_response(data: Any, **options: Any) -> Any:
-    return d.decode_step_response(OBSERVATIONS, data, check_bounds=True, **options)
+    return d.decode_step_response(OBSERVATIONS, data, **options)
 
 
 def step_ignored(data: Any, **options: Any) -> Any:

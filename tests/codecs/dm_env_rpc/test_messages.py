@@ -128,15 +128,11 @@ MANY = settings(max_examples=2 * settings().max_examples)
 REQUEST: Any = (
     dm_env_rpc_pb2.EnvironmentRequest,
     d.encode_request,
-    d.encode_request_into,
-    d.encode_request_parts,
     d.decode_request,
 )
 RESPONSE: Any = (
     dm_env_rpc_pb2.EnvironmentResponse,
     d.encode_response,
-    d.encode_response_into,
-    d.encode_response_parts,
     d.decode_response,
 )
 EITHER = st.tuples(st.just(REQUEST), REQUESTS) | st.tuples(st.just(RESPONSE), RESPONSES)
@@ -145,15 +141,11 @@ EITHER = st.tuples(st.just(REQUEST), REQUESTS) | st.tuples(st.just(RESPONSE), RE
 @MANY
 @given(either=EITHER)
 def test_protobuf_reads_ours(protobuf: ModuleType, either: Any) -> None:
-    (theirs, encode, encode_into, encode_parts, _), message = either
+    (theirs, encode, _), message = either
     encoded = encode(message)
     parsed = theirs.FromString(encoded)
     assert protobuf.bits(parsed) == protobuf.bits(protobuf.to_pb(message))
     assert len(encoded) == parsed.ByteSize()
-    room = bytearray(len(encoded) + 3)
-    assert encode_into(message, room, 3) == len(encoded)
-    assert room[3:] == encoded
-    assert b"".join(encode_parts(message)) == encoded
 
 
 @MANY
@@ -161,14 +153,11 @@ def test_protobuf_reads_ours(protobuf: ModuleType, either: Any) -> None:
     either=EITHER,
     feed=st.sampled_from([bytes, bytearray, memoryview]),
     copy=st.sampled_from([True, False, None]),
-    broadcast=st.sampled_from(["full", "view"]),
 )
-def test_we_read_protobufs(
-    protobuf: ModuleType, either: Any, feed: Any, copy: bool | None, broadcast: Any
-) -> None:
+def test_we_read_protobufs(protobuf: ModuleType, either: Any, feed: Any, copy: bool | None) -> None:
     (*_, decode), message = either
     written = protobuf.to_pb(message).SerializeToString()
-    assert protobuf.same(decode(feed(written), copy=copy, broadcast=broadcast), message)
+    assert protobuf.same(decode(feed(written), copy=copy), message)
 
 
 @settings(max_examples=40)
@@ -250,17 +239,6 @@ def test_a_step_byte_for_byte() -> None:
     )
 
 
-def test_large_arrays_by_reference() -> None:
-    pixels = np.arange(84 * 84, dtype=np.float32).reshape(84, 84)
-    message = d.StepResponse(d.EnvironmentStateType.RUNNING, {1: pixels, 2: np.float32(1)})
-    parts = d.encode_response_parts(message)
-    assert b"".join(parts) == d.encode_response(message)
-    views = [np.frombuffer(part, np.float32) for part in parts if len(part) == pixels.nbytes]
-    assert [np.shares_memory(view, pixels) for view in views] == [True]
-    del pixels, message
-    assert views[0][:3].tolist() == [0.0, 1.0, 2.0]
-
-
 def test_many_tensors_at_once() -> None:
     """More than a draft holds without the heap."""
     settings = {f"setting {number}": np.int64(number) for number in range(100)}
@@ -299,16 +277,6 @@ def test_views_of_the_buffer() -> None:
         view = np.frombuffer(encoded, np.uint8)
         assert np.shares_memory(decoded.actions[1], view) is shared
     del view
-
-
-def test_a_broadcast_on_request_takes_no_memory() -> None:
-    wire = bytes.fromhex("1a 12 0a 10 08 01 12 0c 0a 06 0a 04 00 00 80 3f 7a 02 e8 07")
-    for broadcast, strides in (("full", (4,)), ("view", (0,))):
-        decoded = d.decode_request(wire, broadcast=broadcast)
-        assert isinstance(decoded, d.StepRequest)
-        assert decoded.actions[1].shape == (1000,)
-        assert decoded.actions[1].strides == strides
-        assert decoded.actions[1].sum() == 1000.0
 
 
 def test_bounds_as_they_are_given() -> None:
@@ -390,15 +358,11 @@ def test_refused(message: Any, words: str, path: str) -> None:
         message,
         d.StepResponse | d.ResetResponse | d.JoinWorldResponse | d.Status | d.StepResult,
     )
-    for encode in (
-        [d.encode_response, d.encode_response_parts]
-        if response
-        else [d.encode_request, d.encode_request_parts]
-    ):
-        with pytest.raises(EncodeError) as caught:
-            encode(message)
-        assert words in caught.value.reason
-        assert caught.value.path == path
+    encode: Any = d.encode_response if response else d.encode_request
+    with pytest.raises(EncodeError) as caught:
+        encode(message)
+    assert words in caught.value.reason
+    assert caught.value.path == path
 
 
 def test_a_request_is_no_response() -> None:
@@ -406,19 +370,6 @@ def test_a_request_is_no_response() -> None:
         d.encode_response(d.StepRequest())
     with pytest.raises(EncodeError, match="Status is no EnvironmentRequest"):
         d.encode_request(d.Status())
-
-
-def test_a_buffer_that_is_too_small() -> None:
-    message = d.DestroyWorldRequest("world")
-    room = bytearray(9)
-    assert d.encode_request_into(message, room) == 9
-    before = bytes(room)
-    for offset in (1, 10, -1):
-        with pytest.raises(EncodeError, match="takes 9 bytes, the buffer has 9"):
-            d.encode_request_into(message, room, offset)
-    assert room == before
-    with pytest.raises((BufferError, TypeError)):
-        d.encode_request_into(message, bytes(9))
 
 
 def test_property_messages_of_another_type() -> None:

@@ -141,7 +141,7 @@ NOT_MADE: list[tuple[str, dict[str, Any], str]] = [
     ("no name", {"name": 3}, "a name must be str"),
     ("no such dtype", {"dtype": np.float16}, "no data type for dtype float16"),
     ("no dtype at all", {"dtype": "nothing"}, "no dtype"),
-    ("no such number", {"dtype": 12}, "no DataType 12"),
+    ("no such number", {"dtype": 12}, "12 is no dtype"),
     ("bounds of text", {"dtype": str, "minimum": 1}, "non-numeric"),
     ("text as bound", {"minimum": "a"}, "not made of numbers"),
     ("a jagged bound", {"minimum": [[1], [2, 3]]}, "is no array"),

@@ -21,7 +21,7 @@ from rlwire.limits import Limits
 DTYPES = ["?", "i1", "u1", "<i4", ">i4", "<u4", "<i8", ">i8", "<u8", ">u8", "<f4", ">f4", "<f8"]
 TEXT = st.text(max_size=8)
 SMALL = Limits(expanded=2**16)
-OPTIONS: list[dict[str, Any]] = [{}, {"copy": False}, {"copy": None}, {"broadcast": "view"}]
+OPTIONS: list[dict[str, Any]] = [{}, {"copy": False}, {"copy": None}]
 
 
 @st.composite
@@ -84,12 +84,6 @@ def test_encodes_as_the_reference(value: Any, dtype: Any, try_compress: bool) ->
         return
     assert message is not None
     assert wire == message.SerializeToString(deterministic=True)
-    room = bytearray(len(wire))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        parts = tensors.encode_tensor_parts(value, dtype, try_compress=try_compress)
-        tensors.encode_tensor_into(value, room, 0, dtype, try_compress=try_compress)
-    assert b"".join(parts) == room == wire
 
 
 def same(ours: Any, theirs: Any) -> None:
@@ -152,8 +146,6 @@ def read_somehow(wire: bytes) -> None:
             offsets.append(problem.offset)
             continue
         if theirs is not None and theirs.WhichOneof("payload") not in (None, "protos"):
-            if isinstance(got, np.ndarray) and got.size > 2**16:
-                continue  # a view without memory
             same(got, tensor_utils.unpack_tensor(theirs))
     assert all(0 <= offset <= len(wire) for offset in offsets)
 

@@ -196,9 +196,9 @@ def _dm_env_rpc_cases() -> None:
         ),
     }
     d = dm_env_rpc
-    for group, decoder, encoder, parts in (
-        (requests, d.decode_request, d.encode_request, d.encode_request_parts),
-        (responses, d.decode_response, d.encode_response, d.encode_response_parts),
+    for group, decoder, encoder in (
+        (requests, d.decode_request, d.encode_request),
+        (responses, d.decode_response, d.encode_response),
     ):
 
         def decode(message: Any, a: Any = decoder, b: Any = encoder) -> Work:
@@ -209,8 +209,8 @@ def _dm_env_rpc_cases() -> None:
             data = b(message)[:-1]
             return refused(lambda: a(data))
 
-        def encode(message: Any, b: Any = encoder, c: Any = parts) -> Work:
-            return lambda: (b(message), c(message))
+        def encode(message: Any, b: Any = encoder) -> Work:
+            return lambda: b(message)
 
         add_cases("dm_env_rpc", 150, group, decode, wrong, encode)
 
