@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 METHOD: Final = "/dm_env_rpc.v1.Environment/Process"
 """The one method of the protocol's gRPC service."""
 
-KEEP_ALIVE: Final = {"ping_interval": 310.0, "ping_timeout": 60.0}
+KEEP_ALIVE: Final = {"ping_interval": 310.0}
 """When a client pings its server. A server with gRPC's defaults closes a connection that is pinged
 more often than each five minutes; a laptop may sleep meanwhile."""
 
