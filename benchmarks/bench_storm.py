@@ -36,8 +36,9 @@ from bench_rlx_server import memory
 from pairs import TINY, print_head, print_table
 
 from rlwire.bench import ServerProcess
-from rlwire.codecs import http2, msgpack
+from rlwire.codecs import msgpack
 from rlwire.codecs.dm_env_rpc import AnyMessage
+from rlwire.codecs.http2 import frames as http2
 from rlwire.codecs.http2.headers import Headers
 from rlwire.dm_env_rpc import Client, EnvironmentWorlds, Server
 from rlwire.openpi import Client as PolicyClient

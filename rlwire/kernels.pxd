@@ -24,25 +24,24 @@ cdef extern from "rlwire/status.h" nogil:
     ctypedef struct rlw_fault:
         rlw_status status
         const uint8_t *at
-        uint64_t got
-        uint64_t allowed
-    const char *rlw_status_text(rlw_status status) noexcept
+        uint64_t got, allowed
+    const char *rlw_status_text(rlw_status status)
 
 cdef extern from "rlwire/endian.h" nogil:
-    uint32_t rlw_load_u32le(const uint8_t *p) noexcept
-    uint32_t rlw_load_u32be(const uint8_t *p) noexcept
-    int rlw_host_is_little() noexcept
+    uint32_t rlw_load_u32le(const uint8_t *p)
+    uint32_t rlw_load_u32be(const uint8_t *p)
+    int rlw_host_is_little()
 
 cdef extern from "rlwire/cursor.h" nogil:
     ctypedef struct rlw_cursor:
         const uint8_t *at
         const uint8_t *end
         rlw_fault fault
-    void rlw_cursor_init(rlw_cursor *c, const uint8_t *data, size_t size) noexcept
-    size_t rlw_left(const rlw_cursor *c) noexcept
-    rlw_status rlw_take(rlw_cursor *c, uint64_t size, const uint8_t **out) noexcept
+    void rlw_cursor_init(rlw_cursor *c, const uint8_t *data, size_t size)
+    size_t rlw_left(const rlw_cursor *c)
+    rlw_status rlw_take(rlw_cursor *c, uint64_t size, const uint8_t **out)
     rlw_status rlw_fail(rlw_cursor *c, rlw_status status, const uint8_t *at, uint64_t got,
-                        uint64_t allowed) noexcept
+                        uint64_t allowed)
 
 cdef extern from "rlwire/writer.h" nogil:
     ctypedef struct rlw_writer:
@@ -50,52 +49,39 @@ cdef extern from "rlwire/writer.h" nogil:
         uint8_t *at
         uint8_t *end
         int on_heap
-    void rlw_writer_init(rlw_writer *w, uint8_t *room, size_t size) noexcept
-    void rlw_writer_free(rlw_writer *w) noexcept
-    size_t rlw_written(const rlw_writer *w) noexcept
-    rlw_status rlw_reserve(rlw_writer *w, size_t size) noexcept
-    rlw_status rlw_put(rlw_writer *w, const void *data, size_t size) noexcept
+    void rlw_writer_init(rlw_writer *w, uint8_t *room, size_t size)
+    void rlw_writer_free(rlw_writer *w)
+    size_t rlw_written(const rlw_writer *w)
+    rlw_status rlw_reserve(rlw_writer *w, size_t size)
+    rlw_status rlw_put(rlw_writer *w, const void *data, size_t size)
 
 cdef extern from "rlwire/netstring.h" nogil:
     int RLW_NETSTRING_ROOM
-    rlw_status rlw_netstring_prefix(rlw_cursor *c, uint64_t limit, uint64_t *size) noexcept
-    rlw_status rlw_netstring_read(rlw_cursor *c, uint64_t limit, const uint8_t **body,
-                                  size_t *size) noexcept
-    uint8_t *rlw_netstring_prefix_before(uint8_t *end, uint64_t size) noexcept
+    rlw_status rlw_netstring_prefix(rlw_cursor *c, uint64_t limit, uint64_t *size)
+    rlw_status rlw_netstring_read(rlw_cursor *c, uint64_t limit, const uint8_t **body, size_t *size)
+    uint8_t *rlw_netstring_prefix_before(uint8_t *end, uint64_t size)
 
 cdef extern from "rlwire/utf8.h" nogil:
-    size_t rlw_utf8_check(const uint8_t *p, size_t size) noexcept
-    bint rlw_is_ascii(const uint8_t *p, size_t size) noexcept
+    size_t rlw_utf8_check(const uint8_t *p, size_t size)
+    bint rlw_is_ascii(const uint8_t *p, size_t size)
     ctypedef struct rlw_utf8_state:
-        uint8_t more
-        uint8_t low
-        uint8_t high
-    size_t rlw_utf8_feed(rlw_utf8_state *s, const uint8_t *p, size_t size) noexcept
+        uint8_t more, low, high
+    size_t rlw_utf8_feed(rlw_utf8_state *s, const uint8_t *p, size_t size)
 
 cdef extern from "rlwire/websocket.h" nogil:
-    int RLW_WS_CONTINUATION
-    int RLW_WS_TEXT
-    int RLW_WS_BINARY
-    int RLW_WS_CLOSE
-    int RLW_WS_PING
-    int RLW_WS_PONG
-    int RLW_WS_HEADER_MOST
-    int RLW_WS_CONTROL_MOST
+    int RLW_WS_TEXT, RLW_WS_BINARY, RLW_WS_CONTROL_MOST
     ctypedef struct rlw_ws_header:
         uint64_t size
-        uint8_t opcode
-        uint8_t fin
-        uint8_t masked
+        uint8_t opcode, fin, masked
         uint8_t key[4]
-    rlw_status rlw_ws_read_header(rlw_cursor *c, int masked, uint64_t limit,
-                                  rlw_ws_header *out) noexcept
-    size_t rlw_ws_header_size(uint64_t size, int masked) noexcept
+    rlw_status rlw_ws_read_header(rlw_cursor *c, int masked, uint64_t limit, rlw_ws_header *out)
+    size_t rlw_ws_header_size(uint64_t size, int masked)
     uint8_t *rlw_ws_write_header(uint8_t *to, int fin, unsigned opcode, uint64_t size,
-                                 const uint8_t *key) noexcept
+                                 const uint8_t *key)
     void rlw_ws_mask_copy(uint8_t *to, const uint8_t *from_, size_t size, const uint8_t *key,
-                          size_t phase) noexcept
-    void rlw_ws_mask(uint8_t *data, size_t size, const uint8_t *key, size_t phase) noexcept
-    bint rlw_ws_is_close_code(unsigned code) noexcept
+                          size_t phase)
+    void rlw_ws_mask(uint8_t *data, size_t size, const uint8_t *key, size_t phase)
+    bint rlw_ws_is_close_code(unsigned code)
 
 cdef extern from "rlwire/rfb.h" nogil:
     int RLW_RFB_RAW, RLW_RFB_COPY_RECT, RLW_RFB_RRE, RLW_RFB_HEXTILE, RLW_RFB_TIGHT, RLW_RFB_ZRLE
@@ -103,127 +89,105 @@ cdef extern from "rlwire/rfb.h" nogil:
     int RLW_RFB_HEAD
     int RLW_RFB_FILL, RLW_RFB_JPEG, RLW_RFB_BASIC
     ctypedef struct rlw_rfb_format:
-        uint8_t bits
-        uint8_t depth
-        uint8_t big_endian
+        uint8_t bits, depth, big_endian
         uint8_t shift[3]
         uint16_t max[3]
     ctypedef struct rlw_rfb_layout:
-        uint8_t size
-        uint8_t whole
+        uint8_t size, whole
         uint8_t at[3]
         uint8_t lift
     ctypedef struct rlw_rfb_layouts:
         rlw_rfb_format format
-        rlw_rfb_layout pixel
-        rlw_rfb_layout cpixel
-        rlw_rfb_layout tpixel
+        rlw_rfb_layout pixel, cpixel, tpixel
         uint8_t scaled[3][256]
     ctypedef struct rlw_rfb_screen:
         uint8_t *pixels
         size_t stride
-        uint32_t width
-        uint32_t height
+        uint32_t width, height
         unsigned channels
     ctypedef struct rlw_rfb_rectangle:
-        uint32_t x
-        uint32_t y
-        uint32_t width
-        uint32_t height
+        uint32_t x, y, width, height
         int32_t encoding
     ctypedef struct rlw_rfb_progress:
         size_t at
         uint32_t tile
     ctypedef struct rlw_rfb_tight:
-        uint8_t resets
-        uint8_t kind
-        uint8_t stream
-        uint8_t filter
-        uint8_t packed
+        uint8_t resets, kind, stream, filter, packed
         uint16_t colours
         uint64_t need
         const uint8_t *palette
         const uint8_t *data
         size_t size
-    void rlw_rfb_prepare(rlw_rfb_layouts *p, const rlw_rfb_format *format) noexcept
+    void rlw_rfb_prepare(rlw_rfb_layouts *p, const rlw_rfb_format *format)
     void rlw_rfb_rows(const rlw_rfb_layouts *p, const rlw_rfb_layout *l, const rlw_rfb_screen *s,
                       uint32_t x, uint32_t y, const uint8_t *from_, size_t from_stride,
-                      uint32_t width, uint32_t height) noexcept
-    rlw_status rlw_rfb_read_head(rlw_cursor *c, rlw_rfb_rectangle *out) noexcept
-    bint rlw_rfb_paints(int32_t encoding) noexcept
+                      uint32_t width, uint32_t height)
+    rlw_status rlw_rfb_read_head(rlw_cursor *c, rlw_rfb_rectangle *out)
+    bint rlw_rfb_paints(int32_t encoding)
     rlw_status rlw_rfb_check_place(rlw_cursor *c, const uint8_t *head, const rlw_rfb_screen *s,
-                                   const rlw_rfb_rectangle *r) noexcept
-    uint64_t rlw_rfb_work(const rlw_cursor *c, const rlw_rfb_layouts *p,
-                          const rlw_rfb_rectangle *r) noexcept
+                                   const rlw_rfb_rectangle *r)
+    uint64_t rlw_rfb_work(const rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_rectangle *r)
     rlw_status rlw_rfb_measure(rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_screen *s,
-                               rlw_rfb_progress *progress, uint64_t *size) noexcept
+                               rlw_rfb_progress *progress, uint64_t *size)
     rlw_status rlw_rfb_read_tight(rlw_cursor *c, const rlw_rfb_layouts *p,
-                                  const rlw_rfb_rectangle *r, rlw_rfb_tight *t) noexcept
+                                  const rlw_rfb_rectangle *r, rlw_rfb_tight *t)
     rlw_status rlw_rfb_paint_raw(rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_screen *s,
-                                 const rlw_rfb_rectangle *r) noexcept
+                                 const rlw_rfb_rectangle *r)
     rlw_status rlw_rfb_paint_copy(rlw_cursor *c, const rlw_rfb_screen *s,
-                                  const rlw_rfb_rectangle *r) noexcept
+                                  const rlw_rfb_rectangle *r)
     rlw_status rlw_rfb_paint_rre(rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_screen *s,
-                                 const rlw_rfb_rectangle *r) noexcept
+                                 const rlw_rfb_rectangle *r)
     rlw_status rlw_rfb_paint_hextile(rlw_cursor *c, const rlw_rfb_layouts *p,
-                                     const rlw_rfb_screen *s, const rlw_rfb_rectangle *r) noexcept
+                                     const rlw_rfb_screen *s, const rlw_rfb_rectangle *r)
     rlw_status rlw_rfb_paint_zrle_tiles(rlw_cursor *c, const rlw_rfb_layouts *p,
-                                        const rlw_rfb_screen *s,
-                                        const rlw_rfb_rectangle *r) noexcept
-    uint64_t rlw_rfb_zrle_most(const rlw_rfb_layouts *p, uint32_t width, uint32_t height) noexcept
+                                        const rlw_rfb_screen *s, const rlw_rfb_rectangle *r)
+    uint64_t rlw_rfb_zrle_most(const rlw_rfb_layouts *p, uint32_t width, uint32_t height)
     rlw_status rlw_rfb_paint_tight(rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_screen *s,
-                                   const rlw_rfb_rectangle *r, const rlw_rfb_tight *t) noexcept
+                                   const rlw_rfb_rectangle *r, const rlw_rfb_tight *t)
 
 cdef extern from "rlwire/ucs4.h" nogil:
     size_t RLW_NOT_UNICODE
-    size_t rlw_ucs4_trim(const uint32_t *text, size_t count) noexcept
-    size_t rlw_ucs4_size(const uint32_t *text, size_t count) noexcept
-    uint8_t *rlw_ucs4_to_utf8(uint8_t *to, const uint8_t *end, const uint32_t *text,
-                              size_t count) noexcept
-    size_t rlw_utf8_length(const uint8_t *data, size_t size) noexcept
-    size_t rlw_utf8_to_ucs4(const uint8_t *data, size_t size, uint32_t *out,
-                            size_t room) noexcept
+    size_t rlw_ucs4_trim(const uint32_t *text, size_t count)
+    size_t rlw_ucs4_size(const uint32_t *text, size_t count)
+    uint8_t *rlw_ucs4_to_utf8(uint8_t *to, const uint8_t *end, const uint32_t *text, size_t count)
+    size_t rlw_utf8_length(const uint8_t *data, size_t size)
+    size_t rlw_utf8_to_ucs4(const uint8_t *data, size_t size, uint32_t *out, size_t room)
 
 cdef extern from "rlwire/dtype.h" nogil:
     ctypedef struct rlw_dtype:
-        char kind
-        char order
+        char kind, order
         uint32_t itemsize
-    bint rlw_dtype_parse(const uint8_t *text, size_t size, rlw_dtype *out) noexcept
+    bint rlw_dtype_parse(const uint8_t *text, size_t size, rlw_dtype *out)
 
 cdef extern from "rlwire/image.h" nogil:
     ctypedef struct rlw_image_mode:
         const char *name
-        uint8_t channels
-        uint8_t itemsize
-        char kind
-        char order
+        uint8_t channels, itemsize
+        char kind, order
         uint8_t scaled
-    const rlw_image_mode *rlw_image_mode_find(const uint8_t *name, size_t size) noexcept
-    uint64_t rlw_image_bytes(const rlw_image_mode *mode, uint32_t width, uint32_t height) noexcept
-    void rlw_unit_floats(const uint8_t *pixels, size_t count, float *out) noexcept
-    void rlw_unpack_bits(const uint8_t *bits, uint32_t width, uint32_t height,
-                         uint8_t *out) noexcept
+    const rlw_image_mode *rlw_image_mode_find(const uint8_t *name, size_t size)
+    uint64_t rlw_image_bytes(const rlw_image_mode *mode, uint32_t width, uint32_t height)
+    void rlw_unit_floats(const uint8_t *pixels, size_t count, float *out)
+    void rlw_unpack_bits(const uint8_t *bits, uint32_t width, uint32_t height, uint8_t *out)
 
 cdef extern from "rlwire/protobuf.h" nogil:
     ctypedef enum rlw_wire:
         RLW_WIRE_VARINT, RLW_WIRE_FIXED64, RLW_WIRE_BYTES, RLW_WIRE_GROUP, RLW_WIRE_END_GROUP
         RLW_WIRE_FIXED32
     ctypedef struct rlw_field:
-        uint32_t number
-        uint32_t wire
+        uint32_t number, wire
         const uint8_t *at
         uint64_t value
         const uint8_t *data
         size_t size
     int RLW_VARINT_ROOM
-    size_t rlw_varint_size(uint64_t value) noexcept
-    uint8_t *rlw_store_varint(uint8_t *to, uint64_t value) noexcept
-    rlw_status rlw_take_varint(rlw_cursor *c, uint64_t *out) noexcept
-    rlw_status rlw_take_field(rlw_cursor *c, rlw_field *f) noexcept
+    size_t rlw_varint_size(uint64_t value)
+    uint8_t *rlw_store_varint(uint8_t *to, uint64_t value)
+    rlw_status rlw_take_varint(rlw_cursor *c, uint64_t *out)
+    rlw_status rlw_take_field(rlw_cursor *c, rlw_field *f)
 
 cdef extern from "rlwire/varint.h" nogil:
-    bint rlw_bools_are_plain(const uint8_t *data, size_t size) noexcept
+    bint rlw_bools_are_plain(const uint8_t *data, size_t size)
 
 cdef extern from "rlwire/dm_env_rpc.h" nogil:
     int RLW_TENSOR_DIMS
@@ -233,11 +197,9 @@ cdef extern from "rlwire/dm_env_rpc.h" nogil:
         RLW_TENSOR_INT64, RLW_TENSOR_UINT8, RLW_TENSOR_UINT32, RLW_TENSOR_UINT64, RLW_TENSOR_BOOL
         RLW_TENSOR_STRING, RLW_TENSOR_PROTO
     ctypedef struct rlw_tensor:
-        uint32_t kind
-        uint32_t dims
+        uint32_t kind, dims
         int64_t shape[32]
-        uint64_t count
-        uint64_t total
+        uint64_t count, total
         uint32_t segments
         const uint8_t *data
         size_t size
@@ -246,49 +208,42 @@ cdef extern from "rlwire/dm_env_rpc.h" nogil:
         const uint8_t *end
         const uint8_t *shape_at
     ctypedef struct rlw_tensor_sizes:
-        uint64_t data
-        uint64_t payload
-        uint64_t shape
-        uint64_t whole
+        uint64_t data, payload, shape, whole
     ctypedef struct rlw_tensor_items:
-        rlw_cursor outer
-        rlw_cursor inner
+        rlw_cursor outer, inner
         uint32_t field
     ctypedef struct rlw_any:
         const uint8_t *url
         size_t url_size
         const uint8_t *value
         size_t value_size
-    uint32_t rlw_tensor_itemsize(uint32_t kind) noexcept
-    bint rlw_tensor_is_memory(uint32_t kind) noexcept
-    rlw_status rlw_tensor_read(rlw_cursor *c, uint32_t dims_limit, rlw_tensor *t) noexcept
-    rlw_status rlw_tensor_read_value(rlw_cursor *c, rlw_tensor *t) noexcept
-    rlw_status rlw_tensor_infer(rlw_cursor *c, rlw_tensor *t) noexcept
-    rlw_status rlw_tensor_decode(rlw_cursor *c, const rlw_tensor *t, void *out) noexcept
-    void rlw_tensor_items_init(rlw_tensor_items *items, const rlw_tensor *t) noexcept
-    bint rlw_tensor_next(rlw_tensor_items *items, const uint8_t **data, size_t *size) noexcept
-    rlw_status rlw_any_read(rlw_cursor *c, rlw_any *out) noexcept
-    bint rlw_tensor_all_equal(uint32_t kind, const void *values, size_t count) noexcept
-    uint64_t rlw_tensor_data_size(uint32_t kind, const void *values, size_t count) noexcept
+    uint32_t rlw_tensor_itemsize(uint32_t kind)
+    bint rlw_tensor_is_memory(uint32_t kind)
+    rlw_status rlw_tensor_read(rlw_cursor *c, uint32_t dims_limit, rlw_tensor *t)
+    rlw_status rlw_tensor_read_value(rlw_cursor *c, rlw_tensor *t)
+    rlw_status rlw_tensor_infer(rlw_cursor *c, rlw_tensor *t)
+    rlw_status rlw_tensor_decode(rlw_cursor *c, const rlw_tensor *t, void *out)
+    void rlw_tensor_items_init(rlw_tensor_items *items, const rlw_tensor *t)
+    bint rlw_tensor_next(rlw_tensor_items *items, const uint8_t **data, size_t *size)
+    rlw_status rlw_any_read(rlw_cursor *c, rlw_any *out)
+    bint rlw_tensor_all_equal(uint32_t kind, const void *values, size_t count)
+    uint64_t rlw_tensor_data_size(uint32_t kind, const void *values, size_t count)
     bint rlw_tensor_measure(rlw_tensor_sizes *out, uint32_t field, uint32_t kind,
-                            uint64_t data_size, const int64_t *shape, uint32_t dims) noexcept
+                            uint64_t data_size, const int64_t *shape, uint32_t dims)
     uint8_t *rlw_tensor_put_head(uint8_t *to, uint32_t field, uint32_t kind,
-                                 const rlw_tensor_sizes *sizes) noexcept
+                                 const rlw_tensor_sizes *sizes)
     uint8_t *rlw_tensor_put_data(uint8_t *to, uint32_t kind, const void *values, size_t count,
-                                 const rlw_tensor_sizes *sizes) noexcept
+                                 const rlw_tensor_sizes *sizes)
     uint8_t *rlw_tensor_put_tail(uint8_t *to, const int64_t *shape, uint32_t dims,
-                                 const rlw_tensor_sizes *sizes) noexcept
+                                 const rlw_tensor_sizes *sizes)
 
 cdef extern from "rlwire/rlx.h" nogil:
     ctypedef enum rlw_rlx_type:
         RLW_RLX_NONE, RLW_RLX_NULL, RLW_RLX_INT4, RLW_RLX_STRING, RLW_RLX_DOUBLE, RLW_RLX_BOOLEAN
         RLW_RLX_IMAGE, RLW_RLX_NDARRAY, RLW_RLX_LIST, RLW_RLX_UINT4, RLW_RLX_INT64, RLW_RLX_DICT
     ctypedef struct rlw_rlx_limits:
-        uint64_t items
-        uint64_t string
-        uint64_t pixels
-        uint32_t depth
-        uint32_t dims
+        uint64_t items, string, pixels
+        uint32_t depth, dims
     ctypedef struct rlw_rlx_reader:
         rlw_cursor c
         rlw_rlx_limits limits
@@ -308,8 +263,7 @@ cdef extern from "rlwire/rlx.h" nogil:
     ctypedef struct rlw_rlx_image:
         const rlw_image_mode *mode
         rlw_text name
-        uint32_t width
-        uint32_t height
+        uint32_t width, height
         const uint8_t *data
         size_t size
     union rlw_rlx_payload:
@@ -325,48 +279,45 @@ cdef extern from "rlwire/rlx.h" nogil:
         const uint8_t *at
         rlw_rlx_payload as_ "as"
     void rlw_rlx_reader_init(rlw_rlx_reader *r, const uint8_t *data, size_t size,
-                             const rlw_rlx_limits *limits) noexcept
-    rlw_status rlw_rlx_read_version(rlw_rlx_reader *r) noexcept
-    rlw_status rlw_rlx_read_text(rlw_rlx_reader *r, rlw_text *out) noexcept
-    rlw_status rlw_rlx_count(rlw_rlx_reader *r, const uint8_t *at, uint64_t count) noexcept
-    rlw_status rlw_rlx_read(rlw_rlx_reader *r, rlw_rlx_value *v) noexcept
+                             const rlw_rlx_limits *limits)
+    rlw_status rlw_rlx_read_version(rlw_rlx_reader *r)
+    rlw_status rlw_rlx_read_text(rlw_rlx_reader *r, rlw_text *out)
+    rlw_status rlw_rlx_count(rlw_rlx_reader *r, const uint8_t *at, uint64_t count)
+    rlw_status rlw_rlx_read(rlw_rlx_reader *r, rlw_rlx_value *v)
     size_t rlw_rlx_find_data(const uint8_t *start, const uint8_t *message, size_t size,
-                             size_t least, const rlw_rlx_limits *limits) noexcept
-    rlw_status rlw_rlx_put_version(rlw_writer *w) noexcept
-    rlw_status rlw_rlx_put_text(rlw_writer *w, const void *text, uint32_t size) noexcept
-    rlw_status rlw_rlx_put_type(rlw_writer *w, rlw_rlx_type type) noexcept
-    rlw_status rlw_rlx_put_null(rlw_writer *w) noexcept
-    rlw_status rlw_rlx_put_boolean(rlw_writer *w, int value) noexcept
-    rlw_status rlw_rlx_put_int4(rlw_writer *w, int32_t value) noexcept
-    rlw_status rlw_rlx_put_uint4(rlw_writer *w, uint32_t value) noexcept
-    rlw_status rlw_rlx_put_int64(rlw_writer *w, int64_t value) noexcept
-    rlw_status rlw_rlx_put_double(rlw_writer *w, double value) noexcept
-    rlw_status rlw_rlx_put_string(rlw_writer *w, const void *text, uint32_t size) noexcept
-    rlw_status rlw_rlx_put_list(rlw_writer *w, uint32_t count) noexcept
-    rlw_status rlw_rlx_put_dict(rlw_writer *w, uint32_t count) noexcept
+                             size_t least, const rlw_rlx_limits *limits)
+    rlw_status rlw_rlx_put_version(rlw_writer *w)
+    rlw_status rlw_rlx_put_text(rlw_writer *w, const void *text, uint32_t size)
+    rlw_status rlw_rlx_put_type(rlw_writer *w, rlw_rlx_type type)
+    rlw_status rlw_rlx_put_null(rlw_writer *w)
+    rlw_status rlw_rlx_put_boolean(rlw_writer *w, int value)
+    rlw_status rlw_rlx_put_int4(rlw_writer *w, int32_t value)
+    rlw_status rlw_rlx_put_uint4(rlw_writer *w, uint32_t value)
+    rlw_status rlw_rlx_put_int64(rlw_writer *w, int64_t value)
+    rlw_status rlw_rlx_put_double(rlw_writer *w, double value)
+    rlw_status rlw_rlx_put_string(rlw_writer *w, const void *text, uint32_t size)
+    rlw_status rlw_rlx_put_list(rlw_writer *w, uint32_t count)
+    rlw_status rlw_rlx_put_dict(rlw_writer *w, uint32_t count)
     rlw_status rlw_rlx_put_array_head(rlw_writer *w, const void *dtype, uint32_t dtype_size,
-                                      uint32_t dims, const uint32_t *shape,
-                                      uint32_t size) noexcept
+                                      uint32_t dims, const uint32_t *shape, uint32_t size)
     rlw_status rlw_rlx_put_image_head(rlw_writer *w, const void *mode, uint32_t mode_size,
-                                      uint32_t width, uint32_t height, uint32_t size) noexcept
+                                      uint32_t width, uint32_t height, uint32_t size)
 
 cdef extern from "rlwire/numbers.h" nogil:
     int RLW_DECIMALS_MOST
     int RLW_FIXED_ROOM
-    const uint8_t *rlw_parse_double(const uint8_t *p, const uint8_t *end, double *out) noexcept
-    uint8_t *rlw_put_i64(uint8_t *to, int64_t value) noexcept
+    const uint8_t *rlw_parse_double(const uint8_t *p, const uint8_t *end, double *out)
+    uint8_t *rlw_put_i64(uint8_t *to, int64_t value)
 
 cdef extern from "rlwire/number_list.h" nogil:
     ctypedef enum rlw_number:
         RLW_BOOL, RLW_INT8, RLW_INT16, RLW_INT32, RLW_INT64, RLW_UINT8, RLW_UINT16, RLW_UINT32
         RLW_UINT64, RLW_FLOAT16, RLW_FLOAT32, RLW_FLOAT64
-    uint8_t *rlw_put_number(uint8_t *to, rlw_number kind, const void *at, int decimals,
-                            int trim) noexcept
+    uint8_t *rlw_put_number(uint8_t *to, rlw_number kind, const void *at, int decimals, int trim)
     rlw_status rlw_put_numbers(rlw_writer *w, rlw_number kind, const void *values, size_t count,
-                               int decimals, int trim) noexcept
-    size_t rlw_count_numbers(const uint8_t *text, size_t size) noexcept
-    rlw_status rlw_read_numbers(rlw_cursor *c, rlw_number kind, void *values,
-                                size_t count) noexcept
+                               int decimals, int trim)
+    size_t rlw_count_numbers(const uint8_t *text, size_t size)
+    rlw_status rlw_read_numbers(rlw_cursor *c, rlw_number kind, void *values, size_t count)
 
 cdef extern from "rlwire/perlert.h" nogil:
     ctypedef enum rlw_perlert_kind:
@@ -384,54 +335,44 @@ cdef extern from "rlwire/perlert.h" nogil:
         const uint8_t *data
         size_t size
     ctypedef struct rlw_perlert_limits:
-        uint64_t datagram
-        uint64_t items
+        uint64_t datagram, items
     ctypedef struct rlw_perlert_message:
         rlw_perlert_kind kind
         rlw_perlert_field field
         rlw_perlert_text name
         uint64_t number
-        rlw_perlert_text key
-        rlw_perlert_text text
-        uint64_t timestamp
-        uint64_t step
+        rlw_perlert_text key, text
+        uint64_t timestamp, step
         rlw_perlert_text reward
         double reward_value
         rlw_perlert_text extra
         uint32_t port
-        uint8_t flag
-        uint8_t reward_is_number
-        uint8_t has_extra
-        uint8_t ascii
+        uint8_t flag, reward_is_number, has_extra, ascii
         int32_t decimals
         rlw_perlert_text wrong
         size_t wrong_at
     ctypedef struct rlw_perlert_slot:
-        rlw_perlert_text key
-        rlw_perlert_text kind
-        rlw_perlert_text tag
-        uint8_t open
-        uint8_t ready
+        rlw_perlert_text key, kind, tag
+        uint8_t open, ready
     unsigned RLW_PERLERT_ANY
     unsigned RLW_PERLERT_NOT_IN_ACTION
     unsigned RLW_PERLERT_NOT_IN_OBSERVATION
-    const char *rlw_perlert_field_name(rlw_perlert_field field) noexcept
-    size_t rlw_perlert_find(const uint8_t *data, size_t size, unsigned refused) noexcept
+    const char *rlw_perlert_field_name(rlw_perlert_field field)
+    size_t rlw_perlert_find(const uint8_t *data, size_t size, unsigned refused)
     rlw_status rlw_perlert_check(rlw_cursor *c, const rlw_perlert_limits *limits,
-                                 rlw_perlert_message *m) noexcept
-    rlw_status rlw_perlert_read_header(rlw_cursor *c, rlw_perlert_message *m) noexcept
-    rlw_status rlw_perlert_read_step(rlw_cursor *c, rlw_perlert_message *m) noexcept
-    rlw_status rlw_perlert_next_slot(rlw_cursor *c, rlw_perlert_message *m,
-                                     rlw_perlert_slot *slot) noexcept
+                                 rlw_perlert_message *m)
+    rlw_status rlw_perlert_read_header(rlw_cursor *c, rlw_perlert_message *m)
+    rlw_status rlw_perlert_read_step(rlw_cursor *c, rlw_perlert_message *m)
+    rlw_status rlw_perlert_next_slot(rlw_cursor *c, rlw_perlert_message *m, rlw_perlert_slot *slot)
     rlw_status rlw_perlert_read_client(rlw_cursor *c, const rlw_perlert_limits *limits,
-                                       rlw_perlert_message *m) noexcept
+                                       rlw_perlert_message *m)
     rlw_status rlw_perlert_read_server(rlw_cursor *c, const rlw_perlert_limits *limits,
-                                       rlw_perlert_message *m) noexcept
-    rlw_status rlw_perlert_put_step_head(rlw_writer *w, rlw_perlert_message *m) noexcept
-    rlw_status rlw_perlert_put_step_tail(rlw_writer *w, rlw_perlert_message *m) noexcept
+                                       rlw_perlert_message *m)
+    rlw_status rlw_perlert_put_step_head(rlw_writer *w, rlw_perlert_message *m)
+    rlw_status rlw_perlert_put_step_tail(rlw_writer *w, rlw_perlert_message *m)
     rlw_status rlw_perlert_put_slot(rlw_writer *w, rlw_perlert_message *m,
-                                    const rlw_perlert_slot *slot) noexcept
-    rlw_status rlw_perlert_write(rlw_writer *w, rlw_perlert_message *m) noexcept
+                                    const rlw_perlert_slot *slot)
+    rlw_status rlw_perlert_write(rlw_writer *w, rlw_perlert_message *m)
 
 cdef extern from "rlwire/msgpack.h" nogil:
     ctypedef enum rlw_msgpack_kind:
@@ -447,48 +388,36 @@ cdef extern from "rlwire/msgpack.h" nogil:
         const uint8_t *data
         uint64_t size
     ctypedef struct rlw_msgpack_limits:
-        uint64_t depth
-        uint64_t items
-        uint64_t string
-        uint64_t binary
-        uint64_t ext
-        uint64_t array
-        uint64_t map
-        uint64_t dims
+        uint64_t depth, items, string, binary, ext, array, map, dims
     ctypedef struct rlw_msgpack_reader:
         rlw_cursor c
         rlw_msgpack_limits limits
         uint64_t items
         bint partial
     void rlw_msgpack_reader_init(rlw_msgpack_reader *r, const uint8_t *data, size_t size,
-                                 const rlw_msgpack_limits *limits) noexcept
-    rlw_status rlw_msgpack_read(rlw_msgpack_reader *r, rlw_msgpack_value *v) noexcept
+                                 const rlw_msgpack_limits *limits)
+    rlw_status rlw_msgpack_read(rlw_msgpack_reader *r, rlw_msgpack_value *v)
     int RLW_MSGPACK_DEEPEST
     ctypedef struct rlw_msgpack_scan:
-        uint64_t done
-        uint64_t items
+        uint64_t done, items
         uint32_t level
         uint64_t *left
-    void rlw_msgpack_scan_init(rlw_msgpack_scan *s) noexcept
-    rlw_status rlw_msgpack_scan_value(rlw_msgpack_reader *r, rlw_msgpack_scan *s) noexcept
+    void rlw_msgpack_scan_init(rlw_msgpack_scan *s)
+    rlw_status rlw_msgpack_scan_value(rlw_msgpack_reader *r, rlw_msgpack_scan *s)
     int RLW_MSGPACK_TIMESTAMP
     bint rlw_msgpack_timestamp(const uint8_t *data, uint64_t size, int64_t *seconds,
-                               uint32_t *nanoseconds) noexcept
-    rlw_status rlw_msgpack_put_nil(rlw_writer *w) noexcept
-    rlw_status rlw_msgpack_put_boolean(rlw_writer *w, bint value) noexcept
-    rlw_status rlw_msgpack_put_unsigned(rlw_writer *w, uint64_t value) noexcept
-    rlw_status rlw_msgpack_put_integer(rlw_writer *w, int64_t value) noexcept
-    rlw_status rlw_msgpack_put_float64(rlw_writer *w, double value) noexcept
-    rlw_status rlw_msgpack_put_string_head(rlw_writer *w, uint32_t size, size_t more,
-                                           bint old) noexcept
-    rlw_status rlw_msgpack_put_binary_head(rlw_writer *w, uint32_t size, size_t more,
-                                           bint old) noexcept
-    rlw_status rlw_msgpack_put_array_head(rlw_writer *w, uint32_t count) noexcept
-    rlw_status rlw_msgpack_put_map_head(rlw_writer *w, uint32_t count) noexcept
-    rlw_status rlw_msgpack_put_ext_head(rlw_writer *w, int8_t code, uint32_t size,
-                                        size_t more) noexcept
-    rlw_status rlw_msgpack_put_timestamp(rlw_writer *w, int64_t seconds,
-                                         uint32_t nanoseconds) noexcept
+                               uint32_t *nanoseconds)
+    rlw_status rlw_msgpack_put_nil(rlw_writer *w)
+    rlw_status rlw_msgpack_put_boolean(rlw_writer *w, bint value)
+    rlw_status rlw_msgpack_put_unsigned(rlw_writer *w, uint64_t value)
+    rlw_status rlw_msgpack_put_integer(rlw_writer *w, int64_t value)
+    rlw_status rlw_msgpack_put_float64(rlw_writer *w, double value)
+    rlw_status rlw_msgpack_put_string_head(rlw_writer *w, uint32_t size, size_t more, bint old)
+    rlw_status rlw_msgpack_put_binary_head(rlw_writer *w, uint32_t size, size_t more, bint old)
+    rlw_status rlw_msgpack_put_array_head(rlw_writer *w, uint32_t count)
+    rlw_status rlw_msgpack_put_map_head(rlw_writer *w, uint32_t count)
+    rlw_status rlw_msgpack_put_ext_head(rlw_writer *w, int8_t code, uint32_t size, size_t more)
+    rlw_status rlw_msgpack_put_timestamp(rlw_writer *w, int64_t seconds, uint32_t nanoseconds)
 
 cdef extern from "rlwire/msgpack_array.h" nogil:
     ctypedef enum rlw_msgpack_mark:
@@ -503,71 +432,56 @@ cdef extern from "rlwire/msgpack_array.h" nogil:
         rlw_msgpack_value *field
     int RLW_MSGPACK_FIELD_TYPE
     int RLW_MSGPACK_FIELD_DATA
-    bint rlw_msgpack_is_mark(const rlw_msgpack_value *key) noexcept
-    rlw_status rlw_msgpack_check_size(rlw_cursor *c, const rlw_msgpack_marked *m,
-                                      uint64_t itemsize) noexcept
+    bint rlw_msgpack_is_mark(const rlw_msgpack_value *key)
+    rlw_status rlw_msgpack_check_size(rlw_cursor *c, const rlw_msgpack_marked *m, uint64_t itemsize)
     rlw_status rlw_msgpack_read_marked(rlw_msgpack_reader *r, const rlw_msgpack_value *map,
-                                       uint64_t depth, rlw_msgpack_marked *out) noexcept
+                                       uint64_t depth, rlw_msgpack_marked *out)
     rlw_status rlw_msgpack_put_nd(rlw_writer *w, const char *type, uint32_t type_size,
-                                  uint32_t dims, const int64_t *shape, uint32_t size) noexcept
-    rlw_status rlw_msgpack_put_ndarray(rlw_writer *w, uint32_t size) noexcept
+                                  uint32_t dims, const int64_t *shape, uint32_t size)
+    rlw_status rlw_msgpack_put_ndarray(rlw_writer *w, uint32_t size)
     rlw_status rlw_msgpack_put_ndarray_end(rlw_writer *w, const char *type, uint32_t type_size,
-                                           uint32_t dims, const int64_t *shape) noexcept
+                                           uint32_t dims, const int64_t *shape)
 
 cdef extern from "rlwire/http2.h" nogil:
-    int RLW_H2_DATA, RLW_H2_HEADERS, RLW_H2_PRIORITY, RLW_H2_RST_STREAM, RLW_H2_SETTINGS
-    int RLW_H2_PUSH_PROMISE, RLW_H2_PING, RLW_H2_GOAWAY, RLW_H2_WINDOW_UPDATE, RLW_H2_CONTINUATION
-    int RLW_H2_END_STREAM, RLW_H2_ACK, RLW_H2_END_HEADERS, RLW_H2_PADDED, RLW_H2_PRIORITIZED
-    int RLW_H2_HEADER_TABLE_SIZE, RLW_H2_ENABLE_PUSH, RLW_H2_MAX_CONCURRENT_STREAMS
-    int RLW_H2_INITIAL_WINDOW_SIZE, RLW_H2_MAX_FRAME_SIZE, RLW_H2_MAX_HEADER_LIST_SIZE
-    int RLW_H2_NO_ERROR, RLW_H2_PROTOCOL_ERROR, RLW_H2_INTERNAL_ERROR, RLW_H2_FLOW_CONTROL_ERROR
-    int RLW_H2_SETTINGS_TIMEOUT, RLW_H2_STREAM_CLOSED, RLW_H2_FRAME_SIZE_ERROR
-    int RLW_H2_REFUSED_STREAM, RLW_H2_CANCEL, RLW_H2_COMPRESSION_ERROR, RLW_H2_CONNECT_ERROR
-    int RLW_H2_ENHANCE_YOUR_CALM, RLW_H2_INADEQUATE_SECURITY, RLW_H2_HTTP_1_1_REQUIRED, RLW_H2_HEAD
+    int RLW_H2_DATA, RLW_H2_HEADERS, RLW_H2_PRIORITY, RLW_H2_SETTINGS, RLW_H2_WINDOW_UPDATE
+    int RLW_H2_CONTINUATION, RLW_H2_END_STREAM, RLW_H2_ACK, RLW_H2_END_HEADERS, RLW_H2_PADDED
+    int RLW_H2_ENABLE_PUSH, RLW_H2_INITIAL_WINDOW_SIZE, RLW_H2_MAX_FRAME_SIZE, RLW_H2_HEAD
     int RLW_H2_FRAME_LEAST, RLW_H2_FRAME_MOST, RLW_H2_WINDOW_MOST, RLW_H2_WINDOW_FIRST
     int RLW_GRPC_PREFIX
     uint32_t RLW_GRPC_MOST
     uint8_t *rlw_h2_write_head(uint8_t *to, uint32_t size, unsigned type, unsigned flags,
-                               uint32_t stream) noexcept
+                               uint32_t stream)
     ctypedef struct rlw_h2_head:
-        uint32_t size
-        uint32_t stream
-        uint8_t type
-        uint8_t flags
-    rlw_status rlw_h2_read_head(rlw_cursor *c, uint32_t most, uint32_t other,
-                                rlw_h2_head *out) noexcept
+        uint32_t size, stream
+        uint8_t type, flags
+    rlw_status rlw_h2_read_head(rlw_cursor *c, uint32_t most, uint32_t other, rlw_h2_head *out)
     rlw_status rlw_h2_take_payload(rlw_cursor *c, const rlw_h2_head *h, const uint8_t **data,
-                                   size_t *size) noexcept
-    rlw_status rlw_h2_read_setting(rlw_cursor *c, unsigned *id, uint32_t *value) noexcept
-    rlw_status rlw_h2_open_window(rlw_cursor *c, int64_t *window) noexcept
-    bint rlw_h2_stream_only(const rlw_h2_head *h, rlw_status status) noexcept
-    unsigned rlw_h2_code_of(rlw_status status) noexcept
-    const char *rlw_h2_code_name(uint32_t code) noexcept
-    const char *rlw_h2_type_name(unsigned type) noexcept
-    uint8_t *rlw_grpc_write_prefix(uint8_t *to, uint32_t size) noexcept
-    rlw_status rlw_grpc_read_prefix(rlw_cursor *c, uint64_t limit, uint32_t *size) noexcept
+                                   size_t *size)
+    rlw_status rlw_h2_read_setting(rlw_cursor *c, unsigned *id, uint32_t *value)
+    rlw_status rlw_h2_open_window(rlw_cursor *c, int64_t *window)
+    bint rlw_h2_stream_only(const rlw_h2_head *h, rlw_status status)
+    unsigned rlw_h2_code_of(rlw_status status)
+    uint8_t *rlw_grpc_write_prefix(uint8_t *to, uint32_t size)
+    rlw_status rlw_grpc_read_prefix(rlw_cursor *c, uint64_t limit, uint32_t *size)
 
 cdef extern from "rlwire/rfb_encode.h" nogil:
     ctypedef struct rlw_rfb_pixels:
         pass
     int rlw_rfb_pixels_init(rlw_rfb_pixels *p, unsigned bits, unsigned depth, int big_endian,
-                            const uint16_t *max, const uint8_t *shift) noexcept
+                            const uint16_t *max, const uint8_t *shift)
     ctypedef struct rlw_rfb_rect:
-        uint16_t x
-        uint16_t y
-        uint16_t width
-        uint16_t height
+        uint16_t x, y, width, height
     size_t rlw_rfb_changed(const uint8_t *before, const uint8_t *after, size_t width, size_t height,
-                           size_t tile, uint8_t *marks) noexcept
+                           size_t tile, uint8_t *marks)
     size_t rlw_rfb_gather(const uint8_t *marks, size_t width, size_t height, size_t tile,
-                          rlw_rfb_rect *out) noexcept
+                          rlw_rfb_rect *out)
     ctypedef rlw_status (*rlw_rfb_deflate)(void *self, const uint8_t *data, size_t size,
                                            rlw_writer *out) noexcept
     ctypedef rlw_status (*rlw_rfb_jpeg)(void *self, const uint8_t *rgb, size_t stride, size_t width,
                                         size_t height, rlw_writer *out) noexcept
     ctypedef struct rlw_rfb_codes:
         pass
-    void rlw_rfb_codes_init(rlw_rfb_codes *c) noexcept
+    void rlw_rfb_codes_init(rlw_rfb_codes *c)
     ctypedef struct rlw_rfb_encoder:
         rlw_rfb_pixels pixels
         rlw_rfb_deflate deflate
@@ -577,4 +491,4 @@ cdef extern from "rlwire/rfb_encode.h" nogil:
         rlw_rfb_codes codes
     rlw_status rlw_rfb_put_rect(rlw_rfb_encoder *e, rlw_writer *w, const uint8_t *frame,
                                 size_t frame_width, const rlw_rfb_rect *r, int32_t encoding,
-                                size_t *count) noexcept
+                                size_t *count)

@@ -1,4 +1,4 @@
-"""`connect("ws://host:port/path", inner)`: a WebSocket from its URL, blocking or asyncio."""
+"""WebSocket clients by URL: `connect("ws://host:port/path", inner)`, blocking or asyncio."""
 
 from __future__ import annotations
 
@@ -15,16 +15,10 @@ __all__ = ["connect", "connect_asyncio", "url_of"]
 
 
 def url_of(address: AddressLike, tls: ClientSide = None, resource: str = "") -> str:
-    """Return the URL of the WebSocket at an address, which may be one already.
+    """Return the WebSocket URL of an address, with `resource` as path and query.
 
-    Args:
-        address: ``"host:port"``, ``"unix:/path"``, ``"shm:/path"``, ``(host, port)``, or a
-            URL.
-        tls: for TLS.
-        resource: path and query.
-
-    Raises:
-        ValueError: it is no address.
+    An address is ``"host:port"``, ``"unix:/path"``, ``"shm:/path"``, ``(host, port)``, or a URL,
+    which is returned as it is.
     """
     if isinstance(address, str) and "://" in address:
         return address
@@ -49,17 +43,17 @@ def connect(
     Args:
         url: ``ws://host:port/path`` or ``ws+unix:///socket:/path`` (or ``ws+shm``), or ``wss``
             for TLS.
-        inner: a new session that says what messages mean; None for str and bytes as they are.
-        tls: for ``wss``; by default a context that trusts the system's authorities.
-        timeout: by default `Timeouts()`; `connect` counts for TCP and TLS, and once more for
-            WebSocket's handshake.
-        backoff: how often and when to try to reach the server; by default once.
+        inner: a new session of the messages; None for str and bytes.
+        tls: for ``wss``; by default the system's authorities.
+        timeout: seconds, or `Timeouts`; `connect` counts for TCP and TLS, and again for the
+            handshake.
+        backoff: retries; none by default.
         options: those of `rlwire.sessions.websocket.WebSocketClientSession`.
 
     Raises:
-        ValueError: the URL is none, or does not fit `tls`.
-        Refused: the server answered, but not with a WebSocket.
-        What `rlwire.transports.tcp.connect` raises.
+        ValueError: the URL is invalid, or does not fit `tls`.
+        Refused: the server rejected the WebSocket.
+        Further errors: those of `rlwire.transports.tcp.connect`.
     """
     where, client, context = _dialed(url, inner, tls, options)
     return tcp.connect(where, client, timeout=timeout, tls=context, backoff=backoff)
@@ -74,7 +68,7 @@ async def connect_asyncio(
     backoff: Backoff | None = None,
     **options: Any,
 ) -> tcp_asyncio.AsyncConnection:
-    """Connect to a WebSocket server on the running loop; arguments and errors as for `connect`."""
+    """As `connect`, on the running loop."""
     where, client, context = _dialed(url, inner, tls, options)
     return await tcp_asyncio.connect(where, client, timeout=timeout, tls=context, backoff=backoff)
 
@@ -82,7 +76,6 @@ async def connect_asyncio(
 def _dialed(
     url: str, inner: Any, tls: ClientSide, options: dict[str, Any]
 ) -> tuple[Address, WebSocketClientSession, ClientSide]:
-    """Return where to connect, with which session and which TLS."""
     client = WebSocketClientSession(RawMessages() if inner is None else inner, url, **options)
     target = client.target
     if target.unix is not None:
@@ -92,5 +85,5 @@ def _dialed(
     if target.secure:
         return where, client, ClientTLS()() if tls is None else tls
     if tls is not None:
-        raise ValueError("a ws:// URL is not for TLS; write wss://")
+        raise ValueError("ws:// with tls=: use wss://")
     return where, client, None

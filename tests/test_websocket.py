@@ -31,7 +31,7 @@ MESSAGES: list[Any] = ["text", "ünï 𝄞", b"", b"x" * 126, b"y" * 70_000, "z"
 
 
 def make_session() -> WebSocketServerSession:
-    return WebSocketServerSession(RawMessages(), protocols=["one"])
+    return WebSocketServerSession(RawMessages())
 
 
 def answer(peer: Any) -> Callable[[Any], Any]:
@@ -72,9 +72,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 
 def test_a_blocking_client_of_websockets(port: int) -> None:
-    with connect(f"ws://127.0.0.1:{port}/", protocols=["one", "three"]) as peer:
-        session: Any = peer.session
-        assert session.protocol == "one"
+    with connect(f"ws://127.0.0.1:{port}/") as peer:
         for message in MESSAGES:
             assert peer.exchange(message) == message
         assert peer.exchange("fragments") == "in three"
@@ -87,7 +85,7 @@ def test_a_blocking_client_of_websockets(port: int) -> None:
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_an_asyncio_client_of_websockets(port: int, loop: str) -> None:
     async def main() -> None:
-        async with await connect_asyncio(f"ws://127.0.0.1:{port}/", protocols=["two"]) as peer:
+        async with await connect_asyncio(f"ws://127.0.0.1:{port}/") as peer:
             for message in MESSAGES:
                 assert await peer.exchange(message) == message
             assert await peer.exchange("fragments") == "in three"
@@ -114,7 +112,7 @@ def ask(port: int, cwd: Path) -> Any:
     return json.loads(done.stdout)
 
 
-EXPECTED = {"protocol": "one", "extensions": 0, "closed": [4003, "gladly"]}
+EXPECTED = {"extensions": 0, "closed": [4003, "gladly"]}
 
 
 def test_websockets_as_a_client_of_threads(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ async def run_server() -> None:
                 await peer.send(message)
 
     # Its own compression stays on, as by default: it must be declined.
-    async with serve(echo, "127.0.0.1", 0, subprotocols=["two", "one"]) as server:
+    async with serve(echo, "127.0.0.1", 0) as server:
         print(next(iter(server.sockets)).getsockname()[1], flush=True)
         await server.serve_forever()
 
@@ -42,12 +42,7 @@ async def run_server() -> None:
 async def run_client(port: int) -> None:
     """Echo each message, in one frame and in fragments; ping; be closed."""
     seen: dict[str, Any] = {}
-    async with connect(
-        f"ws://127.0.0.1:{port}/",
-        subprotocols=["one"],
-        proxy=None,
-    ) as peer:
-        seen["protocol"] = peer.subprotocol
+    async with connect(f"ws://127.0.0.1:{port}/", proxy=None) as peer:
         seen["extensions"] = len(peer.protocol.extensions)
         for message in MESSAGES:
             await peer.send(message)

@@ -1,4 +1,4 @@
-"""What gRPC writes into header fields: statuses, messages, timeouts, metadata.
+"""gRPC's header fields: statuses, messages, timeouts, metadata.
 
 Source: PROTOCOL-HTTP2.md, statuscodes.md and http-grpc-status-mapping.md of gRPC.
 """
@@ -16,7 +16,7 @@ from typing import TypeAlias
 from rlwire.errors import DecodeError, EncodeError, quoted
 
 Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
-"""Names and values; those of names that end in ``-bin`` are bytes."""
+"""Names and values; values of names ending in ``-bin`` are bytes."""
 
 
 class Code(enum.IntEnum):
@@ -41,25 +41,12 @@ class Code(enum.IntEnum):
     UNAUTHENTICATED = 16
 
 
-# What an answer of HTTP alone stands for (http-grpc-status-mapping.md), and what the error code of
-# an RST_STREAM does ("Errors" in PROTOCOL-HTTP2.md).
-_OF_HTTP = {
-    400: "INTERNAL",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "UNIMPLEMENTED",
-    429: "UNAVAILABLE",
-    502: "UNAVAILABLE",
-    503: "UNAVAILABLE",
-    504: "UNAVAILABLE",
-}
-_OF_RESET = {
-    5: "UNKNOWN",  # STREAM_CLOSED has no mapping
-    7: "UNAVAILABLE",
-    8: "CANCELLED",
-    11: "RESOURCE_EXHAUSTED",
-    12: "PERMISSION_DENIED",
-}
+# http-grpc-status-mapping.md
+_OF_HTTP = {400: "INTERNAL", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "UNIMPLEMENTED"}
+_OF_HTTP |= dict.fromkeys((429, 502, 503, 504), "UNAVAILABLE")
+# "Errors" in PROTOCOL-HTTP2.md; STREAM_CLOSED (5) has no mapping.
+_OF_RESET = {5: "UNKNOWN", 7: "UNAVAILABLE", 8: "CANCELLED", 11: "RESOURCE_EXHAUSTED"}
+_OF_RESET[12] = "PERMISSION_DENIED"
 
 _UNITS = {"n": 1e9, "u": 1e6, "m": 1e3, "S": 1.0, "M": 1 / 60, "H": 1 / 3600}  # in a second
 _TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
@@ -76,20 +63,20 @@ def status_code(name: str) -> int:
 
 
 def decode_status(text: str) -> str:
-    """Return the name of a ``grpc-status``; of a number that is not known ``UNKNOWN``."""
+    """Return the name of a ``grpc-status``; UNKNOWN for an unknown number."""
     if not re.fullmatch("[0-9]{1,9}", text):
-        raise DecodeError(f"grpc-status is no number: {quoted(text)}")
+        raise DecodeError(f"grpc-status is not a number: {quoted(text)}")
     code = int(text)
     return Code(code).name if code < len(Code) else "UNKNOWN"
 
 
 def status_of_http(status: int) -> str:
-    """Return the name for an answer that has a status of HTTP and none of gRPC."""
+    """Return the name for an HTTP response without a ``grpc-status``."""
     return _OF_HTTP.get(status, "UNKNOWN")
 
 
 def status_of_reset(code: int) -> str:
-    """Return the name for a stream that was reset with an error code of HTTP/2."""
+    """Return the name for an HTTP/2 error code of RST_STREAM."""
     return _OF_RESET.get(code, "INTERNAL" if code <= 10 else "UNKNOWN")
 
 
@@ -100,7 +87,7 @@ def encode_message(text: str) -> str:
 
 
 def decode_message(text: str) -> str:
-    """Return the text of a ``grpc-message``; what is wrong in it stays as it came."""
+    """Return the text of a ``grpc-message``; invalid escapes stay as they are."""
     if "%" not in text and text.isascii():
         return text
     data = re.sub(
@@ -114,7 +101,7 @@ def decode_message(text: str) -> str:
 def encode_timeout(seconds: float) -> str:
     """Return a ``grpc-timeout``, in the finest unit that holds it with eight digits, rounded up."""
     if not seconds >= 0 or seconds == math.inf:
-        raise EncodeError(f"no call can last {seconds!r} s")
+        raise EncodeError(f"timeout must be a finite number of seconds, not {seconds!r}")
     for unit, many in _UNITS.items():
         if seconds * many <= 99_999_999:
             return f"{math.ceil(seconds * many)}{unit}"
@@ -125,7 +112,7 @@ def decode_timeout(text: str) -> float:
     """Return the seconds of a ``grpc-timeout``."""
     found = _TIMEOUT.fullmatch(text)
     if found is None:
-        raise DecodeError(f"grpc-timeout is not up to 8 digits and a unit: {quoted(text)}")
+        raise DecodeError(f"grpc-timeout: expected up to 8 digits and a unit, got {quoted(text)}")
     return int(found[1]) / _UNITS[found[2]]
 
 
@@ -134,27 +121,27 @@ def encode_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> list[tuple[s
     fields = []
     for name, value in metadata:
         if _NAME.fullmatch(name) is None or name.startswith("grpc-"):
-            raise EncodeError(f"metadata cannot have the name {quoted(name)}")
+            raise EncodeError(f"invalid metadata name {quoted(name)}")
         if name.endswith("-bin"):
             if isinstance(value, str):
-                raise EncodeError(f"metadata {name} must be bytes, as its name says")
-            # Unpadded, as PROTOCOL-HTTP2.md asks for.
+                raise EncodeError(f"metadata {name} must be bytes: its name ends in -bin")
+            # Unpadded (PROTOCOL-HTTP2.md).
             fields.append((name, base64.b64encode(value).rstrip(b"=").decode("ascii")))
             continue
         text = value if isinstance(value, str) else str(value, "latin-1")
         if _PRINTABLE.fullmatch(text) is None or text != text.strip(" "):
             raise EncodeError(
                 f"metadata {name} must be printable ASCII without spaces around it, not "
-                f"{quoted(value)}: a name that ends in -bin takes any bytes"
+                f"{quoted(value)}: for other bytes use a name that ends in -bin"
             )
         fields.append((name, text))
     return fields
 
 
 def decode_metadata(fields: Iterable[tuple[str, str]]) -> Metadata:
-    """Return header fields as metadata, without those of HTTP/2 and the values' commas joined.
+    """Return header fields as metadata, without pseudo-header fields.
 
-    A ``-bin`` field may be padded or not, and several in one, with commas.
+    A ``-bin`` field may be padded, and may have several values, with commas.
     """
     metadata: list[tuple[str, str | bytes]] = []
     for name, value in fields:

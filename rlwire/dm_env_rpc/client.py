@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 METHOD: Final = "/dm_env_rpc.v1.Environment/Process"
 """The one method of the protocol's gRPC service."""
 
-KEEP_ALIVE: Final = {"ping_interval": 310.0, "ping_timeout": 60.0}
+KEEP_ALIVE: Final = {"ping_interval": 310.0}
 """Seconds. gRPC's servers by default close a connection with pings less than 300 s apart."""
 
 RECONNECT: Final = Backoff(attempts=20, deadline=60.0)

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 log = RateLimitedLog(logger)
 
-KEEP_ALIVE: Final = {"ping_interval": 120.0, "ping_timeout": 60.0}
+KEEP_ALIVE: Final = {"ping_interval": 120.0}
 """Seconds, for clients that send nothing."""
 
 

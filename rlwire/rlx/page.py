@@ -172,7 +172,7 @@ class _PageService(_AgentService):
     max_pending: int = 0
     max_waiting: int = 0
 
-    def session(self) -> websocket.WebSocketServerSession:  # type: ignore[override]
+    def session(self) -> websocket.WebSocketServerSession:
         texts = self.session_options["limits"]
         return websocket.WebSocketServerSession(
             lambda request: PageSession(texts), **self.session_options

@@ -1,37 +1,44 @@
-"""HTTP/2's connection: settings, streams, pings, deadlines, GOAWAY, and limits on abuse.
+"""HTTP/2 connections: settings, streams, pings, deadlines, GOAWAY, and limits on abuse.
 
-A subclass says what streams carry, in the hooks that begin with ``_on_``. Not supported: server
-push, priorities, upgrades from HTTP/1.1.
+A subclass defines what streams carry, in the hooks ``_on_...``. Server push, priorities and
+upgrades from HTTP/1.1 are not supported. The codec counts frames that carry no message (`CHAFF`);
+the session counts streams that are reset, by either side (`RESETS_ALLOWED`): each costs as much as
+a call.
 
-Frames that bring nothing are counted by the codec (`CHAFF`). Streams that are ended at once are
-counted here (`RESETS_ALLOWED`), whoever made us do it: each costs as much as a call.
-
-Source: RFC 9113; the section numbers below are its.
+Source: RFC 9113; section numbers are its.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, Final, TypeAlias
 
-from rlwire.codecs import http2 as frames
-from rlwire.codecs.http2 import Http2Error
+from rlwire.codecs.http2 import frames
+from rlwire.codecs.http2.frames import Http2Error
 from rlwire.codecs.http2.headers import Headers
 from rlwire.errors import DeadlineExceeded, LimitExceeded, RlwireError, for_peer, quoted
 from rlwire.limits import DEFAULT, Limits
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Fields: TypeAlias = list[tuple[str, str]]
-"""Names and values of a header list, in order."""
 
-RESETS_ALLOWED = 1000
-"""Streams that may be ended at once, above those that end in order; 50 more each second."""
+RESETS_ALLOWED: Final = 1000
+"""Streams that may be reset beyond those that end in order; 50 more each second."""
 
-STREAM_WINDOW = 4 * 1024 * 1024
-"""Bytes that a peer may send in one stream before it is told to go on."""
+STREAM_WINDOW: Final = 4 * 1024 * 1024
+"""Receive window of one stream, in bytes."""
+
+PING_TIMEOUT: Final = 60.0
+"""Seconds for the reply to a ping."""
+
+WRITE_TIMEOUT: Final = 60.0
+"""Seconds within which the peer must open a window that blocks a message."""
+
+UNUSED_TIMEOUT: Final = 300.0
+"""Seconds that a server keeps a connection without a stream."""
 
 _RESETS_PER_SECOND = 50
-_REMEMBERED = 256  # streams that we have reset, on which something may still be under way
+_REMEMBERED = 256  # streams reset by this side, on which frames may still arrive
 _ALL = 2**31 - 1
 _DRAINING = b"draining"
 _ASKING = b"hello?!?"
@@ -42,40 +49,17 @@ _HTTP1 = (
 )[:-1]
 
 
-class Http2Options(TypedDict, total=False):
-    """What both sides may be told.
-
-    Attributes:
-        limits: ``received`` is for a peer's messages, ``header`` for its lists of headers,
-            ``unsent`` for what waits for its windows. None for the default ones.
-        max_sent: bytes of a message that may be sent; by default as many as may be received.
-        max_streams: streams that the peer may have open at a time.
-        ping_interval: seconds of silence until the peer is asked for a sign of life; None: never.
-        ping_timeout: seconds until it must have answered; None: any time.
-        write_timeout: seconds for a peer to let something go of what waits for its window.
-        unused_timeout: seconds that a connection may be without a stream, for a server.
-    """
-
-    limits: Limits | None
-    max_sent: int | None
-    max_streams: int
-    ping_interval: float | None
-    ping_timeout: float | None
-    write_timeout: float | None
-    unused_timeout: float | None
-
-
 class Http2Stream(frames.Stream):
-    """One stream; what is compiled of it knows its windows and messages.
+    """A stream with its times.
 
     Attributes:
-        waited: what had gone out when something last waited for the peer's window, and when.
-        timeout: seconds for all of it, None for any time; from when the session hears the time.
-        due: when these are over.
+        waited: `gone_out` when the peer's window last blocked, and since when.
+        timeout: seconds for the whole stream; None for no limit.
+        due: when they are over; None before the first `tick`.
     """
 
-    def __init__(self, number: int, read: Any = None, find_data: Any = None) -> None:
-        super().__init__(number, read, find_data)
+    def __init__(self, number: int, read: Any = None) -> None:
+        super().__init__(number, read)
         self.waited: tuple[int, float] | None = None
         self.timeout: float | None = None
         self.due: float | None = None
@@ -84,42 +68,59 @@ class Http2Stream(frames.Stream):
 class Http2Session(frames.Http2Endpoint):
     """One end of a connection.
 
+    Args:
+        client: whether this side is the client.
+        limits: ``received`` for messages, ``header`` for header lists, ``unsent`` for what is
+            queued.
+        max_sent: limit on messages that are sent; by default that on received ones.
+        max_streams: streams that the peer may have open at a time.
+        ping_interval: seconds of silence before a ping; None for never.
+
     Attributes:
         closed: whether nothing more is sent or received.
-        opened: whether the peer's settings have come.
-        parting: set from any thread, has `drain` called as soon as something is said.
+        opened: whether the peer's settings have been received.
+        parting: set it from any thread to have `drain` called before the next `send` or `tick`.
     """
+
+    # Of the compiled base.
+    heard: bool
+    mute: str | None
+    said: list[Buffer]
 
     @property
     def hangs_up(self) -> bool:
         """Whether this side closes the stream first; see `TalkingSession`."""
         return True
 
-    def __init__(self, client: bool, options: Http2Options) -> None:
-        limits = options.get("limits") or DEFAULT
+    def __init__(
+        self,
+        client: bool,
+        limits: Limits | None = None,
+        max_sent: int | None = None,
+        max_streams: int = 100,
+        ping_interval: float | None = None,
+    ) -> None:
+        limits = limits or DEFAULT
         received = min(limits.received, limits.message)
-        max_sent = options.get("max_sent")
         max_sent = received if max_sent is None else max_sent
-        self.max_received = received
-        self.max_streams = options.get("max_streams", 100)
-        for name, most in (("max_sent", max_sent), ("max_streams", self.max_streams)):
+        for name, most in (("max_sent", max_sent), ("max_streams", max_streams)):
             if not isinstance(most, int) or not 0 < most < 2**31:
                 raise ValueError(f"{name} must be positive and less than 2**31, not {most!r}")
-        # Of the largest message and its prefix as much as the window of a connection can be.
+        if ping_interval is not None and not ping_interval > 0:
+            raise ValueError(f"ping_interval must be positive or None, not {ping_interval!r}")
         whole = min(max(received, STREAM_WINDOW) + 65535, _ALL)
         super().__init__(client, limits, STREAM_WINDOW, whole)
         self.max_sent = max_sent
         self._most_unsent = limits.unsent
-        self._ping_interval = _seconds("ping_interval", options.get("ping_interval"))
-        self._ping_timeout = _seconds("ping_timeout", options.get("ping_timeout", 60.0))
-        self._write_timeout = _seconds("write_timeout", options.get("write_timeout", 60.0))
-        self._unused_timeout = _seconds("unused_timeout", options.get("unused_timeout", 300.0))
+        self.max_received = received
+        self.max_streams = max_streams
+        self._ping_interval = ping_interval
         self.closed = self.opened = False
         self.parting = self._draining = False
-        self._goaway = False  # whether no stream begins any more, as one side has said
-        self._their_last = 0  # the highest number of a stream that the peer has begun
-        self._taken = 0  # and of one that was not refused: what GOAWAY tells never goes up
-        self._next = 1 if client else 2  # that of ours
+        self._goaway = False  # sent or received: no new streams
+        self._their_last = 0  # the highest stream number of the peer
+        self._taken = 0  # the highest one accepted: GOAWAY's number never goes up
+        self._next = 1 if client else 2  # the next stream number of this side
         self._reset_by_us: dict[int, None] = {}
         self._fields_codec = Headers(limits)
         self._resets_left = float(RESETS_ALLOWED)
@@ -127,7 +128,7 @@ class Http2Session(frames.Http2Endpoint):
         self._heard_at: float | None = None
         self._pinged_at: float | None = None
         self._unused_since: float | None = None
-        # A server says nothing before it knows that HTTP/2 is spoken: others are told in words.
+        # A server waits for the preface: a client of HTTP/1 gets an HTTP/1 response.
         self._silent = not client
         if client:
             self.said.append(self.first_words())
@@ -139,10 +140,8 @@ class Http2Session(frames.Http2Endpoint):
 
     @property
     def leaving(self) -> bool:
-        """Whether no stream is open, and none begins any more."""
+        """Whether no stream is open, and none will be."""
         return self._goaway and self.opened and not self.streams and not self.closed
-
-    # What comes.
 
     def frame_size(self, buffer: Any, start: int, end: int) -> int:
         """Return the size of the frame, or of the preface, that begins at `start`; 0 if unknown."""
@@ -161,22 +160,23 @@ class Http2Session(frames.Http2Endpoint):
         return size
 
     def receive(self, frame: Any) -> list[Any]:
-        """Take one frame, or the preface, and return the events of the messages that it ends."""
+        """Receive one frame, or the preface; return the events of the messages that it ends."""
         if self.closed:
             return []
         try:
             events: list[Any] = super().receive(frame)
+            return events
         except (Http2Error, LimitExceeded) as error:
             self._fail(error)
             raise
-        return events
 
     def receive_rest(self) -> list[Any]:
-        """Return further events of the last frame, as `receive`, while it is `unread`."""
+        """Return further events of the last frame, while `unread`."""
         if self.closed:
             return []
         try:
-            return super().receive_rest()
+            events: list[Any] = super().receive_rest()
+            return events
         except (Http2Error, LimitExceeded) as error:
             self._fail(error)
             raise
@@ -194,7 +194,7 @@ class Http2Session(frames.Http2Endpoint):
         return []
 
     def _headers(self, number: int, block: bytes, end: bool) -> list[Any]:
-        fields = self._fields_codec.decode(block)  # in any case: it has a memory
+        fields = self._fields_codec.decode(block)  # always: HPACK has state
         stream = self.streams.get(number)
         if stream is None:
             if self.client or number <= self._their_last:
@@ -233,7 +233,7 @@ class Http2Session(frames.Http2Endpoint):
 
     @staticmethod
     def _check_length(stream: Http2Stream, fields: Fields, end: bool) -> None:
-        """Take note of a content-length, and compare it with what came (section 8.1.1)."""
+        """Store the content-length, or compare it with what was received (section 8.1.1)."""
         said = {value for name, value in fields if name == "content-length"}
         if said:
             text = said.pop()
@@ -278,7 +278,7 @@ class Http2Session(frames.Http2Endpoint):
         return []
 
     def _on_goaway(self, last: int, text: str) -> list[Any]:
-        """Section 6.8: what the peer has not looked at it will not answer."""
+        """Section 6.8: the peer ignored streams above `last`."""
         self._goaway = True
         events: list[Any] = []
         for stream in list(self.streams.values()):
@@ -288,51 +288,45 @@ class Http2Session(frames.Http2Endpoint):
         return events
 
     def _stream_failed(self, number: int, error: Exception) -> list[Any]:
-        """Section 5.4.2: the others go on.
-
-        A peer that has us reset its streams pays as if it had reset them (CVE-2025-8671).
-        """
-        self._count_reset()
+        """Section 5.4.2: other streams go on."""
+        self._count_reset()  # CVE-2025-8671
         stream = self.streams.get(number)
         if stream is None:
             self._send_reset(number, getattr(error, "code", frames.PROTOCOL_ERROR))
             return []
         return self._on_fault(stream, error)
 
-    # What a subclass is told; each but the first two returns events.
+    # Hooks of a subclass; each but the first two returns events.
 
     def _make_stream(self, number: int) -> Http2Stream:
         return Http2Stream(number)
 
     def _on_opened(self) -> None:
-        """Begin: the peer's settings have come."""
+        """The peer's settings have been received."""
 
     def _on_headers(self, stream: Any, fields: Fields, end: bool) -> list[Any]:
-        """Take a list of headers, or of trailers."""
+        """Headers or trailers."""
         raise NotImplementedError
 
     def _on_reset(self, stream: Any, code: int, text: str) -> list[Any]:
-        """Take note that the peer has ended a stream at once; `text` is what else is known."""
+        """The peer reset a stream, or ignored it; `text` is GOAWAY's."""
         raise NotImplementedError
 
     def _on_fault(self, stream: Any, error: Exception) -> list[Any]:
-        """End a stream of which the peer has broken a rule, or passed a limit."""
+        """The peer broke a rule, or exceeded a limit, on one stream."""
         raise NotImplementedError
 
     def _malformed(self, stream: Any, text: str) -> Http2Error:
-        """Section 8.1.1: a message that is malformed is an error of its stream."""
         return Http2Error(f"{text} (section 8)", frames.PROTOCOL_ERROR, stream.number)
 
-    # What goes.
+    # Sending.
 
-    def _send_headers(self, stream: Any, fields: Fields, end: bool = False) -> None:
-        """Say headers now: nothing of the stream's may wait."""
-        self.said.append(self.headers(stream.number, self._fields_codec.encode(fields), end))
-        if end:
-            self._sent_end(stream)
+    def _send_headers(self, stream: Any, fields: Fields) -> None:
+        """Send headers now: nothing of the stream is queued."""
+        self.said.append(self.headers(stream.number, self._fields_codec.encode(fields)))
 
     def _send_trailers(self, stream: Any, fields: Fields | None) -> None:
-        """End our side of a stream with these trailers, or none, after what waits of it."""
+        """End this side of a stream with these trailers, or none, after its queue."""
 
         def words() -> list[Any]:
             if fields is None:
@@ -341,27 +335,24 @@ class Http2Session(frames.Http2Endpoint):
                 data = self.headers(stream.number, self._fields_codec.encode(fields), True)
             out = [data]
             if not self.client and stream.receiving:
-                # Section 8.1: the answer is complete, the rest of the question is not needed.
+                # Section 8.1: the reply is complete, the rest of the request is not needed.
                 out.append(frames.reset(stream.number, frames.NO_ERROR))
                 stream.receiving = False
                 self._remember_reset(stream.number)
-            self._sent_end(stream)
+            stream.sending = False
+            if not stream.receiving:
+                self._finish(stream)
             return out
 
         self.said += self.after(stream, words)
 
-    def _sent_end(self, stream: Any) -> None:
-        stream.sending = False
-        if not stream.receiving:
-            self._finish(stream)
-
     def _finish(self, stream: Any) -> None:
-        """Forget a stream that has ended in order."""
+        """Drop a stream that has ended in order."""
         self.drop(stream)
         self._resets_left = min(self._resets_left + 1, RESETS_ALLOWED)
 
     def _send_reset(self, number: int, code: int) -> None:
-        """End a stream at once, and remember for a while that we want no more of it."""
+        """Reset a stream, and ignore its late frames for a while."""
         self.said.append(frames.reset(number, code))
         self._remember_reset(number)
         stream = self.streams.get(number)
@@ -374,18 +365,17 @@ class Http2Session(frames.Http2Endpoint):
             del self._reset_by_us[next(iter(self._reset_by_us))]
 
     def _count_reset(self) -> None:
-        """Pay for a stream that was ended at once."""
         self._resets_left -= 1
         if self._resets_left < 0:
             raise Http2Error(
-                f"over {RESETS_ALLOWED} more streams were ended at once than in order",
+                f"over {RESETS_ALLOWED} more streams were reset than ended in order",
                 frames.ENHANCE_YOUR_CALM,
             )
 
     # Times.
 
     def tick(self, now: float) -> None:
-        """Let time pass: a ping may fall due, or a peer be too late."""
+        """Send due pings, check deadlines; `now` is in seconds of one clock."""
         if self._now is not None:
             more = (now - self._now) * _RESETS_PER_SECOND
             self._resets_left = min(self._resets_left + more, RESETS_ALLOWED)
@@ -410,27 +400,22 @@ class Http2Session(frames.Http2Endpoint):
             self._unused_since = None
         elif self._unused_since is None:
             self._unused_since = now
-        elif self._unused_timeout is not None and now - self._unused_since >= self._unused_timeout:
+        elif now - self._unused_since >= UNUSED_TIMEOUT:
             self._stop_accepting()
 
     def _check_window(self, stream: Any, now: float) -> None:
-        """See whether the peer's window lets nothing go."""
         if not stream.waiting:
             stream.waited = None
         elif stream.waited is None or stream.waited[0] != stream.gone_out:
             stream.waited = stream.gone_out, now
-        elif self._write_timeout is not None and now - stream.waited[1] >= self._write_timeout:
+        elif now - stream.waited[1] >= WRITE_TIMEOUT:
             self._count_reset()
-            self._on_write_timeout(
-                stream, f"it opened no window within write_timeout={self._write_timeout} s"
-            )
+            self._on_write_timeout(stream, f"the peer opened no window within {WRITE_TIMEOUT:g} s")
 
     def _on_write_timeout(self, stream: Any, text: str) -> None:
-        """End a stream whose peer is too slow."""
         raise NotImplementedError
 
     def _on_deadline(self, stream: Any) -> None:
-        """End a stream whose time is over."""
         raise NotImplementedError
 
     def _keep_alive(self, now: float) -> None:
@@ -438,8 +423,8 @@ class Http2Session(frames.Http2Endpoint):
         if self._pinged_at is not None:
             if self._heard_at > self._pinged_at:
                 self._pinged_at = None
-            elif self._ping_timeout is not None and now - self._pinged_at >= self._ping_timeout:
-                text = f"no answer to a ping within ping_timeout={self._ping_timeout} s"
+            elif now - self._pinged_at >= PING_TIMEOUT:
+                text = f"no reply to a ping within {PING_TIMEOUT:g} s"
                 self._close(frames.NO_ERROR, text)
                 raise DeadlineExceeded(text)
         elif self._ping_interval is not None and now - self._heard_at >= self._ping_interval:
@@ -447,32 +432,32 @@ class Http2Session(frames.Http2Endpoint):
                 self.said.append(frames.ping(_ASKING))
                 self._pinged_at = now
             else:
-                self._heard_at = now  # whoever has no stream is not asked: servers would mind
+                self._heard_at = now  # servers object to pings without a stream
 
     def next_deadline(self) -> float | None:
-        """Return when `tick` has something to do, in the seconds of its clock; None if never."""
+        """Return when to call `tick`, on its clock; None for never."""
         if self.closed:
             return None
         due: list[float | None] = []
         for stream in self.streams.values():
             if stream.timeout is not None:
-                # Of a stream that the clock has not met yet: at once.
+                # Before the first `tick` of a stream: at once.
                 due.append(0.0 if stream.due is None else stream.due)
-            if stream.waiting and self._write_timeout is not None and self._now is not None:
+            if stream.waiting and self._now is not None:
                 since = self._now if stream.waited is None else stream.waited[1]
-                due.append(since + self._write_timeout)
+                due.append(since + WRITE_TIMEOUT)
         if self._pinged_at is not None:
-            due.append(self._ping_timeout and self._pinged_at + self._ping_timeout)
+            due.append(self._pinged_at + PING_TIMEOUT)
         elif self._heard_at is not None:
             due.append(self._ping_interval and self._heard_at + self._ping_interval)
         if self._unused_since is not None:
-            due.append(self._unused_timeout and self._unused_since + self._unused_timeout)
+            due.append(self._unused_since + UNUSED_TIMEOUT)
         return min((at for at in due if at is not None), default=None)
 
     # Ends.
 
     def _fail(self, error: RlwireError) -> None:
-        """After the peer broke a rule that ends the connection: say so, and be closed."""
+        """Close with GOAWAY after a connection error."""
         code = getattr(error, "code", frames.ENHANCE_YOUR_CALM)
         self._close(code, for_peer(error, "the client" if self.client else "the server"))
 
@@ -482,13 +467,13 @@ class Http2Session(frames.Http2Endpoint):
         self.said.append(frames.goaway(self._taken, code, text))
         self._goaway = self.closed = True
         self.listening = False
-        self.mute = "no message can be sent now, the connection is over"
+        self.mute = "the connection is closed"
 
     def drain(self) -> None:
-        """Have the peer begin no more streams; when the last has ended, the session is over.
+        """Accept no new streams; the session ends after the last one.
 
-        The first GOAWAY takes all streams that are under way; the second, after the answer to a
-        ping, says which was the last (section 6.8).
+        The first GOAWAY accepts all streams on their way; the second, after the reply to a ping,
+        names the last one (section 6.8).
         """
         self.parting = False
         if not self._draining:
@@ -506,7 +491,7 @@ class Http2Session(frames.Http2Endpoint):
             self._goaway = True
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
-        """Return what tells the peer why the transport ends the connection."""
+        """Return the GOAWAY that tells the peer why the transport ends the connection."""
         late = isinstance(error, DeadlineExceeded)
         code = frames.NO_ERROR if late else frames.ENHANCE_YOUR_CALM
         self._close(code, for_peer(error, "the client" if self.client else "the server"))
@@ -514,21 +499,15 @@ class Http2Session(frames.Http2Endpoint):
         return said
 
     def farewell(self, ending: bool = False) -> Sequence[Buffer]:
-        """Return the last words: GOAWAY, once."""
+        """Return GOAWAY, once."""
         self._close(frames.NO_ERROR, "this side ends" if ending else "")
         said: list[Buffer] = self.outgoing()
         return said
 
     def lost(self) -> str:
-        """Say that the stream has ended; returns what is wrong with that, empty if nothing is."""
+        """The byte stream has ended: return what was incomplete, empty if nothing was."""
         was, self.closed = self.closed, True
         self.listening = False
         if was or not self.streams:
             return ""
         return f"with {len(self.streams)} streams open"
-
-
-def _seconds(name: str, seconds: float | None) -> float | None:
-    if seconds is not None and not seconds > 0:
-        raise ValueError(f"{name} must be positive or None, not {seconds!r}")
-    return seconds

@@ -21,7 +21,7 @@ import pytest
 from PIL import Image
 
 from rlwire.codecs import dm_env_rpc, msgpack, perlert, rewarder, rlx
-from rlwire.codecs.websocket import TEXT, Framer, Text
+from rlwire.codecs.websocket.frames import TEXT, Text, WebSocketEndpoint
 from rlwire.errors import DecodeError, LimitExceeded, RlwireError
 from rlwire.limits import Limits
 
@@ -105,8 +105,8 @@ def decode_numbers(wire: bytes, limits: Limits) -> Any:
 
 
 def decode_frame(wire: bytes, limits: Limits) -> Any:
-    framer = Framer(True, "any", limits)
-    frame = Framer(False, "any").frame(TEXT, wire)
+    framer = WebSocketEndpoint(True, "any", limits)
+    frame = WebSocketEndpoint(False, "any").frame(TEXT, wire)
     whole = framer.whole(frame, len(frame))
     if whole is not None:
         return whole

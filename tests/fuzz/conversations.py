@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from rlwire.codecs import websocket as frames
+from rlwire.codecs.websocket import frames
 from rlwire.errors import ConnectionClosed, RlwireError
 from rlwire.limits import Limits
 from rlwire.sessions import openpi, rlx, websocket
@@ -170,7 +170,7 @@ def _said(pair: int, side: int, event: Any) -> list[Any]:
     """A message to one side, out of its conversation: framed as the other side would."""
     if pair == 0:
         return list(rlx.RLXClientSession()._encode(event))
-    framer = frames.Framer(side == 1, "any", LIMITS)
+    framer = frames.WebSocketEndpoint(side == 1, "any", LIMITS)
     return list(framer.message(event))
 
 

@@ -26,17 +26,17 @@ from PIL import Image
 from rlwire.codecs import (
     dm_env_rpc,
     grpc,
-    http2,
     msgpack,
     perlert,
     rewarder,
     rfb,
     rllink,
     rlx,
-    websocket,
 )
+from rlwire.codecs.http2 import frames as http2
 from rlwire.codecs.http2 import headers as http2_headers
 from rlwire.codecs.rfb import messages as rfb_messages
+from rlwire.codecs.websocket import frames as websocket
 from rlwire.codecs.websocket import handshake as websocket_handshake
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RemoteProtocolError
 from rlwire.limits import Limits
@@ -274,7 +274,10 @@ def feed_websocket(data: bytes) -> None:
     """A connection's bytes, as a framer is asked about them."""
     (client, kind, short), body, limits = take_options(data, 2, 3, 2)
     options = (bool(client), ("any", "binary", "text")[kind], limits)
-    framer, other = websocket.Framer(*options), websocket.Framer(not client, options[1], limits)
+    framer, other = (
+        websocket.WebSocketEndpoint(*options),
+        websocket.WebSocketEndpoint(not client, options[1], limits),
+    )
     text, start = websocket.Text(), 0
     try:
         while start < len(body):
@@ -347,7 +350,7 @@ class Http2(http2.Http2Endpoint):
         self.told: list[Any] = []
         self.listening = True
         for number in (1, 3):
-            self.add(http2.Stream(number, None, lambda buffer, start, end: (end - start) // 8))
+            self.add(http2.Stream(number))
 
     def _tell(self, *what: Any) -> list[Any]:
         self.told.append(what)

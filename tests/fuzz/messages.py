@@ -14,18 +14,18 @@ from PIL import Image
 
 from rlwire.codecs import (
     dm_env_rpc,
-    http2,
     msgpack,
     perlert,
     rewarder,
     rfb,
     rllink,
     rlx,
-    websocket,
 )
+from rlwire.codecs.http2 import frames as http2
 from rlwire.codecs.http2 import headers as http2_headers
 from rlwire.codecs.rfb import messages as rfb_messages
 from rlwire.codecs.rfb.encoder import RectangleEncoder
+from rlwire.codecs.websocket import frames as websocket
 from rlwire.codecs.websocket import handshake as websocket_handshake
 from rlwire.relaax import checkpoints
 
@@ -215,7 +215,7 @@ WS_KEY = "AAAAAAAAAAAAAAAAAAAAAA=="
 
 def framed(client: bool, *messages: Any) -> bytes:
     """One WebSocket connection's bytes, as the other side of `client` writes them."""
-    framer = websocket.Framer(client)
+    framer = websocket.WebSocketEndpoint(client)
     whole = b"".join(bytes(part) for message in messages for part in framer.message(message))
     parts = framer.frame(websocket.TEXT, b"ab", fin=False), framer.frame(0, b"c")
     close = framer.frame(websocket.CLOSE, websocket.encode_close(1000, "bye"))
@@ -298,10 +298,8 @@ def seeds(decoder: str) -> list[bytes]:
             *with_options(range(1, 6, 2), framed(False, b"x" * 5000, "wörd")),
         ]
     if decoder == "handshake":
-        request = websocket_handshake.write_request(
-            TARGET, WS_KEY, protocols=("rlx", "b"), origin="http://example.org"
-        )
-        response = websocket_handshake.write_response(101, key=WS_KEY, protocol="rlx")
+        request = websocket_handshake.write_request(TARGET, WS_KEY, origin="http://example.org")
+        response = websocket_handshake.write_response(101, key=WS_KEY)
         return [
             *with_options(range(1), request),
             *with_options(

@@ -441,7 +441,7 @@ def test_an_api_key(policy: Policy) -> None:
                 client_of(server, auth=wrong)
             assert caught.value.status == 401
             why = "the API key is wrong" if wrong else "an API key is needed, and none was sent"
-            assert str(caught.value) == f"the server refused the WebSocket: 401 {why}"
+            assert str(caught.value) == f"the server rejected the WebSocket: 401 {why}"
         with pytest.raises(Refused, match="none was sent"):
             connect(
                 f"ws://{server.address}",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlwire.codecs import msgpack
-from rlwire.codecs.websocket import BINARY, Framer
+from rlwire.codecs.websocket.frames import BINARY, WebSocketEndpoint
 from rlwire.errors import (
     DecodeError,
     EncodeError,
@@ -219,7 +219,7 @@ def test_what_is_wrong_is_told_in_a_text_and_ends_it() -> None:
     client, server = shaken()
     client.receive(joined(server.send(METADATA)))
     with pytest.raises(DecodeError) as caught:
-        server.receive(Framer(True).frame(BINARY, b"\xc1"))
+        server.receive(WebSocketEndpoint(True).frame(BINARY, b"\xc1"))
     said = joined(server.refuse(caught.value))
     assert server.closed
     client.send(OBSERVATION)  # it was this one, say

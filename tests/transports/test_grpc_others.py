@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import pytest
 
-from rlwire.codecs import http2 as frames
+from rlwire.codecs.http2 import frames
 from rlwire.codecs.http2.headers import Headers
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
 from rlwire.limits import Limits

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.codecs import websocket as frames
+from rlwire.codecs.websocket import frames
 from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 from rlwire.sessions.websocket import RawMessages, WebSocketClientSession, WebSocketServerSession
@@ -164,7 +164,7 @@ def test_what_the_session_says_itself_comes_before(run: Run) -> None:
         for i in range(60):
             far.post(bytes([i]) * BIG, backlog=1 << 30)
         assert far.core.sending
-        ping = frames.Framer(True).frame(frames.PING, b"?")
+        ping = frames.WebSocketEndpoint(True).frame(frames.PING, b"?")
         # As if it had come just before the peer was no longer listened to.
         assert far.session.receive(ping) == []
         far.post("last", backlog=1 << 30)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.codecs import websocket as frames
+from rlwire.codecs.websocket import frames
 from rlwire.errors import (
     ConnectionClosed,
     DecodeError,
@@ -133,7 +133,7 @@ class Raw:
     def __init__(self, address: Any, *, shake: bool = True) -> None:
         self.sock = socket.create_connection((address.host, address.port), timeout=10)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.framer = frames.Framer(True)
+        self.framer = frames.WebSocketEndpoint(True)
         self.data = b""
         if shake:
             self.sock.sendall(REQUEST)

@@ -1,4 +1,4 @@
-"""Header fields of HTTP/2: HPACK, by the `hpack` package, and the rules that a field must keep.
+"""Header fields of HTTP/2: HPACK, by the `hpack` package, and the rules of a field.
 
 Source: RFC 7541; RFC 9113, section 8.2.
 """
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from rlwire.codecs import http2
+from rlwire.codecs.http2 import frames
 from rlwire.errors import EncodeError, LimitExceeded, optional, quoted
 from rlwire.limits import DEFAULT, Limits
 
@@ -25,10 +25,10 @@ Fields: TypeAlias = Sequence[tuple[str, str]]
 """Names and values, in order; characters are bytes (latin-1)."""
 
 TABLE = 4096
-"""Bytes of a dynamic table: what we announce (SETTINGS_HEADER_TABLE_SIZE), and the most we use."""
+"""Bytes of a dynamic table, announced and used (SETTINGS_HEADER_TABLE_SIZE)."""
 
 _SECRET = frozenset(["authorization", "cookie", "proxy-authorization"])
-# Other for each call: they would push what repeats out of the table.
+# Different in each call: they would displace entries that repeat.
 _PASSING = frozenset(["grpc-message", "grpc-timeout", "grpc-status-details-bin", "content-length"])
 _NAME = re.compile(r":?[!#$%&'*+\-.^_`|~0-9a-z]+")
 _VALUE = re.compile(r"[^\0\r\n]*")
@@ -38,7 +38,7 @@ _CONNECTION = frozenset(
 
 
 class Headers:
-    """The header fields of one connection, both ways: what is sent must be compressed in order."""
+    """The HPACK state of one connection, in both directions."""
 
     __slots__ = ("_decoder", "_encoder", "_most", "_never")
 
@@ -52,26 +52,24 @@ class Headers:
         self._never = hpack.NeverIndexedHeaderTuple
 
     def resize(self, size: int) -> None:
-        """Use a table of the size that the peer has, up to `TABLE`; 4,096 before it says so."""
+        """Set the size of the peer's table; at most `TABLE` is used."""
         self._encoder.header_table_size = min(size, TABLE)
 
     def encode(self, fields: Iterable[tuple[str, str]]) -> bytes:
-        """Return a header block; what it takes for granted is only known to who has had all before.
+        """Return a header block; blocks must be sent in order.
 
-        Secrets, and what no second call has, are never put into a table (RFC 7541, section 7.1.3).
+        Secrets, and values that differ in each call, never enter a table (RFC 7541, section 7.1.3).
         """
         given = []
         for name, value in fields:
             if _NAME.fullmatch(name) is None:
-                raise EncodeError(f"no header field has the name {quoted(name)}")
+                raise EncodeError(f"invalid header field name {quoted(name)}")
             if _VALUE.fullmatch(value) is None or value != value.strip(" \t"):
-                raise EncodeError(f"the header field {name} cannot be {quoted(value)}")
+                raise EncodeError(f"invalid value of header field {name}: {quoted(value)}")
             try:
                 pair = name.encode("latin-1"), value.encode("latin-1")
             except UnicodeEncodeError:
-                raise EncodeError(
-                    f"the header field {name} cannot be {quoted(value)}: not latin-1"
-                ) from None
+                raise EncodeError(f"header field {name} is not latin-1: {quoted(value)}") from None
             never = name in _SECRET or name in _PASSING
             given.append(self._never(*pair) if never else pair)
         return bytes(self._encoder.encode(given))
@@ -83,34 +81,34 @@ class Headers:
         try:
             fields = self._decoder.decode(bytes(block), raw=True)
         except hpack.OversizedHeaderListError:
-            # It stops where the limit is passed, so the size is known to be more.
             raise LimitExceeded("header", self._most, self._most + 1) from None
         except (hpack.HPACKError, UnicodeError, IndexError) as error:
-            raise http2.Http2Error(str(error), http2.COMPRESSION_ERROR) from None
+            raise frames.Http2Error(str(error), frames.COMPRESSION_ERROR) from None
         return [(str(name, "latin-1"), str(value, "latin-1")) for name, value in fields]
 
 
 def malformed(fields: Fields, pseudo: Iterable[str] = ()) -> str:
     """Return what is wrong with a list of fields by RFC 9113, sections 8.2 and 8.3; or nothing.
 
-    The pseudo-header fields `pseudo` must be there once, ``:authority`` at most, and no others.
+    It must have each pseudo-header field of `pseudo` once (``:authority`` is optional) and no
+    others.
     """
     wanted = set(pseudo)
     regular = False
     for name, value in fields:
         if _NAME.fullmatch(name) is None:
-            return f"no field has the name {quoted(name)}"
+            return f"invalid field name {quoted(name)}"
         if _VALUE.fullmatch(value) is None or value != value.strip(" \t"):
-            return f"the field {name} cannot be {quoted(value)}"
+            return f"invalid value of field {name}: {quoted(value)}"
         if name[0] == ":":
             if regular:
-                return f"{name} stands behind a field that is none of HTTP's own"
+                return f"{name} follows a regular field"
             if name not in wanted:
-                return f"{name} is unknown here, or there twice"
+                return f"{name} is unexpected or repeated"
             wanted.discard(name)
             continue
         regular = True
         if name in _CONNECTION or (name == "te" and value != "trailers"):
-            return f"{name}: {quoted(value)} is of HTTP/1"
+            return f"{name}: {quoted(value)} is a field of HTTP/1"
     wanted.discard(":authority")
-    return f"there is no {min(wanted)}" if wanted else ""
+    return f"missing {min(wanted)}" if wanted else ""

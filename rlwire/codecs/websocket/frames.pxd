@@ -3,38 +3,28 @@ from libc.stdint cimport uint8_t, uint64_t
 from rlwire.kernels cimport rlw_utf8_state
 
 
-cdef class Framer:
+cdef class WebSocketEndpoint:
     cdef readonly bint client
     cdef readonly str kind
-    cdef bint _text
-    cdef bint _binary
-    cdef uint64_t _received
-    cdef uint64_t _most
-    cdef uint64_t _expanded
+    cdef public bint listening, heard
+    cdef public str mute
+    cdef bint _text, _binary
+    cdef uint64_t _received, _most, _expanded
     cdef uint8_t _keys[256]  # masks that are not used yet
     cdef unsigned _keys_left
+    cdef object _meaning, _read, _write
 
     cpdef Py_ssize_t frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end,
                                 object room=*) except -1
-    cdef object _whole(self, object buffer, Py_ssize_t size, bint own)
+    cpdef object whole(self, object buffer, Py_ssize_t size, bint own=*)
     cpdef str text(self, object payload)
     cpdef tuple take(self, object frame)
-    cdef list _framed(self, object message)
+    cpdef list message(self, object message)
     cpdef bytes frame(self, unsigned opcode, object payload=*, bint fin=*)
     cdef bytes _small(self, unsigned opcode, const uint8_t *payload, Py_ssize_t size)
     cdef list _frame(self, unsigned opcode, bint fin, object parts)
     cdef uint8_t *_next_key(self) except NULL
-
-
-cdef class WebSocketEndpoint(Framer):
-    cdef public bint listening
-    cdef public bint heard
-    cdef public str mute
-    cdef object _meaning
-    cdef object _read
-    cdef object _write
-
-    cdef object _events(self, object message)
+    cpdef object _events(self, object message)
 
 
 cdef class Text:

@@ -1,10 +1,6 @@
-"""WebSocket frames: bytes to frames and back. The rules of a frame are in include/rlwire/websocket.h.
+"""WebSocket frames (RFC 6455); one frame's rules are in include/rlwire/websocket.h."""
 
-Source: RFC 6455.
-"""
-
-from cpython.buffer cimport (PyBUF_SIMPLE, PyBuffer_Release,
-                             PyObject_GetBuffer, Py_buffer)
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy
@@ -23,35 +19,31 @@ from rlwire.errors import (DecodeError, EncodeError, LimitExceeded, LocalProtoco
                            RlwireError)
 from rlwire.limits import DEFAULT
 
-__all__ = ["BINARY", "CLOSE", "CONTINUATION", "WebSocketEndpoint", "Framer", "NotText", "PING", "PONG",
-           "TEXT", "Text", "decode_close", "encode_close", "mask"]
-
-CONTINUATION = RLW_WS_CONTINUATION
-TEXT = RLW_WS_TEXT
-BINARY = RLW_WS_BINARY
-CLOSE = RLW_WS_CLOSE
-PING = RLW_WS_PING
-PONG = RLW_WS_PONG
+# Opcodes (section 11.8).
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
 cdef enum:
-    # Payloads up to here are copied, larger ones are looked at where they are. A view costs about
-    # as much as a copy of this many bytes.
-    SMALL = 4096
-    # What a server sends up to here goes out as one buffer, its parts copied behind the header.
-    JOINED = 16384
-    KEYS = 64  # that are drawn at once
+    SMALL = 4096  # payloads up to here are copied: a view costs as much as a copy of this size
+    JOINED = 16384  # a server's message up to here is sent as one buffer
+    KEYS = 64  # masks that are drawn at once
 
 
 class NotText(DecodeError):
-    """A text, or a reason for closing, that is not UTF-8: close code 1007 instead of 1002."""
+    """A text, or a close reason, is not UTF-8: close code 1007 instead of 1002."""
 
 
-cdef class Framer:
-    """Reads the frames of one side and writes those of the other.
+cdef class WebSocketEndpoint:
+    """One end of a connection: its frames, and the path of whole messages.
 
-    It remembers no frame, but draws its masks from a pool: one connection, one framer. A client's
-    frames are masked (section 5.3). Messages of the kinds ``"text"`` and ``"binary"`` are handed out as
-    bytes; with ``"any"`` a text is a str.
+    A client's frames are masked (section 5.3). Messages of the kinds ``"text"`` and ``"binary"`` are
+    bytes; with ``"any"`` a text is a str. An attached inner session has `receive`, for the events of a
+    message, `send`, for the buffers of an event, and `closed`. A subclass handles everything else in
+    `_receive_rest`.
+
+    Attributes:
+        listening: whether whole messages are received; if not, `_receive_rest` gets all frames.
+        heard: set when a message is received.
+        mute: why `send` raises; None while it does not.
     """
 
     def __init__(self, bint client, str kind="any", limits=None):
@@ -65,11 +57,11 @@ cdef class Framer:
         self._received = min(limits.received, limits.message)
         self._most = limits.message
         self._expanded = min(limits.expanded, 2**62)
-        self._keys_left = 0
+        self.mute = "the connection is not open yet"
 
     cpdef Py_ssize_t frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end,
                                 object room=None) except -1:
-        """Return the size of the frame that begins at `start`, header and payload; 0 if unknown."""
+        """Return the size of the frame at `start`, header included; 0 if bytes are missing."""
         cdef Py_buffer view
         cdef rlw_cursor c
         cdef rlw_ws_header header
@@ -92,7 +84,7 @@ cdef class Framer:
             PyBuffer_Release(&view)
 
     def data_offset(self, object buffer, Py_ssize_t start, Py_ssize_t end):
-        """Return where, from `start`, the frame's payload begins; 0 if more bytes must tell."""
+        """Return where, from `start`, the frame's payload begins; 0 if bytes are missing."""
         cdef Py_buffer view
         cdef rlw_cursor c
         cdef rlw_ws_header header
@@ -107,16 +99,12 @@ cdef class Framer:
         finally:
             PyBuffer_Release(&view)
 
-    def whole(self, object buffer, Py_ssize_t size, bint own=False):
-        """Return the message that is the one frame in ``buffer[:size]``; None if there is no such.
+    cpdef object whole(self, object buffer, Py_ssize_t size, bint own=False):
+        """Return the message in the one frame that fills ``buffer[:size]``.
 
-        None is also for what needs a second look: control frames, fragments, anything wrong or too
-        large. If the buffer is the caller's `own` to give away, a large message is a view of it,
-        unmasked where it is; else it is a copy.
+        Returns None for control frames, fragments, and anything wrong or too large. If the buffer is
+        the endpoint's `own`, a large message is a view of it, unmasked in place.
         """
-        return self._whole(buffer, size, own)
-
-    cdef object _whole(self, object buffer, Py_ssize_t size, bint own):
         cdef Py_buffer view
         cdef rlw_cursor c
         cdef rlw_ws_header header
@@ -175,7 +163,6 @@ cdef class Framer:
         return memoryview(buffer).cast("B")[begin:size]
 
     cpdef str text(self, object payload):
-        """Return the str of a text that has been checked."""
         cdef Py_buffer view
         cdef Budget budget
         begin_budget(&budget, self._expanded)
@@ -190,10 +177,9 @@ cdef class Framer:
             PyBuffer_Release(&view)
 
     cpdef tuple take(self, object frame):
-        """Return opcode, whether it is the last fragment, and the payload of one whole frame.
+        """Return opcode, whether it is the last fragment, and payload of one whole frame.
 
-        The payload is bytes, or a view of `frame`, which is unmasked where it is if it can be
-        written to. Texts are not checked.
+        The payload is bytes, or a view of `frame`, unmasked in place. Texts are not checked.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
@@ -211,7 +197,7 @@ cdef class Framer:
                 raise_fault(&c.fault, <const uint8_t *> view.buf, "", "received")
             if header.size != rlw_left(&c):
                 raise DecodeError(
-                    f"the frame has {rlw_left(&c)} bytes of payload, announced are {header.size}"
+                    f"the frame has {rlw_left(&c)} bytes of payload, expected {header.size}"
                 )
             begin = c.at - <const uint8_t *> view.buf
             if header.size <= SMALL or (header.masked and not writable):
@@ -228,11 +214,8 @@ cdef class Framer:
             PyBuffer_Release(&view)
         return header.opcode, bool(header.fin), memoryview(frame).cast("B")[begin:]
 
-    def message(self, object message):
+    cpdef list message(self, object message):
         """Return the buffers of one whole message in one frame."""
-        return self._framed(message)
-
-    cdef list _framed(self, object message):
         cdef unsigned opcode = RLW_WS_BINARY if self._binary else RLW_WS_TEXT
         cdef object parts
         if (type(message) is list and len(<list> message) == 1
@@ -245,7 +228,7 @@ cdef class Framer:
             parts = (message,)
         elif type(message) is str:
             if not self._text:
-                raise EncodeError("messages here are binary, and a str is a text")
+                raise EncodeError("expected a binary message, got a str")
             opcode = RLW_WS_TEXT
             if (PyUnicode_IS_COMPACT_ASCII(message) and len(<str> message) <= JOINED
                     and <uint64_t> len(<str> message) <= self._most):
@@ -261,20 +244,19 @@ cdef class Framer:
         return self._frame(opcode, 1, parts)
 
     cpdef bytes frame(self, unsigned opcode, object payload=b"", bint fin=True):
-        """Return one frame of any kind: of control, or a fragment of a message."""
+        """Return a control frame, or a fragment of a message."""
         cdef list buffers
         if opcode > 10 or opcode & 7 > 2:
             raise EncodeError(f"{opcode} is not an opcode")
         buffers = self._frame(opcode, fin, (payload,))
         if opcode >= 8:
             if not fin:
-                raise EncodeError("a control frame cannot be sent in fragments")
+                raise EncodeError("a control frame cannot be fragmented")
             if len(buffers[0]) > 2 + 4 * self.client + RLW_WS_CONTROL_MOST:
                 raise EncodeError("a control frame has at most 125 bytes")
         return buffers[0] if len(buffers) == 1 else b"".join(buffers)
 
     cdef bytes _small(self, unsigned opcode, const uint8_t *payload, Py_ssize_t size):
-        """One frame with a message of at most JOINED bytes."""
         cdef uint8_t *key = self._next_key() if self.client else NULL
         cdef bytes data = PyBytes_FromStringAndSize(
             NULL, <Py_ssize_t> rlw_ws_header_size(<uint64_t> size, self.client) + size)
@@ -338,54 +320,37 @@ cdef class Framer:
         return self._keys + 4 * self._keys_left
 
 
-cdef class WebSocketEndpoint(Framer):
-    """The way of whole messages at one end, between frames and what the messages mean.
-
-    That is an object with `receive`, for the events of a message, `send`, for the buffers of an
-    event, and `closed`. What is no whole message, and who may speak when, is left to a subclass.
-
-    Attributes:
-        listening: whether messages are taken here; else all goes to `_receive_rest`.
-        heard: set when one is, for whoever watches for signs of life.
-        mute: why `send` refuses; None while it does not.
-    """
-
-    def __init__(self, bint client, str kind="any", limits=None):
-        Framer.__init__(self, client, kind, limits)
-        self.listening = self.heard = False
-        self.mute = "there is nothing yet that could be said"
-
     def send(self, object event):
-        """Return the buffers of one message; none if `outgoing` has them, as the last ones."""
+        """Return the buffers of one message; none if `outgoing` returns them, as the last ones."""
         cdef list buffers
         if self.mute is not None:
             raise LocalProtocolError(self.mute)
         if self._write is None:
-            return self._framed(event)
-        buffers = self._framed(self._write(event))
+            return self.message(event)
+        buffers = self.message(self._write(event))
         if self._meaning.closed:
             return self._last(buffers)
         return buffers
 
     def receive_whole(self, object buffer, Py_ssize_t size):
-        """Take the one message that fills `buffer[:size]`; None if that is not what is there."""
+        """Receive the one message that fills `buffer[:size]`; return None for anything else."""
         cdef object message
         if not self.listening:
             return None
-        message = self._whole(buffer, size, False)
+        message = self.whole(buffer, size, False)
         return None if message is None else self._events(message)
 
     def receive(self, object frame):
-        """Take one frame, or the HTTP head, and return the events of the message that it ends.
+        """Receive one frame, or the HTTP head; return the events of the message that it ends.
 
-        The buffer is the session's to keep, and to change.
+        The session may keep and change the buffer.
         """
         cdef object message = None
         if self.listening:
-            message = self._whole(frame, -1, True)
+            message = self.whole(frame, -1, True)
         return self._receive_rest(frame) if message is None else self._events(message)
 
-    cdef object _events(self, object message):
+    cpdef object _events(self, object message):
         self.heard = True
         if self._read is None:
             return [message]
@@ -395,12 +360,8 @@ cdef class WebSocketEndpoint(Framer):
             self._inner_failed(error)
             raise
 
-    def _take_in(self, message):
-        """Return the events of a message that came in fragments."""
-        return self._events(message)
-
     def _attach(self, meaning, read, write):
-        """Have messages read and written by these; None for messages that are events."""
+        """Set the inner session, its reader and its writer; None where messages are events."""
         self._meaning, self._read, self._write = meaning, read, write
 
     def _last(self, buffers):
@@ -408,10 +369,9 @@ cdef class WebSocketEndpoint(Framer):
 
 
 cdef class Text:
-    """Checks a text that comes in pieces (section 8.1): a character may be cut in two."""
+    """Checks a text in pieces (section 8.1): a character may be cut in two."""
 
     cpdef object feed(self, object piece):
-        """Check the next piece."""
         cdef Py_buffer view
         cdef size_t good, size
         PyObject_GetBuffer(piece, &view, PyBUF_SIMPLE)
@@ -422,11 +382,10 @@ cdef class Text:
             raise NotText("a text is not UTF-8", offset=good)
 
     cpdef object end(self):
-        """Say that the text ends here, and begin another."""
         cdef uint8_t more = self._state.more
         self._state.more = 0
         if more:
-            raise NotText("a text ends inside a character of UTF-8")
+            raise NotText("a text ends inside a UTF-8 character")
 
 
 def encode_close(code, reason=""):
@@ -434,7 +393,7 @@ def encode_close(code, reason=""):
     if not isinstance(code, int) or code < 0 or not rlw_ws_is_close_code(min(code, 65535)):
         raise EncodeError(f"{code!r} is not a close code that may be sent")
     text = reason.encode("utf-8", "backslashreplace")[:RLW_WS_CONTROL_MOST - 2]
-    # A cut inside a character would make the whole frame wrong.
+    # The cut may be inside a character.
     return code.to_bytes(2, "big") + text.decode("utf-8", "ignore").encode()
 
 
@@ -453,22 +412,3 @@ def decode_close(payload):
     except UnicodeDecodeError as error:
         raise NotText("a close frame whose reason is not UTF-8",
                       offset=2 + error.start) from None
-
-
-def mask(data, key, Py_ssize_t phase=0):
-    """Return `data` masked, or unmasked, with the four bytes of `key` (section 5.3)."""
-    cdef Py_buffer view
-    cdef bytes out, four = bytes(key)
-    if len(four) != 4:
-        raise ValueError(f"a key has four bytes, not {len(four)}")
-    if phase < 0:
-        raise ValueError(f"phase must not be negative, as {phase} is")
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    try:
-        out = PyBytes_FromStringAndSize(NULL, view.len)
-        rlw_ws_mask_copy(<uint8_t *> PyBytes_AS_STRING(out), <const uint8_t *> view.buf,
-                         <size_t> view.len, <const uint8_t *> PyBytes_AS_STRING(four),
-                         <size_t> phase)
-        return out
-    finally:
-        PyBuffer_Release(&view)

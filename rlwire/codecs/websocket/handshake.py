@@ -1,9 +1,7 @@
-"""The two HTTP/1.1 messages before the first WebSocket frame: bytes to values and back.
+"""The two HTTP/1.1 messages before the first WebSocket frame.
 
-As strict as RFC 9112 lets a recipient be: CRLF only, no folded lines, no space before a colon, no
-body, so that no proxy in front can take a request for another one. What is written is checked too;
-a header's value cannot smuggle in a second header. Which answer a request deserves is for
-`rlwire.sessions.websocket`.
+As strict as RFC 9112 allows: CRLF only, no folded lines, no space before a colon, no body, so that
+no proxy can mistake a request for another one. Values that are written are checked as well.
 
 Source: RFC 6455, section 4; RFC 9110 and 9112; RFC 7617 for Basic credentials.
 """
@@ -27,7 +25,7 @@ Buffer = bytes | bytearray | memoryview
 Pairs = Iterable[tuple[str, str]]
 
 LINES = 100
-"""Header lines that a head may have; browsers send about 15."""
+"""Limit on header lines; browsers send about 15."""
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _VERSION = "13"
@@ -37,26 +35,18 @@ _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")  # RFC 9110, section 5.5
 _RESOURCE = re.compile(r"/[\x21\x22\x24-\x7e]*")  # origin-form; a fragment is not sent
 _STATUS_LINE = re.compile(r"HTTP/1\.[01] ([1-5][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?")
 _OURS = {
-    "connection",
-    "content-length",
-    "host",
-    "origin",
-    "sec-websocket-accept",
-    "sec-websocket-extensions",
-    "sec-websocket-key",
-    "sec-websocket-protocol",
-    "sec-websocket-version",
-    "transfer-encoding",
-    "upgrade",
+    *("connection", "content-length", "host", "origin", "transfer-encoding", "upgrade"),
+    *("sec-websocket-accept", "sec-websocket-extensions", "sec-websocket-key"),
+    *("sec-websocket-protocol", "sec-websocket-version"),
 }
 
 
 class WrongVersion(DecodeError):
-    """A request for another version of WebSocket than 13; the answer 426 names ours."""
+    """A request for another version of WebSocket than 13; the response is 426."""
 
 
 class HeaderLines:
-    """Header lines in their order; names are compared without regard to case."""
+    """Header lines in order; names are case-insensitive."""
 
     __slots__ = ("_lines",)
 
@@ -73,46 +63,44 @@ class HeaderLines:
         return bool(self.all(name))
 
     def __repr__(self) -> str:
-        # Values may be secrets: Authorization, cookies.
-        return f"Headers({', '.join(name for name, _ in self._lines)})"
+        # Values may be secrets.
+        return f"HeaderLines({', '.join(name for name, _ in self._lines)})"
 
     def all(self, name: str) -> list[str]:
-        """Return the values of all lines with this name."""
+        """Return the values of all lines of this name."""
         name = name.lower()
         return [value for known, value in self._lines if known.lower() == name]
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """Return the value of the one line with this name, or `default`."""
+        """Return the value of the one line of this name, or `default`."""
         found = self.all(name)
         if len(found) > 1:
             raise DecodeError(f"{len(found)} headers {name!r}")
         return found[0] if found else default
 
     def tokens(self, name: str) -> list[str]:
-        """Return the items of a comma-separated list, over all lines with this name."""
+        """Return the items of a comma-separated list, over all lines of this name."""
         items = (item.strip(" \t") for value in self.all(name) for item in value.split(","))
         return [item for item in items if item]
 
 
 @dataclass(frozen=True)
 class UpgradeRequest:
-    """What a client asks for.
+    """A client's request.
 
     Attributes:
         resource: path and query, beginning with a slash, as sent.
         headers: all header lines.
         key: Sec-WebSocket-Key.
-        protocols: the subprotocols it offers, best first.
     """
 
     resource: str
     headers: HeaderLines
     key: str
-    protocols: tuple[str, ...] = ()
 
     @property
     def origin(self) -> str | None:
-        """The page that a browser's request comes from; None from other programs."""
+        """The page of a browser's request; None from other programs."""
         return self.headers.get("Origin")
 
     @property
@@ -123,13 +111,7 @@ class UpgradeRequest:
 
 @dataclass(frozen=True)
 class Response:
-    """What a server answers.
-
-    Attributes:
-        status: 101 if the next bytes are frames.
-        reason: the words behind it.
-        headers: all header lines.
-    """
+    """A server's response; with status 101 the next bytes are frames."""
 
     status: int
     reason: str
@@ -138,16 +120,15 @@ class Response:
 
 @dataclass(frozen=True)
 class Target:
-    """Where a ``ws`` or ``wss`` URL leads.
+    """The parts of a ``ws`` or ``wss`` URL.
 
     Attributes:
         secure: whether over TLS.
-        host: name or number, IPv6 without brackets.
-        port: the one named, or 80 or 443.
+        host: name or number, IPv6 without brackets; ``"localhost"`` for a unix socket.
         resource: path and query.
         authorization: Basic credentials, if the URL has a user name.
-        unix: the path of a unix socket, whose host is called localhost; None over TCP.
-        shm: whether memory is shared there.
+        unix: the path of a unix socket; None over TCP.
+        shm: whether the connection continues in shared memory.
     """
 
     secure: bool
@@ -160,20 +141,20 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """What the Host header says: without the port where that goes without saying."""
+        """The Host header: without the scheme's default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
 
 
 def parse_url(url: str) -> Target:
-    """Return what a URL such as ``"wss://example.org:15900/a?b=c"`` means.
+    """Parse a URL such as ``"wss://example.org:15900/a?b=c"``.
 
-    Of a unix socket it is ``"ws+unix:///path/of/socket:/a?b=c"``, ``wss+unix`` or, where memory is
-    shared there, ``ws+shm``; what is after the socket's path may be left out.
+    For a unix socket: ``"ws+unix:///path/of/socket:/a?b=c"``, ``wss+unix`` or, with shared memory,
+    ``ws+shm``; the part after the socket's path is optional.
     """
-    # urlsplit would take tabs and line ends out without a word.
+    # urlsplit drops tabs and line ends silently.
     if not url.isascii() or not url.isprintable() or " " in url:
-        raise ValueError(f"{url!r}: a URL has printable ASCII only; percent-encode the rest")
+        raise ValueError(f"{url!r}: expected printable ASCII; percent-encode other characters")
     parts = urlsplit(url)
     if parts.scheme not in ("ws", "wss", "ws+unix", "wss+unix", "ws+shm"):
         raise ValueError(f"{url!r} does not begin with ws:// or wss://")
@@ -185,7 +166,7 @@ def parse_url(url: str) -> Target:
         if parts.netloc or not unix.startswith("/"):
             raise ValueError(f"{url!r}: a unix socket's path is absolute: ws+unix:///tmp/socket")
     elif not parts.hostname:
-        raise ValueError(f"{url!r} names no host")
+        raise ValueError(f"{url!r} has no host")
     resource = (path or "/") + (f"?{parts.query}" if parts.query else "")
     if not _RESOURCE.fullmatch(resource):
         raise ValueError(f"{url!r}: not a path")
@@ -214,16 +195,16 @@ def accept_of(key: str) -> str:
 def head_size(
     buffer: Buffer, start: int, end: int, limit: int, begins: bytes, known: int = 0
 ) -> int:
-    """Return the size of the HTTP head that begins at `start`, with its empty line; 0 if unknown.
+    """Return the size of the HTTP head at `start`, with its empty line; 0 if bytes are missing.
 
-    One that does not begin with `begins` is refused at its first byte; `known` bytes were looked at
-    before, so that a head that comes byte by byte is not read anew with each.
+    A head that does not begin with `begins` is rejected at its first byte. `known` bytes were
+    searched before: a head that arrives byte by byte is not searched again with each.
     """
     have = end - start
     view = memoryview(buffer)[start : min(end, start + limit)]
     first = bytes(view[: len(begins)])
     if first != begins[: len(first)]:
-        raise DecodeError(f"no HTTP message: it does not begin with {begins!r}", offset=start)
+        raise DecodeError(f"no HTTP message: expected {begins!r}", offset=start)
     known = max(0, known - len(_END) + 1)
     found = bytes(view[known:]).find(_END)
     if found >= 0:
@@ -239,35 +220,31 @@ def read_request(head: Buffer) -> UpgradeRequest:
     method, _, rest = first.partition(" ")
     resource, _, version = rest.partition(" ")
     if method != "GET" or version != "HTTP/1.1":
-        raise DecodeError("the request is no GET of HTTP/1.1")
+        raise DecodeError("expected a GET request of HTTP/1.1")
     if not _RESOURCE.fullmatch(resource):
-        raise DecodeError("the request's resource is no path", offset=4)
+        raise DecodeError("the request's resource is not a path", offset=4)
     if not headers.get("Host"):
         raise DecodeError("the request has no Host")
-    _check_no_body(headers)
+    # A proxy would take the frames after the head for a body.
+    if "Transfer-Encoding" in headers or (headers.get("Content-Length") or "0") != "0":
+        raise DecodeError("the request has a body")
     _check_upgrade(headers, "request")
     if headers.get("Sec-WebSocket-Version") != _VERSION:
         raise WrongVersion(f"the request is not for version {_VERSION} of WebSocket")
     key = headers.get("Sec-WebSocket-Key") or ""
     try:
-        # validate: other alphabets and stray characters would be skipped without a word.
+        # Without validate, stray characters are skipped.
         good = len(base64.b64decode(key, validate=True)) == 16
     except (binascii.Error, ValueError):
         good = False
     if not good:
         raise DecodeError("the request's Sec-WebSocket-Key is not 16 bytes in base64")
     headers.get("Origin")  # must not come twice
-    protocols = tuple(headers.tokens("Sec-WebSocket-Protocol"))
-    if not all(map(_TOKEN.fullmatch, protocols)) or len(set(protocols)) != len(protocols):
-        raise DecodeError("the request's Sec-WebSocket-Protocol is no list of different tokens")
-    return UpgradeRequest(resource, headers, key, protocols)
+    return UpgradeRequest(resource, headers, key)
 
 
 def read_get(head: Buffer) -> tuple[str, HeaderLines] | None:
-    """Return the path, percent-decoded, and the headers of a GET, whatever else it asks for.
-
-    None for another method or protocol.
-    """
+    """Return path, percent-decoded, and headers of any GET request; None for another method."""
     first = bytes(head).partition(b"\r\n")[0].decode("latin-1")
     method, _, rest = first.partition(" ")
     resource, _, version = rest.partition(" ")
@@ -277,11 +254,11 @@ def read_get(head: Buffer) -> tuple[str, HeaderLines] | None:
 
 
 def read_response(head: Buffer) -> Response:
-    """Return the response in a whole head, whatever its status."""
+    """Return the response in a whole head."""
     first, headers = _read_head(head)
     match = _STATUS_LINE.fullmatch(first)
     if match is None:
-        raise DecodeError("the response has no status line of HTTP/1.1")
+        raise DecodeError("expected a status line of HTTP/1.1")
     response = Response(int(match[1]), match[2] or "", headers)
     if response.status == 101:
         if not first.startswith("HTTP/1.1"):
@@ -291,12 +268,7 @@ def read_response(head: Buffer) -> Response:
 
 
 def write_request(
-    target: Target,
-    key: str,
-    *,
-    protocols: Iterable[str] = (),
-    origin: str | None = None,
-    headers: Pairs = (),
+    target: Target, key: str, *, origin: str | None = None, headers: Pairs = ()
 ) -> bytes:
     """Return the request for a WebSocket; `headers` are further lines."""
     lines = [
@@ -306,11 +278,6 @@ def write_request(
         ("Sec-WebSocket-Key", key),
         ("Sec-WebSocket-Version", _VERSION),
     ]
-    offered = list(protocols)
-    if offered:
-        if not all(map(_TOKEN.fullmatch, offered)) or len(set(offered)) != len(offered):
-            raise EncodeError(f"{offered!r}: subprotocols are different tokens")
-        lines.append(("Sec-WebSocket-Protocol", ", ".join(offered)))
     if origin is not None:
         lines.append(("Origin", origin))
     further = list(headers)
@@ -323,23 +290,19 @@ def write_request(
     return _write_head(f"GET {target.resource} HTTP/1.1", lines, further)
 
 
-_PHRASE = 200  # characters of a reason
-
-
 def write_response(
     status: int,
     *,
     key: str = "",
-    protocol: str | None = None,
     headers: Pairs = (),
     text: str = "",
     page: bytes | None = None,
     kind: str = "text/plain; charset=utf-8",
 ) -> bytes:
-    """Return a response: 101 with the answer to `key`, or a refusal with `text` as its body.
+    """Return a response: 101 with the answer to `key`, or one with a body.
 
-    A text that fits is the first line's reason as well, since that is what clients look at. A
-    `page` is a body of its own, of this `kind`.
+    The body is a `page` of this `kind`, or `text`. A short text is the status line's reason as
+    well: that is what clients show.
     """
     if status == 101:
         lines = [
@@ -347,8 +310,6 @@ def write_response(
             ("Connection", "Upgrade"),
             ("Sec-WebSocket-Accept", accept_of(key)),
         ]
-        if protocol is not None:
-            lines.append(("Sec-WebSocket-Protocol", protocol))
         body = b""
     else:
         body = f"{text}\n".encode("utf-8", "backslashreplace") if text else b""
@@ -360,7 +321,7 @@ def write_response(
         ]
         if status == 426:  # section 4.4
             lines += [("Upgrade", "websocket"), ("Sec-WebSocket-Version", _VERSION)]
-    fits = status >= 400 and len(text) <= _PHRASE and text.isascii() and text.isprintable()
+    fits = status >= 400 and len(text) <= 200 and text.isascii() and text.isprintable()
     phrase = text if text and fits else HTTPStatus(status).phrase
     return _write_head(f"HTTP/1.1 {status} {phrase}", lines, list(headers)) + body
 
@@ -373,7 +334,7 @@ def basic_header(user: str, password: str) -> str:
 
 
 def basic_credentials(value: str | None) -> tuple[str, str] | None:
-    """Return user name and password of an Authorization header; None if it has no such."""
+    """Return user name and password of an Authorization header; None for any other."""
     scheme, _, encoded = (value or "").partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -386,7 +347,7 @@ def basic_credentials(value: str | None) -> tuple[str, str] | None:
 
 
 def same_secret(given: str, expected: str) -> bool:
-    """Return whether two secrets are equal, in a time that does not tell how much of them is."""
+    """Compare two secrets in constant time."""
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), expected.encode())
 
 
@@ -401,9 +362,9 @@ def _read_head(head: Buffer) -> tuple[str, HeaderLines]:
     offset = len(lines[0]) + 2
     for line in lines[1:]:
         name, colon, value = line.partition(":")
-        # A folded line begins with a space, so it is refused here too (RFC 9112, section 5.2).
+        # Folded lines begin with a space and are rejected here too (RFC 9112, section 5.2).
         if not colon or not _TOKEN.fullmatch(name):
-            raise DecodeError("a header line without a name", offset=offset)
+            raise DecodeError("a header line without a valid name", offset=offset)
         if not _VALUE.fullmatch(value):
             raise DecodeError(f"a control character in the header {name!r}", offset=offset)
         found.append((name, value.strip(" \t")))
@@ -411,12 +372,6 @@ def _read_head(head: Buffer) -> tuple[str, HeaderLines]:
     if not _VALUE.fullmatch(lines[0]):
         raise DecodeError("a control character in the first line")
     return lines[0], HeaderLines(found)
-
-
-def _check_no_body(headers: HeaderLines) -> None:
-    # What follows the head are frames for us and would be a body for a proxy.
-    if "Transfer-Encoding" in headers or (headers.get("Content-Length") or "0") != "0":
-        raise DecodeError("the request has a body")
 
 
 def _check_upgrade(headers: HeaderLines, what: str) -> None:
@@ -429,12 +384,12 @@ def _check_upgrade(headers: HeaderLines, what: str) -> None:
 def _write_head(first: str, lines: list[tuple[str, str]], further: list[tuple[str, str]]) -> bytes:
     for name, _ in further:
         if name.lower() in _OURS:
-            raise EncodeError(f"the header {name!r} is not for the caller to write")
+            raise EncodeError(f"the header {name!r} is reserved")
     out = [first]
     for name, value in (*lines, *further):
         if not _TOKEN.fullmatch(name):
-            raise EncodeError(f"{name!r} is not a header's name")
+            raise EncodeError(f"invalid header name {name!r}")
         if not _VALUE.fullmatch(value):
-            raise EncodeError(f"the header {name!r} has a value that HTTP cannot carry")
+            raise EncodeError(f"invalid value of the header {name!r}")
         out.append(f"{name}: {value}")
     return ("\r\n".join(out)).encode("latin-1") + _END

@@ -1,26 +1,13 @@
-/* HTTP/2 frames (RFC 9113): heads, padding, settings, windows; and the prefix of a gRPC message.
- *
- * What one frame may be by itself. Which frame may follow which is a session's business.
- *
- * A fault's error code of section 7 is rlw_h2_code_of() its status.
- */
+/* One HTTP/2 frame (RFC 9113): head, padding, settings, windows; and a gRPC message's prefix. */
 #ifndef RLWIRE_HTTP2_H
 #define RLWIRE_HTTP2_H
 
 #include "cursor.h"
 
-/* Types, section 6. Others are to be ignored (section 4.1). */
+/* Types, section 6. Others are ignored (section 4.1). */
 enum {
-    RLW_H2_DATA = 0,
-    RLW_H2_HEADERS = 1,
-    RLW_H2_PRIORITY = 2,
-    RLW_H2_RST_STREAM = 3,
-    RLW_H2_SETTINGS = 4,
-    RLW_H2_PUSH_PROMISE = 5,
-    RLW_H2_PING = 6,
-    RLW_H2_GOAWAY = 7,
-    RLW_H2_WINDOW_UPDATE = 8,
-    RLW_H2_CONTINUATION = 9
+    RLW_H2_DATA, RLW_H2_HEADERS, RLW_H2_PRIORITY, RLW_H2_RST_STREAM, RLW_H2_SETTINGS,
+    RLW_H2_PUSH_PROMISE, RLW_H2_PING, RLW_H2_GOAWAY, RLW_H2_WINDOW_UPDATE, RLW_H2_CONTINUATION
 };
 
 /* Flags. END_STREAM is of DATA and HEADERS, ACK of SETTINGS and PING. */
@@ -32,32 +19,16 @@ enum {
     RLW_H2_PRIORITIZED = 0x20
 };
 
-/* Settings, section 6.5.2. Others are to be ignored. */
-enum {
-    RLW_H2_HEADER_TABLE_SIZE = 1,
-    RLW_H2_ENABLE_PUSH = 2,
-    RLW_H2_MAX_CONCURRENT_STREAMS = 3,
-    RLW_H2_INITIAL_WINDOW_SIZE = 4,
-    RLW_H2_MAX_FRAME_SIZE = 5,
-    RLW_H2_MAX_HEADER_LIST_SIZE = 6
-};
+/* Settings whose values are limited, section 6.5.2. */
+enum { RLW_H2_ENABLE_PUSH = 2, RLW_H2_INITIAL_WINDOW_SIZE = 4, RLW_H2_MAX_FRAME_SIZE = 5 };
 
-/* Error codes, section 7. */
+/* Error codes of faults in one frame, section 7. */
 enum {
     RLW_H2_NO_ERROR = 0,
     RLW_H2_PROTOCOL_ERROR = 1,
-    RLW_H2_INTERNAL_ERROR = 2,
     RLW_H2_FLOW_CONTROL_ERROR = 3,
-    RLW_H2_SETTINGS_TIMEOUT = 4,
-    RLW_H2_STREAM_CLOSED = 5,
     RLW_H2_FRAME_SIZE_ERROR = 6,
-    RLW_H2_REFUSED_STREAM = 7,
-    RLW_H2_CANCEL = 8,
-    RLW_H2_COMPRESSION_ERROR = 9,
-    RLW_H2_CONNECT_ERROR = 10,
-    RLW_H2_ENHANCE_YOUR_CALM = 11,
-    RLW_H2_INADEQUATE_SECURITY = 12,
-    RLW_H2_HTTP_1_1_REQUIRED = 13
+    RLW_H2_ENHANCE_YOUR_CALM = 11
 };
 
 #define RLW_H2_HEAD 9                 /* bytes of a frame's head */
@@ -75,8 +46,8 @@ typedef struct rlw_h2_head {
     uint8_t flags;
 } rlw_h2_head;
 
-/* What a frame's size and stream must be by its type: RLW_OK, RLW_BAD_STREAM, RLW_BAD_FRAME_SIZE
- * with the size that is `allowed`, or RLW_BAD_PUSH. */
+/* Checks size and stream by type: RLW_OK, RLW_BAD_STREAM, RLW_BAD_FRAME_SIZE with the size that is
+ * `allowed`, or RLW_BAD_PUSH. */
 static inline rlw_status rlw_h2_check_head(const rlw_h2_head *h, uint64_t *allowed) {
     uint32_t least = 0;
     switch (h->type) {
@@ -105,25 +76,24 @@ static inline rlw_status rlw_h2_check_head(const rlw_h2_head *h, uint64_t *allow
     case RLW_H2_GOAWAY:
         *allowed = 8;
         return h->stream ? RLW_BAD_STREAM : h->size < 8 ? RLW_BAD_FRAME_SIZE : RLW_OK;
-    case RLW_H2_PUSH_PROMISE: return RLW_BAD_PUSH; /* nobody here allows pushes (section 8.4) */
+    case RLW_H2_PUSH_PROMISE: return RLW_BAD_PUSH; /* section 8.4: never enabled */
     default: return RLW_OK;
     }
 }
 
 /* Reads the head at c->at, and moves behind it on RLW_OK.
  *
- *     most   the largest frame that we announced (SETTINGS_MAX_FRAME_SIZE)
- *     other  the most bytes of payload of a frame that is not DATA, and of a type that is known; what
- *            has no use above that is "excessive load" (section 10.5)
+ *     most   the largest frame, as announced (SETTINGS_MAX_FRAME_SIZE)
+ *     other  the largest payload of a known type other than DATA (section 10.5)
  *
- * After any status but RLW_OK and RLW_NEED_MORE `out` is what was read. */
+ * `out` is set for every status but RLW_NEED_MORE. */
 static inline rlw_status rlw_h2_read_head(rlw_cursor *c, uint32_t most, uint32_t other,
                                           rlw_h2_head *out) {
     const uint8_t *p = c->at;
     uint64_t allowed = 0;
     rlw_status status;
     if (rlw_left(c) < RLW_H2_HEAD) {
-        out->size = out->stream = 0; /* compilers cannot tell that who looks has had RLW_OK */
+        out->size = out->stream = 0; /* for compilers: unused without RLW_OK */
         out->type = out->flags = 0;
         return rlw_fail(c, RLW_NEED_MORE, p, RLW_H2_HEAD, rlw_left(c));
     }
@@ -157,8 +127,7 @@ static inline uint8_t *rlw_h2_write_head(uint8_t *to, uint32_t size, unsigned ty
     return to + RLW_H2_HEAD;
 }
 
-/* Takes the payload of the frame whose head was read: without its padding, of HEADERS also without
- * its priority. It is whole or RLW_NEED_MORE. */
+/* Takes the payload of the frame whose head was read, without padding and priority. */
 static inline rlw_status rlw_h2_take_payload(rlw_cursor *c, const rlw_h2_head *h,
                                              const uint8_t **data, size_t *size) {
     const uint8_t *p = c->at;
@@ -166,7 +135,7 @@ static inline rlw_status rlw_h2_take_payload(rlw_cursor *c, const rlw_h2_head *h
     if (rlw_left(c) < left) return rlw_fail(c, RLW_NEED_MORE, p, left, rlw_left(c));
     if (h->type == RLW_H2_DATA || h->type == RLW_H2_HEADERS) {
         if (h->flags & RLW_H2_PADDED) {
-            padding = p[0]; /* rlw_h2_check_head has seen that it is there */
+            padding = p[0]; /* rlw_h2_check_head has checked its presence */
             skip = 1;
         }
         if (h->type == RLW_H2_HEADERS && h->flags & RLW_H2_PRIORITIZED) skip += 5;
@@ -179,7 +148,7 @@ static inline rlw_status rlw_h2_take_payload(rlw_cursor *c, const rlw_h2_head *h
     return RLW_OK;
 }
 
-/* Reads one setting, and checks what section 6.5.2 says of its value. */
+/* Reads one setting, and checks its value (section 6.5.2). */
 static inline rlw_status rlw_h2_read_setting(rlw_cursor *c, unsigned *id, uint32_t *value) {
     const uint8_t *p = c->at;
     if (rlw_left(c) < 6) return rlw_fail(c, RLW_NEED_MORE, p, 6, rlw_left(c));
@@ -227,44 +196,6 @@ static inline unsigned rlw_h2_code_of(rlw_status status) {
     case RLW_BAD_WINDOW: return RLW_H2_FLOW_CONTROL_ERROR;
     case RLW_OVER_FRAME: return RLW_H2_ENHANCE_YOUR_CALM;
     default: return RLW_H2_PROTOCOL_ERROR;
-    }
-}
-
-/* A static name, NULL for a code that section 7 does not have. */
-static inline const char *rlw_h2_code_name(uint32_t code) {
-    switch (code) {
-    case RLW_H2_NO_ERROR: return "NO_ERROR";
-    case RLW_H2_PROTOCOL_ERROR: return "PROTOCOL_ERROR";
-    case RLW_H2_INTERNAL_ERROR: return "INTERNAL_ERROR";
-    case RLW_H2_FLOW_CONTROL_ERROR: return "FLOW_CONTROL_ERROR";
-    case RLW_H2_SETTINGS_TIMEOUT: return "SETTINGS_TIMEOUT";
-    case RLW_H2_STREAM_CLOSED: return "STREAM_CLOSED";
-    case RLW_H2_FRAME_SIZE_ERROR: return "FRAME_SIZE_ERROR";
-    case RLW_H2_REFUSED_STREAM: return "REFUSED_STREAM";
-    case RLW_H2_CANCEL: return "CANCEL";
-    case RLW_H2_COMPRESSION_ERROR: return "COMPRESSION_ERROR";
-    case RLW_H2_CONNECT_ERROR: return "CONNECT_ERROR";
-    case RLW_H2_ENHANCE_YOUR_CALM: return "ENHANCE_YOUR_CALM";
-    case RLW_H2_INADEQUATE_SECURITY: return "INADEQUATE_SECURITY";
-    case RLW_H2_HTTP_1_1_REQUIRED: return "HTTP_1_1_REQUIRED";
-    default: return NULL;
-    }
-}
-
-/* The same of a frame's type. */
-static inline const char *rlw_h2_type_name(unsigned type) {
-    switch (type) {
-    case RLW_H2_DATA: return "DATA";
-    case RLW_H2_HEADERS: return "HEADERS";
-    case RLW_H2_PRIORITY: return "PRIORITY";
-    case RLW_H2_RST_STREAM: return "RST_STREAM";
-    case RLW_H2_SETTINGS: return "SETTINGS";
-    case RLW_H2_PUSH_PROMISE: return "PUSH_PROMISE";
-    case RLW_H2_PING: return "PING";
-    case RLW_H2_GOAWAY: return "GOAWAY";
-    case RLW_H2_WINDOW_UPDATE: return "WINDOW_UPDATE";
-    case RLW_H2_CONTINUATION: return "CONTINUATION";
-    default: return NULL;
     }
 }
 

@@ -1,9 +1,6 @@
-"""gRPC's calls over HTTP/2: streams of whole messages both ways.
+"""gRPC calls over HTTP/2: streams of whole messages in both directions.
 
-Metadata stands before the first message and behind the last one, a status at the end, maybe a
-deadline at the beginning. `client` is a client's side, `server` a server's, `calls` what they
-share. Not spoken: compression (a message that is compressed all the same is refused in words),
-retries.
+Compression is not supported: the peer gets an error that says so. Nor are retries.
 """
 
 from rlwire.codecs.grpc import Metadata

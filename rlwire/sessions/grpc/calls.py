@@ -1,7 +1,4 @@
-"""What both sides of gRPC share: a call's status, and messages as they are.
-
-Source: gRPC's PROTOCOL-HTTP2.md.
-"""
+"""What both sides of gRPC share. Source: gRPC's PROTOCOL-HTTP2.md."""
 
 from __future__ import annotations
 
@@ -11,17 +8,11 @@ from typing import Any, Final
 
 from rlwire.codecs import grpc as values
 from rlwire.codecs.grpc import Metadata
-from rlwire.errors import (
-    ConnectionClosed,
-    EncodeError,
-    LimitExceeded,
-    RlwireError,
-    for_peer,
-)
+from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded, RlwireError, for_peer
 from rlwire.sessions.http2 import Buffer, Fields
 
 CONTENT_TYPE: Final = "application/grpc"
-# Fields that are gRPC's or HTTP's, and no metadata.
+# Not metadata.
 _OURS = frozenset(
     [
         *("content-type", "content-length", "te", "user-agent", "date", "server"),
@@ -36,9 +27,9 @@ class CallStatus:
     """How a call ended.
 
     Attributes:
-        code: gRPC's name for it, such as ``"OK"`` or ``"UNAVAILABLE"``.
-        details: words.
-        metadata: what came, or is to be sent, behind the last message.
+        code: status name, such as ``"OK"`` or ``"UNAVAILABLE"``.
+        details: text.
+        metadata: trailing metadata.
     """
 
     code: str
@@ -49,7 +40,7 @@ class CallStatus:
         return f"{self.code}: {self.details}" if self.details else self.code
 
     def fields(self) -> Fields:
-        """Return it as trailers."""
+        """Return the trailers."""
         fields: Fields = [("grpc-status", str(values.status_code(self.code)))]
         if self.details:
             fields.append(("grpc-message", values.encode_message(self.details)))
@@ -60,16 +51,10 @@ OK: Final = CallStatus("OK")
 
 
 class CallEnded(ConnectionClosed):
-    """A call is over: the server ended it, or it could not go on.
-
-    Attributes:
-        status: how it ended.
-    """
+    """A call has ended: by the server, or because it failed."""
 
     def __init__(self, status: CallStatus) -> None:
-        super().__init__(
-            "the server ended the call" if status == OK else f"the call is lost: {status}"
-        )
+        super().__init__("the server ended the call" if status == OK else f"call failed: {status}")
         self.status = status
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -77,12 +62,12 @@ class CallEnded(ConnectionClosed):
 
 
 def metadata_of(fields: Fields) -> Metadata:
-    """Return what metadata is among fields."""
+    """Return the metadata among header fields."""
     return values.decode_metadata([field for field in fields if field[0] not in _OURS])
 
 
 def check_method(method: str) -> str:
-    """Return a method's name as it travels, ``/package.Service/Method``."""
+    """Return a method's name if it has the form ``/package.Service/Method``."""
     parts = method.split("/")
     good = len(parts) == 3 and not parts[0] and parts[1] and parts[2]
     if not good or not all("!" <= letter <= "~" for letter in method):
@@ -90,19 +75,19 @@ def check_method(method: str) -> str:
     return method
 
 
-# The words in which all implementations of gRPC say it.
+# The wording of all gRPC implementations.
 _TOO_LONG = re.compile(r"(Received|Sent) message larger than max \((\d+) vs\. (\d+)\)")
 
 
 def too_long(error: LimitExceeded) -> CallStatus:
-    """Return the status by which a server says that a message is too long."""
+    """Return the status of a server whose limit a message exceeds."""
     did = "Sent" if error.limit == "max_sent" else "Received"
     words = f"SERVER: {did} message larger than max ({error.size} vs. {error.maximum})"
     return CallStatus("RESOURCE_EXHAUSTED", f"{words}: {for_peer(error, 'the server')}")
 
 
 def limit_in(status: CallStatus) -> LimitExceeded | None:
-    """Return the server's limit that a status tells of, if it does."""
+    """Return the server's limit that a status names, if it names one."""
     match = _TOO_LONG.search(status.details)
     if status.code != "RESOURCE_EXHAUSTED" or match is None:
         return None
@@ -111,33 +96,27 @@ def limit_in(status: CallStatus) -> LimitExceeded | None:
 
 
 class GrpcRawMessages:
-    """An inner session whose events are the messages themselves, as bytes.
-
-    Attributes:
-        pending: how many messages were sent and not answered; for calls with one answer each.
-    """
+    """An inner session whose events are the messages, as buffers."""
 
     closed = False
-    pending = 0
+    pending = 0  # messages sent and not answered, for calls with one reply each
 
     def receive(self, message: Buffer) -> list[Any]:
-        """Return the message as the event."""
+        """Return the message."""
         return [message]
 
     def send(self, event: Any) -> list[Buffer]:
         """Return the message's buffers: the event is one, or a list of them."""
         parts = event if type(event) is list else [event]
         if not all(isinstance(part, (bytes, bytearray, memoryview)) for part in parts):
-            raise EncodeError(
-                f"a {type(event).__name__} is no message: a buffer, or a list of them"
-            )
+            raise EncodeError(f"expected a buffer or a list of them, got {type(event).__name__}")
         return parts
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
-        """Close: there are no words."""
+        """Close."""
         self.closed = True
         return []
 
     def next_deadline(self) -> float | None:
-        """Return None: nothing falls due."""
+        """Return None."""
         return None

@@ -1,16 +1,13 @@
-"""gRPC's client: a session around another one, whose messages a call carries.
-
-Source: gRPC's PROTOCOL-HTTP2.md.
-"""
+"""gRPC's client: one call carries an inner session. Source: gRPC's PROTOCOL-HTTP2.md."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlwire.codecs import grpc as values
-from rlwire.codecs import http2 as frames
 from rlwire.codecs.grpc import Metadata
+from rlwire.codecs.http2 import frames
 from rlwire.codecs.http2.headers import malformed
 from rlwire.errors import (
     DeadlineExceeded,
@@ -28,48 +25,43 @@ from rlwire.sessions.grpc.calls import (
     limit_in,
     metadata_of,
 )
-from rlwire.sessions.http2 import Buffer, Fields, Http2Options, Http2Session, Http2Stream
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from rlwire.sessions.http2 import Buffer, Fields, Http2Session, Http2Stream
 
 
 class ClientCall(Http2Stream):
-    """A call of a client's.
+    """A client's call.
 
     Attributes:
-        metadata: what the server sent ahead of its first message.
+        metadata: the server's initial metadata.
         status: how it ended, None before.
-        error: what it ended with, for whoever wants more of it.
+        error: the exception that it ended with.
     """
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
-        self.headers = False  # whether they have come
+        self.headers = False  # received
         self.metadata: Metadata = ()
         self.status: CallStatus | None = None
         self.error: RlwireError | None = None
 
 
 class GrpcClientSession(Http2Session):
-    """The side that calls.
+    """The client of one call.
 
     Args:
-        inner: what the call's messages mean: it has `receive`, `send`, `refuse`,
-            `closed` and `next_deadline` (`rlwire.transports.interface.Session`).
+        inner: the session of the call's messages (`rlwire.transports.interface.Session`).
         method: the call's name, ``/package.Service/Method``.
         authority: the server's name, ``host:port``.
         secure: whether the transport has TLS.
-        metadata: what is sent ahead of the first message.
+        metadata: initial metadata.
         timeout: seconds for the whole call; None for no deadline.
-        options: see `rlwire.sessions.http2.Options`.
+        options: those of `rlwire.sessions.http2.Http2Session`.
 
     Attributes:
-        inner: the inner session.
-        main: the call, None before the server's settings have come.
+        main: the call, None before the server's settings have been received.
 
     Raises:
-        ValueError, EncodeError: an argument makes no sense.
+        ValueError, EncodeError: an argument is invalid.
     """
 
     def __init__(
@@ -81,25 +73,17 @@ class GrpcClientSession(Http2Session):
         secure: bool = False,
         metadata: Iterable[tuple[str, str | bytes]] = (),
         timeout: float | None = None,
-        **options: Unpack[Http2Options],
+        **options: Any,
     ) -> None:
-        super().__init__(True, options)
+        super().__init__(True, **options)
         self.max_unsent = self._most_unsent
         self.inner = inner
         self.main: ClientCall | None = None
-        self._pseudo: Fields = [
+        self._timeout = timeout
+        fields = [
             (":method", "POST"),
             (":scheme", "https" if secure else "http"),
             (":authority", authority),
-        ]
-        self._first = self._request(method, metadata, timeout)
-        self._timeout = timeout
-
-    def _request(
-        self, method: str, metadata: Iterable[tuple[str, str | bytes]], timeout: float | None
-    ) -> Fields:
-        fields = [
-            *self._pseudo,
             (":path", check_method(method)),
             ("te", "trailers"),
             ("content-type", CONTENT_TYPE),
@@ -107,7 +91,7 @@ class GrpcClientSession(Http2Session):
         ]
         if timeout is not None:
             fields.append(("grpc-timeout", values.encode_timeout(timeout)))
-        return fields + values.encode_metadata(metadata)
+        self._first: Fields = fields + values.encode_metadata(metadata)
 
     def _on_opened(self) -> None:
         self.main = call = ClientCall(self._next)
@@ -117,7 +101,7 @@ class GrpcClientSession(Http2Session):
         self._send_headers(call, self._first)
         self._attach(call, self.inner, self.inner.send)
 
-    # What comes.
+    # Receiving.
 
     def _on_headers(self, stream: Any, fields: Fields, end: bool) -> list[Any]:
         call: ClientCall = stream
@@ -133,7 +117,7 @@ class GrpcClientSession(Http2Session):
         kind = given.get("content-type", "")
         if status != "200" or not kind.startswith(CONTENT_TYPE):
             number = int(status) if status.isascii() and status.isdigit() else 0
-            words = f"no answer of gRPC's: HTTP status {status}, content-type {quoted(kind)}"
+            words = f"not a gRPC reply: HTTP status {status}, content-type {quoted(kind)}"
             return self._abandon(call, CallStatus(values.status_of_http(number), words))
         encoding = given.get("grpc-encoding", "identity")
         if encoding != "identity":
@@ -149,27 +133,25 @@ class GrpcClientSession(Http2Session):
         return []
 
     def _on_trailers(self, call: ClientCall, fields: Fields, given: dict[str, str]) -> list[Any]:
-        """Take a status in trailers."""
         words = values.decode_message(given.get("grpc-message", ""))
         metadata: Metadata = ()
         try:
             code = values.decode_status(given["grpc-status"])
             metadata = metadata_of(fields)
         except KeyError:
-            code, words = "UNKNOWN", "the server gave no status"
+            code, words = "UNKNOWN", "the server sent no status"
         except DecodeError as error:
             code, words = "UNKNOWN", f"{error.reason}; {words}"
         if code == "OK" and call.partial:
             code, words = "INTERNAL", "the server ended the call inside a message"
         status = CallStatus(code, words, metadata)
         if call.sending:
-            self._send_reset(call.number, frames.NO_ERROR)  # it wants no more of us
+            self._send_reset(call.number, frames.NO_ERROR)  # the server needs no more messages
         else:
             self._finish(call)
         return self._over(call, status, limit_in(status))
 
     def _ended(self, stream: Any) -> list[Any]:
-        """DATA has ended the stream, where trailers should have."""
         words = "the server ended the call without a status"
         return self._abandon(stream, CallStatus("INTERNAL", words))
 
@@ -187,24 +169,17 @@ class GrpcClientSession(Http2Session):
         return self._abandon(stream, CallStatus(code, str(error)), error if known else None, reset)
 
     def _inner_failed(self, stream: Any, error: Exception) -> list[Any]:
-        """After an inner session did not take a message."""
         if isinstance(error, RemoteProtocolError) and not self.inner.closed:
             raise error
         return self._abandon(stream, CallStatus("INTERNAL", str(error)), error)
 
     def _abandon(
-        self,
-        call: ClientCall,
-        status: CallStatus,
-        error: Any = None,
-        reset: int = frames.CANCEL,
+        self, call: ClientCall, status: CallStatus, error: Any = None, reset: int = frames.CANCEL
     ) -> list[Any]:
-        """End a call of whose answer we can make nothing."""
         self._send_reset(call.number, reset)
         return self._over(call, status, error)
 
     def _over(self, call: ClientCall, status: CallStatus, error: Any = None) -> list[Any]:
-        """Note how a call ended."""
         if call.status is None:
             call.status, call.error = status, error or CallEnded(status)
         if call is self.main and not self.closed:
@@ -212,21 +187,16 @@ class GrpcClientSession(Http2Session):
             raise call.error or CallEnded(status)
         return [None]
 
-    # What goes.
-
     @property
     def crowded(self) -> bool:
-        """Whether so much waits for the server's windows that nothing more can be sent."""
+        """Whether the queue for the server's windows is full: `send` raises."""
         return self.unsent > self.max_unsent
 
     # Times and ends.
 
     @property
     def hangs_up(self) -> bool:
-        """Whether this side closes the stream first: once the call has ended.
-
-        Before, the end of our stream would be the end of the call to some servers.
-        """
+        """Whether this side closes the stream first: some servers would cancel an open call."""
         return self.main is None or self.main.status is not None
 
     def _on_deadline(self, call: Any) -> None:
@@ -237,7 +207,7 @@ class GrpcClientSession(Http2Session):
         self._abandon(stream, CallStatus("UNAVAILABLE", text), DeadlineExceeded(text))
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
-        """Return what tells the server that this side ends the connection."""
+        """Return what tells the server why the connection ends."""
         if not self.closed:
             self.inner.refuse(error)
             if self.main is not None and self.main.status is None:
@@ -245,10 +215,10 @@ class GrpcClientSession(Http2Session):
         return super().refuse(error)
 
     def farewell(self, ending: bool = False) -> Sequence[Buffer]:
-        """Return the last words.
+        """Return the last frames.
 
-        If nothing is under way, the server may still end the call in order: until then the session
-        is not `closed`. Otherwise the call is cancelled.
+        An idle call is half-closed, and the session is `closed` once the server has ended it. A
+        call with a pending message is cancelled.
         """
         call = self.main
         if self.closed or call is None or call.status is not None:
@@ -257,7 +227,7 @@ class GrpcClientSession(Http2Session):
             self._send_reset(call.number, frames.CANCEL)
             call.status = CallStatus("CANCELLED", "closed on this side")
             return super().farewell(ending)
-        self.mute = "no message can be sent now, the call is over"
+        self.mute = "the call is over"
         self._send_trailers(call, None)
         self._goaway = True
         said: list[Buffer] = self.outgoing()

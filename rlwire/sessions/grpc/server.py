@@ -1,42 +1,29 @@
-"""gRPC's calls on a server: which may begin, what came in them, how they end.
-
-Source: gRPC's PROTOCOL-HTTP2.md.
-"""
+"""gRPC's server: the calls of one connection. Source: gRPC's PROTOCOL-HTTP2.md."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlwire.codecs import grpc as values
-from rlwire.codecs import http2 as frames
 from rlwire.codecs.grpc import Metadata
+from rlwire.codecs.http2 import frames
 from rlwire.codecs.http2.headers import malformed
 from rlwire.errors import DecodeError, LimitExceeded, RlwireError, for_peer, quoted
-from rlwire.sessions.grpc.calls import (
-    CONTENT_TYPE,
-    OK,
-    CallStatus,
-    metadata_of,
-    too_long,
-)
-from rlwire.sessions.http2 import Buffer, Fields, Http2Options, Http2Session, Http2Stream
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
+from rlwire.sessions.grpc.calls import CONTENT_TYPE, OK, CallStatus, metadata_of, too_long
+from rlwire.sessions.http2 import Buffer, Fields, Http2Session, Http2Stream
 
 _REQUEST = (":method", ":scheme", ":path", ":authority")
 
 
 class CallEvent(enum.Enum):
-    """What came in a call, if that is no message."""
+    """An event of a call other than a message."""
 
     BEGUN = "the client has begun it"
     ENDED = "the client sends no more messages"
-    CANCELLED = "it is over, whoever ended it; nothing can be sent"
+    CANCELLED = "it is over, and nothing can be sent"
 
 
 BEGUN, ENDED, CANCELLED = CallEvent
@@ -44,53 +31,45 @@ BEGUN, ENDED, CANCELLED = CallEvent
 
 @dataclass(slots=True)
 class Last:
-    """What ends a call: maybe one more message, and the status.
-
-    Attributes:
-        status: how it ended.
-        parts: the buffers of the message, None for none.
-    """
+    """The end of a call: a status, and maybe the buffers of a last message."""
 
     status: CallStatus
     parts: Sequence[Buffer] | None = None
 
 
 class ServedCall(Http2Stream):
-    """A call of a client's, at the server.
+    """A call at the server.
 
     Attributes:
         method: its name, ``/package.Service/Method``.
-        metadata: what the client sent ahead of its first message.
-        given_timeout: seconds that the client gives it, None for any time.
-        answered: whether its first headers were said.
-        why: of a call that was cancelled: in whose name, and why.
+        metadata: the client's initial metadata.
+        given_timeout: the client's timeout in seconds, None for none.
+        answered: whether response headers were sent.
+        why: status of a cancelled call.
     """
 
     def __init__(self, number: int) -> None:
-        super().__init__(number, self._pair)
+        super().__init__(number, lambda message: [(self, message)])
         self.method = ""
         self.metadata: Metadata = ()
         self.given_timeout: float | None = None
         self.why = CallStatus("CANCELLED")
         self.answered = False
-        # Its handler, and where it stands there (`rlwire.dm_env_rpc.grpc_handler`).
+        # Set by `rlwire.dm_env_rpc.grpc_handler`.
         self.handler: Any = None
         self.task: Any = None
 
-    def _pair(self, message: Any) -> list[Any]:
-        return [(self, message)]
-
 
 class GrpcServerSession(Http2Session):
-    """The side that is called."""
+    """The server side; `options` are those of `Http2Session`."""
 
-    def __init__(self, **options: Unpack[Http2Options]) -> None:
-        super().__init__(False, options)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(False, **options)
 
     def _make_stream(self, number: int) -> ServedCall:
         return ServedCall(number)
 
-    # What comes.
+    # Receiving.
 
     def _on_headers(self, stream: Any, fields: Fields, end: bool) -> list[Any]:
         call: ServedCall = stream
@@ -110,7 +89,7 @@ class GrpcServerSession(Http2Session):
         call.method = given[":path"]
         try:
             if "te" not in given:
-                raise DecodeError("there is no te: trailers, so a proxy in between is not gRPC's")
+                raise DecodeError("no te: trailers: a proxy on the way does not support gRPC")
             call.metadata = metadata_of(fields)
             if "grpc-timeout" in given:
                 call.timeout = call.given_timeout = values.decode_timeout(given["grpc-timeout"])
@@ -118,12 +97,11 @@ class GrpcServerSession(Http2Session):
             return self._reject_call(call, CallStatus("INTERNAL", error.reason))
         encoding = given.get("grpc-encoding", "identity")
         if encoding != "identity":
-            words = f"grpc-encoding {quoted(encoding)} is not spoken; identity is"
+            words = f"grpc-encoding {quoted(encoding)} is not supported, expected identity"
             return self._reject_call(call, CallStatus("UNIMPLEMENTED", words))
         return [(call, BEGUN), (call, ENDED)] if end else [(call, BEGUN)]
 
     def _reject_http(self, call: ServedCall, status: str, more: Fields) -> list[Any]:
-        """Answer what is no call of gRPC's in HTTP's own words."""
         self._end(call, [(":status", status), *more])
         return []
 
@@ -152,17 +130,17 @@ class GrpcServerSession(Http2Session):
         return self._abort(stream)
 
     def _abort(self, call: ServedCall) -> list[Any]:
-        """End a call from here, with a status; the peer's messages are of no interest any more."""
+        """End a call with the status `why`."""
         if call.waiting:
             self._send_reset(call.number, frames.CANCEL)
         else:
             self._send_reply(call, Last(call.why))
         return [(call, CANCELLED), None]
 
-    # What goes.
+    # Sending.
 
     def send(self, event: Any) -> list[Buffer]:
-        """Return the buffers of what is said in a call; none if `outgoing` has them."""
+        """Return the buffers of a call and its message or `Last`; none if they are queued."""
         if event is None:
             return []
         if self.parting:
@@ -182,7 +160,7 @@ class GrpcServerSession(Http2Session):
         return []
 
     def _send_reply(self, call: ServedCall, words: Any) -> None:
-        """Say a message, a `Last`, or both, with the headers that must come before."""
+        """Send a message or a `Last`, after headers if they are due."""
         last = words if isinstance(words, Last) else None
         parts = words if last is None else last.parts
         head: Fields = [(":status", "200"), ("content-type", CONTENT_TYPE)]
@@ -203,11 +181,11 @@ class GrpcServerSession(Http2Session):
             self._send_trailers(call, trailers)
 
     def _reset_if_unread(self, call: ServedCall) -> bool:
-        """Reset a call if too much waits because its client lets no answers go."""
+        """Reset a call if the queue for its client's windows is full."""
         most = max(min(self._most_unsent, 2 * self.max_sent), self.max_sent + 5)
         if self.unsent <= most:
             return False
-        words = f"{self.unsent} bytes of answers wait for the client's windows; the most are {most}"
+        words = f"{self.unsent} bytes wait for the client's windows, limit is {most}"
         call.why = CallStatus("RESOURCE_EXHAUSTED", words)
         self._send_reset(call.number, frames.ENHANCE_YOUR_CALM)
         if call.handler is not None:
@@ -231,28 +209,25 @@ class GrpcServerSession(Http2Session):
         self._abort_and_notify(stream)
 
     def _abort_and_notify(self, call: Any) -> None:
-        """End a call, and tell who answers it: nobody asks for events here."""
+        """End a call, and tell its handler: there are no events outside `receive`."""
         self._abort(call)
         if call.handler is not None:
             call.handler.cancelled(call)
 
     def farewell(self, ending: bool = False) -> Sequence[Buffer]:
-        """Return the last words: what is under way ends with the status UNAVAILABLE.
+        """Return the last frames: open calls end with UNAVAILABLE.
 
-        After `drain`, which had given it time, a call that no answer is owed in ends in order.
+        After `drain`, a call without a pending reply ends with OK.
         """
         if not self.closed:
             for call in list(self.streams.values()):
-                if (self._draining or self.parting) and not (call.waiting or self._owes(call)):
+                owes = call.waiting or call.handler is None or call.handler.owes(call)
+                if (self._draining or self.parting) and not owes:
                     self._send_reply(call, Last(OK))
                     continue
                 call.why = CallStatus("UNAVAILABLE", "the server ends the connection")
                 self._abort(call)
         return super().farewell(ending)
-
-    @staticmethod
-    def _owes(call: Any) -> bool:
-        return call.handler is None or call.handler.owes(call)
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
         """Return what tells the client why the connection ends."""

@@ -1,12 +1,9 @@
-"""WebSocket: a `Client` and a `Server` around any session of whole messages.
+"""WebSocket: client and server sessions around an inner session of whole messages.
 
-The inner session says what messages mean: it has the methods of
-`rlwire.transports.interface.Session`, and may have `outgoing` and `tick` (`TalkingSession` there),
-and, to be asked for the former less often, `owes`: whether it has something to say, or is closed.
-Without one (`RawMessages`), events are the messages themselves: a str is a text, bytes are binary.
-
-Who may open one is in `opening`, who may say what when after that in `session`. Extensions,
-compression among them, are not spoken: a client offers none, a server accepts none.
+The inner session has the methods of `rlwire.transports.interface.Session`. It may have `outgoing`
+and `tick` (`TalkingSession` there), and `owes`: whether `outgoing` has something, or the session is
+closed. With `RawMessages`, events are the messages: str for text, bytes for binary. Extensions,
+compression among them, and subprotocols are not supported.
 
 Source: RFC 6455.
 """
@@ -29,7 +26,6 @@ from rlwire.sessions.websocket.session import (
     Closed,
     Kind,
     RawMessages,
-    WebSocketOptions,
     WebSocketState,
 )
 
@@ -46,7 +42,6 @@ __all__ = [
     "RawMessages",
     "Refused",
     "WebSocketClientSession",
-    "WebSocketOptions",
     "WebSocketServerSession",
     "WebSocketState",
     "basic_authorization",

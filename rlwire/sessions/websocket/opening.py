@@ -1,21 +1,13 @@
-"""The handshakes of both sides of a WebSocket: Origin, subprotocol, permission, who may open one.
-
-Source: RFC 6455, section 4.
-"""
+"""WebSocket handshakes: origins, permissions, pages. Source: RFC 6455, section 4."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from rlwire.codecs.websocket import handshake
-from rlwire.codecs.websocket.handshake import (
-    HeaderLines,
-    Response,
-    UpgradeRequest,
-    basic_credentials,
-)
+from rlwire.codecs.websocket.handshake import HeaderLines, UpgradeRequest, basic_credentials
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -27,29 +19,17 @@ from rlwire.errors import (
     quoted,
 )
 from rlwire.sessions.guesses import Guess
-from rlwire.sessions.websocket.session import (
-    Buffer,
-    WebSocketOptions,
-    WebSocketSession,
-)
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from rlwire.sessions.websocket.session import Buffer, WebSocketSession
 
 HEALTH = "/healthz"
-"""Where `health` answers a GET, with a WebSocket's headers or without."""
+"""The path of `health`."""
 
 
 class Refused(PeerError):
-    """The server answered the handshake with something else than 101.
-
-    Attributes:
-        status: HTTP's status, such as 401 or 403.
-        reason: the words behind it, the server's own or those of HTTP.
-    """
+    """The server rejected the handshake, with an HTTP `status` and its `reason`."""
 
     def __init__(self, status: int, reason: str = "") -> None:
-        super().__init__(f"the server refused the WebSocket: {status} {reason}".rstrip())
+        super().__init__(f"the server rejected the WebSocket: {status} {reason}".rstrip())
         self.status = status
         self.reason = reason
 
@@ -59,13 +39,7 @@ class Refused(PeerError):
 
 @dataclass(frozen=True)
 class HttpRefusal:
-    """How a server answers a request that it does not accept.
-
-    Attributes:
-        status: HTTP's status, from 400 on.
-        text: words for the peer.
-        headers: further header lines.
-    """
+    """A server's response to a request that it rejects: `status` is from 400 to 599."""
 
     status: int
     text: str = ""
@@ -73,23 +47,16 @@ class HttpRefusal:
 
     def __post_init__(self) -> None:
         if not 400 <= self.status < 600:
-            raise ValueError(f"a refusal has a status from 400 to 599, not {self.status}")
+            raise ValueError(f"status must be from 400 to 599, not {self.status}")
 
 
 Check: TypeAlias = Callable[[UpgradeRequest], "HttpRefusal | None"]
-"""Looks at a request that is otherwise in order; None accepts it."""
+"""Called with each valid request; None accepts it."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """What a request is answered with that is for no WebSocket.
-
-    Attributes:
-        body: as it goes over the wire.
-        kind: its media type.
-        status: HTTP's.
-        headers: further header lines.
-    """
+    """The response to a request for a page: `kind` is its media type."""
 
     body: bytes
     kind: str = "text/plain; charset=utf-8"
@@ -98,20 +65,20 @@ class Page:
 
 
 Pages: TypeAlias = Callable[[str, HeaderLines], "Page | None"]
-"""Looks at a GET's path and headers; None for what is a WebSocket's affair."""
+"""Called with path and headers of each GET; None continues with the WebSocket handshake."""
 
 
 def health(path: str, headers: HeaderLines) -> Page | None:
-    """Answer whoever starts and watches servers: `Pages` that have nothing but ``/healthz``."""
+    """Answer health checks at ``/healthz``, and nothing else."""
     return Page(b"OK\n") if path == HEALTH else None
 
 
 class PageServed(ConnectionClosed):
-    """Who connected asked for a page only, such as a health check, and has been given it."""
+    """The client requested a page, such as a health check, and has received it."""
 
 
 def basic_authorization(check: Callable[[str, str], bool], realm: str = "rlwire") -> Check:
-    """Return a `Check` that demands Basic credentials."""
+    """Return a `Check` that requires Basic credentials."""
 
     def authorize(request: UpgradeRequest) -> HttpRefusal | None:
         given = basic_credentials(request.headers.get("Authorization"))
@@ -125,52 +92,39 @@ def basic_authorization(check: Callable[[str, str], bool], realm: str = "rlwire"
 
 
 class WebSocketClientSession(WebSocketSession):
-    """The side that asks for the connection.
+    """The client.
 
     Args:
-        inner: what the messages mean.
-        url: ``ws://host:port/path``; ``wss`` if the transport speaks TLS. A user name and a
-            password in it become Basic credentials.
-        protocols: the subprotocols to offer, best first.
+        inner: the session of the messages.
+        url: ``ws://host:port/path``; ``wss`` over TLS. A user name and a password in it become
+            Basic credentials.
         headers: further header lines of the request, such as ``("Authorization", ...)``.
-        origin: the Origin header; programs other than browsers send none.
-        options: see `Options`.
+        origin: the Origin header, as of a browser.
+        options: those of `WebSocketSession`.
 
     Attributes:
-        inner: the inner session.
-        leaving: whether it is closed, with its ``closing_code`` or 1000 and its ``closing``, if it
-            has that, as the reason; a transport then closes the connection.
-        target: where the URL leads.
-        protocol: the subprotocol that the server chose, None for none.
-        response: the server's answer, once there is one.
+        target: the parts of the URL.
+        response: the server's, once it has been received.
     """
 
-    __slots__ = ("_key", "_offered", "response", "target")
-
     _begins = b"HTTP/1."
-    hangs_up = False
 
     def __init__(
         self,
         inner: Any,
         url: str,
         *,
-        protocols: Sequence[str] = (),
         headers: Iterable[tuple[str, str]] = (),
         origin: str | None = None,
-        **options: Unpack[WebSocketOptions],
+        **options: Any,
     ) -> None:
         super().__init__(True, **options)
         self.inner = inner
         self.target = handshake.parse_url(url)
-        self.response: Response | None = None
-        self._offered = tuple(protocols)
+        self.response: handshake.Response | None = None
         self._key = handshake.new_key()
-        self._outgoing = [
-            handshake.write_request(
-                self.target, self._key, protocols=self._offered, origin=origin, headers=headers
-            )
-        ]
+        request = handshake.write_request(self.target, self._key, origin=origin, headers=headers)
+        self._outgoing = [request]
 
     def _shake(self, head: Buffer) -> None:
         self.response = response = handshake.read_response(head)
@@ -178,50 +132,32 @@ class WebSocketClientSession(WebSocketSession):
             raise Refused(response.status, response.reason)
         headers = response.headers
         if headers.get("Sec-WebSocket-Accept") != handshake.accept_of(self._key):
-            raise RemoteProtocolError("the server's Sec-WebSocket-Accept does not answer our key")
+            raise RemoteProtocolError("the server's Sec-WebSocket-Accept does not match the key")
         if "Sec-WebSocket-Extensions" in headers:
             raise RemoteProtocolError("the server uses an extension, none was offered")
-        self.protocol = headers.get("Sec-WebSocket-Protocol")
-        if self.protocol is not None and self.protocol not in self._offered:
-            raise RemoteProtocolError("the server chose a subprotocol that was not offered")
+        if "Sec-WebSocket-Protocol" in headers:
+            raise RemoteProtocolError("the server uses a subprotocol, none was offered")
 
 
 class WebSocketServerSession(WebSocketSession):
-    """The side that is asked.
+    """The server.
 
     Args:
-        inner: what the messages mean: a session, or a function that makes one for a `Request`.
-        origins: the pages whose scripts may connect, such as ``"https://example.org"``, or
-            ``"*"`` for all. By default none may, since any page could reach a server on its
-            reader's own machine. Programs that are no browsers send no Origin and are let in.
-        protocols: the subprotocols that are spoken here, best first.
-        check: called with each request that is otherwise in order, for permissions;
-            see `basic_authorization`.
-        headers: further header lines of the answer.
-        pages: what is answered to a GET of a page instead, before anything else is looked at;
-            the connection then ends with `PageServed`.
-        guess: when a request with an Authorization header is looked at; None for at once. It was
-            right if the answer is neither a status of 401 nor an inner session that is not
-            ``admitted``.
-        options: see `Options`.
+        inner: the session of the messages, or a function that makes one for an `UpgradeRequest`.
+        origins: the pages whose scripts may connect, such as ``"https://example.org"``, or ``"*"``
+            for all. By default none may: any page could reach a server on its reader's machine.
+            Programs other than browsers send no Origin and are accepted.
+        check: called with each valid request, for permissions; see `basic_authorization`.
+        headers: further header lines of the response.
+        pages: called with each GET first; a page ends the connection with `PageServed`.
+        guess: delays requests with an Authorization header; None for no delay. It counts as right
+            unless the response is 401 or the inner session is not ``admitted``.
+        options: those of `WebSocketSession`.
 
     Attributes:
         inner: the inner session; None until there is one.
-        protocol: the subprotocol chosen, None for none.
-        request: what the client asked for, once that is known.
+        request: the client's, once it has been received.
     """
-
-    __slots__ = (
-        "_check",
-        "_headers",
-        "_make_inner",
-        "_origins",
-        "_pages",
-        "_refusal",
-        "_spoken",
-        "guess",
-        "request",
-    )
 
     _begins = b"GET "
     hangs_up = True
@@ -231,18 +167,16 @@ class WebSocketServerSession(WebSocketSession):
         inner: Any,
         *,
         origins: Collection[str] = (),
-        protocols: Sequence[str] = (),
         check: Check | None = None,
         headers: Iterable[tuple[str, str]] = (),
         pages: Pages | None = None,
         guess: Guess | None = None,
-        **options: Unpack[WebSocketOptions],
+        **options: Any,
     ) -> None:
         super().__init__(False, **options)
         self.guess = guess
         self._make_inner = inner if callable(inner) else lambda request: inner
         self._origins = (origins,) if isinstance(origins, str) else origins
-        self._spoken = tuple(protocols)
         self._check = check
         self._headers = tuple(headers)
         self._pages = pages
@@ -254,35 +188,29 @@ class WebSocketServerSession(WebSocketSession):
         return guess is not None and b"\nauthorization:" in bytes(head).lower() and guess.waits()
 
     def _shake(self, head: Buffer) -> None:
-        asked = None if self._pages is None else handshake.read_get(head)
-        if asked is not None and self._pages is not None:
-            page = self._pages(*asked)
-            if page is not None:
-                self._tried(page.status != 401)
-                self._outgoing = [
-                    handshake.write_response(
-                        page.status, page=page.body, kind=page.kind, headers=page.headers
-                    )
-                ]
-                self._end()
-                raise PageServed(f"it asked for {quoted(asked[0])} only")
+        asked = handshake.read_get(head) if self._pages else None
+        page = self._pages(*asked) if asked and self._pages else None
+        if asked and page is not None:
+            self._tried(page.status != 401)
+            self._outgoing = [
+                handshake.write_response(
+                    page.status, page=page.body, kind=page.kind, headers=page.headers
+                )
+            ]
+            self._end()
+            raise PageServed(f"the client requested {quoted(asked[0])} only")
         self.request = request = handshake.read_request(head)
         origin = request.origin
         if origin is not None and "*" not in self._origins and origin not in self._origins:
             self._turn_down(
-                HttpRefusal(403, "this page may not connect"), f"its origin is {quoted(origin)}"
+                HttpRefusal(403, "this page may not connect"), f"origin {quoted(origin)}"
             )
         refusal = None if self._check is None else self._check(request)
         if refusal is not None:
             self._turn_down(refusal, f"{refusal.status} {refusal.text}")
-        self.protocol = next((name for name in self._spoken if name in request.protocols), None)
         self.inner = self._make_inner(request)
         self._tried(getattr(self.inner, "admitted", True))
-        self._outgoing = [
-            handshake.write_response(
-                101, key=request.key, protocol=self.protocol, headers=self._headers
-            )
-        ]
+        self._outgoing = [handshake.write_response(101, key=request.key, headers=self._headers)]
 
     def _tried(self, right: bool) -> None:
         if self.guess is not None and right:
@@ -290,7 +218,7 @@ class WebSocketServerSession(WebSocketSession):
 
     def _turn_down(self, refusal: HttpRefusal, why: str) -> NoReturn:
         self._refusal = refusal
-        raise RemoteProtocolError(f"the WebSocket was refused: {why}")
+        raise RemoteProtocolError(f"the WebSocket was rejected: {why}")
 
     def _fail_handshake(self, error: RlwireError) -> None:
         refusal = self._refusal

@@ -4,25 +4,9 @@ from rlwire.codecs.websocket.frames cimport WebSocketEndpoint, Text
 cdef class WebSocketSession(WebSocketEndpoint):
     cdef object __weakref__
     cdef public object inner
-    cdef public object protocol
     cdef public list _outgoing
-    cdef object _inner_outgoing
-    cdef object _inner_tick
-    cdef object _state
-    cdef object _pong
-    cdef object _leave
-    cdef object _code
-    cdef object _header
-    cdef object _known
-    cdef object _room
-    cdef object _ping_interval
-    cdef object _ping_timeout
-    cdef object _message_timeout
-    cdef object _heard_at
-    cdef object _pinged_at
-    cdef object _due
-    cdef object _data
-    cdef object _opcode
-    cdef object _fragments
+    cdef object _inner_outgoing, _inner_tick, _state, _pong, _leave, _code, _header, _known, _room
+    cdef object _ping_interval, _ping_timeout, _heard_at, _pinged_at, _due
+    cdef object _data, _opcode, _fragments
     cdef bint _over
     cdef Text _utf8

@@ -1,12 +1,9 @@
-"""What both sides of a WebSocket share once it is open: messages, pings, keep-alive, closing.
-
-Source: RFC 6455.
-"""
+"""An open WebSocket: messages, pings, keep-alive, closing. Source: RFC 6455."""
 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeAlias, TypedDict
+from typing import Any, ClassVar, Final, Literal, NoReturn, TypeAlias
 
 from rlwire.codecs.websocket import frames, handshake
 from rlwire.codecs.websocket.frames import WebSocketEndpoint
@@ -22,15 +19,15 @@ from rlwire.errors import (
 )
 from rlwire.limits import DEFAULT, Limits
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Buffers: TypeAlias = list[Buffer]
 Kind: TypeAlias = Literal["any", "binary", "text"]
 
-FRAGMENTS = 131_072
-"""Fragments that one message may come in; empty ones would otherwise be endless."""
+FRAGMENTS: Final = 131_072
+"""Limit on the fragments of one message: empty ones count too."""
+
+MESSAGE_TIMEOUT: Final = 60.0
+"""Seconds from a message's first fragment to its last."""
 
 # Section 7.4.1.
 NORMAL, GOING_AWAY, BAD_FRAME, BAD_KIND = 1000, 1001, 1002, 1003
@@ -38,46 +35,23 @@ BAD_TEXT, NOT_ALLOWED, TOO_LONG, INTERNAL = 1007, 1008, 1009, 1011
 
 
 class WebSocketState(enum.Enum):
-    """Where a connection stands."""
+    """The state of a connection (section 7.1)."""
 
     CONNECTING = "connecting"
     OPEN = "open"
-    CLOSING = "closing"  # our close frame is out, the peer's is awaited
+    CLOSING = "closing"  # close frame sent, the peer's is awaited
     CLOSED = "closed"
 
 
 _CONNECTING, _OPEN, _CLOSING, _CLOSED = WebSocketState
 
 
-class WebSocketOptions(TypedDict, total=False):
-    """What both sides may be told.
-
-    Attributes:
-        kind: what messages are. ``"text"`` and ``"binary"`` refuse the other with code 1003 and
-            give the inner session bytes, texts checked; with ``"any"``, the default, a text is a
-            str.
-        limits: `header`, `received` (a message, all its fragments together) and `message` count.
-        ping_interval: seconds of silence from the peer after which it is pinged; None, the default,
-            for never. Only a peer whose program is in a call that receives can answer.
-        ping_timeout: seconds, 20 by default, within which anything must come after a ping; None for
-            no limit.
-        message_timeout: seconds, 60 by default, that a message in fragments may take; None for no
-            limit.
-    """
-
-    kind: Kind
-    limits: Limits | None
-    ping_interval: float | None
-    ping_timeout: float | None
-    message_timeout: float | None
-
-
 class Closed(ConnectionClosed):
     """The peer closed the WebSocket with a close frame.
 
     Attributes:
-        code: the peer's close code, 1005 if it gave none. 1000 and 1001 are good ends.
-        reason: the peer's words.
+        code: the peer's close code, 1005 for none; 1000 and 1001 are regular ends.
+        reason: the peer's text.
     """
 
     def __init__(self, code: int, reason: str = "") -> None:
@@ -90,11 +64,11 @@ class Closed(ConnectionClosed):
 
 
 class _WrongKind(RemoteProtocolError):
-    """A text where messages are binary, or the other way round."""
+    """A text where messages are binary, or vice versa."""
 
 
 class RawMessages:
-    """The inner session that adds nothing: events are messages, messages are events."""
+    """An inner session whose events are the messages."""
 
     closed: ClassVar[bool] = False
 
@@ -107,7 +81,7 @@ class RawMessages:
         return event
 
     def refuse(self, error: RlwireError) -> Buffers:
-        """Return nothing: there are no words for it."""
+        """Return nothing."""
         return []
 
     def next_deadline(self) -> float | None:
@@ -116,46 +90,58 @@ class RawMessages:
 
 
 class WebSocketSession(WebSocketEndpoint):
-    """What both sides share; `Client` and `Server` add their handshakes."""
+    """Base of both sides.
+
+    Args:
+        client: whether this side is the client.
+        kind: ``"text"`` and ``"binary"`` reject the other kind with code 1003, and messages are
+            bytes, texts checked; with ``"any"`` a text is a str.
+        limits: `header`, `received` (a message with all its fragments) and `message` count.
+        ping_interval: seconds of silence before a ping; None for never. A peer answers only inside
+            a call that receives.
+        ping_timeout: seconds within which anything must be received after a ping; None for no
+            limit.
+    """
 
     _begins = b""
     hangs_up = False
     """Whether this side ends the stream after both close frames (section 7.1.1: the server)."""
 
-    def __init__(self, client: bool, **options: Unpack[WebSocketOptions]) -> None:
-        limits = options.get("limits") or DEFAULT
-        super().__init__(client, options.get("kind", "any"), limits)
+    def __init__(
+        self,
+        client: bool,
+        *,
+        kind: Kind = "any",
+        limits: Limits | None = None,
+        ping_interval: float | None = None,
+        ping_timeout: float | None = 20.0,
+    ) -> None:
+        limits = limits or DEFAULT
+        super().__init__(client, kind, limits)
         self._header = limits.header
-        self._known = 0  # bytes of the head that were looked at
+        self._known = 0  # bytes of the head that were searched
         self._room = min(limits.received, limits.message)  # for a message in fragments
         self._outgoing: Buffers = []
         self._pong: bytes | None = None
         self._code = NORMAL  # of our close frame
         self._leave = ""  # and its reason
-        self._over = False  # the inner session is closed, and all that it said is in `outgoing`
+        self._over = False  # the inner session is closed, its last buffers are in `outgoing`
         self._utf8 = frames.Text()
-        self._ping_interval = options.get("ping_interval")
-        self._ping_timeout = options.get("ping_timeout", 20.0)
-        self._message_timeout = options.get("message_timeout", 60.0)
-        for name, seconds in (
-            ("ping_interval", self._ping_interval),
-            ("ping_timeout", self._ping_timeout),
-            ("message_timeout", self._message_timeout),
-        ):
+        self._ping_interval, self._ping_timeout = ping_interval, ping_timeout
+        for name, seconds in (("ping_interval", ping_interval), ("ping_timeout", ping_timeout)):
             if seconds is not None and not seconds > 0:
                 raise ValueError(f"{name} must be positive or None, not {seconds!r}")
         self._heard_at: float | None = None
         self._pinged_at: float | None = None
         self.inner: Any = None
-        self.protocol: str | None = None
-        self._opcode = self._fragments = 0  # of the message that comes in fragments
+        self._opcode = self._fragments = 0  # of the fragmented message
         self._data = bytearray()  # its payload so far
-        self._due: float | None = None  # when it has to be whole
+        self._due: float | None = None  # its deadline
         self._stand(_CONNECTING)
 
     @property
     def state(self) -> WebSocketState:
-        """Where the connection stands."""
+        """The state of the connection."""
         return self._state
 
     @property
@@ -170,13 +156,11 @@ class WebSocketSession(WebSocketEndpoint):
 
     @property
     def leaving(self) -> bool:
-        """Whether the inner session is over: after what `outgoing` has, `farewell` is due."""
+        """Whether the inner session is closed: `farewell` is due after `outgoing`."""
         return self._over and self._state is _OPEN
 
-    # What comes.
-
     def frame_size(self, buffer: Any, start: int, end: int, room: int | None = None) -> int:
-        """Return the size of the frame, or the HTTP head, that begins at `start`; 0 if unknown."""
+        """Return the size of the frame, or HTTP head, at `start`; 0 if bytes are missing."""
         try:
             if self._state is _CONNECTING:
                 known, self._known = self._known, end - start
@@ -193,11 +177,11 @@ class WebSocketSession(WebSocketEndpoint):
             raise
 
     def data_offset(self, buffer: Any, start: int, end: int) -> int:
-        """Return where a frame's payload begins; 0 if that is unknown."""
+        """Return where a frame's payload begins; 0 if bytes are missing."""
         return 0 if self._state is _CONNECTING else super().data_offset(buffer, start, end)
 
     def _receive_rest(self, frame: Buffer) -> list[Any]:
-        """Do the work of `receive` for all but a whole message in an open connection."""
+        """Receive anything but a whole message in an open connection."""
         if self._state is _CLOSED:
             return []
         try:
@@ -211,28 +195,27 @@ class WebSocketSession(WebSocketEndpoint):
                 self._control(opcode, payload)
                 return []
             if self._state is _CLOSING:
-                return []  # section 5.5.1 does not ask us to look at it
+                return []  # ignored (section 5.5.1)
             whole = self._assemble(opcode, final, payload)
-            # Between the fragments of a message a frame needs a second look.
-            self.listening = not self._fragments
+            self.listening = not self._fragments  # fragments need `_assemble`
         except Closed:
             raise
         except (PeerError, DecodeError, LimitExceeded, RemoteProtocolError) as error:
             self._fail(error)
             raise
-        return [] if whole is None else self._take_in(whole)
+        return [] if whole is None else self._events(whole)
 
     def _assemble(self, opcode: int, final: bool, payload: Buffer) -> Any:
-        """Return the message that this frame ends, None if more fragments follow (section 5.4)."""
+        """Return the message that this frame ends; None if more fragments follow (section 5.4)."""
         if opcode == frames.CONTINUATION:
             if not self._opcode:
-                raise RemoteProtocolError("a continuation without a message before it")
+                raise RemoteProtocolError("a continuation frame outside a message")
         elif self._opcode:
-            raise RemoteProtocolError("a new message inside another's fragments")
+            raise RemoteProtocolError("a new message between the fragments of another")
         else:
             name = "text" if opcode == frames.TEXT else "binary"
             if self.kind not in ("any", name):
-                raise _WrongKind(f"a {name} message where all are {self.kind}")
+                raise _WrongKind(f"got a {name} message, expected {self.kind}")
         first = self._opcode or opcode
         if first == frames.TEXT:  # section 8.1
             self._utf8.feed(payload)
@@ -252,7 +235,6 @@ class WebSocketSession(WebSocketEndpoint):
         return self.text(whole) if first == frames.TEXT and self.kind == "any" else whole
 
     def _forget(self) -> None:
-        """Forget the fragments that have come."""
         self._opcode = self._fragments = 0
         self._data = bytearray()
         self._due = None
@@ -260,7 +242,7 @@ class WebSocketSession(WebSocketEndpoint):
     def _control(self, opcode: int, payload: Buffer) -> None:
         if opcode == frames.PING:
             if self._state is _OPEN:
-                # An answer to the last of several pings is enough (section 5.5.3).
+                # Only the last of several pings is answered (section 5.5.3).
                 self._pong = self.frame(frames.PONG, payload)
             return
         if opcode == frames.PONG:
@@ -272,33 +254,31 @@ class WebSocketSession(WebSocketEndpoint):
         self._end()
         raise Closed(code, reason)
 
-    # What this side says by itself.
-
     def outgoing(self) -> Buffers:
-        """Return what the session has to say by itself now, once: its handshake, pongs, a close."""
+        """Return what the session sends by itself, once: its handshake, pongs, a close."""
         out, self._outgoing = self._outgoing, []
         if self._pong is not None:
-            # Ahead of a close frame, after which nothing may follow.
+            # Before a close frame.
             out.insert(0, self._pong)
             self._pong = None
         return out
 
     def tick(self, now: float) -> None:
-        """Let time pass: a ping may fall due, or a peer be too late."""
+        """Send due pings, check deadlines; `now` is in seconds of one clock."""
         if self.heard or self._heard_at is None:
             self.heard = False
             self._heard_at, self._pinged_at = now, None
         if self._state is not _OPEN:
             return
-        if self._fragments and self._message_timeout is not None:
+        if self._fragments:
             if self._due is None:
-                self._due = now + self._message_timeout
+                self._due = now + MESSAGE_TIMEOUT
             if now >= self._due:
-                count, seconds = self._fragments, self._message_timeout
-                self._late(f"{count} fragments made no message within {seconds} s")
+                count = self._fragments
+                self._late(f"{count} fragments made no message within {MESSAGE_TIMEOUT:g} s")
         if self._pinged_at is not None:
             if self._ping_timeout is not None and now - self._pinged_at >= self._ping_timeout:
-                self._late(f"no answer to a ping within {self._ping_timeout} s")
+                self._late(f"no reply to a ping within {self._ping_timeout} s")
         elif self._ping_interval is not None and now - self._heard_at >= self._ping_interval:
             self._outgoing.append(self.frame(frames.PING))
             self._pinged_at = now
@@ -307,7 +287,7 @@ class WebSocketSession(WebSocketEndpoint):
             self._listen()
 
     def next_deadline(self) -> float | None:
-        """Return when `tick` has something to do, in the seconds of its clock; None if never."""
+        """Return when to call `tick`, on its clock; None for never."""
         if self._state is not _OPEN or self._heard_at is None:
             return None
         due = [self._due, self.inner.next_deadline()]
@@ -318,7 +298,7 @@ class WebSocketSession(WebSocketEndpoint):
         return min((at for at in due if at is not None), default=None)
 
     def refuse(self, error: RlwireError) -> Buffers:
-        """Return what tells the peer about `error`, and end the session."""
+        """Return what tells the peer about `error`, and close."""
         if self._state is _CLOSED or self._state is _CLOSING:
             return []
         if self._state is _CONNECTING:
@@ -332,12 +312,12 @@ class WebSocketSession(WebSocketEndpoint):
         return [*said, *self.outgoing()]
 
     def leave(self, code: int = 1000, reason: str = "") -> None:
-        """Choose what the close frame will say when the connection is closed."""
+        """Set code and reason of the close frame."""
         frames.encode_close(code, reason)
         self._code, self._leave = code, reason
 
     def farewell(self, ending: bool = False) -> Buffers:
-        """Return the close frame, if one is to be sent; then only the peer's is awaited."""
+        """Return the close frame, if one is due; then only the peer's is awaited."""
         if self._state is _CONNECTING:
             self._stand(_CLOSED)
         if self._state is not _OPEN:
@@ -353,26 +333,23 @@ class WebSocketSession(WebSocketEndpoint):
         return self.outgoing()
 
     def lost(self) -> str:
-        """Say that the stream has ended; returns what is wrong with that, empty if nothing is."""
+        """The byte stream has ended: return what was incomplete, empty if nothing was."""
         before = self._state
         self._stand(_CLOSED)
         if before is _CONNECTING:
-            # Who connects to a server, says nothing and goes has measured how long that takes:
-            # Universe's clients do, ten times every five minutes.
+            # Universe's clients measure the time of connecting, ten times every five minutes.
             return "in the handshake" if self.client else ""
         return "" if before is _CLOSED else "without a close frame (1006)"
-
-    # Where the connection stands.
 
     def _stand(self, state: WebSocketState) -> None:
         self._state = state
         self.listening = state is _OPEN
         self.mute = (
-            None if state is _OPEN else f"no message can be sent now, the session is {state.value}"
+            None if state is _OPEN else f"cannot send a message: the session is {state.value}"
         )
 
     def _waits(self, head: Buffer) -> bool:
-        """Whether a whole head is not to be looked at yet."""
+        """Whether to delay the handshake."""
         return False
 
     def _shake(self, head: Buffer) -> None:
@@ -393,11 +370,11 @@ class WebSocketSession(WebSocketEndpoint):
         events: list[Any] = inner.receive(message)
         if not getattr(inner, "owes", True):
             return events
-        # None makes the transport ask for `outgoing` although there is one event.
+        # None makes the transport call `outgoing`.
         return [*events, None] if self._listen() and len(events) == 1 else events
 
     def _listen(self) -> bool:
-        """Take over what the inner session has to say by itself, or that it is over."""
+        """Queue what the inner session sends by itself; note that it is closed."""
         if self._inner_outgoing is None:
             return False
         said = [part for message in self._inner_outgoing() for part in self.message(message)]
@@ -406,7 +383,7 @@ class WebSocketSession(WebSocketEndpoint):
         return bool(said) or self._over
 
     def _last(self, buffers: Buffers) -> Buffers:
-        """After the inner session has closed with these: the farewell follows at once."""
+        """The inner session has closed with these buffers: the farewell follows."""
         if self._over:
             return buffers
         self._outgoing += buffers
@@ -414,7 +391,6 @@ class WebSocketSession(WebSocketEndpoint):
         return []
 
     def _inner_failed(self, error: RlwireError) -> None:
-        """After the inner session did not take a message."""
         if isinstance(error, RemoteProtocolError) and not self.inner.closed:
             return
         self._code, self._leave = _code_of(error), self._told(error)
@@ -422,7 +398,7 @@ class WebSocketSession(WebSocketEndpoint):
             self._close(self._code, self._leave)
 
     def _fail(self, error: RlwireError) -> None:
-        """After the peer broke a rule of WebSocket: say so, and be closed."""
+        """Close with the code of a fault in the WebSocket protocol."""
         if self._state is _CONNECTING:
             self._stand(_CLOSED)
             self._fail_handshake(error)
@@ -435,7 +411,7 @@ class WebSocketSession(WebSocketEndpoint):
         return for_peer(error, "the client" if self.client else "the server")
 
     def _fail_handshake(self, error: RlwireError) -> None:
-        """Put what the peer is told into `outgoing`."""
+        """Put the error response into `outgoing`."""
 
     def _late(self, text: str) -> NoReturn:
         self._close(INTERNAL, text)
@@ -451,7 +427,7 @@ class WebSocketSession(WebSocketEndpoint):
 
 
 def _code_of(error: RlwireError) -> int:
-    """Return the code for what the inner session, or the transport, finds wrong."""
+    """Return the code for an error of the inner session or the transport."""
     if isinstance(error, _WrongKind):
         return BAD_KIND
     if isinstance(error, LimitExceeded):
@@ -464,7 +440,7 @@ def _code_of(error: RlwireError) -> int:
 
 
 def _code_of_fault(error: RlwireError) -> int:
-    """Return the code for a rule of WebSocket itself that the peer broke."""
+    """Return the code for a fault in the WebSocket protocol itself."""
     if isinstance(error, (LimitExceeded, _WrongKind)):
         return _code_of(error)
     return BAD_TEXT if isinstance(error, frames.NotText) else BAD_FRAME

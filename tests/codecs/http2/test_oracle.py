@@ -13,8 +13,8 @@ from hyperframe import frame as hyper
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlwire.codecs import http2
-from rlwire.codecs.http2 import Http2Endpoint, Stream
+from rlwire.codecs.http2 import frames as http2
+from rlwire.codecs.http2.frames import Http2Endpoint, Stream
 from rlwire.codecs.http2.headers import Headers
 
 REQUEST = [(":method", "POST"), (":scheme", "http"), (":path", "/a"), (":authority", "b")]
@@ -149,7 +149,6 @@ def test_what_h2_receives(steps: list[tuple[str, int]]) -> None:
         got += take(exchange(ours, theirs)[1])
         assert theirs.remote_flow_control_window(1) == min(ours.send_window, stream.send_window)
         assert stream.waiting == len(expected) - len(got)
-    assert ours.finish(stream) == [] or not stream.waiting
     for _ in range(100):
         if not stream.waiting:
             break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlwire.codecs import http2 as frames
+from rlwire.codecs.http2 import frames
 from rlwire.codecs.http2.headers import Headers
 from rlwire.sessions.grpc.server import GrpcServerSession
 from rlwire.streams import FrameReader

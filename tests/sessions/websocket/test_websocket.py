@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlwire.codecs import websocket as frames
+from rlwire.codecs.websocket import frames
 from rlwire.codecs.websocket.handshake import (
     UpgradeRequest,
     basic_header,
@@ -115,10 +115,10 @@ def test_whole_messages_only_while_it_is_open() -> None:
         assert receive_whole(data, len(data)) == server.receive(data)
         assert receive_whole(data, len(data) - 1) is None
         # Not between the fragments of a message, nor once it is closing.
-        first = frames.Framer(True).frame(frames.BINARY, b"A", fin=False)
+        first = frames.WebSocketEndpoint(True).frame(frames.BINARY, b"A", fin=False)
         assert server.receive(first) == []
         assert receive_whole(data, len(data)) is None
-        last = frames.Framer(True).frame(frames.CONTINUATION, b"B")
+        last = frames.WebSocketEndpoint(True).frame(frames.CONTINUATION, b"B")
         assert len(server.receive(last)) == 1
         assert receive_whole(data, len(data)) is not None
         server.farewell()
@@ -131,7 +131,7 @@ def test_whole_messages_only_while_it_is_open() -> None:
 @pytest.mark.parametrize("kind", ["any", "text"])
 def test_a_text_that_fails_in_the_middle_of_a_frame(kind: Any, cut: int) -> None:
     """Good characters before and behind do not help, however the message is cut."""
-    framer = frames.Framer(True)
+    framer = frames.WebSocketEndpoint(True)
     text = "ü€𝄞".encode()[:6] + b"\xff" + b"good"  # the last character ends too soon
     server, _ = opened(kind=kind)
     data = framer.frame(frames.TEXT, text)
@@ -195,21 +195,6 @@ def test_origins(origins: Any, origin: str | None, good: bool) -> None:
     error, said = answer(WebSocketServerSession(RawMessages(), origins=origins), origin=origin)
     assert (error is None) == good
     assert said.startswith(b"HTTP/1.1 101 " if good else b"HTTP/1.1 403 ")
-
-
-def test_subprotocols() -> None:
-    for offered, spoken, chosen in (
-        (["a", "b"], ["b", "a"], "b"),
-        (["a"], ["b"], None),
-        ([], ["b"], None),
-        (["a"], [], None),
-    ):
-        client, server = (
-            WebSocketClientSession(RawMessages(), URL, protocols=offered),
-            WebSocketServerSession(RawMessages(), protocols=spoken),
-        )
-        assert answer(server, client)[0] is None
-        assert client.protocol == server.protocol == chosen
 
 
 def test_permission() -> None:
@@ -341,7 +326,7 @@ def test_the_other_kind_is_refused(kind: Any, wrong: Any) -> None:
     server, client = opened(kind=kind)
     (wire,) = client.send(wrong)
     assert server.receive_whole(wire, len(wire)) is None
-    with pytest.raises(RemoteProtocolError, match=f"where all are {kind}"):
+    with pytest.raises(RemoteProtocolError, match=f"expected {kind}"):
         server.receive(wire)
     assert server.outgoing()[0][2:4] == (1003).to_bytes(2, "big")
     assert server.closed
@@ -349,7 +334,7 @@ def test_the_other_kind_is_refused(kind: Any, wrong: Any) -> None:
 
 def test_a_message_limit_counts_all_fragments() -> None:
     server, _ = opened(limits=Limits(received=100))
-    framer = frames.Framer(True)
+    framer = frames.WebSocketEndpoint(True)
     first = framer.frame(frames.BINARY, bytes(60), False)
     assert server.frame_size(first, 0, len(first)) == len(first)
     server.receive(first)
@@ -362,7 +347,7 @@ def test_a_message_limit_counts_all_fragments() -> None:
 
 def test_fragments_without_end() -> None:
     server, _ = opened()
-    framer = frames.Framer(True)
+    framer = frames.WebSocketEndpoint(True)
     server.receive(framer.frame(frames.TEXT, b"", False))
     empty = framer.frame(frames.CONTINUATION, b"", False)
     for _ in range(websocket.FRAGMENTS - 1):
@@ -374,7 +359,7 @@ def test_fragments_without_end() -> None:
 
 def test_only_the_last_of_many_pings_is_answered() -> None:
     server, _ = opened()
-    framer = frames.Framer(True)
+    framer = frames.WebSocketEndpoint(True)
     for i in range(1000):
         server.receive(framer.frame(frames.PING, b"%d" % i))
     assert server.outgoing() == [b"\x8a\x03999"]
@@ -383,7 +368,7 @@ def test_only_the_last_of_many_pings_is_answered() -> None:
 
 def test_a_pong_goes_before_a_close() -> None:
     server, _ = opened()
-    server.receive(frames.Framer(True).frame(frames.PING, b"x"))
+    server.receive(frames.WebSocketEndpoint(True).frame(frames.PING, b"x"))
     assert [bytes(said[:1]) for said in server.farewell()] == [b"\x8a", b"\x88"]
 
 
@@ -419,7 +404,7 @@ def test_the_end_of_the_stream() -> None:
     )  # who said nothing has nothing left to say
     server, client = opened()
     with pytest.raises(Closed):
-        server.receive(frames.Framer(True).frame(frames.CLOSE))
+        server.receive(frames.WebSocketEndpoint(True).frame(frames.CLOSE))
     assert server.lost() == ""
 
 
@@ -519,7 +504,7 @@ def test_a_ping_that_nobody_answers() -> None:
     server.tick(10.0)
     server.outgoing()
     server.tick(14.9)
-    with pytest.raises(DeadlineExceeded, match="no answer to a ping within 5"):
+    with pytest.raises(DeadlineExceeded, match="ping within 5"):
         server.tick(15.0)
     assert server.closed
     with pytest.raises(Closed) as closed:
@@ -530,21 +515,21 @@ def test_a_ping_that_nobody_answers() -> None:
 
 
 def test_a_message_in_fragments_has_its_time() -> None:
-    server, _ = opened(message_timeout=30.0)
-    framer = frames.Framer(True)
+    server, _ = opened()
+    framer = frames.WebSocketEndpoint(True)
     server.tick(0.0)
-    for now in range(0, 30, 5):
+    for now in range(0, 60, 10):
         server.receive(framer.frame(frames.TEXT if now == 0 else frames.CONTINUATION, b"a", False))
         server.tick(float(now))
-    assert server.next_deadline() == 30.0
-    with pytest.raises(DeadlineExceeded, match="6 fragments made no message within 30"):
-        server.tick(30.0)
-    server, _ = opened(message_timeout=30.0)
-    for begun in (0.0, 29.0, 58.0):  # each message has its own
+    assert server.next_deadline() == 60.0
+    with pytest.raises(DeadlineExceeded, match="6 fragments"):
+        server.tick(60.0)
+    server, _ = opened()
+    for begun in (0.0, 59.0, 118.0):  # each message has its own
         server.receive(framer.frame(frames.TEXT, b"a", False))
         server.tick(begun)
         server.receive(framer.frame(frames.CONTINUATION, b"b"))
-    server.tick(99.0)
+    server.tick(199.0)
 
 
 class Ending(Words):
@@ -569,7 +554,7 @@ def test_an_inner_session_that_ends_takes_the_websocket_along(how: str) -> None:
     if how == "opening":
         inner.said, inner.closed = [[b"BYE"]], True
     server, _client = opened(inner, kind="binary")
-    framer = frames.Framer(True)
+    framer = frames.WebSocketEndpoint(True)
     if how == "receive":
         assert not server.leaving
         assert server.receive(framer.frame(frames.BINARY, b"LAST")) == ["LAST", None]
@@ -588,7 +573,7 @@ def test_an_inner_session_that_ends_takes_the_websocket_along(how: str) -> None:
     assert not server.leaving
 
 
-@pytest.mark.parametrize("name", ["ping_interval", "ping_timeout", "message_timeout"])
+@pytest.mark.parametrize("name", ["ping_interval", "ping_timeout"])
 @pytest.mark.parametrize("value", [0, -1.0, float("nan")])
 def test_times_are_positive(name: str, value: float) -> None:
     options: dict[str, Any] = {name: value}

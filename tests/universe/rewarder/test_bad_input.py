@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.codecs.websocket import CLOSE, Framer
+from rlwire.codecs.websocket.frames import CLOSE, WebSocketEndpoint
 from rlwire.codecs.websocket.handshake import read_request, write_response
 from rlwire.errors import DecodeError, LimitExceeded, RemoteProtocolError, RlwireError
 from rlwire.limits import Limits
@@ -26,7 +26,7 @@ from rlwire.universe.rewarder import ClientSettings, RewarderClient, RewarderSer
 
 WaitFor = Callable[..., None]
 
-FRAMER = Framer(True, "text")
+FRAMER = WebSocketEndpoint(True, "text")
 TEXT, BINARY = 0x81, 0x82
 FEW = Limits(received=1 << 20, items=10_000)
 
@@ -314,7 +314,7 @@ def test_answers_that_nobody_reads_do_not_pile_up(
 
 def from_server(message: str | bytes) -> bytes:
     data = message.encode() if isinstance(message, str) else message
-    return b"".join(Framer(False, "text").message(data))
+    return b"".join(WebSocketEndpoint(False, "text").message(data))
 
 
 def reward(number: object, value: str = "1", episode: str = '"1"') -> str:
@@ -379,7 +379,7 @@ class Liar:
     def code(self) -> int:
         """The close code that came; a client's frames have masks."""
         self._thread.join(20)
-        frames, data = Framer(False, "text"), self.heard
+        frames, data = WebSocketEndpoint(False, "text"), self.heard
         while data:
             size = frames.frame_size(data, 0, len(data))
             opcode, _, payload = frames.take(bytearray(data[:size]))

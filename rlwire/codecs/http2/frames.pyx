@@ -1,48 +1,69 @@
-"""HTTP/2 frames, and gRPC messages in them, as they come, for many streams at once.
+"""HTTP/2 frames and the gRPC messages in them, for many streams of one connection.
 
-`Http2Endpoint` is one end of a connection; a session fills in its hooks.
+Received: a message in one DATA frame is read in place. A message in several
+DATA frames is assembled in a block of its size: each byte is copied once. The block is allocated
+after the prefix has come and its size was checked against the limit ``received``, and all blocks of a
+connection together against twice that.
 
-A message in one DATA frame is read where it lies, its array aligned, and nothing is copied. A message
-in several DATA frames is put together in a block of its size: one copy of each byte. The block is
-taken when the prefix has come, after its size was checked against the limit ``received``, and all
-blocks of a connection together against twice that.
+Sent: a small message is copied behind its head and prefix into one buffer. Buffers of a larger one
+are sent by reference, between heads in one allocated block. What the peer's windows hold back is
+queued, and `outgoing` returns it when they open, stream by stream.
 
 Source: RFC 9113; gRPC over HTTP/2 (PROTOCOL-HTTP2.md of gRPC), "Length-Prefixed-Message".
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memmove
 
-from rlwire.buffers cimport Block
-from rlwire.codecs.http2.sending cimport Sender, Stream
+from rlwire.buffers cimport Block, span_view
 from rlwire.kernels cimport *
 
-from rlwire.codecs.http2.sending import (CODES, DATA, ENABLE_PUSH, ENHANCE_YOUR_CALM,
-                                         FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR,
-                                         INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE,
-                                         MAX_HEADER_LIST_SIZE, PREFACE, PROTOCOL_ERROR,
-                                         STREAM_CLOSED, TYPES, WINDOW_UPDATE, settings,
-                                         window_update)
-from rlwire.errors import DecodeError, LimitExceeded, RlwireError, quoted
+from functools import partial
+
+from rlwire.errors import (DecodeError, EncodeError, LimitExceeded, LocalProtocolError, RlwireError,
+                           quoted)
 from rlwire.limits import DEFAULT
 
-__all__ = ["CHAFF", "Compressed", "Http2Endpoint", "Http2Error", "code_name", "frame_head",
-           "wrong_length"]
+TYPES = ("DATA", "HEADERS", "PRIORITY", "RST_STREAM", "SETTINGS", "PUSH_PROMISE", "PING", "GOAWAY",
+         "WINDOW_UPDATE", "CONTINUATION")
+"""Names of frame types, by number (section 6)."""
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY = range(8)
+WINDOW_UPDATE, CONTINUATION = 8, 9
+
+# Flags.
+END_STREAM = ACK = 1
+END_HEADERS, PADDED, PRIORITIZED = 4, 8, 32
+
+# Settings (section 6.5.2).
+(HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE,
+ MAX_HEADER_LIST_SIZE) = range(1, 7)
+
+CODES = ("NO_ERROR", "PROTOCOL_ERROR", "INTERNAL_ERROR", "FLOW_CONTROL_ERROR", "SETTINGS_TIMEOUT",
+         "STREAM_CLOSED", "FRAME_SIZE_ERROR", "REFUSED_STREAM", "CANCEL", "COMPRESSION_ERROR",
+         "CONNECT_ERROR", "ENHANCE_YOUR_CALM", "INADEQUATE_SECURITY", "HTTP_1_1_REQUIRED")
+"""Names of error codes, by number (section 7)."""
+(NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, FLOW_CONTROL_ERROR, SETTINGS_TIMEOUT, STREAM_CLOSED,
+ FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL, COMPRESSION_ERROR, CONNECT_ERROR,
+ ENHANCE_YOUR_CALM) = range(12)
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""The first bytes of a client (section 3.4)."""
 
 CHAFF = 10_000
-"""Frames in a row that bring nothing: pings, settings, empty DATA and the like."""
+"""Frames in a row that carry no message, such as pings, settings and empty DATA."""
 
 cdef enum:
-    # Payloads up to here are copied, larger ones are looked at where they are.
-    SMALL = 4096
-    # Bytes of a message that is put together, within which its array must begin to be aligned.
-    SEEN = 4096
-    # Messages of one DATA frame that are read at once; their bytes may make many times as many.
-    MANY = 16
+    SMALL = 4096  # payloads up to here are copied, larger ones are viewed in place
+    MANY = 16  # messages of one DATA frame that are decoded at once
+    JOINED = 16384  # a message up to here is sent as one buffer, copied behind its head
+    NEAR = 1024  # a part up to here is copied between two heads: cheaper than two more buffers
+    TURN = 262144  # bytes that one stream sends before the next one's turn
+    GIVEN = 4194304  # bytes that `outgoing` returns at most
 
-# What comes next: any frame, the first one, or the client's preface.
+# What is expected next: any frame, the first one, or the client's preface.
 cdef enum:
     ANY
     FIRST
@@ -53,11 +74,11 @@ cdef object _RlwireError = RlwireError
 
 
 class Http2Error(DecodeError):
-    """A rule of HTTP/2 that the peer broke.
+    """The peer broke a rule of HTTP/2.
 
     Attributes:
-        code: what the peer is told, of section 7: `CODES` has its name.
-        stream: the one that is at fault alone; 0 if the connection is.
+        code: error code that the peer is sent, see `CODES`.
+        stream: the stream that is reset; 0 if the connection ends.
     """
 
     def __init__(self, reason, code, stream=0, *, offset=0):
@@ -67,42 +88,35 @@ class Http2Error(DecodeError):
         self.stream = stream
 
     def __reduce__(self):
-        return _rebuilt, (self.said, self.code, self.stream, self.offset)
-
-
-def _rebuilt(reason, code, stream, offset):
-    return Http2Error(reason, code, stream, offset=offset)
+        return partial(Http2Error, offset=self.offset), (self.said, self.code, self.stream)
 
 
 class Compressed(DecodeError):
-    """A gRPC message that is compressed, though no way to compress was agreed on."""
+    """A gRPC message is compressed, and no compression was agreed on."""
 
 
 def code_name(code):
-    """Return the name of an error code; of an unknown one its number."""
     return CODES[code] if 0 <= code < len(CODES) else f"code {code:#x}"
 
 
 def wrong_length(stream):
-    """Return the error of a stream of which other bytes have come than its content-length says."""
     return Http2Error(
-        f"{stream.came} bytes of DATA, where content-length is {stream.promised} (section 8.1.1)",
+        f"got {stream.came} bytes of DATA, content-length is {stream.promised} (section 8.1.1)",
         PROTOCOL_ERROR, stream.number)
 
 
 cdef str _type_name(unsigned kind):
-    return TYPES[kind] if kind < 10 else f"type {kind:#x}"
+    return TYPES[kind] if kind < len(TYPES) else f"type {kind:#x}"
 
 
 cdef object _fault(const rlw_cursor *c, const rlw_h2_head *head, const uint8_t *start):
-    """What to raise for a fault in a frame."""
     cdef rlw_status status = c.fault.status
     got, allowed = c.fault.got, c.fault.allowed
     words = (<bytes> rlw_status_text(status)).decode("ascii")
     if status == RLW_BAD_FRAME_SIZE:
-        words += f": {got} bytes, allowed are {allowed}"
+        words += f": got {got} bytes, expected {allowed}"
     elif status == RLW_OVER_FRAME:
-        words += f": {got} bytes, at most {allowed} are taken of what is not DATA"
+        words += f": got {got} bytes, limit is {allowed} (frames other than DATA)"
     elif status == RLW_BAD_STREAM:
         words += f": stream {got}"
     elif status == RLW_BAD_PADDING:
@@ -117,23 +131,22 @@ cdef object _fault(const rlw_cursor *c, const rlw_h2_head *head, const uint8_t *
 
 
 cdef str _foreign(const uint8_t *p, size_t size):
-    """What somebody speaks who does not begin as HTTP/2 does."""
     data = p[:min(size, <size_t> 24)]
     if data[:1] in (b"\x15", b"\x16") and data[1:2] in (b"\x03", b""):
-        return "TLS, which this side does not on this connection"
+        return "TLS, on a connection without TLS"
     if data[:5] == b"HTTP/" or b" HTTP/1" in data or data[:4] in (b"GET ", b"POST", b"HEAD", b"OPTI"):
-        return "HTTP/1: HTTP/2 is spoken here, with prior knowledge or ALPN h2"
-    return f"no HTTP/2: {quoted(data)}"
+        return "HTTP/1, expected HTTP/2 with prior knowledge or ALPN h2"
+    return f"another protocol, expected HTTP/2: got {quoted(data)}"
 
 
 def frame_head(object buffer, Py_ssize_t start=0):
-    """Return size of the payload, type, flags and stream of a frame's head; nothing is checked."""
+    """Return payload size, type, flags and stream of a frame's head, unchecked."""
     cdef Py_buffer view
     cdef const uint8_t *p
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
         if start < 0 or view.len - start < RLW_H2_HEAD:
-            raise DecodeError("the head of a frame has nine bytes", offset=max(start, 0))
+            raise DecodeError("a frame head has nine bytes", offset=max(start, 0))
         p = <const uint8_t *> view.buf + start
         return (p[0] << 16 | p[1] << 8 | p[2], p[3], p[4],
                 rlw_load_u32be(p + 5) & RLW_H2_WINDOW_MOST)
@@ -141,32 +154,117 @@ def frame_head(object buffer, Py_ssize_t start=0):
         PyBuffer_Release(&view)
 
 
-cdef class Http2Endpoint(Sender):
-    """The frames of one end of a connection, and the messages in its streams.
+def frame(unsigned kind, unsigned flags, uint32_t stream, object payload=b""):
+    cdef Py_buffer view
+    cdef bytes data
+    cdef uint8_t *to
+    if stream > RLW_H2_WINDOW_MOST or kind > 255 or flags > 255:
+        raise EncodeError(f"invalid frame: type {kind}, flags {flags}, stream {stream}")
+    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+    try:
+        if view.len > <Py_ssize_t> RLW_H2_FRAME_MOST:
+            raise EncodeError(f"frame payload has {view.len} bytes, limit is {RLW_H2_FRAME_MOST}")
+        data = PyBytes_FromStringAndSize(NULL, RLW_H2_HEAD + view.len)
+        to = rlw_h2_write_head(<uint8_t *> PyBytes_AS_STRING(data), <uint32_t> view.len, kind,
+                               flags, stream)
+        memcpy(to, view.buf, <size_t> view.len)
+        return data
+    finally:
+        PyBuffer_Release(&view)
 
-    A session is a subclass. It has these hooks, each of which returns events:
 
-    - ``_headers(number, block, end)``: a header block, whole, and whether it ends the stream.
+def settings(values):
+    return frame(SETTINGS, 0, 0, b"".join([
+        key.to_bytes(2, "big") + value.to_bytes(4, "big") for key, value in values.items()
+    ]))
+
+
+def window_update(stream, more):
+    return frame(WINDOW_UPDATE, 0, stream, more.to_bytes(4, "big"))
+
+
+def reset(stream, code):
+    return frame(RST_STREAM, 0, stream, code.to_bytes(4, "big"))
+
+
+def ping(data=bytes(8), ack=False):
+    return frame(PING, ACK if ack else 0, 0, data)
+
+
+def goaway(last, code=NO_ERROR, reason=""):
+    text = reason.encode("utf-8", "backslashreplace")[:1000]
+    return frame(GOAWAY, 0, 0, last.to_bytes(4, "big") + code.to_bytes(4, "big") + text)
+
+
+cdef class Stream:
+    """Windows and messages of one stream.
+
+    Attributes:
+        read: called with each message, returns events.
+        receiving, sending: whether the peer, or this side, may still send messages.
+        held: whether the receive window stays closed meanwhile.
+        gone: whether it was dropped.
+        send_window: bytes that may be sent now; negative after the peer reduced it.
+        receive_window: bytes that the peer may send now.
+        promised: the peer's content-length; -1 if it sent none.
+        came: bytes of DATA received.
+        waiting: bytes, prefixes included, queued until the peer's windows open.
+        gone_out: bytes sent.
+    """
+
+    def __init__(self, uint32_t number, read=None):
+        self.number = number
+        self.read = read
+        self.receiving = self.sending = True
+        self.promised = -1
+        self._parts = []
+
+    @property
+    def partial(self):
+        """Bytes received of an incomplete message, prefix included."""
+        if self._block is not None:
+            return self._full + RLW_GRPC_PREFIX
+        return self._have
+
+
+cdef class Http2Endpoint:
+    """One end of a connection: frames, windows, and the messages in its streams.
+
+    A session is a subclass with these hooks, each of which returns events:
+
+    - ``_headers(number, block, end)``: a whole header block, and whether it ends the stream.
     - ``_control(kind, flags, number, payload)``: RST_STREAM, PING, GOAWAY, or the ACK of SETTINGS.
-    - ``_settled(changes)``: settings of the peer's, which are in force now; an ACK is due.
-    - ``_ended(stream)``: the peer's last message of a stream has come (DATA with END_STREAM).
+    - ``_settled(changes)``: the peer's settings, now in force; an ACK is due.
+    - ``_ended(stream)``: DATA with END_STREAM.
     - ``_stray(kind, number, end)``: DATA or WINDOW_UPDATE for a stream that is not in `streams`.
-    - ``_stream_failed(number, error)``: a stream is at fault, and the connection is not.
+    - ``_stream_failed(number, error)``: the peer broke a rule on one stream.
     - ``_inner_failed(stream, error)``: a stream's `read` raised a `RlwireError`.
 
     Attributes:
-        client: as given.
-        listening: whether whole messages are taken by `receive_whole`.
-        heard: set when a message is, for whoever watches for signs of life.
-        frame_limit: the largest frame that we take.
-        receive_window: bytes that the peer may send now, on all streams together.
-        window, connection_window: as given.
-        assembling: bytes of the blocks in which messages are put together.
-        streams: `add` and `drop` change it.
-        max_sent: `limits.message` unless set to less.
-        chaff: more than `CHAFF` are refused.
-        unread: whether `receive_rest` has more messages, of a DATA frame of many.
+        streams: open streams by number; change it by `add` and `drop`.
+        listening: whether `receive_whole` accepts messages.
+        heard: set when a message is received.
+        said: buffers that this side sends by itself; `outgoing` returns them.
+        mute: why `send` raises; None while it does not.
+        frame_limit, peer_frame: the largest frame that this side, or the peer, accepts.
+        window, peer_window: receive and send window of a new stream.
+        receive_window, send_window: those of the connection, now.
+        assembling: bytes allocated for incomplete messages.
+        unsent: bytes queued until the peer's windows open; above `max_unsent`, `send` raises.
+        max_sent: limit on a message that is sent.
+        chaff: frames without a message since the last message; limit is `CHAFF`.
+        unread: whether `receive_rest` has more messages of the last DATA frame.
     """
+
+    def __cinit__(self):
+        self.streams = {}
+        self.said = []
+        self.mute = "the connection is not open yet"
+        self.send_window = self.peer_window = RLW_H2_WINDOW_FIRST
+        self.peer_frame = RLW_H2_FRAME_LEAST
+        self.max_sent = RLW_GRPC_MOST
+        self.max_unsent = <uint64_t> -1
+        self._ready = []
 
     def __init__(self, bint client, limits=None, window=None, connection_window=None):
         limits = DEFAULT if limits is None else limits
@@ -189,12 +287,10 @@ cdef class Http2Endpoint(Sender):
         self._opening = FIRST if client else MAGIC
 
     def first_words(self, others=None):
-        """Return what this side begins with: the preface of a client, settings, its window."""
-        values = {} if not self.client else {ENABLE_PUSH: 0}
-        values[INITIAL_WINDOW_SIZE] = self.window
-        values[MAX_FRAME_SIZE] = self.frame_limit
-        values[MAX_HEADER_LIST_SIZE] = self._header
-        values.update(others or {})
+        """Return this side's preface: the client's magic, settings, the connection's window."""
+        values = {ENABLE_PUSH: 0} if self.client else {}
+        values |= {INITIAL_WINDOW_SIZE: self.window, MAX_FRAME_SIZE: self.frame_limit,
+                   MAX_HEADER_LIST_SIZE: self._header, **(others or {})}
         words = (PREFACE if self.client else b"") + settings(values)
         if self.connection_window > RLW_H2_WINDOW_FIRST:
             words += window_update(0, self.connection_window - RLW_H2_WINDOW_FIRST)
@@ -202,11 +298,8 @@ cdef class Http2Endpoint(Sender):
 
     @property
     def inside(self):
-        """The number of what began first of all that has not ended, and that the peer can end.
-
-        It is a message, a block of header fields, or a frame of a type that is not known; 0 if
-        there is none.
-        """
+        """Serial number of the oldest message, header block or unknown frame that the peer has
+        begun and not ended; 0 for none."""
         cdef uint64_t first = self._block_begun if self._block_of or self._skip else <uint64_t> -1
         cdef Stream stream
         for each in self.streams.values():
@@ -215,16 +308,13 @@ cdef class Http2Endpoint(Sender):
                 first = min(first, stream._begun)
         return first + 1
 
-    # Streams.
-
     def add(self, Stream stream):
-        """Open a stream, with the windows that are in force."""
         stream.send_window = self.peer_window
         stream.receive_window = self.window
         self.streams[stream.number] = stream
 
     def drop(self, Stream stream):
-        """Forget a stream, and what has come of its message or was to go."""
+        """Close a stream; discard its incomplete message and its queue."""
         self.streams.pop(stream.number, None)
         stream.gone = True
         stream.receiving = stream.sending = False
@@ -242,15 +332,15 @@ cdef class Http2Endpoint(Sender):
             self._main = None
 
     def hold(self, Stream stream, bint held=True):
-        """Open a stream's window no more, or again: then WINDOW_UPDATE may be in `said`."""
+        """Stop opening a stream's receive window, or start again."""
         stream.held = held
         if not held:
             self._renew(stream)
 
-    # What comes.
+    # Receiving.
 
     cdef int _head(self, rlw_cursor *c, rlw_h2_head *head, const uint8_t *start) except -1:
-        """Read a head at the cursor; 0 if more bytes must tell, 2 if its stream is at fault."""
+        """Read a head; return 0 if bytes are missing, 2 if only its stream is at fault."""
         cdef rlw_status status = rlw_h2_read_head(c, self.frame_limit, self._other, head)
         if status == RLW_NEED_MORE:
             return 0
@@ -258,7 +348,7 @@ cdef class Http2Endpoint(Sender):
             raise Http2Error(
                 f"the peer speaks {_foreign(c.fault.at if status else c.at - RLW_H2_HEAD, 9)}"
                 if head.type > RLW_H2_CONTINUATION or head.size > self._other
-                else f"the first frame is {_type_name(head.type)}, and must be SETTINGS",
+                else f"the first frame is {_type_name(head.type)}, expected SETTINGS",
                 PROTOCOL_ERROR)
         if self._block_of and (head.type != RLW_H2_CONTINUATION or head.stream != self._block_of):
             raise Http2Error(
@@ -273,7 +363,7 @@ cdef class Http2Endpoint(Sender):
     def frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end):
         """Return the size of the frame, or of a client's preface, at `start`; 0 if unknown.
 
-        A frame of a type that is not known is its head, and then pieces as they come.
+        A frame of an unknown type is split: its head, then pieces as they come.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
@@ -300,30 +390,23 @@ cdef class Http2Endpoint(Sender):
             PyBuffer_Release(&view)
 
     def data_offset(self, object buffer, Py_ssize_t start, Py_ssize_t end):
-        """Return where, from `start`, the array in a frame lies; 0 if more bytes must tell."""
+        """Return where, from `start`, the message in a frame begins; 0 if bytes are missing."""
         cdef Stream stream
-        cdef Py_ssize_t at = RLW_H2_HEAD
         if end - start <= RLW_H2_HEAD:
             return 0
         _, kind, flags, number = frame_head(buffer, start)
         if kind != RLW_H2_DATA:
-            return at
-        at += 1 if flags & RLW_H2_PADDED else 0
+            return RLW_H2_HEAD
+        at = RLW_H2_HEAD + (1 if flags & RLW_H2_PADDED else 0)
         stream = self.streams.get(number)
         if stream is None or stream._have or stream._block is not None:
             return at  # it is copied in any case
-        at += RLW_GRPC_PREFIX
-        if stream.find_data is None:
-            return at
-        if end - start <= at:
-            return 0
-        found = stream.find_data(buffer, start + at, end)
-        return at + found if found else 0
+        return at + RLW_GRPC_PREFIX
 
     def receive_whole(self, object buffer, Py_ssize_t size):
-        """Take the one message in the one DATA frame that fills `buffer[:size]`.
+        """Receive the one message in the one DATA frame that fills `buffer[:size]`.
 
-        None, and nothing has happened, if that is not what is there, or if it needs a second look.
+        Returns None, and changes nothing, for anything else.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
@@ -348,7 +431,8 @@ cdef class Http2Endpoint(Sender):
                     return None
                 self._last = stream
             if (not stream.receiving or stream._have or stream._block is not None
-                    or stream.promised >= 0 or head.size > stream.receive_window or head.size > self.receive_window):
+                    or stream.promised >= 0 or head.size > stream.receive_window
+                    or head.size > self.receive_window):
                 return None
             if rlw_grpc_read_prefix(&c, self._received, &length) != RLW_OK:
                 return None
@@ -366,12 +450,12 @@ cdef class Http2Endpoint(Sender):
         return events
 
     def receive(self, object frame):
-        """Take one frame, or the preface, and return the events of the messages that it ends.
+        """Receive one frame, or the preface; return the events of the messages that it ends.
 
-        None among them says that `outgoing` has something. The buffer is ours to keep.
+        None among them means that `outgoing` has something. The endpoint may keep the buffer.
         """
         cdef Py_buffer view
-        self.unread, self._rest = False, None  # events that nobody asked for
+        self.unread, self._rest = False, None
         PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
         try:
             return self._frame(frame, <const uint8_t *> view.buf, <size_t> view.len)
@@ -379,7 +463,7 @@ cdef class Http2Endpoint(Sender):
             PyBuffer_Release(&view)
 
     def receive_rest(self):
-        """Return events of further messages of the frame that was received last, while `unread`."""
+        """Return events of further messages of the last frame, while `unread`."""
         cdef Py_buffer view
         frame, self._rest = self._rest, None
         self.unread = False
@@ -401,7 +485,7 @@ cdef class Http2Endpoint(Sender):
         rlw_cursor_init(&c, data, size)
         if self._skip:
             if size > self._skip:
-                raise Http2Error(f"{size} bytes are not one piece of a frame", FRAME_SIZE_ERROR)
+                raise Http2Error(f"{size} bytes are more than the frame's rest", FRAME_SIZE_ERROR)
             self._skip -= <uint32_t> size
             return []
         if self._opening == MAGIC:
@@ -411,7 +495,7 @@ cdef class Http2Endpoint(Sender):
             return []
         found = self._head(&c, &head, data)
         if found == 1 and head.type > RLW_H2_CONTINUATION and rlw_left(&c) <= head.size:
-            # Ignored (section 5.5), and not kept: it may be large, and comes in pieces.
+            # Ignored (section 5.5) and not stored: it may be large.
             self._count()
             self._skip = head.size - <uint32_t> rlw_left(&c)
             self._begun += 1
@@ -438,13 +522,10 @@ cdef class Http2Endpoint(Sender):
         return self._control(head.type, head.flags, head.stream, <bytes> payload[:count])
 
     cpdef int _count(self) except -1:
-        """One more frame that brings nothing."""
         self.chaff += 1
         if self.chaff > _CHAFF:
-            raise Http2Error(f"{self.chaff} frames brought no message", ENHANCE_YOUR_CALM)
+            raise Http2Error(f"{self.chaff} frames in a row without a message", ENHANCE_YOUR_CALM)
         return 0
-
-    # DATA.
 
     cdef list _data(self, rlw_cursor *c, const rlw_h2_head *head, object frame,
                     const uint8_t *start):
@@ -452,11 +533,11 @@ cdef class Http2Endpoint(Sender):
         cdef size_t size = 0
         cdef Stream stream
         cdef bint end = head.flags & RLW_H2_END_STREAM
-        # All of the payload counts, padding too, and of closed streams as well (section 6.9.1).
+        # Padding counts, and DATA of closed streams (section 6.9.1).
         if head.size > self.receive_window:
             raise Http2Error(
-                f"{head.size} bytes of DATA on stream {head.stream}, where the connection's "
-                f"window has {self.receive_window}", FLOW_CONTROL_ERROR)
+                f"{head.size} bytes of DATA on stream {head.stream}, the connection's window is "
+                f"{self.receive_window}", FLOW_CONTROL_ERROR)
         self.receive_window -= head.size
         if rlw_h2_take_payload(c, head, &data, &size) != RLW_OK:
             raise _fault(c, head, start)
@@ -472,8 +553,8 @@ cdef class Http2Endpoint(Sender):
                 error = Http2Error("DATA after the end of the stream", STREAM_CLOSED, head.stream)
             else:
                 error = Http2Error(
-                    f"{head.size} bytes of DATA, where the stream's window has "
-                    f"{stream.receive_window}", FLOW_CONTROL_ERROR, head.stream)
+                    f"{head.size} bytes of DATA, the stream's window is {stream.receive_window}",
+                    FLOW_CONTROL_ERROR, head.stream)
             return self._stream_failed(head.stream, error)
         stream.receive_window -= head.size
         self._last = stream
@@ -488,7 +569,7 @@ cdef class Http2Endpoint(Sender):
 
     cdef list _messages(self, Stream stream, const uint8_t *p, size_t n, object frame, size_t at,
                         bint end):
-        """The events of these bytes, at `at` in a frame, that may `end` the stream."""
+        """Return the events of `n` bytes, at `at` in a frame, that may `end` the stream."""
         cdef list events
         try:
             events = self._feed(stream, p, n, frame, at)
@@ -509,7 +590,7 @@ cdef class Http2Endpoint(Sender):
         return events
 
     cdef list _feed(self, Stream stream, const uint8_t *p, size_t n, object frame, size_t at):
-        """The events of messages that these bytes, at `at` in a frame, end, up to `MANY`."""
+        """Return the events of up to `MANY` messages that these bytes end."""
         cdef list events = []
         cdef int count = 0
         cdef bint ours = False
@@ -555,17 +636,14 @@ cdef class Http2Endpoint(Sender):
                 at += length
             else:
                 part = min(stream._size - stream._full, n)
-                memcpy(stream._block.data + stream._pad + stream._full, p, part)
+                memcpy(stream._block.data + stream._full, p, part)
                 stream._full += part
                 p += part
                 n -= part
                 at += part
                 if stream._full < stream._size:
-                    if not stream._placed:
-                        self._place(stream)
                     return events
-                begin = <Py_ssize_t> stream._pad
-                message = memoryview(stream._block)[begin : begin + <Py_ssize_t> stream._size]
+                message = memoryview(stream._block)
                 stream._block = None
                 self.assembling -= stream._size
             found = self._deliver(stream, message)
@@ -573,7 +651,7 @@ cdef class Http2Endpoint(Sender):
             count += 1
             if not events:
                 events = found
-            elif not ours:  # nor changed: `read` may keep what it returned
+            elif not ours:  # `read` may keep the list that it returned
                 events = events + found
                 ours = True
             else:
@@ -585,30 +663,14 @@ cdef class Http2Endpoint(Sender):
                 return events
 
     cdef int _begin_block(self, Stream stream, size_t size) except -1:
-        """Make room for a message whose bytes come in several frames."""
         cdef uint64_t most = 2 * self._received
         if self.assembling + size > most:
             raise LimitExceeded(
                 "received", self._received, self.assembling + size,
-                advice="this much is under way on all streams of a connection together")
-        stream._block = Block(<Py_ssize_t> size + 64)
-        stream._size, stream._full, stream._pad = size, 0, 0
-        stream._placed = stream.find_data is None
+                advice="the sum of incomplete messages on all streams of the connection")
+        stream._block = Block(<Py_ssize_t> size)
+        stream._size, stream._full = size, 0
         self.assembling += size
-        return 0
-
-    cdef int _place(self, Stream stream) except -1:
-        """Move what has come of a message so that its array will be aligned."""
-        cdef size_t offset
-        view = memoryview(stream._block)
-        found = stream.find_data(view, 0, <Py_ssize_t> stream._full)
-        if not found:
-            stream._placed = stream._full > SEEN
-            return 0
-        stream._placed = True
-        offset = found
-        stream._pad = (64 - offset % 64) % 64
-        memmove(stream._block.data + stream._pad, stream._block.data, stream._full)
         return 0
 
     cdef object _deliver(self, Stream stream, object message):
@@ -622,7 +684,7 @@ cdef class Http2Endpoint(Sender):
             return self._inner_failed(stream, error)
 
     cdef bint _renew(self, Stream stream) except -1:
-        """Open windows of which half is used; return whether there is something to be said."""
+        """Open windows of which half is used; return whether `said` has updates."""
         cdef bint some = False
         if 2 * self.receive_window <= self.connection_window:
             self.said.append(window_update(0, self.connection_window - self.receive_window))
@@ -634,8 +696,6 @@ cdef class Http2Endpoint(Sender):
             stream.receive_window = self.window
             some = True
         return some
-
-    # Settings, windows, header blocks.
 
     cdef list _open(self, rlw_cursor *c, const rlw_h2_head *head, const uint8_t *start):
         """WINDOW_UPDATE (section 6.9)."""
@@ -653,7 +713,7 @@ cdef class Http2Endpoint(Sender):
         return []
 
     cdef list _settings(self, rlw_cursor *c, const uint8_t *start):
-        """SETTINGS of the peer's (section 6.5)."""
+        """SETTINGS (section 6.5)."""
         cdef rlw_h2_head head
         cdef unsigned key = 0
         cdef uint32_t value = 0
@@ -663,7 +723,7 @@ cdef class Http2Endpoint(Sender):
             if rlw_h2_read_setting(c, &key, &value) != RLW_OK:
                 raise _fault(c, &head, start)
             if key == RLW_H2_ENABLE_PUSH and value and self.client:
-                raise Http2Error("a server that says that it takes pushes", PROTOCOL_ERROR)
+                raise Http2Error("the server sent ENABLE_PUSH = 1", PROTOCOL_ERROR)
             changes[key] = value
         self._opening = ANY
         if RLW_H2_MAX_FRAME_SIZE in changes:
@@ -704,7 +764,259 @@ cdef class Http2Endpoint(Sender):
         self._block, self._block_of = None, 0
         return self._headers(head.stream, block, bool(self._block_flags & RLW_H2_END_STREAM))
 
-    # Hooks, for a session to put its own in place of them.
+    # Sending.
+
+    def headers(self, uint32_t stream, bytes block, bint end=False):
+        """Return the frames of a header block: HEADERS, and CONTINUATION if it is long."""
+        cdef Py_ssize_t most = self.peer_frame
+        cdef Py_ssize_t at = most
+        cdef unsigned flags = RLW_H2_END_STREAM if end else 0
+        if len(block) <= most:
+            return frame(HEADERS, flags | RLW_H2_END_HEADERS, stream, block)
+        out = [frame(HEADERS, flags, stream, block[:most])]
+        while at < len(block):
+            flags = RLW_H2_END_HEADERS if at + most >= len(block) else 0
+            out.append(frame(CONTINUATION, flags, stream, block[at : at + most]))
+            at += most
+        return b"".join(out)
+
+    def send(self, object event):
+        """Return the buffers of one message on the attached stream; none if they are queued."""
+        if self.mute is not None:
+            raise LocalProtocolError(self.mute)
+        if self.unsent > self.max_unsent:
+            raise LimitExceeded("unsent", self.max_unsent, self.unsent,
+                                advice="the peer's windows are closed: receive its replies first")
+        buffers = self.message(self._main, event if self._write is None else self._write(event))
+        if self._meaning is not None and self._meaning.closed:
+            return self._last_words(buffers)
+        return buffers
+
+    def _attach(self, Stream stream, meaning, write):
+        """Make `send` write one stream's messages; `write` is None if events are messages."""
+        self._main, self._meaning, self._write = stream, meaning, write
+
+    def _last_words(self, buffers):
+        return buffers
+
+    cpdef list message(self, Stream stream, object parts):
+        """Return the buffers of one message; none if they are queued until windows open."""
+        cdef Py_buffer view
+        cdef bytes data
+        cdef uint8_t *to
+        cdef uint64_t total, done = 0, size
+        cdef Py_ssize_t count
+        if stream is None or not stream.sending or stream._then is not None:
+            raise LocalProtocolError("this stream is closed for sending")
+        if type(parts) is not list and type(parts) is not tuple:
+            parts = (parts,)
+        total = self.check(parts)
+        size = total + RLW_GRPC_PREFIX
+        if (not stream.waiting and size <= self.peer_frame
+                and <int64_t> size <= stream.send_window and <int64_t> size <= self.send_window):
+            count = RLW_H2_HEAD + RLW_GRPC_PREFIX
+            if total <= JOINED:
+                count += <Py_ssize_t> total
+            data = PyBytes_FromStringAndSize(NULL, count)
+            to = rlw_h2_write_head(<uint8_t *> PyBytes_AS_STRING(data), <uint32_t> size,
+                                   RLW_H2_DATA, 0, stream.number)
+            to = rlw_grpc_write_prefix(to, <uint32_t> total)
+            if total > JOINED:
+                out = [data, *parts]
+                self._went(stream, size)
+                return out
+            for part in parts:
+                if type(part) is bytes:
+                    count = PyBytes_GET_SIZE(part)
+                    if <uint64_t> count > total - done:
+                        raise EncodeError("a part of the message changed its size")
+                    memcpy(to + done, PyBytes_AS_STRING(part), <size_t> count)
+                    done += <uint64_t> count
+                    continue
+                PyObject_GetBuffer(part, &view, PyBUF_SIMPLE)
+                try:
+                    if <uint64_t> view.len > total - done:
+                        raise EncodeError("a part of the message changed its size")
+                    memcpy(to + done, view.buf, <size_t> view.len)
+                    done += <uint64_t> view.len
+                finally:
+                    PyBuffer_Release(&view)
+            if done != total:
+                raise EncodeError("a part of the message changed its size")
+            out = [data]
+            self._went(stream, size)
+            return out
+        data = PyBytes_FromStringAndSize(NULL, RLW_GRPC_PREFIX)
+        rlw_grpc_write_prefix(<uint8_t *> PyBytes_AS_STRING(data), <uint32_t> total)
+        kept = [data]
+        for part in parts:
+            if len(part):
+                # Its own view, which the caller cannot release.
+                kept.append(part if type(part) is bytes else memoryview(part).cast("B"))
+        if stream._parts:
+            stream._parts += kept
+        else:  # CPython 3.11 leaks if it cannot extend an empty list
+            stream._parts = kept
+        stream.waiting += size
+        self.unsent += size
+        if (stream.waiting == size and <int64_t> size <= stream.send_window
+                and <int64_t> size <= self.send_window):
+            out = []
+            self._cut(stream, size, out)
+            return out
+        self._queue(stream)
+        return []
+
+    cpdef uint64_t check(self, object parts) except? 0:
+        """Return the size of a message after checking it against `max_sent`."""
+        cdef uint64_t total = 0
+        cdef Py_ssize_t count
+        for part in parts:
+            # len() of a buffer is its size in bytes, save for views of other formats.
+            count = part.nbytes if type(part) is memoryview else len(part)
+            total += <uint64_t> count
+        if total > self.max_sent:
+            raise LimitExceeded("max_sent", self.max_sent, total)
+        return total
+
+    def after(self, Stream stream, then):
+        """Call `then` after the stream's last message: return its buffers now, or queue them.
+
+        Until then nothing may be sent on the stream.
+        """
+        if stream.waiting:
+            stream._then = then
+            return []
+        return then()
+
+    def outgoing(self):
+        """Return the buffers in `said`, and queued ones as far as windows allow."""
+        cdef Stream stream
+        cdef uint64_t count
+        cdef int64_t left = GIVEN
+        cdef list out = self.said
+        self.said = []
+        while self._turn < len(self._ready) and left > 0 and self.send_window > 0:
+            stream = self._ready[self._turn]
+            self._turn += 1
+            stream._queued = False
+            if stream.gone or stream.send_window <= 0 or not stream.waiting:
+                continue
+            count = min(stream.waiting, <uint64_t> min(
+                min(stream.send_window, self.send_window), min(left, <int64_t> TURN)))
+            left -= <int64_t> count
+            self._cut(stream, count, out)
+            self._queue(stream)
+            if not stream.waiting and stream._then is not None:
+                then, stream._then = stream._then, None
+                out += then()
+        if 2 * self._turn >= len(self._ready):
+            del self._ready[:self._turn]
+            self._turn = 0
+        return out
+
+    cdef int _queue(self, Stream stream) except -1:
+        """Give a stream a turn in `outgoing` if something of it may be sent."""
+        if stream.waiting and stream.send_window > 0 and not stream._queued:
+            self._ready.append(stream)
+            stream._queued = True
+        return 0
+
+    cdef int64_t _resize(self, uint32_t window) except -1:
+        """Change each send window by the difference (section 6.9.2).
+
+        Returns the first stream whose window would be 2**31 bytes or more; 0 for none.
+        """
+        cdef Stream stream
+        cdef int64_t more = <int64_t> window - <int64_t> self.peer_window
+        self.peer_window = window
+        for one in self.streams.values():
+            stream = one
+            if stream.send_window + more > RLW_H2_WINDOW_MOST:
+                return stream.number
+            stream.send_window += more
+            self._queue(stream)
+        return 0
+
+    cdef void _went(self, Stream stream, uint64_t count) noexcept:
+        stream.gone_out += count
+        stream.send_window -= <int64_t> count
+        self.send_window -= <int64_t> count
+        self.chaff = 0
+
+    cdef int _cut(self, Stream stream, uint64_t count, list out) except -1:
+        """Append `count` queued bytes to `out`, in frames.
+
+        Heads and small parts are copied to one block; views of it and of large parts alternate.
+        """
+        cdef uint64_t frames = (count + self.peer_frame - 1) // self.peer_frame
+        cdef uint64_t near = 0, left = count, rest
+        cdef Py_ssize_t index = stream._part, offset = stream._offset, size, piece
+        cdef bint joined = count <= JOINED
+        cdef bint small
+        cdef const uint8_t *from_
+        cdef uint8_t *to
+        cdef uint8_t *mark
+        cdef bytes block
+        # Count the bytes that are copied.
+        while left:
+            size = len(stream._parts[index])
+            small = joined or size <= NEAR
+            size -= offset
+            if small:
+                near += min(<uint64_t> size, left)
+            left -= min(<uint64_t> size, left)
+            index, offset = index + 1, 0
+        block = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> (RLW_H2_HEAD * frames + near))
+        to = mark = <uint8_t *> PyBytes_AS_STRING(block)
+        index, offset = stream._part, stream._offset
+        left = count
+        size = 0
+        while left:
+            rest = min(left, <uint64_t> self.peer_frame)
+            left -= rest
+            to = rlw_h2_write_head(to, <uint32_t> rest, RLW_H2_DATA, 0, stream.number)
+            while rest:
+                part = stream._parts[index]
+                if type(part) is bytes:
+                    from_ = <const uint8_t *> PyBytes_AS_STRING(part)
+                    size = PyBytes_GET_SIZE(part)
+                else:
+                    from_ = <const uint8_t *> PyMemoryView_GET_BUFFER(part).buf
+                    size = PyMemoryView_GET_BUFFER(part).len
+                piece = <Py_ssize_t> min(<uint64_t> (size - offset), rest)
+                from_ += offset
+                if joined or size <= NEAR:
+                    memcpy(to, from_, <size_t> piece)
+                    to += piece
+                elif piece:
+                    if to != mark:
+                        out.append(span_view(mark, to - mark, block))
+                        mark = to
+                    out.append(span_view(from_, piece, part))
+                rest -= <uint64_t> piece
+                offset += piece
+                if offset == size:
+                    index, offset = index + 1, 0
+        if joined:
+            out.append(block)
+        elif to != mark:
+            out.append(span_view(mark, to - mark, block))
+        # Only now: an exception above leaves everything unchanged.
+        stream._part, stream._offset = index, offset
+        stream.waiting -= count
+        self.unsent -= count
+        self._went(stream, count)
+        # Sent parts are dropped when they are half of the list: each moves once.
+        if not stream.waiting:
+            stream._parts = []
+            stream._part = 0
+        elif 2 * stream._part > len(stream._parts):
+            del stream._parts[:stream._part]
+            stream._part = 0
+        return 0
+
+    # Hooks.
 
     def _headers(self, number, block, end):
         return []
