@@ -55,10 +55,6 @@ class UniverseServerOptions(
             Left+space=5 or Button1=1 (default: those that the environment has for people).
         frames: what viewers see (default: the observation if it is a picture in colour, or else
             what the environment renders).
-        page: also serve a page for browsers, on port 6080 of the same host.
-        page_port: the same, on another port.
-        novnc: the folder of npm's @novnc/novnc, which the page needs (default:
-            node_modules/@novnc/novnc).
         view_auth_file: the secret in this file: VNC's viewers that have it look on, and cannot
             play.
         lockstep: make one step for each action instead.
@@ -71,9 +67,6 @@ class UniverseServerOptions(
     rate: _options.Hz = 60.0
     keys: _Keys | None = None
     frames: Literal["observation", "render"] | None = None
-    page: Annotated[Any, _options.Reads(_options.flag, None)] = None
-    page_port: Annotated[_options.Natural | None, _options.Into("page")] = None
-    novnc: Annotated[Any, _options.Reads(str, "PATH")] = None
     view_auth: Any = None
     view_auth_file: Annotated[_options.SecretFile | None, _options.Into("view_auth")] = None
     lockstep: bool = False

@@ -1,4 +1,4 @@
-"""`UniverseServer`: an environment as a remote of Universe: rewards, pixels, keyboard and mouse."""
+"""`UniverseServer`: an environment as a remote of Universe."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from rlwire.serving.serving import BackgroundServer, Running
 from rlwire.sessions.guesses import new_password
 from rlwire.transports.address import Address
 from rlwire.universe.input import Controls, Keys, Play, keys_of
-from rlwire.universe.page import PagePlace, PageServer
 from rlwire.universe.rewarder import EnvironmentRewarder
 from rlwire.universe.rfb.server import Display, RfbServer
 
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PIXELS = "rlwire.pixels"
-"""The field of ``v0.env.describe``'s body that says what the pixels are; no part of the document:
-``"observation"``, or ``"render"`` for a picture beside it."""
+"""Our field of ``v0.env.describe``'s body: whether frames are ``"observation"`` or ``"render"``."""
 
 Frame: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 """Height x width x 3, uint8."""
@@ -42,45 +40,41 @@ _SIDE = 16_384  # pixels: no screen is larger
 
 
 class UniverseServer(BackgroundServer):
-    """Serves an environment whose pixels are watched, and which is played, by agents and people.
+    """Serves an environment in real time: pixels to VNC viewers, rewards to agents and observers.
 
     ::
 
         with UniverseServer("gym:ALE/Pong-v5", "universe://localhost:5900+15900") as server:
             ...
 
-    VNC viewers get the frames, agents and observers the rewards. The environment steps in real
-    time, as long as anybody is connected. While a viewer holds down the keys of an action, it is
-    used in place of the agent's last one. In lockstep only agents act.
+    The environment steps while a client is connected. While a viewer holds down the keys of an
+    action, that action replaces the agent's last one. In lockstep only agents act.
 
     Args:
-        environment: as `EnvironmentRewarder` takes it. The front door makes ``"gym:ID"`` with
+        environment: as for `EnvironmentRewarder`. The front door makes ``"gym:ID"`` with
             ``render_mode="rgb_array"``.
-        url: where to listen for both: ``universe://host:5900+15900``; ``host:5900`` is without a
-            rewarder. The path is the environment's id.
-        auth: the password of both connections and of the page, of which VNC compares 8 bytes;
-            None lets all in. By default a random one, which stands in `url`, and so in the log.
-            Original clients give ``"openai"`` to the rewarder.
-        view_auth: a second password of VNC, for viewers that only watch.
-        keys: actions by keys and buttons, as `rlwire.universe.input.Keys` has it; by default those
-            that the environment has for people (Gymnasium's ``get_keys_to_action``).
-        play: instead, a function that returns the action; see `rlwire.universe.input.Play`.
-        frames: ``"observation"`` or ``"render"``. By default colour observations that are pictures,
-            otherwise what the environment renders.
-        page: a port, or an address, for a page that watches and plays in a browser; see
-            `PageServer`. None for none.
-        novnc: where the page finds noVNC.
+        url: both addresses, ``universe://host:5900+15900``; ``host:5900`` has no rewarder. The
+            path is the environment's id.
+        auth: the password of both connections, of which VNC compares 8 bytes; None accepts all
+            clients. By default a random one, which is in `url` and in the log. The original's
+            clients send ``"openai"``.
+        view_auth: a second VNC password, for viewers that only watch.
+        keys: actions by keys and buttons, see `rlwire.universe.input.Keys`; by default Gymnasium's
+            ``get_keys_to_action``.
+        play: a function that returns the action instead, see `rlwire.universe.input.Play`.
+        frames: ``"observation"`` or ``"render"``. By default the observation if it is a colour
+            picture, otherwise what the environment renders.
         rate: steps a second.
-        origins: other pages whose scripts may connect to the rewarder.
+        origins: pages whose scripts may connect to the rewarder.
         pixels: options of the `RfbServer` alone.
-        rewards: options of the `EnvironmentRewarder` alone, such as `seed`, `lockstep`, `env_id`.
-        limits: maxima for what is read.
-        options: `rlwire.serving.serving.StreamOptions`, of all.
+        rewards: options of the `EnvironmentRewarder` alone, such as ``seed`` and ``lockstep``.
+        limits: maxima for received messages.
+        options: `rlwire.serving.serving.StreamOptions` of both servers.
 
     Raises:
-        TypeError: it is no environment, or has no pictures.
+        TypeError: the environment has no pictures.
         ValueError: an argument is invalid.
-        MissingExtra: there is a password, and the extra ``universe`` is not installed.
+        MissingExtra: VNC passwords need the extra ``universe``.
     """
 
     scheme = "universe"
@@ -95,8 +89,6 @@ class UniverseServer(BackgroundServer):
         keys: Keys | None = None,
         play: Play | None = None,
         frames: Source | None = None,
-        page: PagePlace = None,
-        novnc: str | None = None,
         rate: float = 60,
         origins: Collection[str] = (),
         pixels: Mapping[str, Any] | None = None,
@@ -136,32 +128,19 @@ class UniverseServer(BackgroundServer):
         )
         self._servers: list[BackgroundServer] = [self._rewards, self._pixels]
         for server in self._servers:
-            server._level = logging.DEBUG  # its address is in the URL of all
-        self.page: PageServer | None = None
-        if page is not None:
-            self.page = PageServer(
-                lambda: parse_url(self.url),
-                page,
-                host=self._url.host or "localhost",
-                auth=auth,
-                rewarder_auth=auth,
-                about=self.about,
-                novnc=novnc,
-                **options,
-            )
-            self._servers.append(self.page)
+            server._level = logging.DEBUG  # this server logs both addresses
         super().__init__(self._rewards.address)
-        self._guarded = True  # each server warns by itself
+        self._guarded = True  # each of the two warns
         self._encrypted = options.get("tls") is not None
 
     @property
     def viewers(self) -> int:
-        """How many VNC viewers are connected, those of the page among them."""
+        """The number of connected VNC viewers."""
         return self._pixels.viewers
 
     @property
     def url(self) -> str:
-        """Where agents and viewers connect: the system's ports, and a password that was made."""
+        """Where agents and viewers connect, with the system's ports and a random password."""
         url = self._url
         made = () if self._password is None else (("password", self._password),)
         changes: dict[str, Any] = {"tls": self._encrypted, "options": made}
@@ -171,18 +150,9 @@ class UniverseServer(BackgroundServer):
                 changes["port"] = self._rewards.address.port
         return str(url.replace(**changes))
 
-    def about(self) -> dict[str, Any]:
-        """Return what a page tells of the environment: its name, and what its keys do."""
-        return {"name": self.display.name, "keys": dict(self.controls.keys)}
-
     def statistics(self) -> dict[str, Any]:
-        """Return those of the ``rewards`` and of the ``pixels``."""
+        """Return the statistics of ``rewards`` and ``pixels``."""
         return {"rewards": self._rewards.statistics(), "pixels": self._pixels.statistics()}
-
-    def check(self) -> None:
-        """Check each server."""
-        for server in self._servers:
-            server.check()
 
     def _run(self) -> Running:
         with contextlib.ExitStack() as undo:
@@ -193,15 +163,14 @@ class UniverseServer(BackgroundServer):
         return _RunningServers(self._servers, self._rewards.address)
 
     def _details(self) -> str:
-        details = "; ".join(server._details() for server in self._servers)
-        return f"{len(self._servers)} servers: {details}"
+        return f"2 servers: {self._rewards._details()}; {self._pixels._details()}"
 
     def _after_stop(self) -> None:
-        """Nothing: each server cleans up by itself."""
+        """Each of the two servers cleans up by itself."""
 
 
 class _RunningServers:
-    """Several servers that drain and stop together, the last one first."""
+    """Servers that drain and stop together, in reverse order."""
 
     def __init__(self, servers: Sequence[BackgroundServer], address: Address) -> None:
         self._servers = servers[::-1]
@@ -219,7 +188,7 @@ class _RunningServers:
 
 
 class _PlayedRewarder(EnvironmentRewarder):
-    """Plays the environment for clients and viewers, and shows its frames."""
+    """Steps the environment for clients and viewers, and shows its frames."""
 
     def __init__(
         self,
@@ -279,7 +248,7 @@ class _PlayedRewarder(EnvironmentRewarder):
 
 
 def is_picture(space: Any) -> bool:
-    """Whether the observations of a space are pictures: uint8, grey, RGB or RGBA."""
+    """Return whether a space's observations are uint8 pictures: grey, RGB or RGBA."""
     shape, dtype = getattr(space, "shape", None), getattr(space, "dtype", None)
     if shape is None or dtype is None or np.dtype(dtype) != np.uint8:
         return False
@@ -288,7 +257,7 @@ def is_picture(space: Any) -> bool:
 
 
 def as_frame(picture: Any) -> Frame:
-    """Return a picture as a frame: grey on all three channels, without an alpha channel."""
+    """Return a picture as RGB: grey on all three channels, without alpha."""
     array = np.asarray(picture)
     if array.ndim == 2:
         array = array[:, :, None]
@@ -306,7 +275,7 @@ def as_frame(picture: Any) -> Frame:
 def frames_of(
     driven: Driven, source: Source | None = None
 ) -> tuple[Callable[[Any], Frame], Source]:
-    """Return what makes a frame of an observation, and where it takes the frame from."""
+    """Return the function that makes a frame of an observation, and the frame's source."""
     space, environment = driven.observation_space, driven.environment
     picture = is_picture(space)
     renders = getattr(environment, "render_mode", None) == "rgb_array"
@@ -316,13 +285,12 @@ def frames_of(
     if source == "observation":
         if not picture:
             raise TypeError(
-                f"{driven.name}: an observation is {space}, which is no picture; frames are "
-                f"uint8, height x width x 3"
+                f"{driven.name}: frames are uint8, height x width x 3; observations are {space}"
             )
         return as_frame, source
     if not renders:
         raise TypeError(
-            f"{driven.name} has no pictures: its observation, {space}, is none, and it was not "
-            f'made with render_mode="rgb_array"'
+            f"{driven.name} has no pictures: its observations are {space}; make it with "
+            f'render_mode="rgb_array"'
         )
     return lambda observation: as_frame(environment.render()), source
