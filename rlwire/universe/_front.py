@@ -85,7 +85,7 @@ def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint
 def _calling_both(url: URL, options: dict[str, Any]) -> Remote:
     """Return the URL's remote, and move options of both connections to where vectors take them."""
     tls = client_tls(url, options.pop("tls", None))
-    both = {name: options.pop(name) for name in ("timeout", "limits") if name in options}
+    both = {name: options.pop(name) for name in {"timeout", "limits"} & options.keys()}
     if tls is not None:
         both["tls"] = tls
     for connection in ("rewarder", "pixels"):

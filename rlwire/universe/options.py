@@ -89,7 +89,6 @@ class UniverseClientOptions(_PasswordOptions, _options.StreamClientOptions):
 
     observer: bool = False
     attach: bool | None = None
-    session_settings: Any = None
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ Number: TypeAlias = int | float
 _TEXT: Final = 1000  # characters of an error's text that a client is told
 _FASTEST: Final = 1000  # frames per second that a client may ask for
 _PENDING: Final = 16  # resets of one client that wait for an answer
-_PUSHES: Final = (EnvDescribe, EnvReward, EnvText, EnvObservation, UnknownMessage)
+_PUSHES: Final = (EnvDescribe, EnvReward, EnvText, EnvObservation)
 _TAKEN: Final = "The rewarder already has an active client; openai-observer: true looks on."
 
 
@@ -105,9 +105,7 @@ class Runtime:
         _check_fps(fps)
         self._about = dict(about or {})
         self._begun: dict[str, Any] = {}
-        self.status = EnvDescribe(
-            env_id, env_state, fps, episode_id=episode_id, extra_body=self._about
-        )
+        self.status = EnvDescribe(env_id, env_state, fps, episode_id=episode_id, about=self._about)
 
     @property
     def episode_id(self) -> str:
@@ -161,9 +159,9 @@ class Runtime:
         given = {name: value for name, value in changes.items() if value is not None}
         _check_fps(given.get("fps", 60))
         told = {**self._about, **self._begun}
-        return self.status.with_headers(episode_id=episode_id, extra_body=told, **given)
+        return self.status.with_headers(episode_id=episode_id, about=told, **given)
 
-    def push(self, event: ServerMessage | UnknownMessage) -> Push:
+    def push(self, event: ServerMessage) -> Push:
         """Return what `RewarderServerSession.send` takes of all connections, written once.
 
         An event without an ``episode_id`` is of the one that goes on.

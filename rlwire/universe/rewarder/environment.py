@@ -32,6 +32,7 @@ from rlwire.errors import (
     on_error,
 )
 from rlwire.serving.serving import Running
+from rlwire.sessions.rewarder.client import RESET_TIMEOUT
 from rlwire.transports.address import AddressLike
 from rlwire.transports.pacing import Pacer
 from rlwire.universe.rewarder.client import RewarderClient
@@ -64,7 +65,7 @@ class RewarderEndpoint(Endpoint):
         action_space: an action is the event ``["Action", value]``.
         env_id: which environment resets ask for; None for the one that runs.
         step_timeout: seconds that a step waits for the server.
-        reset_timeout: seconds that a reset waits; None for `ClientSettings.reset_timeout`.
+        reset_timeout: seconds that a reset waits.
         options: the `RewarderClient`'s.
 
     Raises:
@@ -81,7 +82,7 @@ class RewarderEndpoint(Endpoint):
         action_space: Any = None,
         env_id: str | None = None,
         step_timeout: float = 10.0,
-        reset_timeout: float | None = None,
+        reset_timeout: float = RESET_TIMEOUT,
         **options: Any,
     ) -> None:
         self._env_id = env_id
@@ -427,7 +428,7 @@ def _told(driven: Driven) -> dict[str, Any]:
     if spaces is None:
         return {}
     told = {SPACES: spaces}
-    size = len(encode(EnvDescribe(None, None, extra_body=told)))
+    size = len(encode(EnvDescribe(None, None, about=told)))
     if size > _TOLD:
         raise EncodeError(
             f"the description of the spaces has {size} bytes, and the rewarder sends at most "

@@ -11,7 +11,6 @@ from rlwire.codecs.rewarder import (
     EnvReward,
     EnvText,
     RewarderMessage,
-    UnknownMessage,
     decode,
     encode,
 )
@@ -45,8 +44,7 @@ def same(message: RewarderMessage) -> None:
         EnvText(TRAPS, episode_id="1"),
         EnvObservation([0.12, 0.51, 2, 12], episode_id="1"),
         EnvObservation(np.arange(5000, dtype=np.float32), episode_id="1"),
-        UnknownMessage("v0.my.own", {"message_id": 1}, episode_id="1"),
-        UnknownMessage(TRAPS, {}, episode_id="1"),
+        EnvDescribe(TRAPS, None, about={"message_id": 1}, episode_id="1"),
     ],
     ids=lambda message: message.method[:24],
 )

@@ -22,7 +22,7 @@ from rlwire.codecs.websocket.handshake import read_request, write_response
 from rlwire.errors import DecodeError, LimitExceeded, RemoteProtocolError, RlwireError
 from rlwire.limits import Limits
 from rlwire.sessions.rewarder.client import handshake_headers
-from rlwire.universe.rewarder import ClientSettings, RewarderClient, RewarderServer
+from rlwire.universe.rewarder import RewarderClient, RewarderServer
 
 WaitFor = Callable[..., None]
 
@@ -174,9 +174,8 @@ def server() -> Iterator[RewarderServer]:
 def others(server: RewarderServer, wait_for: WaitFor) -> Iterator[Callable[[], None]]:
     """An observer and a client by hand; gives what checks that they go on."""
     wait_for(lambda: server.clients == 0)
-    quiet = ClientSettings(ping_interval=None)
     with (
-        RewarderClient(str(server.address), observer=True, session_settings=quiet) as observer,
+        RewarderClient(str(server.address), observer=True) as observer,
         Raw(server, observer=True) as raw,
     ):
         wait_for(lambda: server.clients == 2)

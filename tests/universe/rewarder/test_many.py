@@ -19,7 +19,6 @@ from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, Rlwir
 from rlwire.sessions.rewarder.client import RewarderClientSession, handshake_headers
 from rlwire.universe.rewarder import (
     AsyncRewarderClient,
-    ClientSettings,
     EnvResetRequest,
     RewarderClient,
     RewarderServer,
@@ -113,7 +112,8 @@ class Numbers(RewarderClientSession):
             clock=time.monotonic,
             wall=time.time,
             observer=True,
-            settings=ClientSettings(first_pings=0, ping_interval=None),
+            first_pings=0,
+            ping_interval=None,
         )
         self.seen: list[float] = []
 

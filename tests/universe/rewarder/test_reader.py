@@ -6,12 +6,13 @@ import select
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError
-from rlwire.universe.rewarder import ClientSettings, RewarderClient, RewarderServer, _reader
+from rlwire.universe.rewarder import RewarderClient, RewarderServer, _reader
 
 Serving = Callable[..., RewarderServer]
 WaitFor = Callable[..., None]
@@ -23,8 +24,9 @@ def joined(serving: Serving) -> Callable[..., tuple[RewarderServer, RewarderClie
 
     def join(**options: Any) -> tuple[RewarderServer, RewarderClient]:
         server = serving(**options)
-        quiet = ClientSettings(first_pings=0, ping_interval=None)
-        return server, RewarderClient(str(server.address), attach=True, session_settings=quiet)
+        client = RewarderClient(str(server.address), attach=True)
+        client._make_session = partial(client._make_session, first_pings=0, ping_interval=None)
+        return server, client
 
     return join
 

@@ -47,12 +47,12 @@ def add() -> Iterator[Add]:
 
     def add(address: Any, **options: Any) -> RemoteScreen:
         screens.append(RemoteScreen(loop, Arrivals(), address, **options))
-        loop.run(screens[-1]._open)
+        loop.submit(screens[-1]._open).result()
         return screens[-1]
 
     yield add
     for screen in screens:
-        loop.run(screen.close)
+        loop.submit(screen.close).result()
     loop.close()
     assert all(isinstance(screen.error, Exception) for screen in screens)
 
