@@ -22,7 +22,7 @@ pytest.importorskip("ale_py")
 
 PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "watch_and_play.md").read_text("utf-8")
 LINES = re.findall(r"^rlwire serve .*$", PAGE, re.M)
-SERVED = re.compile(r"serving (universe://\S+), 2 servers")
+SERVED = re.compile(r"serving (universe://\S+), ")
 
 
 @contextlib.contextmanager

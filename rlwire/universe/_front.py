@@ -39,22 +39,10 @@ def server(
         if needs:
             pixels = f"universe://{url.host}:5900+{url.port}"
             raise ValueError(f"{url}: {', '.join(needs)} need pixels: {pixels}")
-        return EnvironmentRewarder(
-            with_settings(environment, env_kwargs),
-            url.address,
-            env_id=url.path or name,
-            rate=rate,
-            **options,
-        )
-    own = {"lockstep", "seed", "about", "backlog"} & options.keys()
-    rewards = {key: options.pop(key) for key in own}
-    return UniverseServer(
-        _rendering(environment, env_kwargs),
-        url if url.path or name is None else url.replace(path=name),
-        rate=rate,
-        rewards=rewards,
-        **options,
-    )
+        made = with_settings(environment, env_kwargs)
+        return EnvironmentRewarder(made, url.address, env_id=url.path or name, rate=rate, **options)
+    rendering = _rendering(environment, env_kwargs)
+    return UniverseServer(rendering, url, env_id=name, rate=rate, **options)
 
 
 def _rendering(thing: Any, env_kwargs: Mapping[str, Any] | None) -> Any:

@@ -19,11 +19,10 @@ from rlwire.errors import RlwireError
 from rlwire.registry import parse_url
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from rlwire.universe.rewarder import EnvironmentRewarder, RewarderClient
-from rlwire.universe.rfb.client import RfbClient
+from rlwire.universe.rfb import Display, RfbClient
 from rlwire.universe.server import (
     PIXELS,
     UniverseServer,
-    _PlayedRewarder,
     as_frame,
     frames_of,
     is_picture,
@@ -187,15 +186,15 @@ def test_only_pixels() -> None:
 
 def test_nobody_looks_on_and_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[bool] = []
-    watched = _PlayedRewarder._watched
+    watched = UniverseServer._watched
     monkeypatch.setattr(
-        _PlayedRewarder, "_watched", lambda self: looks.append(watched(self)) or looks[-1]
+        UniverseServer, "_watched", lambda self: looks.append(watched(self)) or looks[-1]
     )
     with universe(Corridor()) as server:
         first = server.display.frames
         with watching(server):
             eventually(lambda: server.display.frames > first + 10)
-        eventually(lambda: server.statistics()["rewards"]["clients"] == 0)
+        eventually(lambda: server.statistics()["clients"] == 0)
         eventually(lambda: not looks[-1])
         last, count = server.display.frames, len(looks)
         eventually(lambda: len(looks) > count + 10)
@@ -257,7 +256,7 @@ def test_unix_sockets(tmp_path: Path) -> None:
 
 
 def test_in_lockstep_people_only_look_on() -> None:
-    with universe(Corridor(), rewards={"lockstep": True}) as server, watching(server) as agent:
+    with universe(Corridor(), lockstep=True) as server, watching(server) as agent:
         key(server, "Left", True)
         for count in range(1, 6):
             agent.act([("Action", 2)])
@@ -350,8 +349,8 @@ class TestFrames:
         assert (as_frame(grey[:, :, None]) == frame).all()
         assert as_frame(np.zeros((3, 4, 4), np.uint8)).shape == (3, 4, 3)
         for wrong in (grey.astype(np.float32), np.zeros((3, 4, 5), np.uint8), None, grey[:0]):
-            with pytest.raises(ValueError, match="picture"):
-                as_frame(wrong)
+            with pytest.raises(ValueError, match="a frame is"):
+                Display(8, 8).show(as_frame(wrong))
 
     def test_grey_is_shown_only_where_nothing_else_is(self) -> None:
         environment = Corridor("rgb_array")

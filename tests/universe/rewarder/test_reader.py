@@ -122,7 +122,7 @@ def test_who_looks_sees_what_has_come_although_nobody_reads(
 ) -> None:
     """As between two quick steps, when the reader's thread rests: here it looks at nothing."""
     monkeypatch.setattr(_reader, "_REST", 1000.0)
-    monkeypatch.setattr(_reader, "_LOOK", 1000.0)
+    monkeypatch.setattr(_reader, "_TICK", 1000.0)
     box: list[RewarderServer] = []
     server, client = joined(on_action=lambda action: box[0].reward(1))
     box.append(server)
