@@ -46,15 +46,7 @@ class RewarderMessage(Struct, kw_only=True, frozen=True):
         return msgspec.structs.replace(self, **headers)
 
 
-class ServerMessage(RewarderMessage, frozen=True):
-    """From the server, where the environment is."""
-
-
-class ClientMessage(RewarderMessage, frozen=True):
-    """From the client, where the agent is."""
-
-
-class EnvDescribe(ServerMessage, frozen=True):
+class EnvDescribe(RewarderMessage, frozen=True):
     """``v0.env.describe``: the environment's id, None without one, state and frames a second.
 
     `env_state` is such as "running" or "resetting"; `about` has the body's unknown members.
@@ -67,7 +59,7 @@ class EnvDescribe(ServerMessage, frozen=True):
     about: Mapping[str, Any] = {}
 
 
-class EnvReward(ServerMessage, frozen=True):
+class EnvReward(RewarderMessage, frozen=True):
     """``v0.env.reward``: a reward, and whether the episode has ended."""
 
     method = "v0.env.reward"
@@ -76,14 +68,14 @@ class EnvReward(ServerMessage, frozen=True):
     info: dict[str, Any] = {}
 
 
-class EnvText(ServerMessage, frozen=True):
+class EnvText(RewarderMessage, frozen=True):
     """``v0.env.text``: a text of the environment."""
 
     method = "v0.env.text"
     text: str
 
 
-class EnvObservation(ServerMessage, frozen=True):
+class EnvObservation(RewarderMessage, frozen=True):
     """``v0.env.observation``: an observation besides pixels.
 
     Lists of numbers, nested or not, are decoded as arrays of int64, uint64 or float64.
@@ -93,33 +85,33 @@ class EnvObservation(ServerMessage, frozen=True):
     observation: Any
 
 
-class ConnectionClose(ServerMessage, frozen=True):
+class ConnectionClose(RewarderMessage, frozen=True):
     """``v0.connection.close``: why the server is about to close the connection."""
 
     method = "v0.connection.close"
     message: str
 
 
-class ReplyError(ServerMessage, frozen=True):
+class ReplyError(RewarderMessage, frozen=True):
     """``v0.reply.error``: why a request failed."""
 
     method = "v0.reply.error"
     message: str
 
 
-class ReplyEnvReset(ServerMessage, frozen=True):
+class ReplyEnvReset(RewarderMessage, frozen=True):
     """``v0.reply.env.reset``: the reset is done; `episode_id` is the new episode."""
 
     method = "v0.reply.env.reset"
 
 
-class ReplyControlPing(ServerMessage, frozen=True):
+class ReplyControlPing(RewarderMessage, frozen=True):
     """``v0.reply.control.ping``: the reply to a ping."""
 
     method = "v0.reply.control.ping"
 
 
-class AgentAction(ClientMessage, frozen=True):
+class AgentAction(RewarderMessage, frozen=True):
     """``v0.agent.action``: events that begin with their names: ``("JoystickAxisXEvent", 0.1)``."""
 
     method = "v0.agent.action"
@@ -137,7 +129,7 @@ class AgentAction(ClientMessage, frozen=True):
         msgspec.structs.force_setattr(self, "action", tuple(events))
 
 
-class EnvReset(ClientMessage, frozen=True):
+class EnvReset(RewarderMessage, frozen=True):
     """``v0.env.reset``: asks for a new episode; None for the current environment and rate."""
 
     method = "v0.env.reset"
@@ -146,7 +138,7 @@ class EnvReset(ClientMessage, frozen=True):
     fps: int | float | None = None
 
 
-class ControlPing(ClientMessage, frozen=True):
+class ControlPing(RewarderMessage, frozen=True):
     """``v0.control.ping``: asks for a reply."""
 
     method = "v0.control.ping"

@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from rlwire.codecs.rewarder import (
     AgentAction,
-    ClientMessage,
     ConnectionClose,
     ControlPing,
     EnvDescribe,
@@ -187,7 +186,7 @@ class RewarderClientSession(RewarderSession):
         """Return how the server's clock differs from `wall`; None before the first ping's reply."""
         return self._offset.estimate(self._clock())
 
-    def send(self, event: ClientMessage) -> list[Buffer]:
+    def send(self, event: RewarderMessage) -> list[Buffer]:
         """Return the bytes of a message, with the next id, `last_id`, and the time.
 
         A reset also gets the newest episode's id, if it has none; pushes of that episode and of

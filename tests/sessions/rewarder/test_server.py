@@ -75,6 +75,8 @@ class Served:
         self.date += seconds
 
     def connect(self, authorization: str | None = OPENAI, observer: Any = None) -> Peer:
+        if isinstance(observer, bool):
+            observer = str(observer)
         return Peer(self.runtime.connect(authorization, observer))
 
 
