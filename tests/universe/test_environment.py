@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from rlwire.errors import ConnectionClosed, EncodeError, LocalProtocolError
-from rlwire.universe.environment import UniverseEnv
 from rlwire.universe.input import PEEK, key, pointer
 from rlwire.universe.remotes import Remote
 from tests.waiting import eventually
@@ -278,20 +277,6 @@ def test_a_seed_waits_for_its_remote_and_is_not_used_again(
     assert asked(server, wait_for, requests).seed is None
 
 
-def test_which_environment(rewarder: Serve, vector: Vector, wait_for: WaitFor) -> None:
-    requests: list[Any] = []
-    server = rewarder(on_reset=requests.append)
-    play = vector(server, env_id="a.B-v0")
-    play.env.reset()
-    assert asked(server, wait_for, requests).env_id == "a.B-v0"
-    play.env.close()
-    server.begin_episode()
-    other = rewarder(on_reset=requests.append)
-    play = vector(Remote(rewarder=other.address, env_id="own-v0"))
-    play.env.reset()
-    assert asked(other, wait_for, requests).env_id == "own-v0"
-
-
 def test_an_observer_resets_and_does_nothing(
     rewarder: Serve, vector: Vector, screen_of: ScreenOf
 ) -> None:
@@ -382,42 +367,6 @@ def test_a_remote_is_replaced_while_the_others_go_on(
     assert play.env._links[0].remote.index == 0
 
 
-def test_a_remote_that_nothing_replaces_stays_away_until_a_reset(
-    rewarder: Serve, vector: Vector, screen_of: ScreenOf
-) -> None:
-    server = rewarder()
-    asked_for: list[int] = []
-
-    def replace(remote: Remote, error: Exception) -> None:
-        asked_for.append(remote.index)
-
-    play = vector(server, replace=replace)
-    play.env.reset()
-    play.until_seen()
-    screen_of(server).error = ConnectionClosed("gone")
-    play.until(lambda *step: "error" in step[3][0])
-    play.until(lambda *_: asked_for)
-    for _ in range(5):
-        assert play.step()[3]["n"][0]["env_status.disconnected"]
-    play.until(lambda *_: not play.env._links[0].connecting)
-    play.env.reset()
-    play.until_seen()
-    assert asked_for == [0]
-
-
-def test_a_replacement_of_another_kind_is_an_error(
-    rewarder: Serve, vector: Vector, screen_of: ScreenOf
-) -> None:
-    server = rewarder()
-    play = vector(server, replace=lambda remote, error: Remote("only:1"))
-    play.env.reset()
-    play.until_seen()
-    screen_of(server).error = ConnectionClosed("gone")
-    play.until(lambda *step: "error" in step[3][0])
-    *_, infos = play.until(lambda *step: "error" in step[3][0])
-    assert "not of the kind" in infos[0]["error"]
-
-
 def test_nobody_there_within_the_time(vector: Vector, screens: Any) -> None:
     screens.errors["h:5900"] = [ConnectionRefusedError("nobody listens")] * 1000
     play = vector("vnc://h:5900", start_timeout=0.2)
@@ -501,10 +450,3 @@ def test_after_the_end(started: Started, screen_of: ScreenOf) -> None:
         play.step()
     with pytest.raises(ConnectionClosed):
         play.env.reset()
-
-
-def test_wrong_arguments() -> None:
-    with pytest.raises(ValueError, match="positive"):
-        UniverseEnv("vnc://h:1", start_timeout=0)
-    with pytest.raises(ValueError, match="positive"):
-        UniverseEnv("vnc://h:1", rate=-1)

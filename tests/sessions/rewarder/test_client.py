@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -32,7 +31,6 @@ from rlwire.errors import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from rlwire.sessions.rewarder import client
 from rlwire.sessions.rewarder.client import (
     RequestDone,
     RewarderClientSession,
@@ -247,16 +245,6 @@ def test_a_reset_that_was_given_up(described: bool) -> None:
     assert kinds(agent.replies(again, "3")) == [RequestDone]
 
 
-def test_what_happens_in_a_tick_is_told_by_the_next_receive() -> None:
-    agent = Agent()
-    agent.says(ControlPing())
-    agent.passes(31)
-    agent.session.tick(agent.now)
-    agent.session.tick(agent.now)
-    assert kinds(agent.describe("1")) == [RequestDone, EnvDescribe]
-    assert kinds(agent.describe("1")) == [EnvDescribe]
-
-
 def test_ticks_without_receive_are_bounded() -> None:
     agent = Agent(ping_interval=1, ping_timeout=1)
     agent.outgoing()
@@ -286,17 +274,6 @@ def test_the_first_pings_go_one_after_another() -> None:
     agent.session.tick(agent.now)
     assert len(agent.outgoing()) == 1
     assert agent.session.next_deadline() == agent.now + 10
-
-
-@patch.multiple(client, PENDING=1)
-def test_pings_wait_for_room() -> None:
-    agent = Agent(ping_interval=10)
-    agent.outgoing()
-    agent.reset()
-    agent.passes(10)
-    agent.session.tick(agent.now)
-    assert agent.outgoing() == []
-    assert agent.session.next_deadline() == 70.0
 
 
 @pytest.mark.parametrize("runtime", [None, 0.5])
@@ -389,53 +366,6 @@ def test_a_description_opens_the_episode() -> None:
     assert not agent.session.news
 
 
-def test_an_episode_that_was_described_before_it_was_opened() -> None:
-    agent = Agent()
-    agent.describe("4", "running")
-    agent.replies(agent.reset(), "4")
-    assert agent.session.take() == RewarderStep(0.0, False, {}, episode_id="4", env_state="running")
-    agent.replies(agent.reset(), "5")
-    assert agent.session.take().env_state is None
-
-
-def test_what_the_server_began_by_itself_gives_way_to_the_reply() -> None:
-    agent = playing("1")
-    agent.reward("1", 1, done=True)
-    reset = agent.reset()  # crosses the server's own episode 2
-    agent.describe("2")
-    agent.reward("2", 20)
-    assert agent.session.take().reward == 20.0
-    agent.reward("2", 21)
-    assert kinds(agent.replies(reset, "3")) == [RequestDone]
-    assert agent.reward("2", 22) == []
-    agent.reward("3", 3)
-    step = agent.session.take()
-    assert (step.episode_id, step.reward, step.cut) == ("3", 3.0, False)
-
-
-def test_after_a_reset_older_pushes_are_dropped() -> None:
-    agent = playing("1.9")
-    agent.reward("1.9", 1)
-    reset = agent.reset()
-    assert agent.session.take() == RewarderStep(0.0, False, {})
-    for old in ("1.9", "1.2", "0.100", "1"):
-        assert agent.reward(old) == []
-    assert agent.session.stale == 4
-    agent.replies(reset, "1.10")
-    assert agent.reward("1.9") == []
-    agent.reward("1.10", 2)
-    assert agent.session.take().reward == 2.0
-
-
-def test_the_last_of_several_resets_counts() -> None:
-    agent = playing("1")
-    first, second = agent.reset(), agent.reset()
-    assert kinds(agent.replies(first, "2")) == [RequestDone]
-    assert not agent.is_open
-    assert kinds(agent.replies(second, "3")) == [RequestDone]
-    assert agent.session.episode_id == "3"
-
-
 def test_a_reset_without_reply() -> None:
     agent = playing("1")
     reset = agent.reset()
@@ -444,20 +374,6 @@ def test_a_reset_without_reply() -> None:
     assert not agent.is_open
     assert agent.replies(reset, "2") == []
     assert (agent.is_open, agent.session.statistics()["late"]) == (False, 1)
-
-
-def test_the_server_begins_episodes_by_itself() -> None:
-    agent = playing("1")
-    agent.reward("1", 1)
-    agent.reward("1", 2, done=True)
-    assert kinds(agent.describe("2", "resetting")) == [EnvDescribe]
-    agent.describe("2")
-    agent.reward("2", 20)
-    step = agent.session.take()
-    assert (step.episode_id, step.reward, step.done, step.cut) == ("1", 3.0, True, False)
-    assert agent.session.episode_id == "2"
-    assert kinds(agent.reward("2", 1)) == [EnvReward]
-    assert agent.session.take().reward == 21.0
 
 
 def test_a_step_has_everything() -> None:
@@ -563,12 +479,6 @@ def test_ids_in_all_forms() -> None:
         agent = playing()
         with pytest.raises(RemoteProtocolError, match="message_id"):
             agent.hears(EnvText("x", episode_id="1"), message_id=wrong)
-
-
-def test_refuse_ends_the_session() -> None:
-    agent = playing()
-    assert agent.session.refuse(DecodeError("binary frame")) == []
-    assert agent.session.closed
 
 
 def test_requests_that_are_remembered_are_bounded() -> None:

@@ -14,7 +14,7 @@ from rlwire.codecs.rewarder import (
     decode,
     encode,
 )
-from rlwire.errors import EncodeError, LimitExceeded
+from rlwire.errors import LimitExceeded
 from rlwire.limits import Limits
 from rlwire.sessions.rewarder.rules import Push
 
@@ -60,13 +60,6 @@ def test_what_is_long_is_shared() -> None:
     assert len(one[0]) < 200
     short = Push(EnvText("x", episode_id="1"), sent_at=SENT_AT)
     assert len(short.numbered(1)) == 1
-
-
-def test_what_cannot_be_written() -> None:
-    with pytest.raises(EncodeError, match="JSON has no object"):
-        Push(EnvReward(1, False, {"a": object()}, episode_id="1"), sent_at=SENT_AT)
-    with pytest.raises(LimitExceeded, match="message"):
-        Push(EnvText("x" * 200, episode_id="1"), sent_at=SENT_AT, limits=Limits(message=200))
 
 
 def test_what_is_written_once_can_be_sent_with_any_id() -> None:

@@ -322,24 +322,6 @@ def test_ctrl_c_while_an_agent_waits(serving: Serving, wait_for: WaitFor, tmp_pa
 # --- again
 
 
-def test_an_asyncio_client_connects_again(serving: Serving, wait_for: WaitFor) -> None:
-    server = serving()
-
-    async def main() -> None:
-        client = AsyncRewarderClient(str(server.address), attach=True)
-        for number in range(5):
-            async with client:
-                await client.ping()
-                server.reward(number)
-                assert (await client.step(10)).reward == number
-            with pytest.raises(ConnectionClosed):
-                await client.step(1)
-            while server.clients:
-                await asyncio.sleep(0.005)
-
-    asyncio.run(main())
-
-
 def test_an_agent_that_only_acts(serving: Serving, join: Join) -> None:
     """What comes is taken in meanwhile: neither side waits for the other to read."""
     told = 0

@@ -231,11 +231,6 @@ def test_a_wrong_password(answering: Serving, join: Join, password: str) -> None
     assert server.statistics()["refused"] == 2
 
 
-def test_no_password_and_one_s_own(serving: Serving, join: Join) -> None:
-    assert join(serving(auth=None), "whatever").env_id == "test.Game-v0"
-    assert join(serving(auth="sesame"), "sesame").env_id == "test.Game-v0"
-
-
 def raw(server: RewarderServer, *, observer: bool = True) -> socket.socket:
     """A client by hand that has shaken hands and reads nothing."""
     sock = socket.socket()

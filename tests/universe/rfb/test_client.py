@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from rlwire.codecs.rfb.messages import (
-    Bell,
     KeyEvent,
-    encode,
 )
 from rlwire.errors import (
     ConnectionClosed,
@@ -153,16 +151,6 @@ def test_updates_and_polls(scripted: Start) -> None:
         out = np.zeros((4, 8, 3), np.uint8)
         assert client.snapshot(out) is out
         assert out[1, 1:5].max(-1).tolist() == [6, 6, 5, 7]
-
-
-def test_a_bell_is_counted(scripted: Start) -> None:
-    def script(peer: Any) -> None:
-        peer.greet()
-        peer.say(encode(Bell()))
-
-    with RfbClient(scripted(script)) as client:
-        while not client.statistics()["bells"]:
-            client.poll()
 
 
 def test_a_server_that_makes_no_sense(scripted: Start) -> None:
