@@ -261,22 +261,6 @@ def test_seeds_are_used_once_an_index(rewarder: Serve, vector: Vector, wait_for:
         play.env.reset(seed=[1])
 
 
-def test_a_seed_waits_for_its_remote_and_is_not_used_again(
-    rewarder: Serve, vector: Vector, wait_for: WaitFor, screens: Any
-) -> None:
-    requests: list[Any] = []
-    server = rewarder(on_reset=requests.append)
-    where = f"pixels:{server.address.port}"
-    screens.errors[where] = [ConnectionRefusedError("not yet")] * 2
-    play = vector(server, start_timeout=30.0)
-    play.env.reset(seed=7)  # before it is there
-    assert asked(server, wait_for, requests).seed == 7
-    assert len(screens.all) == 3
-    screens.at(where).error = ConnectionClosed("lost")
-    play.until(lambda *step: "error" in step[3][0])
-    assert asked(server, wait_for, requests).seed is None
-
-
 def test_an_observer_resets_and_does_nothing(
     rewarder: Serve, vector: Vector, screen_of: ScreenOf
 ) -> None:

@@ -326,14 +326,10 @@ class TestFrames:
     @pytest.mark.parametrize(
         ("shape", "dtype", "picture"),
         [
-            ((210, 160, 3), np.uint8, True),
             ((210, 160, 4), np.uint8, True),
             ((84, 84), np.uint8, True),
-            ((84, 84, 1), np.uint8, True),
-            ((84, 84, 2), np.uint8, False),
             ((4, 84, 84), np.uint8, False),
             ((84, 84), np.float32, False),
-            ((4,), np.uint8, False),
             ((128, 4), np.uint8, False),
         ],
     )

