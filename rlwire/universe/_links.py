@@ -8,14 +8,13 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.codecs.rfb.decoder import Rectangle
-from rlwire.codecs.rfb.messages import FENCE_BLOCK_BEFORE, FENCE_REQUEST, ClientMessage, Fence
+from rlwire.codecs.rfb.messages import ClientMessage
 from rlwire.errors import DeadlineExceeded, PeerError, RlwireError
 from rlwire.sessions.rewarder.client import PUSHES
 from rlwire.sessions.rewarder.steps import ClockEstimate
@@ -62,7 +61,6 @@ class LinkStep:
     open: bool = False
     screen: RemoteScreen | None = None
     clock: ClockEstimate | None = None
-    round_trip: float | None = None
 
 
 class _RewarderLink(AsyncRewarderClient):
@@ -90,9 +88,6 @@ class RemoteScreen(AsyncRfbClient):
         self._painter = painter
         self._arrivals = arrivals
         self._lock = threading.Lock()  # held while pixels are painted or read
-        self._pings = 0
-        self._pinged_at: float | None = None  # while a ping has no reply
-        self._round_trip: float | None = None
         self._last: NDArray[np.uint8] | None = None  # the last array of `read_changes`
         super().__init__(address, **options)
 
@@ -103,12 +98,6 @@ class RemoteScreen(AsyncRfbClient):
     def _receive(self, event: Any) -> None:
         if type(event) is Painted:
             self._arrivals.notify()
-        elif (
-            type(event) is Fence
-            and self._pinged_at is not None
-            and event.payload == self._pings.to_bytes(8, "big")
-        ):
-            self._round_trip, self._pinged_at = monotonic() - self._pinged_at, None
         super()._receive(event)
 
     def _end(self, error: Exception) -> None:
@@ -152,17 +141,6 @@ class RemoteScreen(AsyncRfbClient):
         except Exception as error:  # such as LimitExceeded, if the server does not read
             self._end(error)
             self._connection.close()
-
-    def round_trip(self) -> float | None:
-        """Return the seconds of the last ping, a Fence, and send the next; None before the first.
-
-        None as well if the server has no Fence.
-        """
-        if self._ended is None and self._pinged_at is None and self.session.fences:
-            self._pinged_at = monotonic()
-            self._pings += 1
-            self.post([Fence(FENCE_REQUEST | FENCE_BLOCK_BEFORE, self._pings.to_bytes(8, "big"))])
-        return self._round_trip
 
     def read(self) -> tuple[NDArray[np.uint8], list[Rectangle]]:
         """Return a copy of the pixels, and the rectangles that changed since the last read."""
@@ -433,18 +411,12 @@ class Link:
         if self.connected:
             what = "VNC session"
             try:
-                trip = None
-                if self.screen is not None:
-                    if self.screen.error is not None:
-                        raise self.screen.error
-                    trip = self.screen.round_trip()
-                what = "Rewarder session"
+                if self.screen is not None and self.screen.error is not None:
+                    raise self.screen.error
                 if self.client is None:
-                    step = LinkStep(open=True, screen=self.screen)
-                else:
-                    step = (self._peek if peek else self._step)(self.client)
-                step.round_trip = trip
-                return step
+                    return LinkStep(open=True, screen=self.screen)
+                what = "Rewarder session"
+                return (self._peek if peek else self._step)(self.client)
             except (RlwireError, OSError) as error:
                 self._fail(what, error)
         info: dict[str, Any] = {"env_status.disconnected": True}

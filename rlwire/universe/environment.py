@@ -277,13 +277,9 @@ class UniverseEnv:
 
 
 def _add_diagnostics(step: LinkStep) -> None:
-    """Add the round trip, the clock skew and the lags to a step's info."""
+    """Add the clock skew and the lags to a step's info."""
     info, clock = step.info, step.clock
-    if "error" in info:
-        return
-    if step.round_trip is not None:
-        info["stats.gauges.vnc.round_trip"] = step.round_trip
-    if clock is not None:
+    if clock is not None and "error" not in info:
         name = "stats.gauges.diagnostics."
         least, most = -clock.offset - clock.error, -clock.offset + clock.error
         info[name + "clock_skew"] = (least, most)

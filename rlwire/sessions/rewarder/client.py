@@ -167,11 +167,6 @@ class RewarderClientSession(RewarderSession):
         return None if current is None else current.step.episode_id
 
     @property
-    def resetting(self) -> bool:
-        """Whether a reset waits for its reply."""
-        return self._reset is not None
-
-    @property
     def asking(self) -> bool:
         """Whether a request waits for its reply."""
         return self._due < NEVER

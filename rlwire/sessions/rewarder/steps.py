@@ -41,7 +41,6 @@ class RewarderStep:
         episode_id: None while no episode is open, as after a reset was sent.
         env_state: the environment's last state in this episode, such as "running".
         cut: whether it is done because a newer episode began, without a final reward.
-        observations: the number of observations.
         dropped: texts and infos over the limits.
         state_changed: whether `env_state` changed within the episode; that alone makes a step.
         sent_at: the server's time of the newest push.
@@ -57,7 +56,6 @@ class RewarderStep:
     episode_id: str | None = None
     env_state: str | None = None
     cut: bool = False
-    observations: int = 0
     dropped: int = 0
     state_changed: bool = False
     sent_at: float | None = None
@@ -158,7 +156,6 @@ class EpisodeBuffer:
     def add_observation(self, observation: Any) -> None:
         """Replace the observation."""
         self.step.observation = observation
-        self.step.observations += 1
         self.news = True
 
     def describe(self, env_state: str | None, info: Any = None) -> None:

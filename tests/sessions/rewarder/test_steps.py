@@ -65,7 +65,6 @@ def test_the_newest_observation_is_kept() -> None:
         place(episodes, 1).add_observation(np.full(3, number))
     step = take(episodes)
     np.testing.assert_array_equal(step.observation, [4, 4, 4])
-    assert step.observations == 5
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf, 10**400, -(10**400), 1.7e308])
