@@ -28,8 +28,6 @@ from rlwire.universe.rfb.client import AsyncRfbClient
 
 logger = logging.getLogger(__name__)
 
-Replace = Callable[[Remote, Exception], "Remote | None"]
-
 RUNNING = "running"
 """The state of an environment that agents see and play."""
 
@@ -45,7 +43,6 @@ class LinkOptions:
     start_timeout: float
     rate: float = 60.0
     observer: bool = False
-    replace: Replace | None = None
     rewarder: Mapping[str, Any] = field(default_factory=dict)
     pixels: Mapping[str, Any] = field(default_factory=dict)
 
@@ -219,26 +216,15 @@ class Link:
     def connect(self) -> None:
         """Start to connect, unless connected or connecting."""
         if not (self.connected or self.connecting or self._closed):
-            self._try(None)
+            self.connecting = True
+            self._attempt = self._loop.create_task(self._connect())
 
-    def _try(self, lost: Exception | None) -> None:
-        self.connecting = True
-        self._attempt = self._loop.create_task(self._connect(lost))
-
-    async def _connect(self, lost: Exception | None) -> None:
-        """Connect, after `lost` to the remote's replacement; store errors."""
+    async def _connect(self) -> None:
+        """Connect; store errors."""
         what = "Remote"
         try:
             if self._failures > 1:
                 await asyncio.sleep(min(0.1 * 2 ** (self._failures - 2), _LONGEST_PAUSE))
-            replace = self._options.replace
-            if lost is not None and replace is not None:
-                loop = asyncio.get_running_loop()
-                found = await loop.run_in_executor(None, replace, self.remote, lost)
-                if found is None:
-                    logger.warning("%s: not replaced", self.remote.label)
-                    return
-                self._move(found)
             until = asyncio.get_running_loop().time() + self._options.start_timeout
             client = screen = None
             try:
@@ -263,15 +249,6 @@ class Link:
         finally:
             self.connecting = False
             self._arrivals.notify(status=True)
-
-    def _move(self, found: Remote) -> None:
-        old = self.remote
-        if (found.pixels is None, found.rewarder is None) != (
-            old.pixels is None,
-            old.rewarder is None,
-        ):
-            raise ValueError(f"{found} is not of the kind of {old}, which it replaces")
-        self.remote = dataclasses.replace(found, label="").at(old.index)
 
     async def _retry(self, make: Callable[[float], Awaitable[_Made]], until: float) -> _Made:
         """Connect, with retries until a deadline."""
@@ -425,10 +402,8 @@ class Link:
             return LinkStep(info=info)
         what, reason = failed
         info["error"] = f"{self.remote.label}: {what} failed: {reason}"
-        # A remote that was never connected and rejected us is not retried.
-        refused = self._options.replace is None and not (self._lost or isinstance(reason, OSError))
-        if not (refused or self.connecting or self._closed):
-            self._try(reason)
+        if self._lost or isinstance(reason, OSError):  # not if it rejected the first connection
+            self.connect()
         return LinkStep(done=True, info=info)
 
     def _step(self, client: AsyncRewarderClient) -> LinkStep:
@@ -455,8 +430,8 @@ class Link:
             if step.cut:
                 info["env_status.artificial.done"] = True
             # The observation is of the next episode, and so are the texts.
-            episode_id, env_state = client.newest()
-            texts = client.take_texts() if env_state == RUNNING else ()
+            episode_id, env_state = _newest(client)
+            texts = client._session.take_texts() if env_state == RUNNING else ()
         info["env_status.episode_id"], info["env_status.env_state"] = episode_id, env_state
         is_open = self._follow(episode_id, env_state)
         if is_open:
@@ -466,7 +441,7 @@ class Link:
 
     def _peek(self, client: AsyncRewarderClient) -> LinkStep:
         step = client.peek()
-        episode_id, env_state = client.newest()
+        episode_id, env_state = _newest(client)
         info = {
             "peek": True,
             "env_status.episode_id": step.episode_id,
@@ -475,6 +450,12 @@ class Link:
             "env_status.peek.env_state": env_state,
         }
         return LinkStep(info=info, open=self._follow(episode_id, env_state), screen=self.screen)
+
+
+def _newest(client: AsyncRewarderClient) -> tuple[str | None, str | None]:
+    """Return id and state of the newest episode, which may be the one after the step's."""
+    newest = client._session.episodes.newest
+    return (None, None) if newest is None else (newest.episode_id, newest.env_state)
 
 
 async def _close(client: AsyncRewarderClient | None, screen: RemoteScreen | None) -> None:

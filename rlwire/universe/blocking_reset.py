@@ -37,9 +37,6 @@ class BlockingReset:
     def __exit__(self, *_: object) -> None:
         self.env.close()
 
-    def __repr__(self) -> str:
-        return f"<BlockingReset{self.env!r}>"
-
     def reset(self, *arguments: Any, **options: Any) -> list[Any]:
         """Begin episodes, and return the first observation of each."""
         observation_n = self.env.reset(*arguments, **options)

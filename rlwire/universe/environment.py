@@ -23,7 +23,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.transports.pacing import Pacer
-from rlwire.universe._links import Link, LinkOptions, LinkStep, RemoteScreen, Replace
+from rlwire.universe._links import Link, LinkOptions, LinkStep, RemoteScreen
 from rlwire.universe._loop import ClientLoop, shared_loop
 from rlwire.universe.blocking_reset import VectorStep
 from rlwire.universe.input import split_action
@@ -57,7 +57,7 @@ class UniverseEnv:
     ``info["n"][index]``.
 
     A remote that is lost is done, once, with ``error`` in its info. Then it reconnects and begins
-    an episode. Other remotes are not affected.
+    an episode, unless it rejected the first connection. Other remotes are not affected.
 
     An action is a list of events: ``("KeyEvent", name, down)``, ``("PointerEvent", x, y,
     buttons)``, or those of `rlwire.universe.key` and `pointer`. `PEEK` leaves the rewards for a
@@ -69,9 +69,6 @@ class UniverseEnv:
         rate: the frames a second that resets ask for.
         start_timeout: seconds to connect each remote; by default 5, and 2 more for each remote.
         observer: whether to only watch: resets and actions are not sent.
-        replace: called in a thread with a lost `Remote` and the error; returns the `Remote` that
-            replaces it, or None. By default the same remote is tried again, unless it rejected
-            the first connection, for example for a wrong password.
         rewarder: options of each `rlwire.universe.rewarder.AsyncRewarderClient`.
         pixels: options of each `rlwire.universe.rfb.AsyncRfbClient`.
         loop: the `ClientLoop` to use; by default its own.
@@ -89,7 +86,6 @@ class UniverseEnv:
         rate: float = 60.0,
         start_timeout: float | None = None,
         observer: bool = False,
-        replace: Replace | None = None,
         rewarder: Mapping[str, Any] | None = None,
         pixels: Mapping[str, Any] | None = None,
         loop: ClientLoop | None = None,
@@ -107,8 +103,8 @@ class UniverseEnv:
         self._closed = False
         self._pictures = [_Picture() for _ in found]
         options = LinkOptions(
-            start_timeout, rate, observer, replace, dict(rewarder or {}), dict(pixels or {})
-        )  # fmt: skip
+            start_timeout, rate, observer, dict(rewarder or {}), dict(pixels or {})
+        )
         self._owns_loop = loop is None
         self._loop = ClientLoop() if loop is None else loop
         self._arrivals = self._loop.arrivals
@@ -182,11 +178,6 @@ class UniverseEnv:
         Observations of later steps are that array.
         """
         self._pictures[index].into = row
-
-    def about(self, index: int) -> Mapping[str, Any]:
-        """Return the rewarder's fields about the environment that the document does not have."""
-        client = self._links[index].client
-        return {} if client is None else client.about
 
     def reset(self, seed: int | Sequence[int | None] | None = None) -> list[Any]:
         """Begin an episode at each index; return the observations, each None.
@@ -395,7 +386,8 @@ class UniverseEndpoint(Endpoint):
             if actions is not None:
                 self.action_space, self._events = choices(actions)
             else:
-                described = spaces_of(env.about(0).get(SPACES))
+                client = env._links[0].client
+                described = spaces_of(client and client.about.get(SPACES))
                 if action_space is None:
                     action_space = Events(size=size) if described is None else described[1]
                 self.action_space = action_space

@@ -105,7 +105,6 @@ class UniverseEnvironmentOptions(UniverseClientOptions):
     actions: Any = None
     rewarder: Any = None
     pixels: Any = None
-    replace: Any = None
 
 
 OPTIONS: Final[_options.Kinds] = {

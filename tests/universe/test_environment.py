@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 
 from rlwire.errors import ConnectionClosed, EncodeError, LocalProtocolError
 from rlwire.universe.input import PEEK, key, pointer
-from rlwire.universe.remotes import Remote
 from tests.waiting import eventually
 
 Vector = Callable[..., Any]
@@ -320,35 +318,6 @@ def test_a_rewarder_that_stops_is_found_again(rewarder: Serve, vector: Vector) -
     play.until_seen()
     server.reward(4.0)
     assert play.until(lambda *step: step[1][0])[1] == [4.0]
-
-
-def test_a_remote_is_replaced_while_the_others_go_on(
-    rewarder: Serve, vector: Vector, screen_of: ScreenOf, screens: Any
-) -> None:
-    servers = [rewarder() for _ in range(3)]
-    asked_for: list[Any] = []
-    may = threading.Event()
-
-    def replace(remote: Remote, error: Exception) -> Remote:
-        asked_for.append((remote.index, str(error)))
-        assert may.wait(20)
-        return Remote("new:1", servers[2].address)
-
-    play = vector(*servers[:2], replace=replace)
-    play.env.reset()
-    play.until_seen()
-    screen_of(servers[0]).error = ConnectionClosed("gone")
-    play.until(lambda *step: "error" in step[3][0])
-    play.until(lambda *_: asked_for)
-    servers[1].reward(1.0)
-    seen, *_ = play.until(lambda *step: step[1][1])  # the other one steps meanwhile
-    assert seen[0] is None
-    may.set()
-    play.until_seen()
-    assert asked_for == [(0, "gone")]
-    screens.at("new:1").show(5)
-    assert play.step()[0][0]["vision"][0, 0, 0] == 5
-    assert play.env._links[0].remote.index == 0
 
 
 def test_nobody_there_within_the_time(vector: Vector, screens: Any) -> None:

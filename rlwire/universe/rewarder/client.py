@@ -273,22 +273,6 @@ class RewarderClientBase(PushClient):
                 self._check_step()
             return self._session.take()
 
-    def take_texts(self) -> tuple[str, ...]:
-        """Return the current episode's texts, and keep the rest for `step`."""
-        with self._lock:
-            self._look()
-            return self._session.take_texts()
-
-    def newest(self) -> tuple[str | None, str | None]:
-        """Return id and state of the newest episode, which may be the one after `step`'s.
-
-        Both are None while no episode is open, as after a reset was sent.
-        """
-        with self._lock:
-            self._look()
-            newest = self._session.episodes.newest
-            return (None, None) if newest is None else (newest.episode_id, newest.env_state)
-
     @property
     def env_id(self) -> str | None:
         """The environment, as the server last described it."""
@@ -435,14 +419,7 @@ class _ParentsLock:
 
 
 class AsyncRewarderClient(Asyncio, RewarderClientBase):
-    """`RewarderClient` for a task of an event loop.
-
-    ::
-
-        async with AsyncRewarderClient("127.0.0.1:15900", auth="secret") as client:
-            await client.reset()
-            while not (step := await client.step()).done:
-                client.act([("Action", choose(step.observation))])
+    """`RewarderClient` for an event loop: `connect`, `reset`, `ping`, `step`, `close` are awaited.
 
     It receives while the loop runs. One task at a time may wait in `step`. The arguments and
     errors are `RewarderClientBase`'s.

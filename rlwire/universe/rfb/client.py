@@ -268,13 +268,7 @@ class RfbClient(Blocking, _RfbClientBase):
 
 
 class AsyncRfbClient(Asyncio, _RfbClientBase):
-    """`RfbClient` for a task of an event loop: the same methods, to be awaited.
-
-    ::
-
-        async with AsyncRfbClient("localhost:5900") as screen:
-            await screen.update()
-            await screen.key("Return", True)
+    """`RfbClient` for an event loop: the same methods, to be awaited.
 
     It receives updates while the loop runs. One task at a time may wait. The arguments and errors
     are `RfbClient`'s.

@@ -49,9 +49,6 @@ class Viewer:
         self.session: RfbServerSession = connection.session  # type: ignore[assignment]
         self.peer = connection.peer
 
-    def __repr__(self) -> str:
-        return f"<Viewer {self.peer}{', only watches' if self.view_only else ''}>"
-
     @property
     def view_only(self) -> bool:
         """Whether its keys and pointer are ignored."""
