@@ -23,7 +23,6 @@ from pairs import TINY, print_head, print_table
 from rlwire.bench import Relay, ServerProcess, Sizes, allowed_cores, pin, raw_exchange
 from rlwire.universe.rewarder import (
     AsyncRewarderClient,
-    ClientSettings,
     RewarderClient,
     RewarderServer,
 )
@@ -33,7 +32,7 @@ SECONDS = 0.2 if TINY else 6.0
 BLOCK = 32
 LEAD_IN = 2  # of a block, untimed
 CORES = allowed_cores()[-1:]
-QUIET = {"attach": True, "session_settings": ClientSettings(ping_interval=None, first_pings=0)}
+QUIET = {"attach": True}
 ACTIONS = [[("Show", f"{number:06}")] for number in range(BLOCK)]
 
 Block = Callable[[], list[int]]

@@ -1,7 +1,4 @@
-"""JSON by msgspec, with rlwire's limits, errors and arrays; needs msgspec.
-
-Importers name the extra that brings msgspec (`rlwire.errors.optional`).
-"""
+"""JSON by msgspec, with rlwire's limits, errors and arrays."""
 
 from __future__ import annotations
 
@@ -60,10 +57,10 @@ def read(decode: Callable[[bytes], Any], data: bytes, limits: Limits) -> Any:
         raise LimitExceeded("depth", limits.depth, limits.depth + 1) from None
 
 
-def misfit(error: Exception, about: str = "", path: str = "$") -> DecodeError:
+def misfit(error: Exception, path: str = "$") -> DecodeError:
     """Return the DecodeError of a value of a wrong type, whose path begins with `path`."""
     reason, _, inside = str(error).partition(" - at `$")
-    return DecodeError(about + reason, path=path + inside.rstrip("`"))
+    return DecodeError(reason, path=path + inside.rstrip("`"))
 
 
 def _bad_byte(data: bytes) -> int:
@@ -118,7 +115,7 @@ def arrays_of(value: Any, dtype: Any = None) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return what msgspec can write in place of a value that it cannot."""
+    """Return a value that msgspec can write."""
     if type(value) is np.ndarray and (text := _json_arrays.text_of(value)) is not None:
         return msgspec.Raw(text)
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biuf":

@@ -230,12 +230,6 @@ class EndpointBatch(Batch):
         self._endpoints: list[Endpoint] = [each.endpoint for each in self.environments]
         self._asked: list[tuple[int, bool]] = []  # places, and whether an episode begins there
         self._failed: Exception | None = None  # of those that could not be asked, the first
-        kinds: dict[type, list[Any]] = {}
-        for endpoint in self._endpoints:
-            if hasattr(endpoint, "join"):
-                kinds.setdefault(type(endpoint), []).append(endpoint)
-        for first, *others in kinds.values():
-            first.join(others)
         seen = shared.observations.value
         if isinstance(seen, np.ndarray):
             for endpoint, row in zip(self._endpoints, seen, strict=True):

@@ -25,9 +25,6 @@ class Endpoint(Protocol):
     One whose observations are one array may have ``write_to(row)``: from then on they are written
     to that row of a batch, which is then what `finish` returns.
 
-    One may have ``join(others)``: from then on it and others of its kind, of one batch, share what
-    they ask and how long they wait. All that take part are begun before the first is finished.
-
     Attributes:
         observation_space: a `gymnasium.Space`.
         action_space: a `gymnasium.Space`.

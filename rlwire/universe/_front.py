@@ -1,4 +1,4 @@
-"""Universe by URL: what the front door calls; see `rlwire.registry`."""
+"""Universe by URL, for the front door; see `rlwire.registry`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from rlwire.registry import URL, client_tls
 from rlwire.serving.fronts import clients, with_settings
 from rlwire.serving.serving import BackgroundServer
 from rlwire.universe.options import OPTIONS
-from rlwire.universe.page import PagePlace
 from rlwire.universe.remotes import Remote, remotes_of
 from rlwire.universe.rewarder.client import AsyncRewarderClient, RewarderClient
 from rlwire.universe.rewarder.environment import EnvironmentRewarder, RewarderEndpoint
@@ -32,43 +31,22 @@ def server(
     env_kwargs: Mapping[str, Any] | None = None,
     name: str | None = None,
     rate: float = 60,
-    page: PagePlace = None,
-    novnc: str | None = None,
     **options: Any,
 ) -> BackgroundServer:
-    """Return a server of an environment in real time; not started.
-
-    Without pixels in the URL it is an `EnvironmentRewarder`, with them a `UniverseServer`.
-    """
-    shown = url.pixels is not None
-    if not shown:
-        given = {**options, **({} if page is None else {"page": page})}
-        needs = [key for key in ("keys", "play", "frames", "view_auth", "page") if key in given]
+    """Return an `EnvironmentRewarder`, or a `UniverseServer` if the URL has pixels; not started."""
+    if url.pixels is None:
+        needs = [key for key in ("keys", "play", "frames", "view_auth") if key in options]
         if needs:
             pixels = f"universe://{url.host}:5900+{url.port}"
             raise ValueError(f"{url}: {', '.join(needs)} need pixels: {pixels}")
-        return EnvironmentRewarder(
-            with_settings(environment, env_kwargs),
-            url.address,
-            env_id=url.path or name,
-            rate=rate,
-            **options,
-        )
-    own = ("lockstep", "seed", "about", "backlog")
-    rewards = {key: options.pop(key) for key in own if key in options}
-    return UniverseServer(
-        _rendering(environment, env_kwargs),
-        url if url.path or name is None else url.replace(path=name),
-        rate=rate,
-        page=page,
-        novnc=novnc,
-        rewards=rewards,
-        **options,
-    )
+        made = with_settings(environment, env_kwargs)
+        return EnvironmentRewarder(made, url.address, env_id=url.path or name, rate=rate, **options)
+    rendering = _rendering(environment, env_kwargs)
+    return UniverseServer(rendering, url, env_id=name, rate=rate, **options)
 
 
 def _rendering(thing: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
-    """Return what makes the environment so that it renders frames, if it can be told to."""
+    """Return the environment, made with ``render_mode="rgb_array"`` where its maker has that."""
     made, make = maker(thing)
     if make is None:
         return with_settings(made, env_kwargs)
@@ -84,7 +62,7 @@ client, async_client = clients(RewarderClient, AsyncRewarderClient)
 
 
 def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint | UniverseEndpoint:
-    """Return the environment that the URL names, or the one that runs."""
+    """Return the endpoint of a rewarder, or of a remote if the URL has pixels."""
     if url.pixels is not None:
         from rlwire.universe.environment import UniverseEndpoint
 
@@ -93,12 +71,9 @@ def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint
 
 
 def _calling_both(url: URL, options: dict[str, Any]) -> Remote:
-    """Return where it is, and make of `options` what a vector takes."""
+    """Return the URL's remote, and move options of both connections to where vectors take them."""
     tls = client_tls(url, options.pop("tls", None))
-    both: dict[str, Any] = {}
-    for name in ("timeout", "limits"):
-        if name in options:
-            both[name] = options.pop(name)
+    both = {name: options.pop(name) for name in {"timeout", "limits"} & options.keys()}
     if tls is not None:
         both["tls"] = tls
     for connection in ("rewarder", "pixels"):

@@ -1,7 +1,4 @@
-"""`Link`: the two connections of one remote, which are made again when they are lost.
-
-A link's methods are called in its loop's thread, and none of them waits.
-"""
+"""`Link`: the two connections of one remote, which reconnect when they are lost."""
 
 from __future__ import annotations
 
@@ -9,16 +6,15 @@ import asyncio
 import dataclasses
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.codecs.rfb.decoder import Rectangle
-from rlwire.codecs.rfb.messages import FENCE_BLOCK_BEFORE, FENCE_REQUEST, ClientMessage, Fence
+from rlwire.codecs.rfb.messages import ClientMessage
 from rlwire.errors import DeadlineExceeded, PeerError, RlwireError
 from rlwire.sessions.rewarder.client import PUSHES
 from rlwire.sessions.rewarder.steps import ClockEstimate
@@ -32,31 +28,28 @@ from rlwire.universe.rfb.client import AsyncRfbClient
 
 logger = logging.getLogger(__name__)
 
-Replace = Callable[[Remote, Exception], "Remote | None"]
-
 RUNNING = "running"
-"""The state of an environment that can be seen and played."""
+"""The state of an environment that agents see and play."""
 
-_LONGEST = 5.0  # seconds before a remote that fails again and again is tried again
-_PATIENCE = 0.5  # seconds that an attempt to connect may still take when all is closed
+_LONGEST_PAUSE = 5.0  # seconds between two attempts to connect
+_CLOSE_TIMEOUT = 0.5  # seconds that `close` gives an attempt to connect
 _Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
 class LinkOptions:
-    """What is the same for all remotes of a vector; see `UniverseEnv`."""
+    """The options of all remotes of a vector; see `UniverseEnv`."""
 
     start_timeout: float
     rate: float = 60.0
     observer: bool = False
-    replace: Replace | None = None
     rewarder: Mapping[str, Any] = field(default_factory=dict)
     pixels: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class LinkStep:
-    """One step of one remote; `open` says whether the agent may see and act."""
+    """One step of one remote; `open` is False while the agent is masked."""
 
     reward: float = 0.0
     done: bool = False
@@ -65,18 +58,17 @@ class LinkStep:
     open: bool = False
     screen: RemoteScreen | None = None
     clock: ClockEstimate | None = None
-    round_trip: float | None = None
 
 
 class _RewarderLink(AsyncRewarderClient):
-    """A rewarder's client that counts what arrives."""
+    """A rewarder's client that counts arrivals."""
 
     def __init__(self, arrivals: Arrivals, address: str, **options: Any) -> None:
         self._arrivals = arrivals
         super().__init__(address, **options)
 
-    def _take(self, event: Any) -> None:
-        super()._take(event)
+    def _receive(self, event: Any) -> None:
+        super()._receive(event)
         self._arrivals.notify(status=type(event) not in PUSHES)
 
     def _end(self, error: Exception) -> None:
@@ -85,7 +77,7 @@ class _RewarderLink(AsyncRewarderClient):
 
 
 class RemoteScreen(AsyncRfbClient):
-    """A remote's pixels: painted in a loop's thread, and used in any other."""
+    """A remote's pixels: painted in the painter's thread, read in any other."""
 
     def __init__(
         self, painter: ClientLoop, arrivals: Arrivals, address: AddressLike, **options: Any
@@ -93,10 +85,7 @@ class RemoteScreen(AsyncRfbClient):
         self._painter = painter
         self._arrivals = arrivals
         self._lock = threading.Lock()  # held while pixels are painted or read
-        self._pings = 0
-        self._pinged_at: float | None = None  # while the last one has no reply
-        self._round_trip: float | None = None
-        self._last: NDArray[np.uint8] | None = None  # what `read_changes` brought up to date
+        self._last: NDArray[np.uint8] | None = None  # the last array of `read_changes`
         super().__init__(address, **options)
 
     def _make_session(self) -> RfbClientSession:
@@ -106,8 +95,6 @@ class RemoteScreen(AsyncRfbClient):
     def _receive(self, event: Any) -> None:
         if type(event) is Painted:
             self._arrivals.notify()
-        elif type(event) is Fence:
-            self._on_fence(event)
         super()._receive(event)
 
     def _end(self, error: Exception) -> None:
@@ -121,16 +108,16 @@ class RemoteScreen(AsyncRfbClient):
 
     @property
     def updates(self) -> int:
-        """Whole ones so far that changed something."""
+        """The number of whole updates that changed pixels."""
         return self.session.updates
 
     async def open(self) -> None:
-        """Connect, and wait for the first pixels; in any loop, as `shut`."""
-        await self._painter.wait_for(self._open)
+        """Connect and wait for the first pixels, from any loop."""
+        await asyncio.wrap_future(self._painter.submit(self._open))
 
     async def shut(self) -> None:
-        """Close the connection."""
-        await self._painter.wait_for(self.close)
+        """Close the connection, from any loop."""
+        await asyncio.wrap_future(self._painter.submit(self.close))
 
     async def _open(self) -> None:
         await self.connect()
@@ -139,46 +126,28 @@ class RemoteScreen(AsyncRfbClient):
             await self._wait(None, 0)
 
     def post(self, messages: Sequence[ClientMessage]) -> None:
-        """Send messages, soon and in order; if one cannot be encoded, none is sent."""
+        """Send messages soon and in order; if one cannot be encoded, none is sent."""
         self._check()
-        self.session.send(messages)  # raises why they cannot be sent
+        self.session.send(messages)  # raises encoding errors here
         self._painter.call_soon(lambda: self._post(messages))
 
     def _post(self, messages: Sequence[ClientMessage]) -> None:
         try:
             if not self.ended:
                 self._transmit(messages)
-        except Exception as error:  # such as too much that waits for a server that does not read
+        except Exception as error:  # such as LimitExceeded, if the server does not read
             self._end(error)
             self._connection.close()
 
-    def round_trip(self) -> float | None:
-        """Return the seconds that the last ping took, a Fence; None before, or without Fence.
-
-        Each call sends the next one, unless one is on its way.
-        """
-        if self._ended is None and self._pinged_at is None and self.session.fences:
-            self._pinged_at = monotonic()
-            self._pings += 1
-            self.post([Fence(FENCE_REQUEST | FENCE_BLOCK_BEFORE, self._pings.to_bytes(8, "big"))])
-        return self._round_trip
-
-    def _on_fence(self, fence: Fence) -> None:
-        if self._pinged_at is not None and fence.payload == self._pings.to_bytes(8, "big"):
-            self._round_trip, self._pinged_at = monotonic() - self._pinged_at, None
-
     def read(self) -> tuple[NDArray[np.uint8], list[Rectangle]]:
-        """Return a copy of the pixels, and what has changed since they were last read."""
+        """Return a copy of the pixels, and the rectangles that changed since the last read."""
         with self._lock:
             return self.snapshot(), self.session.pop_changes()
 
     def read_changes(self, out: NDArray[np.uint8]) -> list[Rectangle]:
-        """Bring `out` up to date, and return what has changed since the last call.
+        """Update `out` and return the rectangles that changed; ValueError if shapes differ.
 
-        Into the array of the last call only what has changed is copied.
-
-        Raises:
-            ValueError: `out` has another shape than the pixels.
+        If `out` is the same array as in the last call, only changed rectangles are copied.
         """
         with self._lock:
             pixels = self.framebuffer.pixels
@@ -194,49 +163,18 @@ class RemoteScreen(AsyncRfbClient):
             return changes
 
 
-class EpisodeMask:
-    """Opens when an episode runs, and closes when another one begins that does not run yet.
-
-    The end of an episode does not close it. Actions for a resetting environment are dropped.
-    """
-
-    __slots__ = ("_episodes", "episode_id", "open")
-
-    def __init__(self, episodes: bool) -> None:
-        self._episodes = episodes
-        self.close()
-
-    def close(self) -> None:
-        """Close until the next episode runs: a reset was asked for, or the remote was lost."""
-        self.open = not self._episodes
-        self.episode_id: str | None = None
-
-    def follow(self, episode_id: str | None, env_state: str | None) -> bool:
-        """Take note of the newest episode and its state; return whether it is open."""
-        if not self._episodes:
-            return True
-        if env_state == RUNNING and episode_id is not None:
-            self.open = True
-            self.episode_id = episode_id
-        elif self.open and episode_id != self.episode_id:
-            self.open = False
-            self.episode_id = episode_id
-        return self.open
-
-
 class Link:
-    """One remote.
+    """One remote; its methods run in its loop's thread and do not wait.
 
     Attributes:
-        connected: whether both connections are there.
-        connecting: whether an attempt to connect is under way.
+        connected: whether both connections are established.
+        connecting: whether an attempt to connect is in progress.
     """
 
     def __init__(self, remote: Remote, loop: ClientLoop, options: LinkOptions) -> None:
         self.remote = remote
         self.client: AsyncRewarderClient | None = None
         self.screen: RemoteScreen | None = None
-        self.mask = EpisodeMask(remote.rewarder is not None)
         self.connected = self.connecting = False
         self._loop = loop
         self._arrivals = loop.arrivals
@@ -247,41 +185,46 @@ class Link:
         self._wanted: tuple[str | None, int | None] | None = None  # the reset that is to be sent
         self._resets = 0
         self._env_id: str | None = None  # of the last reset
-        self._entered: str | None = None  # the episode of a reset that was answered
+        self._entered: str | None = None  # the episode of a reset that was replied to
         self._error: tuple[str, Exception] | None = None  # that no step has reported
-        self._lost = False  # whether that was of a remote that had been connected
+        self._lost = False  # whether that error ended an established connection
         self._failures = 0  # since an episode ran
+        self._mask()
 
     @property
     def error(self) -> Exception | None:
-        """Why it is not connected, if no step has reported that yet."""
+        """Why the remote is not connected, if no step has reported it yet."""
         return None if self._error is None else self._error[1]
+
+    # Masking: actions for an environment that resets are dropped. A rewarder's index is shown from
+    # when its episode runs until another one begins that does not run yet.
+
+    def _mask(self) -> None:
+        self._open = self.remote.rewarder is None
+        self._episode_id: str | None = None
+
+    def _follow(self, episode_id: str | None, env_state: str | None) -> bool:
+        """Follow the newest episode and its state; return whether the index is shown."""
+        if env_state == RUNNING and episode_id is not None:
+            self._open, self._episode_id = True, episode_id
+        elif self._open and episode_id != self._episode_id:
+            self._open, self._episode_id = False, episode_id
+        return self._open
 
     # Connections.
 
     def connect(self) -> None:
-        """Begin to connect, unless an attempt is under way or has succeeded."""
+        """Start to connect, unless connected or connecting."""
         if not (self.connected or self.connecting or self._closed):
-            self._try(None)
+            self.connecting = True
+            self._attempt = self._loop.create_task(self._connect())
 
-    def _try(self, lost: Exception | None) -> None:
-        self.connecting = True
-        self._attempt = self._loop.create_task(self._connect(lost))
-
-    async def _connect(self, lost: Exception | None) -> None:
-        """Connect; if this remote was lost, to the one that replaces it. Errors are kept."""
+    async def _connect(self) -> None:
+        """Connect; store errors."""
         what = "Remote"
         try:
             if self._failures > 1:
-                await asyncio.sleep(min(0.1 * 2 ** (self._failures - 2), _LONGEST))
-            replace = self._options.replace
-            if lost is not None and replace is not None:
-                loop = asyncio.get_running_loop()
-                found = await loop.run_in_executor(None, replace, self.remote, lost)
-                if found is None:
-                    logger.warning("%s: it is not replaced", self.remote.label)
-                    return
-                self._move(found)
+                await asyncio.sleep(min(0.1 * 2 ** (self._failures - 2), _LONGEST_PAUSE))
             until = asyncio.get_running_loop().time() + self._options.start_timeout
             client = screen = None
             try:
@@ -296,10 +239,10 @@ class Link:
                     await client.close()
                 raise
             self.client, self.screen, self.connected = client, screen, True
-            self.mask.close()
+            self._mask()
             logger.info("%s: connected", self.remote.label)
             if self._wanted is None and self._resets:
-                self._wanted = self._env_id, None  # a remote that comes back begins anew
+                self._wanted = self._env_id, None  # begin an episode after a reconnect
             self._send_reset()
         except Exception as error:
             self._note_failure(what, error, lost=False)
@@ -307,18 +250,8 @@ class Link:
             self.connecting = False
             self._arrivals.notify(status=True)
 
-    def _move(self, found: Remote) -> None:
-        """Take another remote in place of this one."""
-        old = self.remote
-        if (found.pixels is None, found.rewarder is None) != (
-            old.pixels is None,
-            old.rewarder is None,
-        ):
-            raise ValueError(f"{found} is not of the kind of {old}, which it replaces")
-        self.remote = dataclasses.replace(found, label="").at(old.index)
-
     async def _retry(self, make: Callable[[float], Awaitable[_Made]], until: float) -> _Made:
-        """Connect, and again if that fails, until a time."""
+        """Connect, with retries until a deadline."""
         clock = asyncio.get_running_loop().time
         last: Exception | None = None
         for delay in Backoff(attempts=1 << 30, longest=1.0).delays():
@@ -373,45 +306,37 @@ class Link:
         self._failures += 1
 
     def _fail(self, what: str, error: Exception) -> None:
-        """Close both connections; the next step reports why."""
+        """Close both connections; the next step reports the error."""
         self._note_failure(what, error, lost=True)
-        self._disconnect()
+        self._loop.create_task(self._disconnect(), closes=True)
 
-    def _disconnect(self) -> None:
+    def _disconnect(self) -> Coroutine[Any, Any, None]:
+        """Close both connections; the remote counts as disconnected before the first await."""
         client, screen = self.client, self.screen
         self.client = self.screen = None
         self.connected = False
-        self.mask.close()
-        if client is not None:
-            self._loop.create_task(_quietly(client.close()), closes=True)
-        if screen is not None:
-            self._loop.create_task(_quietly(screen.shut()), closes=True)
+        self._mask()
+        return _close(client, screen)
 
     async def close(self) -> None:
         """Close both connections for good."""
         self._closed = True
         if self._attempt is not None and not self._attempt.done():
-            if self._calling:  # one that is nearly connected has less to undo
-                await asyncio.wait([self._attempt], timeout=_PATIENCE)
+            if self._calling:  # a nearly established connection closes more cleanly
+                await asyncio.wait([self._attempt], timeout=_CLOSE_TIMEOUT)
             self._attempt.cancel()
             await asyncio.wait([self._attempt])
-        client, screen = self.client, self.screen
-        self.client = self.screen = None
-        self._disconnect()
-        if client is not None:
-            await _quietly(client.close())
-        if screen is not None:
-            await _quietly(screen.shut())
+        await self._disconnect()
 
-    # What the agent does.
+    # Resets and actions.
 
     def reset(self, env_id: str | None, seed: int | None) -> None:
-        """Ask for an episode, as soon as the remote is connected; masked until it runs."""
+        """Ask for an episode once the remote is connected; masked until it runs."""
         self._resets += 1
         self._env_id = env_id
         self._wanted = env_id, seed
         self._entered = None
-        self.mask.close()
+        self._mask()
         if self.connected:
             self._send_reset()
         else:
@@ -437,11 +362,11 @@ class Link:
                 self._fail("Rewarder session", failed)
 
     def act(self, messages: Sequence[Any], others: Sequence[Sequence[Any]]) -> bool:
-        """Send events, unless the agent may not act; return whether it may.
+        """Send events unless the index is masked; return whether they were sent.
 
-        Without pixels key and pointer events go to the rewarder, as in the document.
+        Without pixels, key and pointer events go to the rewarder, as the document says.
         """
-        if not self.mask.open or not self.connected:
+        if not self._open or not self.connected:
             return False
         try:
             if messages and self.screen is not None:
@@ -456,25 +381,19 @@ class Link:
             return False
         return True
 
-    # What has arrived.
+    # Steps.
 
     def step(self, peek: bool) -> LinkStep:
-        """Return what has arrived since the last step; `peek` leaves the rewards for later."""
+        """Return what has arrived since the last step; `peek` leaves rewards for the next."""
         if self.connected:
             what = "VNC session"
             try:
-                trip = None
-                if self.screen is not None:
-                    if self.screen.error is not None:
-                        raise self.screen.error
-                    trip = self.screen.round_trip()
-                what = "Rewarder session"
+                if self.screen is not None and self.screen.error is not None:
+                    raise self.screen.error
                 if self.client is None:
-                    step = LinkStep(open=True, screen=self.screen)
-                else:
-                    step = (self._peek if peek else self._step)(self.client)
-                step.round_trip = trip
-                return step
+                    return LinkStep(open=True, screen=self.screen)
+                what = "Rewarder session"
+                return (self._peek if peek else self._step)(self.client)
             except (RlwireError, OSError) as error:
                 self._fail(what, error)
         info: dict[str, Any] = {"env_status.disconnected": True}
@@ -483,10 +402,8 @@ class Link:
             return LinkStep(info=info)
         what, reason = failed
         info["error"] = f"{self.remote.label}: {what} failed: {reason}"
-        # A remote that was never connected, and has refused us, is not asked again.
-        refused = self._options.replace is None and not (self._lost or isinstance(reason, OSError))
-        if not (refused or self.connecting or self._closed):
-            self._try(reason)
+        if self._lost or isinstance(reason, OSError):  # not if it rejected the first connection
+            self.connect()
         return LinkStep(done=True, info=info)
 
     def _step(self, client: AsyncRewarderClient) -> LinkStep:
@@ -512,11 +429,11 @@ class Link:
             info["env_status.complete.env_state"] = env_state
             if step.cut:
                 info["env_status.artificial.done"] = True
-            # What is shown is of the episode's successor, which its texts belong to.
-            episode_id, env_state = client.newest()
-            texts = client.take_texts() if env_state == RUNNING else ()
+            # The observation is of the next episode, and so are the texts.
+            episode_id, env_state = _newest(client)
+            texts = client._session.take_texts() if env_state == RUNNING else ()
         info["env_status.episode_id"], info["env_status.env_state"] = episode_id, env_state
-        is_open = self.mask.follow(episode_id, env_state)
+        is_open = self._follow(episode_id, env_state)
         if is_open:
             self._failures = 0
         clock = client.clock_offset()
@@ -524,7 +441,7 @@ class Link:
 
     def _peek(self, client: AsyncRewarderClient) -> LinkStep:
         step = client.peek()
-        episode_id, env_state = client.newest()
+        episode_id, env_state = _newest(client)
         info = {
             "peek": True,
             "env_status.episode_id": step.episode_id,
@@ -532,12 +449,19 @@ class Link:
             "env_status.peek.episode_id": episode_id,
             "env_status.peek.env_state": env_state,
         }
-        is_open = self.mask.follow(episode_id, env_state)
-        return LinkStep(info=info, open=is_open, screen=self.screen)
+        return LinkStep(info=info, open=self._follow(episode_id, env_state), screen=self.screen)
 
 
-async def _quietly(closing: Awaitable[None]) -> None:
-    try:
-        await closing
-    except Exception as error:  # the connection is lost anyway
-        logger.debug("closing: %s", error)
+def _newest(client: AsyncRewarderClient) -> tuple[str | None, str | None]:
+    """Return id and state of the newest episode, which may be the one after the step's."""
+    newest = client._session.episodes.newest
+    return (None, None) if newest is None else (newest.episode_id, newest.env_state)
+
+
+async def _close(client: AsyncRewarderClient | None, screen: RemoteScreen | None) -> None:
+    for closing in (client and client.close, screen and screen.shut):
+        try:
+            if closing:
+                await closing()
+        except Exception as error:  # the connection is lost anyway
+            logger.debug("closing: %s", error)

@@ -1,4 +1,4 @@
-"""`ClientLoop`: an event loop in a thread of its own, for clients that never make agents wait."""
+"""`ClientLoop`: an event loop in a thread of its own, for clients that never block agents."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _Result = TypeVar("_Result")
 
 
 class Arrivals:
-    """Counts what arrives, and wakes the threads that wait for more.
+    """Counts arrivals and wakes waiting threads.
 
-    Changes of status count apart: an index may then be shown or masked, such as at an episode's
-    beginning and after a lost connection.
+    Changes of status count apart: they may show or mask an index, such as an episode's beginning
+    or a lost connection.
     """
 
     __slots__ = ("_all", "_condition", "_status")
@@ -37,14 +37,14 @@ class Arrivals:
             self._condition.notify_all()
 
     def count(self) -> tuple[int, int]:
-        """Return what has arrived so far, for `wait`."""
+        """Return the counts so far, for `wait`."""
         with self._condition:
             return self._all, self._status
 
     def wait(
         self, seen: tuple[int, int], timeout: float | None = None, *, status: bool = False
     ) -> bool:
-        """Wait until more has arrived than `seen`; return whether it has."""
+        """Wait until a count exceeds `seen`; return whether it does."""
         with self._condition:
             return self._condition.wait_for(
                 lambda: self._status != seen[1] if status else self._all != seen[0], timeout
@@ -52,23 +52,24 @@ class Arrivals:
 
 
 class ClientLoop:
-    """An event loop in a daemon thread."""
+    """An event loop in a daemon thread.
+
+    Its methods raise `ConnectionClosed` after `close`, and `LocalProtocolError` in a forked child.
+    """
 
     def __init__(self) -> None:
         self.arrivals = Arrivals()
+        self.ended: Exception | None = None
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closing: set[asyncio.Task[Any]] = set()
-        self._ended: Exception | None = None
-        self._lock = threading.Lock()
-        self._calls: list[Callable[[], object]] = []
         self._thread = threading.Thread(target=self._run, name="rlwire universe", daemon=True)
         self._thread.start()
         of_this_process(self)
 
     @functools.cached_property
     def painter(self) -> ClientLoop:
-        """Another loop, for the pixels: while it paints, this one answers."""
+        """Another loop for the pixels, so that painting does not delay this one's replies."""
         return ClientLoop()
 
     def _run(self) -> None:
@@ -80,28 +81,13 @@ class ClientLoop:
             self._loop.close()
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """Have the loop call a function.
-
-        Raises:
-            ConnectionClosed: the loop is closed.
-            LocalProtocolError: it is the parent process's, from before a fork.
-        """
-        if self._ended is not None:
-            raise self._ended
-        with self._lock:
-            self._calls.append(function)
-            if len(self._calls) > 1:
-                return  # the loop is woken up already
-        self._loop.call_soon_threadsafe(self._call)
-
-    def _call(self) -> None:
-        with self._lock:
-            calls, self._calls = self._calls, []
-        for function in calls:
-            self._loop.call_soon(function)
+        """Schedule a function in the loop's thread."""
+        if self.ended is not None:
+            raise self.ended
+        self._loop.call_soon_threadsafe(function)
 
     def call(self, function: Callable[[], _Result]) -> _Result:
-        """Return what a function returns in the loop's thread; errors as of `call_soon`."""
+        """Return the result of a function that runs in the loop's thread."""
         if threading.current_thread() is self._thread:
             return function()
         result: Future[_Result] = Future()
@@ -118,32 +104,25 @@ class ClientLoop:
     def create_task(
         self, work: Coroutine[Any, Any, Any], *, closes: bool = False
     ) -> asyncio.Task[Any]:
-        """Begin a task, in the loop's thread; `close` cancels it, or awaits one that `closes`."""
+        """Start a task from the loop's thread; `close` cancels it, or awaits it if it `closes`."""
         task = self._loop.create_task(work)
         tasks = self._closing if closes else self._tasks
         tasks.add(task)
         task.add_done_callback(tasks.discard)
         return task
 
-    def run(self, work: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
-        """Wait for a task, and return its result; errors as of `call_soon`."""
-        return self._submit(work).result()
-
-    async def wait_for(self, work: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
-        """Do what `run` does, in another loop."""
-        return await asyncio.wrap_future(self._submit(work))
-
-    def _submit(self, work: Callable[[], Coroutine[Any, Any, _Result]]) -> Future[_Result]:
-        if self._ended is not None:
-            raise self._ended
+    def submit(self, work: Callable[[], Coroutine[Any, Any, _Result]]) -> Future[_Result]:
+        """Start a coroutine from any thread."""
+        if self.ended is not None:
+            raise self.ended
         return asyncio.run_coroutine_threadsafe(work(), self._loop)
 
     def close(self) -> None:
-        """End all tasks and the thread; again does nothing."""
-        if self._ended is not None:
+        """Cancel all tasks and end the thread; a second call does nothing."""
+        if self.ended is not None:
             return
-        self.run(self._end_tasks)
-        self._ended = ConnectionClosed("the remotes were closed on this side")
+        self.submit(self._end_tasks).result()
+        self.ended = ConnectionClosed("the remotes were closed on this side")
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         if "painter" in vars(self):
@@ -158,35 +137,24 @@ class ClientLoop:
 
     def close_inherited(self) -> None:
         """See `rlwire.transports.forking.Forked`: thread and connections are the parent's."""
-        self._ended = not_ours("the remotes")
-        if _shared and _shared[0] is self:
-            _shared.clear()
+        self.ended = not_ours("the remotes")
 
 
-_shared: list[ClientLoop] = []
-_users: list[object] = []
+_shared: list[ClientLoop] = []  # once for each user
 _sharing = threading.Lock()
 
 
 @contextlib.contextmanager
 def shared_loop() -> Iterator[ClientLoop]:
-    """Give the loop of all environments of `rlwire.make`, which lives as long as one of them."""
-    user = object()
+    """Yield the loop of all environments of `rlwire.make`; the last user closes it."""
     with _sharing:
-        if not _shared:
-            _users.clear()
-            _shared.append(ClientLoop())
-        loop = _shared[0]
-        _users.append(user)
+        loop = _shared[-1] if _shared and _shared[-1].ended is None else ClientLoop()
+        _shared.append(loop)
     try:
         yield loop
     finally:
-        last = False
         with _sharing:
-            if user in _users:
-                _users.remove(user)
-                last = not _users and bool(_shared) and _shared[0] is loop
-                if last:
-                    _shared.clear()
+            _shared.remove(loop)
+            last = loop not in _shared
         if last:
             loop.close()

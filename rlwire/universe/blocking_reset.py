@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from rlwire.errors import DeadlineExceeded
@@ -11,31 +11,19 @@ from rlwire.sessions.rewarder.steps import merged
 from rlwire.universe.input import PEEK
 
 VectorStep: TypeAlias = tuple[list[Any], list[float], list[bool], dict[str, Any]]
-"""What a step of a vector returns: observations, rewards, whether done, and the info."""
+"""Observations, rewards, whether done, and the info of a vector's step."""
 
 
 class BlockingReset:
-    """Wait until each index has an observation: in `reset`, and in `step` where one has none.
+    """Makes `reset` and `step` wait until each index has an observation.
 
-    What arrives meanwhile is added to what the next step returns. All other attributes are those
-    of the inner vector.
-
-    Args:
-        env: the inner vector.
-        timeout: seconds to wait; None waits forever.
-        clock: returns seconds that only go forward.
+    Arrivals meanwhile are added to the next step. Other attributes are those of the inner vector.
+    `timeout` is in seconds; None for no timeout.
     """
 
-    def __init__(
-        self,
-        env: Any,
-        timeout: float | None = None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, env: Any, timeout: float | None = None) -> None:
         self.env = env
         self._timeout = timeout
-        self._clock = clock
         self._kept: VectorStep | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -49,9 +37,6 @@ class BlockingReset:
     def __exit__(self, *_: object) -> None:
         self.env.close()
 
-    def __repr__(self) -> str:
-        return f"<BlockingReset{self.env!r}>"
-
     def reset(self, *arguments: Any, **options: Any) -> list[Any]:
         """Begin episodes, and return the first observation of each."""
         observation_n = self.env.reset(*arguments, **options)
@@ -60,7 +45,7 @@ class BlockingReset:
         return self._kept[0]
 
     def step(self, action_n: Sequence[Any]) -> VectorStep:
-        """Act, and return what has arrived when each index has an observation."""
+        """Step until each index has an observation, and return what has arrived."""
         step: VectorStep = self.env.step(action_n)
         kept, self._kept = self._kept, None
         if kept is not None:
@@ -70,29 +55,29 @@ class BlockingReset:
         return self._until_all(step)
 
     def _until_all(self, step: VectorStep) -> VectorStep:
-        until = None if self._timeout is None else self._clock() + self._timeout
+        until = None if self._timeout is None else time.monotonic() + self._timeout
         while any(observation is None for observation in step[0]):
-            left = None if until is None else until - self._clock()
+            left = None if until is None else until - time.monotonic()
             if left is not None and left <= 0:
                 self._kept = step
                 missing = [index for index, seen in enumerate(step[0]) if seen is None]
                 errors = [info["error"] for info in step[3]["n"] if "error" in info]
                 raise DeadlineExceeded(
-                    f"nothing is seen at {missing} within timeout={self._timeout:g} s"
+                    f"no observation of indexes {missing} within timeout={self._timeout:g} s"
                     + (f": {'; '.join(errors)}" if errors else "")
                 )
             self.env.wait(left, status=True)
-            # Leaves the rewards of an episode that begins after one that ended to the next step.
+            # After an end, the next episode's rewards are left to the next step.
             idle: list[list[Any]] = [[PEEK] if done else [] for done in step[2]]
             step = added(step, self.env.step(idle))
         return step
 
 
 def added(before: VectorStep, after: VectorStep) -> VectorStep:
-    """Return two steps as one, made of `before`.
+    """Merge a later step into `before`, and return that.
 
-    Rewards are added, ``done`` is sticky, the newer picture replaces the older, texts follow one
-    another, and infos are merged. An index that is masked now has no observation.
+    Rewards are added, ``done`` is sticky, pictures are replaced, texts are appended and infos are
+    merged. A masked index has no observation.
     """
     observations, rewards, dones, info = before
     for index, more in enumerate(after[3]["n"]):

@@ -1,4 +1,4 @@
-"""Keyboard and mouse: the events of agents, and the actions that viewers' keys stand for."""
+"""Keyboard and mouse: the events of agents, and actions by the keys of viewers."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 from rlwire.errors import EncodeError, quoted
 
 PEEK: Final = ("PeekReward",)
-"""An event that is not sent: the step leaves the rewards for a later one."""
+"""An event that is not sent: the step leaves the rewards for a later step."""
 
 Keys: TypeAlias = Mapping[Any, Any]
-"""Actions by the keys that are held down for them: a key, or several as a tuple or joined by a
-plus, such as ``{"Left": 2, "Left+space": 4, ("w", "Button1"): 5}``. Keys are X11's names,
-characters or keysyms; the mouse's buttons are ``"Button1"`` (left) to ``"Button8"``. The action of
-``""`` or ``()`` is in force where there is neither a key nor an agent's action."""
+"""Actions by the keys that are held down: a key, or several in a tuple or joined by a plus, such as
+``{"Left": 2, "Left+space": 4, ("w", "Button1"): 5}``. Keys are X11's names, characters or keysyms;
+buttons are ``"Button1"`` (left) to ``"Button8"``. ``""`` or ``()`` is for no key and no agent."""
 
 Play: TypeAlias = Callable[[frozenset[str], tuple[int, int]], Any]
-"""Returns the action for the names of all keys that are held down, and the pointer's x and y in
-pixels; None for the agent's."""
+"""Returns the action for the names of the keys that are held down and the pointer's x and y in
+pixels; None for the agent's action."""
 
 BUTTONS: Final = tuple(f"Button{number}" for number in range(1, 9))
 
-# The original's names of keys, where they differ from X11's.
+# The original's names of keys that differ from X11's.
 _NAMES: Final = {
     "bsp": "BackSpace", "enter": "Return", "esc": "Escape", "ins": "Insert", "del": "Delete",
     "pgup": "Page_Up", "pgdn": "Page_Down", "scrlk": "Scroll_Lock", "sysrq": "Sys_Req",
@@ -39,8 +38,7 @@ _NAMES: Final = {
     },
     "ctrl": "Control_L", "lctrl": "Control_L", "rctrl": "Control_R",
 }  # fmt: skip
-# pygame's numbers, of now and of its first version, for keys that are no characters: Gymnasium's
-# environments name their keys so.
+# Keys of pygame 2 and 1 that are no characters, in Gymnasium's get_keys_to_action.
 _PYGAME: Final = {
     **{1073741903: "Right", 1073741904: "Left", 1073741905: "Down", 1073741906: "Up"},
     **{275: "Right", 276: "Left", 274: "Down", 273: "Up"},
@@ -51,15 +49,12 @@ _HELD: Final = 64  # keys that one viewer can hold down
 
 
 def key(name: str | int, down: bool) -> KeyEvent:
-    """Return a key event; the key stays down until it is released.
+    """Return a key event; the key stays down until it is released. ValueError for unknown names.
 
     Args:
-        name: X11's, such as ``"Left"``, or the original's ``"left"`` and ``"ArrowLeft"``; a
-            character; or a keysym.
-        down: whether it is pressed.
-
-    Raises:
-        ValueError: there is no such key.
+        name: X11's name, such as ``"Left"``, the original's ``"left"`` or ``"ArrowLeft"``, a
+            character, or a keysym.
+        down: whether the key is pressed.
     """
     if isinstance(name, str) and len(name) > 1:
         plain = name.lower().removeprefix("arrow")
@@ -68,12 +63,12 @@ def key(name: str | int, down: bool) -> KeyEvent:
 
 
 def pointer(x: int, y: int, buttons: int = 0) -> PointerEvent:
-    """Return the event of the pointer at a pixel, with bit 0 of `buttons` for the left one."""
+    """Return the event of the pointer at a pixel; bit 0 of `buttons` is the left button."""
     return PointerEvent(x, y, buttons)
 
 
 def split_action(action: Sequence[Any]) -> tuple[list[Any], list[Sequence[Any]], bool]:
-    """Return an action's key and pointer events, its other events, and whether it only peeks."""
+    """Return an action's key and pointer events, its other events, and whether it has `PEEK`."""
     messages: list[Any] = []
     others: list[Sequence[Any]] = []
     peeks = False
@@ -95,22 +90,14 @@ def split_action(action: Sequence[Any]) -> tuple[list[Any], list[Sequence[Any]],
                 raise TypeError(f"{quoted(event)} has no name")
     except (TypeError, ValueError) as error:
         raise EncodeError(
-            f"{quoted(action)} is no action, which is a list of events such as "
+            f"{quoted(action)} is no action: expected a list of events such as "
             f"('KeyEvent', 'Left', True) and ('PointerEvent', 10, 20, 1): {error}"
         ) from None
     return messages, others, peeks
 
 
 class Controls:
-    """The keys that viewers hold down; safe to use from several threads.
-
-    Args:
-        keys: actions by keys.
-        play: instead of `keys`, what returns the action.
-
-    Raises:
-        ValueError: there is no such key.
-    """
+    """Maps the keys that viewers hold down to actions, by `keys` or by `play`; thread-safe."""
 
     def __init__(self, keys: Keys | None = None, play: Play | None = None) -> None:
         if keys and play is not None:
@@ -124,16 +111,16 @@ class Controls:
 
     @property
     def idle(self) -> Any:
-        """The action where no key is held down; None if none was named."""
+        """The action for no key, if any."""
         return self._actions.get(frozenset())
 
     @property
     def keys(self) -> Mapping[str, Any]:
-        """The actions by their keys, as a person reads them."""
+        """The actions by their keys, joined by a plus."""
         return {"+".join(sorted(held)): action for held, action in self._actions.items() if held}
 
     def convert(self, action_of: Callable[[Any], Any]) -> None:
-        """Replace each action by what the environment's `step` takes for it."""
+        """Replace each action by the environment's form of it."""
         for held, action in self._actions.items():
             try:
                 self._actions[held] = action_of(action)
@@ -141,7 +128,7 @@ class Controls:
                 raise ValueError(f"the keys {'+'.join(sorted(held))!r}: {error}") from None
 
     def receive(self, viewer: Hashable, message: KeyEvent | PointerEvent) -> None:
-        """Take note of a viewer's event."""
+        """Receive a viewer's event."""
         if isinstance(message, KeyEvent):
             changed = {_key(message.keysym): message.down}
         else:
@@ -159,15 +146,14 @@ class Controls:
                     held.add(name)
 
     def leave(self, viewer: Hashable) -> None:
-        """Release all keys of a viewer that is gone."""
+        """Release all keys of a viewer that has disconnected."""
         with self._lock:
             self._held.pop(viewer, None)
 
     def action(self) -> Any:
         """Return the action for the keys that were down since the last call; None for none.
 
-        A key that went down and up between two calls counts once. Of several actions whose keys
-        are all held down, the one with most keys counts.
+        The action with the most keys wins. A key that was tapped between two calls counts once.
         """
         with self._lock:
             held = self._tapped.union(*self._held.values())
@@ -180,10 +166,7 @@ class Controls:
 
 
 def keys_of(environment: Any) -> dict[Any, Any]:
-    """Return the keys that a Gymnasium environment has for people; empty if it has none.
-
-    Where they are w, a, s and d, the arrows mean the same.
-    """
+    """Return an environment's ``get_keys_to_action``, if any, with arrows for w, a, s and d."""
     ask = getattr(getattr(environment, "unwrapped", environment), "get_keys_to_action", None)
     found: dict[frozenset[str], Any] = {}
     for keys, action in (ask() if ask is not None else {}).items():
@@ -210,7 +193,7 @@ def _combination(keys: Any) -> frozenset[str]:
 
 
 def _key(key: int | str) -> str:
-    """Return one name for a key, in whatever way it is named; of letters the small one."""
+    """Return a key's canonical name; letters are lower-case."""
     if key in BUTTONS:
         return str(key)
     name = name_of(keysym(key))

@@ -1,4 +1,4 @@
-"""Options of OpenAI Universe: of the rewarder, and of the pixels beside it."""
+"""Options of OpenAI Universe: the rewarder, and the pixels beside it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _Keys = Annotated[dict[str, Any], _options.Reads(_key_action, "KEYS=ACTION")]
 
 @dataclass(frozen=True)
 class _PasswordOptions(_options.SecretOptions):
-    """Of both sides.
+    """Options of both sides.
 
     Attributes:
-        password: the secret itself, as the original's URLs have it; others may see it there.
-        ping_interval: how often the other side is asked for a sign of life.
-        ping_timeout: how long it may be in coming.
+        password: the password itself, as in the original's URLs; other users may see it there.
+        ping_interval: time between keep-alive pings.
+        ping_timeout: time until a pong is due.
     """
 
     password: Annotated[str | None, _options.Into("auth")] = None
@@ -44,26 +44,18 @@ class UniverseServerOptions(
     _PasswordOptions,
     _options.StreamServerOptions,
 ):
-    """Of a server of an environment in real time.
-
-    `play` is a function that returns the action, instead of `keys`; `about` is what clients get to
-    know of the environment besides, and `pixels` has options of the `RfbServer` alone.
+    """Options of a server of an environment in real time; others are `UniverseServer`'s.
 
     Attributes:
         rate: steps a second.
-        keys: the action, in JSON, of keys and buttons that a viewer holds down, such as Left=3,
-            Left+space=5 or Button1=1 (default: those that the environment has for people).
-        frames: what viewers see (default: the observation if it is a picture in colour, or else
+        keys: actions, in JSON, by the keys and buttons that a viewer holds down, such as Left=3,
+            Left+space=5 or Button1=1 (default: the environment's get_keys_to_action).
+        frames: what viewers see (default: the observation if it is a colour picture, otherwise
             what the environment renders).
-        page: also serve a page for browsers, on port 6080 of the same host.
-        page_port: the same, on another port.
-        novnc: the folder of npm's @novnc/novnc, which the page needs (default:
-            node_modules/@novnc/novnc).
-        view_auth_file: the secret in this file: VNC's viewers that have it look on, and cannot
-            play.
+        view_auth_file: the file with the password of viewers that can only watch.
         lockstep: make one step for each action instead.
-        name: what it is called (default: its own name).
-        seed: from which all seeds are made.
+        name: the environment's name for clients (default: its own).
+        seed: of the first episode, unless a client sends one.
         backlog: bytes that may wait for a client that does not read.
     """
 
@@ -71,9 +63,6 @@ class UniverseServerOptions(
     rate: _options.Hz = 60.0
     keys: _Keys | None = None
     frames: Literal["observation", "render"] | None = None
-    page: Annotated[Any, _options.Reads(_options.flag, None)] = None
-    page_port: Annotated[_options.Natural | None, _options.Into("page")] = None
-    novnc: Annotated[Any, _options.Reads(str, "PATH")] = None
     view_auth: Any = None
     view_auth_file: Annotated[_options.SecretFile | None, _options.Into("view_auth")] = None
     lockstep: bool = False
@@ -87,26 +76,25 @@ class UniverseServerOptions(
 
 @dataclass(frozen=True)
 class UniverseClientOptions(_PasswordOptions, _options.StreamClientOptions):
-    """Of a client of the rewarder.
+    """Options of a client of the rewarder.
 
     Attributes:
-        observer: look on, and do not act.
-        attach: whether to go on with what the server has running.
+        observer: only watch.
+        attach: join the current episode without a reset.
     """
 
     observer: bool = False
     attach: bool | None = None
-    session_settings: Any = None
 
 
 @dataclass(frozen=True)
 class UniverseEnvironmentOptions(UniverseClientOptions):
-    """Of `rlwire.make` over Universe; those without a text are as of `UniverseEnv`.
+    """Options of `rlwire.make` over Universe; others are `UniverseEnv`'s.
 
     Attributes:
-        step_timeout: without pixels, how long a step may take.
-        start_timeout: with pixels, how long the remote may take to be there.
-        reset_timeout: how long an episode may take to begin.
+        step_timeout: without pixels, time for a step.
+        start_timeout: with pixels, time until the remote is connected.
+        reset_timeout: time until an episode runs.
         rate: with pixels, steps a second.
     """
 
@@ -117,7 +105,6 @@ class UniverseEnvironmentOptions(UniverseClientOptions):
     actions: Any = None
     rewarder: Any = None
     pixels: Any = None
-    replace: Any = None
 
 
 OPTIONS: Final[_options.Kinds] = {

@@ -1,4 +1,4 @@
-"""`Remote`: where one environment is, and what texts and URLs name several of them."""
+"""`Remote`: the addresses of one environment, and remotes by URL."""
 
 from __future__ import annotations
 
@@ -16,19 +16,16 @@ PASSWORD = "openai"
 
 @dataclass(frozen=True)
 class Remote:
-    """Where one environment is.
+    """The addresses of one environment.
 
     Attributes:
-        pixels: the address of its VNC server, None for none.
-        rewarder: the address of its rewarder, None for none.
+        pixels: the VNC server's address, if any.
+        rewarder: the rewarder's address, if any.
         auth: the password of both.
-        env_id: which of its environments resets ask for; None for the one that runs.
+        env_id: the environment that resets ask for; None for the current one.
         tls: whether both connections are encrypted.
-        index: its place among the remotes.
-        label: what errors and logs call it; by default the index and where it is.
-
-    Raises:
-        ValueError: it has neither, or an address is none.
+        index: the index in its vector.
+        label: the name in errors and logs; by default the index and the addresses.
     """
 
     pixels: AddressLike | None = None
@@ -41,21 +38,17 @@ class Remote:
 
     def __post_init__(self) -> None:
         if self.pixels is None and self.rewarder is None:
-            raise ValueError("a remote has pixels, a rewarder, or both; this one has neither")
+            raise ValueError("a remote needs pixels, a rewarder, or both; this one has neither")
         if self.pixels is not None:
             parse(self.pixels)
         if self.rewarder is not None and parse(self.rewarder).path:
             raise ValueError(f"a rewarder has a host and a port, unlike {self.rewarder}")
 
-    @property
-    def where(self) -> str:
-        """Both addresses, for texts."""
-        given = (self.pixels, self.rewarder)
-        return "+".join(str(parse(address)) for address in given if address is not None)
-
     def at(self, index: int) -> Remote:
-        """Return it at a place among others."""
-        return replace(self, index=index, label=self.label or f"{index}:{self.where}")
+        """Return the remote with an index and a label."""
+        given = (self.pixels, self.rewarder)
+        where = "+".join(str(parse(address)) for address in given if address is not None)
+        return replace(self, index=index, label=self.label or f"{index}:{where}")
 
 
 Remotes: TypeAlias = str | URL | Remote | Sequence[str | URL | Remote]
@@ -64,16 +57,12 @@ _FORM = "vnc://host:5900+15900,host2:5900+15900?password=..."
 
 
 def remotes_of(given: Remotes) -> list[Remote]:
-    """Return the remotes that texts, URLs and `Remote` s name, each with an index and a label.
+    """Return the remotes of URLs, URLs in strings, or `Remote` s, with indexes and labels.
 
-    ``"vnc://h:5900+15900,h2:5901+15901?password=secret"`` names two, each with pixels and a
-    rewarder; ``vnc://h:5900`` has pixels only, ``vnc://h:+15900`` and the original's
-    ``vnc://h+15900`` a rewarder only. URLs of the scheme ``universe`` are the same, with a path
-    that says which environment. Commas stand between addresses, or between whole URLs.
-
-    Raises:
-        ValueError: a text is none, or some have pixels or a rewarder and others have not: what
-            they have is the same in all.
+    ``"vnc://h:5900+15900,h2:5901+15901?password=secret"`` has two remotes, each with pixels and a
+    rewarder. ``vnc://h:5900`` has pixels only, ``vnc://h:+15900`` and the original's
+    ``vnc://h+15900`` a rewarder only. URLs of the scheme ``universe`` may have the environment's
+    id as path. ValueError if some remotes have pixels or a rewarder and others do not.
     """
     several = [given] if isinstance(given, (str, URL, Remote)) else list(given)
     found: list[Remote] = []
@@ -90,14 +79,14 @@ def remotes_of(given: Remotes) -> list[Remote]:
         have = [getattr(each, what) is not None for each in found]
         if any(have) and not all(have):
             raise ValueError(
-                f"all remotes have {what} or none has: the one at index {have.index(False)} has "
-                f"none. Make a UniverseEnv of each kind"
+                f"all remotes or none must have {what}: index {have.index(False)} has none; make "
+                f"a UniverseEnv of each kind"
             )
     return [each.at(index) for index, each in enumerate(found)]
 
 
 def _urls(text: str) -> list[URL]:
-    """Return the URLs that a text names, the scheme and the query of which may stand once."""
+    """Return the URLs in a string, which may share a scheme and a query."""
     scheme, mark, rest = text.partition("://")
     if not mark or scheme.partition("+")[0] not in ("vnc", "universe"):
         raise ValueError(f"{text!r} names no remotes; expected such as {_FORM}")

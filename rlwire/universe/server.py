@@ -1,13 +1,12 @@
-"""`UniverseServer`: an environment as a remote of Universe: rewards, pixels, keyboard and mouse."""
+"""`UniverseServer`: an environment as a remote of Universe."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -15,75 +14,57 @@ from rlwire.environments.driver import Driven, drive
 from rlwire.errors import on_error
 from rlwire.limits import Limits
 from rlwire.registry import URL, parse_url
-from rlwire.serving.serving import BackgroundServer, Running
+from rlwire.serving.serving import Running, StreamOptions
 from rlwire.sessions.guesses import new_password
 from rlwire.transports.address import Address
 from rlwire.universe.input import Controls, Keys, Play, keys_of
-from rlwire.universe.page import PagePlace, PageServer
 from rlwire.universe.rewarder import EnvironmentRewarder
 from rlwire.universe.rfb.server import Display, RfbServer
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from rlwire.serving.serving import StreamOptions
-
-logger = logging.getLogger(__name__)
-
 PIXELS = "rlwire.pixels"
-"""The field of ``v0.env.describe``'s body that says what the pixels are; no part of the document:
-``"observation"``, or ``"render"`` for a picture beside it."""
+"""Our field of ``v0.env.describe``'s body: whether frames are ``"observation"`` or ``"render"``."""
 
 Frame: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 """Height x width x 3, uint8."""
 Source: TypeAlias = Literal["observation", "render"]
 
-_SIDE = 16_384  # pixels: no screen is larger
+_SIDE = 16_384  # pixels
 
 
-class UniverseServer(BackgroundServer):
-    """Serves an environment whose pixels are watched, and which is played, by agents and people.
+class UniverseServer(EnvironmentRewarder):
+    """Serves an environment in real time: rewards to agents and observers, pixels to VNC viewers.
 
     ::
 
         with UniverseServer("gym:ALE/Pong-v5", "universe://localhost:5900+15900") as server:
             ...
 
-    VNC viewers get the frames, agents and observers the rewards. The environment steps in real
-    time, as long as anybody is connected. While a viewer holds down the keys of an action, it is
-    used in place of the agent's last one. In lockstep only agents act.
+    The environment steps while a client is connected. While a viewer holds down the keys of an
+    action, that action replaces the agent's last one. In lockstep only agents act.
 
     Args:
-        environment: as `EnvironmentRewarder` takes it. The front door makes ``"gym:ID"`` with
+        environment: as for `EnvironmentRewarder`. The front door makes ``"gym:ID"`` with
             ``render_mode="rgb_array"``.
-        url: where to listen for both: ``universe://host:5900+15900``; ``host:5900`` is without a
-            rewarder. The path is the environment's id.
-        auth: the password of both connections and of the page, of which VNC compares 8 bytes;
-            None lets all in. By default a random one, which stands in `url`, and so in the log.
-            Original clients give ``"openai"`` to the rewarder.
-        view_auth: a second password of VNC, for viewers that only watch.
-        keys: actions by keys and buttons, as `rlwire.universe.input.Keys` has it; by default those
-            that the environment has for people (Gymnasium's ``get_keys_to_action``).
-        play: instead, a function that returns the action; see `rlwire.universe.input.Play`.
-        frames: ``"observation"`` or ``"render"``. By default colour observations that are pictures,
-            otherwise what the environment renders.
-        page: a port, or an address, for a page that watches and plays in a browser; see
-            `PageServer`. None for none.
-        novnc: where the page finds noVNC.
-        rate: steps a second.
-        origins: other pages whose scripts may connect to the rewarder.
+        url: both addresses, ``universe://host:5900+15900``; ``host:5900`` has no rewarder. The
+            path is the environment's id.
+        auth: the password of both connections, of which VNC compares 8 bytes; None accepts all
+            clients. By default a random one, which is in `url` and in the log. The original's
+            clients send ``"openai"``.
+        view_auth: a second VNC password, for viewers that only watch.
+        keys: actions by keys and buttons, see `rlwire.universe.input.Keys`; by default Gymnasium's
+            ``get_keys_to_action``.
+        play: a function that returns the action instead, see `rlwire.universe.input.Play`.
+        frames: ``"observation"`` or ``"render"``. By default the observation if it is a colour
+            picture, otherwise what the environment renders.
+        limits: maxima for received messages.
         pixels: options of the `RfbServer` alone.
-        rewards: options of the `EnvironmentRewarder` alone, such as `seed`, `lockstep`, `env_id`.
-        limits: maxima for what is read.
-        options: `rlwire.serving.serving.StreamOptions`, of all.
+        options: of the `EnvironmentRewarder`; `rlwire.serving.serving.StreamOptions` are for both.
 
     Raises:
-        TypeError: it is no environment, or has no pictures.
+        TypeError: the environment has no pictures.
         ValueError: an argument is invalid.
-        MissingExtra: there is a password, and the extra ``universe`` is not installed.
+        MissingExtra: VNC passwords need the extra ``universe``.
     """
-
-    scheme = "universe"
 
     def __init__(
         self,
@@ -95,176 +76,86 @@ class UniverseServer(BackgroundServer):
         keys: Keys | None = None,
         play: Play | None = None,
         frames: Source | None = None,
-        page: PagePlace = None,
-        novnc: str | None = None,
-        rate: float = 60,
-        origins: Collection[str] = (),
-        pixels: Mapping[str, Any] | None = None,
-        rewards: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
-        **options: Unpack[StreamOptions],
+        pixels: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> None:
         self._password = new_password() if isinstance(auth, EllipsisType) else None
         auth = self._password if isinstance(auth, EllipsisType) else auth
-        self._url = parse_url(url)
-        if self._url.pixels_address is None:
-            raise ValueError(
-                f"{self._url}: its pixels need a port: {self._url.host}:5900+{self._url.port}"
+        self._url = url = parse_url(url)
+        if url.pixels_address is None:
+            raise ValueError(f"{url}: its pixels need a port: {url.host}:5900+{url.port}")
+        self._driven = driven = drive(environment)
+        with on_error(self._close_environment):
+            self._frame, self._source = frames_of(driven, frames)
+            named = keys or play is not None
+            self.controls = Controls(keys, play) if named else Controls(keys_of(driven.environment))
+        options["about"] = {PIXELS: self._source, **(options.get("about") or {})}
+        options["env_id"] = url.path or options.get("env_id")
+        super().__init__(driven, url.address, auth=auth, limits=limits, **options)
+        with on_error(self._close_environment):
+            self.controls.convert(self._fit_action)
+            shape = driven.observation_space.shape
+            height, width = shape[:2] if self._source == "observation" else (480, 640)
+            self.display = Display(
+                width,
+                height,
+                name=self.status.env_id or driven.name,
+                on_input=self.controls.receive,
+                on_leave=self.controls.leave,
             )
-        self._rewards = _PlayedRewarder(
-            environment,
-            self._url.address,
-            self,
-            frames,
-            Controls(keys, play) if keys or play is not None else None,
-            listens=not self._url.only_pixels,
-            auth=auth,
-            rate=rate,
-            origins=origins,
-            env_id=self._url.path or None,
-            limits=limits,
-            **{**(rewards or {}), **options},
-        )
-        self.display, self.controls = self._rewards.display, self._rewards.controls
-        self._pixels = RfbServer(
-            self.display,
-            self._url.pixels_address,
-            auth=auth,
-            view_auth=view_auth,
-            limits=limits,
-            **{**(pixels or {}), **options},
-        )
-        self._servers: list[BackgroundServer] = [self._rewards, self._pixels]
-        for server in self._servers:
-            server._level = logging.DEBUG  # its address is in the URL of all
-        self.page: PageServer | None = None
-        if page is not None:
-            self.page = PageServer(
-                lambda: parse_url(self.url),
-                page,
-                host=self._url.host or "localhost",
+            shared = StreamOptions.__annotations__.keys() & options.keys()
+            self._pixels = RfbServer(
+                self.display,
+                url.pixels_address,
                 auth=auth,
-                rewarder_auth=auth,
-                about=self.about,
-                novnc=novnc,
-                **options,
+                view_auth=view_auth,
+                limits=limits,
+                **{**{name: options[name] for name in shared}, **(pixels or {})},
             )
-            self._servers.append(self.page)
-        super().__init__(self._rewards.address)
-        self._guarded = True  # each server warns by itself
-        self._encrypted = options.get("tls") is not None
+        self._pixels._level = logging.DEBUG  # this server logs both addresses
 
     @property
     def viewers(self) -> int:
-        """How many VNC viewers are connected, those of the page among them."""
+        """The number of connected VNC viewers."""
         return self._pixels.viewers
 
     @property
     def url(self) -> str:
-        """Where agents and viewers connect: the system's ports, and a password that was made."""
+        """Where agents and viewers connect, with the system's ports and a random password."""
         url = self._url
         made = () if self._password is None else (("password", self._password),)
         changes: dict[str, Any] = {"tls": self._encrypted, "options": made}
         if url.unix is None:
             changes["pixels"] = self._pixels.address.port
             if not url.only_pixels:
-                changes["port"] = self._rewards.address.port
+                changes["port"] = self.address.port
         return str(url.replace(**changes))
 
-    def about(self) -> dict[str, Any]:
-        """Return what a page tells of the environment: its name, and what its keys do."""
-        return {"name": self.display.name, "keys": dict(self.controls.keys)}
-
     def statistics(self) -> dict[str, Any]:
-        """Return those of the ``rewards`` and of the ``pixels``."""
-        return {"rewards": self._rewards.statistics(), "pixels": self._pixels.statistics()}
+        """Return the rewarder's statistics, and those of the ``pixels``."""
+        return {**super().statistics(), "pixels": self._pixels.statistics()}
 
-    def check(self) -> None:
-        """Check each server."""
-        for server in self._servers:
-            server.check()
-
-    def _run(self) -> Running:
-        with contextlib.ExitStack() as undo:
-            for server in self._servers:
-                undo.callback(server.stop)
-                server.start()
-            undo.pop_all()
-        return _RunningServers(self._servers, self._rewards.address)
-
-    def _details(self) -> str:
-        details = "; ".join(server._details() for server in self._servers)
-        return f"{len(self._servers)} servers: {details}"
-
-    def _after_stop(self) -> None:
-        """Nothing: each server cleans up by itself."""
-
-
-class _RunningServers:
-    """Several servers that drain and stop together, the last one first."""
-
-    def __init__(self, servers: Sequence[BackgroundServer], address: Address) -> None:
-        self._servers = servers[::-1]
-        self.address = address
-
-    def drain(self, seconds: float) -> None:
+    def drain(self, seconds: float, grace: float = 5.0) -> None:
+        """Drain viewers, then agents, in so many seconds altogether; then stop."""
         until = time.monotonic() + seconds
-        for server in self._servers:
-            server.drain(max(0.0, until - time.monotonic()))
-
-    def stop(self, grace: float) -> None:
-        until = time.monotonic() + grace
-        for server in self._servers:
-            server.stop(max(0.1, until - time.monotonic()))
-
-
-class _PlayedRewarder(EnvironmentRewarder):
-    """Plays the environment for clients and viewers, and shows its frames."""
-
-    def __init__(
-        self,
-        environment: Any,
-        address: Address,
-        server: UniverseServer,
-        source: Source | None,
-        controls: Controls | None,
-        *,
-        listens: bool,
-        about: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> None:
-        driven = drive(environment)
-        try:
-            self._frame, self._source = frames_of(driven, source)
-            self.controls = controls or Controls(keys_of(driven.environment))
-        except BaseException:
-            if driven.owned:
-                driven.close()
-            raise
-        self._whole = server
-        self._listens = listens
-        super().__init__(driven, address, about={PIXELS: self._source, **(about or {})}, **options)
-        with on_error(self._close_environment):
-            self.controls.convert(self._fit_action)
-        space = driven.observation_space
-        height, width = space.shape[:2] if self._source == "observation" else (480, 640)
-        self.display = Display(
-            width,
-            height,
-            name=self.status.env_id or driven.name,
-            on_input=self.controls.receive,
-            on_leave=self.controls.leave,
-        )
-
-    def stop_soon(self) -> None:
-        """Stop all servers."""
-        self._whole.stop_soon()
+        self._pixels.drain(seconds, grace)
+        super().drain(max(0.0, until - time.monotonic()), grace)
 
     def _listen(self) -> Running:
-        return super()._listen() if self._listens else _RunningServers([], self._where)
+        self._pixels.start()
+        with on_error(self._pixels.stop):
+            return _NotListening(self._where) if self._url.only_pixels else super()._listen()
+
+    def _after_stop(self) -> None:
+        self._pixels.stop()
+        super()._after_stop()
+
+    def _details(self) -> str:
+        return f"{super()._details()}, {self._pixels._details()}"
 
     def _watched(self) -> bool:
-        return bool(self.clients or self._whole.viewers)
+        return bool(self.clients or self.viewers)
 
     def _chosen(self) -> Any:
         action = None if self._lockstep else self.controls.action()
@@ -278,8 +169,19 @@ class _PlayedRewarder(EnvironmentRewarder):
             super()._show(observation)
 
 
+class _NotListening:
+    """A rewarder that does not listen, beside pixels alone."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+
+    def drain(self, seconds: float) -> None: ...
+
+    def stop(self, grace: float) -> None: ...
+
+
 def is_picture(space: Any) -> bool:
-    """Whether the observations of a space are pictures: uint8, grey, RGB or RGBA."""
+    """Return whether a space's observations are uint8 pictures: grey, RGB or RGBA."""
     shape, dtype = getattr(space, "shape", None), getattr(space, "dtype", None)
     if shape is None or dtype is None or np.dtype(dtype) != np.uint8:
         return False
@@ -288,25 +190,19 @@ def is_picture(space: Any) -> bool:
 
 
 def as_frame(picture: Any) -> Frame:
-    """Return a picture as a frame: grey on all three channels, without an alpha channel."""
-    array = np.asarray(picture)
+    """Return a picture as RGB: grey on all three channels, without alpha."""
+    array: Frame = np.asarray(picture)
     if array.ndim == 2:
         array = array[:, :, None]
-    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] not in (1, 3, 4):
-        raise ValueError(
-            f"a picture is height x width x 3 of uint8, not {array.shape} of {array.dtype}"
-        )
-    if not all(0 < side <= _SIDE for side in array.shape[:2]):
-        raise ValueError(f"each side of a picture has 1 to {_SIDE} pixels, not {array.shape}")
-    if array.shape[2] == 1:
+    if array.ndim == 3 and array.shape[2] == 1:
         array = np.repeat(array, 3, axis=2)
-    return np.ascontiguousarray(array[:, :, :3])
+    return array[:, :, :3] if array.shape[2:] == (4,) else array
 
 
 def frames_of(
     driven: Driven, source: Source | None = None
 ) -> tuple[Callable[[Any], Frame], Source]:
-    """Return what makes a frame of an observation, and where it takes the frame from."""
+    """Return the function that makes a frame of an observation, and the frame's source."""
     space, environment = driven.observation_space, driven.environment
     picture = is_picture(space)
     renders = getattr(environment, "render_mode", None) == "rgb_array"
@@ -316,13 +212,12 @@ def frames_of(
     if source == "observation":
         if not picture:
             raise TypeError(
-                f"{driven.name}: an observation is {space}, which is no picture; frames are "
-                f"uint8, height x width x 3"
+                f"{driven.name}: frames are uint8, height x width x 3; observations are {space}"
             )
         return as_frame, source
     if not renders:
         raise TypeError(
-            f"{driven.name} has no pictures: its observation, {space}, is none, and it was not "
-            f'made with render_mode="rgb_array"'
+            f"{driven.name} has no pictures: its observations are {space}; make it with "
+            f'render_mode="rgb_array"'
         )
     return lambda observation: as_frame(environment.render()), source

@@ -1,4 +1,4 @@
-"""Gymnasium's spaces of what agents of Universe do and see. Needs Gymnasium (the extra ``gym``)."""
+"""Gymnasium's spaces of Universe's actions and observations; needs the extra ``gym``."""
 
 from __future__ import annotations
 
@@ -19,14 +19,11 @@ _BUTTONS = 256  # states of eight buttons
 
 
 class Events(Space):
-    """Lists of key and pointer events.
-
-    A sample is one event. Keys stay down until they are released; a pointer event has the buttons
-    that are down.
+    """Lists of key and pointer events; a sample has one event.
 
     Args:
-        keys: names of those that may be pressed; None for all.
-        buttons: states of the buttons, bit 0 for the left one; empty for no pointer at all.
+        keys: names of the keys; None for all.
+        buttons: states of the buttons, bit 0 for the left one; empty for no pointer.
         size: the screen's width and height; None for no pointer.
         seed: of samples.
     """
@@ -47,7 +44,7 @@ class Events(Space):
 
     @property
     def is_np_flattenable(self) -> bool:
-        """No array has them."""
+        """Return False: lists of events are no arrays."""
         return False
 
     def sample(self, mask: Any = None, probability: Any = None) -> list[Any]:
@@ -62,7 +59,7 @@ class Events(Space):
         return [pointer(int(draw.integers(width)), int(draw.integers(height)), buttons)]
 
     def contains(self, x: Any) -> bool:
-        """Return whether it is a list of events that may happen."""
+        """Return whether `x` is a list of possible events."""
         return isinstance(x, list) and all(map(self._has, x))
 
     def _has(self, event: Any) -> bool:
@@ -77,21 +74,17 @@ class Events(Space):
         return f"Events({len(self.keys)} keys, size={self.size})"
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Events)
-            and (self.keys, self.buttons, self.size) == (other.keys, other.buttons, other.size)
-        )  # fmt: skip
-
-    def __hash__(self) -> int:
-        return hash((self.keys, self.buttons, self.size))
+        return isinstance(other, Events) and all(
+            getattr(self, name) == getattr(other, name) for name in ("keys", "buttons", "size")
+        )
 
 
 def choices(
     actions: Sequence[Sequence[Any]],
 ) -> tuple[spaces.Discrete, Callable[[Any], Sequence[Any]]]:
-    """Return a space of the numbers of some actions, and what returns a number's events."""
+    """Return a Discrete space of actions, and the function that returns a number's events."""
     if not actions:
-        raise ValueError("there must be an action to choose")
+        raise ValueError("actions must not be empty")
     space = spaces.Discrete(len(actions))
 
     def events_of(action: Any) -> Sequence[Any]:
@@ -104,20 +97,20 @@ def choices(
 
 
 class _Words(spaces.Text):
-    """Texts in any language; samples are of letters and digits."""
+    """Texts in any language; samples have letters and digits."""
 
     def contains(self, x: Any) -> bool:
         return isinstance(x, str) and len(x) <= self.max_length
 
 
 def pictures(size: tuple[int, int], channels: int = 3) -> Any:
-    """Return the space of a screen's pixels, of width and height."""
+    """Return the space of a screen's pixels; `size` is width and height."""
     width, height = size
     return spaces.Box(0, 255, (height, width, channels), np.uint8)
 
 
 def observations(size: tuple[int, int] | None, channels: int = 3) -> Any:
-    """Return the space of one index's observations; None is without pixels."""
+    """Return the space of one index's observations; a `size` of None is without pixels."""
     text = spaces.Sequence(_Words(65535, min_length=0))
     if size is None:
         return spaces.Dict({"text": text})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import subprocess
 import sys
 from typing import Any
@@ -34,91 +33,32 @@ from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 
 SENT = 1479493678.1937322617
-HEADERS: dict[str, Any] = {"sent_at": SENT, "message_id": 15}
-IN_EPISODE = {**HEADERS, "episode_id": "1.2"}
-REPLY = {**HEADERS, "parent_message_id": "26"}
+ENV = "internet.SlitherIO-v0"
+GAME = "flashgames.DuskDrive-v0"
+IN_EPISODE: dict[str, Any] = {"sent_at": SENT, "message_id": 15, "episode_id": "1.2"}
+HEADERS = {**IN_EPISODE, "parent_message_id": "26", "parent_runtime": 0.0001}
+AXES = [["JoystickAxisXEvent", 0.1], ["JoystickAxisZEvent", 0.1]]
+NUMBERS_SEEN = [0.12, 0.51, 2.0, 12.0]
 
-# The document's examples, read as the JSON that the program speaks.
+# The document's examples, read as the JSON that the program speaks; here with all headers.
+BODIES: list[tuple[dict[str, Any], RewarderMessage]] = [
+    ({"env_id": ENV, "env_state": "running", "fps": 60}, EnvDescribe(ENV, "running", 60)),
+    ({"env_id": ENV, "env_state": "running"}, EnvDescribe(ENV, "running")),
+    ({"reward": -3, "done": False, "info": {}}, EnvReward(-3, False, {})),
+    ({"text": "this is some text"}, EnvText("this is some text")),
+    ({"observation": NUMBERS_SEEN}, EnvObservation(np.array(NUMBERS_SEEN))),
+    ({"message": "time limit reached"}, ConnectionClose("time limit reached")),
+    ({"message": "No such environment: llama"}, ReplyError("No such environment: llama")),
+    ({}, ReplyEnvReset()),
+    ({}, ReplyControlPing()),
+    ({"action": AXES}, AgentAction(AXES)),
+    ({"env_id": GAME}, EnvReset(GAME)),
+    ({"env_id": GAME, "seed": 7, "fps": 30}, EnvReset(GAME, 7, 30)),
+    ({}, ControlPing()),
+    ({"a": [1, {"b": None}]}, UnknownMessage("v1.new")),
+]
 EXAMPLES: list[tuple[str, dict[str, Any], dict[str, Any], RewarderMessage]] = [
-    (
-        "v0.env.describe",
-        IN_EPISODE,
-        {"env_id": "internet.SlitherIO-v0", "env_state": "running", "fps": 60},
-        EnvDescribe("internet.SlitherIO-v0", "running", 60, **IN_EPISODE),
-    ),
-    (
-        "v0.env.describe",
-        IN_EPISODE,
-        {"env_id": "internet.SlitherIO-v0", "env_state": "running"},
-        EnvDescribe("internet.SlitherIO-v0", "running", **IN_EPISODE),
-    ),
-    (
-        "v0.env.reward",
-        IN_EPISODE,
-        {"reward": -3, "done": False, "info": {}},
-        EnvReward(-3, False, {}, **IN_EPISODE),
-    ),
-    (
-        "v0.env.text",
-        IN_EPISODE,
-        {"text": "this is some text"},
-        EnvText("this is some text", **IN_EPISODE),
-    ),
-    (
-        "v0.env.observation",
-        IN_EPISODE,
-        {"observation": [0.12, 0.51, 2.0, 12.0]},
-        EnvObservation(np.array([0.12, 0.51, 2, 12]), **IN_EPISODE),
-    ),
-    (
-        "v0.connection.close",
-        HEADERS,
-        {"message": "Disconnected since time limit reached"},
-        ConnectionClose("Disconnected since time limit reached", **HEADERS),
-    ),
-    (
-        "v0.reply.error",
-        REPLY,
-        {"message": "No such environment: llama"},
-        ReplyError("No such environment: llama", **REPLY),
-    ),
-    (
-        "v0.reply.env.reset",
-        {**REPLY, "episode_id": "1.2"},
-        {},
-        ReplyEnvReset(**REPLY, episode_id="1.2"),
-    ),
-    (
-        "v0.reply.control.ping",
-        {**REPLY, "parent_runtime": 0.0001},
-        {},
-        ReplyControlPing(**REPLY, parent_runtime=1e-4),
-    ),
-    (
-        "v0.agent.action",
-        HEADERS,
-        {"action": [["JoystickAxisXEvent", 0.1], ["JoystickAxisZEvent", 0.1]]},
-        AgentAction([("JoystickAxisXEvent", 0.1), ("JoystickAxisZEvent", 0.1)], **HEADERS),
-    ),
-    (
-        "v0.env.reset",
-        HEADERS,
-        {"env_id": "flashgames.DuskDrive-v0"},
-        EnvReset("flashgames.DuskDrive-v0", **HEADERS),
-    ),
-    (
-        "v0.env.reset",
-        IN_EPISODE,
-        {"env_id": "flashgames.DuskDrive-v0", "seed": 7, "fps": 30},
-        EnvReset("flashgames.DuskDrive-v0", 7, 30, **IN_EPISODE),
-    ),
-    ("v0.control.ping", HEADERS, {}, ControlPing(**HEADERS)),
-    (
-        "v1.new",
-        HEADERS,
-        {"a": [1, {"b": None}]},
-        UnknownMessage("v1.new", {"a": [1, {"b": None}]}, **HEADERS),
-    ),
+    (message.method, HEADERS, body, message.with_headers(**HEADERS)) for body, message in BODIES
 ]
 BY_METHOD = pytest.mark.parametrize(("method", "headers", "body", "message"), EXAMPLES)
 
@@ -140,25 +80,23 @@ def test_examples(
     assert repr(decode(text)) == repr(message)  # arrays have no one truth value
     for order in ({"body": body, "headers": headers, "method": method}, json.loads(text)):
         assert repr(decode(json.dumps(order, indent=2).encode())) == repr(message)
-    assert json.loads(encode(message)) == json.loads(wire(method, headers, written(method, body)))
-    assert repr(decode(encode(message))) == repr(message)
     assert message.method == method
+    if not isinstance(message, UnknownMessage):
+        again = encode(message)
+        assert json.loads(again) == json.loads(wire(method, headers, written(method, body)))
+        assert repr(decode(again)) == repr(message)
 
 
 @BY_METHOD
-def test_fields_nobody_knows_are_kept(
+def test_unknown_members_are_ignored(
     method: str, headers: dict[str, Any], body: Any, message: RewarderMessage
 ) -> None:
-    text = wire(method, {**headers, "x": [1]}, {**body, "y": {"z": None}}, w="more")
-    message = decode(text)
-    assert message.extra_headers == {"x": [1]}
-    assert message.extra == {"w": "more"}
-    if not isinstance(message, UnknownMessage):
-        assert message.extra_body == {"y": {"z": None}}
-    body = written(method, {**body, "y": {"z": None}})
-    told = wire(method, {**headers, "x": [1]}, body, w="more")
-    assert json.loads(encode(message)) == json.loads(told)
-    assert repr(decode(encode(message))) == repr(message)
+    decoded = decode(wire(method, {**headers, "x": [1]}, {**body, "y": {"z": None}}, w="more"))
+    if isinstance(decoded, EnvDescribe):
+        assert decoded.about == {"y": {"z": None}}
+        assert decode(encode(decoded)) == decoded
+        decoded = decoded.with_headers(about={})
+    assert repr(decoded) == repr(message)
 
 
 @BY_METHOD
@@ -170,16 +108,6 @@ def test_every_prefix_is_refused(
             with pytest.raises(DecodeError) as caught:
                 decode(text[:size])
             assert caught.value.offset <= size
-
-
-def test_messages_are_values() -> None:
-    message = EnvReward(1, False, {"a": 1}, message_id=15)
-    assert pickle.loads(pickle.dumps(message)) == message
-    assert message.with_headers(message_id=16) != message
-    assert message.with_headers(message_id=16).with_headers(message_id=15) == message
-    assert "message_id=15" in repr(message)
-    with pytest.raises(AttributeError):
-        message.message_id = 3  # type: ignore[misc]
 
 
 def test_ids_are_numbers_or_strings() -> None:
@@ -224,14 +152,13 @@ def test_stamps() -> None:
     ],
 )
 def test_numbers_become_arrays(observation: Any, dtype: str) -> None:
-    for more in ({}, {"more": 1}):
-        message = decode(wire("v0.env.observation", {}, {"observation": observation, **more}))
-        assert isinstance(message, EnvObservation)
-        array = message.observation
-        assert isinstance(array, np.ndarray)
-        assert array.dtype == dtype
-        assert array.tolist() == observation
-        assert json.loads(encode(message))["body"]["observation"] == observation
+    message = decode(wire("v0.env.observation", {}, {"observation": observation}))
+    assert isinstance(message, EnvObservation)
+    array = message.observation
+    assert isinstance(array, np.ndarray)
+    assert array.dtype == dtype
+    assert array.tolist() == observation
+    assert json.loads(encode(message))["body"]["observation"] == observation
 
 
 @pytest.mark.parametrize(
@@ -239,11 +166,9 @@ def test_numbers_become_arrays(observation: Any, dtype: str) -> None:
     [None, 5, 2.5, "x", {"a": [1, 2]}, [True], [1, None], [[1], [2, 3]], [1, "]"], ["]"], [[], 1]],
 )
 def test_other_observations_stay(observation: Any) -> None:
-    for more in ({}, {"more": 1}):
-        message = decode(wire("v0.env.observation", {}, {"observation": observation, **more}))
-        assert isinstance(message, EnvObservation)
-        assert message.observation == observation
-        assert message.extra_body == more
+    message = decode(wire("v0.env.observation", {}, {"observation": observation}))
+    assert isinstance(message, EnvObservation)
+    assert message.observation == observation
 
 
 @pytest.mark.parametrize(
@@ -259,12 +184,14 @@ def test_rewards_of_numpy(reward: Any, text: bytes) -> None:
     [
         (b"", 0),
         (b"[]", "$"),
-        (b"{}", "$.method"),
+        (b"{}", "$"),
         (b'{"method":5}', "$.method"),
         (b'{"method":"v0.control.ping","headers":[]}', "$.headers"),
         (b'{"method":"v0.control.ping","body":1}', "$.body"),
         (b'{"body":1,"method":"v0.control.ping"}', "$.body"),
-        (b'{"method":"v0.env.text"}', "$.body"),
+        (b'{"method":"v0.env.text"}', "$"),
+        (b'{"method":"v0.env.describe","body":null}', "$.body"),
+        (b'{"method":"v0.env.describe","body":{"env_id":"x","env_state":5}}', "$.body.env_state"),
         (b'{"method":"v0.env.text","body":{}}', "$.body"),
         (b'{"method":"v0.env.text","body":null}', "$.body"),
         (b'{"method":"v0.env.text","body":{"text":5}}', "$.body.text"),
@@ -351,9 +278,7 @@ def test_deep_json() -> None:
         (EnvObservation(np.array([1j])), "$.body.observation"),
         (AgentAction([("K", object())]), "$.body.action[0][1]"),
         (ControlPing(sent_at=float("inf")), "$.headers.sent_at"),
-        (ControlPing(extra_headers={"a": object()}), "$.headers.a"),
-        (ControlPing(extra={"a": object()}), "$.a"),
-        (UnknownMessage("x", {"a": object()}), "$.body.a"),
+        (EnvDescribe("x", None, about={"a": object()}), "$.body.a"),
     ],
 )
 def test_what_cannot_be_sent(message: RewarderMessage, path: str) -> None:
@@ -398,13 +323,11 @@ ANY_HEADERS = st.fixed_dictionaries(
         "episode_id": st.none() | TEXT,
         "parent_message_id": IDS,
         "parent_runtime": st.floats(0, 1e3),
-        "extra_headers": OTHERS,
-        "extra": OTHERS,
     },
 )
 NAMES = st.none() | TEXT
 MESSAGES = st.one_of(
-    st.tuples(st.just(EnvDescribe), st.tuples(NAMES, NAMES, st.none() | NUMBERS)),
+    st.tuples(st.just(EnvDescribe), st.tuples(NAMES, NAMES, st.none() | NUMBERS, OTHERS)),
     st.tuples(
         st.just(EnvReward),
         st.tuples(NUMBERS, st.booleans(), st.dictionaries(TEXT, VALUES, max_size=4)),
@@ -418,7 +341,6 @@ MESSAGES = st.one_of(
         st.tuples(st.lists(st.tuples(TEXT, VALUES), max_size=3)),
     ),
     st.tuples(st.sampled_from([ControlPing, ReplyControlPing, ReplyEnvReset]), st.just(())),
-    st.tuples(st.just(UnknownMessage), st.tuples(TEXT.map("y".__add__), VALUES)),
 )
 
 
@@ -451,8 +373,9 @@ def test_any_bytes_have_an_answer(data: st.DataObject) -> None:
     except (DecodeError, LimitExceeded) as problem:
         refusal = problem
     else:
-        assert repr(decode(encode(message))) == repr(message)
-        json.loads(text)
+        if not isinstance(message, UnknownMessage):
+            assert repr(decode(encode(message))) == repr(message)
+        json.loads(text.decode(errors="replace"))  # members that are ignored may be no UTF-8
         return
     assert 0 <= (refusal.offset or 0) <= len(text)
 

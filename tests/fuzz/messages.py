@@ -66,7 +66,7 @@ REWARDER: list[rewarder.RewarderMessage] = [
     rewarder.AgentAction([("KeyEvent", 97, True), ("PointerEvent", 1, 2, 0)], **HEADERS),
     rewarder.EnvReset("flashgames.A-v0", seed=7, fps=30, **HEADERS),
     rewarder.ControlPing(**HEADERS),
-    rewarder.UnknownMessage("v1.new", {"b": 1}, **HEADERS),
+    rewarder.EnvDescribe("flashgames.A-v0", None, about={"b": [1]}, **HEADERS),
 ]
 
 PERLERT_CLIENT: list[Any] = [
@@ -269,7 +269,8 @@ def seeds(decoder: str) -> list[bytes]:
             *with_options(range(6, 9), *some),
         ]
     if decoder == "rewarder":
-        return with_options(range(1), *[rewarder.encode(message) for message in REWARDER])
+        unknown = b'{"method":"v1.new","headers":{"message_id":15},"body":{"b":1}}'
+        return with_options(range(1), *map(rewarder.encode, REWARDER), unknown)
     if decoder == "perlert":
         from_server = [perlert.encode(message) for message in PERLERT_SERVER]
         return [

@@ -61,9 +61,6 @@ class Screen:
     def post(self, messages: list[Any]) -> None:
         self.sent += messages
 
-    def round_trip(self) -> float | None:
-        return None
-
 
 class Screens:
     """They connect at once, unless a test has put an error in `errors` for their address."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,9 +10,7 @@ import numpy as np
 import pytest
 
 from rlwire.errors import ConnectionClosed, EncodeError, LocalProtocolError
-from rlwire.universe.environment import UniverseEnv
 from rlwire.universe.input import PEEK, key, pointer
-from rlwire.universe.remotes import Remote
 from tests.waiting import eventually
 
 Vector = Callable[..., Any]
@@ -262,36 +259,6 @@ def test_seeds_are_used_once_an_index(rewarder: Serve, vector: Vector, wait_for:
         play.env.reset(seed=[1])
 
 
-def test_a_seed_waits_for_its_remote_and_is_not_used_again(
-    rewarder: Serve, vector: Vector, wait_for: WaitFor, screens: Any
-) -> None:
-    requests: list[Any] = []
-    server = rewarder(on_reset=requests.append)
-    where = f"pixels:{server.address.port}"
-    screens.errors[where] = [ConnectionRefusedError("not yet")] * 2
-    play = vector(server, start_timeout=30.0)
-    play.env.reset(seed=7)  # before it is there
-    assert asked(server, wait_for, requests).seed == 7
-    assert len(screens.all) == 3
-    screens.at(where).error = ConnectionClosed("lost")
-    play.until(lambda *step: "error" in step[3][0])
-    assert asked(server, wait_for, requests).seed is None
-
-
-def test_which_environment(rewarder: Serve, vector: Vector, wait_for: WaitFor) -> None:
-    requests: list[Any] = []
-    server = rewarder(on_reset=requests.append)
-    play = vector(server, env_id="a.B-v0")
-    play.env.reset()
-    assert asked(server, wait_for, requests).env_id == "a.B-v0"
-    play.env.close()
-    server.begin_episode()
-    other = rewarder(on_reset=requests.append)
-    play = vector(Remote(rewarder=other.address, env_id="own-v0"))
-    play.env.reset()
-    assert asked(other, wait_for, requests).env_id == "own-v0"
-
-
 def test_an_observer_resets_and_does_nothing(
     rewarder: Serve, vector: Vector, screen_of: ScreenOf
 ) -> None:
@@ -351,71 +318,6 @@ def test_a_rewarder_that_stops_is_found_again(rewarder: Serve, vector: Vector) -
     play.until_seen()
     server.reward(4.0)
     assert play.until(lambda *step: step[1][0])[1] == [4.0]
-
-
-def test_a_remote_is_replaced_while_the_others_go_on(
-    rewarder: Serve, vector: Vector, screen_of: ScreenOf, screens: Any
-) -> None:
-    servers = [rewarder() for _ in range(3)]
-    asked_for: list[Any] = []
-    may = threading.Event()
-
-    def replace(remote: Remote, error: Exception) -> Remote:
-        asked_for.append((remote.index, str(error)))
-        assert may.wait(20)
-        return Remote("new:1", servers[2].address)
-
-    play = vector(*servers[:2], replace=replace)
-    play.env.reset()
-    play.until_seen()
-    screen_of(servers[0]).error = ConnectionClosed("gone")
-    play.until(lambda *step: "error" in step[3][0])
-    play.until(lambda *_: asked_for)
-    servers[1].reward(1.0)
-    seen, *_ = play.until(lambda *step: step[1][1])  # the other one steps meanwhile
-    assert seen[0] is None
-    may.set()
-    play.until_seen()
-    assert asked_for == [(0, "gone")]
-    screens.at("new:1").show(5)
-    assert play.step()[0][0]["vision"][0, 0, 0] == 5
-    assert play.env._links[0].remote.index == 0
-
-
-def test_a_remote_that_nothing_replaces_stays_away_until_a_reset(
-    rewarder: Serve, vector: Vector, screen_of: ScreenOf
-) -> None:
-    server = rewarder()
-    asked_for: list[int] = []
-
-    def replace(remote: Remote, error: Exception) -> None:
-        asked_for.append(remote.index)
-
-    play = vector(server, replace=replace)
-    play.env.reset()
-    play.until_seen()
-    screen_of(server).error = ConnectionClosed("gone")
-    play.until(lambda *step: "error" in step[3][0])
-    play.until(lambda *_: asked_for)
-    for _ in range(5):
-        assert play.step()[3]["n"][0]["env_status.disconnected"]
-    play.until(lambda *_: not play.env._links[0].connecting)
-    play.env.reset()
-    play.until_seen()
-    assert asked_for == [0]
-
-
-def test_a_replacement_of_another_kind_is_an_error(
-    rewarder: Serve, vector: Vector, screen_of: ScreenOf
-) -> None:
-    server = rewarder()
-    play = vector(server, replace=lambda remote, error: Remote("only:1"))
-    play.env.reset()
-    play.until_seen()
-    screen_of(server).error = ConnectionClosed("gone")
-    play.until(lambda *step: "error" in step[3][0])
-    *_, infos = play.until(lambda *step: "error" in step[3][0])
-    assert "not of the kind" in infos[0]["error"]
 
 
 def test_nobody_there_within_the_time(vector: Vector, screens: Any) -> None:
@@ -501,10 +403,3 @@ def test_after_the_end(started: Started, screen_of: ScreenOf) -> None:
         play.step()
     with pytest.raises(ConnectionClosed):
         play.env.reset()
-
-
-def test_wrong_arguments() -> None:
-    with pytest.raises(ValueError, match="positive"):
-        UniverseEnv("vnc://h:1", start_timeout=0)
-    with pytest.raises(ValueError, match="positive"):
-        UniverseEnv("vnc://h:1", rate=-1)

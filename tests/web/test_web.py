@@ -5,9 +5,7 @@ import pytest
 import rlwire.web
 
 
-@pytest.mark.parametrize(
-    "name", ["rlx.js", "cartpole.js", "cartpole.html", "universe.js", "universe.html"]
-)
+@pytest.mark.parametrize("name", ["rlx.js", "cartpole.js", "cartpole.html"])
 def test_files(name):
     found = rlwire.web.path(name)
     assert found.name == name

@@ -1,7 +1,7 @@
-"""Universe's rewarder protocol: messages to JSON and back; needs msgspec, from the extra universe.
+"""Universe's rewarder protocol: messages to JSON and back; needs the extra ``universe``.
 
-Source: openai/universe, "Universe internal communication protocols"; docs/protocols/rewarder.md
-says where the program speaks otherwise. Not here: who may send what when.
+Source: openai/universe, "Universe internal communication protocols", and its program where
+docs/protocols/rewarder.md says so.
 """
 
 from rlwire.errors import optional
@@ -9,7 +9,6 @@ from rlwire.errors import optional
 with optional("msgspec", "universe"):
     from rlwire.codecs.rewarder.messages import (
         AgentAction,
-        ClientMessage,
         ConnectionClose,
         ControlPing,
         EnvDescribe,
@@ -21,7 +20,6 @@ with optional("msgspec", "universe"):
         ReplyEnvReset,
         ReplyError,
         RewarderMessage,
-        ServerMessage,
         UnknownMessage,
         decode,
         encode,
@@ -29,7 +27,6 @@ with optional("msgspec", "universe"):
 
 __all__ = [
     "AgentAction",
-    "ClientMessage",
     "ConnectionClose",
     "ControlPing",
     "EnvDescribe",
@@ -41,7 +38,6 @@ __all__ = [
     "ReplyEnvReset",
     "ReplyError",
     "RewarderMessage",
-    "ServerMessage",
     "UnknownMessage",
     "decode",
     "encode",

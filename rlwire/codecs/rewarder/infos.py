@@ -1,8 +1,7 @@
-"""Arrays in an info: JSON has lists only, so one more entry of the info says which were arrays.
+"""Arrays in an info: an entry of the info says which JSON lists were arrays.
 
-``"rlwire.arrays": {"action_mask": ["int8", 6], "deep": {"x": ["float32", 2, 0]}}`` stands in the
-info beside ``"action_mask"`` and ``"deep"``: the dtype and the sizes of each array, nested as the
-info is. Other programs pass over the entry, and read lists.
+``"rlwire.arrays": {"action_mask": ["int8", 6], "deep": {"x": ["float32", 2, 0]}}`` has dtype and
+shape of each array, nested as the info is. Other programs ignore the entry, and read lists.
 """
 
 from __future__ import annotations
@@ -15,22 +14,17 @@ import numpy as np
 from rlwire.errors import EncodeError
 
 ARRAYS: Final = "rlwire.arrays"
-"""The entry of an info that says what is an array in it; no part of the document."""
+"""Our entry of an info that lists its arrays."""
 
 BEGUN: Final = "rlwire.info"
-"""The field of ``v0.env.describe``'s body that has the info of the episode's reset; no part of the
-document either."""
+"""Our field of ``v0.env.describe``'s body that has the info of the episode's reset."""
 
 _KINDS = "biuf"
 _PLAIN = (str, int, float, type(None))
 
 
 def mark_arrays(info: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an info with the entry that says what is an array in it, if anything is.
-
-    Raises:
-        EncodeError: a value would not be equal at the other end, such as a set.
-    """
+    """Return an info with `ARRAYS`, if it has any; EncodeError for values such as a set."""
     _check(info, "$.body.info")
     marks = _marks(info)
     return {**info, ARRAYS: marks} if marks else info
@@ -60,7 +54,7 @@ def _marks(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def restore_arrays(info: dict[str, Any], marks: Any = None) -> dict[str, Any]:
-    """Return an info as it was before `mark_arrays`; what is not as the entry says stays a list."""
+    """Return an info as it was before `mark_arrays`; lists that do not fit the entry stay."""
     if marks is None and ARRAYS not in info:
         return info
     found = dict(info)

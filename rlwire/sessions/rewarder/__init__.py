@@ -1,5 +1,1 @@
-"""The rewarder: who may say what when.
-
-`client` and `server` are the two sides, `rules` is what both follow, `steps` what becomes of
-rewards, observations and texts until an agent asks for them.
-"""
+"""The rewarder's sessions: `client` and `server`, their common `rules`, and an agent's `steps`."""

@@ -1,20 +1,20 @@
-"""The rewarder's client: requests and their replies, pings, and episodes added up to steps.
+"""The rewarder's client: requests and their replies, pings, and episodes as steps.
 
-The inner session of a WebSocket's client, for one connection and one thread. No I/O and no clock:
-`clock` only goes forward (`time.monotonic`), `wall` tells the date (`time.time`), which messages
-carry. What the document leaves open: docs/protocols/rewarder.md.
+The inner session of a WebSocket's client, for one connection and one thread. `clock` is monotonic
+(`time.monotonic`), `wall` is the date (`time.time`) for `sent_at`. Decisions that the document
+leaves open: docs/protocols/rewarder.md.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from rlwire.codecs.rewarder import (
     AgentAction,
-    ClientMessage,
     ConnectionClose,
     ControlPing,
     EnvDescribe,
@@ -46,23 +46,32 @@ from rlwire.sessions.rewarder.steps import ClockEstimate, ClockOffset, EpisodeTr
 PENDING: Final = 64
 """Requests that may wait for replies."""
 
+FIRST_PINGS: Final = 8
+"""Pings at the beginning, one after another, to compare the clocks; the original sends 10."""
+PING_INTERVAL: Final = 30.0
+"""Seconds between later pings; two clocks drift apart by about a millisecond in that time."""
+PING_TIMEOUT: Final = 30.0
+"""Seconds until a ping must have its reply."""
+RESET_TIMEOUT: Final = 120.0
+"""Seconds until a reset must have its reply: a game in a browser loads for minutes."""
+
 NEVER: Final = math.inf
-_REMEMBERED: Final = 256  # requests answered or given up
+_REMEMBERED: Final = 256  # requests that were given up
 
 PUSHES: Final = frozenset((EnvObservation, EnvReward, EnvText))
-"""Events that are in what `RewarderClientSession.take` gives already."""
+"""Events that are in what `RewarderClientSession.take` returns already."""
 
 
 @dataclass(frozen=True)
 class RequestDone:
-    """A request was answered, refused or given up.
+    """A request has its reply, was refused or timed out.
 
     Attributes:
-        request: the message id of the request, None if the server's error does not say.
-        what: ``"reset"``, ``"ping"`` or ``"message"``, which is anything else.
-        seconds: since the request was sent; 0 for a message.
-        error: the server's words, if it refused the request.
-        timed_out: whether no reply came in time; one that still comes is dropped.
+        request: the message id of the request, None if the server's error does not name it.
+        what: ``"reset"``, ``"ping"`` or ``"message"`` for any other.
+        seconds: since the request was sent; about 0 for a message.
+        error: the server's message, if it refused the request.
+        timed_out: whether no reply came in time; a later one is dropped.
     """
 
     request: int | None
@@ -75,133 +84,17 @@ class RequestDone:
 Event: TypeAlias = RewarderMessage | RequestDone
 
 
-@dataclass(frozen=True)
-class ClientSettings:
-    """Numbers of a client.
-
-    Attributes:
-        first_pings: pings at the beginning, one after another, so that the clocks are compared
-            soon. 8; the original makes 10.
-        ping_interval: seconds between pings after those; None for none. 30: in that time two clocks
-            drift apart by a millisecond or so.
-        ping_timeout: seconds in which a ping must be answered.
-        reset_timeout: the same for a reset. 120: a game in a browser loads for minutes.
-    """
-
-    first_pings: int = 8
-    ping_interval: float | None = 30.0
-    ping_timeout: float = 30.0
-    reset_timeout: float = 120.0
-
-    def __post_init__(self) -> None:
-        if type(self.first_pings) is not int or self.first_pings < 0:
-            raise ValueError(f"first_pings must be an int from 0 on, not {self.first_pings!r}")
-        for name in ("ping_interval", "ping_timeout", "reset_timeout"):
-            value = getattr(self, name)
-            if value is None and name == "ping_interval":
-                continue
-            if value is None or not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"{name} must be a number over 0, not {value!r}")
-
-
-class PendingRequest(NamedTuple):
-    """A request that waits for its reply."""
-
-    number: int
+class _Request(NamedTuple):
+    number: int | None
     what: str
     sent: float
     due: float
 
 
-class PendingRequests:
-    """Requests that wait for their replies, and the last ones that do not any more."""
-
-    def __init__(self) -> None:
-        self.waiting: dict[int, PendingRequest] = {}  # by message id
-        self._gone: dict[int, bool] = {}  # given up: True; answered: False
-        self.due = NEVER  # when the next one is given up
-        self.late = 0  # replies to requests that were given up
-
-    def add(self, number: int, what: str, now: float, timeout: float) -> None:
-        """Wait for a reply."""
-        self.waiting[number] = PendingRequest(number, what, now, now + timeout)
-        self.due = min(self.due, now + timeout)
-
-    def expire(self, now: float) -> list[PendingRequest]:
-        """Give up the requests whose time is over, and return them."""
-        if now < self.due:
-            return []
-        over = [request for request in self.waiting.values() if now >= request.due]
-        for request in over:
-            self.forget(request.number, given_up=True)
-        return over
-
-    def forget(self, number: int, *, given_up: bool) -> PendingRequest | None:
-        """Wait for this one no more; return it if it waited."""
-        request = self.waiting.pop(number, None)
-        if request is not None:
-            self._gone[number] = given_up
-            if len(self._gone) > _REMEMBERED:
-                del self._gone[next(iter(self._gone))]
-            if request.due <= self.due:
-                self.due = min((one.due for one in self.waiting.values()), default=NEVER)
-        return request
-
-    def clear(self) -> None:
-        """Wait for none."""
-        self.waiting.clear()
-        self.due = NEVER
-
-    def answered(self, reply: RewarderMessage, what: str) -> PendingRequest | None:
-        """Return the request that a reply is to; None, and it is counted, if that was given up."""
-        parent, request = self._find(reply)
-        if request is None:
-            self._count_late(reply, parent)
-        elif request.what != what:
-            raise RemoteProtocolError(f"{reply.method} to message {parent}, a {request.what}")
-        return request
-
-    def failed(self, reply: ReplyError, last: int, now: float) -> RequestDone | None:
-        """Return what an error is about, the last message id being `last`; None as `answered`."""
-        parent, request = self._find(reply)
-        if request is not None:
-            seconds = now - request.sent
-            return RequestDone(request.number, request.what, seconds, reply.message)
-        if parent is None:
-            return RequestDone(None, "message", error=reply.message)
-        if isinstance(parent, int) and parent not in self._gone and parent <= last:
-            return RequestDone(parent, "message", error=reply.message)
-        self._count_late(reply, parent)
-        return None
-
-    def _find(self, reply: RewarderMessage) -> tuple[int | str | None, PendingRequest | None]:
-        parent = plain_id(reply.parent_message_id, "parent_message_id")
-        return parent, self.forget(parent, given_up=False) if isinstance(parent, int) else None
-
-    def _count_late(self, reply: RewarderMessage, parent: int | str | None) -> None:
-        if parent is None:
-            raise RemoteProtocolError(f"{reply.method} without a parent_message_id")
-        given_up = self._gone.get(parent) if isinstance(parent, int) else None
-        if given_up is None:
-            raise RemoteProtocolError(
-                f"{reply.method} to {parent!r}, no message that it can answer"
-            )
-        if not given_up:
-            raise RemoteProtocolError(f"{reply.method} is a second reply to message {parent}")
-        assert isinstance(parent, int)
-        self._gone[parent] = False
-        self.late += 1
-
-
 def handshake_headers(password: str = "openai", observer: bool = False) -> list[tuple[str, str]]:
-    """Return the header lines that a client's WebSocket handshake has for a rewarder.
+    """Return the headers of a client's WebSocket handshake.
 
-    Args:
-        password: travels as the user name of Basic credentials, so it has no colon.
-        observer: whether the client only looks on.
-
-    Raises:
-        EncodeError: the password cannot be sent.
+    The password is the user name of Basic credentials; EncodeError if it has a colon.
     """
     return [
         ("Authorization", basic_header(password, "")),
@@ -212,23 +105,24 @@ def handshake_headers(password: str = "openai", observer: bool = False) -> list[
 class RewarderClientSession(RewarderSession):
     """An agent's side of one rewarder connection.
 
-    `closed` is whether the server said ``v0.connection.close`` or broke a rule.
+    `closed` is True after ``v0.connection.close`` and after a protocol error.
 
     Args:
-        clock: seconds of a clock that only goes forward; `tick` is given the same.
+        clock: monotonic seconds, as for `tick`.
         wall: seconds since 1970.
-        observer: whether the handshake said so: no reset and no action can be sent.
-        attach: whether to join the episode that is described first, without a reset. None: as
-            `observer`.
-        settings: times and bounds.
-        limits: maxima for what is read and written.
+        observer: whether the handshake says so: resets and actions cannot be sent.
+        attach: whether to join the first episode without a reset. None: as `observer`.
+        first_pings, ping_interval, ping_timeout: see the constants; an interval of None is for no
+            pings.
+        limits: maxima for messages.
 
     Attributes:
-        episodes: what came, and was not taken.
-        env_id, env_state, fps: what the server last described, None before.
-        about: what else it said of the environment, by names that the protocol does not have.
-        stale: pushes of an episode that is over, or of none that was asked for.
-        unknown: messages of methods that are not known.
+        episodes: pushes that were not taken.
+        env_id, env_state, fps: of the server's last description, None before.
+        about: the description's fields that the document does not have.
+        stale: pushes that were dropped: their episode is over, or no reset asked for it.
+        late: replies to requests that were given up.
+        unknown: messages of unknown methods.
     """
 
     def __init__(
@@ -238,17 +132,21 @@ class RewarderClientSession(RewarderSession):
         wall: Clock,
         observer: bool = False,
         attach: bool | None = None,
-        settings: ClientSettings | None = None,
+        first_pings: int = FIRST_PINGS,
+        ping_interval: float | None = PING_INTERVAL,
+        ping_timeout: float = PING_TIMEOUT,
         limits: Limits | None = None,
     ) -> None:
         super().__init__(clock, wall, DEFAULT if limits is None else limits)
         self._observer = observer
         self._attach = observer if attach is None else attach
-        self._settings = ClientSettings() if settings is None else settings
-        self._requests = PendingRequests()
-        self._reset: int | None = None  # the last one, while it waits for its reply
-        self._pings_left = self._settings.first_pings
+        self._pings_left, self._ping_interval = first_pings, ping_interval
+        self._ping_timeout = ping_timeout
         self._ping_due = NEVER
+        self._waiting: dict[int, _Request] = {}
+        self._given_up: deque[int] = deque(maxlen=_REMEMBERED)
+        self._due = NEVER  # when the next request times out
+        self._reset: int | None = None  # the last one, while it waits for its reply
         self._events: list[Event] = []  # of `tick`, for the next `receive`
         self.episodes = EpisodeTracker()
         self._newest: tuple[EpisodeKey, str] | None = None
@@ -260,27 +158,22 @@ class RewarderClientSession(RewarderSession):
         self.about: Mapping[str, Any] = {}
         self._offset = ClockOffset()
         self._shift: float | None = None  # the estimate after the last pong
-        self.stale = self.unknown = 0
+        self.stale = self.late = self.unknown = 0
 
     @property
     def episode_id(self) -> str | None:
-        """The episode that the next `take` is of; None while none is open, and between two."""
+        """The episode of the next `take`; None while none is open, and between two."""
         current = self.episodes.current
         return None if current is None else current.step.episode_id
 
     @property
-    def resetting(self) -> bool:
-        """Whether a reset was asked for, and neither replied to nor given up."""
-        return self._reset is not None
-
-    @property
     def asking(self) -> bool:
-        """Whether a reply is waited for."""
-        return self._requests.due < NEVER
+        """Whether a request waits for its reply."""
+        return self._due < NEVER
 
     @property
     def news(self) -> bool:
-        """Whether `take` has something to give."""
+        """Whether `take` has something to return."""
         current = self.episodes.current
         return current is not None and current.news
 
@@ -288,91 +181,121 @@ class RewarderClientSession(RewarderSession):
         """Return how the server's clock differs from `wall`; None before the first ping's reply."""
         return self._offset.estimate(self._clock())
 
-    def send(self, event: ClientMessage | UnknownMessage) -> list[Buffer]:
-        """Return the bytes of a message, to which its id, `last_id`, and its time are added.
+    def send(self, event: RewarderMessage) -> list[Buffer]:
+        """Return the bytes of a message, with the next id, `last_id`, and the time.
 
-        A reset also gets the newest episode's id, if it has none, and from now on what is not newer
-        is dropped.
+        A reset also gets the newest episode's id, if it has none; pushes of that episode and of
+        older ones are dropped from now on.
 
         Raises:
-            LocalProtocolError: the connection is over; it is not for an observer to send; or too
-                many requests wait for replies. Nothing was sent.
-            EncodeError, LimitExceeded: it cannot be written; nothing was sent.
+            LocalProtocolError: the connection is over, an observer cannot send it, or `PENDING`
+                requests wait for replies. Nothing was sent.
+            EncodeError, LimitExceeded: the message cannot be encoded; nothing was sent.
         """
         kind = type(event)
-        if kind not in _FROM_CLIENT and kind is not UnknownMessage:
+        if kind not in _FROM_CLIENT:
             raise LocalProtocolError(f"a client cannot send {name_of(event)}")
         if self._over:
             self._check_open()
         if kind is ControlPing:
-            return self._ask(event, "ping", self._settings.ping_timeout)
-        if self._observer and kind is not UnknownMessage:
+            return self._ask(event, "ping", self._ping_timeout)
+        if self._observer:
             raise LocalProtocolError(f"an observer cannot send {name_of(event)}")
         if kind is not EnvReset:
             return self._write(event)
         if event.episode_id is None:
-            # As the original's first reset: 0 is older than whatever the server is about to begin.
+            # As the original's first reset: 0 is older than any episode that the server begins.
             newest = "0" if self._newest is None else self._newest[1]
             event = event.with_headers(episode_id=newest)
-        buffers = self._ask(event, "reset", self._settings.reset_timeout)
+        buffers = self._ask(event, "reset", RESET_TIMEOUT)
         self._attach = False
         self._reset = self.last_id
         self.episodes.expect(None if self._newest is None else self._newest[0])
         return buffers
 
     def _ask(self, request: RewarderMessage, what: str, timeout: float) -> list[Buffer]:
-        waiting = len(self._requests.waiting)
-        if waiting >= PENDING:
-            raise LocalProtocolError(f"{waiting} requests wait for replies, as many as may")
+        if len(self._waiting) >= PENDING:
+            raise LocalProtocolError(f"{PENDING} requests wait for replies, the maximum")
         buffers = self._write(request)
-        self._requests.add(self.last_id, what, self._clock(), timeout)
+        now = self._clock()
+        self._waiting[self.last_id] = _Request(self.last_id, what, now, now + timeout)
+        self._due = min(self._due, now + timeout)
         return buffers
 
+    def _forget(self, number: int) -> _Request | None:
+        """Return the request with this message id, which no longer waits; None if it did not."""
+        request = self._waiting.pop(number, None)
+        if request is not None and request.due <= self._due:
+            self._due = min((each.due for each in self._waiting.values()), default=NEVER)
+        return request
+
     def cancel(self, number: int) -> None:
-        """Give up the request with this message id; a reply that still comes is dropped."""
-        if self._requests.forget(number, given_up=True) is not None:
+        """Give up the request with this message id; a late reply is dropped."""
+        if self._forget(number) is not None:
+            self._given_up.append(number)
             self._fail_reset(number)
 
     def _fail_reset(self, number: int | None) -> None:
-        """End the last reset, if that is what has failed."""
+        """End the last reset if it failed; an episode that the server began by itself stays."""
         if number is not None and number == self._reset:
             self._reset = None
-            # An episode that the server has begun by itself meanwhile stays open.
             if not self.episodes.is_open:
                 self.episodes.close()
 
+    def _answered(self, reply: RewarderMessage, what: str | None = None) -> _Request | None:
+        """Return the request of a reply, which no longer waits; None if it was given up."""
+        parent = plain_id(reply.parent_message_id, "parent_message_id")
+        request = self._forget(parent) if isinstance(parent, int) else None
+        if request is not None:
+            if what not in (None, request.what):
+                raise RemoteProtocolError(f"{reply.method} to message {parent}, a {request.what}")
+            return request
+        if isinstance(parent, int) and parent in self._given_up:
+            self._given_up.remove(parent)
+            self.late += 1
+            return None
+        if what is None and (
+            parent is None or (isinstance(parent, int) and parent <= self.last_id)
+        ):
+            now = self._clock()
+            return _Request(parent, "message", now, now)
+        raise RemoteProtocolError(
+            f"{reply.method} with parent_message_id {parent!r}, which waits for no such reply"
+        )
+
     def outgoing(self) -> list[list[Buffer]]:
-        """Return the messages that the session sends by itself, pings, and forget them."""
+        """Return and forget the pings that the session sends by itself."""
         if self._opening:
             self._opening = False
             now = self._clock()
             if self._pings_left:
                 self._ping(now)
-            elif self._settings.ping_interval is not None:
-                self._ping_due = now + self._settings.ping_interval
+            elif self._ping_interval is not None:
+                self._ping_due = now + self._ping_interval
         return self._flush()
 
     def _ping(self, now: float) -> None:
         if self._pings_left:
             self._pings_left -= 1
-        interval = self._settings.ping_interval
+        interval = self._ping_interval
         self._ping_due = NEVER if interval is None else now + interval
-        if len(self._requests.waiting) < PENDING:
-            self._enqueue(self._ask(ControlPing(), "ping", self._settings.ping_timeout))
+        if len(self._waiting) < PENDING:
+            self._enqueue(self._ask(ControlPing(), "ping", self._ping_timeout))
 
     def next_deadline(self) -> float | None:
-        """Return when `tick` has something to do; None if never."""
-        due = min(self._requests.due, self._ping_due)
+        """Return when `tick` is due; None if never."""
+        due = min(self._due, self._ping_due)
         return None if due == NEVER or self._over else due
 
     def tick(self, now: float) -> None:
-        """Let time pass; what happens is among the events of the next `receive`."""
+        """Let time pass; its events are among those of the next `receive`."""
         if self._over:
             return
-        for request in self._requests.expire(now):
-            seconds = request.due - request.sent
-            self._events.append(RequestDone(request.number, request.what, seconds, timed_out=True))
-            self._fail_reset(request.number)
+        for number, request in [*self._waiting.items()] if now >= self._due else ():
+            if now >= request.due:
+                took = request.due - request.sent
+                self._events.append(RequestDone(number, request.what, took, timed_out=True))
+                self.cancel(number)
         del self._events[: -2 * PENDING]
         if now >= self._ping_due:
             self._ping(now)
@@ -381,12 +304,8 @@ class RewarderClientSession(RewarderSession):
         """Return the events of one message.
 
         A push that counts (`EnvReward`, `EnvText`, `EnvObservation`) is its own event, and already
-        in what `take` will give; one that does not gives none. `EnvDescribe`, `ConnectionClose` and
-        `UnknownMessage` are events too, and so is `RequestDone`.
-
-        Raises:
-            DecodeError, LimitExceeded: it is no message; the session is closed.
-            RemoteProtocolError: it is not allowed; the session is closed.
+        in the next `take`. The other events are `EnvDescribe`, `ConnectionClose`, `UnknownMessage`
+        and `RequestDone`. After an error the session is closed.
         """
         if self._over:
             return []
@@ -407,7 +326,7 @@ class RewarderClientSession(RewarderSession):
             self.stale += 1
             return []
         self.env_id, self.env_state, self.fps = told.env_id, told.env_state, told.fps
-        self.about = told.extra_body
+        self.about = told.about
         self._described = key
         episodes = self.episodes
         if (self._attach and not episodes.is_open) or (
@@ -416,7 +335,7 @@ class RewarderClientSession(RewarderSession):
             episodes.open(key, episode_id)
         episode = episodes.place(key, episode_id)
         if episode is not None:
-            episode.describe(told.env_state, told.extra_body.get(BEGUN))
+            episode.describe(told.env_state, told.about.get(BEGUN))
         return [told]
 
     def _on_push(self, told: Any) -> list[Event]:
@@ -442,14 +361,15 @@ class RewarderClientSession(RewarderSession):
         return [told]
 
     def _on_error(self, told: ReplyError) -> list[Event]:
-        done = self._requests.failed(told, self.last_id, self._clock())
-        if done is None:
+        request = self._answered(told)
+        if request is None:
             return []
-        self._fail_reset(done.request)
-        return [done]
+        self._fail_reset(request.number)
+        took = self._clock() - request.sent
+        return [RequestDone(request.number, request.what, took, told.message)]
 
     def _on_reset_done(self, told: ReplyEnvReset) -> list[Event]:
-        request = self._requests.answered(told, "reset")
+        request = self._answered(told, "reset")
         if request is None:
             return []
         key, episode_id = self._episode_of(told)
@@ -463,7 +383,7 @@ class RewarderClientSession(RewarderSession):
 
     def _on_pong(self, told: ReplyControlPing) -> list[Event]:
         now, date = self._clock(), self._wall()
-        request = self._requests.answered(told, "ping")
+        request = self._answered(told, "ping")
         if request is None:
             return []
         elapsed = now - request.sent
@@ -489,7 +409,7 @@ class RewarderClientSession(RewarderSession):
         raise RemoteProtocolError(f"{told.method} is for clients to send")
 
     def _episode_of(self, told: RewarderMessage) -> tuple[EpisodeKey, str]:
-        """Return a message's episode, as it is compared and as it is written."""
+        """Return a message's episode, for comparison and as text."""
         known, episode_id = self._known, told.episode_id
         # Nearly all messages are of the same episode as the one before.
         if known is None or episode_id is None or episode_id != known[1]:
@@ -502,44 +422,36 @@ class RewarderClientSession(RewarderSession):
 
     def _end(self) -> None:
         self._over = self.closed = self.owes = True
-        self._requests.clear()
+        self._waiting.clear()
         self._out.clear()
-        self._ping_due = NEVER
+        self._due = self._ping_due = NEVER
         self._reset = None
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
-        """End the session; there are no words for it: the WebSocket's close code tells."""
+        """End the session without a message: the WebSocket's close code is the reason."""
         self._end()
         return []
 
     def _server_time(self) -> float | None:
-        """Return the server's time; None if that is not known."""
         return None if self._shift is None else self._wall() + self._shift
 
     def take(self) -> RewarderStep:
-        """Return what the server has pushed since the last call, of one episode.
-
-        Also after the end of the connection, for what came before it.
-        """
+        """Return the pushes since the last call, of one episode; also after `closed`."""
         return self.episodes.take(self._server_time())
 
     def peek(self) -> RewarderStep:
-        """Return what `take` would give, and leave it there."""
+        """Return what `take` would, and keep it."""
         return self.episodes.peek(self._server_time())
 
     def take_texts(self) -> tuple[str, ...]:
-        """Return the texts of the current episode that have come, and forget them alone."""
+        """Return the current episode's texts, and forget only those."""
         current = self.episodes.current
         return () if current is None else current.take_texts()
 
     def statistics(self) -> dict[str, int]:
         """Return the counters by name."""
-        return {
-            "stale": self.stale,
-            "late": self._requests.late,
-            "unknown": self.unknown,
-            "skipped": self.episodes.skipped,
-        }
+        counted = {name: getattr(self, name) for name in ("stale", "late", "unknown")}
+        return {**counted, "skipped": self.episodes.skipped}
 
 
 _FROM_CLIENT: Final = frozenset((AgentAction, EnvReset, ControlPing))

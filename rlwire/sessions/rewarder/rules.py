@@ -1,4 +1,4 @@
-"""What both ends of a rewarder connection share: ids, a session's base, and pushes to many."""
+"""The rules of both ends of a rewarder connection: ids, a session's base, and pushes to many."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Clock: TypeAlias = Callable[[], float]
 
 _ID: Final = b'"message_id":'
 _LONGEST: Final = 19  # digits of an id
-_JOINED: Final = 1024  # bytes that are rather copied than sent as a buffer of their own
+_JOINED: Final = 1024  # bytes that are copied instead of sent as a separate buffer
 
 EpisodeKey: TypeAlias = tuple[int, ...]
-"""What episode ids are compared by."""
+"""An episode id's numbers, for comparison."""
 
 _EPISODE = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,15}){0,7}")
 _MOST = 10**15 - 1
@@ -27,13 +27,13 @@ _NAME = 64  # characters of an id that is no number
 
 
 def episode_key(episode_id: str | None, method: str) -> EpisodeKey:
-    """Return what an episode id is compared by: its numbers, 0 where one has fewer."""
+    """Return an episode id's numbers without trailing zeros."""
     if episode_id is None:
         raise RemoteProtocolError(f"{method} without an episode_id")
     if len(episode_id) > 127 or _EPISODE.fullmatch(episode_id) is None:
         raise RemoteProtocolError(
-            f"{method} with an episode_id that is not up to 8 numbers of up to 15 digits with dots "
-            f"between them: {quoted(episode_id)}"
+            f"{method}: episode_id must be up to 8 numbers of up to 15 digits with dots between "
+            f"them, not {quoted(episode_id)}"
         )
     numbers = [int(number) for number in episode_id.split(".")]
     while numbers and not numbers[-1]:
@@ -42,7 +42,7 @@ def episode_key(episode_id: str | None, method: str) -> EpisodeKey:
 
 
 def following_episode(episode_id: str, past: str | None = None) -> str:
-    """Return an episode id that is newer than both: the newer one's, its last number one higher."""
+    """Return the next episode id after both."""
     newest, key = episode_id, episode_key(episode_id, "v0.env.describe")
     if past is not None and episode_key(past, "v0.env.reset") > key:
         newest = past
@@ -53,7 +53,7 @@ def following_episode(episode_id: str, past: str | None = None) -> str:
 
 
 def plain_id(value: Any, name: str) -> int | str | None:
-    """Return a message id as it is compared: 26 and "26" are the same."""
+    """Return a message id for comparison: 26 and "26" are equal."""
     if type(value) is int:
         if 0 <= value < 2**63:
             return value
@@ -66,18 +66,18 @@ def plain_id(value: Any, name: str) -> int | str | None:
 
 
 def name_of(event: Any) -> str:
-    """Return what an event is called in an error."""
+    """Return an event's name, for errors."""
     return event.method if isinstance(event, RewarderMessage) else f"a {type(event).__name__}"
 
 
 class RewarderSession:
-    """One end of a connection: numbers the messages that it sends, and checks those it receives.
+    """One end of a connection: numbers sent messages, and checks the numbers of received ones.
 
     Attributes:
-        last_id: the message id of the last message that was sent, -1 before the first.
-        closing: what ``v0.connection.close`` said, None before; for the close frame's reason too.
-        closed: whether nothing more is sent or taken, but what was handed over before.
-        owes: whether `outgoing` has something, or the session is closed.
+        last_id: the last sent message id, -1 before the first.
+        closing: the message of ``v0.connection.close``, also the close frame's reason.
+        closed: whether nothing more is sent or received.
+        owes: whether `outgoing` has messages, or the session is closed.
     """
 
     def __init__(self, clock: Clock, wall: Clock, limits: Limits) -> None:
@@ -85,9 +85,9 @@ class RewarderSession:
         self._wall = wall
         self._limits = limits
         self._out: list[list[Buffer]] = []
-        self._opening = True  # `outgoing` was never asked
+        self._opening = True  # until the first `outgoing`
         self._received = -1  # the last message id
-        self._over = False  # nothing more is taken, or sent but last words
+        self._over = False  # nothing more is received, and only the last message sent
         self.last_id = -1
         self.closing: str | None = None
         self.closed = False
@@ -100,7 +100,6 @@ class RewarderSession:
         return [data]
 
     def _enqueue(self, message: list[Buffer]) -> None:
-        """Have `outgoing` return a message."""
         self._out.append(message)
         self.owes = True
 
@@ -110,10 +109,9 @@ class RewarderSession:
         return out
 
     def _decode(self, message: Buffer) -> Any:
-        """Return what came."""
         told = decode(message, limits=self._limits)
         number = told.message_id
-        # The common case first: `plain_id` gives an int that is in order as it is.
+        # The common case first.
         if type(number) is not int or not self._received < number < 2**63:
             number = plain_id(number, "message_id")
             if not isinstance(number, int):
@@ -128,7 +126,7 @@ class RewarderSession:
         return told
 
     def _check_text_id(self, told: RewarderMessage, name: str | None) -> None:
-        """Look at a message id that is no number."""
+        """Check a message id that is no number."""
 
     def _check_open(self) -> None:
         """Raise LocalProtocolError if nothing more can be sent."""
@@ -138,13 +136,9 @@ class RewarderSession:
 
 
 class Push:
-    """What a server pushes to many connections, written once.
+    """A message to many connections, encoded once with a gap for each connection's message id.
 
-    Each connection counts its messages, so the bytes have a gap for the message id.
-
-    Attributes:
-        episode_id: that it is of.
-        size: its bytes, with a message id of one digit.
+    `size` is in bytes, with a message id of one digit.
     """
 
     __slots__ = ("_head", "_tail", "episode_id", "size")
@@ -155,14 +149,13 @@ class Push:
         self.size = size = len(data)
         if size - 1 + _LONGEST > limits.message:
             raise LimitExceeded("message", limits.message, size - 1 + _LONGEST)
-        # The first one is the header's: before it are the method, in which a quotation mark would
-        # have a backslash before it, and `sent_at`, a number.
+        # The first match is the header: only the method and `sent_at` come before it.
         gap = data.index(_ID) + len(_ID)
         self._head = data[:gap]
         self._tail = data[gap + 1 :]
 
     def numbered(self, number: int) -> list[Buffer]:
-        """Return the message with this id, long ones in two buffers: the second is shared."""
+        """Return the message with this id; long ones as two buffers, the second shared."""
         tail = self._tail
         if len(tail) <= _JOINED:
             return [b"%b%d%b" % (self._head, number, tail)]

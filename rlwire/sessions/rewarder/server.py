@@ -1,9 +1,8 @@
-"""The rewarder's server: a `Runtime`, and a session for each of its connections.
+"""The rewarder's server: a `Runtime`, and a session for each connection.
 
-The session is the inner one of a WebSocket's server, for one thread; a runtime may be used by all
-of them. No I/O and no clock: `clock` only goes forward (`time.monotonic`), `wall` tells the date
-(`time.time`), which messages carry. What the document leaves open, and what is done otherwise than
-in the original: docs/protocols/rewarder.md.
+The session is the inner one of a WebSocket's server, for one thread; a runtime is thread-safe.
+`clock` is monotonic (`time.monotonic`), `wall` is the date (`time.time`) for `sent_at`. Decisions
+that the document leaves open: docs/protocols/rewarder.md.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from rlwire.codecs.rewarder import (
     ReplyEnvReset,
     ReplyError,
     RewarderMessage,
-    ServerMessage,
     UnknownMessage,
 )
 from rlwire.codecs.rewarder.infos import BEGUN
@@ -47,37 +45,36 @@ from rlwire.sessions.rewarder.rules import (
 
 Number: TypeAlias = int | float
 
-_TEXT: Final = 1000  # characters of an error's text that a client is told
+_TEXT: Final = 1000  # characters of an error
 _FASTEST: Final = 1000  # frames per second that a client may ask for
-_PENDING: Final = 16  # resets of one client that wait for an answer
-_PUSHES: Final = (EnvDescribe, EnvReward, EnvText, EnvObservation, UnknownMessage)
+_PENDING: Final = 16  # resets of one client that wait for a reply
+_PUSHES: Final = (EnvDescribe, EnvReward, EnvText, EnvObservation)
 _TAKEN: Final = "The rewarder already has an active client; openai-observer: true looks on."
 
 
 class Runtime:
-    """What all connections of one server share: an environment, who controls it, a password.
+    """The state of all connections of one server: the environment, its active client, a password.
 
-    Its methods may be called from any thread. It does not know the connections: who changes what
-    the environment is sends the `EnvDescribe` that comes back to all of them.
+    Methods may be called from any thread. The caller sends the `EnvDescribe` that `describe` and
+    `begin` return to all connections.
 
     Args:
-        env_id: which environment there is; None for none yet.
-        clock: seconds of a clock that only goes forward.
+        env_id: the environment, None for none yet.
+        clock: monotonic seconds.
         wall: seconds since 1970.
-        password: what clients give as the user name of Basic credentials; None lets all in.
-        env_state: what it does, such as "running" or "resetting".
+        password: the user name of clients' Basic credentials; None accepts all.
+        env_state: such as "running" or "resetting".
         fps: frames per second.
         episode_id: of the first episode. "1", as the original counts; "1.1" would count the
             second number.
-        about: what else clients are told of the environment, fields of ``v0.env.describe``'s body
-            that the protocol does not have.
-        limits: maxima for what is read and written.
+        about: further fields of ``v0.env.describe``'s body.
+        limits: maxima for messages.
 
     Attributes:
         guarded: whether there is a password.
-        active: the session of the client that controls the environment, None if none does.
-        status: what the environment is, as clients are told; it is replaced, never changed.
-        stale: messages that were not sent, since their client was told of a newer episode before.
+        active: the session of the active client, if any.
+        status: the description; it is replaced, never changed.
+        stale: messages that were not sent, as their client knew a newer episode.
     """
 
     def __init__(
@@ -105,13 +102,11 @@ class Runtime:
         _check_fps(fps)
         self._about = dict(about or {})
         self._begun: dict[str, Any] = {}
-        self.status = EnvDescribe(
-            env_id, env_state, fps, episode_id=episode_id, extra_body=self._about
-        )
+        self.status = EnvDescribe(env_id, env_state, fps, episode_id=episode_id, about=self._about)
 
     @property
     def episode_id(self) -> str:
-        """The episode that goes on."""
+        """The current episode."""
         episode_id = self.status.episode_id
         assert episode_id is not None
         return episode_id
@@ -123,7 +118,7 @@ class Runtime:
         env_state: str | None = None,
         fps: Number | None = None,
     ) -> EnvDescribe:
-        """Change what is not None, and return what all clients are to be told now."""
+        """Change the arguments that are not None, and return the new description."""
         with self._lock:
             self.status = self._changed(
                 self.episode_id, env_id=env_id, env_state=env_state, fps=fps
@@ -139,17 +134,9 @@ class Runtime:
         fps: Number | None = None,
         info: Mapping[str, Any] | None = None,
     ) -> EnvDescribe:
-        """Begin a new episode, and return what all clients are to be told now.
+        """Begin an episode, newer than `past`, and return the new description.
 
-        Args:
-            past: the episode in a client's reset, which the new one will be newer than.
-            env_id: changed if it is not None.
-            env_state: what the environment does first.
-            fps: changed if it is not None.
-            info: of the environment's reset, for clients of ours.
-
-        Raises:
-            RemoteProtocolError: `past` is no episode id, or there is none behind it.
+        `info` is that of the environment's reset. RemoteProtocolError if no id comes after `past`.
         """
         with self._lock:
             episode_id = following_episode(self.episode_id, past)
@@ -161,16 +148,14 @@ class Runtime:
         given = {name: value for name, value in changes.items() if value is not None}
         _check_fps(given.get("fps", 60))
         told = {**self._about, **self._begun}
-        return self.status.with_headers(episode_id=episode_id, extra_body=told, **given)
+        return self.status.with_headers(episode_id=episode_id, about=told, **given)
 
-    def push(self, event: ServerMessage | UnknownMessage) -> Push:
-        """Return what `RewarderServerSession.send` takes of all connections, written once.
-
-        An event without an ``episode_id`` is of the one that goes on.
+    def push(self, event: RewarderMessage) -> Push:
+        """Encode a push of the current episode, or its own, for `RewarderServerSession.send`.
 
         Raises:
-            LocalProtocolError: it is none that a server pushes.
-            EncodeError, LimitExceeded: it cannot be written.
+            LocalProtocolError: the event is no push.
+            EncodeError, LimitExceeded: the event cannot be encoded.
         """
         if not isinstance(event, _PUSHES):
             raise LocalProtocolError(f"{name_of(event)} is not for all connections")
@@ -182,16 +167,9 @@ class Runtime:
         return Push(event, self.wall(), self.limits)
 
     def connect(
-        self, authorization: str | None = None, observer: str | bool | None = None
+        self, authorization: str | None = None, observer: str | None = None
     ) -> RewarderServerSession:
-        """Return the session of a new connection.
-
-        Args:
-            authorization: the Authorization header of its handshake.
-            observer: its openai-observer header; "true" is one.
-        """
-        if isinstance(observer, str):
-            observer = observer.strip().lower() == "true"
+        """Return a connection's session, by its Authorization and openai-observer headers."""
         refusal = None
         if self._password is not None:
             credentials = basic_credentials(authorization)
@@ -199,7 +177,7 @@ class Runtime:
                 refusal = "No password: an Authorization header of Basic credentials is needed."
             elif not same_secret(credentials[0], self._password):
                 refusal = "Invalid password: it is the user name of the Basic credentials."
-        return RewarderServerSession(self, refusal, bool(observer))
+        return RewarderServerSession(self, refusal, (observer or "").strip().lower() == "true")
 
     def _claim(self, session: RewarderServerSession) -> bool:
         with self._lock:
@@ -216,14 +194,14 @@ class Runtime:
 class RewarderServerSession(RewarderSession):
     """One client's connection; made by `Runtime.connect`.
 
-    `closed` is whether ``v0.connection.close`` was said and handed over: the WebSocket closes next.
+    `closed` is True once ``v0.connection.close`` was returned: the WebSocket closes next.
 
     Attributes:
-        runtime: what it shares with the others.
-        admitted: whether the client gave the right password; the WebSocket's `Guess` asks.
-        observer: whether the client only looks on. Of the others the first to send a message is the
-            active client, as in the original: one that is silent does not block the others.
-        refused: messages that were answered with ``v0.reply.error`` here, without asking the user.
+        runtime: the state of all connections.
+        admitted: whether the password was right, for the WebSocket's `Guess`.
+        observer: whether the client is an observer. The first other client to send a message is
+            the active one, as in the original, so silent clients do not block others.
+        refused: messages that the session itself refused with ``v0.reply.error``.
     """
 
     def __init__(self, runtime: Runtime, refusal: str | None, observer: bool) -> None:
@@ -234,20 +212,19 @@ class RewarderServerSession(RewarderSession):
         self.refused = 0
         self._refusal = refusal
         self._pending: dict[int | str, tuple[EnvReset, float]] = {}  # with the time of receipt
-        self._newest: EpisodeKey = ()  # of the episodes that the client was told of
+        self._newest: EpisodeKey = ()  # of the episodes that the client knows
         self._episode: str | None = None  # its id
 
     def send(self, event: Push | ReplyEnvReset | ReplyError | ConnectionClose) -> list[Buffer]:
-        """Return the bytes of a message, to which its id and its time are added.
+        """Return the bytes of a message, with the next id and the time.
 
-        A `Push` (see `Runtime.push`) has its time already. `ReplyEnvReset` and `ReplyError` name
-        the request in ``parent_message_id``, and get ``parent_runtime``; a `ReplyEnvReset` without
-        an ``episode_id`` gets the one that goes on. After `ConnectionClose` nothing can be sent.
+        `ReplyEnvReset` and `ReplyError` need the request's ``parent_message_id``, and get
+        ``parent_runtime``; a `ReplyEnvReset` gets the current ``episode_id`` if it has none.
 
         Raises:
-            LocalProtocolError: it is none of these, the connection is over, it answers no request,
-                or it is a push of an older episode than the client was told of. Nothing was sent.
-            EncodeError, LimitExceeded: it cannot be written; nothing was sent.
+            LocalProtocolError: another kind of message, after the end, a reply to no request, or a
+                push of an older episode than the client knows. Nothing was sent.
+            EncodeError, LimitExceeded: the message cannot be encoded; nothing was sent.
         """
         if self._opening or self._over:
             self._check_open()
@@ -270,7 +247,7 @@ class RewarderServerSession(RewarderSession):
         return buffers
 
     def _set_episode(self, episode_id: str | None) -> bool:
-        """Set the client's episode; return whether it was told of no newer one before."""
+        """Set the client's episode, unless it knows a newer one; return whether it was set."""
         key = _own_key(episode_id)
         if key < self._newest:
             return False
@@ -313,9 +290,9 @@ class RewarderServerSession(RewarderSession):
         return buffers
 
     def outgoing(self) -> list[list[Buffer]]:
-        """Return the messages that the session says by itself, and forget them.
+        """Return and forget the session's own messages.
 
-        First what the environment is, or that the client may not come in; then pongs and refusals.
+        First the description or the rejection, then pongs and refusals.
         """
         if self._opening:
             self._opening = False
@@ -343,20 +320,15 @@ class RewarderServerSession(RewarderSession):
         self.release()
 
     def release(self) -> None:
-        """Take note that the connection is over, however it ended; the place is free again."""
+        """End the connection's claims: another client may be active."""
         self._pending.clear()
         self.runtime._release(self)
 
     def receive(self, message: Buffer) -> list[AgentAction | EnvReset]:
-        """Return the events of one message: `AgentAction`, or `EnvReset` to be answered.
+        """Return the events of one message: `AgentAction`, or `EnvReset`.
 
-        An answer to an `EnvReset` is a `ReplyEnvReset` or a `ReplyError` with its ``message_id`` as
-        ``parent_message_id``, at any later time.
-
-        Raises:
-            DecodeError, LimitExceeded: it is no message.
-            RemoteProtocolError: its id was there before, or is none. After each of these nothing
-                is taken any more, and `refuse` has the last words.
+        Reply to an `EnvReset` at any time, with `ReplyEnvReset` or `ReplyError`. After an error
+        the session receives nothing more; `refuse` returns its last message.
         """
         if self._over:
             return []
@@ -398,7 +370,7 @@ class RewarderServerSession(RewarderSession):
         return []
 
     def _wrong_with(self, told: Any) -> str | None:
-        """Return why a message is refused, for its sender."""
+        """Return why a message is refused, if it is."""
         kind = type(told)
         if kind is AgentAction:
             return "an observer only looks on"
@@ -428,10 +400,7 @@ class RewarderServerSession(RewarderSession):
             raise RemoteProtocolError(f"{told.method} with a message_id that was there before")
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
-        """Return the ``v0.connection.close`` that tells the client about `error`; then it is over.
-
-        Empty if that was said before.
-        """
+        """Return a ``v0.connection.close`` with the error, unless one was sent; end the session."""
         if self.closing is not None:
             return []
         self._opening = False
@@ -440,7 +409,7 @@ class RewarderServerSession(RewarderSession):
         return [part for message in self._flush() for part in message]
 
     def next_deadline(self) -> None:
-        """Return None: the WebSocket sees whether a silent client is still there."""
+        """Return None: the WebSocket pings silent clients."""
 
     def tick(self, now: float) -> None:
         """Do nothing."""

@@ -1,8 +1,8 @@
-"""What a rewarder's client adds up between two steps, and how far away the server is.
+"""A client's pushes between two steps, and the clocks' offset.
 
-A server pushes rewards at its own pace and begins new episodes by itself, an agent steps at its
-own. `EpisodeTracker` keeps two episodes: the one that the agent is in, and the newest one behind
-it, which begins when the agent has taken the end of the first. Memory is bounded.
+A server pushes rewards and begins episodes at its own pace, an agent steps at its own.
+`EpisodeTracker` keeps two episodes: the agent's current one, and the newest one after it, which
+begins when the agent has taken the end of the first. Memory is bounded.
 """
 
 from __future__ import annotations
@@ -20,33 +20,30 @@ from rlwire.sessions.rewarder.rules import EpisodeKey
 
 TEXTS: Final = 1024  # kept between two steps; the oldest are dropped
 TEXT_SIZE: Final = 2**20  # characters of all of them
-INFOS: Final = 1024  # entries kept of what the infos between two steps add up to
+INFOS: Final = 1024  # entries kept of the merged infos between two steps
 INFO_SIZE: Final = 2**20  # of all of them, as `size_of` counts
-_DRIFT: Final = 15e-6  # of a clock, in seconds a second: RFC 5905 assumes no more
+_DRIFT: Final = 15e-6  # seconds a second, the maximum of RFC 5905
 
 
 @dataclass(slots=True)  # frozen ones take three times as long to make
 class RewarderStep:
-    """What has come since the last step, all of one episode.
+    """The pushes since the last step, all of one episode.
 
     Attributes:
         reward: the sum of the rewards.
         done: whether the episode has ended; the next step is of a newer one.
         info: the infos, merged.
-        texts: in the order in which they came.
+        texts: in order of arrival.
         observation: the episode's newest, None before the first.
-        count: rewards in the sum.
-        lag: seconds since the server sent the newest of all this, by the clocks' estimated offset;
-            None if nothing came or no offset is known.
-        episode_id: None while no episode is open, as after a reset was asked for.
-        env_state: what the server last said of the environment in this episode, such as "running";
-            None before.
-        cut: whether it is done because a newer episode began, and no reward said so.
-        observations: how many came.
-        dropped: texts and infos that were too many to keep.
-        state_changed: whether `env_state` is another one than before, in the same episode. That
-            alone makes a step, too.
-        sent_at: the server's time of the newest of all this, None if nothing came.
+        count: the number of rewards.
+        lag: seconds since the server sent the newest push, by the estimated clock offset; None
+            without a push or an offset.
+        episode_id: None while no episode is open, as after a reset was sent.
+        env_state: the environment's last state in this episode, such as "running".
+        cut: whether it is done because a newer episode began, without a final reward.
+        dropped: texts and infos over the limits.
+        state_changed: whether `env_state` changed within the episode; that alone makes a step.
+        sent_at: the server's time of the newest push.
     """
 
     reward: float
@@ -59,17 +56,15 @@ class RewarderStep:
     episode_id: str | None = None
     env_state: str | None = None
     cut: bool = False
-    observations: int = 0
     dropped: int = 0
     state_changed: bool = False
     sent_at: float | None = None
 
 
 def merged(name: str, before: Any, value: Any) -> Any:
-    """Return what an info's entry becomes when the next info has it again.
+    """Return the merged value of an info's entry: the newer one, or the sum for ``stats``.
 
-    As in the original: the newer value, but what the names under ``stats`` count is added up,
-    except ``stats.gauges``.
+    As in the original, ``stats.gauges`` are not summed.
     """
     if not name.startswith("stats") or name.startswith("stats.gauges"):
         return value
@@ -83,7 +78,7 @@ def merged(name: str, before: Any, value: Any) -> Any:
 
 
 def size_of(value: Any) -> int:
-    """Return how large a value of an info is: 1 for each value in it and for each character."""
+    """Return the size of an info's value: 1 for each value in it and for each character."""
     if isinstance(value, str):
         return 1 + len(value)
     if isinstance(value, dict):
@@ -98,7 +93,7 @@ def size_of(value: Any) -> int:
 
 
 class EpisodeBuffer:
-    """One episode's pushes since the last step: `step` has all but the texts."""
+    """One episode's pushes since the last step; `step` has all but the texts."""
 
     __slots__ = ("_info_size", "_sizes", "_text_size", "_texts", "key", "news", "step")
 
@@ -146,7 +141,7 @@ class EpisodeBuffer:
             kept[name], sizes[name], self._info_size = value, size, total
 
     def add_text(self, text: str) -> None:
-        """Add a text; the oldest ones give way to it."""
+        """Add a text; drop the oldest ones over the limits."""
         self.news = True
         texts = self._texts
         if len(text) > TEXT_SIZE:
@@ -159,13 +154,12 @@ class EpisodeBuffer:
             self.step.dropped += 1
 
     def add_observation(self, observation: Any) -> None:
-        """Put an observation in place of the one before."""
+        """Replace the observation."""
         self.step.observation = observation
-        self.step.observations += 1
         self.news = True
 
     def describe(self, env_state: str | None, info: Any = None) -> None:
-        """Set what the environment does; the first word of an episode is no change."""
+        """Set the environment's state; the first of an episode is no change."""
         step = self.step
         if step.env_state is None and isinstance(info, dict):
             self._add_info(restore_arrays(info))
@@ -174,12 +168,12 @@ class EpisodeBuffer:
         step.env_state = env_state
 
     def end(self) -> None:
-        """End it because a newer episode has begun."""
+        """End the episode because a newer one has begun."""
         if not self.step.done:
             self.step.done = self.step.cut = self.news = True
 
     def peek(self, server_time: float | None) -> RewarderStep:
-        """Return what has come, and keep it."""
+        """Return the step, and keep it."""
         step = self.step
         lag = None
         if server_time is not None and step.sent_at is not None:
@@ -187,14 +181,14 @@ class EpisodeBuffer:
         return replace(step, info=dict(step.info), texts=tuple(self._texts), lag=lag)
 
     def take_texts(self) -> tuple[str, ...]:
-        """Return the texts that have come, and forget them alone."""
+        """Return the texts, and forget only those."""
         texts = tuple(self._texts)
         self._texts.clear()
         self._text_size = 0
         return texts
 
     def take(self, server_time: float | None) -> RewarderStep:
-        """Return what has come, and forget all but the observation and the state."""
+        """Return the step, and forget all but the observation and the state."""
         step = self.step
         if server_time is not None and step.sent_at is not None:
             step.lag = max(0.0, server_time - step.sent_at)
@@ -209,13 +203,12 @@ class EpisodeBuffer:
 
 
 class EpisodeTracker:
-    """Which episode a push belongs to, and which are too old. It keeps nothing at first.
+    """Assigns pushes to episodes, and drops those of old ones. At first it drops all.
 
     Attributes:
-        current: the episode that the agent is in; None while none is open, and between the end of
-            one and the first message of the next.
-        is_open: whether there is a current episode, or the next to come will be.
-        skipped: episodes that a newer one replaced before the agent came to them.
+        current: the agent's episode; None while none is open, and between two.
+        is_open: whether there is a current episode, or the next one will be.
+        skipped: episodes that a newer one replaced before the agent entered them.
     """
 
     __slots__ = ("_floor", "_keeps", "_next", "current", "is_open", "skipped")
@@ -225,32 +218,32 @@ class EpisodeTracker:
         self.close()
 
     def close(self) -> None:
-        """Drop what there is, and keep nothing."""
+        """Drop all episodes, and later pushes."""
         self.is_open = self._keeps = False
         self._floor: EpisodeKey | None = None  # episodes up to this one are over
         self._next: EpisodeBuffer | None = None
         self.current: EpisodeBuffer | None = None
 
     def expect(self, past: EpisodeKey | None) -> None:
-        """Drop what there is, and keep the newest episode of those newer than `past`."""
+        """Drop all episodes, and keep the newest of those after `past`."""
         self.close()
         self._keeps = True
         self._floor = past
 
     @property
     def newest(self) -> RewarderStep | None:
-        """What has come of the newest that counts: the one behind the current one, or that."""
+        """The step of the newest episode: the one after the current one, or the current one."""
         newest = self.current if self._next is None else self._next
         return newest.step if self.is_open and newest is not None else None
 
     def newer(self, key: EpisodeKey) -> bool:
-        """Return whether an episode is newer than the current one, or than those that are over."""
+        """Return whether an episode is newer than the current one, or than the last one."""
         if self.current is not None:
             return key > self.current.key
         return self._keeps and (self._floor is None or key > self._floor)
 
     def open(self, key: EpisodeKey, episode_id: str) -> None:
-        """Enter an episode at once, unless we are in a newer one; older ones are dropped."""
+        """Enter an episode, unless the current one is newer; drop older ones."""
         if self.is_open and not self.newer(key):
             return
         waiting, self._next = self._next, None
@@ -265,10 +258,7 @@ class EpisodeTracker:
             self._next = waiting
 
     def place(self, key: EpisodeKey, episode_id: str) -> EpisodeBuffer | None:
-        """Return where a push of this episode is added, None if it is dropped.
-
-        One of a newer episode than the current one ends that.
-        """
+        """Return this episode's buffer, None if it is too old; a newer episode ends the current."""
         current = self.current
         if current is not None and key == current.key:
             return current
@@ -293,7 +283,7 @@ class EpisodeTracker:
         return RewarderStep(0.0, False, {}) if current is None else current.peek(server_time)
 
     def take(self, server_time: float | None) -> RewarderStep:
-        """Return what has come of the current episode; if it is done the next one begins."""
+        """Return the current episode's step; after its end the next episode begins."""
         current = self.current
         if current is None:
             return RewarderStep(0.0, False, {})
@@ -305,24 +295,18 @@ class EpisodeTracker:
 
 
 class ClockEstimate(NamedTuple):
-    """How the peer's clock differs from ours.
-
-    Attributes:
-        offset: seconds to add to our time to have the peer's.
-        error: the true offset is at most so far away: half a round trip, and the drift since.
-    """
+    """`offset` is the seconds from our clock to the peer's, `error` its maximal error."""
 
     offset: float
     error: float
 
 
 class ClockOffset:
-    """Estimates a clock's offset from round trips, as NTP does.
+    """Estimates a clock's offset from round trips, as NTP does (RFC 5905, section 10).
 
     A request leaves at t1 of our clock and arrives at t2 of the peer's, the reply leaves at t3 and
     arrives at t4: the offset is ((t2 - t1) + (t3 - t4)) / 2 if both ways took the same time. The
-    fastest of the last round trips counts, and an old one the less the older it is (RFC 5905,
-    section 10).
+    round trip with the least error counts, which is half of it and the drift since.
     """
 
     __slots__ = ("_samples",)
@@ -349,7 +333,7 @@ class ClockOffset:
         self._samples.append((now, trip / 2, replied - received + trip / 2))
 
     def estimate(self, now: float) -> ClockEstimate | None:
-        """Return the best estimate there is, None before the first round trip."""
+        """Return the best estimate, None before the first round trip."""
         best = None
         for at, error, offset in self._samples:
             error += max(0.0, now - at) * _DRIFT

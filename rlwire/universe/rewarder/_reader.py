@@ -1,8 +1,7 @@
-"""Reads a blocking connection in the agent's thread while that waits, in a thread of its own else.
+"""Reads a blocking connection in the agent's thread while that waits, otherwise in its own thread.
 
-A rewarder pushes at its own pace, so something must read while the agent thinks. Reading all in
-another thread costs two context switches a step, so the reader's thread rests as long as the agent
-acts or waits often.
+A rewarder pushes at its own pace, so a thread must read while the agent thinks. Reading always in
+that thread costs two context switches a step, so it rests while the agent acts or waits often.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from rlwire.errors import LocalProtocolError
 from rlwire.sessions.rewarder.client import RewarderClientSession
 from rlwire.transports.tcp import Connection
 
-_LOOK = 1.0  # seconds, at most, until the connection is told what time it is
-_UNHEARD = 32  # messages that are sent, if nothing was read meanwhile, before it is looked for
-_REST = 0.005  # seconds in which an agent acts or waits again, or else it thinks
-_LOOKS = 64  # reads, at most, for an agent that does not wait: a flood is not to hold it
-_QUICK = 0.02  # seconds in which most steps come; until then nothing wakes up the agent's thread
+_TICK = 1.0  # seconds, at most, between two ticks of the session
+_UNREAD = 32  # messages that are sent without a read before the reader makes room
+_REST = 0.005  # seconds without an act or a wait after which an agent counts as thinking
+_READS = 64  # reads, at most, of one `poll`, so that a flood does not block the agent
+_QUICK = 0.02  # seconds in which most steps arrive; until then only data wakes the agent's thread
 
 
 class Reader:
-    """Has one connection read by two threads in turns; `waiting` is the agent's, while it waits."""
+    """Has two threads read one connection in turns; `waiting` is the waiting agent's thread id."""
 
     def __init__(
         self,
@@ -48,11 +47,11 @@ class Reader:
         self._trouble = trouble
         self._owner = get_ident()  # of the connection
         self._over = False
-        self._due = 0.0  # when the connection is told what time it is
-        self._resting = False  # whether our thread leaves the reading to the agent's
-        self._asleep = False  # and until time is to pass, if nobody rings
-        self._acts = 0  # of the agent: messages and waits
-        self._unheard = 0  # messages that were sent since something was read
+        self._due = 0.0  # when the session's next tick is due
+        self._resting = False  # whether the reader's thread leaves reading to the agent's
+        self._asleep = False  # whether it rests until the next tick, unless woken
+        self._acts = 0  # messages and waits of the agent
+        self._unheard = 0  # messages that were sent since the last read
         self.waiting = 0
         self._reading = threading.Lock()  # held while waiting without `lock`, and to close
         self._fetch, self._quick = connection.share(_QUICK)
@@ -62,13 +61,13 @@ class Reader:
         self._agents_look = _look_at(self._agents.fileno(), connection.fileno())
         self._own_look = _look_at(self._keepers.fileno(), connection.fileno())
         self._doze = _look_at(self._keepers.fileno())
-        if connection.pending:  # of what has no bell for it
+        if connection.pending:  # bytes that no poll reports
             self._hear(self._fetch(False))
         self._thread = threading.Thread(target=self._run, name="rlwire reader", daemon=True)
         self._thread.start()
 
     def wait(self, timeout: float | None) -> None:
-        """Wait for news in the agent's thread, which has the lock and releases it meanwhile."""
+        """Wait for news in the agent's thread, which holds the lock and releases it meanwhile."""
         if self.waiting:
             raise LocalProtocolError("another thread is waiting for a step; one may at a time")
         self.waiting = get_ident()
@@ -79,9 +78,9 @@ class Reader:
         until = inf if timeout is None else monotonic() + timeout
         quick = self._quick and (timeout is None or timeout >= _QUICK)
         try:
-            # Whoever closes waits until nobody reads, and is not waited for.
+            # `close` waits for this lock, and is not waited for.
             while not self._over and self._reading.acquire(False):
-                # Who has the lock meanwhile may act.
+                # Other threads may act meanwhile.
                 self._lock.release()
                 try:
                     if quick:
@@ -110,8 +109,8 @@ class Reader:
                 self.wake()
 
     def poll(self) -> None:
-        """Read what is there already, without waiting; with the lock."""
-        for _ in range(_LOOKS):
+        """Read what has arrived, without waiting; with the lock."""
+        for _ in range(_READS):
             if self.waiting or self._over or not self._agents_look(0.0):
                 return
             self._hear(self._fetch(False))
@@ -120,34 +119,34 @@ class Reader:
         """Send a message; with the lock."""
         self._acts += 1
         self._unheard += 1
-        if self._unheard % _UNHEARD == 0:
+        if self._unheard % _UNREAD == 0:
             self._make_room()
         connection = self._connection if self._owner == get_ident() else self._own()
         connection.send(message)
 
     def wake(self) -> None:
-        """Have our thread take in what comes, when it comes, unless the agent waits."""
+        """Have the reader's thread read, unless the agent waits."""
         if self._resting and not self.waiting:
             self._resting = False
             _ring(self._agents)
 
     def _make_room(self) -> None:
-        """Read until there is room to write: the server does not read what it cannot answer."""
+        """Read until there is room to write: a server with a full send buffer does not read."""
         room = False
         while not (room or self._over):
             if self.waiting:
                 self._lock.release()
                 try:
-                    _, room = self._connection.may_write(_LOOK, reading=False)
+                    _, room = self._connection.may_write(_TICK, reading=False)
                 finally:
                     self._lock.acquire()
             else:
-                found, room = self._connection.may_write(_LOOK, reading=True)
+                found, room = self._connection.may_write(_TICK, reading=True)
                 if found:
                     self._hear(self._fetch(False))
 
     def _own(self) -> Connection:
-        """Return the connection for the calling thread, which has the lock."""
+        """Hand the connection to the calling thread, which holds the lock."""
         if self._owner != get_ident():
             self._owner = get_ident()
             self._connection.release()
@@ -181,14 +180,14 @@ class Reader:
                 self._pass_time(monotonic())
                 if self.waiting and (self._session.news or self._trouble()):
                     _ring(self._keepers)
-                # Who has waited for so long calls us when it does not any more.
+                # An agent that still waits calls `wake` afterwards.
                 self._asleep = self.waiting != 0 and self._acts == acts
                 active = self._acts != acts and not self._session.asking
                 self._resting = active or self.waiting != 0
                 acts = self._acts
 
     def _hear(self, have: int | OSError | None) -> None:
-        """Take in what was fetched; with None time passes; with the lock."""
+        """Receive what was fetched; None is a tick; with the lock."""
         if self._over:
             return
         connection = self._connection if self._owner == get_ident() else self._own()
@@ -204,15 +203,15 @@ class Reader:
                 self._unheard = 0
 
     def _pass_time(self, now: float) -> None:
-        """Tell the connection what time it is, if that is due; with the lock."""
+        """Tick the session if that is due; with the lock."""
         if now >= self._due:
             self._hear(None)
             due = self._connection.session.next_deadline()
-            self._due = now + _LOOK if due is None else min(now + _LOOK, due)
+            self._due = now + _TICK if due is None else min(now + _TICK, due)
 
 
 def _ring(bell: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # it rings already, or nobody is there any more
+    with contextlib.suppress(OSError):  # it rings already, or is closed
         bell.send(b"!")
 
 
@@ -222,7 +221,7 @@ def _silence(bell: socket.socket) -> None:
 
 
 def _look_at(alarm: int, file: int | None = None) -> Callable[[float], bool]:
-    """Return what waits for so many seconds, or a ring, and says whether `file` has something."""
+    """Return a function that waits for `file` or `alarm`, and returns whether `file` has data."""
     poll = select.poll()
     for number in (file, alarm):
         if number is not None:

@@ -1,4 +1,4 @@
-"""`RewarderClient` and `AsyncRewarderClient`: an agent's, or an observer's, side of a rewarder."""
+"""`RewarderClient` and `AsyncRewarderClient`: an agent's or an observer's side of a rewarder."""
 
 from __future__ import annotations
 
@@ -12,19 +12,13 @@ from math import inf
 from typing import Any, TypeVar
 
 from rlwire import websocket
-from rlwire.codecs.rewarder import (
-    AgentAction,
-    ConnectionClose,
-    ControlPing,
-    EnvReset,
-    UnknownMessage,
-)
+from rlwire.codecs.rewarder import AgentAction, ConnectionClose, ControlPing, EnvReset
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError
 from rlwire.limits import Limits
 from rlwire.registry import located
 from rlwire.sessions.rewarder.client import (
-    PUSHES,
-    ClientSettings,
+    PING_TIMEOUT,
+    RESET_TIMEOUT,
     RequestDone,
     RewarderClientSession,
     handshake_headers,
@@ -40,29 +34,27 @@ from rlwire.universe.rewarder._reader import Reader
 
 _Self = TypeVar("_Self", bound="RewarderClientBase")
 
-_UNKNOWN = 256  # messages of unknown methods that are kept
+_REFUSED = 256  # actions whose refusals wait for `step`
 
 
 class RewarderClientBase(PushClient):
-    """What both clients do, once.
+    """The base of both clients.
 
     Args:
         address: ``"host:port"``, ``"unix:/path"``, ``"ws://host:port/path"`` or ``"wss://..."``.
-        auth: the password that the server asks for.
+        auth: the password.
         tls: for ``wss``; by default a context that trusts the system's authorities.
-        timeout: `connect` is for the handshake, the server's first word included.
-        backoff: how often and when to try to reach the server; by default once.
-        limits: maxima for what is read and written.
-        observer: whether to look on only: no resets, no actions.
-        attach: whether to join the episode that goes on without a reset. None: as `observer`.
-        ping_interval: seconds of silence after which the server's program is pinged by the
-            WebSocket; None for never.
-        ping_timeout: seconds that it may take to answer.
-        session_settings: times and bounds of the protocol.
+        timeout: `connect` is for the handshake and the server's first message.
+        backoff: retries of `connect`; by default none.
+        limits: maxima for messages.
+        observer: whether to only watch: no resets, no actions.
+        attach: whether to join the current episode without a reset. None: as `observer`.
+        ping_interval: seconds of silence before a WebSocket ping; None for none.
+        ping_timeout: seconds until its pong.
 
     Raises:
-        ValueError: the URL is none.
-        EncodeError: the password cannot be sent.
+        ValueError: the address is invalid.
+        EncodeError: the password has a colon.
     """
 
     _connect: Callable[..., Any]
@@ -81,12 +73,10 @@ class RewarderClientBase(PushClient):
         attach: bool | None = None,
         ping_interval: float | None = 20.0,
         ping_timeout: float | None = 20.0,
-        session_settings: ClientSettings | None = None,
     ) -> None:
         address, tls, path = located("universe", address, tls)
         self.url = websocket.url_of(address, tls, f"/{path}")
         self.observer = observer
-        self._settings = session_settings or ClientSettings()
         self._timeouts = Timeouts.of(timeout, idle=None)
         self._options: dict[str, Any] = {
             "headers": handshake_headers(auth, observer),
@@ -104,15 +94,13 @@ class RewarderClientBase(PushClient):
             wall=time.time,
             observer=observer,
             attach=attach,
-            settings=self._settings,
             limits=limits,
         )
         self._session = self._make_session()
-        self._transmit: Callable[[Any], None]  # what sends a message over it
+        self._transmit: Callable[[Any], None]  # sends a message
         self._greeted = False
         self._replies: dict[int, float | Exception | None] = {}
         self._refused: list[Exception] = []
-        self._unknown: list[UnknownMessage] = []
 
     def _peer(self) -> str:
         return self.url
@@ -122,54 +110,47 @@ class RewarderClientBase(PushClient):
 
     @driven
     def connect(self: _Self) -> Waits[_Self]:
-        """Connect, and wait until the server says what the environment is.
+        """Connect, and wait until the server describes the environment.
 
         Raises:
-            PeerError: it does not let us in.
-            DeadlineExceeded: it says nothing.
+            PeerError: the server rejects the client, for example for a wrong password.
+            DeadlineExceeded: the server sends nothing.
             What `rlwire.websocket.connect` raises.
         """
         if self._connection is not None:
             raise RuntimeError(f"{self} is connected already")
         with self._lock:
             session = self._session = self._make_session()
-            self._ended, self._greeted = None, False
-            self._refused, self._unknown = [], []
+            self._ended, self._greeted, self._refused = None, False, []
         self._connection = self._count((yield self._connect(self.url, session, **self._options)))
         seconds = self._timeouts.connect
         try:
             self._listen(self._connection)
-            yield from self._until(lambda: self._greeted, seconds, "first word")
+            yield from self._until(lambda: self._greeted, seconds, "first message")
         except BaseException:
             yield self.close()
             raise
         return self
 
     def _listen(self, connection: Any) -> None:
-        """Have `_take` called with each event from now on, and `_end` at the end."""
+        """Pass each event to `_receive` from now on, and the end to `_end`."""
         raise NotImplementedError
 
     def _await_reply(self) -> None:
-        """Have a reply read when it comes."""
+        """Read a reply as soon as it arrives."""
 
     def _look(self) -> None:
-        """Read what is there already; with the lock."""
+        """Read what has arrived; with the lock."""
 
-    def _take(self, event: Any) -> None:
-        """Take one event of the session."""
+    def _receive(self, event: Any) -> None:
         kind = type(event)
         if not self._greeted and kind is not ConnectionClose:
             self._greeted = True
             self._wake()
-        if kind in PUSHES:
-            return
         if kind is RequestDone:
             self._resolve(event)
         elif kind is ConnectionClose:
             self._end(PeerError(event.message))
-        elif kind is UnknownMessage:
-            self._unknown.append(event)
-            del self._unknown[:-_UNKNOWN]
 
     def _resolve(self, done: RequestDone) -> None:
         outcome: float | Exception = done.seconds
@@ -180,7 +161,7 @@ class RewarderClientBase(PushClient):
             outcome = PeerError(done.error)
         if isinstance(outcome, Exception) and done.what == "message":
             self._refused.append(outcome)
-            del self._refused[:-_UNKNOWN]
+            del self._refused[:-_REFUSED]
         elif done.request in self._replies:
             self._replies[done.request] = outcome
         else:
@@ -192,7 +173,7 @@ class RewarderClientBase(PushClient):
         super()._end(error if closing is None else PeerError(closing))
 
     def _check_step(self) -> None:
-        """Raise what a step has to tell, if nothing has come."""
+        """Raise why an action was refused, or why the connection ended."""
         if self._refused:
             raise self._refused.pop(0)
         self._check()
@@ -204,41 +185,32 @@ class RewarderClientBase(PushClient):
         seed: int | None = None,
         *,
         fps: float | None = None,
-        timeout: float | None = None,
+        timeout: float = RESET_TIMEOUT,
     ) -> Waits[str]:
-        """Ask for a new episode, and wait for it; return its id.
+        """Ask for a new episode, wait for the reply, and return the episode's id.
 
-        What came of former episodes is dropped. After an error no episode is open, unless the
-        server has begun one by itself; the reply, if it comes after all, is counted and dropped.
+        Pushes of former episodes are dropped. After an error no episode is open, unless the server
+        has begun one by itself; a late reply is counted and dropped.
 
         Args:
-            env_id: which environment; None for the one that runs.
+            env_id: the environment; None for the current one.
             seed: for the environment.
             fps: frames a second.
-            timeout: seconds; by default `ClientSettings.reset_timeout`.
+            timeout: seconds.
 
         Raises:
-            PeerError: the server refused it.
-            DeadlineExceeded: no answer came in time.
-            ConnectionClosed: the connection is gone.
+            PeerError: the server refused the reset.
+            DeadlineExceeded: no reply in time.
+            ConnectionClosed: the connection is closed.
         """
-        if timeout is None:
-            timeout = self._settings.reset_timeout
         yield from self._ask(EnvReset(env_id, seed, fps), "reset", timeout)
         episode_id = self._session.episode_id
         assert episode_id is not None
         return episode_id
 
     @driven
-    def ping(self, timeout: float | None = None) -> Waits[float]:
-        """Return the seconds until the server answers a ping.
-
-        Raises:
-            DeadlineExceeded: it does not answer in time; by default `ClientSettings.ping_timeout`.
-            ConnectionClosed: the connection is gone.
-        """
-        if timeout is None:
-            timeout = self._settings.ping_timeout
+    def ping(self, timeout: float = PING_TIMEOUT) -> Waits[float]:
+        """Return the seconds between a ping and its reply; DeadlineExceeded without one."""
         return (yield from self._ask(ControlPing(), "ping", timeout))
 
     def _ask(self, request: EnvReset | ControlPing, what: str, timeout: float) -> Waits[float]:
@@ -256,7 +228,7 @@ class RewarderClientBase(PushClient):
         finally:
             with self._lock:
                 del replies[number]
-                self._session.cancel(number)  # unless it was answered
+                self._session.cancel(number)  # does nothing after a reply
         if isinstance(outcome, Exception):
             raise outcome
         assert outcome is not None
@@ -265,19 +237,15 @@ class RewarderClientBase(PushClient):
     def act(self, events: Iterable[Sequence[Any]]) -> None:
         """Send an action: events, such as ``[("KeyEvent", 97, True)]``.
 
-        It is not answered; if the server refuses it, the next `step` raises that.
+        It has no reply; if the server refuses it, a later `step` raises PeerError.
 
         Raises:
             LocalProtocolError: an observer cannot act.
-            EncodeError, LimitExceeded: it cannot be written, or too much waits to be sent.
-            ConnectionClosed: the connection is gone.
+            EncodeError, LimitExceeded: it cannot be encoded, or too many bytes wait to be sent.
+            ConnectionClosed: the connection is closed.
         """
-        self.send(AgentAction(list(events)))
-
-    def send(self, message: AgentAction | UnknownMessage) -> None:
-        """Send a message without an answer, such as one of a method of one's own; as `act`."""
         with self._lock:
-            self._post(message)
+            self._post(AgentAction(list(events)))
 
     def _post(self, message: Any) -> None:
         if self._ended is not None or self._connection is None:
@@ -285,88 +253,62 @@ class RewarderClientBase(PushClient):
         try:
             self._transmit(message)
         except (ConnectionClosed, LocalProtocolError):
-            # The server may have said why, and nobody has come to it.
+            # The server's v0.connection.close may not have been read yet.
             closing = self._session.closing
             if closing is None:
                 raise
             raise PeerError(closing) from None
 
     def peek(self) -> RewarderStep:
-        """Return what `step` would give now, without waiting, and leave it for the next `step`.
-
-        `env_state` tells of the newest episode, which may be one after this step's.
-        """
+        """Return what `step` would, without waiting, and keep it for the next `step`."""
         with self._lock:
             self._look()
             return self._session.peek()
 
     def take(self) -> RewarderStep:
-        """Return what has come since the last step, without waiting; errors as of `step`."""
+        """Return what has arrived since the last step, without waiting; raises as `step`."""
         with self._lock:
             self._look()
             if not self._session.news:
                 self._check_step()
             return self._session.take()
 
-    def take_texts(self) -> tuple[str, ...]:
-        """Return the texts of the episode that `step` is of now, and leave the rest for `step`."""
-        with self._lock:
-            self._look()
-            return self._session.take_texts()
-
-    def newest(self) -> tuple[str | None, str | None]:
-        """Return id and state of the newest episode that counts, which may be one behind `step`'s.
-
-        Both are None while none is open, as after a reset was asked for.
-        """
-        with self._lock:
-            self._look()
-            newest = self._session.episodes.newest
-            return (None, None) if newest is None else (newest.episode_id, newest.env_state)
-
-    def unknown(self) -> list[UnknownMessage]:
-        """Return messages of methods that are not known, since the last call; the last 256."""
-        with self._lock:
-            self._look()
-            taken, self._unknown = self._unknown, []
-        return taken
-
     @property
     def env_id(self) -> str | None:
-        """Which environment there is, as the server last said."""
+        """The environment, as the server last described it."""
         return self._session.env_id
 
     @property
     def env_state(self) -> str | None:
-        """What it does, such as "running", as the server last said."""
+        """The environment's state, such as "running", as the server last described it."""
         return self._session.env_state
 
     @property
     def fps(self) -> float | None:
-        """Its frames a second."""
+        """The environment's frames a second, as the server last described it."""
         return self._session.fps
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """What else the server last said of the environment, by names the protocol does not have.
+        """The fields of the server's last description that the document does not have.
 
-        ``rlwire.spaces`` of a server of ours is ``{"observation": ..., "action": ...}``, each as
-        `rlwire.environments.spaces.space_of` takes it.
+        rlwire's servers have ``rlwire.spaces``: ``{"observation": ..., "action": ...}``, see
+        `rlwire.environments.spaces.space_of`.
         """
         return self._session.about
 
     @property
     def episode_id(self) -> str | None:
-        """The episode that the next step is of; None while none is open."""
+        """The episode of the next step; None while none is open."""
         return self._session.episode_id
 
     def clock_offset(self) -> ClockEstimate | None:
-        """Return how the server's clock differs from ours; None before the first pong."""
+        """Return how the server's clock differs from ours; None before the first ping's reply."""
         with self._lock:
             return self._session.clock_offset()
 
     def statistics(self) -> dict[str, int]:
-        """Return what all clients count, pushes that were ``stale``, ``late`` replies, and more."""
+        """Return the counts of all clients, ``stale`` pushes, ``late`` replies, and others."""
         with self._lock:
             return {**super().statistics(), **self._session.statistics()}
 
@@ -381,9 +323,8 @@ class RewarderClient(Blocking, RewarderClientBase):
             while not (step := client.step()).done:
                 client.act([("Action", choose(step.observation))])
 
-    What comes is taken in when it comes, by a thread while the agent's does not wait, so pings are
-    timed well and nothing piles up in the network; `step` gives all that came since the last one.
-    Methods may be called from any thread; one at a time may wait in `step`.
+    A thread receives while the agent does not wait, so pings are timed well and nothing queues up
+    in the network. Methods may be called from any thread; one thread at a time may wait in `step`.
 
     The arguments and errors are `RewarderClientBase`'s.
     """
@@ -405,16 +346,16 @@ class RewarderClient(Blocking, RewarderClientBase):
             self._looking = threading.Condition(threading.Lock())
 
     def step(self, timeout: float | None = None) -> RewarderStep:
-        """Return what has come since the last step, and wait for something if nothing has.
+        """Return what has arrived since the last step; if nothing has, wait.
 
-        Something is a reward, a text, an observation, the episode's end, or another `env_state`.
+        Rewards, texts, observations, the episode's end and a new `env_state` count.
 
         Args:
-            timeout: seconds to wait; then the step is empty. None waits for ever, 0 not at all.
+            timeout: seconds to wait, then the step is empty; None for no timeout.
 
         Raises:
-            PeerError: the server refused an action, or it said why it closes the connection.
-            ConnectionClosed: the connection is gone. What came before is given first.
+            PeerError: the server refused an action, or closed the connection with a reason.
+            ConnectionClosed: the connection is closed. Earlier arrivals are returned first.
         """
         with self._lock:
             session = self._session
@@ -424,8 +365,8 @@ class RewarderClient(Blocking, RewarderClientBase):
                 reader = self._reader
                 if reader is None or self._refused or self._ended is not None:
                     self._check_step()
-                if reader is None:  # another thread closes it just now
-                    raise ConnectionClosed(f"{self} is not connected any more")
+                if reader is None:  # another thread is closing it
+                    raise ConnectionClosed(f"{self} is no longer connected")
                 if timeout is None or timeout > 0:
                     reader.wait(timeout)
                     if not session.news:
@@ -437,7 +378,7 @@ class RewarderClient(Blocking, RewarderClientBase):
             connection,
             self._session,
             self._lock,
-            self._take,
+            self._receive,
             self._end,
             lambda: bool(self._refused) or self._ended is not None,
         )
@@ -466,7 +407,7 @@ class RewarderClient(Blocking, RewarderClientBase):
 
 
 class _ParentsLock:
-    """In a child process: nobody gets it."""
+    """The lock of a forked child: it cannot be acquired."""
 
     def __init__(self, peer: str) -> None:
         self._peer = peer
@@ -478,19 +419,10 @@ class _ParentsLock:
 
 
 class AsyncRewarderClient(Asyncio, RewarderClientBase):
-    """An agent's, or an observer's, connection to a rewarder.
+    """`RewarderClient` for an event loop: `connect`, `reset`, `ping`, `step`, `close` are awaited.
 
-    ::
-
-        async with AsyncRewarderClient("127.0.0.1:15900", auth="secret") as client:
-            await client.reset()
-            while not (step := await client.step()).done:
-                client.act([("Action", choose(step.observation))])
-
-    What comes is taken in while the loop runs, so pings are timed well and nothing piles up in the
-    network; `step` gives all that came since the last one. One task may wait in `step` at a time.
-
-    The arguments and errors are `RewarderClientBase`'s.
+    It receives while the loop runs. One task at a time may wait in `step`. The arguments and
+    errors are `RewarderClientBase`'s.
     """
 
     _connect = staticmethod(websocket.connect_asyncio)
@@ -503,7 +435,7 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
         self._waiters: set[asyncio.Future[None]] = set()  # of the others
 
     async def step(self, timeout: float | None = None) -> RewarderStep:
-        """Return what has come since the last step, as `RewarderClient.step`."""
+        """Return what has arrived since the last step, as `RewarderClient.step`."""
         session, turn = self._session, self._turn
         if session.news:
             return session.take()
@@ -538,8 +470,7 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
         connection.serve(PushHandler(self._hear, self._gone), self._end)
 
     def _hear(self, event: Any) -> None:
-        """Take one event, and run the task that waits for it, within this call."""
-        self._take(event)
+        self._receive(event)
         turn = self._turn
         if turn is not None and turn.waiting and self._session.news:
             turn.resume(None)

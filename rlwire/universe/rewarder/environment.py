@@ -1,8 +1,7 @@
 """An environment over a rewarder, in real time: `RewarderEndpoint` and `EnvironmentRewarder`.
 
-An agent's action is a message of one event, ``["Action", value]``: a number for a Discrete space,
-a text for a Text, an object for a Dict, a list for others. The last one stays in force until the
-next.
+An agent's action is one event, ``["Action", value]``: a number for a Discrete space, a string for a
+Text, an object for a Dict, a list for others. It is repeated until the next one.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from rlwire.errors import (
     on_error,
 )
 from rlwire.serving.serving import Running
+from rlwire.sessions.rewarder.client import RESET_TIMEOUT
 from rlwire.transports.address import AddressLike
 from rlwire.transports.pacing import Pacer
 from rlwire.universe.rewarder.client import RewarderClient
@@ -40,35 +40,34 @@ from rlwire.universe.rewarder.server import PORT, EnvResetRequest, RewarderServe
 logger = logging.getLogger(__name__)
 
 ACTION = "Action"
-"""The name of the event that is an action; no part of the document, which has none for it."""
+"""Our name of the event that is an action; the document has none."""
 
 SPACES = "rlwire.spaces"
-"""The field of ``v0.env.describe``'s body that has the spaces; no part of the document either."""
+"""Our field of ``v0.env.describe``'s body that describes the spaces."""
 
-_TOLD = 1 << 19  # bytes of them at most: each episode sends them, and slow clients have 1 MiB
-_LOOK = 0.25  # seconds between two looks at whether to stop, where nothing else happens
+_MAX_SPACES = 1 << 19  # bytes: each episode sends them, and `backlog` is 1 MiB
+_WAKE = 0.25  # seconds between two checks whether to stop, if nothing arrives
 _LOST = (ConnectionClosed, OSError)
 
 
 class RewarderEndpoint(Endpoint):
-    """The environment behind a rewarder, which an `EnvironmentRewarder` or its like serves.
+    """The environment behind a rewarder, for example an `EnvironmentRewarder`.
 
-    The environment does not wait, unless its server is in lockstep: a step says what to do from now
-    on, and gives the newest observation and the sum of the rewards that have come since the last
-    step; at least one of each. A seed goes to the server, and runs differ nevertheless. ``info`` is
-    what came with the rewards; a reset's is the environment's own.
+    The environment does not wait for steps, unless its server is in lockstep. A step sends the
+    action and returns the newest observation and the sum of the rewards since the last step, at
+    least one of each. ``info`` is that of the rewards; a reset's is the environment's own.
 
     Args:
-        where: as `RewarderClient` takes it.
-        observation_space: without it, and the next one, a server of ours tells them.
-        action_space: an action is the event ``["Action", value]``.
-        env_id: which environment resets ask for; None for the one that runs.
+        where: the address, as for `RewarderClient`.
+        observation_space: by default an rlwire server describes it.
+        action_space: by default an rlwire server describes it.
+        env_id: the environment that resets ask for; None for the current one.
         step_timeout: seconds that a step waits for the server.
-        reset_timeout: seconds that a reset waits; None for `ClientSettings.reset_timeout`.
-        options: the `RewarderClient`'s.
+        reset_timeout: seconds that a reset waits.
+        options: of the `RewarderClient`.
 
     Raises:
-        TypeError: the spaces are not given, and the server does not tell them.
+        TypeError: a space is missing, and the server does not describe it.
         EncodeError: JSON cannot carry a space.
         What `RewarderClient.connect` raises.
     """
@@ -81,39 +80,35 @@ class RewarderEndpoint(Endpoint):
         action_space: Any = None,
         env_id: str | None = None,
         step_timeout: float = 10.0,
-        reset_timeout: float | None = None,
+        reset_timeout: float = RESET_TIMEOUT,
         **options: Any,
     ) -> None:
         self._env_id = env_id
         self._timeout = step_timeout
         self._reset_timeout = reset_timeout
-        self._resets: int | None = None  # the seed of the reset that was begun
+        self._seed: int | None = None  # of the reset that was begun
         self._begun = ""
         self._over = True
-        self._early: Outcome | None = None  # the end that came before the first step
+        self._early: Outcome | None = None  # an end that arrived with the reset
         self._owed = 0.0
         self._lost: str | None = None
         self._last: Any = None
         self.client = RewarderClient(where, **options)
         self.client.connect()
         with on_error(self.client.close):
-            self._told = self.client.about.get(SPACES)
+            self._described = self.client.about.get(SPACES)
             if observation_space is None or action_space is None:
-                told = self._told_spaces()
-                observation_space = told[0] if observation_space is None else observation_space
-                action_space = told[1] if action_space is None else action_space
+                found = spaces_of(self._described)
+                if found is None:
+                    raise TypeError(
+                        f"{self.client.url} does not describe its spaces: give observation_space= "
+                        f"and action_space=, or like="
+                    )
+                observation_space = found[0] if observation_space is None else observation_space
+                action_space = found[1] if action_space is None else action_space
             self._fit = fitting(observation_space, "the observation", within=False)
             self._fit_action = fitting(action_space, "the action", within=True)
         self.observation_space, self.action_space = observation_space, action_space
-
-    def _told_spaces(self) -> tuple[Any, Any]:
-        told = spaces_of(self._told)
-        if told is None:
-            raise TypeError(
-                f"{self.client.url} does not tell its spaces: give observation_space= and "
-                f"action_space=, or like="
-            )
-        return told
 
     @property
     def places(self) -> int:
@@ -121,11 +116,11 @@ class RewarderEndpoint(Endpoint):
         return 1
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
-        """Begin an episode; the options are not used. All is said and waited for by `finish`."""
-        self._begun, self._resets = "reset", seed
+        """Remember the seed for `finish`; options are ignored."""
+        self._begun, self._seed = "reset", seed
 
     def begin_step(self, action: Any) -> None:
-        """Say what to do from now on."""
+        """Send the action."""
         if self._over:
             raise LocalProtocolError(f"{self.client.url}: no episode goes on, call reset()")
         value = plain(self._fit_action(action))
@@ -133,11 +128,11 @@ class RewarderEndpoint(Endpoint):
         if self._early is None:
             try:
                 self.client.act([(ACTION, value)])
-            except (*_LOST, PeerError) as error:  # which says why the server closed it
+            except (*_LOST, PeerError) as error:  # `finish` reports it
                 self._lost = str(error)
 
     def finish(self) -> Outcome:
-        """Wait for what was begun."""
+        """Reset, or wait for the step's observation and reward."""
         if self._begun == "reset":
             return self._reset()
         early, self._early = self._early, None
@@ -160,22 +155,22 @@ class RewarderEndpoint(Endpoint):
         if client.ended:
             client.close()
             client.connect()
-            if client.about.get(SPACES) != self._told:
+            if client.about.get(SPACES) != self._described:
                 raise RemoteProtocolError(
                     f"{client.url}: the environment has other spaces than before; make it anew"
                 )
         self._lost, self._over, self._early, self._owed = None, True, None, 0.0
-        client.reset(self._env_id, self._resets, timeout=self._reset_timeout)
+        client.reset(self._env_id, self._seed, timeout=self._reset_timeout)
         outcome = self._gathered(whole=False)
         self._over = False
-        if outcome[2] or outcome[3]:  # over before the first step, which is to tell
+        if outcome[2] or outcome[3]:  # over already: the first step reports it
             self._early = outcome
         else:
             self._owed = outcome[1]
         return outcome[0], outcome[4]
 
     def _gathered(self, *, whole: bool) -> Outcome:
-        """Return what comes until there is an observation and, if `whole`, a reward as well."""
+        """Gather steps until there is an observation and, if `whole`, a reward as well."""
         client, until = self.client, monotonic() + self._timeout
         reward, self._owed = self._owed, 0.0
         seen, count = None, 0
@@ -196,7 +191,7 @@ class RewarderEndpoint(Endpoint):
         return self._observation(seen), reward, False, False, info
 
     def _observation(self, seen: Any) -> Any:
-        if seen is None:  # an episode's end alone
+        if seen is None:  # only an episode's end
             return self._last
         try:
             self._last = observation = self._fit(seen)
@@ -207,16 +202,15 @@ class RewarderEndpoint(Endpoint):
         return observation
 
     def close(self) -> None:
-        """Close the connection; again does nothing."""
+        """Close the connection; a second call does nothing."""
         self.client.close()
 
 
 class EnvironmentRewarder(RewarderServer):
-    """A `RewarderServer` that plays an environment, as long as somebody looks on.
+    """A `RewarderServer` that steps an environment while a client is connected.
 
-    Each step pushes the observation and then the reward, with what the environment says in its
-    info; ``done`` is its terminated or truncated, and info's ``rlwire.truncated`` tells which. Then
-    it begins the next episode by itself.
+    Each step pushes the observation, then the reward with the info. ``done`` is terminated or
+    truncated, and ``info["rlwire.truncated"]`` tells which. Then the next episode begins.
 
     Args:
         environment: an environment of Gymnasium or dm_env, which is not closed; a class or function
@@ -224,17 +218,15 @@ class EnvironmentRewarder(RewarderServer):
             ``"my_module:MyEnvironment"``.
         address: where to listen.
         rate: steps a second.
-        lockstep: to make one step for each action instead, and no step without.
-        seed: for the first episode, if no client asks for another.
-        env_id: what it is called; by default the environment's own name. A reset that asks for
-            another one is refused.
-        options: those of `RewarderServer`, except `on_reset` and `on_action`.
+        lockstep: whether to step once for each action instead.
+        seed: of the first episode, unless a client sends one.
+        env_id: by default the environment's name. Resets that ask for another one are refused.
+        options: of `RewarderServer`, except `on_reset` and `on_action`.
 
     Raises:
-        TypeError: it is no environment, or many in one.
-        ValueError: an argument makes no sense; EncodeError if it is a space that JSON cannot carry.
-        ImportError, AttributeError: there is no such environment; MissingExtra if it is Gymnasium
-            that is not there.
+        TypeError: not an environment, or a vector of them.
+        ValueError: an argument is invalid; EncodeError if JSON cannot carry a space.
+        ImportError, AttributeError: the name leads to no environment.
     """
 
     def __init__(
@@ -258,7 +250,7 @@ class EnvironmentRewarder(RewarderServer):
             self._observation_tree = tree_of(driven.observation_space, "the observation", cannot)
             self._action_tree = tree_of(driven.action_space, "the action", cannot)
             self._fit_action = fitting(driven.action_space, "the action", within=True)
-            options["about"] = {**_told(driven), **(options.get("about") or {})}
+            options["about"] = {**_description_of(driven), **(options.get("about") or {})}
             super().__init__(
                 env_id or driven.name, address, rate=rate, env_state="loading", **options
             )
@@ -271,7 +263,7 @@ class EnvironmentRewarder(RewarderServer):
 
     def _run(self) -> Running:
         self._ending.clear()
-        # In the thread that will step it, since some of what draws wants one thread for all.
+        # Reset in the thread that steps: some renderers need a single thread.
         begun: Future[None] = Future()
         self._player = threading.Thread(
             target=self._play, args=(begun,), name="rlwire environment", daemon=True
@@ -282,7 +274,6 @@ class EnvironmentRewarder(RewarderServer):
             return self._listen()
 
     def _listen(self) -> Running:
-        """Listen for clients."""
         return super()._run()
 
     def _after_stop(self) -> None:
@@ -296,7 +287,7 @@ class EnvironmentRewarder(RewarderServer):
         if player is not None and player is not threading.current_thread():
             player.join(5.0)
             if player.is_alive():
-                logger.warning("the environment did not end a step within 5 s, and is left behind")
+                logger.warning("the environment did not end a step within 5 s: not closed")
             else:
                 self._close_environment()
 
@@ -311,11 +302,11 @@ class EnvironmentRewarder(RewarderServer):
             pacer = Pacer(self._runtime.status.fps or 60.0, sleep=self._ending.wait)
             while not self._ending.is_set():
                 if not self._watched():
-                    self._ending.wait(_LOOK if self._lockstep else 1.0 / pacer.rate)
+                    self._ending.wait(_WAKE if self._lockstep else 1.0 / pacer.rate)
                     pacer.restart()
                     continue
                 if self._lockstep:
-                    if not self.wait_for_input(_LOOK):
+                    if not self.wait_for_input(_WAKE):
                         continue
                 else:
                     self.count("frames_missed", pacer.wait())
@@ -338,11 +329,11 @@ class EnvironmentRewarder(RewarderServer):
                 return
             if self._ending.is_set():
                 return
-            logger.exception("the environment failed, the server stops")
+            logger.exception("the environment failed: the server stops")
             self.stop_soon()
 
     def _answer(self, request: EnvResetRequest) -> float | None:
-        """Answer a reset; return the new number of frames a second, if it says one."""
+        """Reply to a reset; return its frames a second, if it has any."""
         env_id = self._runtime.status.env_id
         if request.env_id is not None and request.env_id != env_id:
             self.refuse(request, f"No such environment: {request.env_id}")
@@ -370,7 +361,7 @@ class EnvironmentRewarder(RewarderServer):
         self._show(observation)
 
     def _take_action(self, message: AgentAction) -> bool:
-        """Take an agent's action; returns whether it is one."""
+        """Store an agent's action; return whether it is valid."""
         for event in reversed(message.action):
             if len(event) == 2 and event[0] == ACTION:
                 try:
@@ -383,15 +374,14 @@ class EnvironmentRewarder(RewarderServer):
         return False
 
     def _watched(self) -> bool:
-        """Whether anybody is there to play for."""
+        """Return whether a client is connected."""
         return bool(self.clients)
 
     def _chosen(self) -> Any:
-        """Return the action of a step; None for the one that does nothing."""
+        """Return the action of a step; None for no-op."""
         return self._action
 
     def _show(self, observation: Any) -> None:
-        """Show what the environment has come to."""
         tree = self._observation_tree
         self.observation(plain(tree.build(tree.parts(observation))))
 
@@ -413,29 +403,28 @@ class EnvironmentRewarder(RewarderServer):
             self._begin(None)
 
     def _sendable(self, info: Mapping[str, Any], error: EncodeError) -> Mapping[str, Any]:
-        """Return an info without what JSON cannot carry, which a log names once."""
+        """Return an info without entries that JSON cannot carry; log the first error."""
         self.count("infos_dropped")
         if not self._has_dropped:
             self._has_dropped = True
-            logger.warning("not all of an info of %s can be sent: %s", self._driven.name, error)
+            logger.warning("%s: entries of an info are dropped: %s", self._driven.name, error)
         return mark_arrays(dict(filter(_can_be_sent, info.items())))
 
 
-def _told(driven: Driven) -> dict[str, Any]:
-    """Return what tells a client of ours the spaces."""
+def _description_of(driven: Driven) -> dict[str, Any]:
+    """Return the description of the spaces, for `RewarderEndpoint`."""
     spaces = describe_both(driven.observation_space, driven.action_space)
     if spaces is None:
         return {}
-    told = {SPACES: spaces}
-    size = len(encode(EnvDescribe(None, None, extra_body=told)))
-    if size > _TOLD:
+    described = {SPACES: spaces}
+    size = len(encode(EnvDescribe(None, None, about=described)))
+    if size > _MAX_SPACES:
         raise EncodeError(
-            f"the description of the spaces has {size} bytes, and the rewarder sends at most "
-            f"{_TOLD} with each episode; give the largest Box the same bounds for all elements, or "
-            f"serve over dm_env_rpc: observation space {driven.observation_space}, action space "
-            f"{driven.action_space}"
+            f"the spaces' description has {size} bytes, limit is {_MAX_SPACES}; give the largest "
+            f"Box equal bounds for all elements, or serve over dm_env_rpc: observation space "
+            f"{driven.observation_space}, action space {driven.action_space}"
         )
-    return told
+    return described
 
 
 def _can_be_sent(item: tuple[Any, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""`RewarderServer`: tells any number of clients what happens in one environment."""
+"""`RewarderServer`: pushes the rewards of one environment to any number of clients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rlwire.codecs.rewarder import (
     EnvText,
     ReplyEnvReset,
     ReplyError,
-    ServerMessage,
+    RewarderMessage,
 )
 from rlwire.codecs.websocket.handshake import UpgradeRequest
 from rlwire.errors import (
@@ -59,27 +59,27 @@ PORT: Final = 15900
 """The rewarder's port in the document."""
 
 TIMEOUTS: Final = Timeouts(idle=None, write=30.0)
-"""The times of connections by default: clients are pinged, so they may be silent."""
+"""Clients are pinged, so they may be silent."""
 
 _KNOWN = "openai"  # the document's password
-_ACTIONS = 1024  # that wait for `actions`; the oldest are dropped
-_RESETS = 64  # that wait for `next_reset`; the oldest are refused
-_TEXT = 1000  # characters of an error that a client is told
-_QUEUED = 64  # pushes that wait for the event loop before who pushes more waits as well
-_AT_ONCE = 4096  # messages that are sent before others have their turn on the loop
-_PATIENCE = 30.0  # seconds for an event loop to take a push
+_ACTIONS = 1024  # in the queue of `actions`; the oldest are dropped
+_RESETS = 64  # in the queue of `next_reset`; the oldest are refused
+_TEXT = 1000  # characters of an error
+_QUEUED = 64  # pushes that wait for the event loop before the next push blocks
+_AT_ONCE = 4096  # messages of one turn of the loop
+_PATIENCE = 30.0  # seconds that a push blocks
 
 
 @dataclass(frozen=True)
 class EnvResetRequest:
-    """A client asks for a new episode; `RewarderServer.begin_episode` or `refuse` answers it.
+    """A client's reset; reply with `RewarderServer.begin_episode` or `refuse`.
 
     Attributes:
-        env_id: which environment, None for the one that runs.
-        seed: for the environment, None for any.
-        fps: frames a second that it would like, None for those there are.
+        env_id: the environment, None for the current one.
+        seed: for the environment, if any.
+        fps: frames a second, None for the current rate.
         episode_id: the newest episode that the client knows.
-        peer: the client's name, for logs.
+        peer: the client's address.
     """
 
     env_id: str | None
@@ -92,7 +92,7 @@ class EnvResetRequest:
 
 
 class RewarderServer(StreamServer):
-    """A rewarder: environments push what happens, agents reset and act.
+    """A rewarder: the environment pushes rewards, agents reset and act.
 
     ::
 
@@ -106,10 +106,9 @@ class RewarderServer(StreamServer):
                 server.observation(game.numbers())
                 server.reward(game.score(), game.is_over())
 
-    All clients are told the same; one of them is the active one, whose resets and actions come to
-    the environment, all others look on. The methods may be called from any thread: what one thread
-    pushes arrives in that order, and nothing waits for slow clients. ``GET /healthz`` is answered
-    with 200, without a password, for whoever watches servers.
+    All clients receive the same. One is active: its resets and actions reach the environment, the
+    others are observers. Methods may be called from any thread; a thread's pushes keep their order
+    and do not wait for slow clients. ``GET /healthz`` returns 200 without a password.
 
     Args:
         env_id: which environment there is; None for none yet.
@@ -219,12 +218,12 @@ class RewarderServer(StreamServer):
 
     @property
     def episode_id(self) -> str:
-        """The episode that goes on."""
+        """The current episode."""
         return self._runtime.episode_id
 
     @property
     def clients(self) -> int:
-        """How many there are, observers among them."""
+        """The number of clients, with observers."""
         return len(self._connections.clients)
 
     @property
@@ -240,34 +239,32 @@ class RewarderServer(StreamServer):
         *,
         episode_id: str | None = None,
     ) -> None:
-        """Tell all clients of a reward.
+        """Push a reward to all clients.
 
         Args:
             value: the reward.
             done: whether the episode is over.
-            info: whatever JSON can carry.
-            episode_id: that it is of; by default the one that goes on now. Who pushes in another
-                thread than the one that begins episodes should say it: what is of an older episode
-                than a client was told of is not sent to it, and counted as ``stale``.
+            info: values for JSON.
+            episode_id: by default the current episode. Pass it from threads that do not begin
+                episodes: pushes of older episodes than a client knows are ``stale``, not sent.
 
         Raises:
-            EncodeError, LimitExceeded: it cannot be written; nothing was sent.
-            DeadlineExceeded: the server is too busy to take it.
+            EncodeError, LimitExceeded: it cannot be encoded; nothing was sent.
+            DeadlineExceeded: the event loop is too busy.
         """
         self._push(episode_id, EnvReward, _number(value), bool(done), dict(info or {}))
 
     def text(self, text: str, *, episode_id: str | None = None) -> None:
-        """Tell all clients a text; arguments and errors as for `reward`."""
+        """Push a text to all clients; as `reward`."""
         if not isinstance(text, str):
             raise TypeError(f"text must be str, not {type(text).__name__}")
         self._push(episode_id, EnvText, str(text))
 
     def observation(self, observation: Any, *, episode_id: str | None = None) -> None:
-        """Show all clients an observation, an array or whatever JSON can carry; as `reward`."""
+        """Push an observation to all clients, an array or a value for JSON; as `reward`."""
         self._push(episode_id, EnvObservation, observation)
 
-    def _push(self, episode_id: str | None, kind: type[ServerMessage], *values: Any) -> None:
-        # An event that has its episode from the beginning need not be made twice.
+    def _push(self, episode_id: str | None, kind: type[RewarderMessage], *values: Any) -> None:
         event = kind(*values, episode_id=episode_id or self._runtime.status.episode_id)
         self._connections.send(self._runtime.push(event), wait=True)
 
@@ -278,7 +275,7 @@ class RewarderServer(StreamServer):
         env_state: str | None = None,
         fps: float | None = None,
     ) -> None:
-        """Change what is not None, and tell all clients what the environment is."""
+        """Change the arguments that are not None, and push the new description to all clients."""
         with self._order:
             status = self._runtime.describe(env_id=env_id, env_state=env_state, fps=fps)
             self._connections.send(self._runtime.push(status))
@@ -292,19 +289,14 @@ class RewarderServer(StreamServer):
         fps: float | None = None,
         info: Mapping[str, Any] | None = None,
     ) -> str:
-        """Begin a new episode, tell all clients, and answer the client that asked for it.
-
-        What is pushed from now on is of the new episode.
+        """Begin a new episode for later pushes, describe it to all clients, and return its id.
 
         Args:
-            request: the reset that this answers; None if the environment begins by itself.
-            env_id: which environment it is now; by default the same.
-            env_state: what it does now.
-            fps: frames a second from now on; by default as before.
-            info: of the environment's reset. Clients of ours have it in their first step's info.
-
-        Returns:
-            The new episode's id.
+            request: the reset to reply to; None if the environment begins by itself.
+            env_id: the environment; by default the same.
+            env_state: its state.
+            fps: frames a second; by default the same.
+            info: of the environment's reset, for the first step's info of rlwire's clients.
         """
         past = None if request is None else request.episode_id
         with self._order:
@@ -313,7 +305,7 @@ class RewarderServer(StreamServer):
             )
             episode_id = status.episode_id
             assert episode_id is not None
-            self.count("episodes")  # before a client hears of it, and asks
+            self.count("episodes")  # before a client receives it
             self._connections.send(self._runtime.push(status))
             if request is not None:
                 parent = request._message.message_id
@@ -322,7 +314,7 @@ class RewarderServer(StreamServer):
         return episode_id
 
     def refuse(self, request: EnvResetRequest | AgentAction, message: str) -> None:
-        """Answer a reset or an action with an error, such as "No such environment: llama"."""
+        """Reply to a reset or an action with an error, such as "No such environment: llama"."""
         if isinstance(request, EnvResetRequest):
             client: AsyncConnection | None = request._client
             number, name = request._message.message_id, "resets_refused"
@@ -335,17 +327,14 @@ class RewarderServer(StreamServer):
             self._connections.send(ReplyError(message[:_TEXT], parent_message_id=number), client)
 
     def actions(self) -> list[AgentAction]:
-        """Return the actions that have come since the last call, the last 1,024 of them."""
+        """Return the actions since the last call, at most the last 1,024."""
         with self._lock:
             taken = list(self._actions)
             self._actions.clear()
         return taken
 
     def next_reset(self, timeout: float | None = None) -> EnvResetRequest | None:
-        """Return the next reset, None if none comes within `timeout` seconds or the server stops.
-
-        0 does not wait, None waits for ever.
-        """
+        """Return the next reset; None after `timeout` seconds, or when the server stops."""
         with self._asked:
             if not self._resets and timeout != 0:
                 self._asked.wait_for(lambda: self._resets or self._running is None, timeout)
@@ -362,11 +351,11 @@ class RewarderServer(StreamServer):
             )
 
     def statistics(self) -> dict[str, int]:
-        """Return counts since the server was made, and of the ``clients`` that there are.
+        """Return the number of ``clients``, and counts since the server was made.
 
-        ``pushes`` became ``messages``, one for each client; of these ``stale`` ones were not sent,
-        since their episode was over. ``slow`` clients were closed, ``refused`` ones had no right
-        password or came second. ``actions_dropped`` were too many for who takes them.
+        ``pushes``, ``messages`` (one for each client and push), ``stale`` (not sent, their episode
+        was over), ``slow`` (closed clients), ``refused`` (wrong password, or a second agent),
+        ``actions_dropped`` (from a full queue), and others.
         """
         with self._lock:
             counts = dict(self._counts)
@@ -387,7 +376,6 @@ class RewarderServer(StreamServer):
             self._counts[name] += number
 
     def _handle(self, event: AgentAction | EnvReset, client: AsyncConnection) -> None:
-        """Take what a client said, on the event loop."""
         if isinstance(event, AgentAction):
             with self._asked:
                 self._counts["actions_dropped"] += len(self._actions) == _ACTIONS
@@ -398,9 +386,7 @@ class RewarderServer(StreamServer):
         request = EnvResetRequest(
             event.env_id, seed, event.fps, event.episode_id, client.peer, event, client
         )
-        self._connections.log.info(
-            "%s: asks for a new episode of %s", client.peer, event.env_id or "the same"
-        )
+        self._connections.log.info("%s: resets %s", client.peer, event.env_id or "the environment")
         if self._on_reset is not None:
             self.count("resets")
             self._jobs.put(request)
@@ -411,7 +397,7 @@ class RewarderServer(StreamServer):
             late = self._resets.popleft() if len(self._resets) > _RESETS else None
             self._asked.notify_all()
         if late is not None:
-            self.refuse(late, "too many resets wait")
+            self.refuse(late, f"more than {_RESETS} resets wait")
 
     def _answer_resets(self) -> None:
         assert self._on_reset is not None
@@ -439,11 +425,11 @@ class RewarderServer(StreamServer):
         with self._asked:
             self._asked.notify_all()
         counts = ", ".join(f"{name} {count}" for name, count in self.statistics().items() if count)
-        logger.info("rewarder: %s", counts or "nobody came")
+        logger.info("rewarder: %s", counts or "no clients")
 
 
 def _number(value: Any) -> int | float:
-    """Return a reward as a number of Python's."""
+    """Return a reward as int or float."""
     if type(value) is float or type(value) is int:
         return value
     if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):

@@ -1,4 +1,4 @@
-"""The pixels of a remote over RFB, the protocol of VNC: viewers, and a server for any viewer."""
+"""RFB, the protocol of VNC: clients, and a server for any viewer."""
 
 from rlwire.universe.rfb.client import AsyncRfbClient, RfbClient
 from rlwire.universe.rfb.server import Display, RfbServer, Viewer

@@ -33,8 +33,8 @@ from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 
 _Self = TypeVar("_Self", bound="_RfbClientBase")
 
-_READS = 1024  # of one `poll`, at most: a flood does not keep it
-_SLICE = 0.25  # seconds, at most, that a read waits before the clock is looked at
+_READS = 1024  # of one `poll`, at most
+_SLICE = 0.25  # seconds, at most, of one read
 
 
 class _RfbClientBase(PushClient):
@@ -92,13 +92,13 @@ class _RfbClientBase(PushClient):
 
     @driven
     def connect(self: _Self) -> Waits[_Self]:
-        """Connect, and go through the handshake; pixels arrive with the first update.
+        """Connect, and do the handshake; pixels arrive with the first update.
 
         Raises:
-            PeerError: the server rejects us, in its own words.
-            RemoteProtocolError: it speaks another version, or has other security types.
-            DeadlineExceeded: it sends nothing.
-            OSError: it cannot be reached.
+            PeerError: the server rejects the client.
+            RemoteProtocolError: the server has another version, or other security types.
+            DeadlineExceeded: the server sends nothing.
+            OSError: the server cannot be reached.
         """
         if self._connection is not None:
             raise LocalProtocolError(f"{self} is connected already")
@@ -109,15 +109,14 @@ class _RfbClientBase(PushClient):
         return self
 
     def _listen(self, connection: Any) -> None:
-        """Have events received by `_receive`, and an end by `_end`."""
+        """Pass each event to `_receive`, and the end to `_end`."""
         raise NotImplementedError
 
     def _read(self) -> Any:
-        """Receive what is there already; or return what to await for that."""
+        """Receive what has arrived; or return an awaitable that does."""
         raise NotImplementedError
 
     def _receive(self, event: Any) -> None:
-        """Receive one event of the session."""
         if type(event) is Bell:
             self._bells += 1
         elif type(event) is CursorShape:
@@ -125,7 +124,7 @@ class _RfbClientBase(PushClient):
 
     @property
     def framebuffer(self) -> Framebuffer:
-        """The pixels, of whole updates only. Later ones are painted into the same framebuffer."""
+        """The pixels of whole updates; later updates are painted into the same framebuffer."""
         framebuffer = self.session.framebuffer
         if framebuffer is None:
             self._check()
@@ -134,32 +133,31 @@ class _RfbClientBase(PushClient):
 
     @property
     def width(self) -> int:
-        """Of the screen, in pixels."""
+        """The screen's width in pixels."""
         return self.framebuffer.width
 
     @property
     def height(self) -> int:
-        """Of the screen, in pixels."""
+        """The screen's height in pixels."""
         return self.framebuffer.height
 
     @property
     def name(self) -> str:
-        """The desktop's."""
+        """The desktop's name."""
         return self.session.name
 
     @driven
     def update(self, timeout: float | None = None) -> Waits[list[Rectangle]]:
-        """Wait for a whole update that changes something; return what has changed.
+        """Wait for a whole update that changes pixels; return the changes since the last call.
 
-        That is all since the last call, of this method or `poll`. `DeadlineExceeded` after so many
-        seconds leaves the connection as it is.
+        `poll` counts as a call. After `DeadlineExceeded` the connection stays open.
         """
         yield from self._until(lambda: self.session.updates != self._seen, timeout, "update")
         return self._pop_changes()
 
     @driven
     def poll(self) -> Waits[list[Rectangle]]:
-        """Receive what is there, without waiting; return what has changed since the last call."""
+        """Receive what has arrived, without waiting; return the changes since the last call."""
         self._check()
         yield self._read()
         changes = self._pop_changes()
@@ -181,31 +179,26 @@ class _RfbClientBase(PushClient):
 
         Raises:
             EncodeError: a field does not fit; nothing was sent.
-            LocalProtocolError: the server does not know such a message; nothing was sent.
-            ConnectionClosed: the connection is gone.
+            LocalProtocolError: the server does not support the message; nothing was sent.
+            ConnectionClosed: the connection is closed.
         """
         self._check()
         yield self._transmit(messages)
 
     @driven
     def key(self, key: int | str, down: bool) -> Waits[None]:
-        """Press or release a key: X11's name, the character that it types, or a keysym."""
+        """Press or release a key: X11's name, a character, or a keysym."""
         yield self.send(KeyEvent(keysym(key), down))
 
     @driven
     def pointer(self, x: int, y: int, buttons: int = 0) -> Waits[None]:
-        """Move the pointer, in pixels from the left and the top.
-
-        `buttons` are those that are down: 1 for the left, 2 for the middle, 4 for the right one, 8
-        and 16 for the wheel.
-        """
+        """Move the pointer; `buttons` that are down: 1 left, 2 middle, 4 right, 8 and 16 wheel."""
         yield self.send(PointerEvent(x, y, buttons))
 
     def statistics(self) -> dict[str, int]:
-        """Return what all clients count, and counts of the newest connection.
+        """Return the counts of all clients, and the last connection's.
 
-        ``updates`` that changed something, ``rectangles`` with pixels, ``bytes`` of messages, and
-        ``bells``.
+        ``updates`` that changed pixels, ``rectangles``, ``bytes`` of messages, and ``bells``.
         """
         counted = ("updates", "rectangles", "bytes")
         counts = {name: getattr(self.session, name) for name in counted}
@@ -226,23 +219,22 @@ class RfbClient(Blocking, _RfbClientBase):
 
     Args:
         address: ``"host:port"`` (VNC's display 0 is port 5900), or ``"unix:/path"``.
-        auth: the password, for VNC authentication; None for none.
-        tls: an SSL context, or what makes one; None for no encryption.
-        timeout: `connect` is for the handshake too, `read` for an update once it has begun, `idle`
-            is None: a screen may be still for as long as it likes.
-        backoff: how often and when to try to reach the server; by default once.
-        limits: maxima for what is read.
+        auth: the password for VNC authentication, if any.
+        tls: an SSL context, or a function that makes one; None for no encryption.
+        timeout: `connect` includes the handshake, `read` is for an update once begun; no `idle`.
+        backoff: retries of `connect`; by default none.
+        limits: maxima for received messages.
         shared: whether other viewers may stay.
-        channels: of the framebuffer: 3, or 4 of which the last is always 255.
-        encodings: to ask for, the best first.
+        channels: of the framebuffer: 3, or 4 with the last always 255.
+        encodings: the encodings to ask for, best first.
         quality: 0 to 9 allows JPEG in Tight; None for exact pixels.
-        compression: 0 to 9, how hard the server is to try; None for its own choice.
+        compression: level 0 to 9; None for the server's choice.
         pixel_format: of the pixels on the wire.
-        continuous: whether to ask for updates without requests, where the server has them.
+        continuous: whether to ask for continuous updates, if the server has them.
 
     Attributes:
-        session: the newest connection's: `version`, `continuous`, `fences`, `resizable`.
-        cursor: how the pointer looks, where the encoding Cursor is asked for; or None.
+        session: the last connection's session: `version`, `continuous`, `fences`, `resizable`.
+        cursor: the pointer's shape, if the encoding Cursor was asked for.
     """
 
     _connect = staticmethod(tcp.connect)
@@ -252,7 +244,6 @@ class RfbClient(Blocking, _RfbClientBase):
         self._fetch, self._may_wait = connection.share(_SLICE)
 
     def _wait(self, seconds: float | None, heard: int) -> None:
-        """Read once, waiting for so long at most."""
         connection = self._connection
         wait = _SLICE if seconds is None else min(seconds, _SLICE)
         if self._may_wait and wait == _SLICE:
@@ -277,16 +268,10 @@ class RfbClient(Blocking, _RfbClientBase):
 
 
 class AsyncRfbClient(Asyncio, _RfbClientBase):
-    """`RfbClient` for a task of an event loop: the same methods, to be awaited.
+    """`RfbClient` for an event loop: the same methods, to be awaited.
 
-    ::
-
-        async with AsyncRfbClient("localhost:5900") as screen:
-            await screen.update()
-            await screen.key("Return", True)
-
-    Updates are received while the loop runs, so the framebuffer is always the newest. One task may
-    wait at a time. The arguments and errors are `RfbClient`'s.
+    It receives updates while the loop runs. One task at a time may wait. The arguments and errors
+    are `RfbClient`'s.
     """
 
     _connect = staticmethod(tcp_asyncio.connect)
@@ -307,7 +292,7 @@ class AsyncRfbClient(Asyncio, _RfbClientBase):
 
     async def _wait(self, seconds: float | None, heard: int) -> None:
         if self._waiter is not None:
-            raise LocalProtocolError(f"another task is waiting for {self.address}; one may")
+            raise LocalProtocolError(f"{self.address}: another task is waiting already")
         waiter = self._waiter = asyncio.get_running_loop().create_future()
         try:
             await asyncio.wait({waiter}, timeout=seconds)
@@ -315,4 +300,4 @@ class AsyncRfbClient(Asyncio, _RfbClientBase):
             self._waiter = None
 
     async def _read(self) -> None:
-        await asyncio.sleep(0)  # one turn of the loop, which reads
+        await asyncio.sleep(0)  # the loop reads meanwhile

@@ -1,4 +1,4 @@
-"""`RfbServer` serves a `Display`, which any VNC viewer can watch and play on."""
+"""`RfbServer` serves a `Display` to VNC viewers."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PORT: Final = 5900
-"""VNC's port of display 0."""
+"""The port of VNC's display 0."""
 
 TIMEOUTS: Final = Timeouts(idle=None)
-"""A viewer that only watches sends nothing while nothing changes."""
+"""Viewers are silent while nothing changes."""
 
 
 class Viewer:
-    """One viewer of a display; `peer` is its name, for logs."""
+    """One viewer of a display; `peer` is its address."""
 
     __slots__ = ("connection", "peer", "session")
 
@@ -48,9 +48,6 @@ class Viewer:
         self.connection = connection
         self.session: RfbServerSession = connection.session  # type: ignore[assignment]
         self.peer = connection.peer
-
-    def __repr__(self) -> str:
-        return f"<Viewer {self.peer}{', only watches' if self.view_only else ''}>"
 
     @property
     def view_only(self) -> bool:
@@ -62,14 +59,14 @@ OnInput: TypeAlias = Callable[[Viewer, Input], object]
 
 
 class Display:
-    """What viewers see: the frame that was shown last. All methods may be called from any thread.
+    """The frame that viewers see. All methods may be called from any thread.
 
     Args:
-        width, height: of what is seen before the first frame, which is black.
-        name: viewers have it in their title.
-        on_input: called on the server's event loop with a viewer and its `KeyEvent` or
-            `PointerEvent`; it returns at once.
-        on_leave: called there with a viewer that is gone, whose keys are to be released.
+        width, height: of the black frame before the first, in pixels.
+        name: the viewers' title.
+        on_input: called on the server's event loop with a `Viewer` and its `KeyEvent` or
+            `PointerEvent`; must not block.
+        on_leave: called there with a viewer that has disconnected.
     """
 
     def __init__(
@@ -93,28 +90,25 @@ class Display:
 
     @property
     def width(self) -> int:
-        """Of the last frame, in pixels."""
+        """The last frame's width in pixels."""
         return len(self._newest.frame[0])
 
     @property
     def height(self) -> int:
-        """Of the last frame, in pixels."""
+        """The last frame's height in pixels."""
         return len(self._newest.frame)
 
     @property
     def frames(self) -> int:
-        """How many were shown."""
+        """The number of frames so far."""
         return self._newest.number
 
     def newest(self) -> NumberedFrame:
-        """Return the last frame and its number; it is never changed."""
+        """Return the last frame, which does not change, and its number."""
         return self._newest
 
     def show(self, frame: npt.NDArray[np.uint8]) -> None:
-        """Show a copy of a frame; viewers get what changed when they can receive it.
-
-        It is (H, W, 3) uint8; another size than before resizes the display.
-        """
+        """Show a copy of a frame, uint8 (height, width, 3); a new size resizes the display."""
         frame = np.asarray(frame)
         if (
             frame.ndim != 3
@@ -133,7 +127,6 @@ class Display:
             service.wake()
 
     def _serve(self, service: _ViewerService, serves: bool) -> None:
-        """Add a service to those that a new frame wakes, or remove it."""
         with self._lock:
             others = tuple(one for one in self._services if one is not service)
             self._services = (*others, service) if serves else others
@@ -196,7 +189,7 @@ class _ViewerService(Service):
             self._loop = None
 
     def wake(self) -> None:
-        """Have viewers told what changed; from any thread."""
+        """Send changes to viewers; from any thread."""
         with self._lock:
             if self._woken or self._loop is None:
                 return
@@ -220,17 +213,16 @@ class RfbServer(StreamServer):
             while True:
                 display.show(game.frame())
 
-    All viewers see the same. A slow one gets fewer frames, and always the newest.
+    Slow viewers skip frames, and always get the newest.
 
     Args:
-        display: what they see.
-        address: where to listen, ``"host:port"``, ``"[ipv6]:port"``, ``(host, port)`` or
-            ``"unix:/path"``; with port 0 the system chooses one.
-        auth: the password, of which VNC takes eight characters; None lets all in.
-        view_auth: another one; the keys and the pointer of a viewer that gives it are ignored.
-        limits: maxima for what is read. ``string`` is for cut texts: by default 1 MiB.
-        options: `rlwire.serving.serving.StreamOptions`; of `timeout`, `write` is for a viewer
-            that receives nothing. By default no viewer is idle for too long.
+        display: what viewers see.
+        address: ``"host:port"``, ``"[ipv6]:port"``, ``(host, port)`` or ``"unix:/path"``; with
+            port 0 the system chooses one.
+        auth: the password, of which VNC uses eight characters; None accepts all viewers.
+        view_auth: a second password; keys and pointer of viewers that use it are ignored.
+        limits: maxima for received messages; ``string``, for cut texts, is 1 MiB by default.
+        options: `rlwire.serving.serving.StreamOptions`; by default without an idle timeout.
     """
 
     scheme = "universe"
@@ -256,7 +248,7 @@ class RfbServer(StreamServer):
 
     @property
     def url(self) -> str:
-        """Where clients connect; the address of a unix socket."""
+        """Where viewers connect; for a unix socket its address."""
         where, port = self._where, self.address.port
         if where.path:
             return str(where)
@@ -264,15 +256,15 @@ class RfbServer(StreamServer):
 
     @property
     def viewers(self) -> int:
-        """How many are connected."""
+        """The number of connected viewers."""
         return len(self._viewers.viewers)
 
     def statistics(self) -> dict[str, int]:
-        """Return counts since the server was made, and of the ``viewers`` that there are.
+        """Return the number of ``viewers``, and counts since the server was made.
 
-        ``frames`` were shown; ``updates`` of so many ``bytes`` went out, and what they had was
-        ``encoded`` so often; ``inputs`` came, or were ``ignored`` since the viewer only watches;
-        ``refused`` had no right password.
+        ``frames``, ``updates`` and their ``bytes``, ``encoded`` (frames, once for viewers with the
+        same format), ``inputs``, ``ignored`` (inputs of viewers that only watch), ``refused``
+        (wrong passwords).
         """
         viewers = self._viewers
         return {

@@ -25,7 +25,6 @@ from rlwire.codecs.rewarder import (
     RewarderMessage,
 )
 from rlwire.sessions.rewarder.client import (
-    ClientSettings,
     RequestDone,
     RewarderClientSession,
     handshake_headers,
@@ -84,7 +83,7 @@ class Link:
         *,
         observer: bool = False,
         password: str = "openai",
-        settings: ClientSettings | None = None,
+        **options: Any,
     ) -> None:
         self.world = world
         headers = dict(handshake_headers(password, observer))
@@ -95,7 +94,7 @@ class Link:
             clock=lambda: world.now,
             wall=lambda: 1.7e9 + world.now,
             observer=observer,
-            settings=settings,
+            **options,
         )
         self.requests: list[Any] = []
         self.events: list[Any] = []

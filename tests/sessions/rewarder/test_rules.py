@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlwire.errors import RemoteProtocolError
-from rlwire.sessions.rewarder.client import ClientSettings
 from rlwire.sessions.rewarder.rules import episode_key, following_episode, plain_id
 
 numbers = st.lists(st.integers(0, 10**15 - 2), min_size=1, max_size=8)
@@ -42,7 +41,7 @@ def test_ten_is_after_nine() -> None:
     ],
 )
 def test_what_is_no_episode_id(episode_id: Any) -> None:
-    with pytest.raises(RemoteProtocolError, match=r"v0\.env\.text with") as caught:
+    with pytest.raises(RemoteProtocolError, match="episode_id") as caught:
         episode_key(episode_id, "v0.env.text")
     assert len(str(caught.value)) < 250
 
@@ -80,19 +79,3 @@ def test_plain_ids() -> None:
     for wrong in (-1, 2**63, 10**300, "a" * 65, "9" * 5000):
         with pytest.raises(RemoteProtocolError, match="message_id"):
             plain_id(wrong, "message_id")
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"first_pings": -1},
-        {"first_pings": True},
-        {"ping_interval": -1.0},
-        {"ping_timeout": None},
-        {"ping_timeout": float("inf")},
-        {"reset_timeout": 0.0},
-    ],
-)
-def test_wrong_settings(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        ClientSettings(**wrong)

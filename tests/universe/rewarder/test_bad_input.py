@@ -22,7 +22,7 @@ from rlwire.codecs.websocket.handshake import read_request, write_response
 from rlwire.errors import DecodeError, LimitExceeded, RemoteProtocolError, RlwireError
 from rlwire.limits import Limits
 from rlwire.sessions.rewarder.client import handshake_headers
-from rlwire.universe.rewarder import ClientSettings, RewarderClient, RewarderServer
+from rlwire.universe.rewarder import RewarderClient, RewarderServer
 
 WaitFor = Callable[..., None]
 
@@ -78,20 +78,6 @@ BAD: dict[str, tuple[bytes, int, str | None]] = {
     "a binary frame": (header(BINARY, 2) + b"{}", 1003, None),
     "a frame without a mask": (b"\x81\x02{}", 1002, None),
     "more bytes than allowed": (header(TEXT, 127, struct.pack(">Q", (1 << 20) + 1)), 1009, None),
-}
-
-# What is answered with `v0.reply.error`, after which the connection goes on.
-REFUSED = {
-    "a server's reward": (
-        told("v0.env.reward", 1, '{"reward":1,"done":false,"info":{}}', episode_id="1"),
-        "a server's to send",
-    ),
-    "a method that is not known": (told("v0.my.own"), "no method that is known"),
-    "a seed out of range": (
-        reset(1, '{"env_id":null,"seed":9223372036854775808}'),
-        "integer of 64 bits",
-    ),
-    "no id": (told("v0.env.reset", "null", '{"env_id":null}'), "without a message_id"),
 }
 
 
@@ -175,9 +161,8 @@ def server() -> Iterator[RewarderServer]:
 def others(server: RewarderServer, wait_for: WaitFor) -> Iterator[Callable[[], None]]:
     """An observer and a client by hand; gives what checks that they go on."""
     wait_for(lambda: server.clients == 0)
-    quiet = ClientSettings(ping_interval=None)
     with (
-        RewarderClient(str(server.address), observer=True, session_settings=quiet) as observer,
+        RewarderClient(str(server.address), observer=True) as observer,
         Raw(server, observer=True) as raw,
     ):
         wait_for(lambda: server.clients == 2)
@@ -214,20 +199,6 @@ def test_what_ends_a_connection(
             assert closing[0]["body"]["message"].startswith(reason[:100])
     others()
     wait_for(lambda: server.clients == 2)
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused(server: RewarderServer, others: Callable[[], None], name: str) -> None:
-    message, words = REFUSED[name]
-    with Raw(server) as bad:
-        bad.sock.sendall(said(message) + said(ping(2)))
-        answer = bad.message()
-        assert answer["method"] == "v0.reply.error"
-        assert words in answer["body"]["message"]
-        pong = bad.message()
-        assert pong["method"] == "v0.reply.control.ping"
-        assert pong["headers"]["parent_message_id"] == 2
-    others()
 
 
 def test_resets_without_end_are_refused(server: RewarderServer, others: Callable[[], None]) -> None:

@@ -80,7 +80,7 @@ def test_a_server_that_comes_back() -> None:
 def test_spaces_that_are_not_told() -> None:
     with (
         RewarderServer("somewhere", "127.0.0.1:0") as server,
-        pytest.raises(TypeError, match="does not tell its spaces"),
+        pytest.raises(TypeError, match="observation_space="),
     ):
         rlwire.make(server.url)
 

@@ -19,7 +19,6 @@ from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, Rlwir
 from rlwire.sessions.rewarder.client import RewarderClientSession, handshake_headers
 from rlwire.universe.rewarder import (
     AsyncRewarderClient,
-    ClientSettings,
     EnvResetRequest,
     RewarderClient,
     RewarderServer,
@@ -113,7 +112,8 @@ class Numbers(RewarderClientSession):
             clock=time.monotonic,
             wall=time.time,
             observer=True,
-            settings=ClientSettings(first_pings=0, ping_interval=None),
+            first_pings=0,
+            ping_interval=None,
         )
         self.seen: list[float] = []
 
@@ -320,24 +320,6 @@ def test_ctrl_c_while_an_agent_waits(serving: Serving, wait_for: WaitFor, tmp_pa
 
 
 # --- again
-
-
-def test_an_asyncio_client_connects_again(serving: Serving, wait_for: WaitFor) -> None:
-    server = serving()
-
-    async def main() -> None:
-        client = AsyncRewarderClient(str(server.address), attach=True)
-        for number in range(5):
-            async with client:
-                await client.ping()
-                server.reward(number)
-                assert (await client.step(10)).reward == number
-            with pytest.raises(ConnectionClosed):
-                await client.step(1)
-            while server.clients:
-                await asyncio.sleep(0.005)
-
-    asyncio.run(main())
 
 
 def test_an_agent_that_only_acts(serving: Serving, join: Join) -> None:

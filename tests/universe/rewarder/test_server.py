@@ -26,7 +26,6 @@ from rlwire.universe.rewarder import (
     EnvResetRequest,
     RewarderClient,
     RewarderServer,
-    UnknownMessage,
 )
 from rlwire.websocket import connect as connect_websocket
 
@@ -232,11 +231,6 @@ def test_a_wrong_password(answering: Serving, join: Join, password: str) -> None
     assert server.statistics()["refused"] == 2
 
 
-def test_no_password_and_one_s_own(serving: Serving, join: Join) -> None:
-    assert join(serving(auth=None), "whatever").env_id == "test.Game-v0"
-    assert join(serving(auth="sesame"), "sesame").env_id == "test.Game-v0"
-
-
 def raw(server: RewarderServer, *, observer: bool = True) -> socket.socket:
     """A client by hand that has shaken hands and reads nothing."""
     sock = socket.socket()
@@ -310,10 +304,6 @@ def test_what_a_client_knows(answering: Serving, join: Join) -> None:
     counted = client.statistics()
     assert counted["connections"] == 1
     assert all(counted[name] == 0 for name in ("stale", "late", "unknown", "skipped"))
-    client.send(UnknownMessage("v0.my.own", {"a": 1}))
-    with pytest.raises(PeerError, match="no method that is known"):
-        client.step(5)
-    assert client.unknown() == []
 
 
 def test_the_port_of_the_document() -> None:

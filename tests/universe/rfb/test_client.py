@@ -9,14 +9,11 @@ import numpy as np
 import pytest
 
 from rlwire.codecs.rfb.messages import (
-    Bell,
     KeyEvent,
-    encode,
 )
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
-    DecodeError,
     LocalProtocolError,
 )
 from rlwire.transports.sockets import Timeouts
@@ -153,40 +150,6 @@ def test_updates_and_polls(scripted: Start) -> None:
         out = np.zeros((4, 8, 3), np.uint8)
         assert client.snapshot(out) is out
         assert out[1, 1:5].max(-1).tolist() == [6, 6, 5, 7]
-
-
-def test_a_bell_is_counted(scripted: Start) -> None:
-    def script(peer: Any) -> None:
-        peer.greet()
-        peer.say(encode(Bell()))
-
-    with RfbClient(scripted(script)) as client:
-        while not client.statistics()["bells"]:
-            client.poll()
-
-
-def test_a_server_that_makes_no_sense(scripted: Start) -> None:
-    def script(peer: Any) -> None:
-        peer.greet()
-        peer.say(b"\xff")
-
-    with RfbClient(scripted(script)) as client:
-        with pytest.raises(DecodeError):
-            client.update(SOON)
-        assert client.ended
-
-
-def test_a_server_that_stops_in_the_middle_of_a_rectangle(scripted: Start) -> None:
-    def script(peer: Any) -> None:
-        peer.greet()
-        peer.say(b"\0\0\0\1" + peer.rectangle(0, 0, 8, 4, 1)[:50])
-
-    times = Timeouts(read=0.5, idle=None)
-    with RfbClient(scripted(script), timeout=times) as client:
-        with pytest.raises(DeadlineExceeded, match=r"not whole within 0\.5 s"):
-            client.update(SOON)
-        assert client.ended
-        assert not client.snapshot().any()
 
 
 def test_a_server_that_says_nothing(scripted: Start) -> None:

@@ -276,23 +276,6 @@ def test_too_many_viewers_hear_why() -> None:
         watching(server).connect()
 
 
-def test_one_display_is_served_twice_and_again() -> None:
-    display = Display(WIDTH, HEIGHT)
-    with (
-        RfbServer(display, "127.0.0.1:0") as one,
-        RfbServer(display, "127.0.0.1:0") as two,
-        watching(one) as first,
-        watching(two) as second,
-    ):
-        display.show(frame(1))
-        see(first, frame(1))
-        see(second, frame(1))
-    with one, watching(one) as first:
-        display.show(frame(2))
-        see(first, frame(2))
-    display.show(frame(3))  # nobody looks
-
-
 def test_what_makes_no_sense() -> None:
     for size in ((0, 5), (5, 0), (65536, 1)):
         with pytest.raises(ValueError, match="1 to 65535"):
