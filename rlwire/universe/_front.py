@@ -35,7 +35,11 @@ def server(
 ) -> BackgroundServer:
     """Return an `EnvironmentRewarder`, or a `UniverseServer` if the URL has pixels; not started."""
     if url.pixels is None:
-        needs = [key for key in ("keys", "play", "frames", "view_auth") if key in options]
+        needs = [
+            key
+            for key in ("keys", "play", "frames", "view_auth", "page")
+            if options.get(key) is not None
+        ]
         if needs:
             pixels = f"universe://{url.host}:5900+{url.port}"
             raise ValueError(f"{url}: {', '.join(needs)} need pixels: {pixels}")

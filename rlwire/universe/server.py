@@ -14,10 +14,11 @@ from rlwire.environments.driver import Driven, drive
 from rlwire.errors import on_error
 from rlwire.limits import Limits
 from rlwire.registry import URL, parse_url
-from rlwire.serving.serving import Running, StreamOptions
+from rlwire.serving.serving import BackgroundServer, Running, StreamOptions
 from rlwire.sessions.guesses import new_password
 from rlwire.transports.address import Address
 from rlwire.universe.input import Controls, Keys, Play, keys_of
+from rlwire.universe.page import PagePlace, PageServer
 from rlwire.universe.rewarder import EnvironmentRewarder
 from rlwire.universe.rfb.server import Display, RfbServer
 
@@ -56,6 +57,9 @@ class UniverseServer(EnvironmentRewarder):
         play: a function that returns the action instead, see `rlwire.universe.input.Play`.
         frames: ``"observation"`` or ``"render"``. By default the observation if it is a colour
             picture, otherwise what the environment renders.
+        page: a port, or an address, of a page that watches and plays in a browser, see
+            `rlwire.universe.page.PageServer`; True for port 6080.
+        novnc: the folder of npm's @novnc/novnc, which the page needs.
         limits: maxima for received messages.
         pixels: options of the `RfbServer` alone.
         options: of the `EnvironmentRewarder`; `rlwire.serving.serving.StreamOptions` are for both.
@@ -76,6 +80,8 @@ class UniverseServer(EnvironmentRewarder):
         keys: Keys | None = None,
         play: Play | None = None,
         frames: Source | None = None,
+        page: PagePlace = None,
+        novnc: str | None = None,
         limits: Limits | None = None,
         pixels: Mapping[str, Any] | None = None,
         **options: Any,
@@ -104,16 +110,31 @@ class UniverseServer(EnvironmentRewarder):
                 on_input=self.controls.receive,
                 on_leave=self.controls.leave,
             )
-            shared = StreamOptions.__annotations__.keys() & options.keys()
+            shared = {
+                name: options[name] for name in StreamOptions.__annotations__ if name in options
+            }
             self._pixels = RfbServer(
                 self.display,
                 url.pixels_address,
                 auth=auth,
                 view_auth=view_auth,
                 limits=limits,
-                **{**{name: options[name] for name in shared}, **(pixels or {})},
+                **{**shared, **(pixels or {})},
             )
+            self.page: PageServer | None = None
+            if page is not None:
+                self.page = PageServer(
+                    lambda: parse_url(self.url),
+                    page,
+                    host=url.host or "localhost",
+                    auth=auth,
+                    about=lambda: {"name": self.display.name, "keys": dict(self.controls.keys)},
+                    novnc=novnc,
+                    **shared,
+                )
         self._pixels._level = logging.DEBUG  # this server logs both addresses
+        self._viewing: list[BackgroundServer] = [self._pixels]
+        self._viewing += [] if self.page is None else [self.page]
 
     @property
     def viewers(self) -> int:
@@ -139,16 +160,23 @@ class UniverseServer(EnvironmentRewarder):
     def drain(self, seconds: float, grace: float = 5.0) -> None:
         """Drain viewers, then agents, in so many seconds altogether; then stop."""
         until = time.monotonic() + seconds
+        if self.page is not None:
+            self.page.drain(0.0, grace)  # its viewers are the screen's
         self._pixels.drain(seconds, grace)
         super().drain(max(0.0, until - time.monotonic()), grace)
 
     def _listen(self) -> Running:
-        self._pixels.start()
-        with on_error(self._pixels.stop):
+        with on_error(self._stop_viewing):
+            for server in self._viewing:
+                server.start()
             return _NotListening(self._where) if self._url.only_pixels else super()._listen()
 
+    def _stop_viewing(self) -> None:
+        for server in reversed(self._viewing):
+            server.stop()
+
     def _after_stop(self) -> None:
-        self._pixels.stop()
+        self._stop_viewing()
         super()._after_stop()
 
     def _details(self) -> str:

@@ -5,6 +5,7 @@
 | `rlx.js` | the client, an ES module without dependencies |
 | `cartpole.js` | CartPole in JavaScript, for examples and tests |
 | `cartpole.html` | a page that plays it, to be served by any web server |
+| `universe.html`, `universe.js` | that of `rlwire.universe.page`; needs noVNC |
 """
 
 from __future__ import annotations

@@ -7,13 +7,16 @@ import select
 import socket
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from rlwire.codecs.rfb.handshake import respond
 from rlwire.openpi.server import Server
+from rlwire.registry import URL
 from rlwire.sessions import guesses
+from rlwire.universe.page import PageServer
 from rlwire.universe.rewarder import RewarderServer
 from rlwire.universe.rfb.server import Display, RfbServer
 
@@ -53,13 +56,22 @@ def vnc(sock: socket.socket, word: str) -> bytes:
     return respond(greeting[14:30], word)
 
 
-@pytest.fixture(params=["pixels", "rewarder", "openpi", "openpi-threads"])
-def guarded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
+@pytest.fixture(params=["pixels", "page", "rewarder", "openpi", "openpi-threads"])
+def guarded(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Guarded]:
     monkeypatch.setattr(guesses, "GUESSES", guesses.Guesses())  # other tests' are none of these
     where = "127.0.0.1:0"
     if request.param == "pixels":
         server: Any = RfbServer(Display(8, 8), where, auth="secret")
         made = Guarded(server, vnc, lambda answer: answer == bytes(4))
+    elif request.param == "page":
+        (tmp_path / "core").mkdir()
+        (tmp_path / "core/rfb.js").write_bytes(b"export default class RFB {}")
+        server = PageServer(
+            lambda: URL("universe", "127.0.0.1", 1), where, auth="secret", novnc=tmp_path
+        )
+        made = Guarded(server, http("/", "Basic", False), lambda answer: b" 200 " in answer[:20])
     elif request.param == "rewarder":
         server = RewarderServer("a.Game-v0", where, auth="secret")
         made = Guarded(server, http("/", "Basic", True), lambda answer: b"env.describe" in answer)
@@ -128,7 +140,8 @@ def test_many_at_once_wait_for_each_other_and_lock_nobody_out(guarded: Guarded) 
         finally:
             for sock in socks:
                 sock.close()
-        assert is_open(before)
+        # Of the page, an answer ends its connection.
+        assert is_open(before) or isinstance(guarded.server, PageServer)
 
 
 def test_the_right_one_waits_for_nothing(guarded: Guarded) -> None:

@@ -14,6 +14,7 @@ import pytest
 import rlwire
 from rlwire.codecs.rfb.keysyms import keysym
 from rlwire.codecs.rfb.messages import KeyEvent
+from rlwire.codecs.websocket.handshake import basic_header
 from rlwire.environments.driver import drive
 from rlwire.errors import RlwireError
 from rlwire.registry import parse_url
@@ -27,6 +28,7 @@ from rlwire.universe.server import (
     frames_of,
     is_picture,
 )
+from rlwire.websocket import connect
 from tests.waiting import eventually
 
 gymnasium: Any = pytest.importorskip("gymnasium")
@@ -263,14 +265,21 @@ def test_in_lockstep_people_only_look_on() -> None:
             eventually(lambda count=count: place(server) == 100 + count)
 
 
-def test_tls_on_both(tmp_path: Path) -> None:
+def test_tls_on_both_and_on_the_page(tmp_path: Path) -> None:
     trustme = pytest.importorskip("trustme")
     authority = trustme.CA()
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "pem")
     authority.cert_pem.write_to_path(tmp_path / "ca")
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "rfb.js").write_text("export default class RFB {}")
     served, called = ServerTLS(str(tmp_path / "pem")), ClientTLS(str(tmp_path / "ca"))
     with rlwire.serve(
-        Corridor(), "universe+tls://127.0.0.1:0+0", tls=served, auth="openai"
+        Corridor(),
+        "universe+tls://127.0.0.1:0+0",
+        tls=served,
+        page=0,
+        novnc=str(tmp_path),
+        auth="openai",
     ) as server:
         url = parse_url(server.url)
         assert url.tls
@@ -280,6 +289,13 @@ def test_tls_on_both(tmp_path: Path) -> None:
         with RfbClient(str(url.pixels_address), auth="openai", tls=called) as viewer:
             viewer.update(20)
             assert (viewer.width, viewer.height) == (32, 24)
+        # The page reaches both, although their certificate is for others.
+        place = server.page.url.replace("https", "wss")
+        told = [("Authorization", basic_header("openai", ""))]
+        with connect(f"{place}pixels", tls=called, headers=told) as socket_:
+            assert bytes(socket_.receive()) == b"RFB 003.008\n"
+        with connect(f"{place}rewards", tls=called, headers=told) as socket_:
+            assert "v0.env.describe" in socket_.receive()
 
 
 class TestDoor:
@@ -295,7 +311,7 @@ class TestDoor:
     def test_without_pixels_it_is_a_rewarder(self) -> None:
         with rlwire.serve(Corridor(), "universe://127.0.0.1:+0") as server:
             assert isinstance(server, EnvironmentRewarder)
-        for option in ({"keys": {"a": 1}}, {"view_auth": "x"}):
+        for option in ({"page": True}, {"keys": {"a": 1}}, {"view_auth": "x"}):
             with pytest.raises(ValueError, match="need pixels"):
                 rlwire.serve(Corridor(), "universe://127.0.0.1:+0", **option)
 

@@ -5,7 +5,9 @@ import pytest
 import rlwire.web
 
 
-@pytest.mark.parametrize("name", ["rlx.js", "cartpole.js", "cartpole.html"])
+@pytest.mark.parametrize(
+    "name", ["rlx.js", "cartpole.js", "cartpole.html", "universe.js", "universe.html"]
+)
 def test_files(name):
     found = rlwire.web.path(name)
     assert found.name == name

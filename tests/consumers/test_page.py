@@ -1,4 +1,4 @@
-"""npm's noVNC in headless Chromium, behind a relay: a person watches and plays an environment."""
+"""The page in headless Chromium, with npm's noVNC: a person watches and plays an environment."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tarfile
 import tempfile
-import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -25,7 +23,7 @@ import pytest
 from PIL import Image
 
 import rlwire
-from rlwire.registry import parse_url
+from rlwire.universe.page import novnc_files
 from rlwire.websocket import connect
 from tests.reference.chromium import BROWSER, FLAGS
 
@@ -54,6 +52,7 @@ def novnc() -> Path:
                 pytest.skip(f"noVNC cannot be had from npm: {done.stderr[-500:]}")
             with tarfile.open(Path(folder, f"{path.name}.tgz")) as archive:
                 archive.extractall(folder, filter="data")
+            novnc_files(Path(folder, "package"))
             Path(folder, "package").replace(path)
     return path
 
@@ -128,6 +127,9 @@ class Browser:
     def evaluate(self, script: str) -> Any:
         return self.call("Runtime.evaluate", expression=script)["result"].get("value")
 
+    def text(self, name: str) -> str:
+        return str(self.evaluate(f"document.querySelector('#{name}')?.textContent"))
+
     def key(self, kind: str) -> None:
         self.call(
             "Input.dispatchKeyEvent",
@@ -176,69 +178,55 @@ def red_of(page: Browser) -> int:
     return red if (green, blue) == (40, 80) else -1
 
 
-PAGE = """<!doctype html><div id="screen" style="width: 800px; height: 500px"></div>
-<script type="module">
-import RFB from "./core/rfb.js";
-const screen = new RFB(document.querySelector("#screen"), `ws://${location.host}/pixels`);
-screen.scaleViewport = true;
-for (const name of ["connect", "credentialsrequired"])
-  screen.addEventListener(name, () => { document.title = name; screen.focus(); });
-window.screenOfThis = screen;
-</script>"""
+def test_a_person_watches_and_plays(novnc: Path, tmp_path: Path) -> None:
+    with (
+        rlwire.serve(
+            Lamp(),
+            "universe://127.0.0.1:0+0/a.Lamp-v0",
+            page=0,
+            novnc=str(novnc),
+            rate=30,
+            auth=None,
+        ) as server,
+        browser(server.page.url, tmp_path) as page,
+    ):
+        wait_until(lambda: page.text("pixels") == "connected")
+        wait_until(lambda: page.text("rewards").startswith("running"))
+        assert page.text("name") == "a.Lamp-v0"
+        assert "Right" in page.text("keys")
+        wait_until(lambda: red_of(page) == 0)
+        page.key("keyDown")
+        wait_until(lambda: red_of(page) > 5)
+        page.key("keyUp")
+        wait_until(lambda: not server.controls.action())
+        wait_until(lambda: red_of(page) == int(server.display.newest().frame[0, 0, 0]))
+        wait_until(lambda: page.text("total") == str(red_of(page)))
+        assert page.text("episode").isdecimal()
+        page.evaluate("document.querySelector('#watch').click()")
+        before = red_of(page)
+        page.evaluate("document.querySelector('canvas').focus()")
+        page.key("keyDown")
+        page.key("keyUp")
+        frames = server.display.frames
+        wait_until(lambda: server.display.frames > frames + 10)
+        assert red_of(page) == before
 
 
-@contextlib.contextmanager
-def relay(port: int, novnc: Path) -> Iterator[str]:
-    """Serve the page and noVNC's files, and relay a WebSocket to a VNC server, as websockify."""
-    from websockets.datastructures import Headers
-    from websockets.http11 import Response
-    from websockets.sync.server import serve
-
-    def files(_: Any, request: Any) -> Any:
-        if request.path == "/pixels":
-            return None
-        kind = "text/html" if request.path == "/" else "text/javascript"
-        body = PAGE.encode() if request.path == "/" else (novnc / request.path[1:]).read_bytes()
-        headers = [("Content-Type", kind), ("Content-Length", str(len(body)))]
-        return Response(200, "OK", Headers([*headers, ("Connection", "close")]), body)
-
-    def handle(browser: Any) -> None:
-        with socket.create_connection(("127.0.0.1", port)) as sock:
-
-            def pixels() -> None:
-                with contextlib.suppress(Exception):
-                    while data := sock.recv(65536):
-                        browser.send(data)
-                browser.close()
-
-            thread = threading.Thread(target=pixels)
-            thread.start()
-            for message in browser:
-                sock.sendall(message)
-            sock.shutdown(socket.SHUT_RDWR)
-            thread.join()
-
-    with serve(handle, "127.0.0.1", 0, process_request=files) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.socket.getsockname()[1]}/"
-        server.shutdown()
-        thread.join()
-
-
-@pytest.mark.parametrize("auth", [None, "sesame"])
-def test_a_person_watches_and_plays(novnc: Path, tmp_path: Path, auth: str | None) -> None:
-    with rlwire.serve(Lamp(), "universe://127.0.0.1:0+0", rate=30, auth=auth) as server:
-        port = parse_url(server.url).pixels
-        assert isinstance(port, int)
-        with relay(port, novnc) as address, browser(address, tmp_path) as page:
-            if auth is not None:
-                wait_until(lambda: page.evaluate("document.title") == "credentialsrequired")
-                page.evaluate(f"screenOfThis.sendCredentials({{password: '{auth}'}})")
-            wait_until(lambda: page.evaluate("document.title") == "connect")
-            wait_until(lambda: red_of(page) == 0)
-            page.key("keyDown")
-            wait_until(lambda: red_of(page) > 5)
-            page.key("keyUp")
-            wait_until(lambda: not server.controls.action())
-            wait_until(lambda: red_of(page) == int(server.display.newest().frame[0, 0, 0]))
+def test_the_passwords_are_asked_for(novnc: Path, tmp_path: Path) -> None:
+    """The page's own is in the handshake's credentials; VNC's in a field of the page."""
+    with (
+        rlwire.serve(
+            Lamp(), "universe://127.0.0.1:0+0", page=0, novnc=str(novnc), auth="sesame"
+        ) as server,
+        browser("about:blank", tmp_path) as page,
+    ):
+        secret = base64.b64encode(b"me:sesame").decode()
+        page.call("Network.enable")
+        page.call("Network.setExtraHTTPHeaders", headers={"Authorization": f"Basic {secret}"})
+        page.call("Page.navigate", url=server.page.url)
+        wait_until(lambda: page.evaluate("!document.querySelector('#ask')?.hidden"))
+        wait_until(lambda: page.text("pixels") == "a password is needed")
+        page.evaluate("document.querySelector('#password').value = 'sesame'")
+        page.evaluate("document.querySelector('#ask').requestSubmit()")
+        wait_until(lambda: page.text("pixels") == "connected")
+        wait_until(lambda: red_of(page) == 0)
