@@ -141,13 +141,11 @@ def test_another_size() -> None:
         RfbClient(f"unix:{desktop.path}") as beside,
     ):
         client.update(SOON)
-        subprocess.run(
-            ["xrandr", "-display", f":{desktop.display}", "--size", "400x300"], check=True
-        )
+        subprocess.run(["xrandr", "-display", f":{desktop.display}", "-s", "640x480"], check=True)
         for each in (client, beside):
-            while (each.width, each.height) != (400, 300):
+            while (each.width, each.height) != (640, 480):
                 each.update(SOON)
-        picture = xvnc.game(400, 300, 3)
+        picture = xvnc.game(640, 480, 3)
         desktop.show(picture)
         await_pixels(client, picture)
         await_pixels(beside, picture)

@@ -26,7 +26,7 @@ _FENCE_MAX = 64  # bytes of a payload
 _MOST_ENCODINGS = 1024  # in a SetEncodings; viewers list about 30
 
 _SET_PIXEL_FORMAT, _SET_ENCODINGS, _REQUEST, _KEY, _POINTER, _CUT_TEXT = 0, 2, 3, 4, 5, 6
-_CONTINUOUS, _FENCE = 150, 248
+_CONTINUOUS, _FENCE, _DESKTOP = 150, 248, 251
 _UPDATE, _COLOUR_MAP, _BELL, _SERVER_CUT_TEXT = 0, 1, 2, 3
 
 _CLIENT_SIZES = {_SET_PIXEL_FORMAT: 20, _REQUEST: 10, _KEY: 8, _POINTER: 6, _CONTINUOUS: 10}
@@ -56,6 +56,7 @@ class Encoding(IntEnum):
     LAST_RECT = -224
     CURSOR = -239
     COMPRESS_0 = -256  # and up to -247 for level 9
+    EXTENDED_DESKTOP_SIZE = -308
     FENCE = -312
     CONTINUOUS_UPDATES = -313
 
@@ -239,6 +240,8 @@ def client_message_size(buffer: Buffer, start: int, end: int, limits: Limits = D
         return _text_size(buffer, start, have, limits)
     if kind == _FENCE:
         return _fence_size(buffer, start, have)
+    if kind == _DESKTOP:
+        return 0 if have < 8 else 8 + 16 * buffer[start + 6]
     raise DecodeError(f"unknown client message type {kind}", offset=start)
 
 
@@ -281,7 +284,7 @@ def _fence_size(buffer: Buffer, start: int, have: int) -> int:
 
 
 def decode_client_message(message: Buffer, limits: Limits = DEFAULT) -> ClientMessage | None:
-    """Decode one whole message; None for a cut text."""
+    """Decode one whole message; None for a cut text or SetDesktopSize."""
     _check_whole(message, client_message_size(message, 0, len(message), limits))
     kind = message[0]
     if kind == _KEY:

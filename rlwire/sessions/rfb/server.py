@@ -49,7 +49,10 @@ _numbers = itertools.count(-1, -1)  # of frames that are one viewer's own
 _SETS: Final = (0, 2)  # SetPixelFormat and SetEncodings
 _ENCODINGS: Final = frozenset(map(int, Encoding))
 
+_SIZES: Final = (Encoding.DESKTOP_SIZE, Encoding.EXTENDED_DESKTOP_SIZE)
+
 _head = struct.Struct(">HHHHi")
+_screen = struct.Struct(">BxxxIHHHHI")
 
 
 class RfbServerSession:
@@ -216,10 +219,13 @@ class RfbServerSession:
         now = self._frames.newest()
         height, width, _ = now.frame.shape
         if (width, height) != self._size:
-            if Encoding.DESKTOP_SIZE in self._known:
+            if encoding := next((one for one in _SIZES if one in self._known), None):
                 self._size = (width, height)
                 self._last = self._requested = self._full = None
-                size = _head.pack(0, 0, width, height, Encoding.DESKTOP_SIZE)
+                size = _head.pack(0, 0, width, height, encoding)
+                if encoding == Encoding.EXTENDED_DESKTOP_SIZE:
+                    # One screen, not of id 0: libvncclient reads that as no screen.
+                    size += _screen.pack(1, 1, 0, 0, width, height, 0)
                 self._append_update(out, 1, [size])
                 return
             now = NumberedFrame(next(_numbers), _fit(now.frame, *self._size))

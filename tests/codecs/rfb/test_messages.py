@@ -54,6 +54,7 @@ Size = Callable[..., int]
 PASSED = {  # over in silence, but counted in bytes
     "text": (None, "06000000 00000003 61e90a"),
     "no text": (None, "06000000 00000000"),
+    "size": (None, "fb00 0280 01e0 0100 01020304 0001 0002 0280 01e0 00000007"),
 }
 PASSED_OF_SERVERS = {
     "colours": (None, "01000002 0001 00010002ffff"),
@@ -92,7 +93,7 @@ def test_every_type_of_message_is_known_or_refused() -> None:
     for kind in range(256):
         data[0] = kind
         for size_of, known in (
-            (client_message_size, {0, 2, 3, 4, 5, 6, 150, 248}),
+            (client_message_size, {0, 2, 3, 4, 5, 6, 150, 248, 251}),
             (server_message_size, {0, 1, 2, 3, 150, 248}),
         ):
             if kind in known:

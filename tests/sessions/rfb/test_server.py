@@ -155,6 +155,9 @@ class Peer:
         if encoding == Encoding.DESKTOP_SIZE:
             self.read(12)
             self.framebuffer.resize(width, height)
+        elif encoding == Encoding.EXTENDED_DESKTOP_SIZE:
+            assert self.read(32)[12:] == struct.pack(">BxxxIHHHHI", 1, 1, 0, 0, width, height, 0)
+            self.framebuffer.resize(width, height)
         elif encoding == Encoding.CURSOR:
             self.read(12)
             size = width * height * 4 + (width + 7) // 8 * height
@@ -397,9 +400,10 @@ def test_viewers_change_their_minds_as_often_as_they_like(desk: Desk) -> None:
 # ---- sizes, cursors ------------------------------------------------------------------------------
 
 
-def test_a_new_size_is_told(desk: Desk) -> None:
+@pytest.mark.parametrize("kind", [Encoding.DESKTOP_SIZE, Encoding.EXTENDED_DESKTOP_SIZE])
+def test_a_new_size_is_told(desk: Desk, kind: Encoding) -> None:
     peer = Peer(desk).open()
-    peer.encodings(Encoding.TIGHT, Encoding.DESKTOP_SIZE)
+    peer.encodings(Encoding.TIGHT, kind)
     desk.show(1)
     peer.request(0)
     peer.messages()
@@ -408,7 +412,7 @@ def test_a_new_size_is_told(desk: Desk) -> None:
         peer.request()
         assert peer.messages() == 1
         assert peer.size == size
-        assert peer.kinds[-1] == Encoding.DESKTOP_SIZE
+        assert peer.kinds[-1] == kind
         peer.request(1, (0, 0, *size))
         assert peer.messages() == 1
         assert peer.shows(desk.frame)
