@@ -178,11 +178,6 @@ class Batch:
             results.append(found(*given[0], **given[1]) if given and callable(found) else found)
         return results
 
-    def set(self, name: str, values: Sequence[Any]) -> None:
-        """Set an attribute of each environment."""
-        for environment, value in zip(self.environments, values, strict=True):
-            environment.set_wrapper_attr(name, value)
-
     def close(self) -> None:
         """Close the environments."""
         for environment in self.environments:

@@ -15,15 +15,8 @@ from rlwire.errors import EncodeError, RemoteProtocolError
 def opened(environment: Any, seed: int | None, protocol: str) -> Iterator[Game]:
     """Open an environment to play; close it at the end if it was made here."""
     driven = drive(environment)
-    with closing(driven):
-        yield Game(driven.one(protocol), seed)
-
-
-@contextlib.contextmanager
-def closing(driven: Driven) -> Iterator[None]:
-    """Close an environment at the end if `drive` has made it."""
     try:
-        yield
+        yield Game(driven.one(protocol), seed)
     finally:
         if driven.owned:
             driven.close()

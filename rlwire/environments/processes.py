@@ -14,6 +14,7 @@ import socket
 import struct
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -35,7 +36,7 @@ Make = Callable[[], Any]
 
 _LENGTH = struct.Struct("<Q")
 _DONE, _MORE, _FAILED = b"d", b"m", b"f"  # replies; a value follows the last two
-_STEP, _RESET, _CALL, _SET = b"s", b"r", b"c", b"a"  # requests; a value follows the last three
+_STEP, _RESET, _CALL = b"s", b"r", b"c"  # requests; a value follows the last two
 _JOIN = 5.0  # seconds for a process to end after its socket
 
 
@@ -68,28 +69,21 @@ class Memory:
         return memory.used
 
 
+@dataclass(eq=False)
 class WorkerPart:
     """Environments in another process; its methods are `Batch`'s."""
 
-    def __init__(
-        self,
-        makes: Sequence[Make],
-        shared: Shared,
-        recipe: Callable[[], Shared],
-        mode: str,
-        context: Any,
-        first: int,
-        spin: float = 0.0,
-        patience: float = 0.0,
-    ) -> None:
-        self.size = len(makes)
-        self._makes = list(makes)
-        self._shared = shared
-        self._recipe = recipe
-        self._mode = mode
-        self._context = context
-        self._first = first
-        self._spin, self._patience = spin, patience
+    makes: Sequence[Make]
+    shared: Shared
+    recipe: Callable[[], Shared]
+    mode: str
+    context: Any
+    first: int  # its first environment's number
+    spin: float = 0.0  # seconds
+    patience: float = 0.0  # seconds that the caller spins
+
+    def __post_init__(self) -> None:
+        self.size = len(self.makes)
         self._process: BaseProcess | None = None
         self._socket: socket.socket | None = None
         self._asked = b""
@@ -130,11 +124,6 @@ class WorkerPart:
         found: list[Any] = self._answer()
         return found
 
-    def set(self, name: str, values: Sequence[Any]) -> None:
-        """Set an attribute of each environment."""
-        self._ask(_SET, [name, list(values)])
-        self._answer()
-
     def close(self) -> None:
         """End the process, which closes its environments."""
         if self._socket is not None:
@@ -169,13 +158,13 @@ class WorkerPart:
 
     @property
     def _which(self) -> str:
-        return f"{self._first} to {self._first + self.size - 1}"
+        return f"{self.first} to {self.first + self.size - 1}"
 
     def _start(self) -> None:
         here, there = socket.socketpair()
-        process = self._context.Process(
+        process = self.context.Process(
             target=_work,
-            args=(there, here, self._makes, self._recipe, self._mode, self._spin),
+            args=(there, here, self.makes, self.recipe, self.mode, self.spin),
             name=f"rlwire environments {self._which}",
             daemon=True,
         )
@@ -184,7 +173,7 @@ class WorkerPart:
         self._process, self._socket = process, here
         with on_error(self.close):
             with contextlib.suppress(OSError):  # it died: `_answer` reports that
-                self._socket = _shared(here, server_side=False, spin=self._patience)
+                self._socket = _shared(here, server_side=False, spin=self.patience)
             self._answer()  # when the environments are made
 
     def _replace(self) -> Infos:
@@ -202,11 +191,11 @@ class WorkerPart:
         self._start()
         if self._asked == _RESET:
             return self._reset_all()
-        shared = self._shared
+        shared = self.shared
         shared.observations.keep()
         died: dict[str, Any] = {"died": True}
         infos: Infos = [(place, died) for place in range(self.size)]
-        if self._mode == "SameStep":
+        if self.mode == "SameStep":
             for place in range(self.size):
                 shared.finals.write(place, shared.observations.read(place))
             infos = [(place, {"final_obs": ..., "final_info": died}) for place, _ in infos]
@@ -320,8 +309,7 @@ def _work(
                 elif what == _RESET:
                     infos = batch.reset(*_read(there))
                 else:
-                    do = batch.call if what == _CALL else batch.set
-                    there.sendall(_MORE + _framed(do(*_read(there))))
+                    there.sendall(_MORE + _framed(batch.call(*_read(there))))
                     continue
                 if infos:
                     answer = _MORE + _framed(

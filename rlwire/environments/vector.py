@@ -11,12 +11,12 @@ import functools
 import itertools
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlwire.environments.batch import Batch, EndpointBatch, Infos, Shared
+from rlwire.environments.batch import Arguments, Batch, EndpointBatch, Infos, Shared
 from rlwire.environments.columns import Columns
 from rlwire.environments.loading import load_environment
 from rlwire.environments.processes import Make, Memory, WorkerPart
@@ -38,6 +38,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
     """A `gymnasium.vector.VectorEnv` over parts, in the order of their environments.
 
     Args:
+        first: an environment with the spaces, metadata and render mode of all.
         mode: when an environment at the end of its episode begins the next one.
         copy: whether each call returns arrays of its own; if not, the next step overwrites them.
 
@@ -50,27 +51,22 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         self,
         parts: Sequence[Part],
         shared: Shared,
-        observation_space: Any,
-        action_space: Any,
-        *,
+        first: Any,
         mode: AutoresetMode,
-        copy: bool = True,
-        metadata: dict[str, Any] | None = None,
-        render_mode: str | None = None,
+        copy: bool,
     ) -> None:
         self._parts = list(parts)
         self._shared = shared
         self.copies = copy
-        self._mode = mode
         self.infos: Infos = []
         self._doing = ""  # the call that has not returned
         self.num_envs = sum(part.size for part in parts)
-        self.metadata = {**(metadata or {}), "autoreset_mode": mode}
-        self.render_mode = render_mode
-        self.single_observation_space = observation_space
-        self.single_action_space = action_space
-        self.observation_space = batch_space(observation_space, self.num_envs)
-        self.action_space = batch_space(action_space, self.num_envs)
+        self.metadata = {**first.metadata, "autoreset_mode": mode}
+        self.render_mode = first.render_mode
+        self.single_observation_space = first.observation_space
+        self.single_action_space = first.action_space
+        self.observation_space = batch_space(first.observation_space, self.num_envs)
+        self.action_space = batch_space(first.action_space, self.num_envs)
 
     def __enter__(self) -> VectorEnvironment:
         return self
@@ -162,17 +158,6 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
                 f"a {self._doing} was interrupted, and its results are lost: reset all environments"
             )
 
-    @contextlib.contextmanager
-    def _does(self, what: str) -> Iterator[None]:
-        self._check_done()
-        self._doing = what
-        try:
-            yield
-        except Exception:
-            self._doing = ""
-            raise
-        self._doing = ""
-
     def _finish(self) -> Infos:
         """Wait for all parts, then raise the first error or return the infos."""
         infos: Infos = []
@@ -213,12 +198,22 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
     ) -> tuple[Any, ...]:
         """Return some environments' attribute, or the result if it is callable."""
         chosen = list(places)
-        given = {place: (args, kwargs) for place in chosen}
+        return self._call(name, {place: (args, kwargs) for place in chosen}, chosen)
+
+    def _call(
+        self, name: str, given: Mapping[int, Arguments], chosen: Sequence[int]
+    ) -> tuple[Any, ...]:
+        self._check_done()
+        self._doing = "call"
         results: list[Any] = []
-        with self._does("call"):
+        try:
             for part in self._parts:
                 start = len(results)
                 results += part.call(name, [given.get(start + at) for at in range(part.size)])
+        except Exception:
+            self._doing = ""
+            raise
+        self._doing = ""
         return tuple(results[place] for place in chosen)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
@@ -231,11 +226,8 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
             values = [values] * self.num_envs
         if len(values) != self.num_envs:
             raise ValueError(f"there must be {self.num_envs} values, not {len(values)}")
-        start = 0
-        with self._does("call"):
-            for part in self._parts:
-                part.set(name, values[start : start + part.size])
-                start += part.size
+        given: dict[int, Arguments] = {i: ((name, value), {}) for i, value in enumerate(values)}
+        self._call("set_wrapper_attr", given, [])
 
     def render(self) -> tuple[Any, ...]:
         """Return each environment's frame."""
@@ -308,7 +300,6 @@ def local(
         return made
     first = makes[0]()
     spaces = first.observation_space, first.action_space
-    about = {"metadata": dict(first.metadata), "render_mode": first.render_mode}
     first.close()
     chosen = multiprocessing.get_context(context)
     size = Memory.measured(lambda cut: Columns(spaces[0], count, cut, "the observation"))
@@ -337,7 +328,7 @@ def local(
             environments = _made(makes[: bounds[1]], undo)
             parts.insert(0, Batch(environments, shared.part(0, bounds[1]), mode.value))
         undo.pop_all()
-    return VectorEnvironment(parts, shared, *spaces, mode=mode, copy=copy, **about)
+    return VectorEnvironment(parts, shared, first, mode, copy)
 
 
 def remote(
@@ -373,14 +364,5 @@ def _together(
     kind: type[Batch], environments: Sequence[Any], mode: AutoresetMode, copy: bool
 ) -> VectorEnvironment:
     first = environments[0]
-    spaces = first.observation_space, first.action_space
-    shared = Shared.of(*spaces, len(environments))
-    return VectorEnvironment(
-        [kind(environments, shared, mode.value)],
-        shared,
-        *spaces,
-        mode=mode,
-        copy=copy,
-        metadata=dict(first.metadata),
-        render_mode=first.render_mode,
-    )
+    shared = Shared.of(first.observation_space, first.action_space, len(environments))
+    return VectorEnvironment([kind(environments, shared, mode.value)], shared, first, mode, copy)

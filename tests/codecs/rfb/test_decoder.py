@@ -347,15 +347,6 @@ def test_limits_come_before_memory() -> None:
         decoder.paint(tight(b"\0", bytes(1200), 20, 20), 0, 1)
 
 
-def test_a_decoder_says_where_it_is_asked_wrongly() -> None:
-    decoder = RectangleDecoder(Framebuffer(20, 20))
-    with pytest.raises(ValueError, match="2 to 99 is not within 12 bytes"):
-        decoder.size(bytes(12), 2, 99)
-    with pytest.raises(ValueError, match="13 is not within 12 bytes"):
-        decoder.paint(bytes(12), 13, 1)
-    assert decoder.size(bytes(12), 2, 12) == 0
-
-
 # The framebuffer.
 
 

@@ -65,21 +65,10 @@ def frames(width: int, height: int, colours: int, large: int, seed: int) -> Any:
     return np.ascontiguousarray(frame[:height, :width])
 
 
-@pytest.mark.parametrize("pixel_format", FORMATS)
-@pytest.mark.parametrize("encoding", EXACT)
-def test_each_pixel_format_shows_the_frame(encoding: Encoding, pixel_format: PixelFormat) -> None:
-    viewer = Viewer(150, 90, pixel_format)
-    encoder = RectangleEncoder(pixel_format, encoding=encoding)
-    for i, (colours, large) in enumerate([(1, 1), (2, 3), (9, 5), (90, 8), (200, 1), (5000, 1)]):
-        frame = frames(150, 90, colours, large, i)
-        viewer.see(encoder, frame, [(0, 0, 150, 50), (0, 50, 150, 40)])
-        assert (viewer.frame == shown(pixel_format, frame)).all()
-
-
 @settings(max_examples=3 * settings().max_examples)
 @given(
     st.sampled_from(EXACT),
-    st.sampled_from(FORMATS[:3]),
+    st.sampled_from(FORMATS),
     st.integers(1, 200),
     st.integers(1, 200),
     st.sampled_from([1, 2, 3, 4, 5, 16, 17, 100, 127, 128, 256, 257, 5000]),
@@ -154,17 +143,6 @@ def test_jpeg_is_for_pictures_only() -> None:
     viewer = Viewer(192, 128, RGB565)
     viewer.see(other, picture)  # JPEG has no pixels of 16 bits
     assert (viewer.frame == shown(RGB565, picture)).all()
-
-
-def test_what_changed_is_covered_and_little_else() -> None:
-    before = frames(100, 70, 30, 4, 0)
-    after = before.copy()
-    assert changed(before, after) == []
-    for x, y in [(0, 0), (99, 69), (50, 33), (51, 33), (50, 34), (20, 69)]:
-        after[y, x] ^= 1
-    found = changed(before, after, 16)
-    assert found == [(0, 0, 16, 16), (48, 32, 16, 16), (16, 64, 16, 6), (96, 64, 4, 6)]
-    assert changed(before, ~before) == [(0, 0, 100, 70)]
 
 
 @given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 20), st.integers(0, 99), st.data())
