@@ -404,9 +404,9 @@ def listen(
     Args:
         url: where to listen; with port 0 the system chooses one.
         like: takes the spaces from an environment, or one of this name.
-        observation_space: by default what the first caller tells, or its first message seems to be
-            of; then this function returns when that has come.
-        action_space: by default what the first caller tells, as rlwire's `play` over RLX does.
+        observation_space: by default the first caller's, which rlwire's `play` over RLX sends; this
+            function then waits for that caller.
+        action_space: as `observation_space`.
         auth: as of `serve`.
         tls: as of `serve`.
         timeout: as of `serve`.

@@ -84,65 +84,49 @@ cdef extern from "rlwire/websocket.h" nogil:
     bint rlw_ws_is_close_code(unsigned code)
 
 cdef extern from "rlwire/rfb.h" nogil:
-    int RLW_RFB_RAW, RLW_RFB_COPY_RECT, RLW_RFB_RRE, RLW_RFB_HEXTILE, RLW_RFB_TIGHT, RLW_RFB_ZRLE
-    int RLW_RFB_DESKTOP_SIZE, RLW_RFB_LAST_RECT, RLW_RFB_CURSOR, RLW_RFB_EXTENDED_DESKTOP_SIZE
-    int RLW_RFB_HEAD
-    int RLW_RFB_FILL, RLW_RFB_JPEG, RLW_RFB_BASIC
-    ctypedef struct rlw_rfb_format:
-        uint8_t bits, depth, big_endian
-        uint8_t shift[3]
-        uint16_t max[3]
-    ctypedef struct rlw_rfb_layout:
-        uint8_t size, whole
-        uint8_t at[3]
-        uint8_t lift
-    ctypedef struct rlw_rfb_layouts:
-        rlw_rfb_format format
-        rlw_rfb_layout pixel, cpixel, tpixel
-        uint8_t scaled[3][256]
+    int RLW_RFB_RAW, RLW_RFB_COPY_RECT, RLW_RFB_HEXTILE, RLW_RFB_TIGHT, RLW_RFB_ZRLE
+    int RLW_RFB_LAST_RECT, RLW_RFB_HEAD, RLW_RFB_JPEG
     ctypedef struct rlw_rfb_screen:
         uint8_t *pixels
         size_t stride
-        uint32_t width, height
-        unsigned channels
+        uint32_t width
+        uint32_t height
     ctypedef struct rlw_rfb_rectangle:
         uint32_t x, y, width, height
         int32_t encoding
     ctypedef struct rlw_rfb_progress:
-        size_t at
-        uint32_t tile
+        pass
     ctypedef struct rlw_rfb_tight:
-        uint8_t resets, kind, stream, filter, packed
-        uint16_t colours
+        uint8_t resets
+        uint8_t kind
+        uint8_t stream
+        uint8_t packed
         uint64_t need
-        const uint8_t *palette
         const uint8_t *data
         size_t size
-    void rlw_rfb_prepare(rlw_rfb_layouts *p, const rlw_rfb_format *format)
-    void rlw_rfb_rows(const rlw_rfb_layouts *p, const rlw_rfb_layout *l, const rlw_rfb_screen *s,
-                      uint32_t x, uint32_t y, const uint8_t *from_, size_t from_stride,
-                      uint32_t width, uint32_t height)
+    void rlw_rfb_rows(const rlw_rfb_screen *s, uint32_t x, uint32_t y, const uint8_t *from_,
+                      size_t from_stride, unsigned size, uint32_t width, uint32_t height)
     rlw_status rlw_rfb_read_head(rlw_cursor *c, rlw_rfb_rectangle *out)
     bint rlw_rfb_paints(int32_t encoding)
     rlw_status rlw_rfb_check_place(rlw_cursor *c, const uint8_t *head, const rlw_rfb_screen *s,
                                    const rlw_rfb_rectangle *r)
-    uint64_t rlw_rfb_work(const rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_rectangle *r)
-    rlw_status rlw_rfb_measure(rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_screen *s,
-                               rlw_rfb_progress *progress, uint64_t *size)
-    rlw_status rlw_rfb_read_tight(rlw_cursor *c, const rlw_rfb_layouts *p,
-                                  const rlw_rfb_rectangle *r, rlw_rfb_tight *t)
-    rlw_status rlw_rfb_paint_raw(rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_screen *s,
+    uint64_t rlw_rfb_work(const rlw_cursor *c, const rlw_rfb_rectangle *r)
+    rlw_status rlw_rfb_measure(rlw_cursor *c, const rlw_rfb_screen *s, rlw_rfb_progress *progress,
+                               uint64_t *size)
+    rlw_status rlw_rfb_read_tight(rlw_cursor *c, const rlw_rfb_rectangle *r,
+                                  rlw_rfb_tight *t)
+    rlw_status rlw_rfb_paint_raw(rlw_cursor *c, const rlw_rfb_screen *s,
                                  const rlw_rfb_rectangle *r)
     rlw_status rlw_rfb_paint_copy(rlw_cursor *c, const rlw_rfb_screen *s,
                                   const rlw_rfb_rectangle *r)
-    rlw_status rlw_rfb_paint_rre(rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_screen *s,
+    rlw_status rlw_rfb_paint_rre(rlw_cursor *c, const rlw_rfb_screen *s,
                                  const rlw_rfb_rectangle *r)
-    rlw_status rlw_rfb_paint_hextile(rlw_cursor *c, const rlw_rfb_layouts *p,
-                                     const rlw_rfb_screen *s, const rlw_rfb_rectangle *r)
-    rlw_status rlw_rfb_paint_zrle_tiles(rlw_cursor *c, const rlw_rfb_layouts *p,
-                                        const rlw_rfb_screen *s, const rlw_rfb_rectangle *r)
-    uint64_t rlw_rfb_zrle_most(const rlw_rfb_layouts *p, uint32_t width, uint32_t height)
-    rlw_status rlw_rfb_paint_tight(rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_screen *s,
+    rlw_status rlw_rfb_paint_hextile(rlw_cursor *c, const rlw_rfb_screen *s,
+                                     const rlw_rfb_rectangle *r)
+    rlw_status rlw_rfb_paint_zrle_tiles(rlw_cursor *c, const rlw_rfb_screen *s,
+                                        const rlw_rfb_rectangle *r)
+    uint64_t rlw_rfb_zrle_most(uint32_t width, uint32_t height)
+    rlw_status rlw_rfb_paint_tight(rlw_cursor *c, const rlw_rfb_screen *s,
                                    const rlw_rfb_rectangle *r, const rlw_rfb_tight *t)
 
 cdef extern from "rlwire/ucs4.h" nogil:
@@ -476,19 +460,15 @@ cdef extern from "rlwire/rfb_encode.h" nogil:
     size_t rlw_rfb_gather(const uint8_t *marks, size_t width, size_t height, size_t tile,
                           rlw_rfb_rect *out)
     ctypedef rlw_status (*rlw_rfb_deflate)(void *self, const uint8_t *data, size_t size,
-                                           rlw_writer *out) noexcept
+                                           rlw_writer *out)
     ctypedef rlw_status (*rlw_rfb_jpeg)(void *self, const uint8_t *rgb, size_t stride, size_t width,
-                                        size_t height, rlw_writer *out) noexcept
-    ctypedef struct rlw_rfb_codes:
-        pass
-    void rlw_rfb_codes_init(rlw_rfb_codes *c)
+                                        size_t height, rlw_writer *out)
     ctypedef struct rlw_rfb_encoder:
         rlw_rfb_pixels pixels
         rlw_rfb_deflate deflate
         rlw_rfb_jpeg jpeg
         void *self
         rlw_writer plain
-        rlw_rfb_codes codes
     rlw_status rlw_rfb_put_rect(rlw_rfb_encoder *e, rlw_writer *w, const uint8_t *frame,
                                 size_t frame_width, const rlw_rfb_rect *r, int32_t encoding,
                                 size_t *count)

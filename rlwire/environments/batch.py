@@ -1,16 +1,14 @@
-"""`Batch` and `EndpointBatch`: environments side by side, which write what they give into columns.
+"""`Batch` and `EndpointBatch`: environments side by side that write their results into columns.
 
-Those of a `Batch` are in this process and step one after the other; those of an `EndpointBatch` are
-somewhere else, and all of them are asked before any is waited for.
-
-Gymnasium's three ways to begin an environment's next episode stand here, once. Not here:
-processes (`rlwire.environments.processes`), the face that users see (`rlwire.environments.vector`).
+A `Batch` steps environments of this process one after the other. An `EndpointBatch` sends to all of
+its remote environments before it waits for any. Gymnasium's autoreset modes are here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,22 +17,17 @@ from rlwire.environments.columns import Allocate, Columns
 from rlwire.environments.endpoint import Endpoint
 
 Arguments: TypeAlias = "tuple[Sequence[Any], Mapping[str, Any]]"
-"""Those of a call, by place and by name."""
+"""Positional and keyword arguments of a call."""
 
 Infos: TypeAlias = list[tuple[int, dict[str, Any]]]
-"""Infos that are not empty, each with its environment's place; of one place in their order."""
+"""Infos that are not empty, with the numbers of their environments."""
 
 
 class Shared(NamedTuple):
-    """What environments that step together write, a row for each.
+    """A vector's columns, a row for each environment.
 
     Attributes:
-        observations: the last ones.
-        finals: the last ones of episodes that ended within this step, for autoreset "SameStep".
-        actions: what they shall do.
-        rewards: float64.
-        terminations: bool.
-        truncations: bool.
+        finals: last observations of episodes that ended in this step, in mode "SameStep".
     """
 
     observations: Columns
@@ -53,7 +46,7 @@ class Shared(NamedTuple):
         allocate: Allocate = np.zeros,
         lent: int = 0,
     ) -> Shared:
-        """Make columns for a number of environments with these spaces; `lent`: observations'."""
+        """Make columns for `count` environments, with `lent` more batches of observations."""
         return cls(
             Columns(observation_space, count, allocate, "the observation", lent),
             Columns(observation_space, count, allocate, "the observation"),
@@ -64,48 +57,25 @@ class Shared(NamedTuple):
         )
 
     def part(self, start: int, end: int) -> Shared:
-        """Return the rows of some of the environments."""
+        """Return the rows of some environments."""
+        rows = slice(start, end)
         return Shared(
             self.observations.part(start, end),
             self.finals.part(start, end),
             self.actions.part(start, end),
-            self.rewards[start:end],
-            self.terminations[start:end],
-            self.truncations[start:end],
+            self.rewards[rows],
+            self.terminations[rows],
+            self.truncations[rows],
         )
 
-
-class Part(Protocol):
-    """Some of a vector's environments: asked first, all parts, and then waited for."""
-
-    size: int
-
-    def begin_reset(
-        self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
-    ) -> None:
-        """Begin an episode in each environment that the mask names."""
-
-    def begin_step(self) -> None:
-        """Do what stands in the columns' actions."""
-
-    def finish(self) -> Infos:
-        """Wait until what was begun is in the columns."""
-
-    def call(self, name: str, arguments: Sequence[Arguments | None]) -> list[Any]:
-        """Return each environment's attribute, or what it returned for its arguments.
-
-        None for those whose arguments are None, which are left alone.
-        """
-
-    def set(self, name: str, values: Sequence[Any]) -> None:
-        """Set an attribute of each environment."""
-
-    def close(self) -> None:
-        """Close the environments."""
+    def clear(self, place: int) -> None:
+        """Set an environment's reward and flags to those of a reset."""
+        self.rewards[place] = 0.0
+        self.terminations[place] = self.truncations[place] = False
 
 
 class Batch:
-    """A `Part` in this process."""
+    """Environments of this process."""
 
     def __init__(self, environments: Sequence[Any], shared: Shared, mode: str) -> None:
         self.environments = list(environments)
@@ -121,15 +91,15 @@ class Batch:
     def begin_reset(
         self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
     ) -> None:
-        """Begin an episode in each environment that the mask names."""
-        self._begun = lambda: self.reset(seeds, options, mask)
+        """Remember to reset the environments of the mask."""
+        self._begun = partial(self.reset, seeds, options, mask)
 
     def begin_step(self) -> None:
-        """Do what stands in the columns' actions."""
+        """Remember to step."""
         self._begun = self.step
 
     def finish(self) -> Infos:
-        """Do what was begun."""
+        """Do what was begun; return infos."""
         begun, self._begun = self._begun, None
         assert begun is not None
         return begun()
@@ -137,18 +107,17 @@ class Batch:
     def reset(
         self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
     ) -> Infos:
-        """Begin an episode in each environment that the mask names."""
+        """Reset the environments of the mask."""
         infos: Infos = []
         self._write = self._shared.observations.follow()
         for place in range(self.size):
             if mask[place]:
                 self._begin(place, infos, seed=seeds[place], options=options)
-                self._shared.rewards[place] = 0.0
-                self._shared.terminations[place] = self._shared.truncations[place] = False
+                self._shared.clear(place)
         return infos
 
     def step(self) -> Infos:
-        """Do what stands in the columns' actions."""
+        """Do the actions in the columns."""
         over = self.over
         infos: Infos = []
         place = 0
@@ -173,12 +142,10 @@ class Batch:
                 f"environment {place} is at the end of its episode; without autoreset it has to "
                 f"be reset: reset(options={{'reset_mask': terminations | truncations}})"
             )
-        shared = self._shared
-        shared.rewards[place] = 0.0
-        shared.terminations[place] = shared.truncations[place] = False
+        self._shared.clear(place)
 
     def _stepped(self, place: int, outcome: Any, infos: Infos) -> bool:
-        """Write what a step gave; return whether the next episode begins within this step."""
+        """Write a step's results; return whether the next episode begins in this step."""
         shared = self._shared
         observation, shared.rewards[place], terminated, truncated, info = outcome
         shared.terminations[place], shared.truncations[place] = terminated, truncated
@@ -204,17 +171,12 @@ class Batch:
             infos.append((place, info))
 
     def call(self, name: str, arguments: Sequence[Arguments | None]) -> list[Any]:
-        """Return each environment's attribute, or what it returned for its arguments."""
+        """Return each environment's attribute or result; None for arguments that are None."""
         results = []
         for environment, given in zip(self.environments, arguments, strict=True):
             found = None if given is None else environment.get_wrapper_attr(name)
             results.append(found(*given[0], **given[1]) if given and callable(found) else found)
         return results
-
-    def set(self, name: str, values: Sequence[Any]) -> None:
-        """Set an attribute of each environment."""
-        for environment, value in zip(self.environments, values, strict=True):
-            environment.set_wrapper_attr(name, value)
 
     def close(self) -> None:
         """Close the environments."""
@@ -223,13 +185,13 @@ class Batch:
 
 
 class EndpointBatch(Batch):
-    """A `Part` whose environments are somewhere else."""
+    """Environments behind `Endpoint` objects."""
 
     def __init__(self, environments: Sequence[Any], shared: Shared, mode: str) -> None:
         super().__init__(environments, shared, mode)
         self._endpoints: list[Endpoint] = [each.endpoint for each in self.environments]
-        self._asked: list[tuple[int, bool]] = []  # places, and whether an episode begins there
-        self._failed: Exception | None = None  # of those that could not be asked, the first
+        self._asked: list[tuple[int, bool]] = []  # place, whether it resets
+        self._failed: Exception | None = None  # the first that was raised by sending
         seen = shared.observations.value
         if isinstance(seen, np.ndarray):
             for endpoint, row in zip(self._endpoints, seen, strict=True):
@@ -238,46 +200,45 @@ class EndpointBatch(Batch):
                     self._write = self._write_others
 
     def _write_others(self, place: int, observation: Any) -> None:
-        """Write an observation that its endpoint has not written to its row by itself."""
+        """Write an observation unless its endpoint has written the row."""
         if not np.may_share_memory(observation, self._shared.observations.value[place]):
             self._shared.observations.write(place, observation)
 
     def begin_reset(
         self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
     ) -> None:
-        """Ask for an episode in each environment that the mask names."""
-        shared, self._asked = self._shared, []
+        """Send resets to the environments of the mask."""
+        self._asked = []
         for place, endpoint in enumerate(self._endpoints):
             if mask[place]:
-                shared.rewards[place] = 0.0
-                shared.terminations[place] = shared.truncations[place] = False
-                try:
-                    endpoint.begin_reset(seeds[place], options)
-                except Exception as error:
-                    self._failed = self._failed or error
-                else:
-                    self._asked.append((place, True))
+                self._shared.clear(place)
+                self._ask(place, endpoint.begin_reset, seeds[place], options)
 
     def begin_step(self) -> None:
-        """Tell all of them what to do."""
+        """Send the actions in the columns."""
         self._asked = []
         for place, (endpoint, action) in enumerate(
             zip(self._endpoints, self._shared.actions.rows(), strict=True)
         ):
-            try:
-                begins = self.over[place]
-                if begins:
-                    self._check_over(place)
-                    endpoint.begin_reset(None, None)
-                else:
-                    endpoint.begin_step(action)
-            except Exception as error:  # for `finish`: the others are asked and waited for
-                self._failed = self._failed or error
+            if self.over[place]:
+                self._ask(place, self._reset_over, place)
             else:
-                self._asked.append((place, begins))
+                self._ask(place, endpoint.begin_step, action)
+
+    def _reset_over(self, place: int) -> None:
+        self._check_over(place)
+        self._endpoints[place].begin_reset(None, None)
+
+    def _ask(self, place: int, begin: Callable[..., None], *arguments: Any) -> None:
+        try:
+            begin(*arguments)
+        except Exception as error:  # raised by `finish`, after the others
+            self._failed = self._failed or error
+        else:
+            self._asked.append((place, begin != self._endpoints[place].begin_step))
 
     def finish(self) -> Infos:
-        """Wait for all of them, whatever one of them fails with."""
+        """Wait for all; raise the first error afterwards."""
         infos: Infos = []
         failed, self._failed = self._failed, None
         asked, self._asked = self._asked, []

@@ -1,10 +1,8 @@
-"""`Callers`: a trainer's environments in protocols where the environment calls.
+"""`Callers`: a trainer's environments in protocols in which the environment calls (RLX, openpi).
 
-A caller has a place, which is the trainer's `Endpoint`: a step answers the caller, and waits for
-what it says next. The trainer's own thread does both, on the caller's connection, so that nothing
-is handed from thread to thread; a connection's own thread waits until the trainer has done with the
-caller, and answers pings while the trainer does something else. Not here: what a caller says
-(`rlwire.rlx.environment` and `rlwire.openpi.environment`).
+A caller is assigned to a `Place`, the trainer's `Endpoint`. The trainer's own thread replies to the
+caller and receives its next message. Meanwhile the connection's thread waits. Between steps it
+answers pings.
 """
 
 from __future__ import annotations
@@ -17,12 +15,11 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from threading import get_ident
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from rlwire.environments.endpoint import Endpoint
-from rlwire.environments.fitting import Fit, fitting, inferred
+from rlwire.environments.fitting import Fit, fitting
 from rlwire.environments.trees import tree_of
 from rlwire.errors import (
     ConnectionClosed,
@@ -36,24 +33,14 @@ from rlwire.errors import (
 from rlwire.registry import parse_url, spoken
 from rlwire.transports.connection import Connection
 
-__all__ = ["Caller", "Callers", "CallersStatistics", "Place", "Turn"]
-
 logger = logging.getLogger(__name__)
 
-# On Windows nothing wakes a thread that waits for a lock, not even Ctrl-C.
+# On Windows nothing interrupts a thread that waits for a lock, not even Ctrl-C.
 _SLICE = 0.5 if sys.platform == "win32" else None
 
 
 class Turn(NamedTuple):
-    """What a caller says; it waits for an action.
-
-    Attributes:
-        observation: an element of the observation space.
-        reward: None where an episode begins.
-        terminated: whether the episode is over.
-        truncated: whether it is over although the environment could go on.
-        info: what else it says.
-    """
+    """A caller's message that wants an action; `reward` is None where an episode begins."""
 
     observation: Any
     reward: float | None
@@ -62,33 +49,18 @@ class Turn(NamedTuple):
     info: dict[str, Any]
 
 
-class CallerServer(Protocol):
-    """What listens for callers."""
-
-    @property
-    def url(self) -> str:
-        """Where."""
-
-    def start(self) -> object:
-        """Begin."""
-
-    def stop(self, grace: float = ...) -> None:
-        """End."""
-
-
 class Caller(ABC):
-    """Who calls, over one connection. The thread of the trainer uses it, one at a time.
+    """A caller's connection, which one thread of the trainer uses at a time.
 
     Attributes:
-        attention: seconds between two looks at what comes while the trainer does something else,
-            for protocols whose callers want a sign of life; None for no looks.
-        place: the number of its place; None as long as it waits for one.
-        connection: is the trainer's from the first turn on, until `end`.
-        callers: whose it is, for `Callers.fit`.
-        told: the spaces of observations and actions, if the caller has named them.
-        understood: whether it has said something that could be.
-        over: whether the trainer has done with it.
-        error: why, if that is no matter of course.
+        attention: seconds between polls while the trainer does something else, for protocols with
+            pings; None for no polls.
+        place: the number of its place; None while it waits for one.
+        connection: the trainer's from the first turn to `end`.
+        told: the spaces of observations and actions, if the caller has sent them.
+        understood: whether it has sent a valid message.
+        over: set when the trainer has finished with it.
+        error: why, unless that is regular.
     """
 
     attention: ClassVar[float | None] = None
@@ -105,14 +77,14 @@ class Caller(ABC):
 
     @abstractmethod
     def turn(self) -> Turn:
-        """Wait for what the caller says next, and answer what does not concern the trainer."""
+        """Wait for the caller's next turn; handle other messages."""
 
     @abstractmethod
     def act(self, action: Any) -> None:
-        """Answer the last turn."""
+        """Reply to the last turn."""
 
     def hear(self) -> Turn:
-        """Return what `turn` does."""
+        """Return the next `turn`; the first one's errors name the protocol."""
         if self.understood:
             return self.turn()
         with spoken(parse_url(self.callers.url), self.connection.peer):
@@ -121,13 +93,13 @@ class Caller(ABC):
         return turn
 
     def receive(self) -> Any:
-        """Return the next event, waiting for it; errors as `Connection.receive`."""
+        """Wait for the next event; errors as `Connection.receive`."""
         return self._early.popleft() if self._early else self.connection.receive()
 
     def look(self) -> None:
-        """Answer what the session answers by itself, and keep the rest for `receive`.
+        """Let the session reply to pings, and keep other events for `receive`, which meets errors.
 
-        The trainer must not use the connection meanwhile. What goes wrong is for it to find.
+        The trainer must not use the connection meanwhile.
         """
         connection = self.connection
         connection.release()
@@ -137,31 +109,30 @@ class Caller(ABC):
             with contextlib.suppress(RlwireError):
                 self.refuse(error)
         except RlwireError as error:
-            logger.debug("%s: while nobody waits for it: %s", connection.peer, error)
+            logger.debug("%s: error between two steps: %s", connection.peer, error)
         finally:
             connection.release()
 
     def refuse(self, error: RemoteProtocolError) -> None:
-        """Tell the caller that what it sent is not allowed now; log it."""
-        logger.warning("%s: it sent what is not allowed: %s", self.connection.peer, error)
+        """Reject and log a message that is not allowed now."""
+        logger.warning("%s: rejected a message: %s", self.connection.peer, error)
         self.connection.refuse(error)
         if self.connection.closed:
             raise error
 
     def end(self, error: RlwireError | None = None) -> None:
-        """Give the connection back to its own thread, which closes it."""
+        """Return the connection to its thread, which closes it."""
         self.connection.release()
         self.error = error
         self.over.set()
 
 
 class Place(Endpoint):
-    """One of the trainer's environments: an `Endpoint`, and who is there.
+    """One of the trainer's environments: an `Endpoint`, and its caller.
 
-    Episodes are begun by callers, so a seed and options are not told to anybody, and a reset in
-    the middle of an episode goes on where it stands, with ``info["continued"]``. A caller that
-    leaves, or begins anew, ends its episode as truncated, with the last observation; the next
-    reset waits for the next caller.
+    Callers begin episodes: seeds and options are ignored, and a reset in the middle of an episode
+    continues it, with ``info["continued"]``. If the caller leaves, or begins anew, the episode is
+    truncated with the last observation; the next reset waits for the next caller.
     """
 
     def __init__(self, callers: Callers, number: int) -> None:
@@ -171,21 +142,21 @@ class Place(Endpoint):
         self.steps = self.episodes = self.lost = 0
         self.callers = callers
         self._caller: Caller | None = None
-        self._turn: Turn | None = None  # that is not answered
+        self._turn: Turn | None = None  # without a reply
         self._stepping = self._under_way = self._closed = False
         self._last: Any = None
         self._gone = ""
         self._action = tree_of(callers.action_space, "the action", "which has no zero").nothing()
-        # Whoever holds it uses the caller's connection; only `let_go` of another thread asks.
+        # Held by the thread that uses the connection.
         self._lock = threading.Lock()
-        self._user = 0  # the thread that the connection knows
+        self._user = 0  # the thread that the connection belongs to
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
-        """Begin an episode: `finish` waits for a caller that does."""
+        """Let `finish` wait for a caller that begins an episode."""
         self._stepping = False
 
     def begin_step(self, action: Any) -> None:
-        """Tell the caller what to do."""
+        """Send the action."""
         with self._lock:
             if self._user != get_ident():
                 self._enter()
@@ -193,7 +164,7 @@ class Place(Endpoint):
             if not self._under_way or (self._turn is None and caller is not None):
                 raise LocalProtocolError(
                     f"environment {self.number} cannot step now: "
-                    + ("the last step is not finished" if self._under_way else "it wants a reset")
+                    + ("the last step is not finished" if self._under_way else "it needs a reset")
                 )
             self._action = action
             self._stepping = True
@@ -205,14 +176,13 @@ class Place(Endpoint):
                     self._leave(error)
 
     def finish(self) -> tuple[Any, ...]:
-        """Wait for what was begun, and return it as `gymnasium.Env` does."""
+        """Wait for the results, as `gymnasium.Env` returns them."""
         with self._lock:
             if self._user != get_ident():
                 self._enter()
             return self._stepped() if self._stepping else self._reset()
 
     def _enter(self) -> None:
-        """Let another thread than the last one use the connection."""
         self._user = get_ident()
         if self._caller is not None:
             self._caller.connection.release()
@@ -258,11 +228,11 @@ class Place(Endpoint):
             self.episodes += 1
         else:
             info = {**info, "continued": True}
-        # A copy: the last call may have given the same.
+        # A copy: the last call may have returned the same.
         return copy.deepcopy(turn.observation), info
 
     def _pass(self) -> None:
-        """Answer the end of an episode, so that the caller can begin the next one."""
+        """Reply to the end of an episode, so that the caller begins the next one."""
         assert self._caller is not None
         self._turn = None
         try:
@@ -271,21 +241,20 @@ class Place(Endpoint):
             self._leave(error)
 
     def _leave(self, error: RlwireError) -> None:
-        """Have no caller any more."""
         assert self._caller is not None
         caller, self._caller, self._turn = self._caller, None, None
         self._gone = str(error)
         if self._under_way:
             self.lost += 1
-            logger.info("environment %d lost its caller in an episode: %s", self.number, error)
+            logger.info("environment %d: caller lost within an episode: %s", self.number, error)
         caller.end(error)
 
     def seat(self, caller: Caller, turn: Turn) -> None:
-        """Have a caller here that has begun an episode."""
+        """Assign a caller that has begun an episode."""
         self._caller, self._turn = caller, turn
 
     def look(self, caller: Caller) -> None:
-        """Look what comes from a caller, unless the trainer is doing that."""
+        """Poll a caller, unless the trainer uses it."""
         if self._lock.acquire(blocking=False):
             try:
                 if self._caller is caller:
@@ -295,10 +264,7 @@ class Place(Endpoint):
                 self._lock.release()
 
     def let_go(self) -> None:
-        """Give the connection back, unless the trainer waits for it in another thread.
-
-        That one's call then ends, as the connection's own thread closes it.
-        """
+        """Release the connection; if another thread waits for it, closing ends that call."""
         if self._lock.acquire(blocking=False):
             try:
                 if self._caller is not None:
@@ -307,23 +273,14 @@ class Place(Endpoint):
                 self._lock.release()
 
     def close(self) -> None:
-        """Have no more callers here; the last place that is closed ends all."""
+        """Close the place; the last one closes all callers."""
         self._closed = True
         if all(place._closed for place in self.callers.endpoints):
             self.callers.close()
 
 
-@dataclass(frozen=True)
-class CallersStatistics:
-    """What callers did.
-
-    Attributes:
-        callers: that are connected now.
-        waiting: those of them that have no place.
-        steps: that they made.
-        episodes: that they began.
-        lost: episodes in which they left.
-    """
+class CallersStatistics(NamedTuple):
+    """Callers connected and waiting for a place now; steps and episodes so far, and those lost."""
 
     callers: int
     waiting: int
@@ -333,7 +290,7 @@ class CallersStatistics:
 
 
 class Callers:
-    """Places for callers, and the server that they come to.
+    """The places for callers, and their server.
 
     Attributes:
         endpoints: the places.
@@ -346,9 +303,9 @@ class Callers:
         self.observation_space = observation_space
         self.action_space = action_space
         self.endpoints: list[Place] = []
-        self.fit: Fit = _as_it_is
+        self.fit: Fit = lambda value: value
         self._count = count
-        self._server: CallerServer | None = None
+        self._server: Any = None
         self._closed = False
         self._attended: set[Caller] = set()
         self._waiting: deque[Caller] = deque()
@@ -360,15 +317,15 @@ class Callers:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def open(self, server: CallerServer) -> Callers:
-        """Start the server; without spaces, wait for the first caller's first message."""
+    def open(self, server: Any) -> Callers:
+        """Start the server; without spaces, wait for the first caller, which may send them."""
         self._server = server
         server.start()
         with on_error(self.close):
             seated = None
             if self.observation_space is None or self.action_space is None:
-                # The caller of this has no other way to learn the port that the system chose.
-                logger.warning("no spaces were given: waiting for a first caller at %s", self.url)
+                # The program has no other way to learn the port.
+                logger.warning("without spaces: waiting for the first caller at %s", self.url)
                 seated = self._learn()
             self.fit = fitting(self.observation_space, "the observation")
             places = [Place(self, number) for number in range(self._count)]
@@ -392,34 +349,29 @@ class Callers:
                 self.observation_space = observation_space
             if self.action_space is None:
                 self.action_space = action_space
-            if self.action_space is None:
+            if self.action_space is None or self.observation_space is None:
                 caller.end()
                 raise ValueError(
-                    "the caller does not tell which actions there are; say so with action_space= "
-                    "or like="
+                    "the caller does not send its spaces: pass observation_space= and "
+                    "action_space=, or like="
                 )
-            if self.observation_space is None:
-                try:
-                    self.observation_space = inferred(turn.observation, "the first observation")
-                except EncodeError:
-                    caller.end()
-                    raise
             return caller, turn
 
     @property
     def url(self) -> str:
-        """Where callers come to."""
-        assert self._server is not None
-        return self._server.url
+        """The URL of the server."""
+        return str(self._server.url)
 
     def nothing(self) -> Any:
-        """Return the observation of a caller that gives none."""
+        """Return the observation of a caller that sends none."""
         if self.observation_space is None:
-            raise EncodeError("a first message without an observation does not tell its space")
+            raise EncodeError(
+                "a first message without an observation needs observation_space= or like="
+            )
         return tree_of(self.observation_space, "the observation", "which has no zero").nothing()
 
     def statistics(self) -> CallersStatistics:
-        """Return what callers did so far; from any thread."""
+        """Return counts so far; from any thread."""
         places = self.endpoints
         return CallersStatistics(
             len(self._attended),
@@ -430,10 +382,7 @@ class Callers:
         )
 
     def attend(self, caller: Caller) -> None:
-        """Have a caller wait for a place, and be there; returns when the trainer has done with it.
-
-        For the connection's own thread.
-        """
+        """Wait in the connection's thread until the trainer has finished with the caller."""
         caller.connection.release()
         with self._changed:
             if self._closed:
@@ -453,7 +402,7 @@ class Callers:
     def _look(self, caller: Caller) -> None:
         with self._changed:
             number, waits = caller.place, caller in self._waiting
-            if waits:  # nobody takes it meanwhile
+            if waits:  # not to be taken meanwhile
                 rank = self._waiting.index(caller)
                 self._waiting.remove(caller)
         if waits:
@@ -462,24 +411,24 @@ class Callers:
                 if not self._closed:
                     self._waiting.insert(min(rank, len(self._waiting)), caller)
                     self._changed.notify()
-        elif number is not None and self.endpoints:  # else the trainer waits for what it says
+        elif number is not None and self.endpoints:  # else the trainer waits for it
             self.endpoints[number].look(caller)
 
     def take(self, number: int) -> Caller:
-        """Wait for the next caller, for the place of this number."""
+        """Wait for the next caller, for a place."""
         with self._changed:
             if not self._waiting and not self._closed:
-                logger.info("environment %d waits for a caller to come to %s", number, self.url)
+                logger.info("environment %d waits for a caller at %s", number, self.url)
             while not self._waiting:
                 if self._closed:
-                    raise ConnectionClosed("no caller can come any more: the server was closed")
+                    raise ConnectionClosed("the server of callers is closed")
                 self._changed.wait(_SLICE)
             caller = self._waiting.popleft()
             caller.place = number
             return caller
 
     def close(self) -> None:
-        """Close all connections and stop listening; who waits for a caller is woken. Any thread."""
+        """Close all connections, stop listening, wake waiting threads; from any thread."""
         with self._changed:
             if self._closed:
                 return
@@ -493,7 +442,3 @@ class Callers:
             caller.over.set()
         if self._server is not None:
             self._server.stop()
-
-
-def _as_it_is(value: Any) -> Any:
-    return value

@@ -1,8 +1,7 @@
-"""`Columns`: the values of a space for many environments, an array a leaf, wherever they lie.
+"""`Columns`: the values of a space for many environments, an array for each leaf.
 
-The arrays may be shared by processes, and parts of one batch may be written by several of them.
-Where copying a batch would take long, there are several, which take turns: one is handed out as it
-is, and written again once nobody holds an array of it. Not here: who writes and when.
+Processes may share the arrays. Where copying a batch takes long, there are several batches: one is
+handed out without a copy, and written again when nobody holds an array of it.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ Allocate: TypeAlias = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
 
 
 class Columns:
-    """Batched values: ``value`` is what Gymnasium's vector environments give for a space.
+    """Batched values, as Gymnasium's vector environments have them.
 
     Attributes:
-        value: an array, or dictionaries and tuples of arrays: the batch whose turn it is.
-        write: stores one environment's value there: ``write(place, value)``.
+        value: an array, or dictionaries and tuples of arrays: the batch that is written now.
+        write: stores an environment's value there: ``write(place, value)``.
     """
 
     def __init__(
@@ -44,10 +43,10 @@ class Columns:
 
         tree = tree_of(space, what, cannot)
         batches = [[column(leaf) for leaf in tree.leaves] for _ in range(1 + lent)]
-        # Whose turn it is, and whose it was before; who shares the arrays shares these.
+        # The number of the batch that is written, and of the one before; shared like the arrays.
         turns = allocate((2,), np.dtype(np.int64)) if lent else np.zeros(2, np.int64)
         self._hold(tree, batches, turns)
-        self._lent: list[list[Callable[[], Any]]] = [[] for _ in batches]  # None: it is let go of
+        self._lent: list[list[Callable[[], Any]]] = [[] for _ in batches]  # weak references
         if lent:
             _lending.add(self)
 
@@ -62,26 +61,25 @@ class Columns:
             array[place] = part
 
     def part(self, start: int, end: int) -> Columns:
-        """Return the same arrays' rows of some environments, which have places from 0 there."""
+        """Return the rows of some environments, numbered from 0."""
         part = object.__new__(Columns)
         batches = [[array[start:end] for array in arrays] for arrays in self._batches]
         part._hold(self._tree, batches, self._turns)
         return part
 
     def read(self, place: int) -> Any:
-        """Return one environment's value, in memory of its own."""
+        """Return a copy of an environment's value."""
         return self._tree.build(copy.copy(array[place]) for array in self._arrays)
 
     def rows(self) -> Iterator[Any]:
-        """Yield each environment's value, as `gymnasium.vector.utils.iterate` does."""
-        # Not views: the next step's actions go to the same place.
+        """Return an iterator of copies of all environments' values."""
         columns = [array if array.ndim == 1 else array.copy() for array in self._arrays]
         if self._tree.lone:
             return iter(columns[0])
         return map(self._tree.build, zip(*columns, strict=True))
 
     def fill(self, values: Any) -> None:
-        """Store the values of all environments at once, batched as `value` is."""
+        """Store the values of all environments, batched like `value`."""
         parts = self._tree.parts(values)
         for leaf, array, part in zip(self._tree.leaves, self._arrays, parts, strict=True):
             what = f"{self._tree.what}s, {leaf.where}" if leaf.keys else f"{self._tree.what}s"
@@ -93,13 +91,13 @@ class Columns:
             array[...] = given
 
     def snapshot(self) -> Any:
-        """Return `value` in memory of its own."""
+        """Return a copy of `value`."""
         return self._tree.build(map(np.copy, self._arrays))
 
     # ---- several batches ----
 
     def turn(self) -> None:
-        """Choose the batch that is written from now on: another that nobody holds, or the first."""
+        """Choose the batch to write: one that nobody holds, or the first."""
         if len(self._batches) == 1:
             return
         before = int(self._turns[0])
@@ -110,7 +108,7 @@ class Columns:
         self.follow()
 
     def follow(self) -> Callable[[int, Any], None]:
-        """Go on with the batch whose turn it is, whoever chose it; return `write`."""
+        """Use the batch that `turn` chose, in any process; return `write`."""
         now = int(self._turns[0])
         if now != self._now:
             self._now, self._arrays = now, self._batches[now]
@@ -119,7 +117,7 @@ class Columns:
         return self.write
 
     def keep(self, start: int = 0) -> None:
-        """Take the values of environments from `start` on over from the batch before."""
+        """Copy the values of environments from `start` on from the batch before."""
         self.follow()
         before = self._batches[self._turns[1]]
         if before is not self._arrays:
@@ -127,10 +125,10 @@ class Columns:
                 array[start:] = old[start:]
 
     def lend(self) -> Any:
-        """Return `value` in memory that nobody writes to as long as anything of it is held."""
+        """Return `value` in memory that is not written while any array of it is held."""
         if not self._now:
             return self.snapshot()
-        # What is handed out, and each view of it, holds one of these by the buffer protocol.
+        # Each array that is derived from these holds one of them by the buffer protocol.
         views = [array.view() for array in self._arrays]
         self._lent[self._now] += map(ref, views)
         return self._tree.build(np.asarray(memoryview(view)) for view in views)
@@ -139,7 +137,7 @@ class Columns:
         return any(view() is not None for view in self._lent[batch])
 
     def give_up(self) -> None:
-        """Never again write to what is held now: a process that is forked shares the memory."""
+        """Never write to held batches again: a forked process shares them."""
         for batch in range(1, len(self._batches)):
             if self._held(batch):
                 self._lent[batch] = [lambda: True]

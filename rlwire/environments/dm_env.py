@@ -1,8 +1,4 @@
-"""`DmEnvironment`: an environment that is somewhere else as a `dm_env.Environment`, and `specs_of`.
-
-Needs dm_env (the extra ``dm``) and Gymnasium. Not here: how a protocol carries it; environments of
-dm_env that are served (`rlwire.environments.driver`).
-"""
+"""`DmEnvironment`: a remote environment as a `dm_env.Environment`, and `specs_of`."""
 
 from __future__ import annotations
 
@@ -20,11 +16,9 @@ with optional("dm-env", "dm", "dm_env"):
 with optional("gymnasium", "gym"):
     from gymnasium import spaces
 
-__all__ = ["DmEnvironment", "specs_of"]
-
 
 class DmEnvironment(dm_env.Environment):
-    """An environment of any protocol whose trainer calls, or a caller of `rlwire.listen`.
+    """A remote environment of `rlwire.make` or `rlwire.listen`; closed with this.
 
     ::
 
@@ -33,18 +27,12 @@ class DmEnvironment(dm_env.Environment):
             while not step.last():
                 step = environment.step(policy(step.observation))
 
-    A sequence's last step has the discount 0 if the environment terminated, 1 if it was truncated
-    or lost; ``info["discount"]`` goes before that, and ``info["reward"]`` before the reward, where
-    the protocol gives more than a number. The first step has neither.
-
-    Args:
-        environment: as `rlwire.make` returns it; closed with this.
-
-    Raises:
-        EncodeError: a space has no specs.
+    The last step's discount is 0 if the environment terminated, 1 if it was truncated or lost.
+    ``info["discount"]`` and ``info["reward"]`` override the discount and reward. Spaces without
+    specs raise EncodeError.
 
     Attributes:
-        environment: the same, for what is of the protocol alone, and for `info`.
+        environment: the remote environment.
         info: of the last step or reset.
     """
 
@@ -58,23 +46,14 @@ class DmEnvironment(dm_env.Environment):
         self._running = False
 
     def reset(self) -> dm_env.TimeStep:
-        """Begin a sequence.
-
-        Raises:
-            RlwireError: the environment refuses, or cannot be reached.
-        """
+        """Begin a sequence; RlwireError if the environment refuses or cannot be reached."""
         self._running = False
         observation, self.info = self.environment.reset()
         self._running = True
         return dm_env.restart(observation)
 
     def step(self, action: Any) -> dm_env.TimeStep:
-        """Act; after a sequence's last step, and before its first, this is `reset`.
-
-        Raises:
-            EncodeError: the action cannot be sent.
-            RlwireError: the environment refuses.
-        """
+        """Act, or `reset` after a last step; EncodeError for an action that cannot be sent."""
         if not self._running:
             return self.reset()
         observation, reward, terminated, truncated, info = self.environment.step(action)
@@ -85,23 +64,23 @@ class DmEnvironment(dm_env.Environment):
         return dm_env.TimeStep(kind, info.get("reward", reward), discount, observation)
 
     def observation_spec(self) -> Any:
-        """Return the specs of the observations: one, or nested ones."""
+        """Return the observations' specs."""
         return self._seen
 
     def action_spec(self) -> Any:
-        """Return the specs of the actions: one, or nested ones."""
+        """Return the actions' specs."""
         return self._done
 
     def reward_spec(self) -> Any:
-        """Return the specs of the reward."""
+        """Return the reward's specs."""
         return super().reward_spec() if self._reward is None else self._reward
 
     def discount_spec(self) -> Any:
-        """Return the specs of the discount."""
+        """Return the discount's specs."""
         return super().discount_spec() if self._discount is None else self._discount
 
     def close(self) -> None:
-        """Leave, and close the connection."""
+        """Leave and close the connection."""
         self.environment.close()
 
 
@@ -111,16 +90,10 @@ def _signal(environment: RemoteEnvironment, what: str) -> Any:
 
 
 def specs_of(space: Any, name: str = "") -> Any:
-    """Return dm_env's specs that a Gymnasium space is.
-
-    A Dict is a dictionary of specs, which have its keys as names, a Tuple a tuple of them.
-
-    Args:
-        space: the space.
-        name: of a lone one.
+    """Return a Gymnasium space as dm_env's specs: dictionaries and tuples of them if nested.
 
     Raises:
-        EncodeError: it has no structure that is the same each time, such as Sequence.
+        EncodeError: the space has no fixed structure, such as Sequence.
     """
     if isinstance(space, spaces.Dict):
         return {key: specs_of(each, str(key)) for key, each in space.items()}
@@ -139,7 +112,7 @@ def specs_of(space: Any, name: str = "") -> Any:
         last = space.start + space.nvec - 1
         return dm_specs.BoundedArray(space.shape, space.dtype, space.start, last, name)
     if not isinstance(space, spaces.Box):
-        raise EncodeError(f"a {type(space).__name__} has no specs of dm_env: {space}", path=name)
+        raise EncodeError(f"dm_env has no specs for a {type(space).__name__}: {space}", path=name)
     kind = space.dtype.kind
     unbounded = kind == "f" and np.isneginf(space.low).all() and np.isposinf(space.high).all()
     if kind == "b" or unbounded:
@@ -148,5 +121,4 @@ def specs_of(space: Any, name: str = "") -> Any:
 
 
 def _one(bound: Any) -> Any:
-    """A bound as one number, where all elements have the same."""
     return bound.flat[0] if bound.size and (bound == bound.flat[0]).all() else bound

@@ -1,7 +1,4 @@
-"""One driver of environments of Gymnasium, dm_env and PettingZoo: `drive` returns a `Driven`.
-
-Not here: what a protocol makes of their spaces, and when they step.
-"""
+"""One driver of environments of Gymnasium, dm_env and PettingZoo: `drive` returns a `Driven`."""
 
 from __future__ import annotations
 
@@ -16,22 +13,21 @@ from rlwire.environments.trees import tree_of
 from rlwire.errors import EncodeError, on_error
 
 Step: TypeAlias = tuple[Any, Any, Any, Any, Any]
-"""Observation, reward, terminated, truncated, info; of a parallel one a dictionary of these."""
+"""Observation, reward, terminated, truncated, info."""
 
 
 class Driven:
-    """An environment of one agent, with Gymnasium's methods, whoever made it.
+    """An environment with Gymnasium's methods; of a parallel one, spaces and results by agent.
 
     Attributes:
         environment: what is driven.
         name: what it calls itself.
-        agents: the names of those of a parallel one, all that there may be; else empty.
-        observation_space: Gymnasium's space or dm_env's specs; of a parallel one by agent.
-        action_space: the same of actions.
+        agents: the names of all agents of a parallel environment; else empty.
+        observation_space, action_space: Gymnasium's space or dm_env's specs.
         reward_space: dm_env's specs of rewards; None for a number.
-        discount_space: dm_env's specs of discounts; None where there are none.
-        takes_seed: whether a reset's seed and options are of use.
-        owned: whether `drive` has made it, so that nobody else will close it.
+        discount_space: dm_env's specs of discounts; None if there are none.
+        takes_seed: whether `reset` uses its arguments.
+        owned: whether `drive` has made the environment.
     """
 
     agents: tuple[Any, ...] = ()
@@ -58,7 +54,7 @@ class Driven:
         return observation, info
 
     def step(self, action: Any) -> Any:
-        """Act; return a `Step`, of a parallel one a `Step` for each agent of the last one."""
+        """Act; return a `Step`, or one for each agent that was playing."""
         return self.environment.step(action)
 
     def close(self) -> None:
@@ -66,38 +62,33 @@ class Driven:
         self.environment.close()
 
     def one(self, protocol: str) -> Driven:
-        """Return itself, if it has one agent, whose rewards are numbers."""
+        """Return itself if it has one agent with a number as reward; else raise."""
         check_alone(self, protocol)
         if self.reward_space is not None:
             reward = tree_of(self.reward_space, "the reward", f"which {protocol} cannot carry")
             if not reward.lone or reward.leaves[0].shape or reward.leaves[0].text:
                 raise EncodeError(
-                    f"a reward of {self.name} is {self.reward_space}, and {protocol} carries a "
-                    f"number; wrap the environment so that it is one, or serve it over dm_env_rpc"
+                    f"a reward of {self.name} is {self.reward_space}, but {protocol} carries a "
+                    f"number: wrap the environment, or serve it over dm_env_rpc"
                 )
         return self
 
 
 def check_alone(driven: Driven, protocol: str) -> None:
-    """Raise `SeveralAgents` for a parallel environment: `protocol` carries one agent's."""
+    """Raise `SeveralAgents` for a parallel environment."""
     if driven.agents:
         raise SeveralAgents(
-            f"{driven.name} is a parallel environment of PettingZoo, of the agents "
-            f"{', '.join(map(str, driven.agents[:10]))}; {protocol} carries one agent's: serve it "
-            f"over PERLERT or dm_env_rpc"
+            f"{driven.name} has the agents {', '.join(map(str, driven.agents[:10]))}; {protocol} "
+            f"carries one agent's results: serve it over PERLERT or dm_env_rpc"
         )
 
 
 class SeveralAgents(TypeError):
-    """An environment has several agents where there can be one."""
+    """An environment has several agents where one is possible."""
 
 
 class _DmEnv(Driven):
-    """Drives a `dm_env.Environment`.
-
-    Its info is the ``discount``, and after a reset the ``reward``, where it has them; a reward may
-    be None.
-    """
+    """Drives a `dm_env.Environment`, with ``discount`` in the info and ``reward`` after a reset."""
 
     takes_seed = False
 
@@ -110,17 +101,17 @@ class _DmEnv(Driven):
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, Any]:
-        """Begin an episode; there is nothing that seeds it."""
+        """Begin an episode, without a seed."""
         step = self.environment.reset()
         if not step.first():
             raise RuntimeError(
-                f"{type(self.environment).__name__}.reset() returned a step of type "
-                f"{step.step_type.name}, which begins no sequence"
+                f"{type(self.environment).__name__}.reset() must return a first step, not "
+                f"{step.step_type.name}"
             )
         return step.observation, _given(reward=step.reward, discount=step.discount)
 
     def step(self, action: Any) -> Any:
-        """Act: with a discount over 0, the last step is a truncation."""
+        """Act; a last step with a discount above 0 is a truncation."""
         step = self.environment.step(action)
         terminated = truncated = False
         if step.last():
@@ -154,17 +145,16 @@ class _Parallel(Driven):
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, Any]:
-        """Begin an episode; return the observations and infos of those that play."""
+        """Begin an episode; return observations and infos by agent."""
         observations, infos = super().reset(seed, options)
         self._playing = list(self.environment.agents)
         self._last = dict(observations)
         return observations, infos
 
     def step(self, action: Any) -> dict[Any, Step]:
-        """Let the agents that play now act together; `action` may have more than theirs.
+        """Let the playing agents act; `action` may have more than theirs.
 
-        An agent that the environment drops without a word has its last observation, and is
-        terminated: it will not act again.
+        An agent that the environment drops silently has its last observation and is terminated.
         """
         before = self._playing
         observations, rewards, terminations, truncations, infos = self.environment.step(
@@ -186,9 +176,6 @@ class _Parallel(Driven):
         return steps
 
 
-# ---- what a user hands in -----------------------------------------------------------------------
-
-
 def _has(value: object, *names: str) -> bool:
     return all(hasattr(value, name) for name in names)
 
@@ -208,7 +195,7 @@ def _is_gymnasium(value: object) -> bool:
 
 
 def is_environment(value: object) -> bool:
-    """Whether `value` is an environment that `drive` understands, or a class of them."""
+    """Whether `value` is an environment that `drive` supports, or a class of them."""
     return _has(value, "reset", "step", "close") and (
         _is_dm_env(value) or _is_parallel(value) or _is_gymnasium(value)
     )
@@ -224,14 +211,14 @@ def _name_of(environment: Any) -> str:
 def maker(
     thing: Any, env_kwargs: Mapping[str, Any] | None = None
 ) -> tuple[Any, Callable[[], Any] | None]:
-    """Return an environment, and None; or None, and what makes environments."""
+    """Return an environment and None, or None and a function that makes environments."""
     if isinstance(thing, str):
         thing = load_environment(thing)
     made = is_environment(thing) and not isinstance(thing, type)
     if made or not callable(thing):
         if env_kwargs:
             raise ValueError(
-                f"env_kwargs ({', '.join(env_kwargs)}) are for what makes environments; "
+                f"env_kwargs ({', '.join(env_kwargs)}) are for a function that makes environments; "
                 f"this one is made"
             )
         return thing, None
@@ -239,7 +226,7 @@ def maker(
 
 
 def drive(thing: Any, env_kwargs: Mapping[str, Any] | None = None) -> Driven:
-    """Return a driver of an environment."""
+    """Return a driver of an environment, or of one that it makes."""
     environment, make = maker(thing, env_kwargs)
     if make is None:
         return driver_of(environment)
@@ -251,18 +238,18 @@ def drive(thing: Any, env_kwargs: Mapping[str, Any] | None = None) -> Driven:
 
 
 def driver_of(environment: Any) -> Driven:
-    """Return a driver of an environment that is made, or raise TypeError: it is none."""
+    """Return a driver of an environment; TypeError for anything else."""
     if isinstance(environment, Driven):
         return environment
     kind = type(environment).__name__
     if _has(environment, "possible_agents", "agent_iter"):
         raise TypeError(
-            f"{kind} lets its agents act in turns; here they act at once: serve a parallel_env, or "
-            f"pettingzoo.utils.aec_to_parallel(...) of it"
+            f"the agents of {kind} act in turns, but must act at once: serve a parallel_env, or "
+            f"pettingzoo.utils.aec_to_parallel(...)"
         )
     if hasattr(environment, "num_envs"):
         raise TypeError(
-            f"{kind} is a vector of environments; serve what makes one of them, each peer gets "
+            f"{kind} is a vector of environments: serve a function that makes one; each peer gets "
             f"its own"
         )
     if _is_dm_env(environment):
@@ -272,7 +259,6 @@ def driver_of(environment: Any) -> Driven:
     if _is_gymnasium(environment):
         return Driven(environment, _name_of(environment))
     raise TypeError(
-        f"a {kind} is no environment: it has neither Gymnasium's observation_space and "
-        f"action_space, nor dm_env's observation_spec() and action_spec(), nor is it a parallel "
-        f"one of PettingZoo, with possible_agents"
+        f"a {kind} is no environment: it needs Gymnasium's observation_space and action_space, "
+        f"dm_env's observation_spec() and action_spec(), or PettingZoo's possible_agents"
     )

@@ -1,8 +1,4 @@
-"""`Endpoint`: one environment that is somewhere else, asked first and waited for later.
-
-Each protocol has its own in its room; all faces of environments stand on them. Not here:
-faces (`rlwire.environments.remote`), many at once (`rlwire.environments.batch`).
-"""
+"""`Endpoint`: one remote environment, which sends first and waits later."""
 
 from __future__ import annotations
 
@@ -11,26 +7,23 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 Outcome: TypeAlias = tuple[Any, ...]
-"""After a reset ``(observation, info)``, after a step ``(observation, reward, terminated,
-truncated, info)``, as `gymnasium.Env` gives them."""
+"""``(observation, info)`` of a reset, or ``(observation, reward, terminated, truncated, info)``."""
 
 
 class Endpoint(Protocol):
-    """One environment that is somewhere else, and a base for those that are.
+    """One remote environment, and a base class for those of a protocol.
 
-    Each `begin_reset` and `begin_step` is followed by a `finish`. An endpoint that is lost in a
-    step ends the episode: it gives the last observation, truncated, and ``info["lost"]`` says what
-    happened; the next reset connects anew, or raises why it cannot.
+    Each `begin_reset` and `begin_step` is followed by a `finish`. If the connection is lost in a
+    step, the episode is truncated with the last observation, and ``info["lost"]`` says why. The
+    next reset connects again, or raises.
 
-    One whose observations are one array may have ``write_to(row)``: from then on they are written
-    to that row of a batch, which is then what `finish` returns.
+    An optional method, ``write_to(row)``, makes the endpoint write its observations, one array
+    each, to that row of a batch, which `finish` then returns.
 
     Attributes:
-        observation_space: a `gymnasium.Space`.
-        action_space: a `gymnasium.Space`.
-        metadata: as a `gymnasium.Env` has it.
-        render_mode: as a `gymnasium.Env` has it.
-        nondeterministic: whether a seed does not make the next episode the same again.
+        observation_space, action_space: Gymnasium's.
+        metadata, render_mode: as of `gymnasium.Env`.
+        nondeterministic: whether a seed does not repeat an episode.
     """
 
     observation_space: Any
@@ -41,32 +34,28 @@ class Endpoint(Protocol):
 
     @property
     def places(self) -> int | None:
-        """How many endpoints may play at once what the URL names; None for any number."""
+        """How many endpoints may use the URL at once; None for any number."""
         return None
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
-        """Ask for a new episode."""
+        """Send a reset."""
 
     def begin_step(self, action: Any) -> None:
-        """Say what to do; a loss of the connection is for `finish` to tell."""
+        """Send an action; `finish` reports a lost connection."""
 
     def finish(self) -> Outcome:
-        """Wait for what was begun."""
+        """Wait for the results."""
 
     def start_rendering(self) -> None:
-        """Let `render` return pictures; set `render_mode` and `metadata`.
-
-        Raises:
-            ValueError: the protocol carries no pictures, or the server has none.
-        """
+        """Let `render` return pictures; set `render_mode` and `metadata`, or raise ValueError."""
         raise ValueError(
-            "render_mode: pictures travel over dm-env-rpc:// from a server of rlwire's, and over "
-            "universe:// with pixels, universe://host:5900+15900"
+            "render_mode needs dm-env-rpc:// to an rlwire server, or universe:// with pixels, "
+            "such as universe://host:5900+15900"
         )
 
     def render(self) -> Any:
-        """Return the newest picture, (height, width, 3) uint8; None if `render_mode` is None."""
+        """Return the newest picture, uint8 (height, width, 3); None without a `render_mode`."""
         return None
 
     def close(self) -> None:
-        """Leave, and close the connection; again does nothing."""
+        """Leave and close the connection; idempotent."""

@@ -1,8 +1,6 @@
-"""Values that a peer sent, as elements of a space; and spaces guessed from such values.
+"""Values from peers, as elements of a space, and elements as plain values.
 
-For protocols that say nothing about spaces, in which whoever writes a value need not use NumPy: a
-list of numbers is an array, and JavaScript's 1.0 is a 1. Not here: bytes, and the description of
-spaces (`rlwire.environments.spaces`).
+For protocols without spaces, in which a list of numbers may be an array, and JavaScript's 1.0 a 1.
 """
 
 from __future__ import annotations
@@ -13,16 +11,17 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rlwire.environments.trees import Leaf, tree_of
-from rlwire.errors import EncodeError, optional, quoted
+from rlwire.errors import EncodeError, quoted
 
 Fit: TypeAlias = Callable[[Any], Any]
-"""Returns an element of a space; EncodeError says why a value is none."""
+"""Returns an element of a space, or raises EncodeError."""
 
 
 def fitting(space: Any, what: str, *, within: bool | None = None) -> Fit:
-    """Return what makes elements of a space from values.
+    """Return a function that makes elements of a space from values.
 
-    Shapes and kinds of numbers are always checked.
+    It always checks shapes and kinds of numbers. `within` checks bounds too, by default only those
+    of discrete spaces and texts.
     """
     tree = tree_of(space, what, "which has no fixed structure")
     fits = [
@@ -48,7 +47,7 @@ def _leaf(leaf: Leaf, what: str, within: bool | None) -> Fit:
             return value
         try:
             array = np.asarray(value)
-        except ValueError:  # lists of several lengths
+        except ValueError:  # lists of different lengths
             array = np.empty(0, object)
         if array.dtype.kind not in "buif":
             raise EncodeError(f"{what} must be numbers of shape {shape}, not {quoted(value)}")
@@ -59,7 +58,7 @@ def _leaf(leaf: Leaf, what: str, within: bool | None) -> Fit:
                 size not in (-1, have) for size, have in zip(shape, array.shape, strict=True)
             ):
                 raise EncodeError(f"{what} must have shape {shape}, not {array.shape}")
-        # A float over 2**53 may stand for another integer than the one that was written.
+        # Floats above 2**53 may be rounded integers.
         if (wanted.kind in "bui" and array.dtype.kind == "f") and (
             (array != np.rint(array)).any() or (abs(array) > 2**53).any()
         ):
@@ -85,10 +84,7 @@ def _leaf(leaf: Leaf, what: str, within: bool | None) -> Fit:
 
 
 def plain(value: Any) -> Any:
-    """Return an element of a space with Python's own types in place of NumPy's scalars and tuples.
-
-    Arrays stay what they are.
-    """
+    """Return an element of a space with Python's types for NumPy's scalars and tuples."""
     if isinstance(value, np.ndarray) and value.ndim:
         return value
     if isinstance(value, (np.ndarray, np.generic)):
@@ -98,34 +94,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [plain(part) for part in value]
     return value
-
-
-def inferred(value: Any, what: str) -> Any:
-    """Return the space that a value seems to be of: a Box without bounds, or a Dict or Tuple."""
-    with optional("gymnasium", "gym"):
-        from gymnasium import spaces
-    if isinstance(value, Mapping):
-        return spaces.Dict({key: inferred(part, f"{what}, {key}") for key, part in value.items()})
-    array = value
-    if isinstance(value, (list, float)):
-        try:
-            array = np.asarray(value)
-        except ValueError:  # of lists of several lengths
-            array = None
-    if isinstance(array, np.ndarray) and array.size:
-        kind = array.dtype.kind
-        if kind == "f":
-            return spaces.Box(-np.inf, np.inf, array.shape, array.dtype.type)
-        if kind == "b":
-            return spaces.MultiBinary(array.shape)
-        if kind in "ui":
-            bounds = np.iinfo(array.dtype)
-            return spaces.Box(bounds.min, bounds.max, array.shape, array.dtype.type)
-    if isinstance(value, (list, tuple)) and value:
-        return spaces.Tuple(
-            [inferred(part, f"{what}, {place}") for place, part in enumerate(value)]
-        )
-    raise EncodeError(
-        f"{what} is {quoted(value)}, which does not tell its space; say which it is with "
-        f"observation_space= or like="
-    )

@@ -1,9 +1,8 @@
-"""Environments and agents by name, as they are written on a command line.
+"""Environments and agents by name.
 
-``my_module:MyEnvironment`` is a class, function or instance of a module; ``CartPole-v1`` and
-``gym:CartPole-v1`` are registered with Gymnasium, and ``gym:my_games:My/Game-v0`` by a module that
-is imported first; which that is for ``gym:ALE/Pong-v5`` is known. ``dm-env-rpc://localhost:9911``
-is somewhere else.
+``my_module:MyEnvironment`` is a class, function or instance of a module. ``CartPole-v1`` and
+``gym:CartPole-v1`` are registered with Gymnasium, ``gym:my_games:My/Game-v0`` by a module that is
+imported first. ``dm-env-rpc://localhost:9911`` is a remote environment.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from typing import Any
 
 from rlwire.errors import optional
 
-# Namespaces whose module has another name.
+# Modules that register namespaces.
 _REGISTERED_BY = {"ALE": "ale_py"}
-# By name: the front door, which makes it, stands above this room.
+# By name: imports run downhill.
 _REMOTE = "rlwire.environments.remote:rlwire/Remote-v0"
 
 
@@ -31,7 +30,7 @@ def load(path: str, example: str = "'module:name', such as 'my_agents:Agent'") -
 
 
 def load_environment(name: str) -> Any:
-    """Return what makes the environment; its signature says which arguments that takes."""
+    """Return a function that makes the environment, with a signature of its arguments."""
     module, colon, rest = name.partition(":")
     if rest.startswith("//"):
         return functools.partial(_of_gymnasium(_REMOTE), url=name, disable_env_checker=True)
@@ -57,7 +56,7 @@ def _of_gymnasium(name: str) -> Any:
     if module:
         importlib.import_module(module)
     elif known := _REGISTERED_BY.get(identifier.partition("/")[0]):
-        with contextlib.suppress(ImportError):  # then Gymnasium says that it knows no such name
+        with contextlib.suppress(ImportError):  # Gymnasium then raises
             importlib.import_module(known)
     try:
         spec = gymnasium.spec(identifier)
@@ -76,18 +75,18 @@ def _of_gymnasium(name: str) -> Any:
         names = dict.fromkeys(["max_episode_steps", *(parameter.name for parameter in parameters)])
         keyword = inspect.Parameter.KEYWORD_ONLY
         make.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            # Whatever has no default has a value in the registration.
+            # Without a default, the registration has a value.
             [inspect.Parameter(name, keyword, default=None) for name in names]
         )
     return make
 
 
 def _hint(module: str, identifier: str) -> str:
-    """Say what is missing: packages register their environments when they are imported."""
+    """Return advice: packages register environments when they are imported."""
     if module:
-        return f" Importing {module} has registered nothing of that name."
+        return f" Importing {module} has not registered it."
     namespace = identifier.partition("/")[0]
     if namespace in _REGISTERED_BY:
         of = _REGISTERED_BY[namespace]
-        return f" Those of {namespace} are registered by the module {of}: gym:{of}:{identifier}"
+        return f" The module {of} registers {namespace}: gym:{of}:{identifier}"
     return f" If a package registers it, name its module first: gym:MODULE:{identifier}"

@@ -1,8 +1,4 @@
-"""`ParallelEnvironment`: agents that are somewhere else, together one of PettingZoo's environments.
-
-Needs PettingZoo, and Gymnasium with it (the extra ``pettingzoo``). Each agent is an `Endpoint` of
-its own: a slot of a PERLERT instance, an agent of a dm_env_rpc world.
-"""
+"""`ParallelEnvironment`: remote agents as one of PettingZoo's environments."""
 
 from __future__ import annotations
 
@@ -15,30 +11,25 @@ from rlwire.errors import optional
 with optional("pettingzoo", "pettingzoo"):
     from pettingzoo import ParallelEnv
 
-__all__ = ["ParallelEnvironment"]
-
 
 class ParallelEnvironment(ParallelEnv):
-    """Agents that act together, as a `pettingzoo.ParallelEnv`.
+    """Remote agents as a `pettingzoo.ParallelEnv`: slots of a PERLERT instance, agents of a world.
 
     ::
 
         url = "dm-env-rpc://localhost:9911"  # or perlert://localhost:32322/spread
         env = ParallelEnvironment({key: rlwire.make(url, agent=key) for key in ("a_0", "a_1")})
 
-    A step tells all agents what to do before it waits for any. An agent whose episode is over is
-    not in `agents` until the next reset. One that is lost is truncated, with ``info["lost"]``.
+    A step sends all actions before it waits. An agent whose episode is over leaves `agents` until
+    the next reset. A lost agent is truncated, with ``info["lost"]``.
 
     Args:
-        environments: one for each agent, by its name; closed with this.
-
-    Raises:
-        ValueError: there are none.
+        environments: one for each agent's name, closed with this; ValueError if there are none.
     """
 
     def __init__(self, environments: Mapping[str, RemoteEnvironment]) -> None:
         if not environments:
-            raise ValueError("there are no agents")
+            raise ValueError("environments must have at least one agent")
         self._endpoints = {name: each.endpoint for name, each in environments.items()}
         self.possible_agents = list(environments)
         self.agents: list[str] = []
@@ -47,21 +38,17 @@ class ParallelEnvironment(ParallelEnv):
         self.render_mode = first.render_mode
 
     def observation_space(self, agent: str) -> Any:
-        """Return an agent's observation space; the same one each time."""
+        """Return an agent's observation space."""
         return self._endpoints[agent].observation_space
 
     def action_space(self, agent: str) -> Any:
-        """Return an agent's action space; the same one each time."""
+        """Return an agent's action space."""
         return self._endpoints[agent].action_space
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begin an episode for all agents; return their observations and infos.
-
-        Raises:
-            RlwireError: an agent's environment refuses, or cannot be reached; the text says whose.
-        """
+        """Begin an episode; RlwireError if an environment refuses or cannot be reached."""
         for endpoint in self._endpoints.values():
             endpoint.begin_reset(seed, options)
         self.agents = []
@@ -73,14 +60,14 @@ class ParallelEnvironment(ParallelEnv):
     def step(
         self, actions: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, Any]]:
-        """Let all agents act whose episode goes on.
+        """Let all agents in `agents` act.
 
         Raises:
             KeyError: an agent has no action.
-            RlwireError: an agent's environment refuses; the others have acted.
+            RlwireError: an environment refuses; the other agents have acted.
         """
         acting = list(self.agents)
-        given = [actions[name] for name in acting]  # before any is told
+        given = [actions[name] for name in acting]  # before sending any
         asked: list[str] = []
         failed: Exception | None = None
         for name, action in zip(acting, given, strict=True):
@@ -98,7 +85,7 @@ class ParallelEnvironment(ParallelEnv):
         return observations, rewards, terminations, truncations, infos
 
     def _finish(self, names: list[str], failed: Exception | None = None) -> dict[str, Any]:
-        """Wait for all of them, whatever one of them fails with."""
+        """Wait for all, then raise the first error."""
         found = {}
         for name in names:
             try:
@@ -110,6 +97,6 @@ class ParallelEnvironment(ParallelEnv):
         return found
 
     def close(self) -> None:
-        """Close all agents' environments."""
+        """Close all environments."""
         for endpoint in self._endpoints.values():
             endpoint.close()

@@ -1,7 +1,4 @@
-"""Environments that call: what `rlwire.play` does with one, whatever the protocol.
-
-Not here: what is said (`rlwire.rlx.environment`, `rlwire.openpi.environment`).
-"""
+"""Environments that call, for `rlwire.play` in any protocol."""
 
 from __future__ import annotations
 
@@ -16,17 +13,10 @@ from rlwire.errors import EncodeError, RemoteProtocolError
 
 @contextlib.contextmanager
 def opened(environment: Any, seed: int | None, protocol: str) -> Iterator[Game]:
-    """Give an environment to play with; one that is made here is closed at the end."""
+    """Open an environment to play; close it at the end if it was made here."""
     driven = drive(environment)
-    with closing(driven):
-        yield Game(driven.one(protocol), seed)
-
-
-@contextlib.contextmanager
-def closing(driven: Driven) -> Iterator[None]:
-    """Close an environment at the end if it was made here."""
     try:
-        yield
+        yield Game(driven.one(protocol), seed)
     finally:
         if driven.owned:
             driven.close()
@@ -36,10 +26,9 @@ class Game:
     """An environment whose values go to a wire, and whose actions come from one.
 
     Attributes:
-        environment: the environment.
         total: the rewards of this episode.
         over: whether it has ended.
-        truncated: whether it has ended although it could go on.
+        truncated: whether it was truncated.
     """
 
     def __init__(self, environment: Driven, seed: int | None) -> None:
@@ -57,7 +46,7 @@ class Game:
         return plain(observation)
 
     def step(self, action: Any) -> tuple[Any, float]:
-        """Do what the peer says; return the observation and the reward."""
+        """Do the peer's action; return the observation and the reward."""
         try:
             action = self._fit(action)
         except EncodeError as error:

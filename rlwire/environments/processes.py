@@ -1,9 +1,8 @@
-"""`WorkerPart`: a `Batch` in a process of its own, whose columns lie in memory that both share.
+"""`WorkerPart`: a `Batch` in a process of its own, with its columns in shared memory.
 
-A step is a byte there and a byte back, where the system has it through shared memory too; what has
-no column (infos, attributes, errors) follows the byte as MessagePack. A process that dies ends the
-episodes of its environments as truncated, and another takes its place; so a vector of environments
-outlives each of them. Not here: how steps are driven (`rlwire.environments.batch`).
+A step exchanges one byte each way, through shared memory where the system supports it. Infos,
+attributes and errors follow as MessagePack. If a process dies, the episodes of its environments are
+truncated, and another process replaces it.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import socket
 import struct
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -32,86 +32,72 @@ from rlwire.transports.shm_calls import AVAILABLE
 logger = logging.getLogger(__name__)
 
 Make = Callable[[], Any]
-"""Makes one environment. Where processes are not forked, it has to be picklable."""
+"""Makes an environment. Unless processes are forked, it must be picklable."""
 
 _LENGTH = struct.Struct("<Q")
-_DONE, _MORE, _FAILED = b"d", b"m", b"f"  # a process's answers; the last two go on
-_STEP, _RESET, _CALL, _SET = b"s", b"r", b"c", b"a"  # what it is asked; the last three go on
-_JOIN = 5.0  # seconds from the end of the socket to the end of the process
+_DONE, _MORE, _FAILED = b"d", b"m", b"f"  # replies; a value follows the last two
+_STEP, _RESET, _CALL = b"s", b"r", b"c"  # requests; a value follows the last two
+_JOIN = 5.0  # seconds for a process to end after its socket
 
 
 class Memory:
-    """Arrays that processes share, cut from one block one after the other.
+    """A shared block, cut into arrays: both sides cut the same arrays in the same order.
 
-    Both sides cut the same arrays in the same order, and so have the same bytes in them.
+    Without a block it only measures.
     """
 
-    LINE = 64  # bytes; two processes write to no common cache line
+    LINE = 64  # bytes: processes write to different cache lines
 
-    def __init__(self, block: Any) -> None:
-        self._view = memoryview(block).cast("B")
-        self._used = 0
+    def __init__(self, block: Any = None) -> None:
+        self._view = None if block is None else memoryview(block).cast("B")
+        self.used = 0
 
     def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Cut an array off."""
+        """Return the next array."""
+        start = self.used
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        array: NDArray[Any] = np.ndarray(shape, dtype, self._view[self._used : self._used + size])
-        self._used += -(-size // self.LINE) * self.LINE
-        return array
+        self.used += -(-size // self.LINE) * self.LINE
+        if self._view is None:
+            return np.zeros(shape, dtype)
+        return np.ndarray(shape, dtype, self._view[start : start + size])
 
     @classmethod
     def measured(cls, cut: Callable[[Any], object]) -> int:
-        """Return how many bytes a function takes from the memory that it is given."""
-        used = 0
-
-        def measure(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-            nonlocal used
-            array = np.zeros(shape, dtype)
-            used += -(-array.nbytes // cls.LINE) * cls.LINE
-            return array
-
-        cut(measure)
-        return used
+        """Return how many bytes `cut` takes."""
+        memory = cls()
+        cut(memory)
+        return memory.used
 
 
+@dataclass(eq=False)
 class WorkerPart:
-    """Environments in another process."""
+    """Environments in another process; its methods are `Batch`'s."""
 
-    def __init__(
-        self,
-        makes: Sequence[Make],
-        shared: Shared,
-        recipe: Callable[[], Shared],
-        mode: str,
-        context: Any,
-        first: int,
-        spin: float = 0.0,
-        patience: float = 0.0,
-    ) -> None:
-        self.size = len(makes)
-        self._makes = list(makes)
-        self._shared = shared
-        self._recipe = recipe
-        self._mode = mode
-        self._context = context
-        self._first = first
-        self._spin, self._patience = spin, patience
+    makes: Sequence[Make]
+    shared: Shared
+    recipe: Callable[[], Shared]
+    mode: str
+    context: Any
+    first: int  # its first environment's number
+    spin: float = 0.0  # seconds
+    patience: float = 0.0  # seconds that the caller spins
+
+    def __post_init__(self) -> None:
+        self.size = len(self.makes)
         self._process: BaseProcess | None = None
         self._socket: socket.socket | None = None
         self._asked = b""
-        self._busy = False  # whether an answer is to come, or was not read to its end
+        self._busy = False  # whether a reply is still to come
         of_this_process(self)
         self._start()
-
-    # ---- asking ----
 
     def begin_reset(
         self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
     ) -> None:
-        """Begin an episode in each environment that the mask names."""
-        if self._busy:  # what it was asked last was interrupted
+        """Send a reset of the environments of the mask."""
+        if self._busy:  # the last request was interrupted
             logger.warning(
-                "process %s of environments %s was interrupted; another takes its place",
+                "process %s of environments %s was interrupted and is replaced",
                 self._process and self._process.pid, self._which,
             )  # fmt: skip
             self.close()
@@ -119,13 +105,13 @@ class WorkerPart:
         self._ask(_RESET, [list(seeds), options, [bool(each) for each in mask]])
 
     def begin_step(self) -> None:
-        """Do what stands in the columns' actions."""
+        """Send a step."""
         self._asked, self._busy = _STEP, True
-        with contextlib.suppress(OSError):  # it died; `finish` sees that
+        with contextlib.suppress(OSError):  # it died: `finish` reports that
             self._here.sendall(_STEP)
 
     def finish(self) -> Infos:
-        """Wait until what was begun is in the columns."""
+        """Wait until the columns are written; return infos."""
         try:
             found = self._answer()
         except OSError:
@@ -133,18 +119,13 @@ class WorkerPart:
         return [] if found is None else [(place, info) for place, info in found]
 
     def call(self, name: str, arguments: Sequence[Arguments | None]) -> list[Any]:
-        """Return each environment's attribute, or what it returned for its arguments."""
+        """Return each environment's attribute or result; None for arguments that are None."""
         self._ask(_CALL, [name, [each and [list(each[0]), dict(each[1])] for each in arguments]])
         found: list[Any] = self._answer()
         return found
 
-    def set(self, name: str, values: Sequence[Any]) -> None:
-        """Set an attribute of each environment."""
-        self._ask(_SET, [name, list(values)])
-        self._answer()
-
     def close(self) -> None:
-        """End the process, which closes the environments."""
+        """End the process, which closes its environments."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -162,14 +143,12 @@ class WorkerPart:
         process.close()
 
     def close_inherited(self) -> None:
-        """See `Forked`: a process ends with the last copy of its socket's other end."""
+        """See `Forked`: a process ends when all copies of its socket's other end are closed."""
         if isinstance(self._socket, ShmSocket):
             self._socket.close_inherited()
         elif self._socket is not None:
             self._socket.close()
         self._socket = self._process = None
-
-    # ---- the process ----
 
     @property
     def _here(self) -> socket.socket:
@@ -179,13 +158,13 @@ class WorkerPart:
 
     @property
     def _which(self) -> str:
-        return f"{self._first} to {self._first + self.size - 1}"
+        return f"{self.first} to {self.first + self.size - 1}"
 
     def _start(self) -> None:
         here, there = socket.socketpair()
-        process = self._context.Process(
+        process = self.context.Process(
             target=_work,
-            args=(there, here, self._makes, self._recipe, self._mode, self._spin),
+            args=(there, here, self.makes, self.recipe, self.mode, self.spin),
             name=f"rlwire environments {self._which}",
             daemon=True,
         )
@@ -193,30 +172,30 @@ class WorkerPart:
             process.start()
         self._process, self._socket = process, here
         with on_error(self.close):
-            with contextlib.suppress(OSError):  # it died; `_answer` sees that
-                self._socket = _shared(here, server_side=False, spin=self._patience)
-            self._answer()  # the environments are made
+            with contextlib.suppress(OSError):  # it died: `_answer` reports that
+                self._socket = _shared(here, server_side=False, spin=self.patience)
+            self._answer()  # when the environments are made
 
     def _replace(self) -> Infos:
-        """Start another process; the episodes of the one that died end here."""
+        """Start another process; truncate the episodes of the one that died."""
         process = self._process
         assert process is not None
         process.join(_JOIN)
         code = process.exitcode
         logger.error(
-            "process %s of environments %s died with exit code %s; their episodes are truncated, "
-            "and another process goes on",
+            "process %s of environments %s died with exit code %s and is replaced; their episodes "
+            "are truncated",
             process.pid, self._which, code,
         )  # fmt: skip
         self.close()
         self._start()
         if self._asked == _RESET:
             return self._reset_all()
-        shared = self._shared
+        shared = self.shared
         shared.observations.keep()
         died: dict[str, Any] = {"died": True}
         infos: Infos = [(place, died) for place in range(self.size)]
-        if self._mode == "SameStep":
+        if self.mode == "SameStep":
             for place in range(self.size):
                 shared.finals.write(place, shared.observations.read(place))
             infos = [(place, {"final_obs": ..., "final_info": died}) for place, _ in infos]
@@ -229,8 +208,6 @@ class WorkerPart:
     def _reset_all(self) -> Infos:
         self.begin_reset([None] * self.size, None, [True] * self.size)
         return self.finish()
-
-    # ---- what has no column ----
 
     def _ask(self, what: bytes, value: Any) -> None:
         framed = _framed(value)
@@ -251,8 +228,8 @@ class WorkerPart:
         self._busy = False
         if not answer:
             raise ConnectionClosed(
-                f"the process of environments {self._which} has died; a step or a reset begins "
-                f"with another"
+                f"the process of environments {self._which} has died; the next step or reset "
+                f"replaces it"
             )
         if answer == _MORE:
             return value
@@ -262,7 +239,7 @@ class WorkerPart:
 
 
 def _shared(sock: socket.socket, *, server_side: bool, spin: float) -> socket.socket:
-    """Have a socket's bytes go through shared memory, where the system has what it takes."""
+    """Return the socket, through shared memory where the system supports it."""
     if not AVAILABLE:
         return sock
     shared = ShmSocket(sock, server_side=server_side)
@@ -273,7 +250,7 @@ def _shared(sock: socket.socket, *, server_side: bool, spin: float) -> socket.so
 
 
 def _one(sock: socket.socket) -> bytes:
-    """Return the next byte; none at the end."""
+    """Return the next byte, or no bytes at the end."""
     byte = bytearray(1)
     return bytes(byte) if sock.recv_into(byte) else b""
 
@@ -299,9 +276,6 @@ def _exactly(sock: socket.socket, size: int) -> bytearray:
     return data
 
 
-# ---- in the process ----
-
-
 def _work(
     there: socket.socket,
     here: socket.socket,
@@ -310,9 +284,9 @@ def _work(
     mode: str,
     spin: float,
 ) -> None:
-    """Make the environments and do what is asked, until the socket ends."""
-    here.close()  # the other end's copy, if this process is a fork: or else it would never end
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the program's to handle
+    """Run the process: make the environments and serve requests until the socket ends."""
+    here.close()  # the copy in a fork would keep the socket from ending
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program handles Ctrl-C
     environments: list[Any] = []
     with contextlib.suppress(ConnectionError), _shared(there, server_side=True, spin=spin) as there:
         try:
@@ -320,7 +294,7 @@ def _work(
                 environments.append(make())
             batch = Batch(environments, recipe(), mode)
             if mode == "NextStep":
-                batch.over = [True] * batch.size  # if it takes the place of one that died
+                batch.over = [True] * batch.size  # if it replaces one that died
         except Exception as error:
             _fail(there, error)
             for environment in environments:
@@ -335,7 +309,7 @@ def _work(
                 elif what == _RESET:
                     infos = batch.reset(*_read(there))
                 else:
-                    there.sendall(_MORE + _framed(_do(batch, what, _read(there))))
+                    there.sendall(_MORE + _framed(batch.call(*_read(there))))
                     continue
                 if infos:
                     answer = _MORE + _framed(
@@ -349,13 +323,6 @@ def _work(
             there.sendall(answer)
     for environment in environments:
         environment.close()
-
-
-def _do(batch: Batch, what: bytes, given: Any) -> Any:
-    name, values = given
-    if what == _CALL:
-        return batch.call(name, values)
-    return batch.set(name, values)
 
 
 def _fail(there: socket.socket, error: Exception) -> None:

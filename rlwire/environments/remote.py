@@ -1,7 +1,4 @@
-"""`RemoteEnvironment`: an `Endpoint` as a `gymnasium.Env`.
-
-Needs Gymnasium (the extra ``gym``). Not here: how a protocol carries it.
-"""
+"""`RemoteEnvironment`: an `Endpoint` as a `gymnasium.Env`."""
 
 from __future__ import annotations
 
@@ -17,27 +14,20 @@ with optional("gymnasium", "gym"):
     import gymnasium
     from gymnasium.envs.registration import EnvSpec, register, registry
 
-__all__ = ["ID", "RemoteEnvironment", "Secret", "given_spaces", "spaces_like"]
-
 ID = "rlwire/Remote-v0"
-"""What `rlwire` registers it as with Gymnasium, whichever of the two a program imports first."""
+"""Its name in Gymnasium's registry."""
 
 if ID not in registry:
     register(ID, entry_point="rlwire:make")
 
 
 class RemoteEnvironment(gymnasium.Env):
-    """An environment that is somewhere else, for its trainer.
-
-    What a lost connection does is said in `Endpoint`. It belongs to one thread.
+    """A remote environment, for one thread; see `Endpoint` for lost connections.
 
     Args:
-        endpoint: which environment; closed with this.
-        arguments: those that `rlwire.make` makes it again with, for its `spec`.
-        render_mode: ``"rgb_array"`` has the endpoint render.
-
-    Attributes:
-        endpoint: the same, for what is of the protocol alone.
+        endpoint: closed with this; for the protocol's own attributes and methods.
+        arguments: those of `rlwire.make`, for `spec`.
+        render_mode: ``"rgb_array"`` makes the endpoint render.
     """
 
     def __init__(
@@ -67,11 +57,7 @@ class RemoteEnvironment(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode.
-
-        Raises:
-            RlwireError: the environment refuses, or cannot be reached.
-        """
+        """Begin an episode; RlwireError if the environment refuses, or cannot be reached."""
         super().reset(seed=seed)
         self.endpoint.begin_reset(seed, options)
         observation, info = self.endpoint.finish()
@@ -82,7 +68,7 @@ class RemoteEnvironment(gymnasium.Env):
 
         Raises:
             EncodeError: the action cannot be sent.
-            LocalProtocolError: there is no episode, call `reset`.
+            LocalProtocolError: there is no episode: call `reset`.
             RlwireError: the environment refuses.
         """
         endpoint = self.endpoint
@@ -90,7 +76,7 @@ class RemoteEnvironment(gymnasium.Env):
         return endpoint.finish()
 
     def render(self) -> Any:
-        """Return the environment's picture, (height, width, 3) uint8; None without a render mode.
+        """Return the picture, uint8 (height, width, 3), or None without a render mode.
 
         Raises:
             RlwireError: the server cannot be reached, or cannot render.
@@ -98,23 +84,19 @@ class RemoteEnvironment(gymnasium.Env):
         return self.endpoint.render()
 
     def close(self) -> None:
-        """Leave, and close the connection."""
+        """Leave and close the connection."""
         self.endpoint.close()
 
 
 class Secret:
-    """A password or key that an environment's `spec` keeps and does not show.
-
-    Attributes:
-        value: the secret.
-    """
+    """A password or key in `spec`, not shown by `repr`."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
     @classmethod
     def of(cls, value: Any) -> Secret:
-        """Return a value as a secret, which it may be already."""
+        """Return a value as a secret; a secret as it is."""
         return value if isinstance(value, Secret) else cls(value)
 
     def __repr__(self) -> str:
@@ -124,25 +106,21 @@ class Secret:
 def given_spaces(
     like: Any, observation_space: Any, action_space: Any, agent: str | None = None
 ) -> dict[str, Any]:
-    """Return the spaces by name: as they are, or those of `like`.
-
-    Raises:
-        TypeError: both are given.
-    """
+    """Return the spaces by name: as given, or those of `like`; TypeError for both."""
     if like is not None:
         if observation_space is not None or action_space is not None:
-            raise TypeError("give the spaces, or an environment that has them, not both")
+            raise TypeError("pass either like= or observation_space= and action_space=, not both")
         observation_space, action_space = spaces_like(like, agent)
     return {"observation_space": observation_space, "action_space": action_space}
 
 
 def spaces_like(environment: Any, agent: str | None = None) -> tuple[Any, Any]:
-    """Return the observation and the action space of an environment, or of one of this name.
+    """Return the observation and action space of an environment, or of one that is made for it.
 
     Args:
         environment: an environment, or a name such as ``"CartPole-v1"``, ``"gym:CartPole-v1"`` or
-            ``"mpe2.simple_spread_v3:parallel_env"``, which is made for it and closed.
-        agent: whose, of PettingZoo's environments; None for the first.
+            ``"mpe2.simple_spread_v3:parallel_env"``.
+        agent: for PettingZoo's environments; None for the first.
     """
     driven = drive(environment)
     try:

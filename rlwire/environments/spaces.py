@@ -1,6 +1,6 @@
-"""Spaces as values of JSON, so that one end can tell the other: `describe` and `space_of`.
+"""Spaces as JSON values: `describe` and `space_of`.
 
-dm_env's specs are described as the spaces of Gymnasium that they are: `gymnasium_space`.
+dm_env's specs are described as the Gymnasium spaces that `gymnasium_space` returns.
 
 | space         | value                                                                            |
 |---------------|----------------------------------------------------------------------------------|
@@ -12,8 +12,8 @@ dm_env's specs are described as the spaces of Gymnasium that they are: `gymnasiu
 | Dict          | ``{"dict": [["x", space], ["y", space]]}``, in the space's order                 |
 | Tuple         | ``{"tuple": [space, space]}``                                                    |
 
-Numbers of an array stand in C order, or once where they are all the same; null is a bound that is
-infinite. ``dtype`` stands beside integers of another dtype than int64.
+Arrays are lists in C order, or one number for equal elements; null is an infinite bound. Integers
+of another dtype than int64 have ``dtype``.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ from rlwire.errors import (
 )
 from rlwire.limits import DEFAULT, Limits
 
-__all__ = ["describe", "describe_both", "gymnasium_space", "named_space", "space_of", "spaces_of"]
-
 _DTYPES = {
     name: np.dtype(name)
     for name in (
@@ -47,7 +45,7 @@ _DTYPES = {
         *("float16", "float32", "float64"),
     )
 }
-_HELD = 20  # bytes that a Box or MultiDiscrete keeps for an element of 8: two bounds, two flags
+_HELD = 20  # bytes of a Box or MultiDiscrete for an element: two bounds, two flags
 
 
 def _gymnasium() -> Any:
@@ -57,10 +55,10 @@ def _gymnasium() -> Any:
 
 
 def gymnasium_space(space: Any) -> Any:
-    """Return the Gymnasium space that specs of dm_env describe; a space is what it was.
+    """Return a Gymnasium space as it is, or the one of dm_env's specs.
 
-    A lone integer with bounds is Discrete, other numbers are Box; text is Text, of whatever can be
-    printed; mappings are Dict, sequences Tuple.
+    A lone integer with bounds is Discrete, other numbers are Box, text is Text of printable
+    characters, mappings are Dict, sequences Tuple.
     """
     kinds = _gymnasium()
     if isinstance(space, kinds.Space):
@@ -82,7 +80,7 @@ def _leaf_space(leaf: Leaf, kinds: Any) -> Any:
     if leaf.text is not None and not shape:
         return text_of(None, kinds)
     if leaf.text is not None or str(dtype) not in _DTYPES or any(size < 0 for size in shape):
-        raise EncodeError(f"{leaf.space} is no space of Gymnasium", path=leaf.where)
+        raise EncodeError(f"Gymnasium has no space for {leaf.space}", path=leaf.where)
     low, high = leaf.low, leaf.high
     if dtype.kind in "iu" and not shape and low is not None:
         return kinds.Discrete(int(high) - int(low) + 1, start=int(low), dtype=dtype.type)
@@ -95,12 +93,12 @@ def _leaf_space(leaf: Leaf, kinds: Any) -> Any:
 
 
 def describe(space: Any) -> dict[str, Any]:
-    """Return a space as JSON has it: dictionaries, lists, texts, numbers and None."""
+    """Return a space as a JSON value."""
     return _described(gymnasium_space(space), _gymnasium(), "$")
 
 
 def describe_both(observation_space: Any, action_space: Any) -> dict[str, Any] | None:
-    """Return an environment's spaces as `spaces_of` reads them, or None where specs say all."""
+    """Return both spaces as `spaces_of` reads them, or None for specs without a description."""
     told = {}
     for which, space in (("observation", observation_space), ("action", action_space)):
         try:
@@ -115,7 +113,7 @@ def describe_both(observation_space: Any, action_space: Any) -> dict[str, Any] |
 
 
 def spaces_of(told: Any, limits: Limits = DEFAULT) -> tuple[Any, Any] | None:
-    """Return the observation and the action space that `describe_both` has described; else None."""
+    """Return both spaces of `describe_both`, or None for another value."""
     if not isinstance(told, Mapping) or not {"observation", "action"} <= told.keys():
         return None
     return space_of(told["observation"], limits), space_of(told["action"], limits)
@@ -155,8 +153,8 @@ def _described(space: Any, kinds: Any, path: str) -> dict[str, Any]:
             text["characters"] = "".join(space.character_list)
         return text
     raise EncodeError(
-        f"a space of the kind {type(space).__name__} has no description; wrap the environment so "
-        f"that it is a Box, Discrete, MultiDiscrete, MultiBinary, Text, Dict or Tuple",
+        f"a {type(space).__name__} cannot be described; wrap the environment so that it is a Box, "
+        f"Discrete, MultiDiscrete, MultiBinary, Text, Dict or Tuple",
         path=path,
     )
 
@@ -171,7 +169,7 @@ def _start(space: Any) -> dict[str, Any]:
 
 
 def _numbers(array: NDArray[Any]) -> Any:
-    """A number for all elements, or a list of one for each; None is an infinite one."""
+    """Return one number for equal elements, or a list; None is infinite."""
     if not array.size:
         return 0
     if (array == array.flat[0]).all():
@@ -182,32 +180,33 @@ def _numbers(array: NDArray[Any]) -> Any:
 def _number(value: Any) -> int | float | None:
     if value.dtype.kind != "f":
         return int(value)
-    # The shortest text that is the same number in its own dtype: 4.8, not 4.800000190734863.
+    # The shortest text for its dtype: 4.8, not 4.800000190734863.
     return float(str(value)) if np.isfinite(value) else None
 
 
 def space_of(value: Any, limits: Limits = DEFAULT) -> Any:
-    """Return the Gymnasium space that a value of JSON describes, as `describe` writes it."""
+    """Return the Gymnasium space that `describe` has described."""
     return _Reader(limits).read(value, "$", 1)
 
 
 def named_space(text: str) -> Any:
-    """Return the space that a text names: ``"module:name"``, or JSON as `describe` writes it."""
+    """Return the space of ``"module:name"``, or of JSON as `describe` writes it."""
     if not text.lstrip().startswith("{"):
         return load(text, "a space as 'module:name' or JSON such as '{\"discrete\": 2}'")
     try:
         return space_of(json.loads(text))
     except json.JSONDecodeError as error:
-        raise ValueError(f"{text!r} is no JSON: {error}") from None
+        raise ValueError(f"invalid JSON {text!r}: {error}") from None
 
 
 class _Reader:
-    """Makes the spaces of one description; what they take is counted over all."""
+    """Makes the spaces of one description; limits count over all of them."""
 
     def __init__(self, limits: Limits) -> None:
         self._kinds = _gymnasium()
         self._limits = limits
         self._items = self._bytes = 0
+        self._path = ""
         self._makers = {
             "box": self._box,
             "discrete": self._discrete,
@@ -219,151 +218,129 @@ class _Reader:
         }
 
     def read(self, value: Any, path: str, depth: int) -> Any:
-        if depth > self._limits.depth:
-            raise LimitExceeded("depth", self._limits.depth, depth, path=path)
+        outer, self._path = self._path, path
+        self._most("depth", depth)
         self._items += 1
-        self._most("items", self._items, path)
-        if not isinstance(value, Mapping):
-            raise DecodeError(f"a space is an object, not {quoted(value)}", path=path)
-        found = [kind for kind in self._makers if kind in value]
+        self._most("items", self._items)
+        found = [kind for kind in self._makers if isinstance(value, Mapping) and kind in value]
         if len(found) != 1:
-            raise DecodeError(
-                f"a space has one of {', '.join(self._makers)}, not {quoted(list(value))}",
-                path=path,
-            )
+            kinds = ", ".join(self._makers)
+            raise DecodeError(f"a space must have one of {kinds}, not {quoted(value)}", path=path)
         try:
-            return self._makers[found[0]](value, path, depth)
+            return self._makers[found[0]](value, depth + 1)
         except (DecodeError, LimitExceeded):
             raise
         except (ValueError, TypeError, OverflowError, AssertionError) as error:
-            # Gymnasium's own: no elements, a minimum over the maximum.
-            raise DecodeError(f"no {found[0]}: {error}", path=path) from None
+            raise DecodeError(f"invalid {found[0]}: {error}", path=path) from None
+        finally:
+            self._path = outer
 
-    def _most(self, limit: str, size: int, path: str) -> None:
+    def _most(self, limit: str, size: int) -> None:
         maximum = getattr(self._limits, limit)
         if size > maximum:
-            raise LimitExceeded(limit, maximum, size, path=path)
+            raise LimitExceeded(limit, maximum, size, path=self._path)
 
-    def _dict(self, value: Mapping[str, Any], path: str, depth: int) -> Any:
+    def _dict(self, value: Mapping[str, Any], depth: int) -> Any:
         items = {}
-        for pair in self._list(value["dict"], path):
-            if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
-                raise DecodeError(f"an item is a name and a space, not {quoted(pair)}", path=path)
-            if pair[0] in items:
-                raise DecodeError(f"two items are called {quoted(pair[0])}", path=path)
-            items[pair[0]] = self.read(pair[1], f"{path}.{pair[0]}", depth + 1)
+        for pair in self._list(value["dict"]):
+            name, each = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
+            if not isinstance(name, str) or name in items:
+                raise ValueError(f"expected a new name and a space, not {quoted(pair)}")
+            items[name] = self.read(each, f"{self._path}.{name}", depth)
         return self._kinds.Dict(list(items.items()))
 
-    def _tuple(self, value: Mapping[str, Any], path: str, depth: int) -> Any:
-        items = enumerate(self._list(value["tuple"], path))
+    def _tuple(self, value: Mapping[str, Any], depth: int) -> Any:
+        items = enumerate(self._list(value["tuple"]))
         return self._kinds.Tuple(
-            [self.read(each, f"{path}[{place}]", depth + 1) for place, each in items]
+            [self.read(each, f"{self._path}[{place}]", depth) for place, each in items]
         )
 
-    def _box(self, value: Mapping[str, Any], path: str, depth: int) -> Any:
-        dtype = self._dtype(value["box"], path)
-        shape = self._shape(value.get("shape"), path)
-        low = self._array(value.get("low"), shape, dtype, -math.inf, path)
-        high = self._array(value.get("high"), shape, dtype, math.inf, path)
+    def _box(self, value: Mapping[str, Any], depth: int) -> Any:
+        dtype = _dtype(value["box"])
+        shape = self._shape(value.get("shape"))
+        low = self._array(value.get("low"), shape, dtype, -math.inf)
+        high = self._array(value.get("high"), shape, dtype, math.inf)
         return self._kinds.Box(low, high, shape, dtype.type)
 
-    def _discrete(self, value: Mapping[str, Any], path: str, depth: int) -> Any:
-        dtype = self._integers(value, path)
-        n, start = (
-            self._integer(value["discrete"], path),
-            self._integer(value.get("start", 0), path),
-        )
+    def _discrete(self, value: Mapping[str, Any], depth: int) -> Any:
+        dtype = _dtype(value.get("dtype", "int64"), "iu")
+        n, start = _integer(value["discrete"]), _integer(value.get("start", 0))
         for each in (n, start, start + n - 1):
-            self._array(each, (), dtype, 0, path)  # refuses what the dtype does not hold
+            _element(each, dtype)
         return self._kinds.Discrete(n, start=start, dtype=dtype.type)
 
-    def _multi_discrete(self, value: Mapping[str, Any], path: str, depth: int) -> Any:
-        counts = self._list(value["multi_discrete"], path)
-        shape = self._shape(value.get("shape", [len(counts)]), path)
-        dtype = self._integers(value, path)
-        nvec = self._array(counts, shape, dtype, 0, path)
-        start = self._array(value.get("start", 0), shape, dtype, 0, path)
+    def _multi_discrete(self, value: Mapping[str, Any], depth: int) -> Any:
+        counts = self._list(value["multi_discrete"])
+        shape = self._shape(value.get("shape", [len(counts)]))
+        dtype = _dtype(value.get("dtype", "int64"), "iu")
+        nvec = self._array(counts, shape, dtype)
+        start = self._array(value.get("start", 0), shape, dtype)
         return self._kinds.MultiDiscrete(nvec, dtype=dtype.type, start=start)
 
-    def _multi_binary(self, value: Mapping[str, Any], path: str, depth: int) -> Any:
+    def _multi_binary(self, value: Mapping[str, Any], depth: int) -> Any:
         n = value["multi_binary"]
-        shape = self._shape(n if isinstance(n, list) else [n], path)
+        shape = self._shape(n if isinstance(n, list) else [n])
         return self._kinds.MultiBinary(shape if isinstance(n, list) else shape[0])
 
-    def _text(self, value: Mapping[str, Any], path: str, depth: int) -> Any:
+    def _text(self, value: Mapping[str, Any], depth: int) -> Any:
         characters = value.get("characters")
-        longest = self._integer(value["text"], path)
-        least = self._integer(value.get("min", 1), path)
-        if characters is None:
-            return self._kinds.Text(longest, min_length=least)
-        if not isinstance(characters, str):
-            raise DecodeError(f"characters are a text, not {quoted(characters)}", path=path)
-        self._most("string", len(characters), path)
-        return self._kinds.Text(longest, min_length=least, charset=characters)
+        more = {}
+        if characters is not None:
+            if not isinstance(characters, str):
+                raise ValueError(f"characters must be text, not {quoted(characters)}")
+            self._most("string", len(characters))
+            more = {"charset": characters}
+        least = _integer(value.get("min", 1))
+        return self._kinds.Text(_integer(value["text"]), min_length=least, **more)
 
-    def _list(self, value: Any, path: str) -> list[Any]:
+    def _list(self, value: Any) -> list[Any]:
         if not isinstance(value, list):
-            raise DecodeError(f"a list is expected, not {quoted(value)}", path=path)
+            raise ValueError(f"expected a list, not {quoted(value)}")
         self._items += len(value)
-        self._most("items", self._items, path)
+        self._most("items", self._items)
         return value
 
-    def _integer(self, value: Any, path: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise DecodeError(f"a whole number is expected, not {quoted(value)}", path=path)
-        return value
-
-    def _dtype(self, name: Any, path: str) -> np.dtype[Any]:
-        dtype = _DTYPES.get(name) if isinstance(name, str) else None
-        if dtype is None:
-            raise DecodeError(
-                f"no dtype: {quoted(name)}; there are {', '.join(_DTYPES)}", path=path
-            )
-        return dtype
-
-    def _integers(self, value: Mapping[str, Any], path: str) -> np.dtype[Any]:
-        dtype = self._dtype(value.get("dtype", "int64"), path)
-        if dtype.kind not in "iu":
-            raise DecodeError(f"an integer dtype is expected, not {dtype}", path=path)
-        return dtype
-
-    def _shape(self, value: Any, path: str) -> tuple[int, ...]:
-        sizes = self._list(value, path)
-        self._most("dims", len(sizes), path)
-        shape = tuple(self._integer(size, path) for size in sizes)
+    def _shape(self, value: Any) -> tuple[int, ...]:
+        shape = tuple(map(_integer, self._list(value)))
+        self._most("dims", len(shape))
         if any(size < 0 for size in shape):
-            raise DecodeError(f"a size is below 0: {quoted(list(shape))}", path=path)
+            raise ValueError(f"a size is below 0: {quoted(list(shape))}")
         self._bytes += _HELD * math.prod(shape)
-        self._most("expanded", self._bytes, path)
+        self._most("expanded", self._bytes)
         return shape
 
     def _array(
-        self,
-        value: Any,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        infinite: float,
-        path: str,
+        self, value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], infinite: float = 0
     ) -> NDArray[Any]:
-        """Return one side of the bounds, of `shape`."""
         if not isinstance(value, list):
-            return np.full(shape, self._element(value, dtype, infinite, path), dtype)
-        size = math.prod(shape)
-        if len(value) != size:
-            raise DecodeError(f"{size} numbers are expected, not {len(value)}", path=path)
-        self._list(value, path)
-        numbers = [self._element(each, dtype, infinite, path) for each in value]
+            return np.full(shape, _element(value, dtype, infinite), dtype)
+        numbers = [_element(each, dtype, infinite) for each in self._list(value)]
         return np.array(numbers, dtype).reshape(shape)
 
-    def _element(self, value: Any, dtype: np.dtype[Any], infinite: float, path: str) -> Any:
-        if dtype.kind == "f":
-            if value is None:
-                return infinite
-            if isinstance(value, (int, float)) and abs(value) <= float(np.finfo(dtype).max):
-                return float(value)
-            raise DecodeError(f"a {dtype} is expected, not {quoted(value)}", path=path)
-        number = self._integer(value, path)
-        least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        if not least <= number <= most:
-            raise DecodeError(f"{number} is no {dtype}", path=path)
-        return number
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"expected an integer, not {quoted(value)}")
+    return value
+
+
+def _dtype(name: Any, kinds: str = "biuf") -> np.dtype[Any]:
+    dtype = _DTYPES.get(name) if isinstance(name, str) else None
+    if dtype is None or dtype.kind not in kinds:
+        known = ", ".join(one for one, each in _DTYPES.items() if each.kind in kinds)
+        raise ValueError(f"dtype must be one of {known}, not {quoted(name)}")
+    return dtype
+
+
+def _element(value: Any, dtype: np.dtype[Any], infinite: float = 0) -> Any:
+    if dtype.kind == "f":
+        if value is None:
+            return infinite
+        if isinstance(value, (int, float)) and abs(value) <= float(np.finfo(dtype).max):
+            return float(value)
+        raise ValueError(f"expected a {dtype}, not {quoted(value)}")
+    number = _integer(value)
+    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    if not least <= number <= most:
+        raise ValueError(f"expected a {dtype}, not {number}")
+    return number

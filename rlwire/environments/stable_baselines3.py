@@ -1,9 +1,4 @@
-"""`VecEnv`: a vector of environments for Stable-Baselines3.
-
-Needs Stable-Baselines3, and PyTorch with it (the extra ``sb3``). A lone `rlwire.make` needs nothing
-of this: Stable-Baselines3 takes Gymnasium's environments. Not here: the vector
-(`rlwire.environments.vector`).
-"""
+"""`VecEnv`: a vector of environments for Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -18,25 +13,19 @@ from rlwire.errors import optional
 with optional("stable-baselines3", "sb3", "stable_baselines3"):
     from stable_baselines3.common import vec_env
 
-__all__ = ["VecEnv"]
-
 
 class VecEnv(vec_env.VecEnv):
-    """A vector of environments as Stable-Baselines3 wants it.
+    """A vector of environments for Stable-Baselines3.
 
     ::
 
         envs = rlwire.make_vec(["dm-env-rpc://localhost:9911"] * 8, autoreset_mode="SameStep")
         model = PPO("MlpPolicy", VecMonitor(VecEnv(envs))).learn(100_000)
 
-    A lost environment's episode ends with ``info["lost"]`` and ``info["TimeLimit.truncated"]``.
+    A lost environment ends its episode with ``info["lost"]`` and ``info["TimeLimit.truncated"]``.
 
     Args:
-        envs: whose autoreset mode is ``"SameStep"``, and which copies what it gives; closed with
-            this.
-
-    Raises:
-        ValueError: its mode is another, or its arrays are the same in each step.
+        envs: in autoreset mode "SameStep", with ``copy=True``; closed with this.
     """
 
     def __init__(self, envs: VectorEnvironment) -> None:
@@ -55,8 +44,7 @@ class VecEnv(vec_env.VecEnv):
         """Begin an episode in each environment; return the observations."""
         options = self._options[0]
         if any(each != options for each in self._options):
-            raise ValueError("the environments of a vector are reset with the same options")
-        # None is left to chance; the vector itself would count on from a first one.
+            raise ValueError("all environments of a vector must have the same reset options")
         observations, _ = self._envs.reset(seed=self._seeds, options=options or None)
         self.reset_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for place, info in self._envs.infos:
@@ -66,11 +54,11 @@ class VecEnv(vec_env.VecEnv):
         return observations
 
     def step_async(self, actions: Any) -> None:
-        """Take actions; `step_wait` does them."""
+        """Keep the actions for `step_wait`."""
         self._actions = actions
 
     def step_wait(self) -> tuple[Any, Any, Any, list[dict[str, Any]]]:
-        """Let all environments act; return observations, rewards, dones and infos."""
+        """Step all environments; return observations, rewards, dones and infos."""
         envs = self._envs
         found = envs.advance(self._actions)
         observations, rewards, terminations, truncations = envs.results()
@@ -113,5 +101,5 @@ class VecEnv(vec_env.VecEnv):
         return list(self._envs.call_some(places, method_name, *method_args, **method_kwargs))
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-        """Whether environments are wrapped: not with what would be seen from here."""
+        """Return False for each: remote wrappers are unknown."""
         return [False for _ in self._get_indices(indices)]

@@ -1,11 +1,7 @@
-"""What is in a space, Gymnasium's or dm_env's specs alike: a `Tree`, with a `Leaf` for each value.
+"""`Tree`: the structure of a Gymnasium space or of dm_env's specs, with a `Leaf` for each value.
 
-A tree takes a nested value apart, leaf by leaf, and puts it together again. What a leaf is called
-and how it is written is each protocol's. Spaces without a fixed structure (Sequence, Graph, OneOf)
-have no tree. A space of strings that is not a Text, such as MiniGrid's MissionSpace, counts as the
-Text that `text_of` returns.
-
-Not here: spaces as JSON (`rlwire.environments.spaces`).
+A tree splits a nested value into leaves' values, and builds it from them. Spaces without a fixed
+structure (Sequence, Graph, OneOf) have no tree.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ import numpy as np
 
 from rlwire.errors import EncodeError, optional
 
-_TEXT = 2**16  # characters of a text of whose length nothing is said
+_TEXT = 2**16  # characters of a text without a maximum
 
 
 @dataclass(frozen=True)
@@ -28,12 +24,11 @@ class Leaf:
 
     Attributes:
         space: the space or spec.
-        keys: where it is: keys of mappings and places in sequences.
-        name: what dm_env's spec calls itself; empty for Gymnasium's.
+        keys: the path to it: keys of mappings and indices of sequences.
+        name: the spec's name; empty for Gymnasium's spaces.
         shape: of its arrays; -1 for a size that varies.
-        dtype: of its arrays; that of texts is str's, or object where they are Python's own.
-        low: the least of each number, None where nothing is said.
-        high: the greatest.
+        dtype: of its arrays; of texts str's, or object for Python's str.
+        low, high: bounds of each number; None if unknown.
         lone: whether a number without dimensions is NumPy's scalar, not an array.
         text: str or bytes if it is text, else None.
     """
@@ -50,7 +45,7 @@ class Leaf:
 
     @property
     def where(self) -> str:
-        """The keys, joined by periods."""
+        """The keys joined by periods."""
         return ".".join(map(str, self.keys))
 
     def contains(self, value: Any) -> bool:
@@ -64,7 +59,7 @@ class Leaf:
         return True
 
     def nothing(self) -> Any:
-        """Return the value nearest to zero, or the shortest text; an array is a new one."""
+        """Return a new value nearest to zero, or the shortest text."""
         if hasattr(self.space, "character_list"):
             return "".join(self.space.character_list[:1]) * self.space.min_length
         if self.text is not None:
@@ -76,44 +71,35 @@ class Leaf:
         return number[()] if self.lone else number
 
 
-class _Named:
-    """Children by key: a dictionary."""
+class _Branch:
+    """Children by key, or by index if `make` makes a sequence of them."""
 
-    def __init__(self, children: dict[Any, _Node]) -> None:
+    def __init__(
+        self, children: dict[Any, _Node], make: Callable[[list[Any]], Any] | None = None
+    ) -> None:
         self.children = children
+        self.make = make
 
     def items(self, value: Any, where: str) -> Iterator[tuple[Any, _Node, Any]]:
-        if not isinstance(value, Mapping):
-            raise EncodeError(f"{where} must be a mapping, not a {type(value).__name__}")
+        kind = type(value).__name__
+        if self.make is None:
+            if not isinstance(value, Mapping):
+                raise EncodeError(f"{where} must be a mapping, not a {kind}")
+        elif isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__len__"):
+            raise EncodeError(f"{where} must be a sequence, not a {kind}")
+        elif len(value) != len(self.children):
+            raise EncodeError(f"{where} must have {len(self.children)} items, not {len(value)}")
         for key, child in self.children.items():
-            if key not in value:
+            if self.make is None and key not in value:
                 raise EncodeError(f"{where} has no entry {key!r}")
             yield key, child, value[key]
 
     def build(self, values: Iterator[Any]) -> Any:
-        return {key: _build(child, values) for key, child in self.children.items()}
+        built = {key: _build(child, values) for key, child in self.children.items()}
+        return built if self.make is None else self.make(list(built.values()))
 
 
-class _Placed:
-    """Children by place: a tuple, a named tuple or a list."""
-
-    def __init__(self, children: list[_Node], make: Callable[[list[Any]], Any]) -> None:
-        self.children = dict(enumerate(children))
-        self._make = make
-
-    def items(self, value: Any, where: str) -> Iterator[tuple[Any, _Node, Any]]:
-        if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__len__"):
-            raise EncodeError(f"{where} must be a sequence, not a {type(value).__name__}")
-        if len(value) != len(self.children):
-            raise EncodeError(f"{where} must have {len(self.children)} items, not {len(value)}")
-        for place, child in self.children.items():
-            yield place, child, value[place]
-
-    def build(self, values: Iterator[Any]) -> Any:
-        return self._make([_build(child, values) for child in self.children.values()])
-
-
-_Node = Leaf | _Named | _Placed
+_Node = Leaf | _Branch
 
 
 def _build(node: _Node, values: Iterator[Any]) -> Any:
@@ -132,10 +118,10 @@ class Tree:
     """The structure of a space.
 
     Attributes:
-        what: what errors call it, such as ``the observation``.
+        what: its name in errors, such as ``the observation``.
         leaves: in the space's order.
-        lone: whether it is a leaf and nothing else.
-        placed: whether it is a sequence, at its outside.
+        lone: whether it is one leaf.
+        placed: whether it is a sequence.
     """
 
     def __init__(self, root: _Node, what: str) -> None:
@@ -143,10 +129,10 @@ class Tree:
         self.what = what
         self.leaves = list(_leaves(root))
         self.lone = isinstance(root, Leaf)
-        self.placed = isinstance(root, _Placed)
+        self.placed = isinstance(root, _Branch) and root.make is not None
 
     def parts(self, value: Any) -> list[Any]:
-        """Return a value's parts, one a leaf."""
+        """Return a value's parts, one for each leaf."""
         parts: list[Any] = []
         self._part(self._root, value, self.what, parts)
         return parts
@@ -162,24 +148,21 @@ class Tree:
                 self._part(child, part, f"{where}.{key}", parts)
 
     def build(self, parts: Iterable[Any]) -> Any:
-        """Return the value that has these parts, one a leaf."""
+        """Return the value with these parts, one for each leaf."""
         return _build(self._root, iter(parts))
 
     def contains(self, value: Any) -> bool:
-        """Whether a value of this structure is within the space."""
+        """Whether a value of this structure is in the space."""
         pairs = zip(self.leaves, self.parts(value), strict=True)
         return all(leaf.contains(part) for leaf, part in pairs)
 
     def nothing(self) -> Any:
-        """Return the value nearest to zero: doing nothing, if it is an action.
-
-        That is a guess; an environment's 0 may as well mean "to the left".
-        """
+        """Return the value nearest to zero: a guess at doing nothing, if it is an action."""
         return self.build(leaf.nothing() for leaf in self.leaves)
 
 
 def tree_of(space: Any, what: str, cannot: str) -> Tree:
-    """Return what is in a Gymnasium space, or in specs of dm_env."""
+    """Return the tree of a space or of specs; `what` and `cannot` are for errors."""
     if hasattr(space, "sample") and hasattr(space, "contains"):
         return _of_space(space, what, cannot)
     if hasattr(space, "generate_value") or isinstance(space, (Mapping, tuple, list)):
@@ -193,10 +176,10 @@ def _of_space(space: Any, what: str, cannot: str) -> Tree:
 
     def node(space: Any, keys: tuple[Any, ...]) -> _Node:
         if isinstance(space, spaces.Dict):
-            return _Named({key: node(each, (*keys, key)) for key, each in space.items()})
+            return _Branch({key: node(each, (*keys, key)) for key, each in space.items()})
         if isinstance(space, spaces.Tuple):
-            each = enumerate(space)
-            return _Placed([node(child, (*keys, place)) for place, child in each], tuple)
+            children = {place: node(each, (*keys, place)) for place, each in enumerate(space)}
+            return _Branch(children, tuple)
         text = text_of(space, spaces)
         if text is not None:
             return Leaf(text, keys, "", (), np.dtype(str), text=str)
@@ -221,7 +204,7 @@ def _of_space(space: Any, what: str, cannot: str) -> Tree:
 
 
 def text_of(space: Any, kinds: Any) -> Any:
-    """Return the Text that a space of strings is, or None; None itself gives one of any text."""
+    """Return a space of strings, such as MiniGrid's, as Text; else None. None becomes any Text."""
     if isinstance(space, kinds.Text):
         return space
     if space is not None and not (
@@ -247,13 +230,12 @@ def _of_spec(spec: Any, what: str, cannot: str) -> Tree:
                 low, high = spec.minimum, spec.maximum
             return Leaf(spec, keys, spec.name or "", spec.shape, spec.dtype, low, high, True, text)
         if isinstance(spec, Mapping):
-            return _Named({key: node(each, (*keys, key)) for key, each in spec.items()})
+            return _Branch({key: node(each, (*keys, key)) for key, each in spec.items()})
         if isinstance(spec, Sequence) and not isinstance(spec, (str, bytes)):
-            children = [node(each, (*keys, place)) for place, each in enumerate(spec)]
-            return _Placed(children, getattr(type(spec), "_make", type(spec)))
+            children = {place: node(each, (*keys, place)) for place, each in enumerate(spec)}
+            return _Branch(children, getattr(type(spec), "_make", type(spec)))
         raise EncodeError(
-            f"{what} has a {type(spec).__name__}{_at(keys)}, which is none of dm_env's "
-            f"specs, {cannot}"
+            f"{what} has a {type(spec).__name__}{_at(keys)}, not one of dm_env's specs, {cannot}"
         )
 
     return Tree(node(spec, ()), what)

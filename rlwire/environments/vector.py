@@ -1,8 +1,7 @@
 """`VectorEnvironment`: many environments as one of Gymnasium's vector environments.
 
-They are in this process or in worker processes: each of these is a `Part` that is asked with all
-others before any is waited for, and writes its rows of common columns.
-Not here: how a part does that.
+Its parts are in this process or in worker processes. All begin a step before any is waited for.
+Each writes its rows of common columns.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ import functools
 import itertools
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlwire.environments.batch import Batch, EndpointBatch, Infos, Part, Shared
+from rlwire.environments.batch import Arguments, Batch, EndpointBatch, Infos, Shared
 from rlwire.environments.columns import Columns
 from rlwire.environments.loading import load_environment
 from rlwire.environments.processes import Make, Memory, WorkerPart
@@ -29,58 +28,45 @@ with optional("gymnasium", "gym"):
     from gymnasium.vector import AutoresetMode
     from gymnasium.vector.utils import batch_space
 
-__all__ = ["VectorEnvironment", "local", "maker", "remote"]
+Part = Batch | WorkerPart
 
-LARGE = 131072
-"""Bytes of a batch of observations from which on processes' are handed out without a copy."""
-
-LENT = 3
-"""How many batches there are to be handed out: one is being written, a program often holds two."""
+LARGE = 131072  # bytes of a batch of observations; larger ones of processes are not copied
+LENT = 3  # batches to hand out: one is written, programs often hold two
 
 
 class VectorEnvironment(gymnasium.vector.VectorEnv):
-    """A `gymnasium.vector.VectorEnv` over parts.
+    """A `gymnasium.vector.VectorEnv` over parts, in the order of their environments.
 
     Args:
-        parts: in the order of their environments.
-        shared: the columns that they write.
-        observation_space: one environment's.
-        action_space: one environment's.
-        mode: when an environment that is at the end of its episode begins the next one.
-        copy: whether each call gives arrays of its own; without, the next step writes to them.
-        metadata: one environment's.
-        render_mode: one environment's.
+        first: an environment with the spaces, metadata and render mode of all.
+        mode: when an environment at the end of its episode begins the next one.
+        copy: whether each call returns arrays of its own; if not, the next step overwrites them.
 
     Attributes:
-        copies: whether each call gives arrays of its own.
-        infos: those of the last reset that are not empty, with their places.
+        copies: `copy`.
+        infos: those of the last reset that are not empty, with their environments' numbers.
     """
 
     def __init__(
         self,
         parts: Sequence[Part],
         shared: Shared,
-        observation_space: Any,
-        action_space: Any,
-        *,
+        first: Any,
         mode: AutoresetMode,
-        copy: bool = True,
-        metadata: dict[str, Any] | None = None,
-        render_mode: str | None = None,
+        copy: bool,
     ) -> None:
         self._parts = list(parts)
         self._shared = shared
         self.copies = copy
-        self._mode = mode
         self.infos: Infos = []
-        self._doing = ""  # what was begun and has not ended
+        self._doing = ""  # the call that has not returned
         self.num_envs = sum(part.size for part in parts)
-        self.metadata = {**(metadata or {}), "autoreset_mode": mode}
-        self.render_mode = render_mode
-        self.single_observation_space = observation_space
-        self.single_action_space = action_space
-        self.observation_space = batch_space(observation_space, self.num_envs)
-        self.action_space = batch_space(action_space, self.num_envs)
+        self.metadata = {**first.metadata, "autoreset_mode": mode}
+        self.render_mode = first.render_mode
+        self.single_observation_space = first.observation_space
+        self.single_action_space = first.action_space
+        self.observation_space = batch_space(first.observation_space, self.num_envs)
+        self.action_space = batch_space(first.action_space, self.num_envs)
 
     def __enter__(self) -> VectorEnvironment:
         return self
@@ -97,8 +83,8 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         """Begin an episode in all environments, or in those of ``options["reset_mask"]``.
 
         Args:
-            seed: the first environment's, those that follow get the next numbers; or each one's.
-            options: for each environment's own reset.
+            seed: the first environment's, incremented for the others; or a sequence.
+            options: for each environment's reset.
         """
         count = self.num_envs
         if seed is None or isinstance(seed, (int, np.integer)):
@@ -132,18 +118,18 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         return self._observations(), self._infos(self.infos)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Let all environments act.
+        """Step all environments.
 
         Raises:
-            EncodeError: these are no actions for them.
-            LocalProtocolError: a call before was interrupted, as by Ctrl-C: `reset` all of them.
-            RlwireError: what one of them fails with; the others have acted.
+            EncodeError: the actions do not fit the action space.
+            LocalProtocolError: the last call was interrupted, as by Ctrl-C: `reset` first.
+            RlwireError: the first error of an environment; the others have stepped.
         """
         infos = self._infos(self.advance(actions))
         return *self.results(), infos
 
     def results(self) -> tuple[Any, Any, Any, Any]:
-        """Return what the last step gave: observations, rewards, terminations, truncations."""
+        """Return the last step's observations, rewards, terminations and truncations."""
         shared = self._shared
         return (
             self._observations(),
@@ -157,10 +143,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         return observations.lend() if self.copies else observations.value
 
     def advance(self, actions: Any) -> list[tuple[int, dict[str, Any]]]:
-        """Let all environments act, and return the infos that are not empty, with their places.
-
-        `results` returns what else they gave. For faces that want each environment's info.
-        """
+        """Step all environments; return infos that are not empty, with environments' numbers."""
         self._check_done()
         self._shared.actions.fill(actions)
         self._doing = "step"
@@ -175,19 +158,8 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
                 f"a {self._doing} was interrupted, and its results are lost: reset all environments"
             )
 
-    @contextlib.contextmanager
-    def _does(self, what: str) -> Iterator[None]:
-        self._check_done()
-        self._doing = what
-        try:
-            yield
-        except Exception:
-            self._doing = ""
-            raise
-        self._doing = ""
-
     def _finish(self) -> Infos:
-        """Wait for all parts, whatever one of them fails with, and return their infos."""
+        """Wait for all parts, then raise the first error or return the infos."""
         infos: Infos = []
         failed: Exception | None = None
         start = 0
@@ -218,20 +190,30 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         return infos
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Return each environment's attribute, or what it returned if it can be called."""
+        """Return each environment's attribute, or the result if it is callable."""
         return self.call_some(range(self.num_envs), name, *args, **kwargs)
 
     def call_some(
         self, places: Iterable[int], name: str, *args: Any, **kwargs: Any
     ) -> tuple[Any, ...]:
-        """Return the attribute of some environments, or what it returned if it can be called."""
+        """Return some environments' attribute, or the result if it is callable."""
         chosen = list(places)
-        given = {place: (args, kwargs) for place in chosen}
+        return self._call(name, {place: (args, kwargs) for place in chosen}, chosen)
+
+    def _call(
+        self, name: str, given: Mapping[int, Arguments], chosen: Sequence[int]
+    ) -> tuple[Any, ...]:
+        self._check_done()
+        self._doing = "call"
         results: list[Any] = []
-        with self._does("call"):
+        try:
             for part in self._parts:
                 start = len(results)
                 results += part.call(name, [given.get(start + at) for at in range(part.size)])
+        except Exception:
+            self._doing = ""
+            raise
+        self._doing = ""
         return tuple(results[place] for place in chosen)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
@@ -239,16 +221,13 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set each environment's attribute: to one value, or to a list's, one for each."""
+        """Set each environment's attribute to one value, or to those of a list."""
         if not isinstance(values, (list, tuple)):
             values = [values] * self.num_envs
         if len(values) != self.num_envs:
             raise ValueError(f"there must be {self.num_envs} values, not {len(values)}")
-        start = 0
-        with self._does("call"):
-            for part in self._parts:
-                part.set(name, values[start : start + part.size])
-                start += part.size
+        given: dict[int, Arguments] = {i: ((name, value), {}) for i, value in enumerate(values)}
+        self._call("set_wrapper_attr", given, [])
 
     def render(self) -> tuple[Any, ...]:
         """Return each environment's frame."""
@@ -261,19 +240,16 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
 
 
 def maker(environment: Any, env_kwargs: Mapping[str, Any] | None = None) -> Make:
-    """Return a function that makes an environment, and is picklable if what it is made of is.
+    """Return a function that makes an environment, picklable if `environment` is.
 
     Args:
-        environment: a name that `load_environment` knows, or a class or function.
+        environment: a name for `load_environment`, a class or a function; else TypeError.
         env_kwargs: keyword arguments.
-
-    Raises:
-        TypeError: it can be neither loaded nor called.
     """
     if not isinstance(environment, str) and not callable(environment):
         raise TypeError(
-            f"a {type(environment).__name__} makes no environments: give a name, such as "
-            f"'gym:CartPole-v1' or 'module:factory', a class or a function"
+            f"environment must be a name, such as 'gym:CartPole-v1' or 'module:factory', a class "
+            f"or a function, not a {type(environment).__name__}"
         )
     return functools.partial(_make, environment, dict(env_kwargs or {}))
 
@@ -285,7 +261,6 @@ def _make(environment: Any, env_kwargs: dict[str, Any]) -> Any:
 
 
 def _cut(make: Callable[[Memory], Shared], block: Any, start: int, end: int) -> Shared:
-    """Return some environments' rows of a shared block."""
     return make(Memory(block)).part(start, end)
 
 
@@ -306,15 +281,7 @@ def local(
     copy: bool = True,
     context: str | None = None,
 ) -> VectorEnvironment:
-    """Return environments in worker processes, as many in each, or in this process.
-
-    Args:
-        makes: make one environment each.
-        workers: how many processes; as many as cores by default, 0 for none.
-        caller_steps: whether this process steps a share as well; a core of the default is its.
-        mode: `VectorEnvironment`'s.
-        copy: `VectorEnvironment`'s.
-        context: how processes are started, as `multiprocessing.get_context` names it.
+    """Return environments in worker processes, or in this process; arguments as of `make_vec`.
 
     Raises:
         EncodeError: a space has no arrays of a fixed size.
@@ -333,11 +300,10 @@ def local(
         return made
     first = makes[0]()
     spaces = first.observation_space, first.action_space
-    about = {"metadata": dict(first.metadata), "render_mode": first.render_mode}
     first.close()
     chosen = multiprocessing.get_context(context)
     size = Memory.measured(lambda cut: Columns(spaces[0], count, cut, "the observation"))
-    # What is handed out may be changed, and a reset of some gives the others' once more.
+    # Programs may write to lent arrays, and without autoreset a partial reset reads them again.
     lends = copy and mode is not AutoresetMode.DISABLED and size >= LARGE
     lent = LENT if lends else 0
     make = functools.partial(Shared.of, *spaces, count, lent=lent)
@@ -353,7 +319,7 @@ def local(
             parts.append(
                 WorkerPart(
                     makes[start:end], shared.part(start, end), recipe, mode.value, chosen, start,
-                    # A caller that only waits would keep a core from one that has to step.
+                    # A caller that only waits would take a core from a process.
                     spin, spin if caller_steps else 0.0,
                 )
             )  # fmt: skip
@@ -362,7 +328,7 @@ def local(
             environments = _made(makes[: bounds[1]], undo)
             parts.insert(0, Batch(environments, shared.part(0, bounds[1]), mode.value))
         undo.pop_all()
-    return VectorEnvironment(parts, shared, *spaces, mode=mode, copy=copy, **about)
+    return VectorEnvironment(parts, shared, first, mode, copy)
 
 
 def remote(
@@ -371,15 +337,10 @@ def remote(
     mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     copy: bool = True,
 ) -> VectorEnvironment:
-    """Return environments that are somewhere else; a step asks all before it waits for any.
-
-    Args:
-        makes: make one `RemoteEnvironment` each.
-        mode: `VectorEnvironment`'s.
-        copy: `VectorEnvironment`'s.
+    """Return remote environments, each made as a `RemoteEnvironment`; arguments as of `make_vec`.
 
     Raises:
-        EncodeError: a space has no arrays of a fixed size, or two of them have different spaces.
+        EncodeError: a space has no arrays of a fixed size, or two environments differ in it.
     """
     with contextlib.ExitStack() as undo:
         environments: list[Any] = []
@@ -391,8 +352,8 @@ def remote(
                 first, other = getattr(environments[0], what), getattr(made, what)
                 if first != other:
                     raise EncodeError(
-                        f"the environments of a vector have one {what}: that of the first is "
-                        f"{first}, that of number {place} is {other}"
+                        f"environments of a vector must have one {what}: number 0 has {first}, "
+                        f"number {place} has {other}"
                     )
         vector = _together(EndpointBatch, environments, AutoresetMode(mode), copy)
         undo.pop_all()
@@ -403,14 +364,5 @@ def _together(
     kind: type[Batch], environments: Sequence[Any], mode: AutoresetMode, copy: bool
 ) -> VectorEnvironment:
     first = environments[0]
-    spaces = first.observation_space, first.action_space
-    shared = Shared.of(*spaces, len(environments))
-    return VectorEnvironment(
-        [kind(environments, shared, mode.value)],
-        shared,
-        *spaces,
-        mode=mode,
-        copy=copy,
-        metadata=dict(first.metadata),
-        render_mode=first.render_mode,
-    )
+    shared = Shared.of(first.observation_space, first.action_space, len(environments))
+    return VectorEnvironment([kind(environments, shared, mode.value)], shared, first, mode, copy)

@@ -52,8 +52,8 @@ def listen(
 ) -> Callers:
     """Listen for environments that speak RLX; returns at once if the spaces are given.
 
-    By default the first caller's first state gives the observation space, and the action space is
-    the one that it names. `kind` makes the `Callers`. Other arguments are `Server`'s.
+    By default the first caller sends them. `kind` makes the `Callers`. Other arguments are
+    `Server`'s.
     """
     sink = LoggingMetrics() if metrics is None else metrics
     session = partial(

@@ -42,6 +42,7 @@ from rlwire.codecs import (
 from rlwire.codecs.http2 import frames as http2
 from rlwire.codecs.rfb.encoder import RectangleEncoder, changed
 from rlwire.codecs.websocket import frames as websocket
+from rlwire.codecs.rfb.messages import RGBX
 from rlwire.limits import Limits
 from rlwire.sessions.rlx import session as sessions
 from rlwire.streams import NOTHING, StreamCore
@@ -265,7 +266,6 @@ class Times(NamedTuple):
 
 def calls_rfb() -> Named:
     """Without JPEG, whose readers are others'; the streams of zlib begin anew each time."""
-    form = rfb.RGBX
     frame = np.zeros((30, 40, 3), np.uint8)
     frame[3:9, 4:30] = np.random.default_rng(1).integers(0, 256, (6, 26, 3))
     frame[20:] = 7
@@ -274,32 +274,25 @@ def calls_rfb() -> Named:
     yield "changed", lambda: changed(before, frame), (before, frame)
     framebuffer = rfb.Framebuffer(40, 30)
 
-    def fields(one: rfb.Rectangle) -> tuple[Any, ...]:
-        return one.x, one.y, one.width, one.height, one.encoding, one.payload
-
     for encoding in (0, 5, 7):
         if encoding == 5:
-            count, wire = 1, m.rfb_rectangles(form)[2]
+            count, wire = 1, m.rfb_rectangles()[2]
         else:
-            count, wire = RectangleEncoder(form, encoding=encoding).encode(frame, areas)
+            count, wire = RectangleEncoder(RGBX, encoding=encoding).encode(frame, areas)
         wire = b"\x8f".join((m.rfb_head(0, 0, 1, 1, 7), b"\1\2\3" + wire))
-        decoder = rfb.RectangleDecoder(framebuffer, form, inflater="zlib")
+        decoder = rfb.RectangleDecoder(framebuffer, inflater="zlib")
 
         def size(decoder: Any = decoder, wire: bytes = wire) -> tuple[int, int]:
             return decoder.size(wire, 0, len(wire), 99), decoder.counted
 
         def paint(decoder: Any = decoder, wire: bytes = wire, most: int = count + 1) -> Any:
-            return [fields(one) for one in decoder.paint(wire, 0, most)]
-
-        def decode(decoder: Any = decoder, wire: bytes = wire) -> Any:
-            return fields(decoder.decode(wire))
+            return [tuple(one) for one in decoder.paint(wire, 0, most)]
 
         name = rfb.Encoding(encoding).name
         yield f"{name} size", size, (wire,)
         yield f"{name} paint", paint, (wire, framebuffer.pixels)
-        yield f"{name} decode", decode, (wire,)
-    for wire in m.rfb_rectangles(form)[4:7]:
-        yield "one", lambda w=wire: fields(decoder.decode(w)), (wire,)
+    for wire in m.rfb_rectangles()[4:6]:
+        yield "one", lambda w=wire: [tuple(one) for one in decoder.paint(w, 0, 1)], (wire,)
 
 
 def calls_streams() -> Named:

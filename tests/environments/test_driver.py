@@ -115,7 +115,7 @@ def test_pettingzoo() -> None:
         "b": (2, 0.5, False, False, {"n": 1}),
     }
     assert driven.step({"a": 0, "b": 0})["b"][0] == 2
-    with pytest.raises(TypeError, match=r"the agents a, b; dm_env_rpc carries one agent's"):
+    with pytest.raises(TypeError, match=r"agents a, b; dm_env_rpc carries one agent's"):
         driven.one("dm_env_rpc")
 
 
@@ -148,7 +148,7 @@ def test_rewards_that_are_no_number() -> None:
         def reward_spec(self) -> Any:
             return {"x": specs.Array((), float)}
 
-    with pytest.raises(EncodeError, match=r"a reward of Two .*, and X carries a number"):
+    with pytest.raises(EncodeError, match=r"a reward of Two .* X carries a number"):
         drive(Two()).one("X")
     assert drive(Fall()).one("X").name == "Fall"
 
@@ -159,7 +159,7 @@ def test_what_is_no_environment() -> None:
             drive(thing)
     with pytest.raises(TypeError, match="vector of environments"):
         drive(gymnasium.make_vec("CartPole-v1", num_envs=2))
-    with pytest.raises(ValueError, match="this one is made"):
+    with pytest.raises(ValueError, match="length"):
         drive(Walk(), {"length": 3})
     assert all(map(is_environment, (Walk, Walk(), Fall, Fall(), Pair, Pair())))
     assert not any(map(is_environment, (3, object, dict)))

@@ -14,8 +14,8 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 from rlwire.environments.remote import RemoteEnvironment, spaces_like
-from rlwire.environments.vector import VectorEnvironment, local, remote
-from rlwire.errors import ConnectionClosed, EncodeError, LocalProtocolError
+from rlwire.environments.vector import local, remote
+from rlwire.errors import ConnectionClosed, EncodeError
 
 
 class Near:
@@ -169,25 +169,6 @@ def test_an_error_of_one_leaves_no_answer_unread(where: str) -> None:
         envs.step([0, 0, 0])
 
 
-def test_an_interrupted_step_has_to_be_followed_by_a_reset() -> None:
-    points, makes, _ = several(3)
-    with remote(makes) as envs:
-        envs.reset(seed=1)
-        points[1].fails = KeyboardInterrupt()
-        with pytest.raises(KeyboardInterrupt):
-            envs.step([0, 0, 0])
-        for call in (
-            lambda: envs.step([0, 0, 0]),
-            lambda: envs.call("spec"),
-            lambda: envs.set_attr("x", 1),
-            lambda: envs.reset(options={"reset_mask": np.array([True, False, False])}),
-        ):
-            with pytest.raises(LocalProtocolError, match="a step was interrupted"):
-                call()
-        envs.reset(seed=1)
-        envs.step([0, 0, 0])
-
-
 def test_those_that_were_made_are_closed_if_another_fails() -> None:
     points, makes, _ = several(2)
 
@@ -202,15 +183,6 @@ def test_those_that_were_made_are_closed_if_another_fails() -> None:
 def test_spaces_that_differ() -> None:
     points, makes, _ = several(2)
     points[1].action_space = spaces.Discrete(3)
-    with pytest.raises(EncodeError, match=r"one action_space: .*Discrete\(2\), .* number 1 is"):
+    with pytest.raises(EncodeError, match=r"one action_space: .*Discrete\(2\), number 1"):
         remote(makes)
     assert all(point.closed for point in points)
-
-
-def test_attributes() -> None:
-    _, makes, _ = several(2)
-    with remote(makes) as envs:
-        assert isinstance(envs, VectorEnvironment)
-        assert envs.get_attr("render_mode") == (None, None)
-        envs.set_attr("mark", [1, 2])
-        assert envs.get_attr("mark") == (1, 2)

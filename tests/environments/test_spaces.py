@@ -103,7 +103,7 @@ def test_specs_of_dm_env() -> None:
     assert space_of(describe(spec)) == space
     assert gymnasium_space(CARTPOLE) is CARTPOLE
     for odd in (specs.Array((-1,), float), specs.StringArray((2,)), specs.Array((), complex)):
-        with pytest.raises(EncodeError, match=r"no space of Gymnasium - at a\.b"):
+        with pytest.raises(EncodeError, match=r"no space for .* - at a\.b"):
             gymnasium_space({"a": {"b": odd}})
 
 
@@ -193,8 +193,11 @@ def test_without_gymnasium(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_spaces_by_name() -> None:
     assert named_space('{"discrete": 3}') == spaces.Discrete(3)
     assert named_space("json:JSONDecoder") is json.JSONDecoder
-    for text, why in (("CartPole-v1", "as 'module:name' or JSON"), ("{discrete: 3}", "is no JSON")):
+    for text, why in (
+        ("CartPole-v1", "as 'module:name' or JSON"),
+        ("{discrete: 3}", "invalid JSON"),
+    ):
         with pytest.raises(ValueError, match=why):
             named_space(text)
-    with pytest.raises(DecodeError, match="a space has one of"):
+    with pytest.raises(DecodeError, match="one of"):
         named_space('{"discreet": 3}')

@@ -81,7 +81,7 @@ def test_specs() -> None:
     [
         (spaces.Dict(a=spaces.Tuple([spaces.Sequence(spaces.Discrete(2))])), "Sequence at a.0"),
         (spaces.Graph(spaces.Discrete(2), None), "has a Graph, which X cannot carry; wrap"),
-        ({"a": ["nothing"]}, "a str at a.0, which is none of dm_env's specs, which X"),
+        ({"a": ["nothing"]}, "a str at a.0, not one of dm_env's specs, which X"),
         (3, "has a int"),
     ],
 )

@@ -308,10 +308,14 @@ def test_an_interrupted_step_has_to_be_followed_by_a_reset(lent: bool) -> None:
         envs.set_attr("name", ["nested", "interrupts", "nested"])
         with pytest.raises(KeyboardInterrupt):
             envs.step(actions(3, 1))
-        with pytest.raises(LocalProtocolError, match="interrupted"):
-            envs.step(actions(3, 1))
-        with pytest.raises(LocalProtocolError, match="interrupted"):
-            envs.get_attr("name")
+        for call in (
+            lambda: envs.step(actions(3, 1)),
+            lambda: envs.get_attr("name"),
+            lambda: envs.set_attr("name", "x"),
+            lambda: envs.reset(options={"reset_mask": np.array([True, False, False])}),
+        ):
+            with pytest.raises(LocalProtocolError, match="a step was interrupted"):
+                call()
         observations, _ = envs.reset(seed=[7, 8, 9])
         with local([Nested] * 3, workers=0) as others:
             same(observations, others.reset(seed=[7, 8, 9])[0])

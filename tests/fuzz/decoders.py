@@ -13,6 +13,7 @@ import base64
 import contextlib
 import json as standard_json
 import math
+import struct
 import tempfile
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
@@ -432,40 +433,32 @@ def feed_http2_headers(data: bytes) -> None:
     attempt(lambda: grpc.decode_status(text))
 
 
-RFB_FORMATS = (rfb.RGBX, rfb.RGB888, rfb.RGB565, rfb.BGR233)
-
-
-def painted(body: bytes, form: rfb.PixelFormat, channels: int, limits: Limits, most: int) -> Any:
+def painted(body: bytes, limits: Limits, most: int) -> Any:
     """The pixels after all whole rectangles, measured and painted up to `most` at a time."""
-    framebuffer = rfb.Framebuffer(40, 30, channels=channels)
-    decoder = rfb.RectangleDecoder(framebuffer, form, limits=limits)
+    framebuffer = rfb.Framebuffer(40, 30)
+    decoder = rfb.RectangleDecoder(framebuffer, limits=limits)
     at = 0
     while decoder.size(body, at, len(body), most) and decoder.counted:
         start, count = at, decoder.counted
         at += decoder.size(body, at, len(body), most)
         assert decoder.counted == count
         if body[start + 8] >= 128:
-            sign = decoder.decode(body, start)
-            assert sign.payload is not None
-            if sign.encoding == rfb.Encoding.DESKTOP_SIZE and sign.width * sign.height < 10_000:
-                framebuffer.resize(sign.width, sign.height)
-        elif most == 1:
-            assert decoder.decode(body, start).payload is None
+            width, height, encoding = struct.unpack_from(">HHi", body, start + 4)
+            if encoding == rfb.Encoding.DESKTOP_SIZE and width * height < 10_000:
+                framebuffer.resize(width, height)
         else:
             assert len(decoder.paint(body, start, count)) == count - decoder.ended
-    assert channels == 3 or (framebuffer.pixels[..., 3] == 255).all()
     return framebuffer.pixels
 
 
 def feed_rfb(data: bytes) -> None:
-    (what, form, channels), body, limits = take_options(data, 3, 4, 2)
+    (what,), body, limits = take_options(data, 3)
     if what == 0:
-        shape = RFB_FORMATS[form], 3 + channels
-        good, pixels = attempt(lambda: painted(body, *shape, limits, 1))
+        good, pixels = attempt(lambda: painted(body, limits, 1))
         if good:
-            same(painted(body, *shape, limits, 99), pixels)
+            same(painted(body, limits, 99), pixels)
         else:
-            attempt(lambda: painted(body, *shape, limits, 99))
+            attempt(lambda: painted(body, limits, 99))
         return
     measure, decode = (
         (rfb_messages.server_message_size, rfb_messages.decode_server_message),

@@ -1,5 +1,5 @@
-/* rfb_encode.h: what changed, short deflate against RFC 1951, and rectangles of frames that end
- * where their memory ends. That rectangles show their frame is tests/codecs/rfb/test_encoder.py's. */
+/* rfb_encode.h: what changed, and rectangles of frames that end where their memory ends. That rectangles
+ * show their frame is tests/codecs/rfb/test_encoder.py's. */
 #include "harness.h"
 
 static uint32_t chance_state = 1;
@@ -7,101 +7,6 @@ static uint32_t chance_state = 1;
 static unsigned chance(unsigned below) {
     chance_state = chance_state * 1664525u + 1013904223u;
     return (unsigned)((uint64_t)(chance_state >> 4) * below >> 28);
-}
-
-typedef struct bit_reader {
-    const uint8_t *data;
-    size_t size, at; /* in bits */
-} bit_reader;
-
-static unsigned take_bits(bit_reader *r, unsigned count) {
-    unsigned value = 0, i;
-    for (i = 0; i < count; i++, r->at++)
-        if (r->at < 8 * r->size) value |= (unsigned)(r->data[r->at / 8] >> r->at % 8 & 1) << i;
-    return value;
-}
-
-static unsigned take_code(bit_reader *r, unsigned count) {
-    unsigned value = 0;
-    while (count--) value = value << 1 | take_bits(r, 1);
-    return value;
-}
-
-/* Inflates stored blocks and those with fixed codes, up to the end of the input. Returns the size,
- * or more than `room` for what is no such stream. */
-static size_t inflate_plain(const uint8_t *data, size_t size, uint8_t *out, size_t room) {
-    bit_reader r;
-    size_t done = 0, i;
-    r.data = data;
-    r.size = size;
-    r.at = 0;
-    while (r.at + 8 <= 8 * size) {
-        unsigned kind;
-        if (take_bits(&r, 1)) return room + 1; /* none says that it is the last */
-        kind = take_bits(&r, 2);
-        if (kind == 0) {
-            unsigned length;
-            r.at = (r.at + 7) / 8 * 8;
-            length = take_bits(&r, 16);
-            if ((take_bits(&r, 16) ^ length) != 0xFFFF || length > room - done) return room + 1;
-            for (i = 0; i < length; i++) out[done++] = (uint8_t)take_bits(&r, 8);
-            continue;
-        }
-        if (kind != 1) return room + 1;
-        for (;;) {
-            unsigned symbol = take_code(&r, 7), length, n, distance;
-            if (symbol < 24)
-                symbol += 256;
-            else if ((symbol = symbol << 1 | take_bits(&r, 1)) < 0xC0)
-                symbol -= 0x30;
-            else if (symbol < 0xC8)
-                symbol += 280 - 0xC0;
-            else
-                symbol = (symbol << 1 | take_bits(&r, 1)) - 0x190 + 144;
-            if (symbol == 256) break;
-            if (r.at > 8 * size || done == room) return room + 1;
-            if (symbol < 256) {
-                out[done++] = (uint8_t)symbol;
-                continue;
-            }
-            if (symbol < 265) {
-                length = symbol - 254;
-            } else if (symbol == 285) {
-                length = 258;
-            } else { /* four lengths' codes for each number of extra bits */
-                n = (symbol - 261) / 4;
-                length = 3 + ((4 + (symbol - 261) % 4) << n) + take_bits(&r, n);
-            }
-            distance = take_code(&r, 5);
-            if (distance > 3) {
-                n = distance / 2 - 1;
-                distance = ((2 + distance % 2) << n) + take_bits(&r, n);
-            }
-            distance++;
-            if (distance > done || length > room - done) return room + 1;
-            for (i = 0; i < length; i++, done++) out[done] = out[done - distance];
-        }
-    }
-    return r.at == 8 * size ? done : room + 1;
-}
-
-static void every_length_and_distance(void) {
-    static rlw_rfb_codes codes;
-    static uint8_t plain[RLW_RFB_SHORT], back[RLW_RFB_SHORT];
-    size_t length, far, i;
-    rlw_rfb_codes_init(&codes);
-    for (length = 3; length <= 258; length++)
-        for (far = 1; far + length < RLW_RFB_SHORT; far = far * 3 / 2 + 1) {
-            rlw_writer w;
-            size_t size = far + length;
-            for (i = 0; i < far; i++) plain[i] = (uint8_t)(i ^ i >> 8 ^ length);
-            for (; i < size; i++) plain[i] = plain[i - far];
-            rlw_writer_init(&w, NULL, 0);
-            EQUAL(rlw_rfb_deflate_short(&codes, plain, size, &w), RLW_OK);
-            EQUAL(inflate_plain(w.start, rlw_written(&w), back, sizeof back), size);
-            CHECK(memcmp(back, plain, size) == 0);
-            rlw_writer_free(&w);
-        }
 }
 
 /* Deflate without a library: stored blocks. */
@@ -163,7 +68,6 @@ static void rectangles_of_frames(void) {
         r.width = (uint16_t)(width - r.x);
         r.height = (uint16_t)(height - r.y);
         CHECK(rlw_rfb_pixels_init(&e->pixels, bits[f], depth[f], round & 8, most[f], shift[f]));
-        rlw_rfb_codes_init(&e->codes);
         e->deflate = store;
         e->jpeg = round & 16 ? picture : NULL;
         e->self = &deflated;
@@ -184,6 +88,5 @@ static void rectangles_of_frames(void) {
 }
 
 void rfb_encode_suite(void) {
-    RUN(every_length_and_distance);
     RUN(rectangles_of_frames);
 }

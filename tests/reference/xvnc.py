@@ -22,7 +22,8 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from rlwire.codecs.rfb import RGBX, Encoding, Framebuffer, PixelFormat, RectangleDecoder
+from rlwire.codecs.rfb import Encoding, Framebuffer, RectangleDecoder
+from rlwire.codecs.rfb.messages import RGBX
 
 Picture = NDArray[np.uint8]
 
@@ -152,9 +153,7 @@ class Viewer:
         encodings: how many rectangles of each encoding came.
     """
 
-    def __init__(
-        self, path: str, encodings: Sequence[int], pixel_format: PixelFormat = RGBX
-    ) -> None:
+    def __init__(self, path: str, encodings: Sequence[int]) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(TIMEOUT)
         self._socket.connect(path)
@@ -169,13 +168,13 @@ class Viewer:
         opening = receive(self._socket, 24)
         width, height = struct.unpack(">HH", opening[:4])
         name = receive(self._socket, struct.unpack(">I", opening[20:])[0])
-        self.recorded = bytearray(opening[:4] + pixel_format.pack() + opening[20:] + name)
+        self.recorded = bytearray(opening[:4] + RGBX.pack() + opening[20:] + name)
         self.encodings: dict[int, int] = {}
-        say(b"\0\0\0\0" + pixel_format.pack())
+        say(b"\0\0\0\0" + RGBX.pack())
         numbers = [*encodings, Encoding.LAST_RECT]
         say(struct.pack(f">BxH{len(numbers)}i", 2, len(numbers), *numbers))
         self.framebuffer = Framebuffer(width, height)
-        self.decoder = RectangleDecoder(self.framebuffer, pixel_format)
+        self.decoder = RectangleDecoder(self.framebuffer)
 
     def update(self, *, incremental: bool) -> Picture:
         """Ask for one update, take it in, and return the pixels: a view."""
@@ -195,11 +194,11 @@ class Viewer:
             while not (size_now := self.decoder.size(rectangle, 0, len(rectangle))):
                 rectangle += self._take(1)
             rectangle += self._take(size_now - len(rectangle))
-            done = self.decoder.decode(rectangle)
-            self.encodings[done.encoding] = self.encodings.get(done.encoding, 0) + 1
-            count -= 1
-            if done.encoding == Encoding.LAST_RECT:
+            done = self.decoder.paint(rectangle, 0, 1)
+            if not done:  # a LastRect
                 break
+            self.encodings[done[0].encoding] = self.encodings.get(done[0].encoding, 0) + 1
+            count -= 1
         return self.framebuffer.pixels
 
     def _take(self, size: int) -> bytes:
@@ -212,10 +211,8 @@ class Viewer:
 
 
 @contextmanager
-def viewer(
-    desktop: Desktop, encodings: Sequence[int], pixel_format: PixelFormat = RGBX
-) -> Iterator[Viewer]:
-    with closing(Viewer(desktop.path, encodings, pixel_format)) as one:
+def viewer(desktop: Desktop, encodings: Sequence[int]) -> Iterator[Viewer]:
+    with closing(Viewer(desktop.path, encodings)) as one:
         yield one
 
 
@@ -229,16 +226,14 @@ class Recording:
 
     width: int
     height: int
-    pixel_format: PixelFormat
     updates: list[list[bytes]]
 
 
 def read(recorded: bytes) -> Recording:
     width, height = struct.unpack_from(">HH", recorded)
-    form = PixelFormat.unpack(recorded, 4)
     at = 24 + struct.unpack_from(">I", recorded, 20)[0]
-    borders = RectangleDecoder(Framebuffer(width, height), form)
-    found = Recording(width, height, form, [])
+    borders = RectangleDecoder(Framebuffer(width, height))
+    found = Recording(width, height, [])
     while at < len(recorded):
         kind, count = struct.unpack_from(">BxH", recorded, at)
         if kind == 2:

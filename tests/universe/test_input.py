@@ -175,7 +175,7 @@ def test_who_holds_everything_holds_no_more_than_some():
 
 
 def test_what_is_no_key():
-    with pytest.raises(ValueError, match="'Lift' is no key"):
+    with pytest.raises(ValueError, match="unknown key 'Lift'"):
         Controls({"Lift": 1})
 
 

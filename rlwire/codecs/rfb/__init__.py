@@ -1,19 +1,6 @@
-"""RFB, the protocol of VNC: messages, pixels, keys, passwords.
-
-Source: RFC 6143 and what TigerVNC speaks beyond it.
-"""
+"""RFB, the protocol of VNC (RFC 6143): messages, pixels, keys, passwords."""
 
 from rlwire.codecs.rfb.decoder import Framebuffer, Rectangle, RectangleDecoder
-from rlwire.codecs.rfb.messages import BGR233, RGB565, RGB888, RGBX, Encoding, PixelFormat
+from rlwire.codecs.rfb.messages import Encoding, PixelFormat
 
-__all__ = [
-    "BGR233",
-    "RGB565",
-    "RGB888",
-    "RGBX",
-    "Encoding",
-    "Framebuffer",
-    "PixelFormat",
-    "Rectangle",
-    "RectangleDecoder",
-]
+__all__ = ["Encoding", "Framebuffer", "PixelFormat", "Rectangle", "RectangleDecoder"]

@@ -1,10 +1,8 @@
-"""The inflater and the compressor of RFB's streams: the fastest packages that are installed.
+"""Inflaters and compressors for RFB's zlib streams: the fastest packages that are installed.
 
-The packages ``zlib-ng`` and ``isal`` inflate Tight of a large screen in half of zlib's time; ZRLE
-isal in half of zlib's and two thirds of zlib-ng's; small pieces zlib-ng in half of isal's
-(``python benchmarks/bench_rfb_decode.py --inflaters``). At level 1, 33,600 bytes of palette
-indices of an Atari frame take ISA-L 12 us (925 bytes are left), zlib-ng's level 2 27 us (801), zlib
-39 us (1,010).
+zlib-ng and isal inflate Tight of a large screen in half of zlib's time. isal inflates ZRLE in two
+thirds of zlib-ng's, zlib-ng small pieces in half of isal's
+(``python benchmarks/bench_rfb_decode.py --inflaters``).
 """
 
 from __future__ import annotations
@@ -14,30 +12,35 @@ import zlib
 from typing import Any
 
 INFLATERS = {"zlib-ng": "zlib_ng.zlib_ng", "isal": "isal.isal_zlib", "zlib": "zlib"}
-"""The modules that make streams; all have the interface of the standard library's `zlib`."""
+"""The modules, all with the interface of the standard library's `zlib`."""
 
 
-def choose(name: str | None = None, first: str = "zlib-ng") -> tuple[str, Any, type[Exception]]:
-    """Return the name, the maker of streams and the exception of an inflater."""
-    for one in sorted(INFLATERS, key=lambda one: one != first):
-        if name in (None, one):
-            try:
-                module = importlib.import_module(INFLATERS[one])
-                return one, module.decompressobj, module.error
-            except ImportError:
-                if name is not None:
-                    raise
-    raise ValueError(f"no inflater is called {name!r}: {', '.join(INFLATERS)}")
+def choose(name: str | None = None, first: str = "zlib-ng") -> tuple[Any, type[Exception]]:
+    """Return the maker of inflating streams and its exception.
+
+    Raises:
+        ImportError: the inflater called `name` is not installed.
+    """
+    names = [first, *INFLATERS] if name is None else [name]
+    module = _first_of(*[INFLATERS[one] for one in names])
+    return module.decompressobj, module.error
 
 
 def compressor(level: int) -> Any:
     """Return a stream of raw deflate."""
-    for name in ("isal", "zlib-ng") if level <= 3 else ("zlib-ng",):
+    # ISA-L's level 1 takes half of zlib-ng's time. zlib-ng's level 1 compresses half as well.
+    names = ("isal.isal_zlib", "zlib_ng.zlib_ng", "zlib")[level > 3 :]
+    module = _first_of(*names)
+    if module.__name__.startswith("isal"):
+        level = 1
+    least = 2 if module.__name__.startswith("zlib_ng") else 1
+    return module.compressobj(max(least, level), zlib.DEFLATED, -zlib.MAX_WBITS)
+
+
+def _first_of(*names: str) -> Any:
+    for name in names[:-1]:
         try:
-            module = importlib.import_module(INFLATERS[name])
+            return importlib.import_module(name)
         except ImportError:
             continue
-        # zlib-ng's level 1 leaves half more than any other.
-        least = 1 if name == "isal" else max(2, level)
-        return module.compressobj(least, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return zlib.compressobj(max(1, level), zlib.DEFLATED, -zlib.MAX_WBITS)
+    return importlib.import_module(names[-1])

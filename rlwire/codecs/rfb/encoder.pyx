@@ -1,9 +1,8 @@
-"""What a server of RFB shows: what changed of a frame, and rectangles of it as viewers want them.
+"""RFB for a server: what changed of a frame, and rectangles of it; see include/rlwire/rfb_encode.h.
 
-The kernels are in include/rlwire/rfb_encode.h. An encoder has no memory: Tight's streams begin anew
-with each rectangle, so viewers who want the same, and have the same, get the same bytes.
+Tight resets its stream with each rectangle, so viewers that want the same get the same bytes.
 
-Source: RFC 6143, section 7.7; for Tight, the community's "The RFB Protocol" (rfbproto.rst).
+Source: RFC 6143, section 7.7; Tight: rfbproto.rst.
 """
 
 import io
@@ -22,13 +21,11 @@ from rlwire.codecs.rfb._zlib import compressor
 from rlwire.codecs.rfb.messages import Encoding
 
 ENCODINGS = frozenset((Encoding.RAW, Encoding.TIGHT))
-"""What can be written."""
-
-cdef int _FLUSH = zlib.Z_FULL_FLUSH  # what follows refers to nothing before
+cdef int _FLUSH = zlib.Z_FULL_FLUSH  # later data refers to nothing before
 
 
 cdef int _open_frame(object frame, Py_buffer *view) except -1:
-    """Take the buffer of a frame: (height, width, 3) bytes, one after another."""
+    """Get the buffer of a frame: C-contiguous bytes of shape (height, width, 3)."""
     PyObject_GetBuffer(frame, view, PyBUF_ND | PyBUF_C_CONTIGUOUS)
     if (
         view.ndim != 3
@@ -44,10 +41,10 @@ cdef int _open_frame(object frame, Py_buffer *view) except -1:
 
 
 def changed(object before, object after, Py_ssize_t tile=16) -> list:
-    """Return the areas that cover all in which two frames of one size differ.
+    """Return the areas (x, y, width, height) in which two frames of one size differ, without overlaps.
 
-    Frames are (H, W, 3) uint8, C-contiguous; areas are (x, y, width, height), none overlaps another.
-    `tile` is the side of the squares that are compared, in pixels.
+    Frames are C-contiguous uint8 of shape (height, width, 3). `tile` is the side of the compared
+    squares in pixels.
     """
     cdef Py_buffer old, new
     cdef uint8_t *marks = NULL
@@ -88,10 +85,11 @@ def changed(object before, object after, Py_ssize_t tile=16) -> list:
 
 
 cdef class RectangleEncoder:
-    """Writes rectangles of frames, for one thread at a time.
+    """Encodes rectangles of frames, for one thread at a time.
 
-    `quality` is JPEG's, 1 to 100, where Tight may use it, or None for exact pixels; `compression` is
-    0 to 9.
+    Args:
+        quality: JPEG's, 1 to 100, for Tight; None for exact pixels.
+        compression: 0 to 9.
     """
 
     cdef rlw_rfb_encoder *_encoder
@@ -99,21 +97,21 @@ cdef class RectangleEncoder:
     cdef object _flush
     cdef object _error
     cdef object _image
-    cdef readonly object encoding
-    cdef readonly object quality
+    cdef int _encoding
+    cdef object _quality
 
     def __init__(self, object pixel_format, *, object encoding, object quality=None,
                  int compression=1):
         cdef uint16_t[3] most
         cdef uint8_t[3] shift
         if encoding not in ENCODINGS:
-            raise ValueError(f"{encoding!r} is no encoding that is written here")
+            raise ValueError(f"encoding must be one of {sorted(ENCODINGS)}, not {encoding!r}")
         if quality is not None and not 1 <= quality <= 100:
             raise ValueError(f"quality must be 1 to 100, not {quality!r}")
         if not 0 <= compression <= 9:
             raise ValueError(f"compression must be 0 to 9, not {compression}")
-        self.encoding = Encoding(encoding)
-        self.quality = quality if encoding == Encoding.TIGHT else None
+        self._encoding = encoding
+        self._quality = quality
         if self._encoder == NULL:
             self._encoder = <rlw_rfb_encoder *> calloc(1, sizeof(rlw_rfb_encoder))
             if self._encoder == NULL:
@@ -132,11 +130,10 @@ cdef class RectangleEncoder:
             most,
             shift,
         ):
-            raise ValueError(f"{pixel_format!r} has no place for its colours")
-        rlw_rfb_codes_init(&self._encoder.codes)
+            raise ValueError(f"{pixel_format!r} does not hold its colours")
         self._encoder.deflate = _deflate
         self._encoder.jpeg = NULL
-        if self.quality is not None:
+        if quality is not None:
             from PIL import Image
 
             self._image = Image
@@ -150,14 +147,13 @@ cdef class RectangleEncoder:
             free(self._encoder)
 
     def encode(self, object frame, object areas) -> tuple:
-        """Return how many rectangles these areas of a frame become, and the bytes of them all."""
+        """Return how many rectangles these areas of a frame become, and their bytes."""
         cdef Py_buffer view
         cdef rlw_writer out
         cdef rlw_rfb_rect rect
         cdef rlw_status status = RLW_OK
         cdef size_t count = 0
         cdef Py_ssize_t x, y, width, height
-        cdef int encoding = self.encoding
         self._encoder.self = <void *> self
         rlw_writer_init(&out, NULL, 0)
         _open_frame(frame, &view)
@@ -175,7 +171,7 @@ cdef class RectangleEncoder:
                 with nogil:
                     status = rlw_rfb_put_rect(
                         self._encoder, &out, <const uint8_t *> view.buf, view.shape[1], &rect,
-                        encoding, &count
+                        self._encoding, &count
                     )
                 if status != RLW_OK:
                     error, self._error = self._error, None
@@ -190,13 +186,9 @@ cdef rlw_status _deflate(
     void *self, const uint8_t *data, size_t size, rlw_writer *out
 ) noexcept with gil:
     cdef RectangleEncoder encoder = <RectangleEncoder> self
-    cdef bytes part
     try:
         part = encoder._compress(PyMemoryView_FromMemory(<char *> data, size, PyBUF_READ))
-        if rlw_put(out, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part)) != RLW_OK:
-            return RLW_NO_MEMORY
-        part = encoder._flush(_FLUSH)
-        return rlw_put(out, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part))
+        return _put(out, part + encoder._flush(_FLUSH))
     except BaseException as error:
         encoder._error = error
         return RLW_NO_MEMORY
@@ -206,7 +198,6 @@ cdef rlw_status _jpeg(
     void *self, const uint8_t *rgb, size_t stride, size_t width, size_t height, rlw_writer *out
 ) noexcept with gil:
     cdef RectangleEncoder encoder = <RectangleEncoder> self
-    cdef bytes part
     try:
         size = stride * (height - 1) + 3 * width
         rows = PyMemoryView_FromMemory(<char *> rgb, size, PyBUF_READ)
@@ -216,9 +207,12 @@ cdef rlw_status _jpeg(
             )
         image = encoder._image.frombuffer("RGB", (width, height), rows, "raw", "RGB", 0, 1)
         file = io.BytesIO()
-        image.save(file, "JPEG", quality=encoder.quality)
-        part = file.getvalue()
-        return rlw_put(out, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part))
+        image.save(file, "JPEG", quality=encoder._quality)
+        return _put(out, file.getvalue())
     except BaseException as error:
         encoder._error = error
         return RLW_NO_MEMORY
+
+
+cdef rlw_status _put(rlw_writer *out, bytes part) noexcept:
+    return rlw_put(out, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part))

@@ -1,6 +1,4 @@
-"""RFB's handshake, bytes to values and back: versions, security types, passwords, ServerInit.
-
-Server messages of versions 3.3 and 3.7 are decoded too, and only those of 3.8 encoded.
+"""RFB's handshake, bytes to values and back: versions 3.3 and 3.7 are decoded only.
 
 Source: RFC 6143, sections 7.1 to 7.3, and appendix A for versions 3.3 and 3.7.
 """
@@ -14,18 +12,17 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
-from rlwire.codecs.rfb.messages import PixelFormat
+from rlwire.codecs.rfb.messages import Buffer, PixelFormat
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, optional
 from rlwire.limits import DEFAULT, Limits
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 Version: TypeAlias = tuple[int, int]
 """Major and minor, such as (3, 8)."""
 
 VERSION_SIZE = 12
 CHALLENGE_SIZE = 16
 
-_KEY = 8  # bytes of a password that count
+_KEY = 8  # bytes of a password that are used
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 _VERSION = re.compile(rb"RFB (\d{3})\.(\d{3})\n")
 _number = struct.Struct(">I")
@@ -40,37 +37,33 @@ class Security(IntEnum):
     VNC = 2
 
 
-# Those that servers offer, for errors.
-_NAMES = {
-    0: "invalid", 1: "None", 2: "VNC authentication", 5: "RA2", 6: "RA2ne", 16: "Tight",
-    17: "Ultra", 18: "TLS", 19: "VeNCrypt", 20: "SASL", 21: "MD5 hash", 22: "xvp", 30: "Apple",
-    129: "RA2-256", 130: "RA2ne-256",
-}  # fmt: skip
+_NAMES = {1: "None", 2: "VNC authentication", 18: "TLS", 19: "VeNCrypt", 30: "Apple"}
 
 
 def security_name(number: int) -> str:
-    """Return what a security type is called, and its number."""
+    """Return a security type's name, if it has a common one, and number."""
     return f"{_NAMES[number]} ({number})" if number in _NAMES else str(number)
 
 
 def decode_version(buffer: Buffer, offset: int = 0) -> Version:
-    """Return the version that 12 bytes tell."""
+    """Decode a version of 12 bytes."""
     data = bytes(buffer[offset : offset + VERSION_SIZE])
     match = _VERSION.fullmatch(data)
     if match is None:
         raise DecodeError(
-            f"{data!r} is no version of RFB: is this a VNC server or viewer?", offset=offset
+            f"expected an RFB version, got {data!r}: is the peer a VNC server or viewer?",
+            offset=offset,
         )
     return int(match[1]), int(match[2])
 
 
 def encode_version(version: Version) -> bytes:
-    """Return a version's 12 bytes."""
+    """Encode a version in 12 bytes."""
     return b"RFB %03d.%03d\n" % version
 
 
 def reason_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFAULT) -> int:
-    """Return the size of a reason, its length before it, at `start`; 0 if more must tell."""
+    """Return the size of a reason with its length, at `start`; 0 while unknown."""
     if end - start < 4:
         return 0
     (length,) = _number.unpack_from(buffer, start)
@@ -80,7 +73,7 @@ def reason_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFAULT) 
 
 
 def decode_reason(buffer: Buffer, offset: int = 0) -> str:
-    """Return a reason, of a buffer that has it whole."""
+    """Decode a whole reason."""
     (length,) = _number.unpack_from(buffer, offset)
     data = buffer[offset + 4 : offset + 4 + length]
     try:
@@ -90,7 +83,7 @@ def decode_reason(buffer: Buffer, offset: int = 0) -> str:
 
 
 def encode_reason(text: str) -> bytes:
-    """Return a reason's bytes, its length before them."""
+    """Encode a reason with its length."""
     data = text.encode("utf-8", "backslashreplace")
     return _number.pack(len(data)) + data
 
@@ -98,7 +91,7 @@ def encode_reason(text: str) -> bytes:
 def security_size(
     buffer: Buffer, start: int, end: int, version: Version, limits: Limits = DEFAULT
 ) -> int:
-    """Return the size of a server's offer, or of its reason for none; 0 if more must tell."""
+    """Return the size of a server's security types, or reason for none; 0 while unknown."""
     head = 4 if version < (3, 7) else 1
     if end - start < head:
         return 0
@@ -109,7 +102,7 @@ def security_size(
 
 
 def decode_security(buffer: Buffer, version: Version) -> list[int] | str:
-    """Return the security types that a server offers, or its reason to offer none."""
+    """Decode a server's security types, or its reason for none."""
     if version < (3, 7):
         (number,) = _number.unpack_from(buffer)
         return [number] if number else decode_reason(buffer, 4)
@@ -117,39 +110,37 @@ def decode_security(buffer: Buffer, version: Version) -> list[int] | str:
 
 
 def encode_security(offer: list[int] | str) -> bytes:
-    """Return the bytes of what a server offers: types, or the reason for none."""
+    """Encode a server's security types, or its reason for none."""
     return b"\0" + encode_reason(offer) if isinstance(offer, str) else bytes((len(offer), *offer))
 
 
 def decode_result(buffer: Buffer, offset: int = 0) -> int:
-    """Return the security result: 0 is good. In version 3.8 a reason follows all others."""
+    """Decode a security result: 0 is success. In version 3.8 a reason follows any other."""
     (result,) = _number.unpack_from(buffer, offset)
     return int(result)
 
 
 def encode_result(failure: str | None = None) -> bytes:
-    """Return the bytes of a security result, of a failure if there is a reason."""
+    """Encode a security result: a failure if there is a reason."""
     return _number.pack(0) if failure is None else _number.pack(1) + encode_reason(failure)
 
 
 def check_password(password: str) -> bytes:
-    """Return the bytes of a password that count, which are the first eight."""
+    """Return the bytes of a password that are used, the first eight."""
     try:
         return password.encode("latin-1")[:_KEY]
     except UnicodeEncodeError:
-        raise EncodeError("a password of VNC has characters of Latin-1 only") from None
+        raise EncodeError("a VNC password must be Latin-1") from None
 
 
 def respond(challenge: bytes, password: str) -> bytes:
-    """Return the 16 bytes that prove to know a password: DES of the challenge.
+    """Return the response to a challenge of 16 bytes: DES, with each key byte's bits reversed.
 
-    The bits of each byte of the key are reversed (RFC 6143, section 7.2.2, and its erratum 4951).
+    RFC 6143, section 7.2.2, and its erratum 4951.
     """
-    if len(challenge) != CHALLENGE_SIZE:
-        raise EncodeError(f"a challenge has {CHALLENGE_SIZE} bytes, not {len(challenge)}")
     key = check_password(password).ljust(_KEY, b"\0").translate(_REVERSED)
     with optional("cryptography", "universe"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is old, which nobody knows better than VNC
+        warnings.simplefilter("ignore")  # DES is deprecated
         from cryptography.hazmat.primitives.ciphers import Cipher, modes
 
         try:
@@ -163,10 +154,7 @@ def respond(challenge: bytes, password: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ServerInit:
-    """A server's last word of the handshake.
-
-    Without a `pixel_format` it has one that is none of ours, such as colours of a map.
-    """
+    """The server's desktop; `pixel_format` is None if rlwire lacks it, such as colour maps."""
 
     width: int
     height: int
@@ -175,15 +163,14 @@ class ServerInit:
 
 
 def server_init_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFAULT) -> int:
-    """Return the bytes of a ServerInit that begins at `start`, 0 if more bytes must tell."""
+    """Return the size of the ServerInit at `start`; 0 while unknown."""
     if end - start < 24:
         return 0
-    size = reason_size(buffer, start + 20, end, limits)
-    return 20 + size
+    return 20 + reason_size(buffer, start + 20, end, limits)
 
 
 def decode_server_init(buffer: Buffer) -> ServerInit:
-    """Return a whole ServerInit."""
+    """Decode a whole ServerInit."""
     width, height = _init.unpack_from(buffer)
     try:
         pixel_format = PixelFormat.unpack(buffer, 4)
@@ -193,13 +180,7 @@ def decode_server_init(buffer: Buffer) -> ServerInit:
 
 
 def encode_server_init(init: ServerInit) -> bytes:
-    """Return a ServerInit's bytes."""
-    if init.pixel_format is None:
-        raise EncodeError("a server has to say its pixel format")
-    try:
-        size = _init.pack(init.width, init.height)
-    except struct.error:
-        raise EncodeError(
-            f"a framebuffer has 65535 pixels at most each way, not {init.width}x{init.height}"
-        ) from None
+    """Encode a ServerInit."""
+    assert init.pixel_format is not None
+    size = _init.pack(init.width, init.height)
     return size + init.pixel_format.pack() + encode_reason(init.name)

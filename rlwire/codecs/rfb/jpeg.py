@@ -1,9 +1,7 @@
-"""JPEG files, as Tight carries them: what is looked at before a package reads one.
+"""JPEG files of Tight: checks of a file before a package reads it, by ITU-T T.81.
 
-A file's own width, height and depth are compared with the rectangle's, and everything in it that
-could cost more than its pixels is refused, progressive scans above all.
-
-Reference: ITU-T T.81.
+Its size and depth must be the rectangle's, and its scans may cost no more than its pixels. So
+progressive files are rejected.
 """
 
 from __future__ import annotations
@@ -22,9 +20,7 @@ simplejpeg: Any = None
 with contextlib.suppress(ImportError):
     simplejpeg = importlib.import_module("simplejpeg")
 
-_SEGMENTS = 1024
-"""The most segments before a JPEG file's first scan."""
-
+_SEGMENTS = 1024  # at most, before the first scan
 # T.81, table B.1: sequential DCT with Huffman coding.
 _FRAMES = {0xC0, 0xC1}
 # Tables (DHT, DQT), restart interval (DRI), APPn and comments: no pixels, read or skipped.
@@ -44,7 +40,7 @@ def _agree(what: str, found: int, declared: int, offset: int) -> None:
 def check_jpeg(data: bytes, width: int, height: int, base: int) -> None:
     """Reject a JPEG file that is not RGB of this size, or that costs more than its pixels."""
     if data[:2] != b"\xff\xd8":
-        _bad("no JPEG file: it does not begin with SOI", base)
+        _bad("expected a JPEG file, which begins with SOI", base)
     spot, framed = 2, False
     for _ in range(_SEGMENTS):
         if len(data) - spot < 4:
@@ -69,9 +65,9 @@ def check_jpeg(data: bytes, width: int, height: int, base: int) -> None:
             _agree("width", found, width, base + spot + 7)
             _agree("number of channels", data[spot + 9], _CHANNELS, base + spot + 9)
         elif marker not in _SKIPPED or size < 2:
-            # Progressive ones above all: each scan of a few bytes goes over the whole image.
+            # Each scan of a progressive file goes over the whole image, for a few bytes.
             _bad(
-                f"a JPEG file here is sequential and Huffman-coded; marker 0x{marker:02x}",
+                f"the JPEG file must be sequential and Huffman-coded, got marker 0x{marker:02x}",
                 base + spot,
             )
         spot += 2 + size
@@ -79,8 +75,8 @@ def check_jpeg(data: bytes, width: int, height: int, base: int) -> None:
         _bad(f"the JPEG file has over {_SEGMENTS} segments before its first scan", base + spot)
     if not framed:
         _bad("the JPEG file has a scan before its frame header", base + spot)
-    # In a scan 0xFF is followed by 0 or a restart marker, so this counts no scan too few.
-    rest = np.frombuffer(data, np.uint8, offset=spot)  # `bytes.count` takes longer
+    # In a scan 0xFF is followed by 0 or a restart marker, so no scan is missed.
+    rest = np.frombuffer(data, np.uint8, offset=spot)  # faster than `bytes.count`
     if np.count_nonzero((rest[:-1] == 0xFF) & (rest[1:] == 0xDA)) > _CHANNELS:
         _bad("the JPEG file has more scans than channels", base + spot)
 
@@ -104,10 +100,9 @@ def read_jpeg(data: bytes, width: int, height: int, base: int) -> NDArray[Any]:
 
 
 def decode_jpeg(data: bytes, width: int, height: int, base: int) -> NDArray[np.uint8]:
-    """Return the pixels of a JPEG file: (height, width, 3), contiguous.
+    """Return the pixels of a JPEG file: contiguous uint8 of shape (height, width, 3).
 
-    By the package ``simplejpeg`` where it is installed, in less than half of Pillow's time
-    (``python benchmarks/bench_rfb_decode.py --jpeg``).
+    simplejpeg, if installed, takes less than half of Pillow's time.
     """
     shape = (height, width, 3)
     check_jpeg(data, width, height, base)

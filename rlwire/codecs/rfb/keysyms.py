@@ -1,7 +1,6 @@
-"""Keysyms: the numbers of keys that RFB's KeyEvent has, by the names that X11 has for them.
+"""Keysyms, the key numbers of RFB's KeyEvent, by their names in X11.
 
-A printable character of Latin-1 is its own number, any other is 0x01000000 and its code point.
-Here are those, the keys that print nothing, and the dead keys.
+A printable Latin-1 character is its own number, any other is 0x01000000 plus its code point.
 
 Source: X Window System Protocol, appendix A (KEYSYM Encoding).
 """
@@ -13,8 +12,7 @@ from types import MappingProxyType
 
 _UNICODE = 0x0100_0000
 
-# From a number on, one name after another; two of one number have a "|" between them, the first
-# is the one that `name_of` gives.
+# Names of consecutive numbers. "|" separates names of one number; `name_of` returns the first.
 _RUNS = {
     0x20: """space exclam quotedbl numbersign dollar percent ampersand apostrophe|quoteright
         parenleft parenright asterisk plus comma minus period slash
@@ -75,24 +73,21 @@ KEYSYMS: Mapping[str, int] = MappingProxyType(dict(_pairs()))
 """Numbers by X11's names, such as "Left", "space", "a", "Return"."""
 
 _NAMES: dict[int, str] = {number: name for name, number in reversed(list(_pairs()))}
-# Of keys that print nothing no two differ in case alone.
+# Names of keys without a character differ not only in case.
 _ANY_CASE = {name.lower(): number for name, number in _pairs() if number >= 0xFE00}
 
 
 def keysym(key: int | str) -> int:
-    """Return a key's number.
+    """Return a key's number; ValueError if there is none.
 
     Args:
-        key: X11's name of it ("Left", "space"; of keys that print nothing in any case), the
+        key: the name in X11 ("Left", "space"; in any case for keys without a character), the
             character that it types ("a", "é", a line feed), or the number.
-
-    Raises:
-        ValueError: there is no such key.
     """
     if not isinstance(key, str):
         number = int(key)
         if not 0 <= number < 2**32:
-            raise ValueError(f"{number} is no keysym: it has 32 bits")
+            raise ValueError(f"a keysym must have 32 bits, not {number}")
         return number
     known = KEYSYMS.get(key)
     if known is not None:
@@ -102,8 +97,8 @@ def keysym(key: int | str) -> int:
     known = _ANY_CASE.get(key.lower())
     if known is None:
         raise ValueError(
-            f"{key!r} is no key: X11's names are in rlwire.codecs.rfb.keysyms.KEYSYMS, "
-            "and a single character stands for itself"
+            f"unknown key {key!r}: expected a character or a name of "
+            "rlwire.codecs.rfb.keysyms.KEYSYMS"
         )
     return known
 
@@ -116,7 +111,7 @@ def _of_character(character: str) -> int:
     if character in named:
         return KEYSYMS[named[character]]
     if code < 0xA0:
-        raise ValueError(f"{character!r} is no character that a key types")
+        raise ValueError(f"no key types {character!r}")
     return _UNICODE + code
 
 

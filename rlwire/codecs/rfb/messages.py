@@ -1,11 +1,8 @@
-"""RFB's messages after the handshake, both ways: values to bytes and back.
+"""RFB's messages after the handshake, bytes to values and back: both directions.
 
-`client_message_size` and `server_message_size` find where a message ends, and check its limits
-before all of it is there. Of a FramebufferUpdate only the head is a message; its rectangles are
-`rlwire.codecs.rfb.decoder`'s. Cut texts and colour maps are skipped.
+Of a FramebufferUpdate there is only the head here; rectangles are `decoder` and `encoder`.
 
-Source: RFC 6143, sections 7.4 to 7.8; for what it does not have (ContinuousUpdates, Fence,
-ExtendedDesktopSize), the community's "The RFB Protocol" (rfbproto.rst).
+Source: RFC 6143, sections 7.4 to 7.6; ContinuousUpdates and Fence: rfbproto.rst.
 """
 
 from __future__ import annotations
@@ -23,10 +20,10 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 FENCE_BLOCK_BEFORE, FENCE_BLOCK_AFTER, FENCE_SYNC_NEXT, FENCE_REQUEST = 1, 2, 4, 1 << 31
 
 UNTIL_LAST = 0xFFFF
-"""A FramebufferUpdate's count where a LastRect ends it."""
+"""The count of a FramebufferUpdate that a LastRect ends."""
 
-_FENCE_MAX = 64  # bytes of its payload
-_MOST_ENCODINGS = 1024  # in a SetEncodings; viewers list some 30
+_FENCE_MAX = 64  # bytes of a payload
+_MOST_ENCODINGS = 1024  # in a SetEncodings; viewers list about 30
 
 _SET_PIXEL_FORMAT, _SET_ENCODINGS, _REQUEST, _KEY, _POINTER, _CUT_TEXT = 0, 2, 3, 4, 5, 6
 _CONTINUOUS, _FENCE, _DESKTOP = 150, 248, 251
@@ -41,13 +38,11 @@ _pointer = struct.Struct(">BBHH")
 _text = struct.Struct(">BxxxI")
 _count = struct.Struct(">BxH")
 _fence = struct.Struct(">BxxxIB")
-_desktop = struct.Struct(">BxHHBx")
-_screen = struct.Struct(">IHHHHI")
 _colours = struct.Struct(">BxHH")
 
 
 class Encoding(IntEnum):
-    """What a rectangle has: pixels, or from -1 down something else (a pseudo-encoding)."""
+    """Encodings of pixels; below 0, pseudo-encodings without pixels."""
 
     RAW = 0
     COPY_RECT = 1
@@ -66,27 +61,16 @@ class Encoding(IntEnum):
     CONTINUOUS_UPDATES = -313
 
 
-def quality_level(level: int) -> int:
-    """Return the encoding that asks for JPEG of a quality, 0 to 9."""
+def level_encoding(first: Encoding, level: int) -> int:
+    """Return the encoding of a level from 0 to 9, counted from QUALITY_0 or COMPRESS_0."""
     if not 0 <= level <= 9:
-        raise ValueError(f"quality must be 0 to 9, not {level!r}")
-    return Encoding.QUALITY_0 + level
-
-
-def compress_level(level: int) -> int:
-    """Return the encoding that asks for a level of compression, 0 to 9."""
-    if not 0 <= level <= 9:
-        raise ValueError(f"compression must be 0 to 9, not {level!r}")
-    return Encoding.COMPRESS_0 + level
+        raise ValueError(f"quality and compression must be 0 to 9, not {level!r}")
+    return first + level
 
 
 @dataclass(frozen=True, slots=True)
 class PixelFormat:
-    """A true-colour pixel format; each colour is shifted and masked out of a pixel.
-
-    Raises:
-        EncodeError: it is invalid.
-    """
+    """A true-colour pixel format; an invalid one raises EncodeError."""
 
     bits_per_pixel: int
     depth: int
@@ -101,9 +85,9 @@ class PixelFormat:
     def __post_init__(self) -> None:
         bits = self.bits_per_pixel
         if bits not in (8, 16, 32):
-            raise EncodeError(f"a pixel has 8, 16 or 32 bits, not {bits}")
+            raise EncodeError(f"bits_per_pixel must be 8, 16 or 32, not {bits}")
         if not 1 <= self.depth <= bits:
-            raise EncodeError(f"a depth of {self.depth} does not fit into {bits} bits")
+            raise EncodeError(f"depth must be 1 to {bits}, not {self.depth}")
         used = 0
         for most, shift in (
             (self.red_max, self.red_shift),
@@ -111,15 +95,15 @@ class PixelFormat:
             (self.blue_max, self.blue_shift),
         ):
             if not 1 <= most < 2**16 or most & (most + 1):
-                raise EncodeError(f"a colour's maximum is a power of two less one, not {most}")
+                raise EncodeError(f"a maximum must be a power of two less one, not {most}")
             if shift + most.bit_length() > bits:
                 raise EncodeError(f"{most} << {shift} does not fit into {bits} bits")
             if used & most << shift:
-                raise EncodeError("two colours are in the same bits")
+                raise EncodeError("two colours share bits")
             used |= most << shift
 
     def pack(self) -> bytes:
-        """Return its 16 bytes."""
+        """Encode in 16 bytes."""
         return _format.pack(
             self.bits_per_pixel, self.depth, bool(self.big_endian), 1,
             self.red_max, self.green_max, self.blue_max,
@@ -127,13 +111,13 @@ class PixelFormat:
         )  # fmt: skip
 
     @classmethod
-    def unpack(cls, buffer: bytes | bytearray | memoryview, offset: int = 0) -> PixelFormat:
-        """Return what 16 bytes say."""
+    def unpack(cls, buffer: Buffer, offset: int = 0) -> PixelFormat:
+        """Decode 16 bytes."""
         if len(buffer) - offset < _format.size:
-            raise DecodeError("a pixel format has 16 bytes", offset=offset)
+            raise DecodeError("a pixel format must have 16 bytes", offset=offset)
         bits, depth, big, true_colour, *rest = _format.unpack_from(buffer, offset)
         if not true_colour:
-            raise DecodeError("colours of a map; rlwire has true colour only", offset=offset + 3)
+            raise DecodeError("a pixel format must be true colour", offset=offset + 3)
         try:
             return cls(bits, depth, bool(big), *rest)
         except EncodeError as error:
@@ -141,35 +125,29 @@ class PixelFormat:
 
 
 RGB888 = PixelFormat(32, 24, False, 255, 255, 255, 16, 8, 0)
-"""32 bits, in memory blue, green, red and nothing; what TigerVNC has."""
+"""32 bits, in memory blue, green, red and an unused byte: a server's, like TigerVNC's."""
 
 RGBX = PixelFormat(32, 24, False, 255, 255, 255, 0, 8, 16)
-"""32 bits, in memory red, green, blue and nothing; painted fastest, since a frame has them so."""
-
-RGB565 = PixelFormat(16, 16, False, 31, 63, 31, 11, 5, 0)
-"""16 bits."""
-
-BGR233 = PixelFormat(8, 8, False, 7, 7, 3, 0, 3, 6)
-"""8 bits, blue the highest."""
+"""32 bits, in memory red, green, blue and an unused byte: what a client asks for."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetPixelFormat:
-    """How the client wants pixels from now on."""
+    """The client's pixel format from now on."""
 
     pixel_format: PixelFormat
 
 
 @dataclass(frozen=True, slots=True)
 class SetEncodings:
-    """What the client understands, the best first; numbers that nobody knows are allowed."""
+    """The client's encodings, the best first; servers ignore unknown numbers."""
 
     encodings: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FramebufferUpdateRequest:
-    """The client wants an area: what has changed of it (incremental), or all."""
+    """A request for the changes (incremental) or all of an area."""
 
     incremental: bool
     x: int
@@ -180,7 +158,7 @@ class FramebufferUpdateRequest:
 
 @dataclass(frozen=True, slots=True)
 class KeyEvent:
-    """A key goes down, or up; `rlwire.codecs.rfb.keysyms` has the numbers."""
+    """A key is pressed or released; see `rlwire.codecs.rfb.keysyms`."""
 
     keysym: int
     down: bool
@@ -188,7 +166,7 @@ class KeyEvent:
 
 @dataclass(frozen=True, slots=True)
 class PointerEvent:
-    """Where the pointer is, and which of its buttons are down: bit 0 is the left one."""
+    """The pointer's place and the buttons that are down: bit 0 is the left one."""
 
     x: int
     y: int
@@ -197,7 +175,7 @@ class PointerEvent:
 
 @dataclass(frozen=True, slots=True)
 class EnableContinuousUpdates:
-    """Whether updates of an area are sent without requests."""
+    """Start or stop updates of an area without requests."""
 
     enable: bool
     x: int
@@ -208,10 +186,9 @@ class EnableContinuousUpdates:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Asks, with `FENCE_REQUEST` among its flags, for an answer in its place in the stream.
+    """A request for a reply in order (`FENCE_REQUEST`), or the reply with the same payload.
 
-    The answer has the same payload, of 64 bytes at most, and of the flags those that the peer
-    knows.
+    The payload has at most 64 bytes. The reply has the flags that its sender knows.
     """
 
     flags: int
@@ -219,41 +196,20 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class ScreenLayout:
-    """One of the screens that a framebuffer shows."""
-
-    id: int
-    x: int
-    y: int
-    width: int
-    height: int
-    flags: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SetDesktopSize:
-    """The client wants a framebuffer of another size."""
-
-    width: int
-    height: int
-    screens: tuple[ScreenLayout, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class FramebufferUpdate:
-    """The head of an update: so many rectangles follow; `UNTIL_LAST`: up to a LastRect."""
+    """The head of an update: the number of rectangles, or `UNTIL_LAST`."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Bell:
-    """The server rings."""
+    """The server's bell."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndOfContinuousUpdates:
-    """No more updates come without requests; the first one says that the server knows how to."""
+    """Updates come by request only; the first one announces ContinuousUpdates."""
 
 
 ClientMessage: TypeAlias = (
@@ -264,13 +220,12 @@ ClientMessage: TypeAlias = (
     | PointerEvent
     | EnableContinuousUpdates
     | Fence
-    | SetDesktopSize
 )
 ServerMessage: TypeAlias = FramebufferUpdate | Bell | EndOfContinuousUpdates | Fence
 
 
 def client_message_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFAULT) -> int:
-    """Return the size of the client's message at `start`, 0 if more bytes must tell."""
+    """Return the size in bytes of the client's message at `start`; 0 while unknown."""
     if start == end:
         return 0
     kind, have = buffer[start], end - start
@@ -287,11 +242,11 @@ def client_message_size(buffer: Buffer, start: int, end: int, limits: Limits = D
         return _fence_size(buffer, start, have)
     if kind == _DESKTOP:
         return 0 if have < 8 else 8 + 16 * buffer[start + 6]
-    raise DecodeError(f"{kind} is no type of a client's message", offset=start)
+    raise DecodeError(f"unknown client message type {kind}", offset=start)
 
 
 def server_message_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFAULT) -> int:
-    """Return the size of the server's message at `start`, 0 if more bytes must tell."""
+    """Return the size in bytes of the server's message at `start`; 0 while unknown."""
     if start == end:
         return 0
     kind, have = buffer[start], end - start
@@ -305,7 +260,7 @@ def server_message_size(buffer: Buffer, start: int, end: int, limits: Limits = D
         return _fence_size(buffer, start, have)
     if kind == _COLOUR_MAP:
         return 0 if have < 6 else 6 + 6 * _colours.unpack_from(buffer, start)[2]
-    raise DecodeError(f"{kind} is no type of a server's message", offset=start)
+    raise DecodeError(f"unknown server message type {kind}", offset=start)
 
 
 def _text_size(buffer: Buffer, start: int, have: int, limits: Limits) -> int:
@@ -322,12 +277,14 @@ def _fence_size(buffer: Buffer, start: int, have: int) -> int:
         return 0
     length = buffer[start + 8]
     if length > _FENCE_MAX:
-        raise DecodeError(f"a fence has {_FENCE_MAX} bytes at most, not {length}", offset=start + 8)
+        raise DecodeError(
+            f"a fence must have at most {_FENCE_MAX} bytes, not {length}", offset=start + 8
+        )
     return 9 + length
 
 
 def decode_client_message(message: Buffer, limits: Limits = DEFAULT) -> ClientMessage | None:
-    """Return one whole message of a client's; None for a cut text."""
+    """Decode one whole message; None for a cut text or SetDesktopSize."""
     _check_whole(message, client_message_size(message, 0, len(message), limits))
     kind = message[0]
     if kind == _KEY:
@@ -346,16 +303,11 @@ def decode_client_message(message: Buffer, limits: Limits = DEFAULT) -> ClientMe
         return SetPixelFormat(PixelFormat.unpack(message, 4))
     if kind == _SET_ENCODINGS:
         return SetEncodings(struct.unpack_from(f">{(len(message) - 4) // 4}i", message, 4))
-    if kind == _CUT_TEXT:
-        return None
-    if kind == _FENCE:
-        return _decode_fence(message)
-    _, width, height, count = _desktop.unpack_from(message)
-    return SetDesktopSize(width, height, _decode_layouts(message, 8, count))
+    return _decode_fence(message) if kind == _FENCE else None
 
 
 def decode_server_message(message: Buffer, limits: Limits = DEFAULT) -> ServerMessage | None:
-    """Return one whole message of a server's; of an update its head, None for what is read past."""
+    """Decode one whole message, of an update the head; None for cut texts and colour maps."""
     _check_whole(message, server_message_size(message, 0, len(message), limits))
     kind = message[0]
     if kind == _UPDATE:
@@ -379,23 +331,11 @@ def _decode_fence(message: Buffer) -> Fence:
     return Fence(_fence.unpack_from(message)[1], bytes(message[9:]))
 
 
-def decode_screens(payload: Buffer) -> tuple[ScreenLayout, ...]:
-    """Return the screens of an ExtendedDesktopSize, of what follows the rectangle's head."""
-    if len(payload) < 4 or len(payload) != 4 + 16 * payload[0]:
-        raise DecodeError(f"{len(payload)} bytes are no list of screens")
-    return _decode_layouts(payload, 4, payload[0])
-
-
-def _decode_layouts(buffer: Buffer, offset: int, count: int) -> tuple[ScreenLayout, ...]:
-    places = range(offset, offset + 16 * count, 16)
-    return tuple([ScreenLayout(*_screen.unpack_from(buffer, place)) for place in places])
-
-
 def encode(message: ClientMessage | ServerMessage) -> bytes:
-    """Return the bytes of a message."""
+    """Encode a message."""
     encoder = _ENCODERS.get(type(message))
     if encoder is None:
-        raise TypeError(f"{type(message).__qualname__} is no message of RFB")
+        raise TypeError(f"{type(message).__qualname__} is not an RFB message")
     try:
         return cast(bytes, encoder(message))
     except struct.error as error:
@@ -404,30 +344,13 @@ def encode(message: ClientMessage | ServerMessage) -> bytes:
 
 def _encode_fence(fence: Fence) -> bytes:
     if len(fence.payload) > _FENCE_MAX:
-        raise EncodeError(f"a fence has {_FENCE_MAX} bytes at most, not {len(fence.payload)}")
+        raise EncodeError(f"a fence must have at most {_FENCE_MAX} bytes, not {len(fence.payload)}")
     return _fence.pack(_FENCE, fence.flags, len(fence.payload)) + fence.payload
-
-
-def encode_screens(screens: tuple[ScreenLayout, ...]) -> bytes:
-    """Return what follows the head of an ExtendedDesktopSize."""
-    try:
-        return struct.pack(">Bxxx", len(screens)) + _encode_layouts(screens)
-    except struct.error as error:
-        raise EncodeError(f"screens: {error}") from None
-
-
-def _encode_layouts(screens: tuple[ScreenLayout, ...]) -> bytes:
-    return b"".join([_screen.pack(s.id, s.x, s.y, s.width, s.height, s.flags) for s in screens])
 
 
 def _encode_encodings(message: SetEncodings) -> bytes:
     numbers = message.encodings
     return _count.pack(_SET_ENCODINGS, len(numbers)) + struct.pack(f">{len(numbers)}i", *numbers)
-
-
-def _encode_desktop(message: SetDesktopSize) -> bytes:
-    head = _desktop.pack(_DESKTOP, message.width, message.height, len(message.screens))
-    return head + _encode_layouts(message.screens)
 
 
 _ENCODERS: dict[type, Any] = {
@@ -442,7 +365,6 @@ _ENCODERS: dict[type, Any] = {
     SetPixelFormat: lambda m: b"\0\0\0\0" + m.pixel_format.pack(),
     SetEncodings: _encode_encodings,
     Fence: _encode_fence,
-    SetDesktopSize: _encode_desktop,
     FramebufferUpdate: lambda m: _count.pack(_UPDATE, m.count),
     Bell: lambda _: bytes((_BELL,)),
     EndOfContinuousUpdates: lambda _: bytes((_CONTINUOUS,)),

@@ -27,18 +27,12 @@ static inline int rlw_rfb_has_vbmi(void) {
            __builtin_cpu_supports("avx512vl");
 }
 
-/* ---- 4 bytes a pixel to 3; red is byte `r` of the four, then green, blue: `b` is r + 2 or r - 2.
- * Returns how many pixels were done, the last few being left to others ---- */
+/* ---- 4 bytes a pixel to 3, of which the first three count ---- */
 
-/* Each store of 16 bytes has 12 that count; the other four are of the next two pixels of the row,
- * which are written after it. */
-RLW_SSSE3 static inline size_t rlw_rfb_three_ssse3(uint8_t *to, const uint8_t *from, size_t count,
-                                                   unsigned red, unsigned blue) {
-    const char r = (char)red, g = (char)((red + blue) / 2), b = (char)blue;
-    const __m128i order = _mm_setr_epi8(r, g, b, (char)(r + 4), (char)(g + 4), (char)(b + 4),
-                                        (char)(r + 8), (char)(g + 8), (char)(b + 8),
-                                        (char)(r + 12), (char)(g + 12), (char)(b + 12), -1, -1, -1,
-                                        -1);
+/* Returns how many pixels were done, all but the last few. Each store of 16 bytes has 12 that count;
+ * the other four are of the next two pixels of the row, which are written after it. */
+RLW_SSSE3 static inline size_t rlw_rfb_three_ssse3(uint8_t *to, const uint8_t *from, size_t count) {
+    const __m128i order = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
     size_t left = count;
     for (; left >= 18; left -= 16, from += 64, to += 48) {
         int k;
@@ -59,18 +53,13 @@ RLW_VBMI_INLINE __mmask64 rlw_rfb_first(uint64_t bytes) {
 
 /* All of several rows. */
 RLW_VBMI static inline void rlw_rfb_three_vbmi(uint8_t *to, size_t stride, const uint8_t *from,
-                                               size_t from_stride, size_t width, size_t height,
-                                               unsigned red, unsigned blue) {
-    static const uint8_t places[2][64] = {
-        {0,  1,  2,  4,  5,  6,  8,  9,  10, 12, 13, 14, 16, 17, 18, 20, 21, 22, 24, 25, 26, 28,
-         29, 30, 32, 33, 34, 36, 37, 38, 40, 41, 42, 44, 45, 46, 48, 49, 50, 52, 53, 54, 56, 57,
-         58, 60, 61, 62},
-        {2,  1,  0,  6,  5,  4,  10, 9,  8,  14, 13, 12, 18, 17, 16, 22, 21, 20, 26, 25, 24, 30,
-         29, 28, 34, 33, 32, 38, 37, 36, 42, 41, 40, 46, 45, 44, 50, 49, 48, 54, 53, 52, 58, 57,
-         56, 62, 61, 60},
+                                               size_t from_stride, size_t width, size_t height) {
+    static const uint8_t places[64] = {
+        0,  1,  2,  4,  5,  6,  8,  9,  10, 12, 13, 14, 16, 17, 18, 20, 21, 22, 24, 25, 26, 28,
+        29, 30, 32, 33, 34, 36, 37, 38, 40, 41, 42, 44, 45, 46, 48, 49, 50, 52, 53, 54, 56, 57,
+        58, 60, 61, 62,
     };
-    const __m512i order = _mm512_add_epi8(_mm512_loadu_si512(places[red > blue]),
-                                          _mm512_set1_epi8((char)(red < blue ? red : blue)));
+    const __m512i order = _mm512_loadu_si512(places);
     const __mmask64 some = rlw_rfb_first(4 * (width % 16)), rest = rlw_rfb_first(3 * (width % 16));
     for (; height; height--, from += from_stride, to += stride) {
         size_t i;

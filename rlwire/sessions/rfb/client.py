@@ -1,33 +1,25 @@
 """`RfbClientSession`, an RFB viewer: paints a server's updates into a framebuffer.
 
-A `rlwire.transports.interface.TalkingSession`, for one connection and one thread. A frame of the
-stream is a message; of an update, its head with as many rectangles as are whole with it, and then
-as many as are, or a large one alone. Rectangles are kept until their update is whole, and painted
-then: the framebuffer never shows half of one.
+A frame of the stream is a message, or as many rectangles of an update as are whole, or one large
+one. Rectangles are painted when their update is whole: the framebuffer never shows half of one.
 
-The session sends by itself:
+By itself the session sends:
 
-- The pixel format, the encodings and a request for everything, once the handshake is over.
-- EnableContinuousUpdates where the server has them, once, and again for another size. Otherwise a
-  request for what changes, after each update.
+- The pixel format, the encodings and a full request after the handshake, and a full request after
+  each new size.
+- EnableContinuousUpdates if the server supports it, else an incremental request after each update.
 - The reply to each Fence.
-- A request for everything after the framebuffer's size has changed, and only then: a server answers
-  such a request with an ExtendedDesktopSize, so replying to each of those by one would never end.
 
-Source: RFC 6143, and "The RFB Protocol" (rfbproto.rst) for what it does not have.
+Source: RFC 6143; Fence, ContinuousUpdates and LastRect: rfbproto.rst.
 """
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
 
 from rlwire.codecs.rfb.decoder import Framebuffer, Rectangle, RectangleDecoder
 from rlwire.codecs.rfb.messages import (
@@ -38,22 +30,18 @@ from rlwire.codecs.rfb.messages import (
     RGBX,
     UNTIL_LAST,
     Bell,
+    Buffer,
     ClientMessage,
     EnableContinuousUpdates,
     Encoding,
     EndOfContinuousUpdates,
     Fence,
     FramebufferUpdateRequest,
-    PixelFormat,
-    ScreenLayout,
-    SetDesktopSize,
     SetEncodings,
     SetPixelFormat,
-    compress_level,
-    decode_screens,
     decode_server_message,
     encode,
-    quality_level,
+    level_encoding,
     server_message_size,
 )
 from rlwire.errors import (
@@ -66,12 +54,6 @@ from rlwire.errors import (
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.rfb.handshake import ClientHandshake
 
-__all__ = ["LOSSLESS", "CursorShape", "Event", "Opened", "Painted", "Resized", "RfbClientSession"]
-
-logger = logging.getLogger(__name__)
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
-
 LOSSLESS: tuple[Encoding, ...] = (
     Encoding.TIGHT,
     Encoding.ZRLE,
@@ -80,24 +62,20 @@ LOSSLESS: tuple[Encoding, ...] = (
     Encoding.COPY_RECT,
     Encoding.RAW,
 )
-"""What is asked for by default, the best first: servers take the first that they have."""
+"""The default encodings, the best first: servers use the first that they support."""
 
-_CHANGES = 1024  # rectangles that are kept apart until they are asked for
-_KEPT = 128  # bytes that a rectangle costs beside its own
-_ENDLESS = 1 << 62  # rectangles: as many as there are until a LastRect
+_CHANGES = 1024  # rectangles that `pop_changes` returns at most, nearly
+_KEPT = 128  # bytes that keeping a rectangle costs beside its own
+_ENDLESS = 1 << 62  # rectangles of an update that a LastRect ends
 _KNOWN_FLAGS = FENCE_BLOCK_BEFORE | FENCE_BLOCK_AFTER | FENCE_SYNC_NEXT
 
-_HEAD = 12  # bytes of a rectangle's head,
-_ENCODING = 8  # where its encoding is in it,
-_PSEUDO = 128  # and that's first byte, or more, where it has no pixels
-_UPDATE = 0  # the type of a FramebufferUpdate,
-_UPDATE_HEAD = 4  # and its bytes before the first rectangle
+_HEAD = 12  # bytes of a rectangle's head
+_ENCODING = 8  # the offset of its encoding, whose first byte is at least
+_PSEUDO = 128  # for a rectangle without pixels
+_UPDATE = 0  # the type of a FramebufferUpdate
+_UPDATE_HEAD = 4  # its bytes before the first rectangle
 
 _DESKTOP_SIZE = int(Encoding.DESKTOP_SIZE)
-_EXTENDED_DESKTOP_SIZE = int(Encoding.EXTENDED_DESKTOP_SIZE)
-_CURSOR = int(Encoding.CURSOR)
-
-_BY_US = 1  # why an ExtendedDesktopSize came: it was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,75 +89,45 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Painted:
-    """An update is whole and in the framebuffer: its rectangles, in the order of painting."""
+    """A whole update is in the framebuffer: its rectangles, in order of painting."""
 
     rectangles: list[Rectangle]
 
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """The framebuffer has another size; what fits of the old pixels is still there."""
+    """The framebuffer has another size; old pixels that fit are still there."""
 
     width: int
     height: int
-    screens: tuple[ScreenLayout, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CursorShape:
-    """How the pointer looks; only where the encoding Cursor is asked for.
-
-    Attributes:
-        x, y: of the point in it that points.
-        pixels: red, green, blue, and 255 where it is opaque or 0: (height, width, 4), uint8.
-    """
-
-    x: int
-    y: int
-    pixels: NDArray[np.uint8]
-
-    @classmethod
-    def read(cls, rectangle: Rectangle, pixel_format: PixelFormat) -> CursorShape:
-        """Return what a rectangle of the encoding Cursor says."""
-        width, height, data = rectangle.width, rectangle.height, rectangle.payload
-        framebuffer = Framebuffer(width, height, channels=4)
-        colours = width * height * pixel_format.bits_per_pixel // 8
-        head = struct.pack(">HHHHi", 0, 0, width, height, Encoding.RAW)
-        RectangleDecoder(framebuffer, pixel_format).decode(head + data[:colours])
-        seen = np.frombuffer(data, np.uint8, offset=colours).reshape(height, (width + 7) // 8)
-        framebuffer.pixels[..., 3] = 255 * np.unpackbits(seen, axis=1)[:, :width]
-        return cls(rectangle.x, rectangle.y, framebuffer.pixels)
-
-
-Event: TypeAlias = Opened | Painted | Resized | CursorShape | Bell | Fence
-"""What `RfbClientSession.receive` returns. A Fence is the reply to one that was sent."""
+Event: TypeAlias = Opened | Painted | Resized | Bell | Fence
+"""What `RfbClientSession.receive` returns; a Fence is a reply."""
 
 
 class RfbClientSession:
-    """A viewer's side of one connection; options as `rlwire.universe.rfb.RfbClient` has them.
+    """A viewer's side of one connection; a `rlwire.transports.interface.TalkingSession`.
 
     Args:
-        painting: is entered while pixels change, such as a lock.
-        update_timeout: seconds in which an update that has begun has to be whole; None for no
-            limit.
-        limits: `pixels` bounds the framebuffer, `received` an update, `string` a cut text. What an
-            update paints is bounded by `RectangleDecoder.most`.
+        encodings: encodings of pixels, the best first.
+        painting: a context that is entered while pixels change, such as a lock.
+        update_timeout: seconds for an update that has begun; None for no limit.
+        limits: `pixels` bounds the framebuffer, `received` an update, `string` a cut text.
 
     Attributes:
         framebuffer: the pixels; None before the handshake is over.
         name: the desktop's.
         opened: whether the handshake is over.
-        closed: whether nothing more can be sent or received.
-        fences: whether the server has Fence.
+        fences: whether the server supports Fence.
         continuous: whether updates come without requests.
-        resizable: whether the server has ExtendedDesktopSize, so that `SetDesktopSize` may be sent.
-        updates: whole ones so far that changed the framebuffer.
-        rectangles: with pixels, of those.
+        updates: whole updates that changed the framebuffer.
+        rectangles: their rectangles with pixels.
         bytes: of all messages.
     """
 
     hangs_up = True
-    leaving = False  # a viewer goes on until the connection ends
+    leaving = False
 
     def __init__(
         self,
@@ -189,51 +137,44 @@ class RfbClientSession:
         encodings: Iterable[int] = LOSSLESS,
         quality: int | None = None,
         compression: int | None = None,
-        pixel_format: PixelFormat = RGBX,
-        channels: int = 3,
         continuous: bool = True,
         painting: AbstractContextManager[Any] | None = None,
         update_timeout: float | None = 60.0,
         limits: Limits | None = None,
     ) -> None:
-        if channels not in (3, 4):
-            raise ValueError(f"a framebuffer has 3 or 4 channels, not {channels!r}")
         self._limits = limits or DEFAULT
         self._handshake = ClientHandshake(password, shared, self._limits)
         self._encodings = _all_encodings(encodings, quality, compression, continuous)
-        self._pixel_format = pixel_format
-        self._channels = channels
         self._wants_continuous = continuous
         self._painting = nullcontext() if painting is None else painting
         self._update_timeout = update_timeout
-        self._due: float | None = None  # when the update has to be whole
+        self._due: float | None = None  # deadline of the update
         self.opened = False
         self._outgoing: list[Any] = []
         self._decoder: Any = None
-        self._left = 0  # rectangles of the update that are still to come,
-        self._run = (0, 0, False)  # bytes, rectangles and whether the last ends it, of `frame_size`
-        self._unpainted: list[tuple[Buffer, int, int]] = []  # to be painted: where, and how many,
-        self._held = 0  # what all of it has cost so far, in bytes,
-        self._spent = 0  # and in pixels
-        self._painted: list[Rectangle] = []  # what has been painted of it already,
-        self._has_resized = False  # within it
-        self._changed: list[Rectangle] = []  # and what of all updates since the last `pop_changes`
+        # Of the update that is received:
+        self._left = 0  # rectangles to come
+        self._run = (0, 0, False)  # size, count and end of the rectangles of `frame_size`
+        self._unpainted: list[tuple[Buffer, int, int]] = []  # message, offset, count
+        self._held = 0  # bytes
+        self._spent = 0  # pixels painted
+        self._painted: list[Rectangle] = []
+        self._has_resized = False
+        self._changed: list[Rectangle] = []  # of all updates since the last `pop_changes`
         self.framebuffer: Framebuffer | None = None
         self.name = ""
         self.closed = False
         self.fences = False
         self.continuous = False
-        self.resizable = False
-        self._screens: tuple[ScreenLayout, ...] = ()
         self.updates = self.rectangles = self.bytes = 0
 
     @property
     def version(self) -> tuple[int, int]:
-        """What is spoken, such as (3, 8); (0, 0) before it is known."""
+        """The protocol version, such as (3, 8); (0, 0) before it is known."""
         return self._handshake.version
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return the size of the message, or rectangle, at `start`; 0 if more bytes must tell."""
+        """Return the size of the message, or rectangles, at `start`; 0 while unknown."""
         try:
             if self._left:
                 return self._run_size(buffer, start, end, self._left)
@@ -266,11 +207,11 @@ class RfbClientSession:
         return _HEAD if self._left else 0
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
-        """Return None: rectangles, and their buffers, are kept until the update is whole."""
+        """Return None: the session keeps rectangles and their buffers."""
         return None
 
     def receive(self, message: Buffer) -> list[Any]:
-        """Receive a message, or some rectangles, and return an `Event` for each."""
+        """Receive a message, or some rectangles, and return the `Event` objects."""
         self.bytes += len(message)
         try:
             if self._left:
@@ -292,11 +233,11 @@ class RfbClientSession:
         if init is None:
             return []
         self._check_size(init.width, init.height)
-        framebuffer = Framebuffer(init.width, init.height, channels=self._channels)
-        self._decoder = RectangleDecoder(framebuffer, self._pixel_format, limits=self._limits)
+        framebuffer = Framebuffer(init.width, init.height)
+        self._decoder = RectangleDecoder(framebuffer, limits=self._limits)
         self.framebuffer, self.name = framebuffer, init.name
         self.opened = True
-        self._outgoing += [SetPixelFormat(self._pixel_format), SetEncodings(self._encodings)]
+        self._outgoing += [SetPixelFormat(RGBX), SetEncodings(self._encodings)]
         self._request(incremental=False)
         return [Opened(init.width, init.height, init.name)]
 
@@ -311,9 +252,8 @@ class RfbClientSession:
         )
 
     def _receive_rectangles(self, message: Buffer, offset: int) -> list[Any]:
-        """Receive rectangles: some with pixels, or one without."""
         size = len(message) - offset
-        if self._run[0] != size:  # it was another frame's
+        if self._run[0] != size:  # `frame_size` measured another frame
             self._run_size(message, offset, len(message), self._left)
         _, count, ended = self._run
         count = count or 1  # its size was known before it was whole
@@ -324,7 +264,9 @@ class RfbClientSession:
             self._held += size + count * _KEPT
         elif not ended:
             self._held += size
-            events = self._receive_pseudo(self._decoder.decode(message, offset))
+            # The one encoding without pixels that the session asks for, LastRect aside.
+            width, height = struct.unpack_from(">HH", message, offset + 4)
+            events = self._resize(width, height)
         return events if self._left else events + self._end_update()
 
     def _end_update(self) -> list[Any]:
@@ -335,11 +277,10 @@ class RfbClientSession:
             self._has_resized = False
         if not self.continuous:
             self._request(incremental=True)
-        # None, so that `outgoing` is asked for.
+        # None: the transport then calls `outgoing`.
         return [painted] if self.continuous else [painted, None]
 
     def _paint(self) -> None:
-        """Paint what waits for it."""
         unpainted, self._unpainted = self._unpainted, []
         if not unpainted:
             return
@@ -354,34 +295,17 @@ class RfbClientSession:
             if len(self._changed) > _CHANGES:
                 self._changed = [_around(self._changed)]
 
-    def _receive_pseudo(self, pseudo: Rectangle) -> list[Any]:
-        """Receive a rectangle that paints nothing."""
-        payload = pseudo.payload
-        assert payload is not None
-        if pseudo.encoding == _DESKTOP_SIZE:
-            return self._resize(pseudo.width, pseudo.height, ())
-        if pseudo.encoding == _CURSOR:
-            return [CursorShape.read(pseudo, self._pixel_format)]
-        if pseudo.encoding != _EXTENDED_DESKTOP_SIZE:
-            logger.debug("a rectangle of encoding %d was left out", pseudo.encoding)
-            return []
-        self.resizable = True
-        if pseudo.x == _BY_US and pseudo.y:  # and the server keeps its size
-            return []
-        return self._resize(pseudo.width, pseudo.height, decode_screens(payload))
-
-    def _resize(self, width: int, height: int, screens: tuple[ScreenLayout, ...]) -> list[Any]:
+    def _resize(self, width: int, height: int) -> list[Any]:
         framebuffer = self.framebuffer
         assert framebuffer is not None
-        self._paint()  # what came before means the old size
-        known, self._screens = self._screens, screens
+        self._paint()  # earlier rectangles are of the old size
         if (width, height) == (framebuffer.width, framebuffer.height):
-            return [] if screens == known or not known else [Resized(width, height, screens)]
+            return []
         self._check_size(width, height)
         most = self._decoder.most
         with self._painting:
             framebuffer.resize(width, height)
-            # As large a part as before of what the update may paint, and all of the new ones.
+            # The same share as before of what the update may paint, plus the new size.
             self._spent = self._spent * self._decoder.most // most + width * height
             if self._spent > self._decoder.most:
                 raise LimitExceeded(
@@ -392,7 +316,7 @@ class RfbClientSession:
         if self.continuous:
             self._outgoing.append(EnableContinuousUpdates(True, 0, 0, width, height))
         self._request(incremental=False)
-        return [Resized(width, height, screens)]
+        return [Resized(width, height)]
 
     def _check_size(self, width: int, height: int) -> None:
         if width * height > self._limits.pixels:
@@ -402,45 +326,35 @@ class RfbClientSession:
             )  # fmt: skip
 
     def _receive_message(self, message: Any) -> list[Any]:
-        if isinstance(message, Fence):
-            return self._receive_fence(message)
-        if isinstance(message, Bell):
-            return [message]
-        if isinstance(message, EndOfContinuousUpdates):
-            self._receive_end_of_continuous()
+        match message:
+            case Bell():
+                return [message]
+            case Fence(flags, payload):
+                self.fences = True
+                if not flags & FENCE_REQUEST:
+                    return [message]
+                # Everything before it is in the framebuffer, and replies are sent in order.
+                self._outgoing.append(Fence(flags & _KNOWN_FLAGS, payload))
+            case EndOfContinuousUpdates():  # the first announces support, another is an end
+                if self.continuous:
+                    self.continuous = False
+                    self._request(incremental=True)
+                elif self._wants_continuous:
+                    self.continuous = True
+                    assert self.framebuffer is not None
+                    size = self.framebuffer.width, self.framebuffer.height
+                    self._outgoing.append(EnableContinuousUpdates(True, 0, 0, *size))
         return []
-
-    def _receive_fence(self, fence: Fence) -> list[Any]:
-        self.fences = True
-        if not fence.flags & FENCE_REQUEST:
-            return [fence]
-        # All that came before it is in the framebuffer, and nothing overtakes anything here.
-        self._outgoing.append(Fence(fence.flags & _KNOWN_FLAGS, fence.payload))
-        return []
-
-    def _receive_end_of_continuous(self) -> None:
-        """The first one says that the server knows them, a later one that they have ended."""
-        if self.continuous:
-            self.continuous = False
-            self._request(incremental=True)
-        elif self._wants_continuous:
-            self.continuous = True
-            framebuffer = self.framebuffer
-            assert framebuffer is not None
-            self._outgoing.append(
-                EnableContinuousUpdates(True, 0, 0, framebuffer.width, framebuffer.height)
-            )
 
     def pop_changes(self) -> list[Rectangle]:
-        """Return what has changed of the framebuffer since the last call; within `painting`.
+        """Return the rectangles that changed since the last call; called within `painting`.
 
-        More than 1,024 rectangles are joined to one; after a resize it is the whole framebuffer.
+        More than 1,024 are joined to one; after a resize it is the whole framebuffer.
         """
         changed, self._changed = self._changed, []
         return changed
 
     def _request(self, *, incremental: bool) -> None:
-        """Ask for an update of everything, which asking twice makes no better."""
         framebuffer = self.framebuffer
         assert framebuffer is not None
         request = FramebufferUpdateRequest(incremental, 0, 0, framebuffer.width, framebuffer.height)
@@ -448,7 +362,7 @@ class RfbClientSession:
             self._outgoing.append(request)
 
     def outgoing(self) -> Sequence[Buffer]:
-        """Return what the session has to say by itself now."""
+        """Return what the session sends by itself."""
         said, self._outgoing = self._outgoing, []
         if not said:
             return []
@@ -457,30 +371,25 @@ class RfbClientSession:
     def send(self, event: ClientMessage | Sequence[ClientMessage]) -> Sequence[Buffer]:
         """Return the bytes of a message, or of several."""
         several = event if isinstance(event, Sequence) else (event,)
-        return [b"".join([self.encode(one) for one in several])]
+        return [b"".join(map(self._encode, several))]
 
-    def encode(self, message: ClientMessage) -> bytes:
-        """Return the bytes of a message that may be sent now; errors as of `send`."""
+    def _encode(self, message: ClientMessage) -> bytes:
         if not self.opened:
             raise LocalProtocolError("the handshake is not over")
         if isinstance(message, SetPixelFormat | SetEncodings | EnableContinuousUpdates):
-            raise LocalProtocolError(
-                f"{type(message).__name__} is the session's own: an option of the client"
-            )
+            raise LocalProtocolError(f"the session itself sends {type(message).__name__}")
         if isinstance(message, Fence) and not self.fences:
-            raise LocalProtocolError("the server has not said that it knows Fence")
-        if isinstance(message, SetDesktopSize) and not self.resizable:
-            raise LocalProtocolError("the server has not said that it knows SetDesktopSize")
+            raise LocalProtocolError("the server has not announced Fence")
         return encode(message)
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
-        """Return nothing: a viewer has no words for it, and closes."""
+        """Return nothing: a viewer just closes."""
         if not isinstance(error, RemoteProtocolError):
             self.closed = True
         return []
 
     def next_deadline(self) -> float | None:
-        """Return when an update that has begun has to be whole."""
+        """Return when the update that has begun times out."""
         return self._due if self._left else None
 
     def tick(self, now: float) -> None:
@@ -496,15 +405,15 @@ class RfbClientSession:
             )
 
     def farewell(self, ending: bool = False) -> Sequence[Buffer]:
-        """Return nothing: RFB has no word for it."""
+        """Return nothing: RFB has no message for leaving."""
         self.closed = True
         return []
 
     def lost(self) -> str:
-        """Take note that the stream has ended; returns what is wrong with that, or nothing."""
+        """Note the end of the stream; return why it is premature, or an empty string."""
         self.closed = True
         if not self.opened:
-            return f"in the handshake: it was to say {self._handshake.stage.value}"
+            return f"in the handshake, before {self._handshake.stage.value}"
         return f"inside an update, {self._missing()}" if self._left else ""
 
     def _missing(self) -> str:
@@ -514,12 +423,11 @@ class RfbClientSession:
 
 
 def _count(buffer: Buffer, offset: int) -> int:
-    """Return how many rectangles the head of an update announces."""
     return buffer[offset + 2] << 8 | buffer[offset + 3]
 
 
 def _around(rectangles: list[Rectangle]) -> Rectangle:
-    """Return the smallest rectangle that has all of some."""
+    """Return the smallest rectangle around all of them."""
     left, top = min(r.x for r in rectangles), min(r.y for r in rectangles)
     right = max(r.x + r.width for r in rectangles)
     bottom = max(r.y + r.height for r in rectangles)
@@ -529,20 +437,14 @@ def _around(rectangles: list[Rectangle]) -> Rectangle:
 def _all_encodings(
     wanted: Iterable[int], quality: int | None, compression: int | None, continuous: bool
 ) -> tuple[int, ...]:
-    """Return what a SetEncodings has: what is wanted, and what the session needs."""
-    numbers = [int(number) for number in wanted]
-    if not any(number >= 0 for number in numbers):
-        raise ValueError("encodings has none for pixels")
+    numbers = [int(Encoding(number)) for number in wanted]
+    if not numbers or min(numbers) < 0:
+        raise ValueError(f"encodings must be encodings of pixels, at least one, not {numbers}")
     if quality is not None:
-        numbers.append(quality_level(quality))
+        numbers.append(level_encoding(Encoding.QUALITY_0, quality))
     if compression is not None:
-        numbers.append(compress_level(compression))
-    numbers += [
-        int(Encoding.DESKTOP_SIZE),
-        int(Encoding.EXTENDED_DESKTOP_SIZE),
-        int(Encoding.LAST_RECT),
-        int(Encoding.FENCE),
-    ]
+        numbers.append(level_encoding(Encoding.COMPRESS_0, compression))
+    numbers += [Encoding.DESKTOP_SIZE, Encoding.LAST_RECT, Encoding.FENCE]
     if continuous:
-        numbers.append(int(Encoding.CONTINUOUS_UPDATES))
-    return tuple(dict.fromkeys(numbers))
+        numbers.append(Encoding.CONTINUOUS_UPDATES)
+    return tuple(map(int, dict.fromkeys(numbers)))

@@ -1,7 +1,6 @@
-"""`FrameEncoder`: a server's newest frame, and the updates that were encoded from it.
+"""`FrameEncoder`: a server's newest frame, and the updates encoded from it.
 
-Viewers that have the same older frame, and want the same pixels, get the same bytes, which are
-encoded once.
+Viewers with the same older frame and format get the same bytes, encoded once.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ Area: TypeAlias = tuple[int, int, int, int]
 Frame: TypeAlias = npt.NDArray[np.uint8]
 """Pixels: (height, width, 3)."""
 
-_ENCODERS: Final = 16  # that are kept: a viewer may change its mind as often as it likes,
-_FRAMES: Final = 16  # encoded bytes of one frame that are kept, as a multiple of its size,
-_STATES: Final = 1024  # and older frames that it is compared with
-_MOST_RECTANGLES: Final = 0xFFF0  # of pixels in an update, whose count has 16 bits
+_ENCODERS: Final = 16  # kept, of as many formats
+_FRAMES: Final = 16  # bytes of updates kept of one frame, as a multiple of its size
+_STATES: Final = 1024  # older frames it is compared with
+_MOST_RECTANGLES: Final = 0xFFF0  # of an update, whose count has 16 bits
 
 
 class NumberedFrame(NamedTuple):
-    """A frame, which is never changed, and its number."""
+    """An immutable frame and its number."""
 
     number: int
     frame: Frame
 
 
 class UpdateFormat(NamedTuple):
-    """How a viewer wants its pixels."""
+    """A viewer's format of pixels."""
 
     pixel_format: PixelFormat
     encoding: Encoding
@@ -45,10 +44,7 @@ class UpdateFormat(NamedTuple):
 
 
 class FrameEncoder:
-    """What the sessions of one server share, for one thread.
-
-    `newest` returns the newest frame; `counts` is for statistics.
-    """
+    """The frame and its encoded updates, shared by the sessions of one server in one thread."""
 
     def __init__(
         self,
@@ -62,19 +58,19 @@ class FrameEncoder:
         self.limits = DEFAULT if limits is None else limits
         self.counts: Counter[str] = Counter()
         self._encoders: dict[UpdateFormat, RectangleEncoder] = {}
-        self._number = -1  # of the frame that these are of:
+        self._number = -1  # of the frame that the rest belongs to
         self._kept = 0  # bytes
         self._areas: dict[int, list[Area]] = {}
         self._encoded: dict[tuple[int, UpdateFormat], tuple[int, bytes]] = {}
 
     def areas(self, since: NumberedFrame | None, now: NumberedFrame) -> list[Area]:
-        """Return the areas of a frame that differ from an older one; None: all of it."""
+        """Return the areas of a frame that differ from an older one, or all of it for None."""
         height, width, _ = now.frame.shape
         if since is None or since.frame.shape != now.frame.shape:
             return [(0, 0, width, height)]
         self._turn_to(now)
         if (found := self._areas.get(since.number)) is None:
-            # Large tiles where there would be more rectangles than an update may have.
+            # Larger tiles, so that an update has fewer than 2^16 rectangles.
             tile = 16 if width * height <= 1 << 22 else 64
             found = self._areas[since.number] = changed(since.frame, now.frame, tile)
         return found
@@ -82,7 +78,7 @@ class FrameEncoder:
     def update(
         self, since: NumberedFrame | None, now: NumberedFrame, wanted: UpdateFormat
     ) -> tuple[int, bytes]:
-        """Return the rectangles, and their number, that make an older frame the new one."""
+        """Return the number and bytes of the rectangles that turn an older frame into this one."""
         self._turn_to(now)
         key = (-1 if since is None else since.number, wanted)
         if (found := self._encoded.get(key)) is None:
@@ -93,7 +89,7 @@ class FrameEncoder:
     def encode(
         self, now: NumberedFrame, areas: Sequence[Area], wanted: UpdateFormat
     ) -> tuple[int, bytes]:
-        """Return how many rectangles these areas are, and their bytes."""
+        """Return the number and bytes of the rectangles of these areas."""
         if not areas:
             return 0, b""
         self.counts["encoded"] += 1
@@ -105,7 +101,7 @@ class FrameEncoder:
         return count, data
 
     def encoder(self, wanted: UpdateFormat) -> RectangleEncoder:
-        """Return the encoder of a format; the ones that were used last are kept."""
+        """Return the encoder of a format; the last ones used are kept."""
         found = self._encoders.pop(wanted, None)
         if found is None:
             pixel_format, encoding, quality, compression = wanted

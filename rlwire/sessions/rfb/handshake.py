@@ -1,7 +1,4 @@
-"""RFB's handshake, both sides: version, security types, passwords, and what the desktop is.
-
-Source: RFC 6143, section 7.1 to 7.3 and appendix A.
-"""
+"""RFB's handshake, both sides (RFC 6143, sections 7.1 to 7.3 and appendix A)."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import hmac
 import os
 from collections import Counter
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final
 
 from rlwire.codecs.rfb import handshake
 from rlwire.codecs.rfb.handshake import (
@@ -22,18 +19,17 @@ from rlwire.codecs.rfb.handshake import (
     respond,
     security_name,
 )
+from rlwire.codecs.rfb.messages import Buffer
 from rlwire.errors import DecodeError, PeerError, RemoteProtocolError
 from rlwire.limits import Limits
 from rlwire.sessions.guesses import Guess
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _VERSIONS: Final[tuple[Version, ...]] = ((3, 3), (3, 7), (3, 8))
 _BEGINNING: Final = b"RFB "
 
 
 class Stage(Enum):
-    """What the peer sends next."""
+    """The message that the peer sends next."""
 
     VERSION = "its version"
     SECURITY = "its security types"
@@ -45,7 +41,7 @@ class Stage(Enum):
 
 
 class ClientHandshake:
-    """A viewer's handshake; the caller sends `outgoing` and empties it."""
+    """A viewer's handshake; the caller sends and empties `outgoing`."""
 
     def __init__(self, password: str | None, shared: bool, limits: Limits) -> None:
         if password is not None:
@@ -59,10 +55,10 @@ class ClientHandshake:
         self.outgoing: list[bytes] = []
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return the size of the next message, 0 if more bytes must tell."""
+        """Return the size of the next message; 0 while unknown."""
         stage = self.stage
         if stage is Stage.VERSION:
-            # Told from the first bytes on: other protocols' greetings may be shorter than ours.
+            # Checked from the first byte on: other protocols' greetings may be shorter.
             if not _BEGINNING.startswith(bytes(buffer[start : min(end, start + 4)])):
                 handshake.decode_version(buffer[:end], start)
             return VERSION_SIZE
@@ -77,7 +73,7 @@ class ClientHandshake:
         return handshake.server_init_size(buffer, start, end, self._limits)
 
     def receive(self, message: Buffer) -> ServerInit | None:
-        """Receive the next message; returns the last one."""
+        """Receive the next message; return the ServerInit, which is the last."""
         stage = self.stage
         if stage is Stage.VERSION:
             self._agree_on_version(handshake.decode_version(message))
@@ -97,11 +93,10 @@ class ClientHandshake:
         return None
 
     def _agree_on_version(self, theirs: Version) -> None:
-        # Appendix A: unknown versions count as 3.3; servers beyond 3.8 (Apple says 3.889, RealVNC
-        # 4.1) speak it.
+        # Appendix A: unknown versions count as 3.3. Apple's 3.889 and RealVNC's 4.1 speak 3.8.
         if theirs < (3, 3):
             raise RemoteProtocolError(
-                f"it speaks RFB {theirs[0]}.{theirs[1]}; rlwire begins at 3.3"
+                f"the server speaks RFB {theirs[0]}.{theirs[1]}, expected 3.3 or later"
             )
         self.version = max(version for version in _VERSIONS if version <= theirs)
         self.outgoing.append(handshake.encode_version(self.version))
@@ -116,12 +111,12 @@ class ClientHandshake:
             self.security = Security.NONE
         elif Security.VNC in offer:
             raise RemoteProtocolError(
-                "it asks for a password (VNC authentication) and none was given: auth='...'"
+                "the server asks for a password (VNC authentication): pass auth='...'"
             )
         else:
             names = ", ".join(map(security_name, offer))
             raise RemoteProtocolError(
-                f"it has the security types {names} only; rlwire has "
+                f"the server offers the security types {names} only; rlwire supports "
                 f"{security_name(Security.NONE)} and {security_name(Security.VNC)}"
             )
         if self.version >= (3, 7):
@@ -131,7 +126,7 @@ class ClientHandshake:
         elif self.version >= (3, 8):
             self.stage = Stage.RESULT
         else:
-            self._finish()  # older ones have no result without a password
+            self._finish()  # without a password, older versions have no result
 
     def _receive_result(self, result: int) -> None:
         if result == 0:
@@ -139,11 +134,9 @@ class ClientHandshake:
         elif self.version >= (3, 8):
             self.stage = Stage.REASON
         elif result in (1, 2):
-            raise PeerError(
-                "wrong password" if result == 1 else "wrong password, and too many before"
-            )
+            raise PeerError("wrong password" if result == 1 else "too many wrong passwords")
         else:
-            raise DecodeError(f"{result} is no security result")
+            raise DecodeError(f"unknown security result {result}")
 
     def _finish(self) -> None:
         self.outgoing.append(bytes((self._shared,)))
@@ -151,7 +144,7 @@ class ClientHandshake:
 
 
 class ServerHandshake:
-    """A server's handshake with one viewer, in version 3.8; the caller empties `outgoing`."""
+    """A server's handshake in version 3.8; the caller sends and empties `outgoing`."""
 
     def __init__(
         self,
@@ -170,7 +163,7 @@ class ServerHandshake:
         self.outgoing: list[Buffer] = [handshake.encode_version((3, 8))]
 
     def frame_size(self, have: int) -> int:
-        """Return the size of the next message; 0 while a password that is there has to wait."""
+        """Return the size of the next message; 0 also while a password is delayed."""
         if self._stage is Stage.VERSION:
             return VERSION_SIZE
         if self._stage is not Stage.CHALLENGE:
@@ -180,11 +173,11 @@ class ServerHandshake:
         return CHALLENGE_SIZE
 
     def receive(self, message: Buffer) -> bool:
-        """Receive one message; return whether it was the last, and the viewer is admitted."""
+        """Receive a message; return whether the handshake is over."""
         if self._stage is Stage.VERSION:
             version = handshake.decode_version(message)
             if version < (3, 8):
-                raise RemoteProtocolError(f"RFB {version[0]}.{version[1]} is older than 3.8")
+                raise RemoteProtocolError(f"expected RFB 3.8, got {version[0]}.{version[1]}")
             self.outgoing.append(handshake.encode_security([self._security]))
             self._stage = Stage.SECURITY
         elif self._stage is Stage.SECURITY:
@@ -199,12 +192,12 @@ class ServerHandshake:
         elif self._stage is Stage.CHALLENGE:
             self._compare(bytes(message))
         else:
-            # Whether it wants to be alone is ignored: a display has several viewers.
+            # ClientInit; its wish for exclusive access is ignored.
             self._stage = Stage.OVER
         return self._stage is Stage.OVER
 
     def reject(self, reason: str) -> list[Buffer]:
-        """Return the bytes that tell the viewer why it is not admitted."""
+        """Return the bytes of a rejection with its reason."""
         if self._stage is Stage.VERSION:
             said, self.outgoing = self.outgoing, []
             return [*said, handshake.encode_security(reason)]
@@ -238,12 +231,12 @@ class ServerHandshake:
 
 
 def check_passwords(password: str | None, view_password: str | None) -> None:
-    """Check that viewers can be asked for these passwords."""
+    """Check a server's passwords."""
     for one in (password, view_password):
         if one is not None:
             respond(bytes(CHALLENGE_SIZE), one)
     if view_password is not None:
         if password is None:
-            raise ValueError("view_auth needs auth: without it viewers need no password")
+            raise ValueError("view_auth needs auth")
         if check_password(password) == check_password(view_password):
-            raise ValueError("both passwords are the same in their first eight characters")
+            raise ValueError("auth and view_auth must differ in their first eight characters")

@@ -1,20 +1,16 @@
 """`RfbServerSession`, the server's side of one viewer's connection.
 
-A `rlwire.transports.interface.TalkingSession`: when the viewer has received what was sent before,
-the session sends what changed since, however many frames that were. So a slow viewer gets fewer
-frames and never an old one. With ContinuousUpdates a fence behind each update measures the way: no
-more is sent while updates on their way take `QUEUED` longer than the fastest one did.
+The session answers a request with what changed since the last update, however many frames ago that
+was. So a slow viewer gets fewer frames, and always the newest.
 
-Source: RFC 6143; the community's "The RFB Protocol" (rfbproto.rst) for Fence, ContinuousUpdates and
-ExtendedDesktopSize.
+Source: RFC 6143; Fence: rfbproto.rst.
 """
 
 from __future__ import annotations
 
 import itertools
 import struct
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -27,60 +23,46 @@ from rlwire.codecs.rfb.messages import (
     FENCE_REQUEST,
     FENCE_SYNC_NEXT,
     RGB888,
-    EnableContinuousUpdates,
+    Buffer,
     Encoding,
-    EndOfContinuousUpdates,
     Fence,
     FramebufferUpdate,
     FramebufferUpdateRequest,
     KeyEvent,
     PointerEvent,
-    ScreenLayout,
-    SetDesktopSize,
     SetEncodings,
     SetPixelFormat,
     client_message_size,
     decode_client_message,
     encode,
-    encode_screens,
 )
-from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer
+from rlwire.errors import LocalProtocolError, RlwireError, for_peer
 from rlwire.sessions.guesses import Guess
 from rlwire.sessions.rfb.frames import Area, Frame, FrameEncoder, NumberedFrame, UpdateFormat
 from rlwire.sessions.rfb.handshake import ServerHandshake
 
-__all__ = ["QUEUED", "Input", "RfbServerSession"]
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
 Input: TypeAlias = KeyEvent | PointerEvent
-Clock: TypeAlias = Callable[[], float]
 
-QUEUED: Final = 0.05
-"""Seconds that updates may wait on their way to a viewer that gets them unasked."""
-
-_FENCES: Final = 64  # that may be without an answer
 _KNOWN_FLAGS: Final = FENCE_BLOCK_BEFORE | FENCE_BLOCK_AFTER | FENCE_SYNC_NEXT
-_REASON: Final = 500  # characters of an error's text that a viewer is sent
+_REASON: Final = 500  # characters of an error's text that the viewer is sent
 _numbers = itertools.count(-1, -1)  # of frames that are one viewer's own
 _SETS: Final = (0, 2)  # SetPixelFormat and SetEncodings
 _ENCODINGS: Final = frozenset(map(int, Encoding))
-_SCREEN: Final = 1  # its id; to libvncclient 0 is the id of no screen
-_PROHIBITED: Final = 1  # status of an ExtendedDesktopSize
-_ASKED_BY_YOU: Final = 1  # and its reason
+
+_SIZES: Final = (Encoding.DESKTOP_SIZE, Encoding.EXTENDED_DESKTOP_SIZE)
 
 _head = struct.Struct(">HHHHi")
-_number = struct.Struct(">Q")
+_screen = struct.Struct(">BxxxIHHHHI")
 
 
 class RfbServerSession:
-    """One viewer's connection.
+    """One viewer's connection; a `rlwire.transports.interface.TalkingSession`.
 
     Args:
-        frames: what it shows, shared with the sessions of other viewers.
-        clock: seconds of a clock that only goes forward.
-        password: None lets all viewers in. Eight characters of it count.
-        view_password: of viewers that only watch.
-        guess: when a password is compared; None for at once.
+        frames: shared with the sessions of other viewers.
+        password: None admits all viewers. Eight characters are used.
+        view_password: of viewers whose input is ignored.
+        guess: delays comparing the password; None for no delay.
     """
 
     hangs_up = True
@@ -90,36 +72,26 @@ class RfbServerSession:
     def __init__(
         self,
         frames: FrameEncoder,
-        clock: Clock,
         *,
         password: str | None = None,
         view_password: str | None = None,
         guess: Guess | None = None,
     ) -> None:
         self._frames = frames
-        self._clock = clock
         self._handshake = ServerHandshake(frames.counts, password, view_password, guess)
         self.guess = guess
         self.opened = False
         self.closed = False
         self.updates = 0
         self._outgoing: list[Buffer] = []
-        # What the viewer asked for.
         self._format = UpdateFormat(RGB888, Encoding.RAW, None, 1)
         self._known: frozenset[int] = frozenset()
-        self._settings: dict[int, Buffer] = {}  # the last message of each type that sets something
-        self._requested: Area | None = None  # the area that it wants to be updated
-        self._full: Area | None = None  # and the part of it that it wants whole
-        self._continuous: Area | None = None
-        # What it has.
-        self._size = (0, 0)
-        self._last: NumberedFrame | None = None
-        self._pointer = False
-        self._layout: tuple[int, int] | None = None  # reason and status of a layout to be sent
-        # What is on its way.
-        self._fences: deque[tuple[int, float]] = deque()
-        self._fence = 0
-        self._way: float | None = None  # the shortest time that a fence took
+        self._settings: dict[int, Buffer] = {}  # the last message of each of `_SETS`
+        self._requested: Area | None = None  # the area to update
+        self._full: Area | None = None  # and the part of it to send whole
+        self._size = (0, 0)  # the viewer's
+        self._last: NumberedFrame | None = None  # what it shows
+        self._pointer = False  # whether it has the cursor
 
     @property
     def view_only(self) -> bool:
@@ -127,7 +99,7 @@ class RfbServerSession:
         return self._handshake.view_only
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return the size of the message at `start`, 0 if more bytes must tell."""
+        """Return the size of the message at `start`; 0 while unknown."""
         if not self.opened or self.closed:
             return self._handshake.frame_size(end - start)
         return client_message_size(buffer, start, end, self._frames.limits)
@@ -137,7 +109,7 @@ class RfbServerSession:
         return 0
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
-        """Take the one message that fills ``buffer[:size]``, or return None."""
+        """Receive the one message that fills ``buffer[:size]``, or return None."""
         if not self.opened or self.closed:
             return None
         if client_message_size(buffer, 0, size, self._frames.limits) != size:
@@ -145,7 +117,7 @@ class RfbServerSession:
         return self.receive(bytes(memoryview(buffer)[:size]))
 
     def receive(self, message: Buffer) -> list[Input | None]:
-        """Take one message and return its events: what the viewer's user did."""
+        """Receive a message and return its events: the viewer's input."""
         try:
             return self._receive(message)
         except RlwireError:
@@ -153,7 +125,7 @@ class RfbServerSession:
             raise
 
     def outgoing(self) -> list[Buffer]:
-        """Return the replies that wait, then what changed."""
+        """Return pending replies, then the update if one is requested and due."""
         out, self._outgoing = self._outgoing, []
         if not self.opened:
             out, self._handshake.outgoing = self._handshake.outgoing, []
@@ -162,8 +134,8 @@ class RfbServerSession:
         return out
 
     def send(self, event: Any) -> list[Buffer]:
-        """Raise LocalProtocolError: a viewer is sent updates only, by the session itself."""
-        raise LocalProtocolError(f"a viewer is not sent a {type(event).__name__}")
+        """Raise LocalProtocolError: the session itself sends updates, and nothing else."""
+        raise LocalProtocolError(f"a server cannot send {type(event).__name__}")
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
         """Return the reason of a rejection; after the handshake RFB has no message for one."""
@@ -171,19 +143,19 @@ class RfbServerSession:
         return [] if over else self._handshake.reject(for_peer(error, "the server")[:_REASON])
 
     def farewell(self, ending: bool = False) -> list[Buffer]:
-        """Return nothing: a server just hangs up."""
+        """Return nothing: RFB has no message for leaving."""
         self.closed = True
         return []
 
     def lost(self) -> str:
-        """Take note that the stream has ended."""
+        """Note the end of the stream; return why it is premature, or an empty string."""
         return "" if self.opened or self.closed else "in the handshake"
 
     def tick(self, now: float) -> None:
-        """Let time pass."""
+        """Do nothing: no message is due."""
 
     def next_deadline(self) -> None:
-        """Return None: nothing is due."""
+        """Return None: no message is due."""
 
     def _receive(self, message: Buffer) -> list[Input | None]:
         if self.closed:
@@ -195,25 +167,26 @@ class RfbServerSession:
         kind = message[0]
         if kind in _SETS:
             if message == self._settings.get(kind):
-                return []  # it is set so
+                return []
             self._settings[kind] = message
         match decode_client_message(message, self._frames.limits):
             case KeyEvent() | PointerEvent() as event:
                 if not self.view_only:
                     return [event]
                 self._frames.counts["ignored"] += 1
-            case FramebufferUpdateRequest() as request:
-                self._on_request(request)
-            case Fence() as fence:
-                self._on_fence(fence)
+            case FramebufferUpdateRequest(incremental, x, y, width, height):
+                width, height = min(width, self._size[0] - x), min(height, self._size[1] - y)
+                if width > 0 and height > 0:
+                    area = (x, y, width, height)
+                    self._requested = _around(self._requested, area)
+                    if not incremental:
+                        self._full = _around(self._full, area)
+            case Fence(flags, payload) if flags & FENCE_REQUEST:
+                self._outgoing.append(encode(Fence(flags & _KNOWN_FLAGS, payload)))
             case SetPixelFormat(pixel_format):
                 self._format = self._format._replace(pixel_format=pixel_format)
             case SetEncodings(numbers):
                 self._on_encodings(numbers)
-            case EnableContinuousUpdates() as wish:
-                self._on_continuous(wish)
-            case SetDesktopSize() if Encoding.EXTENDED_DESKTOP_SIZE in self._known:
-                self._layout = (_ASKED_BY_YOU, _PROHIBITED)
         return []
 
     def _open(self) -> None:
@@ -234,89 +207,39 @@ class RfbServerSession:
             None if quality is None or encoding != Encoding.TIGHT else 10 + 10 * quality,
             1 if compression is None else compression,
         )
-        fences = Encoding.FENCE in self._known
-        if fences and Encoding.FENCE not in before:
-            if len(self._fences) >= _FENCES:
-                raise RemoteProtocolError(f"{_FENCES} fences wait for their answers, the most")
-            self._put_fence(self._outgoing)  # by this the viewer knows that it may send some
-        continuous = fences and Encoding.CONTINUOUS_UPDATES in self._known
-        if continuous and Encoding.CONTINUOUS_UPDATES not in before:
-            self._outgoing.append(encode(EndOfContinuousUpdates()))
-        if not continuous:
-            self._continuous = None
-
-    def _on_request(self, message: FramebufferUpdateRequest) -> None:
-        area = self._within(message.x, message.y, message.width, message.height)
-        if area is None:
-            return
-        self._requested = _around(self._requested, area)
-        if not message.incremental:
-            self._full = _around(self._full, area)
-            if Encoding.EXTENDED_DESKTOP_SIZE in self._known and self._layout is None:
-                self._layout = (0, 0)
-
-    def _on_continuous(self, message: EnableContinuousUpdates) -> None:
-        if Encoding.CONTINUOUS_UPDATES not in self._known or Encoding.FENCE not in self._known:
-            raise RemoteProtocolError("updates that come unasked were not agreed on")
-        if message.enable:
-            self._continuous = self._within(message.x, message.y, message.width, message.height)
-        else:
-            self._continuous = None
-            self._outgoing.append(encode(EndOfContinuousUpdates()))
-
-    def _on_fence(self, message: Fence) -> None:
-        if Encoding.FENCE not in self._known:
-            raise RemoteProtocolError("fences were not agreed on")
-        if message.flags & FENCE_REQUEST:
-            self._outgoing.append(encode(Fence(message.flags & _KNOWN_FLAGS, message.payload)))
-            return
-        if len(message.payload) != _number.size:
-            return
-        (number,) = _number.unpack(message.payload)
-        while self._fences and self._fences[0][0] <= number:
-            answered, since = self._fences.popleft()
-            if answered == number:
-                took = self._clock() - since
-                self._way = took if self._way is None else min(self._way, took)
-
-    def _within(self, x: int, y: int, width: int, height: int) -> Area | None:
-        """Cut an area to what the viewer has; None if nothing is left."""
-        width, height = min(width, self._size[0] - x), min(height, self._size[1] - y)
-        return (x, y, width, height) if width > 0 and height > 0 else None
+        if Encoding.FENCE in self._known and Encoding.FENCE not in before:
+            # Announces support. Its reply is ignored.
+            self._outgoing.append(encode(Fence(FENCE_REQUEST | FENCE_BLOCK_BEFORE)))
 
     def _update(self, out: list[Buffer]) -> None:
-        """Append what changed, if the viewer has asked for it and can receive it."""
-        head = []
-        if self._layout is not None and self._layout[0] == _ASKED_BY_YOU:
-            head.append(self._layout_rectangle())
+        """Append what changed, if the viewer has requested it."""
         area = self._requested
-        if area is None and self._continuous is not None and self._can_take():
-            area = self._continuous
         if area is None:
-            if head:
-                self._append_update(out, 1, head)
             return
         now = self._frames.newest()
         height, width, _ = now.frame.shape
         if (width, height) != self._size:
-            if not self._resize(out, width, height):
-                now = NumberedFrame(next(_numbers), _fit(now.frame, *self._size))
-            else:
+            if encoding := next((one for one in _SIZES if one in self._known), None):
+                self._size = (width, height)
+                self._last = self._requested = self._full = None
+                size = _head.pack(0, 0, width, height, encoding)
+                if encoding == Encoding.EXTENDED_DESKTOP_SIZE:
+                    # One screen, not of id 0: libvncclient reads that as no screen.
+                    size += _screen.pack(1, 1, 0, 0, width, height, 0)
+                self._append_update(out, 1, [size])
                 return
-        if self._layout is not None:
-            head.append(self._layout_rectangle())
+            now = NumberedFrame(next(_numbers), _fit(now.frame, *self._size))
+        head = []
         if Encoding.CURSOR in self._known and not self._pointer:
             self._pointer = True
             head.append(self._cursor())
         count, data = self._changes(area, now)
         if count or head:
             self._requested = self._full = None
-            if count:
-                head.append(data)
-            self._append_update(out, len(head) - bool(count) + count, head)
+            self._append_update(out, len(head) + count, [*head, data] if count else head)
 
     def _changes(self, area: Area, now: NumberedFrame) -> tuple[int, bytes]:
-        """Return the rectangles of an area, which the viewer has from now on."""
+        """Return the rectangles that update an area, and note that the viewer has them."""
         frames, wanted, full = self._frames, self._format, self._full
         since = self._last
         whole = (0, 0, *self._size)
@@ -337,9 +260,9 @@ class RfbServerSession:
     def _patched(
         self, since: NumberedFrame | None, now: NumberedFrame, areas: list[Area]
     ) -> NumberedFrame:
-        """Return what the viewer has after an update of some areas, as a frame of its own.
+        """Return what the viewer shows after an update of some areas.
 
-        Areas that it never asked for count as up to date.
+        Areas that it never requested count as up to date.
         """
         if since is None or since.frame.shape != now.frame.shape:
             return now
@@ -348,35 +271,9 @@ class RfbServerSession:
             frame[y : y + height, x : x + width] = now.frame[y : y + height, x : x + width]
         return NumberedFrame(next(_numbers), frame)
 
-    def _resize(self, out: list[Buffer], width: int, height: int) -> bool:
-        """Append a new size; False if the viewer has no encoding for it."""
-        if Encoding.EXTENDED_DESKTOP_SIZE in self._known:
-            self._size = (width, height)
-            self._layout = (0, 0)
-            rectangle = self._layout_rectangle()
-        elif Encoding.DESKTOP_SIZE in self._known:
-            self._size = (width, height)
-            rectangle = _head.pack(0, 0, width, height, Encoding.DESKTOP_SIZE)
-        else:
-            return False
-        self._last = self._requested = self._full = None
-        if self._continuous is not None:
-            self._continuous = (0, 0, width, height)
-        self._append_update(out, 1, [rectangle])
-        return True
-
-    def _layout_rectangle(self) -> bytes:
-        """Return the rectangle of the size, with one screen."""
-        assert self._layout is not None
-        (reason, status), self._layout = self._layout, None
-        width, height = self._size
-        return _head.pack(
-            reason, status, width, height, Encoding.EXTENDED_DESKTOP_SIZE
-        ) + encode_screens((ScreenLayout(_SCREEN, 0, 0, width, height),))
-
     def _cursor(self) -> bytes:
-        """Return the rectangle with a pointer, for a viewer that draws it itself."""
-        # A triangle that points to its corner at 0, 0, white with a black rim.
+        """Return the rectangle of a cursor, for a viewer that draws it itself."""
+        # A triangle that points to 0, 0, white with a black rim.
         row, column = np.mgrid[:15, :10]
         seen, rim = 3 * column <= 2 * row, (column == 0) | (row == 14) | (3 * column + 2 >= 2 * row)
         frame = np.where(rim[..., None], np.uint8(0), np.uint8(255)).repeat(3, axis=2)
@@ -395,31 +292,15 @@ class RfbServerSession:
         counts = self._frames.counts
         counts["updates"] += 1
         counts["bytes"] += sum(map(len, parts))
-        if self._continuous is not None and len(self._fences) < _FENCES:
-            self._put_fence(out)
-
-    def _put_fence(self, out: list[Buffer]) -> None:
-        self._fence += 1
-        self._fences.append((self._fence, self._clock()))
-        flags = FENCE_REQUEST | FENCE_BLOCK_BEFORE
-        out.append(encode(Fence(flags, _number.pack(self._fence))))
-
-    def _can_take(self) -> bool:
-        """Whether few enough updates are on their way to the viewer."""
-        if not self._fences:
-            return True
-        if self._way is None or len(self._fences) >= _FENCES:
-            return False
-        return self._clock() - self._fences[0][1] < self._way + QUEUED
 
 
 def _level(numbers: Sequence[int], lowest: int) -> int | None:
-    """Return the level that a viewer asks for with one of ten encodings, None if it does not."""
+    """Return the level of one of ten encodings, None if none is listed."""
     return next((one - lowest for one in numbers if lowest <= one <= lowest + 9), None)
 
 
 def _around(one: Area | None, other: Area) -> Area:
-    """Return the smallest area that has both."""
+    """Return the smallest area around both."""
     if one is None:
         return other
     x, y = min(one[0], other[0]), min(one[1], other[1])
@@ -429,7 +310,7 @@ def _around(one: Area | None, other: Area) -> Area:
 
 
 def _cut(areas: Sequence[Area], to: Area) -> list[Area]:
-    """Return the parts of areas that lie within another."""
+    """Return the parts of areas within another."""
     found = []
     for x, y, width, height in areas:
         left, top = max(x, to[0]), max(y, to[1])
@@ -440,7 +321,7 @@ def _cut(areas: Sequence[Area], to: Area) -> list[Area]:
 
 
 def _fit(frame: Frame, width: int, height: int) -> Frame:
-    """Return a frame in another size, cut or with black beside it."""
+    """Return a frame in another size, cut or padded with black."""
     fitted = np.zeros((height, width, 3), np.uint8)
     part = frame[:height, :width]
     fitted[: part.shape[0], : part.shape[1]] = part

@@ -11,18 +11,11 @@ from numpy.typing import NDArray
 
 from rlwire.codecs.rfb.decoder import Framebuffer, Rectangle
 from rlwire.codecs.rfb.keysyms import keysym
-from rlwire.codecs.rfb.messages import (
-    RGBX,
-    Bell,
-    ClientMessage,
-    KeyEvent,
-    PixelFormat,
-    PointerEvent,
-)
+from rlwire.codecs.rfb.messages import Bell, ClientMessage, KeyEvent, PointerEvent
 from rlwire.errors import ConnectionClosed, LocalProtocolError, RlwireError
 from rlwire.limits import Limits
 from rlwire.registry import located
-from rlwire.sessions.rfb.client import LOSSLESS, CursorShape, RfbClientSession
+from rlwire.sessions.rfb.client import LOSSLESS, RfbClientSession
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.connection import Connection
@@ -50,11 +43,9 @@ class _RfbClientBase(PushClient):
         backoff: Backoff | None = None,
         limits: Limits | None = None,
         shared: bool = True,
-        channels: int = 3,
         encodings: Iterable[int] = LOSSLESS,
         quality: int | None = None,
         compression: int | None = None,
-        pixel_format: PixelFormat = RGBX,
         continuous: bool = True,
     ) -> None:
         address, tls, _ = located("universe", address, tls, pixels=True)
@@ -63,11 +54,9 @@ class _RfbClientBase(PushClient):
         self._session_options: dict[str, Any] = {
             "password": auth,
             "shared": shared,
-            "channels": channels,
             "encodings": tuple(encodings),
             "quality": quality,
             "compression": compression,
-            "pixel_format": pixel_format,
             "continuous": continuous,
             "update_timeout": self._timeouts.read,
             "limits": limits,
@@ -79,7 +68,6 @@ class _RfbClientBase(PushClient):
         self._transmit: Callable[[Any], Any]
         self._seen = 0  # updates that the caller has received
         self._bells = 0
-        self.cursor: CursorShape | None = None
 
     def _peer(self) -> Any:
         return self.address
@@ -119,8 +107,6 @@ class _RfbClientBase(PushClient):
     def _receive(self, event: Any) -> None:
         if type(event) is Bell:
             self._bells += 1
-        elif type(event) is CursorShape:
-            self.cursor = event
 
     @property
     def framebuffer(self) -> Framebuffer:
@@ -170,7 +156,7 @@ class _RfbClientBase(PushClient):
         return self.session.pop_changes()
 
     def snapshot(self, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-        """Return a copy of the pixels, in `out` if given: (height, width, channels), uint8."""
+        """Return a copy of the pixels, in `out` if given: (height, width, 3), uint8."""
         return self.framebuffer.snapshot(out)
 
     @driven
@@ -225,16 +211,13 @@ class RfbClient(Blocking, _RfbClientBase):
         backoff: retries of `connect`; by default none.
         limits: maxima for received messages.
         shared: whether other viewers may stay.
-        channels: of the framebuffer: 3, or 4 with the last always 255.
-        encodings: the encodings to ask for, best first.
+        encodings: to ask for, the best first.
         quality: 0 to 9 allows JPEG in Tight; None for exact pixels.
-        compression: level 0 to 9; None for the server's choice.
-        pixel_format: of the pixels on the wire.
-        continuous: whether to ask for continuous updates, if the server has them.
+        compression: 0 to 9, how hard the server is to try; None for its own choice.
+        continuous: whether to ask for updates without requests, where the server has them.
 
     Attributes:
-        session: the last connection's session: `version`, `continuous`, `fences`, `resizable`.
-        cursor: the pointer's shape, if the encoding Cursor was asked for.
+        session: the newest connection's: `version`, `continuous`, `fences`.
     """
 
     _connect = staticmethod(tcp.connect)

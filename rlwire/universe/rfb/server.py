@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -151,7 +150,6 @@ class _ViewerService(Service):
     def session(self) -> RfbServerSession:
         return RfbServerSession(
             self.frames,
-            time.monotonic,
             password=self._auth,
             view_password=self._view_auth,
             guess=None if self._auth is None else Guess(),

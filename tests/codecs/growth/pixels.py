@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from cases import CASES, Work, case, fed
 
-from rlwire.codecs.rfb import RGBX, Encoding, Framebuffer, RectangleDecoder, handshake
+from rlwire.codecs.rfb import Encoding, Framebuffer, RectangleDecoder, handshake
 from rlwire.codecs.rfb.handshake import ServerInit
-from rlwire.codecs.rfb.messages import UNTIL_LAST, FramebufferUpdate, encode
+from rlwire.codecs.rfb.messages import RGBX, UNTIL_LAST, FramebufferUpdate, encode
 from rlwire.limits import Limits
 from rlwire.sessions.rfb.client import RfbClientSession
 
@@ -45,7 +45,7 @@ def _together() -> None:
             framebuffer = Framebuffer(8, 8)
 
             def work() -> None:
-                decoder = RectangleDecoder(framebuffer, RGBX, limits=LIMITS, inflater="zlib")
+                decoder = RectangleDecoder(framebuffer, limits=LIMITS, inflater="zlib")
                 assert decoder.size(data, 0, len(data), n) == len(data)
                 decoder.paint(data, 0, n)
 

@@ -1,7 +1,7 @@
 """RFB's pixel encodings once more, slow and plain, from the words of RFC 6143 and rfbproto.rst.
 
-A `Writer` makes rectangles at random and paints what they mean, into a screen of its own; of rlwire
-it takes nothing but the numbers of a pixel format.
+A `Writer` makes rectangles at random in the client's pixel format, and paints what they mean into
+its screen. `show` reads a server's rectangles in any pixel format.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import random
 import struct
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,56 +24,76 @@ def head(x: int, y: int, width: int, height: int, encoding: int) -> bytes:
     return struct.pack(">HHHHi", x, y, width, height, encoding)
 
 
-# ---- pixels
+def colour(value: int) -> bytes:
+    """A CPIXEL or TPIXEL: red, green, blue."""
+    return value.to_bytes(3, "little")
 
 
-def colour(form: PixelFormat, value: int) -> tuple[int, int, int]:
-    parts = []
-    for name in ("red", "green", "blue"):
-        most = getattr(form, f"{name}_max")
-        part = (value >> getattr(form, f"{name}_shift")) & most
-        parts.append((part * 255 + most // 2) // most)
-    return parts[0], parts[1], parts[2]
+def pixel(value: int) -> bytes:
+    return value.to_bytes(4, "little")
 
 
-def pixel_size(form: PixelFormat) -> int:
-    return form.bits_per_pixel // 8
+# ---- a server's rectangles, read
 
 
-def pixel(form: PixelFormat, value: int) -> bytes:
-    return value.to_bytes(pixel_size(form), "big" if form.big_endian else "little")
+def show(form: PixelFormat, data: bytes, count: int, screen: Array) -> None:
+    """Paint `count` Raw or Tight rectangles, which fill `data`; every stream begins anew."""
+    size = form.bits_per_pixel // 8
+    maxima = np.array([form.red_max, form.green_max, form.blue_max])
+    shifts = np.array([form.red_shift, form.green_shift, form.blue_shift])
+    rgb = size == 4 and form.depth == 24 and (maxima == 255).all()
+    at = 0
 
+    def take(length: int) -> bytes:
+        nonlocal at
+        at += length
+        assert at <= len(data)
+        return data[at - length : at]
 
-def used_bits(form: PixelFormat) -> int:
-    return (
-        form.red_max << form.red_shift
-        | form.green_max << form.green_shift
-        | form.blue_max << form.blue_shift
-    )
+    def pixels(count: int, tight: bool, plain: bytes | None = None) -> Any:
+        if tight and rgb:
+            found = take(3 * count) if plain is None else plain
+            return np.frombuffer(found, np.uint8).reshape(count, 3)
+        found = take(size * count) if plain is None else plain
+        values = np.frombuffer(found, f"{'>' if form.big_endian else '<'}u{size}").astype(np.int64)
+        parts = values[:, None] >> shifts & maxima
+        return (parts * 255 + maxima // 2) // maxima
 
+    def packed(length: int) -> bytes:
+        if length < 12:
+            return take(length)
+        have = shift = 0
+        for last in (False, False, True):
+            byte = take(1)[0]
+            have |= (byte if last else byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                break
+        return zlib.decompressobj().decompress(take(have))
 
-def random_value(form: PixelFormat, chance: random.Random) -> int:
-    return chance.getrandbits(form.bits_per_pixel) & used_bits(form)
-
-
-def cpixel(form: PixelFormat, value: int) -> bytes:
-    """RFC 6143, 7.7.5: a PIXEL without the byte that has no bits of a colour."""
-    whole = pixel(form, value)
-    if form.bits_per_pixel == 32 and form.depth <= 24:
-        used = used_bits(form)
-        if used < 1 << 24:  # the least significant three bytes
-            return whole[1:] if form.big_endian else whole[:3]
-        if not used & 0xFF:  # the most significant three bytes
-            return whole[:3] if form.big_endian else whole[1:]
-    return whole
-
-
-def tpixel(form: PixelFormat, value: int) -> bytes:
-    """rfbproto.rst, "Tight Encoding": red, green, blue in a byte each, or a PIXEL."""
-    full = form.red_max == form.green_max == form.blue_max == 255
-    if form.bits_per_pixel == 32 and form.depth == 24 and full:
-        return bytes(colour(form, value))
-    return pixel(form, value)
+    for _ in range(count):
+        x, y, width, height, encoding = struct.unpack(">HHHHi", take(12))
+        area = width * height
+        if encoding == 0:
+            seen = pixels(area, False)
+        elif (control := take(1)[0]) == 0x80:
+            seen = pixels(1, True).repeat(area, 0)
+        else:
+            assert encoding == 7
+            assert control & 1 << (control >> 4 & 3)  # its stream begins anew
+            if not control & 0x40:
+                plain = packed(area * (3 if rgb else size))
+                seen = pixels(area, True, plain)
+            else:
+                assert take(1) == b"\1"
+                palette = pixels(take(1)[0] + 1, True)
+                row = (width + 7) // 8 if len(palette) == 2 else width
+                indices = np.frombuffer(packed(row * height), np.uint8).reshape(height, row)
+                if len(palette) == 2:
+                    indices = np.unpackbits(indices, axis=1)[:, :width]
+                seen = palette[indices]
+        screen[y : y + height, x : x + width] = seen.reshape(height, width, 3)
+    assert at == len(data)
 
 
 # ---- rectangles, written together with what they must look like
@@ -81,13 +102,13 @@ def tpixel(form: PixelFormat, value: int) -> bytes:
 class Writer:
     """Writes rectangles for one connection at random, and paints what they mean."""
 
-    def __init__(self, screen: Array, form: PixelFormat, chance: random.Random) -> None:
-        self.screen, self.form, self.chance = screen, form, chance
+    def __init__(self, screen: Array, chance: random.Random) -> None:
+        self.screen, self.chance = screen, chance
         self.zrle_stream = zlib.compressobj()
         self.tight_streams = [zlib.compressobj() for _ in range(4)]
 
     def value(self) -> int:
-        return random_value(self.form, self.chance)
+        return self.chance.getrandbits(24)
 
     def place(self) -> tuple[int, int, int, int]:
         height, width = self.screen.shape[:2]
@@ -97,7 +118,7 @@ class Writer:
     def put(self, x: int, y: int, values: list[list[int]]) -> None:
         for j, row in enumerate(values):
             for i, value in enumerate(row):
-                self.screen[y + j, x + i, :3] = colour(self.form, value)
+                self.screen[y + j, x + i] = list(colour(value))
 
     def values(self, width: int, height: int, palette: list[int] | None = None) -> list[list[int]]:
         pick = (lambda: self.chance.choice(palette)) if palette else self.value
@@ -107,7 +128,7 @@ class Writer:
         x, y, width, height = self.place()
         values = self.values(width, height)
         self.put(x, y, values)
-        body = b"".join(pixel(self.form, one) for row in values for one in row)
+        body = b"".join(pixel(one) for row in values for one in row)
         return head(x, y, width, height, 0) + body
 
     def copy_rect(self) -> bytes:
@@ -122,14 +143,14 @@ class Writer:
         x, y, width, height = self.place()
         back = self.value()
         self.put(x, y, [[back] * width] * height)
-        parts = [pixel(self.form, back)]
+        parts = [pixel(back)]
         count = self.chance.randint(0, 9)
         for _ in range(count):
             value = self.value()
             left, top = self.chance.randrange(width), self.chance.randrange(height)
             wide, high = self.chance.randint(0, width - left), self.chance.randint(0, height - top)
             self.put(x + left, y + top, [[value] * wide] * high)
-            parts.append(pixel(self.form, value) + struct.pack(">HHHH", left, top, wide, high))
+            parts.append(pixel(value) + struct.pack(">HHHH", left, top, wide, high))
         return head(x, y, width, height, 2) + struct.pack(">I", count) + b"".join(parts)
 
     def tiles(self, edge: int, width: int, height: int) -> Iterator[tuple[int, int, int, int]]:
@@ -148,20 +169,20 @@ class Writer:
                 self.put(x + left, y + top, values)
                 noise = self.chance.choice([0, 2, 4, 8, 16])  # is ignored beside Raw
                 parts.append(bytes([1 | noise]))
-                parts.append(b"".join(pixel(self.form, one) for row in values for one in row))
+                parts.append(b"".join(pixel(one) for row in values for one in row))
                 back = front = None  # do not carry over from here
                 continue
             mask, body = 0, b""
             if back is None or self.chance.random() < 0.5:
                 back = self.value()
                 mask |= 2
-                body += pixel(self.form, back)
+                body += pixel(back)
             self.put(x + left, y + top, [[back] * wide] * high)
             kind = self.chance.choice(["plain", "front", "coloured"])
             if kind == "front" and (front is None or self.chance.random() < 0.5):
                 front = self.value()
                 mask |= 4
-                body += pixel(self.form, front)
+                body += pixel(front)
             if kind != "plain":
                 mask |= 8 | (16 if kind == "coloured" else 0)
                 count = self.chance.randint(0, 12)
@@ -170,7 +191,7 @@ class Writer:
                     value = self.value() if kind == "coloured" else front
                     assert value is not None
                     if kind == "coloured":
-                        body += pixel(self.form, value)
+                        body += pixel(value)
                     sx, sy = self.chance.randrange(wide), self.chance.randrange(high)
                     sw, sh = self.chance.randint(1, wide - sx), self.chance.randint(1, high - sy)
                     self.put(x + left + sx, y + top + sy, [[value] * sw] * sh)
@@ -192,20 +213,19 @@ class Writer:
         return lengths
 
     def zrle_tile(self, x: int, y: int, width: int, height: int) -> bytes:
-        form = self.form
         kind = self.chance.choice(["raw", "solid", "packed", "plain-rle", "palette-rle"])
         total = width * height
         if kind == "raw":
             values = self.values(width, height)
             self.put(x, y, values)
-            return b"\0" + b"".join(cpixel(form, one) for row in values for one in row)
+            return b"\0" + b"".join(colour(one) for row in values for one in row)
         if kind == "solid":
             value = self.value()
             self.put(x, y, [[value] * width] * height)
-            return b"\1" + cpixel(form, value)
+            return b"\1" + colour(value)
         size = self.chance.randint(2, 16 if kind == "packed" else 127)
         palette = [self.value() for _ in range(size)]
-        colours = b"".join(cpixel(form, one) for one in palette)
+        colours = b"".join(colour(one) for one in palette)
         if kind == "packed":
             bits = 1 if size == 2 else 2 if size <= 4 else 4
             indices = [[self.chance.randrange(size) for _ in range(width)] for _ in range(height)]
@@ -222,7 +242,7 @@ class Writer:
             index = self.chance.randrange(size)
             flat += [palette[index]] * count
             if kind == "plain-rle":
-                body += cpixel(form, palette[index]) + self.run_length(count)
+                body += colour(palette[index]) + self.run_length(count)
             elif count == 1:
                 body += bytes([index])
             else:
@@ -248,11 +268,8 @@ class Writer:
         return bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14])
 
     def tight(self, kind: str | None = None) -> bytes:
-        form = self.form
         x, y, width, height = self.place()
-        kinds = ["fill", "copy", "explicit-copy", "palette"]
-        if form.bits_per_pixel != 8:
-            kinds.append("gradient")
+        kinds = ["fill", "copy", "explicit-copy", "palette", "gradient"]
         kind = kind or self.chance.choice(kinds)
         resets = self.chance.getrandbits(4) & self.chance.getrandbits(4)
         for i in range(4):
@@ -262,7 +279,7 @@ class Writer:
         if kind == "fill":
             value = self.value()
             self.put(x, y, [[value] * width] * height)
-            return parts[0] + bytes([0x80 | resets]) + tpixel(form, value)
+            return parts[0] + bytes([0x80 | resets]) + colour(value)
         stream = self.chance.randrange(4)
         control = resets | stream << 4
         if kind == "copy":
@@ -273,7 +290,7 @@ class Writer:
         if kind == "palette":
             size = self.chance.choice([1, 2, 2, 3, 16, 255, 256])
             palette = [self.value() for _ in range(size)]
-            parts.append(bytes([size - 1]) + b"".join(tpixel(form, one) for one in palette))
+            parts.append(bytes([size - 1]) + b"".join(colour(one) for one in palette))
             indices = [[self.chance.randrange(size) for _ in range(width)] for _ in range(height)]
             self.put(x, y, [[palette[one] for one in row] for row in indices])
             if size <= 2:
@@ -288,7 +305,7 @@ class Writer:
             self.put(x, y, values)
             if kind == "gradient":
                 values = self.differences(values)
-            data = b"".join(tpixel(form, one) for row in values for one in row)
+            data = b"".join(colour(one) for row in values for one in row)
         if len(data) < 12:
             return b"".join(parts) + data
         packed = self.tight_streams[stream].compress(data)
@@ -298,17 +315,16 @@ class Writer:
     def differences(self, values: list[list[int]]) -> list[list[int]]:
         """The gradient filter: what is left of a colour when its neighbours predict it."""
         out = [[0] * len(row) for row in values]
-        for name in ("red", "green", "blue"):
-            most, shift = getattr(self.form, f"{name}_max"), getattr(self.form, f"{name}_shift")
+        for shift in (0, 8, 16):
 
-            def part(i: int, j: int, most: int = most, shift: int = shift) -> int:
-                return values[j][i] >> shift & most if i >= 0 and j >= 0 else 0
+            def part(i: int, j: int, shift: int = shift) -> int:
+                return values[j][i] >> shift & 255 if i >= 0 and j >= 0 else 0
 
             for j, row in enumerate(values):
                 for i in range(len(row)):
                     expected = part(i - 1, j) + part(i, j - 1) - part(i - 1, j - 1)
-                    expected = max(0, min(most, expected))
-                    out[j][i] |= (part(i, j) - expected & most) << shift
+                    expected = max(0, min(255, expected))
+                    out[j][i] |= (part(i, j) - expected & 255) << shift
         return out
 
     ALL = ("raw", "copy_rect", "rre", "hextile", "zrle", "tight")

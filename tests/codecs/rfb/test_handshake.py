@@ -7,7 +7,7 @@ import pytest
 
 from rlwire.codecs.rfb import handshake
 from rlwire.codecs.rfb.handshake import ServerInit, Version, respond
-from rlwire.codecs.rfb.messages import RGB888, compress_level, quality_level
+from rlwire.codecs.rfb.messages import RGB888, Encoding, level_encoding
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, MissingExtra
 from rlwire.limits import Limits
 
@@ -25,7 +25,7 @@ def test_a_version_and_its_bytes(version: Version) -> None:
     "data", [b"RFB 003.008", b"RFB 003.008\r", b"RFB 003 008\n", b"rfb 003.008\n", b"SSH-2.0-Open"]
 )
 def test_what_is_no_version_is_refused(data: bytes) -> None:
-    with pytest.raises(DecodeError, match="is no version of RFB"):
+    with pytest.raises(DecodeError, match="expected an RFB version"):
         handshake.decode_version(data)
 
 
@@ -77,8 +77,6 @@ def test_what_the_desktop_is() -> None:
     assert sizes == [0] * 24 + [26, 26, 26]
     with pytest.raises(LimitExceeded):
         handshake.server_init_size(INIT[:20] + b"\xff" * 4, 0, 24)
-    with pytest.raises(EncodeError, match="70000x1"):
-        handshake.encode_server_init(ServerInit(70000, 1, RGB888, ""))
 
 
 @pytest.mark.parametrize(("place", "value"), [(7, 0), (4, 24)], ids=["colour map", "24 bits"])
@@ -87,15 +85,12 @@ def test_a_desktop_of_other_pixels_has_no_format(place: int, value: int) -> None
     data[place] = value
     init = handshake.decode_server_init(data)
     assert init.pixel_format is None
-    with pytest.raises(EncodeError, match="pixel format"):
-        handshake.encode_server_init(init)
 
 
 def test_levels() -> None:
-    assert [quality_level(i) for i in (0, 9)] == [-32, -23]
-    assert [compress_level(i) for i in (0, 9)] == [-256, -247]
-    with pytest.raises(ValueError, match="quality must be 0 to 9, not 10"):
-        quality_level(10)
+    assert [level_encoding(Encoding.QUALITY_0, i) for i in (0, 9)] == [-32, -23]
+    with pytest.raises(ValueError, match="0 to 9, not 10"):
+        level_encoding(Encoding.COMPRESS_0, 10)
 
 
 CHALLENGE = bytes(range(16))
@@ -114,8 +109,6 @@ def test_eight_characters_count() -> None:
     assert respond(CHALLENGE, "") == respond(CHALLENGE, "\0" * 8)
     with pytest.raises(EncodeError, match="Latin-1"):
         respond(CHALLENGE, "€")
-    with pytest.raises(EncodeError, match="16 bytes, not 3"):
-        respond(b"abc", "secret")
 
 
 def test_without_cryptography_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

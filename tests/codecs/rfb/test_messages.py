@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 
 from rlwire.codecs.rfb.messages import (
-    BGR233,
     FENCE_REQUEST,
-    RGB565,
     RGB888,
     RGBX,
     UNTIL_LAST,
@@ -21,22 +19,16 @@ from rlwire.codecs.rfb.messages import (
     KeyEvent,
     PixelFormat,
     PointerEvent,
-    ScreenLayout,
-    SetDesktopSize,
     SetEncodings,
     SetPixelFormat,
     client_message_size,
     decode_client_message,
-    decode_screens,
     decode_server_message,
     encode,
-    encode_screens,
     server_message_size,
 )
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
-
-LAYOUT = ScreenLayout(0x01020304, 1, 2, 640, 480, 7)
 
 # By hand from RFC 6143, sections 7.5 and 7.6, and rfbproto.rst.
 CLIENTS: dict[str, tuple[Any, str]] = {
@@ -48,10 +40,6 @@ CLIENTS: dict[str, tuple[Any, str]] = {
     "pointer": (PointerEvent(258, 3, 5), "0505 0102 0003"),
     "continuous": (EnableContinuousUpdates(False, 0, 0, 64, 48), "9600 0000 0000 0040 0030"),
     "fence": (Fence(FENCE_REQUEST | 1, b"ab"), "f8000000 80000001 02 6162"),
-    "desktop": (
-        SetDesktopSize(640, 480, (LAYOUT,)),
-        "fb00 0280 01e0 0100 01020304 0001 0002 0280 01e0 00000007",
-    ),
 }
 SERVERS: dict[str, tuple[Any, str]] = {
     "update": (FramebufferUpdate(3), "00000003"),
@@ -66,6 +54,7 @@ Size = Callable[..., int]
 PASSED = {  # over in silence, but counted in bytes
     "text": (None, "06000000 00000003 61e90a"),
     "no text": (None, "06000000 00000000"),
+    "size": (None, "fb00 0280 01e0 0100 01020304 0001 0002 0280 01e0 00000007"),
 }
 PASSED_OF_SERVERS = {
     "colours": (None, "01000002 0001 00010002ffff"),
@@ -110,7 +99,7 @@ def test_every_type_of_message_is_known_or_refused() -> None:
             if kind in known:
                 assert size_of(data, 0, 16) > 0
             else:
-                with pytest.raises(DecodeError, match=f"^{kind} is no type"):
+                with pytest.raises(DecodeError, match=f"type {kind} "):
                     size_of(data, 0, 16)
 
 
@@ -130,7 +119,7 @@ def test_an_endless_text_is_refused_by_its_length(size_of: Size) -> None:
 @pytest.mark.each("size_of", [client_message_size, server_message_size])
 def test_a_long_fence_is_refused(size_of: Size) -> None:
     data = bytes.fromhex("f8000000 00000001 41")
-    with pytest.raises(DecodeError, match="a fence has 64 bytes at most, not 65 - at byte 8"):
+    with pytest.raises(DecodeError, match="64 bytes, not 65 - at byte 8"):
         size_of(data, 0, 9)
 
 
@@ -143,7 +132,6 @@ def test_a_long_fence_is_refused(size_of: Size) -> None:
         PointerEvent(0, 0, 256),
         FramebufferUpdateRequest(True, 0, 0, 65536, 1),
         SetEncodings((2**31,)),
-        SetDesktopSize(1, 1, (LAYOUT,) * 256),
         Fence(0, bytes(65)),
     ],
 )
@@ -153,29 +141,16 @@ def test_what_does_not_fit_is_not_written(message: Any) -> None:
 
 
 def test_what_is_no_message_is_not_written() -> None:
-    with pytest.raises(TypeError, match="tuple is no message"):
+    with pytest.raises(TypeError, match="tuple"):
         encode((1, 2))
-
-
-def test_screens_and_their_bytes() -> None:
-    data = bytes.fromhex("02000000 01020304 0001 0002 0280 01e0 00000007") + bytes(16)
-    screens = (LAYOUT, ScreenLayout(0, 0, 0, 0, 0))
-    assert decode_screens(data) == screens
-    assert encode_screens(screens) == data
-    for wrong in (b"", data[:-1], data + b"\0"):
-        with pytest.raises(DecodeError):
-            decode_screens(wrong)
-    with pytest.raises(EncodeError):
-        encode_screens(screens * 128)
 
 
 @pytest.mark.each(
     ("pixel_format", "text"),
     [
         (RGB888, "2018000100ff00ff00ff100800000000"),
-        (RGB565, "10100001001f003f001f0b0500000000"),
+        (PixelFormat(16, 16, False, 31, 63, 31, 11, 5, 0), "10100001001f003f001f0b0500000000"),
         (RGBX, "2018000100ff00ff00ff000810000000"),
-        (BGR233, "08080001000700070003000306000000"),
     ],
 )
 def test_a_format_and_its_bytes(pixel_format: PixelFormat, text: str) -> None:

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from rlwire.codecs.rfb import handshake
 from rlwire.codecs.rfb.handshake import ServerInit, Version, respond
 from rlwire.codecs.rfb.messages import (
-    BGR233,
     FENCE_BLOCK_BEFORE,
     FENCE_REQUEST,
     RGB888,
@@ -31,14 +30,11 @@ from rlwire.codecs.rfb.messages import (
     FramebufferUpdate,
     FramebufferUpdateRequest,
     KeyEvent,
-    ScreenLayout,
-    SetDesktopSize,
     SetEncodings,
     SetPixelFormat,
     client_message_size,
     decode_client_message,
     encode,
-    encode_screens,
 )
 from rlwire.errors import (
     ConnectionClosed,
@@ -178,16 +174,6 @@ def update(*rectangles: bytes, count: int | None = None) -> bytes:
     return encode(head) + b"".join(rectangles)
 
 
-def layout(width: int, height: int) -> bytes:
-    return encode_screens((ScreenLayout(1, 0, 0, width, height),))
-
-
-def extended(width: int, height: int, reason: int = 0, status: int = 0) -> bytes:
-    return sign(
-        Encoding.EXTENDED_DESKTOP_SIZE, reason, status, width, height, layout(width, height)
-    )
-
-
 LAST = sign(Encoding.LAST_RECT, 0, 0, 0, 0)
 FULL = FramebufferUpdateRequest(False, 0, 0, WIDTH, HEIGHT)
 NEXT = FramebufferUpdateRequest(True, 0, 0, WIDTH, HEIGHT)
@@ -243,7 +229,7 @@ def test_each_version_with_a_password(version: Version) -> None:
 
 ASKED = b"RFB 003.008\n\1\2"  # for a password
 LET_IN = b"RFB 003.008\n\1\1\0\0\0\0"
-NO_RFB = (DecodeError, "is this a VNC server")
+NO_RFB = (DecodeError, "is the peer a VNC server")
 
 
 @pytest.mark.each(
@@ -258,10 +244,10 @@ NO_RFB = (DecodeError, "is this a VNC server")
         (
             b"RFB 003.003\n\0\0\0\2" + CHALLENGE + b"\0\0\0\7",
             DecodeError,
-            "7 is no security result",
+            "unknown security result 7",
         ),
         (b"RFB 003.008\n\2\x13\x4d", RemoteProtocolError, r"types VeNCrypt \(19\), 77 only"),
-        (b"RFB 003.003\n\0\0\0\5", RemoteProtocolError, r"types RA2 \(5\) only"),
+        (b"RFB 003.003\n\0\0\0\5", RemoteProtocolError, "types 5 only"),
         (b"RFB 002.000\n", RemoteProtocolError, r"RFB 2\.0"),
         (b"RFB 003.008\n\0\xff\xff\xff\xff", LimitExceeded, "header=8192"),
         (LET_IN + init(65535, 65535), LimitExceeded, "65535x65535"),
@@ -280,7 +266,7 @@ def test_a_handshake_that_fails(data: bytes, kind: type[Exception], words: str) 
         talk.hear(data)
     assert talk.session.closed
     assert talk.core.phase >= StreamPhase.DEAF
-    with pytest.raises(RemoteProtocolError, match=r"asks for a password .* auth="):
+    with pytest.raises(RemoteProtocolError, match=r"password .* auth="):
         Talk().hear(ASKED)
 
 
@@ -299,30 +285,25 @@ def test_a_handshake_ended_at_every_byte() -> None:
 
 
 @pytest.mark.each(
-    ("options", "form", "numbers"),
+    ("options", "numbers"),
     [
-        ({}, RGBX, (7, 16, 5, 2, 1, 0, -223, -308, -224, -312, -313)),
+        ({}, (7, 16, 5, 2, 1, 0, -223, -224, -312, -313)),
         (
             {"encodings": (16, 0), "quality": 6, "compression": 1},
-            RGBX,
-            (16, 0, -26, -255, -223, -308, -224, -312, -313),
+            (16, 0, -26, -255, -223, -224, -312, -313),
         ),
-        (
-            {"encodings": (0, -239, 0), "continuous": False, "pixel_format": BGR233},
-            BGR233,
-            (0, -239, -223, -308, -224, -312),
-        ),
+        ({"encodings": (0, 0), "continuous": False}, (0, -223, -224, -312)),
     ],
 )
-def test_what_is_asked_for_first(options: Any, form: Any, numbers: tuple[int, ...]) -> None:
+def test_what_is_asked_for_first(options: Any, numbers: tuple[int, ...]) -> None:
     talk = Talk(**options)
     talk.hear(greeting())
-    assert list(whole(talk.heard()[14:])) == [SetPixelFormat(form), SetEncodings(numbers), FULL]
+    assert list(whole(talk.heard()[14:])) == [SetPixelFormat(RGBX), SetEncodings(numbers), FULL]
 
 
 @pytest.mark.each(
     "options",
-    [{"encodings": ()}, {"encodings": (-239,)}, {"quality": 10}, {"compression": -1}],
+    [{"encodings": ()}, {"encodings": (0, -239)}, {"quality": 10}, {"compression": -1}],
 )
 def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"encodings|must be 0 to 9"):
@@ -414,10 +395,10 @@ def test_an_update_ended_at_every_byte() -> None:
         (update(rectangle(8, 0)), DecodeError, "at byte"),
         (update(rectangle(0, 0, 1, 65535))[:20], DecodeError, "at byte"),
         (update(sign(99, 0, 0, 1, 1)), DecodeError, "encoding"),
-        (b"\x63", DecodeError, "99 is no type"),
+        (update(sign(Encoding.CURSOR, 0, 0, 1, 1)), DecodeError, "encoding"),
+        (b"\x63", DecodeError, "type 99"),
         (b"\3\0\0\0\x7f\xff\xff\xff", LimitExceeded, "string"),
         (update(sign(Encoding.DESKTOP_SIZE, 0, 0, 65535, 65535)), LimitExceeded, "65535x65535"),
-        (update(extended(65535, 65535)), LimitExceeded, "65535x65535"),
         (b"\xf8\0\0\0\0\0\0\0\x41", DecodeError, "64 bytes"),
     ],
 )
@@ -506,53 +487,15 @@ def test_another_size() -> None:
         assert framebuffer.pixels[y, x].tolist() == [1, 2, 3]
 
 
-def test_screens_of_the_size_that_is_known_are_not_answered_by_a_full_request() -> None:
-    talk = opened()
-    for _ in range(3):
-        events = talk.hear(update(extended(WIDTH, HEIGHT)))
-        assert events == [Painted([])]
-        assert talk.asked() == [NEXT]
-    assert talk.session.resizable
-
-
 def test_a_storm_of_sizes_asks_once_for_each() -> None:
     talk = opened()
-    sizes = [extended(4 + number, 4) for number in range(200)]
+    sizes = [sign(Encoding.DESKTOP_SIZE, 0, 0, 4 + number, 4) for number in range(200)]
     talk.hear(update(*sizes))
     asked = talk.asked()
     assert asked[-1] == FramebufferUpdateRequest(True, 0, 0, 203, 4)
     assert len(asked) <= len(sizes) + 1
     assert talk.session.framebuffer is not None
     assert talk.session.framebuffer.width == 203
-
-
-def test_a_size_can_be_asked_for() -> None:
-    wanted = SetDesktopSize(16, 16, (ScreenLayout(0, 0, 0, 16, 16),))
-    talk = opened()
-    with pytest.raises(LocalProtocolError, match="SetDesktopSize"):
-        talk.say(wanted)
-    talk.hear(update(extended(WIDTH, HEIGHT)))
-    talk.heard()
-    talk.say(wanted)
-    assert talk.asked() == [wanted]
-    assert talk.hear(update(extended(16, 16, reason=1, status=1))) == [Painted([])]  # refused
-    assert talk.session.framebuffer is not None
-    assert talk.session.framebuffer.width == WIDTH
-    resized, _ = talk.hear(update(extended(16, 16, reason=1)))
-    assert resized == Resized(16, 16, (ScreenLayout(1, 0, 0, 16, 16),))
-
-
-def test_a_cursor() -> None:
-    """Ten pixels in a row: the bits of the last two are in a second byte."""
-    talk = opened(encodings=(0, Encoding.CURSOR))
-    data = bytes([1, 2, 3, 0, 4, 5, 6, 0] * 5) + b"\xa0\x7f"
-    shape, _ = talk.hear(update(sign(Encoding.CURSOR, 4, 0, 10, 1, data)))
-    seen = [255, 0, 255, 0, 0, 0, 0, 0, 0, 255]
-    assert (shape.x, shape.y) == (4, 0)
-    assert shape.pixels.tolist() == [[[*((1, 2, 3), (4, 5, 6))[i % 2], seen[i]] for i in range(10)]]
-    for width, height in ((0, 0), (0, 3), (3, 0)):
-        shape, _ = talk.hear(update(sign(Encoding.CURSOR, 0, 0, width, height)))
-        assert shape.pixels.shape == (height, width, 4)
 
 
 # Fence and ContinuousUpdates.
@@ -607,7 +550,7 @@ def test_cut_texts_and_colours_of_a_map_are_read_past() -> None:
 @pytest.mark.each("message", [SetPixelFormat(RGB888), SetEncodings((0,)), GO_ON])
 def test_what_is_the_sessions_own_is_not_the_users(message: ClientMessage) -> None:
     talk = opened()
-    with pytest.raises(LocalProtocolError, match="the session's own"):
+    with pytest.raises(LocalProtocolError, match="the session itself"):
         talk.say(message)
     with pytest.raises(LocalProtocolError, match="handshake is not over"):
         RfbClientSession().send(KeyEvent(97, True))
@@ -623,15 +566,13 @@ def replay(name: str, piece: int) -> tuple[Talk, bytes]:
     """Return a session that is opened as the recording's was, and what is to come."""
     recorded = lzma.decompress((RECORDINGS / f"{name}.rfb.xz").read_bytes())
     size = handshake.server_init_size(recorded, 0, len(recorded))
-    opening = handshake.decode_server_init(recorded[:size])
-    assert opening.pixel_format is not None
-    talk = Talk(piece=piece, pixel_format=opening.pixel_format)
+    talk = Talk(piece=piece)
     talk.hear(greeting()[: -len(init())] + recorded[:size])
     return talk, recorded[size:]
 
 
 def test_a_recorded_server_byte_by_byte_and_ended_at_every_border() -> None:
-    name = "bgr233-zrle"
+    name = "rgbx-zrle"
     talk, recorded = replay(name, 1)
     before: list[tuple[int, int]] = []  # bytes, updates
     for have in range(len(recorded)):

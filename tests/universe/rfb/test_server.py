@@ -55,7 +55,7 @@ def test_viewers_see_what_is_shown() -> None:
     with (
         RfbServer(display, "127.0.0.1:0") as server,
         watching(server) as one,
-        watching(server, encodings=(Encoding.TIGHT,), channels=4) as two,
+        watching(server, encodings=(Encoding.TIGHT,)) as two,
     ):
         assert (one.width, one.height, one.name) == (WIDTH, HEIGHT, "Pong")
         assert server.url == f"universe://127.0.0.1:{server.address.port}"
@@ -65,7 +65,7 @@ def test_viewers_see_what_is_shown() -> None:
             expected = mine.copy()
             mine[:] = 0  # a copy was kept
             see(one, expected)
-            see(two, np.dstack([expected, np.full((HEIGHT, WIDTH), 255, np.uint8)]))
+            see(two, expected)
         found = server.statistics()
         assert found["viewers"] == server.viewers == 2
         assert found["frames"] == display.frames == 3
@@ -229,7 +229,7 @@ def test_a_flood_leaves_the_others_alone(what: str) -> None:
 
 @pytest.mark.parametrize(
     ("said", "log"),
-    [(b"\x63", "99 is no type of a client's message"), (b"\6\0\0\0\0\0\x13\x88", "string")],
+    [(b"\x63", "client message type 99"), (b"\6\0\0\0\0\0\x13\x88", "string")],
 )
 def test_bad_messages_end_that_connection_only(
     said: bytes, log: str, caplog: pytest.LogCaptureFixture
