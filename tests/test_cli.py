@@ -231,7 +231,7 @@ def test_serve_rlx_pages(folder):
         Serving(
             folder, "--origins",
             "http://a.example", "--origins", "null", "--max-sids", "1", "--max-connections", "5",
-            "--max-pending", "3", "--max-message", "1000", "--arrays", "float32",
+            "--limits.received", "1000", "--arrays", "float32",
             "--idle-timeout", "60", "--max-connections-per-address", "4", "--timeout.first", "20",
             what=(server.url, anywhere("rlx-ws")),
         ) as proxy,

@@ -1,8 +1,6 @@
-"""RELAAX's message class over the compiled codec.
+"""`relaax.common.rlx_message` over the compiled codec.
 
-`RLXMessage` has the interface of `relaax.common.rlx_message.RLXMessage`. A value that RLX has no
-type for raises `EncodeError`, where the original sends ``str(value)``; malformed bytes raise
-`DecodeError` or `LimitExceeded`.
+A value that RLX has no type for raises `EncodeError`, where the original sends ``str(value)``.
 """
 
 from __future__ import annotations
@@ -17,15 +15,11 @@ if TYPE_CHECKING:
     from rlwire.transports.interface import Buffer
 
 _encoder = rlx.Encoder()
-# "float32": what RELAAX makes of an image, 0.0 to 1.0 for the modes it scales.
 _decoder = rlx.Decoder(copy=True, images="float32")
 
 
 class RLXMessageImage:
-    """A Pillow image inside a message.
-
-    The codec takes a Pillow image as it is, too, and anything whose attribute `image` is one.
-    """
+    """A Pillow image inside a message; a bare image is encoded likewise."""
 
     def __init__(self, image: Image) -> None:
         self.image = image
@@ -52,14 +46,14 @@ class RLXMessage:
         """Encode a message.
 
         Raises:
-            EncodeError: a value, named by its path, is none that RLX can carry.
+            EncodeError: RLX has no type for a value.
             LimitExceeded: the message is over a limit of `rlwire.limits.DEFAULT`.
         """
         return bytearray(_encoder.encode(data))
 
     @classmethod
     def from_wire(cls, data: Buffer) -> dict[str, Any]:
-        """Decode a message; images become float32 arrays, and every array owns its memory.
+        """Decode a message; images become float32 arrays.
 
         Raises:
             DecodeError: the bytes are not an RLX message.

@@ -252,7 +252,7 @@ class TestText:
         host.answer(INIT)
         host.answer({**UPDATE, "reward": "\nforged" + "x" * 10**6})
         [record] = caplog.records
-        assert "it as it came, since it is no number" in record.getMessage()
+        assert "peer:1: reward is text" in record.getMessage()
         assert "\n" not in record.getMessage()
         assert len(record.getMessage()) < 500
 

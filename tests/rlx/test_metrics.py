@@ -34,7 +34,7 @@ def test_logging(caplog):
         "metric 'loss\\nforged line' at 7: 0.5",
         "metric 'weights' has 5 values, min 0, mean 2, max 4",
         "metric 'h' has 0 values",
-        "metric 'h' at 1 has 4 values, min 1, mean 2, max 3, 2 not finite and left out",
+        "metric 'h' at 1 has 4 values, min 1, mean 2, max 3, 2 not finite",
     ]
 
 

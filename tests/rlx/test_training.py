@@ -119,7 +119,7 @@ def test_no_server_is_left(server, caplog):
         training.agent.update()
 
     training.during = during
-    with pytest.raises(AgentProxyException, match="no RLX server takes this training"):
+    with pytest.raises(AgentProxyException, match="no RLX server accepts"):
         training.run()
     assert training.numbers == [0]
 

@@ -197,7 +197,7 @@ def test_a_reply_that_is_none_closes_the_client(reply: dict[str, Any]) -> None:
 
 def test_an_action_needs_its_data() -> None:
     server = server_in(RLXState.UPDATING)
-    with pytest.raises(LocalProtocolError, match="needs its 'data'"):
+    with pytest.raises(LocalProtocolError, match="needs 'data'"):
         server.send({"response": "action"})
     assert server.state is RLXState.UPDATING
     assert server.send({"response": "action", "data": None})
@@ -295,7 +295,7 @@ def test_an_unreadable_answer_leaves_a_client_where_an_error_would(
 ) -> None:
     for state in (RLXState.INITIALIZING, RLXState.UPDATING, RLXState.REPORTING_NEW):
         client = client_in(state)
-        with pytest.raises(RemoteProtocolError, match="answer cannot be read: ") as caught:
+        with pytest.raises(RemoteProtocolError, match="reply cannot be read: ") as caught:
             ENTRANCES[entrance](client, data)
         assert text in str(caught.value)
         assert client.state is ALLOWED[state]["error"]
@@ -410,7 +410,7 @@ def test_malformed_metrics_are_refused_and_change_nothing(command: dict[str, Any
     assert not server.closed
 
 
-# --- arrays, images, dialects ---
+# --- arrays ---
 
 
 def test_arrays_are_views_of_a_large_frame_and_aligned_when_the_block_is() -> None:

@@ -144,12 +144,9 @@ def test_a_message_is_a_dict(message: Any) -> None:
 
 
 def test_options_are_checked() -> None:
-    with pytest.raises(ValueError, match="dialect"):
-        rlx.Encoder(dialect="other")
     with pytest.raises(TypeError, match="Limits"):
         rlx.Encoder(limits=5)
-    encoder = rlx.Encoder(framed=True, dialect="readme")
-    assert (encoder.framed, encoder.dialect) == (True, "readme")
+    assert rlx.Encoder(framed=True).framed
 
 
 # --- the three ways out -------------------------------------------------------------------
@@ -445,20 +442,6 @@ def test_limits(limit: dict[str, int], fits: Any, over: Any, size: int) -> None:
 def test_dimensions_of_more_than_32_bits() -> None:
     with pytest.raises(EncodeError, match="32 bits"):
         rlx.encode({"a": np.empty((2**32, 0), "u1")})
-
-
-# --- dialect, threads ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("number", [0, 3, 2**31, 2**32 - 1])
-def test_only_the_readme_dialect_has_uint4(number: int) -> None:
-    """RELAAX's program knows no type 9, and a peer that runs it closes without a word."""
-    message = {"": np.uint32(number)}
-    data = rlx.encode(message, dialect="readme")
-    assert data == struct.pack("<IIBI", 1, 0, 9, number)
-    for each in (data, rlx.encode(message)):
-        assert rlx.decode(each) == message
-    assert rlx.encode(message)[8] in (2, 10)
 
 
 def test_the_message_limit_is_met_before_the_last_array_is_copied() -> None:
