@@ -104,9 +104,6 @@ def test_a_package_with_both_in_itself(tmp_path, monkeypatch):
     make(tmp_path / "pack" / "deep", __init__="class Agent: pass", parameter_server="")
     monkeypatch.syspath_prepend(tmp_path)
     assert load_algorithm("pack").agent is int
-    import pack
-
-    assert load_algorithm(pack).name == "pack"
     with pytest.raises(AttributeError, match=r"pack\.deep has no ParameterServer: .*server\.py"):
         load_algorithm("pack.deep")
 
@@ -127,9 +124,9 @@ def test_one_that_fails_to_import(tmp_path):
 
 
 def test_one_that_is_not_there(tmp_path):
-    with pytest.raises(ImportError, match="neither shipped with rlwire nor a module"):
+    with pytest.raises(ImportError, match="not shipped with rlwire"):
         load_algorithm("nothing_of_that_name")
-    with pytest.raises(ImportError, match="neither folder nor file"):
+    with pytest.raises(ImportError, match="no folder or file"):
         load_algorithm(tmp_path / "nothing")
     with pytest.raises(ImportError, match="nothing"):
         load_algorithm("nothing.at.all")
@@ -155,7 +152,7 @@ def test_agents_that_learn_together(one_file, tmp_path, workers):
                 total = [10 * (begins + 2), 10 * (begins + 2)]
                 assert other.update(0.5, np.array([1.0, 1.0])) == total
             assert server.parameter_server.n_step() == begins + 2
-        with pytest.raises(RuntimeError, match="while the server runs"):
+        with pytest.raises(RuntimeError, match="does not run"):
             _ = server.parameter_server
         assert Checkpoints(tmp_path / "checkpoints").list()[0].step == begins + 2
 
@@ -178,13 +175,13 @@ def test_worker_processes_need_one_that_they_reach(one_file):
 def test_checkpoints_of_another_algorithm(one_file, tmp_path):
     folder = tmp_path / "checkpoints"
     Checkpoints(folder).save(1, {}, algorithm="other", version=1)
-    with pytest.raises(Exception, match="of algorithm other, version 1, and not of summing") as e:
+    with pytest.raises(Exception, match="of algorithm other, version 1, not summing") as e:
         rlwire.serve(f"algorithm:{one_file}", "rlx://localhost:0", checkpoints=folder)
     assert isinstance(e.value.__cause__, CheckpointMismatch)
 
 
 def test_arguments_that_make_no_sense(one_file, tmp_path):
-    with pytest.raises(ValueError, match=r"at home in .*, not 'a:b'"):
+    with pytest.raises(ValueError, match=r"'ray:NAME', not 'a:b'"):
         rlwire.serve(f"algorithm:{one_file}", "rlx://localhost:0", parameter_server="a:b")
     (tmp_path / "app.yaml").write_text("environment:\n  name: x\n")
     with pytest.raises(ValueError, match="has no section 'algorithm'"):

@@ -129,7 +129,6 @@ def test_a_handle_calls_by_path():
     handle = Told(Options(), Recorder())
     assert handle.session.a.op_b(1, c=2) == [("a", "op_b"), (1,), {"c": 2}]
     assert handle.n_step() == 4
-    assert repr(handle.session.a) == "<session.a of a parameter server>"
     assert not hasattr(handle.session, "__array__")
 
 
@@ -280,5 +279,5 @@ def test_one_that_cannot_be_made():
 
 def test_arguments_that_make_no_sense():
     algorithm = adding()
-    with pytest.raises(ValueError, match=r"at home in .*, not 'moon'"):
+    with pytest.raises(ValueError, match=r"'ray:NAME', not 'moon'"):
         open_parameter_server(algorithm, home="moon")

@@ -2,27 +2,61 @@
 
 from __future__ import annotations
 
+import argparse
+import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from rlwire.errors import RlwireError
+from rlwire.sessions.rlx import RLXClientSession
+from rlwire.transports import tcp
+from rlwire.transports.sockets import Backoff
+
+# For a server that imports Ray or PyTorch first.
+_BACKOFF = Backoff(attempts=10_000, deadline=300.0, first=0.05, longest=0.5)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Be one process, and return its exit status."""
+    """Run one process; return its exit status."""
     program, *rest = arguments
     try:
-        if program == "server":
-            from rlwire.relaax.applications.server import serve
+        if program == "environment":
+            return play(rest)
+        from rlwire.relaax.applications.server import serve
 
-            serve(*rest)
-            return 0
-        from rlwire.relaax.applications.environment import play
-
-        return play(rest)
+        serve(*rest)
+        return 0
     except (RlwireError, OSError) as error:
         print(f"rlwire: {' '.join(str(error).split())}", file=sys.stderr)
     return 1
+
+
+def play(arguments: Sequence[str]) -> int:
+    """Run one copy of an environment, once the RLX server accepts connections.
+
+    The process manager ends all processes when one ends, so each copy waits for the others and
+    returns the first exit status that is not 0.
+    """
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--wait", metavar="ADDRESS", help="of the RLX server")
+    parser.add_argument("--ends", metavar="FOLDER", type=Path, help="for the copies' exit statuses")
+    parser.add_argument("--copies", type=int, default=1)
+    parser.add_argument("name")
+    parser.add_argument("command", help="for the shell")
+    given = parser.parse_args(arguments)
+    if given.wait is not None:
+        tcp.connect(given.wait, RLXClientSession(), backoff=_BACKOFF).close()
+    status = subprocess.run(given.command, shell=True, check=False).returncode
+    if given.ends is None:
+        return status
+    written = given.ends / f"{given.name}.writing"
+    written.write_text(str(status))
+    written.rename(given.ends / given.name)
+    while len(ended := [path for path in given.ends.iterdir() if not path.suffix]) < given.copies:
+        time.sleep(0.1)
+    return next((found for path in sorted(ended) if (found := int(path.read_text()))), 0)
 
 
 if __name__ == "__main__":
