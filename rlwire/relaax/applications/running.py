@@ -110,7 +110,7 @@ def commands(
             missing = "relaax-rlx-server" if server is None else "algorithm"
             raise ApplicationError(f"{application.name} has no section {missing}")
         waiting = ["--wait", str(server.address)]
-        found["rlx-server"] = [*PYTHON, "rlwire.relaax.applications", "server", application.path]
+        found["rlx-server"] = [*PYTHON, f"{__package__}.server", application.path]
     if wanted & {"all", "environment"}:
         environment = application.environment
         if environment is None or environment.run is None:
@@ -125,6 +125,5 @@ def commands(
                 f"--exploit {exploit and first} --show-ui {show_ui and first}"
             )
             name = f"environment-{number}"
-            module = [*PYTHON, "rlwire.relaax.applications", "environment"]
-            found[name] = [*module, *waiting, name, command]
+            found[name] = [*PYTHON, f"{__package__}.environment", *waiting, name, command]
     return found

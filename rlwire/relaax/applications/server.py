@@ -13,6 +13,7 @@ from rlwire.relaax.applications.configuration import (
     ParameterServerSection,
     read_application,
 )
+from rlwire.relaax.applications.environment import main
 from rlwire.relaax.checkpoints import Checkpoints
 from rlwire.rlx.metrics import LoggingMetrics, Metrics, MultiMetrics, TensorBoardMetrics
 
@@ -77,3 +78,7 @@ def serve(path: str) -> None:
     server = make_server(application)
     server.check()
     server.serve_forever()
+
+
+if __name__ == "__main__":
+    sys.exit(main(serve, sys.argv[1]))

@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-from rlwire.relaax.applications import __main__ as programs
-from rlwire.relaax.applications import read_application
-from rlwire.relaax.applications.server import make_metrics, make_server
+from rlwire.relaax.applications import environment, read_application
+from rlwire.relaax.applications.server import make_metrics, make_server, serve
 from rlwire.rlx import AgentProxy, Server
 from rlwire.transports.sockets import Backoff
 from tests.agents import Agent
@@ -82,7 +81,7 @@ def test_it_serves_the_algorithm(app, tmp_path):
     ],
 )
 def test_what_is_wrong_is_one_line(app, capsys, text, says):
-    assert programs.main(["server", app(text).path]) == 1
+    assert environment.main(serve, app(text).path) == 1
     said = capsys.readouterr().err
     assert re.search(says, said), said
     assert said.startswith("rlwire: ")
@@ -90,14 +89,14 @@ def test_what_is_wrong_is_one_line(app, capsys, text, says):
 
 
 def play(*arguments):
-    return programs.main(["environment", *map(str, arguments)])
+    return environment.main(environment.play, [*map(str, arguments)])
 
 
 def test_an_environment_waits_for_the_server(tmp_path, monkeypatch, capsys):
     where = f"unix:{tmp_path}/rlx"
     with Server(Agent, where):
         assert play("--wait", where, "environment-0", "exit 7") == 7
-    monkeypatch.setattr(programs, "_BACKOFF", Backoff(attempts=2, first=0.01))
+    monkeypatch.setattr(environment, "_BACKOFF", Backoff(attempts=2, first=0.01))
     assert play("--wait", where, "environment-0", f"touch {tmp_path}/begun") == 1
     assert f"{tmp_path}/rlx" in capsys.readouterr().err
     assert not (tmp_path / "begun").exists()

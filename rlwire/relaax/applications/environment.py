@@ -1,4 +1,4 @@
-"""The processes that ``rlwire run`` starts: ``server FILE`` and ``environment``."""
+"""One copy of an application's environment, as ``rlwire run`` starts it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import argparse
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rlwire.errors import RlwireError
 from rlwire.sessions.rlx import RLXClientSession
@@ -18,16 +19,10 @@ from rlwire.transports.sockets import Backoff
 _BACKOFF = Backoff(attempts=10_000, deadline=300.0, first=0.05, longest=0.5)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run one process; return its exit status."""
-    program, *rest = arguments
+def main(run: Callable[..., int | None], *arguments: Any) -> int:
+    """Run one process of an application; return its exit status."""
     try:
-        if program == "environment":
-            return play(rest)
-        from rlwire.relaax.applications.server import serve
-
-        serve(*rest)
-        return 0
+        return run(*arguments) or 0
     except (RlwireError, OSError) as error:
         print(f"rlwire: {' '.join(str(error).split())}", file=sys.stderr)
     return 1
@@ -60,4 +55,4 @@ def play(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(play, sys.argv[1:]))
