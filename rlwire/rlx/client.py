@@ -37,6 +37,13 @@ logger = logging.getLogger(__name__)
 _BACKOFF = Backoff(deadline=None, first=0.5, longest=6.0)
 
 
+class RLXMessageImage:
+    """A Pillow image as (part of) a state; a bare image is encoded likewise."""
+
+    def __init__(self, image: Any) -> None:
+        self.image = image
+
+
 class AgentProxyException(RlwireError):
     """A command failed; ``__cause__`` is the error itself.
 

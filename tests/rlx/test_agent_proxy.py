@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from rlwire.codecs import rlx
 from rlwire.errors import (
@@ -23,7 +24,13 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import Limits
-from rlwire.rlx import AgentProxy, AgentProxyException, AsyncAgentProxy, Server
+from rlwire.rlx import (
+    AgentProxy,
+    AgentProxyException,
+    AsyncAgentProxy,
+    RLXMessageImage,
+    Server,
+)
 from rlwire.transports.sockets import Backoff, Timeouts
 from tests import agents
 
@@ -171,6 +178,13 @@ class TestErrors:
             agent.init()
             self.expect(agent, EncodeError, "state", state=[object()])
             assert agent.update(state=[1])[1] == [1]
+
+    def test_an_image(self, server):
+        pixels = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
+        image = RLXMessageImage(Image.fromarray(pixels))
+        with AgentProxy(server.address, images="array") as agent:
+            agent.init()
+            assert np.allclose(agent.update(state=image)[1], pixels / 255)
 
     def test_a_message_over_a_limit(self, server):
         with AgentProxy(server.address, limits=Limits(message=2000, received=2000)) as agent:
