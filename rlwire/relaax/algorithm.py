@@ -212,7 +212,7 @@ class AlgorithmServer(Server):
         return self._handle
 
     def check(self) -> None:
-        """Make the parameter server, and an agent for the first connection."""
+        """Make the parameter server, which `start` then uses, and an agent."""
         self._open()
         with on_error(self._close):
             super().check()
@@ -252,8 +252,7 @@ def server(
 ) -> AlgorithmServer:
     """Return the server of ``algorithm:NAME``, not started.
 
-    `config` is its settings, or ``"FILE"`` or ``"FILE:SECTION"`` of YAML, by default the section
-    ``algorithm``.
+    `config` is its settings, or ``"FILE"`` or ``"FILE:SECTION"`` of YAML.
     """
     settings = section(config) if isinstance(config, str) else config
     return AlgorithmServer(load_algorithm(name, settings), url.address, **options)

@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlwire.errors import LocalProtocolError, PeerError, describe, on_error, quoted
 from rlwire.relaax.checkpoints import Checkpoints
@@ -155,17 +155,16 @@ class _OpPath:
         return self._call(self._names, args, kwargs)
 
 
-def op(session: Any, names: Sequence[str]) -> Callable[..., Any]:
+def op(session: Any, names: Sequence[str]) -> Any:
     """Return an op by its path, or raise AttributeError."""
     path = ".".join(["session", *names])
     if not names or not names[-1].startswith("op_") or any(n.startswith("_") for n in names):
         raise AttributeError(f"{quoted(path)[1:-1]} is no op: the name must begin with op_")
-    found: Any = session
     for name in names:
-        found = getattr(found, name, None)
-    if not callable(found):
+        session = getattr(session, name, None)
+    if not callable(session):
         raise AttributeError(f"there is no {quoted(path)[1:-1]}")
-    return cast("Callable[..., Any]", found)
+    return session
 
 
 def path_of(names: Sequence[str]) -> str:

@@ -60,10 +60,7 @@ class Options:
 class EnvironmentOptions(Options):
     """The settings of an environment's program; `options` is the one of this program."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._read: list[str] | None = None  # the command line that was read
-        self._given = False  # by the program, so that sys.argv does not count
+    _loaded = False
 
     def load(self, argv: Sequence[str] | None = None) -> EnvironmentOptions:
         """Read a command line, by default this program's, and the file that it names.
@@ -77,15 +74,14 @@ class EnvironmentOptions(Options):
             ValueError: the file is not YAML, or a setting in it is invalid.
             MissingExtra: ruamel.yaml is not installed.
         """
-        arguments = list(sys.argv[1:] if argv is None else argv)
-        self._values, unknown = _settings(arguments)
-        self._read, self._given = arguments, argv is not None
+        self._values, unknown = _settings(list(sys.argv[1:] if argv is None else argv))
+        self._loaded = True
         if unknown:
             logger.warning("unknown arguments, left to this program: %s", quoted(" ".join(unknown)))
         return self
 
     def _known(self) -> dict[str, Any]:
-        if self._read is None or not (self._given or self._read == sys.argv[1:]):
+        if not self._loaded:
             self.load()
         return self._values
 

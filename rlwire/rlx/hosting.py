@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -57,26 +55,10 @@ class AgentFactory:
         self.metrics = StepMetrics(metrics, step) if callable(step) else metrics
         self._agent = agent
         self._arguments, self._keywords = _arguments(agent, parameter_server, self.metrics)
-        self._spare: deque[Any] = deque()
         self.log = RateLimitedLog(logger)
-
-    def prepare(self) -> None:
-        """Make an agent now, for the next connection."""
-        self._spare.append(self._make())
 
     def make(self) -> Any:
         """Return an agent."""
-        with contextlib.suppress(IndexError):
-            return self._spare.pop()
-        return self._make()
-
-    def close(self) -> None:
-        """Close the agent that was not used."""
-        while self._spare:
-            close_agent(self._spare.pop(), "no connection", self.log)
-        self.log.flush()
-
-    def _make(self) -> Any:
         agent = self._agent(*self._arguments, **self._keywords)
         _check_agent(agent, type(agent).__name__)
         return agent
@@ -271,9 +253,7 @@ class RewardAverage:
             self._sum += float(values.sum())
             self._count += values.size
         if self._count >= self._n:
-            average = self._sum / self._count
-            self._sum = 0.0
-            self._count = 0
+            average, self._sum, self._count = self._sum / self._count, 0.0, 0
             self._callback(average)
         return False
 

@@ -113,9 +113,9 @@ class RLXPageServer(StreamServer):
         self._guarded = self._guarded or check is not None
 
     def check(self) -> None:
-        """Make an agent, which is the first environment's; of an RLX server, none."""
+        """Make an agent, and close it; of an RLX server, none."""
         if not self._remote:
-            self._pages.prepare()
+            self._pages.check()
 
     def _details(self) -> str:
         return f"for pages{self._remote}"

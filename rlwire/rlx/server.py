@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rlwire.environments.loading import load
 from rlwire.limits import DEFAULT, Limits
-from rlwire.rlx.hosting import AgentFactory, AgentHandler, resolve_agent
+from rlwire.rlx.hosting import AgentFactory, AgentHandler, close_agent, resolve_agent
 from rlwire.rlx.metrics import LoggingMetrics, Metrics
 from rlwire.serving.serving import Service, StreamOptions, StreamServer, WorkersOption
 from rlwire.sessions import rlx
@@ -72,11 +72,8 @@ class Server(StreamServer):
         super().__init__(address, self._agents, workers=workers, **options)
 
     def check(self) -> None:
-        """Make an agent, for the first connection; with worker processes it is closed."""
-        factory = self._agents.prepare()
-        if isinstance(self._workers, int):
-            factory.close()
-            self._agents.factory = None
+        """Make an agent, and close it."""
+        self._agents.check()
 
 
 @dataclass
@@ -99,18 +96,17 @@ class _AgentService(Service):
         assert self.factory is not None
         return AgentHandler(self.factory, connection.peer, partial(_hang_up, connection))
 
-    def prepare(self) -> AgentFactory:
-        factory = self.factory = self.make_factory()
-        factory.prepare()
-        return factory
+    def check(self) -> None:
+        factory = self.make_factory()
+        close_agent(factory.make(), "check", factory.log)
 
     def begin(self) -> None:
-        self.factory = self.factory or self.make_factory()
+        self.factory = self.make_factory()
 
     def end(self) -> None:
         factory, self.factory = self.factory, None
         if factory is not None:
-            factory.close()
+            factory.log.flush()
         self.metrics.close()
 
 

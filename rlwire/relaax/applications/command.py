@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
-from collections.abc import Callable
 
 from rlwire.relaax.applications import generating, running
 from rlwire.relaax.applications.configuration import ApplicationError, read_application
@@ -12,7 +12,7 @@ from rlwire.relaax.applications.configuration import ApplicationError, read_appl
 
 def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
     """Add the arguments of one of these commands."""
-    parser.set_defaults(run=_RUN[command])
+    parser.set_defaults(run=functools.partial(_run, command))
     add = parser.add_argument
     if command == "new":
         add("name", metavar="NAME", help="the application's folder")
@@ -49,51 +49,31 @@ def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
     add("-a", "--algorithm", metavar="|".join(generating.ALGORITHMS), help="the algorithm")
 
 
-def _new(given: argparse.Namespace) -> None:
-    _set_up_log()
-    generating.new(given.name, given.environment, given.algorithm)
-
-
-def _generate(given: argparse.Namespace) -> None:
-    _set_up_log()
-    if given.environment is given.algorithm is None:
+def _run(command: str, given: argparse.Namespace) -> int | None:
+    logging.basicConfig(level="INFO", format="%(message)s")
+    if command == "run":
+        if unknown := set(given.components) - set(running.COMPONENTS):
+            raise ApplicationError(
+                f"unknown component {unknown.pop()}: expected {', '.join(running.COMPONENTS)}"
+            )
+        if given.n_environments < 1:
+            raise ApplicationError(f"--n-environments is at least 1, not {given.n_environments}")
+        return running.run(
+            read_application(given.config),
+            given.components or ("all",),
+            copies=given.n_environments,
+            exploit=given.exploit,
+            show_ui=given.show_ui,
+        )
+    environment, algorithm = given.environment, given.algorithm
+    if command == "new":
+        generating.new(given.name, environment, algorithm)
+    elif environment is not None or algorithm is not None:
+        change = generating.generate if command == "generate" else generating.configure
+        change(environment, algorithm, given.config)
+    elif command == "generate":
         raise ApplicationError("pass --environment, --algorithm, or both")
-    generating.generate(given.environment, given.algorithm, given.config)
-
-
-def _config(given: argparse.Namespace) -> None:
-    _set_up_log()
-    if given.environment is given.algorithm is None:
+    else:
         for name, text in generating.configurations().items():
             print(f"{name}\n    {text}")
-        return
-    generating.configure(given.algorithm, given.environment, given.config)
-
-
-def _run(given: argparse.Namespace) -> int:
-    _set_up_log()
-    if unknown := set(given.components) - set(running.COMPONENTS):
-        raise ApplicationError(
-            f"unknown component {unknown.pop()}: expected {', '.join(running.COMPONENTS)}"
-        )
-    if given.n_environments < 1:
-        raise ApplicationError(f"--n-environments is at least 1, not {given.n_environments}")
-    return running.run(
-        read_application(given.config),
-        given.components or ("all",),
-        copies=given.n_environments,
-        exploit=given.exploit,
-        show_ui=given.show_ui,
-    )
-
-
-def _set_up_log() -> None:
-    logging.basicConfig(level="INFO", format="%(message)s")
-
-
-_RUN: dict[str, Callable[[argparse.Namespace], int | None]] = {
-    "new": _new,
-    "generate": _generate,
-    "config": _config,
-    "run": _run,
-}
+    return None

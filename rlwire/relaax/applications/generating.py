@@ -84,8 +84,8 @@ def generate(
 
 
 def configure(
-    algorithm: str | None = None,
     environment: str | None = None,
+    algorithm: str | None = None,
     config: str | os.PathLike[str] = "app.yaml",
 ) -> None:
     """Replace the sections of an application's file for an algorithm and an environment."""

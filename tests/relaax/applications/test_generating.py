@@ -96,10 +96,10 @@ def test_configurations(tmp_path):
     application = read_application(config)
     assert (application.algorithm.name, application.environment.type) == ("bandit", "bandit")
     with pytest.raises(ApplicationError, match="only bandit, pg-ale, "):
-        configure("trpo", config=config)
+        configure(algorithm="trpo", config=config)
     config.write_text("environment: {run: x}")
     with pytest.raises(ApplicationError, match="environment/type is missing"):
-        configure("pg", config=config)
+        configure(algorithm="pg", config=config)
 
 
 def test_the_commands(tmp_path, monkeypatch, capsys):
