@@ -1,8 +1,7 @@
 /* RLX, RELAAX's exchange protocol: typed values to bytes and back.
  *
  * rlw_rlx_read() returns one value at a time and leaves the items of a list or dictionary to the
- * caller, so it needs no memory. Writing appends to an rlw_writer. rlw_rlx_skim() checks a whole
- * message.
+ * caller, so it needs no memory. Writing appends to an rlw_writer.
  *
  * A message is a version (uint32, 1), then keys and typed values until its end. On a byte stream
  * each message is in a netstring (netstring.h).
@@ -14,7 +13,6 @@
 #include "dtype.h"
 #include "image.h"
 #include "netstring.h"
-#include "utf8.h"
 #include "writer.h"
 
 #define RLW_RLX_VERSION 1u
@@ -233,50 +231,6 @@ static inline rlw_status rlw_rlx_read(rlw_rlx_reader *r, rlw_rlx_value *v) {
     case RLW_RLX_DICT: return rlw_rlx_read_count(r, 5, &v->as.count);
     default: return rlw_fail(c, RLW_BAD_TYPE, c->at - 1, byte, RLW_RLX_DICT);
     }
-}
-
-static inline rlw_status rlw_rlx_skim_text(rlw_rlx_reader *r, const rlw_text *text) {
-    size_t bad = rlw_utf8_check(text->data, text->size);
-    if (bad != text->size) return rlw_fail(&r->c, RLW_BAD_TEXT, text->data + bad, bad, 0);
-    return RLW_OK;
-}
-
-/* Walks over one value and all that is inside it. */
-static inline rlw_status rlw_rlx_skim_value(rlw_rlx_reader *r, uint32_t depth) {
-    rlw_rlx_value v;
-    rlw_text key;
-    uint32_t i;
-    rlw_status status;
-    v.as.text.size = 0; /* gcc -O1 does not see that rlw_rlx_read() sets it */
-    status = rlw_rlx_read(r, &v);
-    if (status != RLW_OK) return status;
-    if (v.type == RLW_RLX_STRING) return rlw_rlx_skim_text(r, &v.as.text);
-    if (v.type != RLW_RLX_LIST && v.type != RLW_RLX_DICT) return RLW_OK;
-    if (depth >= r->limits.depth)
-        return rlw_fail(&r->c, RLW_OVER_DEPTH, v.at, (uint64_t)depth + 1, r->limits.depth);
-    for (i = 0; i < v.as.count; i++) {
-        if (v.type == RLW_RLX_DICT) {
-            if ((status = rlw_rlx_read_text(r, &key)) != RLW_OK) return status;
-            if ((status = rlw_rlx_skim_text(r, &key)) != RLW_OK) return status;
-        }
-        if ((status = rlw_rlx_skim_value(r, depth + 1)) != RLW_OK) return status;
-    }
-    return RLW_OK;
-}
-
-/* Checks a whole message for all that the codec rejects but duplicate keys. */
-static inline rlw_status rlw_rlx_skim(rlw_rlx_reader *r) {
-    rlw_text key;
-    const uint8_t *at;
-    rlw_status status = rlw_rlx_read_version(r);
-    while (status == RLW_OK && r->c.at < r->c.end) {
-        at = r->c.at;
-        if ((status = rlw_rlx_read_text(r, &key)) != RLW_OK) return status;
-        if ((status = rlw_rlx_count(r, at, 1)) != RLW_OK) return status;
-        if ((status = rlw_rlx_skim_text(r, &key)) != RLW_OK) return status;
-        status = rlw_rlx_skim_value(r, 0);
-    }
-    return status;
 }
 
 /* Returns the offset from `start` of the first array or image data of at least `least` bytes, else
