@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 import rlwire
-from rlwire.relaax import Algorithm, AlgorithmServer, load_algorithm
+from rlwire.relaax import AlgorithmServer, load_algorithm
 from rlwire.relaax.checkpoints import CheckpointMismatch, Checkpoints
-from rlwire.rlx.config import Options
 from tests.agents import Recorder
 
 # Both in one file; the state is how many updates there were, the action what they came to.
@@ -106,12 +105,6 @@ def test_a_package_with_both_in_itself(tmp_path, monkeypatch):
     assert load_algorithm("pack").agent is int
     with pytest.raises(AttributeError, match=r"pack\.deep has no ParameterServer: .*server\.py"):
         load_algorithm("pack.deep")
-
-
-def test_one_of_ones_own_making():
-    algorithm = Algorithm("mine", int, float, Options({"a": 1}))
-    again = pickle.loads(pickle.dumps(algorithm))
-    assert (again.agent, again.config.a) == (int, 1)
 
 
 def test_one_that_fails_to_import(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from typing import Any
 
@@ -14,7 +13,6 @@ from rlwire.relaax import (
     Algorithm,
     ParameterServer,
     ParameterServerError,
-    ParameterServerHandle,
     Session,
     open_parameter_server,
 )
@@ -121,17 +119,6 @@ def test_a_parameter_server_without_a_session():
         Forgets(Options(), Recorder())
 
 
-def test_a_handle_calls_by_path():
-    class Told(ParameterServerHandle):
-        def _call(self, names, args, kwargs):
-            return [names, args, kwargs] if names else np.int64(4)
-
-    handle = Told(Options(), Recorder())
-    assert handle.session.a.op_b(1, c=2) == [("a", "op_b"), (1,), {"c": 2}]
-    assert handle.n_step() == 4
-    assert not hasattr(handle.session, "__array__")
-
-
 # --- in this process ---
 
 
@@ -234,11 +221,6 @@ def test_threads_call_at_once_and_ops_run_one_at_a_time(handle):
     for thread in threads:
         thread.join()
     assert handle.n_step() == before + 80
-
-
-def test_it_goes_to_no_other_process(handle):
-    with pytest.raises(TypeError, match="'ray'"):
-        pickle.dumps(handle)
 
 
 def test_it_begins_with_its_latest_checkpoint(tmp_path):

@@ -18,7 +18,6 @@ from rlwire.errors import (
     DecodeError,
     EncodeError,
     LimitExceeded,
-    LocalProtocolError,
     PeerError,
     RemoteProtocolError,
     RlwireError,
@@ -168,11 +167,6 @@ class TestErrors:
             assert str(error.__cause__) == "can't update state"
             assert agent.update() == 2
 
-    def test_before_init(self, server):
-        with AgentProxy(server.address) as agent:
-            self.expect(agent, LocalProtocolError, "update.*NEW.*init")
-            assert agent.init() == "ready"
-
     def test_a_value_that_cannot_be_sent(self, server):
         with AgentProxy(server.address) as agent:
             agent.init()
@@ -236,20 +230,6 @@ class TestErrors:
             # Its answer, should it still come, must not be taken for that to the next command.
             with pytest.raises(AgentProxyException, match="no connection"):
                 agent.update()
-
-
-class TestConnecting:
-    """connect, disconnect, and again."""
-
-    def test_reconnect_begins_anew(self, server):
-        agent = AgentProxy(server.address)
-        for _ in range(3):
-            agent.connect()
-            with pytest.raises(AgentProxyException, match="NEW"):
-                agent.update()
-            agent.init()
-            agent.update()
-        agent.disconnect()
 
 
 class TestAsync:

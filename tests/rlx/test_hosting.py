@@ -238,15 +238,6 @@ class TestText:
         assert data == [given, [1.0], False]
         assert type(data[0]) is type(given)
 
-    @pytest.mark.parametrize(
-        ("terminal", "given"),
-        [("False", False), ("True", True), ("0", False), ("1", True), ("1.0", True), ("no", "no")],
-    )
-    def test_terminals(self, terminal, given):
-        host = host_of(Agent)
-        host.answer(INIT)
-        assert host.answer({**UPDATE, "terminal": terminal})["data"] == [None, [1.0], given]
-
     def test_what_is_no_number_is_said_too_without_breaking_the_log(self, caplog):
         host = host_of(Agent)
         host.answer(INIT)
@@ -281,18 +272,6 @@ class TestMetrics:
         reply = host.answer(metrics_command(entry(), entry("n" * 1001)))
         assert "a metric's name has at most 1000 characters, not 1001" in reply["message"]
         assert len(sink.calls) == 1
-
-    def test_average_reward(self):
-        sink = Recorder()
-        host = host_of(Agent, metrics=sink)
-        host.answer(INIT)
-        host.answer(UPDATE)  # without a reward
-        for number in range(250):
-            host.answer({**UPDATE, "reward": float(number)})
-        assert sink.calls == [
-            ("average_reward", 49.5, None),
-            ("average_reward", 149.5, None),
-        ]
 
     def test_a_sink_that_fails_does_not_fail_the_update(self, caplog):
         class Full(Recorder):

@@ -260,24 +260,6 @@ class TestEnds:
             assert page.act(0, "exploit") is False
             assert page.act(0, [5]) == [2, None, [5], False]
 
-    def test_a_sid_that_is_used_again_and_again(self, serve):
-        """Nothing that an earlier conversation was owed comes into a later one."""
-        with serve() as proxy, Page(proxy) as page:
-            for turn in range(100):
-                page.say(sid="a", command="init", exploit=turn)
-                page.say(sid="a", command="update", state=[turn])
-                assert page.hear() == {"sid": "a", "response": "ready"}
-                assert page.hear()["data"] == [1, None, [turn], False]
-                for _ in range(turn % 4):
-                    page.say(sid="a", command="update", state="late")
-                page.say(sid="a", command="disconnect")
-                if turn % 4:
-                    # What was on its way before is not the new conversation's.
-                    page.say(sid="end", command="end")
-                    while page.hear()["sid"] != "end":
-                        pass
-        freed()
-
     @pytest.mark.parametrize("how", ["close", "reset", "vanish"])
     def test_a_page_that_goes(self, serve, how):
         with serve() as proxy, Page(proxy).init(0, 1, 2) as other:

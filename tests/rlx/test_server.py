@@ -14,7 +14,7 @@ from rlwire.errors import PeerError
 from rlwire.limits import Limits
 from rlwire.rlx import AgentProxy, AgentProxyException, Server, TensorBoardMetrics
 from rlwire.testing.rlx import RawClient
-from tests.agents import CountingAgent, Recorder
+from tests.agents import CountingAgent
 from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
@@ -79,14 +79,6 @@ def connect():
         proxy.disconnect()
 
 
-def test_a_conversation(serve, connect):
-    agent = connect(serve())
-    assert agent.update(state=[1.0]) == [1, None, [1.0], False]
-    assert agent.update(0.5, {"a": [2]}, True) == [2, 0.5, {"a": [2]}, True]
-    assert agent.reset() == "done"
-    assert agent.update() == [1, None, None, False]
-
-
 class TestFailingAgents:
     """An agent can end its own command, and nothing else."""
 
@@ -111,17 +103,6 @@ class TestFailingAgents:
         assert other.update(state=[1])[0] == 1
         assert [r.levelname for r in caplog.records if r.exc_info] == ["ERROR"]
         assert server.address == agent.address
-
-
-class TestMetrics:
-    """update_metrics, average_reward, and who gets them."""
-
-    def test_the_sink_is_closed_with_the_server(self, serve):
-        sink = Recorder()
-        server = serve(metrics=sink)
-        server.stop()
-        server.stop()
-        assert sink.closed == 1
 
 
 class TestLimits:

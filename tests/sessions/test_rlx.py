@@ -203,12 +203,6 @@ def test_an_action_needs_its_data() -> None:
     assert server.send({"response": "action", "data": None})
 
 
-def test_a_client_takes_an_action_without_data() -> None:
-    # RELAAX's own client then returns the response itself.
-    client = client_in(RLXState.UPDATING)
-    assert client.receive(frame({"response": "action"})) == [{"response": "action"}]
-
-
 # --- values that cannot be written, bytes that cannot be read ---
 
 
@@ -341,24 +335,6 @@ def test_refuse_is_a_servers_last_word(state: RLXState, error: Any) -> None:
     assert reply == {"response": "error", "message": for_peer(error, "the server")}
     assert server.closed
     assert server.refuse(error) == []
-
-
-def test_refuse_shortens_what_it_says() -> None:
-    reply = rlx.decode(
-        joined(RLXServerSession().refuse(DecodeError("x" * 5000 + "\udc80"))), framed=True
-    )
-    assert len(reply["message"]) == 1000
-    assert RLXServerSession().refuse(DecodeError("\udc80")), "a lone surrogate is escaped"
-
-
-def test_a_command_before_the_last_answer_ends_the_session() -> None:
-    server = server_in(RLXState.UPDATING)
-    with pytest.raises(RemoteProtocolError, match="can be sent: 'action', 'error'") as caught:
-        server.receive(frame(MESSAGES["reset"]))
-    with pytest.raises(LocalProtocolError):
-        server.send(MESSAGES["action"])
-    assert server.refuse(caught.value)
-    assert server.closed
 
 
 # --- metrics ---

@@ -125,17 +125,3 @@ def test_it_finds_the_arm_that_pays() -> None:
             pays = random.normal() > [0.2, 0, -0.2, -5][action]
             action = agent.update(1 if pays else -1, [], False)
         assert taken[-500:].count(3) > 400
-
-
-def test_it_finds_a_number() -> None:
-    box = {"action_size": 1, "continuous": True}
-    settings = {"initial_learning_rate": 0.01, "batch_size": 50, "entropy_beta": 0.0}
-    with opened(output=box, **settings) as (_, make):
-        agent = make()
-        agent.init()
-        for _ in range(8000):
-            (action,) = agent.update(None, STATE, False)
-            agent.update(-((action - 0.7) ** 2), None, True)
-        agent.init(True)
-        (action,) = agent.update(None, STATE, False)
-        assert abs(action - 0.7) < 0.2
