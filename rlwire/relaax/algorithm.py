@@ -20,11 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlwire.errors import on_error
 from rlwire.relaax.checkpoints import Checkpoints
-from rlwire.relaax.parameter_server import (
-    ParameterServerHandle,
-    check_home,
-    open_parameter_server,
-)
+from rlwire.relaax.parameter_server import ParameterServerHandle, check_home, open_parameter_server
 from rlwire.rlx.config import Options, section
 from rlwire.rlx.metrics import Metrics
 from rlwire.rlx.server import Server
@@ -244,11 +240,7 @@ class AlgorithmServer(Server):
 
 
 def server(
-    name: str,
-    url: URL,
-    *,
-    config: Mapping[str, Any] | Options | str | None = None,
-    **options: Any,
+    name: str, url: URL, *, config: Mapping[str, Any] | Options | str | None = None, **options: Any
 ) -> AlgorithmServer:
     """Return the server of ``algorithm:NAME``, not started.
 

@@ -32,8 +32,6 @@ logger = logging.getLogger(__name__)
 _NAME: Final = re.compile(r"checkpoint-\d{12,}\.safetensors")
 _TEMPORARY: Final = ".writing"
 _LIMITS: Final = Limits(message=2**59, received=2**59, items=2**24, expanded=2**40, string=2**30)
-_CODING: Final[Any] = {"limits": _LIMITS}
-_READING: Final[Any] = {"strict_map_key": False, "limits": _LIMITS}
 _KINDS: Final = {"step": int, "algorithm": str, "version": int}
 _TENSOR, _ARRAY = 1, 2  # msgpack extensions that name a tensor or an array
 
@@ -119,12 +117,7 @@ class Checkpoints:
             OSError: it cannot be written; older ones stay.
         """
         self._since = step, monotonic()
-        head = {
-            "rlwire": "checkpoint",
-            "algorithm": algorithm,
-            "version": int(version),
-            "step": int(step),
-        }
+        head = {"algorithm": algorithm, "version": int(version), "step": int(step)}
         name = f"checkpoint-{int(step):012d}.safetensors"
         data = _serialize(state, head)
         self._write(name, data)
@@ -208,12 +201,11 @@ class Checkpoints:
             with contextlib.suppress(OSError):
                 os.remove(temporary)
             raise
-        if hasattr(os, "O_DIRECTORY"):  # the rename has to reach the disk too
-            directory = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+        directory = os.open(self.folder, os.O_RDONLY)  # the rename has to reach the disk too
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
 
 def _serialize(state: Mapping[str, Any], head: dict[str, Any]) -> bytes:
@@ -222,7 +214,7 @@ def _serialize(state: Mapping[str, Any], head: dict[str, Any]) -> bytes:
         import safetensors.numpy
     torch = sys.modules.get("torch")
     arrays: dict[str, Any] = {}
-    body = msgpack.encode(_extract_arrays(state, "", arrays, torch), **_CODING)
+    body = msgpack.encode(_extract_arrays(state, "", arrays, torch), limits=_LIMITS)
     save: Any = safetensors.numpy.save
     if torch is not None and any(isinstance(each, torch.Tensor) for each in arrays.values()):
         import safetensors.torch
@@ -234,9 +226,7 @@ def _serialize(state: Mapping[str, Any], head: dict[str, Any]) -> bytes:
             name: torch.as_tensor(each).detach().cpu().clone().contiguous()
             for name, each in arrays.items()
         }
-    rest = {"rlwire": json.dumps(head), "state": base64.b64encode(body).decode()}
-    data: bytes = save(arrays, rest)
-    return data
+    return save(arrays, {"rlwire": json.dumps(head), "state": base64.b64encode(body).decode()})
 
 
 def _extract_arrays(value: Any, path: str, arrays: dict[str, Any], torch: Any) -> Any:
@@ -302,4 +292,4 @@ def _read(path: str) -> Any:
                 raise CheckpointDamaged(f"it has no array {name!r}")
             return found.numpy() if code == _ARRAY and torch else found
 
-        return msgpack.decode(body, ext_hook=restore, **_READING)
+        return msgpack.decode(body, ext_hook=restore, strict_map_key=False, limits=_LIMITS)

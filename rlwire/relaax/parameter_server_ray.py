@@ -69,14 +69,8 @@ class _Actor:
 class RayParameterServer(ParameterServerHandle):
     """A parameter server on Ray; it can be pickled.
 
-    Args:
-        config: the algorithm's settings.
-        metrics: the sink that the actor has a copy of.
-        address: of the cluster.
-        name: of the actor.
-        actor: the actor, if known.
-        owner: whether `close` ends the actor.
-        owns_ray: whether `close` disconnects from Ray.
+    `address` is the cluster's, `name` the actor's. `close` of the `owner` ends the actor, and with
+    `owns_ray` the connection to Ray.
     """
 
     def __init__(

@@ -10,6 +10,8 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, ClassVar, Literal, NoReturn, cast
 
 from rlwire.errors import (
@@ -22,7 +24,6 @@ from rlwire.errors import (
 from rlwire.limits import DEFAULT, Limits
 from rlwire.registry import located
 from rlwire.rlx.config import options as settings
-from rlwire.rlx.metrics import Metrics
 from rlwire.sessions.rlx import RLXClientSession, RLXState
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import AddressLike, parse
@@ -88,7 +89,9 @@ class ProxyBase(waits.Counting):
         self._timeouts = Timeouts.of(timeout)
         self._tls = tls
         self._session_options: dict[str, Any] = {"limits": limits, "images": images}
-        self.metrics: Any = _ProxyMetrics(self._report)
+        self.metrics: Any = SimpleNamespace(
+            scalar=partial(self._report, "scalar"), histogram=partial(self._report, "histogram")
+        )
         self._attach(None)
 
     def _attach(self, connection: Any) -> None:
@@ -132,7 +135,7 @@ class ProxyBase(waits.Counting):
             yield from close_and_wait(connection)
 
     @driven
-    def _report(self, method: str, name: str, y: Any, x: Any) -> Waits[None]:
+    def _report(self, method: str, name: str, y: Any, x: Any = None) -> Waits[None]:
         # As RELAAX's program sends it; its README has an older, flat form as well.
         metrics = [{"method": method, "name": name, "y": y, "x": x}]
         yield from self._exchange({"command": "update_metrics", "data": metrics})
@@ -230,17 +233,6 @@ class AsyncAgentProxy(Asyncio, ProxyBase):
             await drive_async(self._handle_error(connection, "update", error))
             raise
         return self._reply_data("update", reply)
-
-
-class _ProxyMetrics(Metrics):
-    def __init__(self, report: Callable[..., Any]) -> None:
-        self._report = report
-
-    def scalar(self, name: str, y: Any, x: Any = None) -> Any:
-        return self._report("scalar", name, y, x)
-
-    def histogram(self, name: str, y: Any, x: Any = None) -> Any:
-        return self._report("histogram", name, y, x)
 
 
 def _is_lost(session: Any, error: BaseException) -> bool:

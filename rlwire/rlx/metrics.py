@@ -77,23 +77,21 @@ class TensorBoardMetrics(Metrics):
     """Writes TensorBoard event files, one for each process, with tensorboardX (extra `metrics`).
 
     Args:
-        logdir: the directory; or a writer of your own with ``add_scalar`` and ``add_histogram``.
+        logdir: the directory.
 
     Raises:
         MissingExtra: tensorboardX is not installed.
     """
 
-    def __init__(self, logdir: Any) -> None:
-        if not hasattr(logdir, "add_scalar"):
-            logdir = os.path.abspath(logdir)
-            _tensorboardx()  # raises here, not at the first measurement
-        self._given = logdir
+    def __init__(self, logdir: str | os.PathLike[str]) -> None:
+        self._logdir = os.path.abspath(logdir)
+        _tensorboardx()  # raises here, not at the first measurement
         self._writer: Any = None
         self._lock = threading.Lock()
         self._counts: dict[str, int] = {}
 
     def __reduce__(self) -> Any:
-        return TensorBoardMetrics, (self._given,)
+        return TensorBoardMetrics, (self._logdir,)
 
     def scalar(self, name: str, y: Any, x: Any = None) -> None:
         """Write one number."""
@@ -112,21 +110,19 @@ class TensorBoardMetrics(Metrics):
                 self._open().add_histogram(name, kept, step)
 
     def close(self) -> None:
-        """Close the file; a writer of your own stays open."""
+        """Close the file."""
         with self._lock:
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None
 
     def _open(self) -> Any:
-        if not isinstance(self._given, str):
-            return self._given
         if self._writer is None:
             # Two processes would race in tensorboardX, which checks, then makes the directory. It
             # names its files by the second, hence the suffix.
-            os.makedirs(self._given, exist_ok=True)
+            os.makedirs(self._logdir, exist_ok=True)
             self._writer = _tensorboardx().SummaryWriter(
-                logdir=self._given,
+                logdir=self._logdir,
                 flush_secs=10.0,
                 filename_suffix=f".{os.getpid()}.{next(_serial)}",
             )

@@ -7,8 +7,9 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -96,8 +97,11 @@ class RLXPageServer(StreamServer):
         self._remote = ""
         if isinstance(agent, URL) or (isinstance(agent, str) and "://" in agent):
             url = parse_url(agent)
+            if url.scheme != "rlx":
+                raise ValueError(f"expected the URL of an RLX server, rlx://host:port, not {url}")
             self._remote = f", agents of {url}"
-            agent = _remote_agents(url, client_tls(url, rlx_tls), limits)
+            proxy = {"tls": client_tls(url, rlx_tls), "limits": limits}
+            agent = partial(_RemoteAgent, url, proxy)
         resolve_agent(agent)
         self._pages = _PageService(
             agent,
@@ -271,6 +275,10 @@ class _PageAgent:
 class _RemoteAgent(AgentProxy):
     """An agent of an RLX server, as an agent of this one."""
 
+    def __init__(self, url: URL, options: dict[str, Any], parameter_server: Any) -> None:
+        super().__init__(url.address, **options)
+        self.connect(retry=1)
+
     def init(self, exploit: bool = False) -> Any:
         if self._connection is None:  # lost
             self.connect(retry=1)
@@ -278,18 +286,6 @@ class _RemoteAgent(AgentProxy):
 
     def close(self) -> None:
         self.disconnect()
-
-
-def _remote_agents(url: URL, tls: ClientSide, limits: Limits) -> Callable[[Any], _RemoteAgent]:
-    if url.scheme != "rlx":
-        raise ValueError(f"pages reach an RLX server, by its URL rlx://host:port, not {url}")
-
-    def make(parameter_server: Any) -> _RemoteAgent:
-        agent = _RemoteAgent(url.address, tls=tls, limits=limits)
-        agent.connect(retry=1)
-        return agent
-
-    return make
 
 
 def _error(error: RlwireError, prefix: str = "") -> dict[str, Any]:

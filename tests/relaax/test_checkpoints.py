@@ -16,12 +16,7 @@ import pytest
 
 from rlwire.errors import EncodeError
 from rlwire.relaax import checkpoints as module
-from rlwire.relaax.checkpoints import (
-    Checkpoint,
-    CheckpointDamaged,
-    CheckpointMismatch,
-    Checkpoints,
-)
+from rlwire.relaax.checkpoints import Checkpoint, CheckpointDamaged, CheckpointMismatch, Checkpoints
 
 pytest.importorskip("safetensors")
 

@@ -225,9 +225,7 @@ def test_threads_call_at_once_and_ops_run_one_at_a_time(handle):
 
 def test_it_begins_with_its_latest_checkpoint(tmp_path):
     handle = open_parameter_server(
-        adding(),
-        checkpoints=Checkpoints(tmp_path, every_steps=3),
-        metrics=Recorder(),
+        adding(), checkpoints=Checkpoints(tmp_path, every_steps=3), metrics=Recorder()
     )
     assert [handle.session.policy.op_add(np.ones(3)) for _ in range(4)] == [1, 2, 3, 4]
     handle.close()

@@ -23,13 +23,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import Limits
-from rlwire.rlx import (
-    AgentProxy,
-    AgentProxyException,
-    AsyncAgentProxy,
-    RLXMessageImage,
-    Server,
-)
+from rlwire.rlx import AgentProxy, AgentProxyException, AsyncAgentProxy, RLXMessageImage, Server
 from rlwire.transports.sockets import Backoff, Timeouts
 from tests import agents
 
@@ -111,10 +105,7 @@ def test_a_conversation(server):
 
 def test_what_goes_over_the_wire():
     replies = [READY, {"response": "action", "data": 1}, {"response": "done"}]
-    with (
-        Script(*replies, {"response": "done"}) as script,
-        AgentProxy(script.address) as agent,
-    ):
+    with Script(*replies, {"response": "done"}) as script, AgentProxy(script.address) as agent:
         agent.init()
         agent.update(1.0, [0.5])
         agent.reset()

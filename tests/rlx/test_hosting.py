@@ -8,11 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from rlwire.rlx.hosting import (
-    AgentFactory,
-    AgentHandler,
-    RewardAverage,
-)
+from rlwire.rlx.hosting import AgentFactory, AgentHandler, RewardAverage
 from tests import agents
 from tests.agents import Recorder
 
@@ -114,8 +110,7 @@ class TestAnswers:
         assert host.answer({"command": "reset"}) == {"response": "done"}
 
     @pytest.mark.parametrize(
-        ("command", "text"),
-        [("init", "can't initialize agent"), ("reset", "can't reset agent")],
+        ("command", "text"), [("init", "can't initialize agent"), ("reset", "can't reset agent")]
     )
     def test_a_falsy_result_refuses(self, command, text):
         class Refusing(Agent):

@@ -10,13 +10,7 @@ import numpy as np
 import pytest
 
 from rlwire.errors import LimitExceeded, MissingExtra
-from rlwire.rlx import (
-    LoggingMetrics,
-    MultiMetrics,
-    StepMetrics,
-    TensorBoardMetrics,
-    metrics,
-)
+from rlwire.rlx import LoggingMetrics, MultiMetrics, StepMetrics, TensorBoardMetrics, metrics
 from tests.agents import Recorder
 from tests.reference.events import read_events, read_events_with_tensorboardx
 
@@ -57,10 +51,7 @@ def test_multi():
     both.histogram("b", [1.0])
     both.close()
     assert first.calls == second.calls
-    assert first.calls == [
-        ("a", 1.0, 2),
-        ("b", [1.0], None),
-    ]
+    assert first.calls == [("a", 1.0, 2), ("b", [1.0], None)]
     assert first.closed == second.closed == 1
 
 
@@ -195,16 +186,3 @@ class TestTensorBoard:
             sink.scalar("c", 1.0)
         sink.scalar("a", 1.0)
         sink.close()
-
-
-def test_a_writer_of_ones_own():
-    calls = []
-
-    class Writer:
-        def add_scalar(self, name, y, x):
-            calls.append((name, y, x))
-
-    sink = TensorBoardMetrics(Writer())
-    sink.scalar("loss", 0.5, 3)
-    sink.close()
-    assert calls == [("loss", 0.5, 3)]

@@ -426,8 +426,8 @@ class TestWebSocket:
         [
             ('{"sid":0,"state":[1,}', 1007, "at byte 20"),
             ("[" * 3000, 1009, "limit depth=64"),
-            ("[]", 1008, "printable characters; this is a list"),
-            ('{"sid":0.5,"command":"init"}', 1008, "its sid is a number"),
+            ("[]", 1008, "printable characters; got list"),
+            ('{"sid":0.5,"command":"init"}', 1008, "its sid is float"),
         ],
     )
     def test_texts_that_end_the_page(self, serve, text, code, reason, caplog):

@@ -5,11 +5,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.errors import (
-    ConnectionClosed,
-    DeadlineExceeded,
-    LocalProtocolError,
-)
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError
 from rlwire.testing.memory import pair
 
 

@@ -12,18 +12,10 @@ NONE: Final[object]
 @disjoint_base
 class Encoder(PartsEncoder):
     framed: Final[bool]
-    def __init__(
-        self,
-        *,
-        framed: bool = False,
-        limits: Limits | None = None,
-    ) -> None: ...
+    def __init__(self, *, framed: bool = False, limits: Limits | None = None) -> None: ...
 
 def encode(
-    message: dict[str, Any],
-    *,
-    framed: bool = False,
-    limits: Limits | None = None,
+    message: dict[str, Any], *, framed: bool = False, limits: Limits | None = None
 ) -> bytes: ...
 def encode_into(
     message: dict[str, Any],
@@ -34,8 +26,5 @@ def encode_into(
     limits: Limits | None = None,
 ) -> int: ...
 def encode_parts(
-    message: dict[str, Any],
-    *,
-    framed: bool = False,
-    limits: Limits | None = None,
+    message: dict[str, Any], *, framed: bool = False, limits: Limits | None = None
 ) -> list[bytes | memoryview]: ...

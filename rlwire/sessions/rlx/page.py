@@ -12,13 +12,6 @@ Sid: TypeAlias = int | str
 Arrays: TypeAlias = Literal["lists", "float32", "float64"]
 
 SID: Final = 64  # characters
-_JSON_NAMES: Final = {
-    dict: "an object",
-    list: "a list",
-    str: "a string",
-    bool: "a boolean",
-    type(None): "null",
-}
 
 
 class PageCommand(NamedTuple):
@@ -53,7 +46,7 @@ class PageSession:
         """Return the command in a text."""
         value = self._decode(message, self._limits)
         if type(value) is not dict:
-            raise self._refused(f"this is {_name(value)}")
+            raise self._refused(f"got {type(value).__name__}")
         sid = value.pop("sid", None)
         # type() and not isinstance(): True is an int. isprintable() rejects half of a surrogate
         # pair, which a reply could not repeat.
@@ -61,7 +54,7 @@ class PageSession:
             (type(sid) is int and -(2**63) <= sid < 2**63)
             or (type(sid) is str and len(sid) <= SID and sid.isprintable())
         ):
-            raise self._refused(f"its sid is {_name(sid)}")
+            raise self._refused(f"its sid is {type(sid).__name__}")
         return [PageCommand(sid, value, len(message))]
 
     def send(self, event: PageReply) -> bytes:
@@ -93,7 +86,3 @@ def arrays_of(value: Any, dtype: Literal["float32", "float64"]) -> Any:
         return _json.arrays_of(value, dtype)
     except (OverflowError, FloatingPointError):
         raise EncodeError(f"a number is too large for {dtype}") from None
-
-
-def _name(value: Any) -> str:
-    return _JSON_NAMES.get(type(value), "a number")

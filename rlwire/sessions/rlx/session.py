@@ -84,10 +84,7 @@ class _RLXSession(StateMachine):
     _asks: ClassVar[bool]
 
     def __init__(
-        self,
-        *,
-        limits: Limits | None = None,
-        images: Literal["array", "float32"] = "float32",
+        self, *, limits: Limits | None = None, images: Literal["array", "float32"] = "float32"
     ) -> None:
         limits = DEFAULT if limits is None else limits
         encoder = rlx.Encoder(framed=True, limits=limits)

@@ -127,10 +127,7 @@ def test_the_oracle_agrees(
 @every_case
 @pytest.mark.each("images", ["array", "float32"])
 def test_decodes_to_the_value(
-    tagged: list[Any],
-    wire: bytes,
-    images: Any,
-    same: Callable[[Any, Any], bool],
+    tagged: list[Any], wire: bytes, images: Any, same: Callable[[Any, Any], bool]
 ) -> None:
     expected = received(message_of(tagged), images)
     for copy in (True, False, None):
