@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def resolve_agent(agent: Any) -> Callable[..., Any]:
         )
     if inspect.isclass(found):
         _check_agent(found, found.__name__)
-    _arguments(found, None, None)
+    _bound(found, None, None)
     return found
 
 
@@ -53,13 +54,12 @@ class AgentFactory:
             parameter_server = load(parameter_server)()
         step = getattr(parameter_server, "n_step", None)
         self.metrics = StepMetrics(metrics, step) if callable(step) else metrics
-        self._agent = agent
-        self._arguments, self._keywords = _arguments(agent, parameter_server, self.metrics)
+        self._agent = _bound(agent, parameter_server, self.metrics)
         self.log = RateLimitedLog(logger)
 
     def make(self) -> Any:
         """Return an agent."""
-        agent = self._agent(*self._arguments, **self._keywords)
+        agent = self._agent()
         _check_agent(agent, type(agent).__name__)
         return agent
 
@@ -279,14 +279,12 @@ def _check_agent(agent: Any, name: str) -> None:
         raise TypeError(f"agent {name} has no method {', '.join(missing)}")
 
 
-def _arguments(
-    agent: Callable[..., Any], parameter_server: Any, metrics: Any
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments that an agent's signature accepts."""
+def _bound(agent: Callable[..., Any], parameter_server: Any, metrics: Any) -> Callable[[], Any]:
+    """Return an agent's class or callable with the arguments that its signature accepts."""
     try:
         signature = inspect.signature(agent)
-    except ValueError:  # written in C, and without a signature
-        return (parameter_server,), {}
+    except ValueError:  # written in C, without a signature
+        return partial(agent, parameter_server)
     parameters = signature.parameters.values()
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     named = signature.parameters.get("metrics")
@@ -303,4 +301,4 @@ def _arguments(
             f"agent {agent!r} must be callable with (parameter_server) or "
             f"(parameter_server, metrics), but {error}"
         ) from None
-    return arguments, keywords
+    return partial(agent, *arguments, **keywords)

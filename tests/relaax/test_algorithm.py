@@ -150,21 +150,6 @@ def test_agents_that_learn_together(one_file, tmp_path, workers):
         assert Checkpoints(tmp_path / "checkpoints").list()[0].step == begins + 2
 
 
-def test_measurements_of_agents_have_the_step_of_the_parameter_server(one_file):
-    metrics = Recorder()
-    server = AlgorithmServer(load_algorithm(one_file), "localhost:0", metrics=metrics)
-    with server, rlwire.connect(server.url) as agent:
-        agent.init()
-        agent.update(None, np.array([1.0, 2.0]))
-        agent.metrics.scalar("score", 3.0)
-    assert metrics.calls == [("total", 1.0, 1), ("score", 3.0, 1)]
-
-
-def test_worker_processes_need_one_that_they_reach(one_file):
-    with pytest.raises(ValueError, match="workers=2 processes"):
-        rlwire.serve(f"algorithm:{one_file}", "rlx://localhost:0", workers=2)
-
-
 def test_checkpoints_of_another_algorithm(one_file, tmp_path):
     folder = tmp_path / "checkpoints"
     Checkpoints(folder).save(1, {}, algorithm="other", version=1)

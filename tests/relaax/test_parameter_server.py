@@ -64,12 +64,6 @@ def test_a_session_of_several_models():
         other.load_state_dict({"policy": state["policy"]})
 
 
-def test_a_session_of_nothing_or_of_too_much():
-    for arguments, models in (((), {}), ((Model(),), {"policy": Model()})):
-        with pytest.raises(TypeError, match="one model, or several"):
-            Session(*arguments, **models)
-
-
 def test_only_ops_can_be_called_from_elsewhere():
     session = Session(policy=Model())
     assert op(session, ["policy", "op_n_step"])() == 5
@@ -199,13 +193,6 @@ def test_errors_of_ops(handle):
         handle.session.policy.state_dict()
     with pytest.raises(ParameterServerError, match=r"TypeError.*op_get"):
         handle.session.policy.op_get(1)
-
-
-def test_measurements_arrive_with_their_step(handle):
-    handle.metrics.calls.clear()
-    handle.session.policy.op_measure(0.25)
-    step = handle.n_step()
-    assert handle.metrics.calls == [("loss", 0.25, step), ("gradient", (0.25, 2.0), 7)]
 
 
 def test_threads_call_at_once_and_ops_run_one_at_a_time(handle):

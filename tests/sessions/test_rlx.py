@@ -16,7 +16,6 @@ from rlwire.errors import (
     RemoteProtocolError,
     for_peer,
 )
-from rlwire.limits import Limits
 from rlwire.sessions.rlx import ANSWERS, TRANSITIONS, RLXClientSession, RLXServerSession, RLXState
 
 MESSAGES: dict[str, dict[str, Any]] = {
@@ -310,13 +309,6 @@ def test_a_broken_length_loses_the_borders(side: type[Any], data: bytes) -> None
     with pytest.raises((DecodeError, LimitExceeded)):
         session.frame_size(data, 0, len(data))
     assert session.state is (RLXState.CLOSED if side is RLXClientSession else RLXState.BROKEN)
-
-
-def test_received_is_the_limit_for_frames() -> None:
-    server = RLXServerSession(limits=Limits(received=100))
-    assert server.frame_size(b"100:", 0, 4) == 105
-    with pytest.raises(LimitExceeded, match="received=100"):
-        server.frame_size(b"101:", 0, 4)
 
 
 # --- refusing ---

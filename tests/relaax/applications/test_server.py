@@ -47,12 +47,6 @@ def test_metrics_go_where_the_file_says(app, tmp_path, caplog):
     assert re.findall(r"metric '(\w)' at", caplog.text) == ["a", "a"]
 
 
-def test_without_a_section_they_go_nowhere(app):
-    sink = make_metrics(app("environment: {}"))
-    sink.scalar("a", 1)
-    sink.close()
-
-
 def test_it_serves_the_algorithm(app, tmp_path):
     application = app(
         f"relaax-rlx-server: {{bind: 'unix:{tmp_path}/rlx', max_connections: 1}}\n"

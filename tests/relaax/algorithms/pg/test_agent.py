@@ -91,15 +91,6 @@ def test_exploiting_is_greedy_and_learns_nothing() -> None:
             np.testing.assert_array_equal(value, newest[name])
 
 
-def test_a_state_of_another_shape_is_refused() -> None:
-    with opened() as (_, make):
-        agent = make()
-        agent.init()
-        with pytest.raises(ValueError, match=r"\(2,\) of algorithm/input/shape, not \(3,\)"):
-            agent.update(None, [1.0, 2.0, 3.0], False)
-        assert agent.update(None, STATE, False) is not None
-
-
 def test_numbers_are_clipped_when_they_are_sent() -> None:
     box = {"action_size": 2, "continuous": True, "action_low": [-0.1, 0], "action_high": [0.1, 9]}
     with opened(output=box) as (_, make):
