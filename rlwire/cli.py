@@ -1,7 +1,7 @@
 """The command ``rlwire``: reads its arguments and calls what does the work.
 
 ``rlwire bench`` lives in `rlwire.bench`; ``rlwire new``, ``generate``, ``config`` and
-``run`` in `rlwire.relaax.applications`; ``rlwire checkpoints`` in `rlwire.relaax.checkpoints`;
+``run`` in `rlwire.relaax.applications`;
 ``rlwire serve`` and ``rlwire play`` take a URL, and their options are those of its protocol
 (`rlwire.registry`). All import only what they are asked for, because some of it needs optional
 dependencies.
@@ -17,7 +17,6 @@ import os
 import re
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import rlwire
 from rlwire import _options
-from rlwire.errors import RlwireError, shown
+from rlwire.errors import RlwireError
 
 if TYPE_CHECKING:
     from rlwire._options import Side
@@ -83,9 +82,6 @@ def _read(arguments: list[str]) -> argparse.Namespace:
         if command == name:
             _add_url(its, arguments, cast("Side", side))
             its.set_defaults(run=run)
-    kept = commands.add_parser("checkpoints", help="list what algorithms have kept in a folder")
-    kept.add_argument("folder", metavar="DIR", help="the folder")
-    kept.set_defaults(run=_list_checkpoints)
     for name, text in (
         ("new", "make an application: an environment, an algorithm, their servers"),
         ("generate", "give an application another environment, or an algorithm to change"),
@@ -255,28 +251,6 @@ def _play(given: argparse.Namespace) -> int:
         return 128 + signal.SIGINT
     mean = sum(totals) / len(totals)
     logger.info("played %d episodes, with a reward of %g in the mean", len(totals), mean)
-    return 0
-
-
-def _list_checkpoints(given: argparse.Namespace) -> int:
-    """Print a line for each whole checkpoint, the latest first; the log tells of others."""
-    from rlwire.relaax.checkpoints import Checkpoints
-
-    _set_up_log("WARNING")
-    found = Checkpoints(given.folder).list()
-    if not found:
-        print(f"rlwire: there is no whole checkpoint in {given.folder}", file=sys.stderr)
-        return 1
-    rows = [("STEP", "WRITTEN", "BYTES", "ALGORITHM", "FILE")]
-    for each in found:
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.time))
-        whose = shown(f"{each.algorithm} {each.version}")
-        rows.append((str(each.step), when, str(each.bytes), whose, each.name))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print(
-            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-        )
     return 0
 
 

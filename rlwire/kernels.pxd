@@ -232,8 +232,6 @@ cdef extern from "rlwire/rlx.h" nogil:
         rlw_cursor c
         rlw_rlx_limits limits
         uint64_t items
-        int readme
-        rlw_dtype dtype
     ctypedef struct rlw_text:
         const uint8_t *data
         size_t size
@@ -276,7 +274,6 @@ cdef extern from "rlwire/rlx.h" nogil:
     rlw_status rlw_rlx_put_null(rlw_writer *w)
     rlw_status rlw_rlx_put_boolean(rlw_writer *w, int value)
     rlw_status rlw_rlx_put_int4(rlw_writer *w, int32_t value)
-    rlw_status rlw_rlx_put_uint4(rlw_writer *w, uint32_t value)
     rlw_status rlw_rlx_put_int64(rlw_writer *w, int64_t value)
     rlw_status rlw_rlx_put_double(rlw_writer *w, double value)
     rlw_status rlw_rlx_put_string(rlw_writer *w, const void *text, uint32_t size)

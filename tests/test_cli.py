@@ -18,7 +18,6 @@ from rlwire._options import options_of
 from rlwire.cli import main
 from rlwire.openpi import Client as PolicyClient
 from rlwire.registry import PROTOCOLS, parse_url
-from rlwire.relaax.checkpoints import Checkpoints
 from rlwire.rlx import AgentProxy
 from rlwire.sessions.websocket import Refused
 from tests.agents import Agent
@@ -231,7 +230,7 @@ def test_serve_rlx_pages(folder):
         Serving(
             folder, "--origins",
             "http://a.example", "--origins", "null", "--max-sids", "1", "--max-connections", "5",
-            "--max-pending", "3", "--max-message", "1000", "--arrays", "float32",
+            "--limits.received", "1000", "--arrays", "float32",
             "--idle-timeout", "60", "--max-connections-per-address", "4", "--timeout.first", "20",
             what=(server.url, anywhere("rlx-ws")),
         ) as proxy,
@@ -404,12 +403,11 @@ def test_modules_of_the_current_folder_are_not_python_s(tmp_path):
     for name in ("copy", "random", "queue", "email"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('this is not Python\\'s own')")
     (tmp_path / "app.yaml").write_text("nothing: of the kind")
-    for command, said in ((["checkpoints", "."], "no whole checkpoint"), (["run"], "app.yaml")):
-        done = subprocess.run(
-            [sys.executable, "-m", "rlwire", *command],
-            cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        assert said in done.stderr
+    done = subprocess.run(
+        [sys.executable, "-m", "rlwire", "run"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "app.yaml" in done.stderr
 
 
 def test_version():
@@ -630,21 +628,3 @@ def test_a_client_over_a_limit_is_told_whose_it_is(folder):
                 agent.update(state="x" * 2000)
         assert server.stop() == 0
     assert "received=1000 - at byte 0: raise this side's limit: limits=Limits(" in server.log
-
-
-def test_checkpoints_are_listed(capsys, tmp_path, caplog):
-    kept = Checkpoints(tmp_path)
-    kept.save(100, {"weights": [1.0]}, algorithm="pg")
-    name = kept.save(200, {"weights": [2.0]}, algorithm="pg", version=3)
-    assert main(["checkpoints", str(tmp_path)]) == 0
-    head, latest, first = capsys.readouterr().out.splitlines()
-    assert head.split()[:2] == ["STEP", "WRITTEN"]
-    size = str((tmp_path / name).stat().st_size)
-    assert [latest.split()[each] for each in (0, 3, 4, 5, 6)] == ["200", size, "pg", "3", name]
-    assert first.split()[0] == "100"
-    (tmp_path / name).write_bytes(b"cut off")
-    assert main(["checkpoints", str(tmp_path)]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2
-    assert name in caplog.text
-    assert main(["checkpoints", str(tmp_path / "nowhere")]) == 1
-    check_refusal(capsys, 1, 1, "there is no whole checkpoint in")

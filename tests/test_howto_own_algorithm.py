@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 import rlwire
-from rlwire.cli import main
 from rlwire.relaax.checkpoints import Checkpoints
 
 PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "own_algorithm.md").read_text("utf-8")
@@ -21,7 +20,7 @@ SERVER, AGENT = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 (COMMANDS,) = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
 
 
-def test_the_folder_learns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_folder_learns(tmp_path: Path) -> None:
     pytest.importorskip("gymnasium")
     (tmp_path / "search").mkdir()
     (tmp_path / "search" / "parameter_server.py").write_text(SERVER)
@@ -64,5 +63,3 @@ def test_the_folder_learns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     process.stderr.close()
     (kept,) = Checkpoints(tmp_path / "kept").list()
     assert kept.step == len(totals)
-    assert main(["checkpoints", str(tmp_path / "kept")]) == 0
-    assert "search 1" in capsys.readouterr().out

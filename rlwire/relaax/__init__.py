@@ -1,4 +1,4 @@
-"""RELAAX's learning side: algorithms, their parameter server, checkpoints, whole applications.
+"""RELAAX's learning side: algorithms, parameter server, checkpoints, applications.
 
 | RELAAX | here |
 |---|---|
@@ -6,7 +6,7 @@
 | `relaax.server.common.session` | `Session` |
 | `relaax.server.common.algorithm_loader` | `load_algorithm` |
 
-What environments and agents use is in `rlwire.rlx`.
+`rlwire.rlx` has the side of environments and agents.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Algorithms: an `Agent` and a `ParameterServer` that belong together, found by name or folder.
+"""Algorithms: an `Agent` and a `ParameterServer`, found by name or folder.
 
-By RELAAX's convention a folder has them in ``agent.py`` and ``parameter_server.py``; a single
-module may have both.
+By RELAAX's convention a folder has them in ``agent.py`` and ``parameter_server.py``; a module may
+have both.
 """
 
 from __future__ import annotations
@@ -20,11 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlwire.errors import on_error
 from rlwire.relaax.checkpoints import Checkpoints
-from rlwire.relaax.parameter_server import (
-    ParameterServerHandle,
-    check_home,
-    open_parameter_server,
-)
+from rlwire.relaax.parameter_server import ParameterServerHandle, check_home, open_parameter_server
 from rlwire.rlx.config import Options, section
 from rlwire.rlx.metrics import Metrics
 from rlwire.rlx.server import Server
@@ -42,12 +38,12 @@ class Algorithm:
     """An agent and a parameter server that belong together.
 
     Attributes:
-        name: which checkpoints and errors give.
-        agent: called as ``agent(parameter_server)`` or ``agent(parameter_server, metrics)``, for
-            each environment; settings are `config` of the parameter server.
+        name: of checkpoints, and for errors.
+        agent: called for each environment, as ``agent(parameter_server)`` or
+            ``agent(parameter_server, metrics)``.
         parameter_server: called once, as ``parameter_server(config, metrics)``; a subclass of
             `rlwire.relaax.parameter_server.ParameterServer`.
-        config: settings.
+        config: settings, also of the parameter server.
     """
 
     name: str
@@ -56,52 +52,45 @@ class Algorithm:
     config: Options
     _source: tuple[Any, ...] | None = field(default=None, repr=False, compare=False)
 
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self.agent)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """Make an agent."""
+        return self.agent(*arguments, **keywords)
+
     def __reduce__(self) -> Any:
-        # A folder's modules are not where another process would import them from.
+        # Another process cannot import a folder's modules by name.
         if self._source is not None:
             return load_algorithm, self._source
         return Algorithm, (self.name, self.agent, self.parameter_server, self.config)
 
 
 def load_algorithm(
-    where: str | os.PathLike[str] | ModuleType, config: Mapping[str, Any] | Options | None = None
+    where: str | os.PathLike[str], config: Mapping[str, Any] | Options | None = None
 ) -> Algorithm:
     """Find an algorithm's `Agent` and `ParameterServer`.
 
     Args:
-        where: the name of one that is shipped, such as ``"pg"``; the path of a folder or file of
-            Python's, with a slash in it or there; ``"package.module"``; or a module.
-        config: its settings, the section ``algorithm`` of ``app.yaml``. A `name` in it is that of
-            what a path has, which is otherwise the file's.
+        where: the name of a shipped one, such as ``"pg"``; the path of a folder or Python file; or
+            ``"package.module"``.
+        config: its settings, the section ``algorithm`` of ``app.yaml``. A `name` in it is the
+            algorithm's; by default it is the file's.
 
     Raises:
-        ImportError: there is none. What the algorithm raises while it is imported is not caught.
+        ImportError: there is no such algorithm.
         AttributeError: it lacks one of the two.
+        Exception: from importing it.
     """
-    if isinstance(where, ModuleType):
-        where = where.__name__
     where = os.fspath(where)
     options = config if isinstance(config, Options) else Options(config)
     module, name = _module(where)
-    if _is_path(where):  # a copy is the same algorithm, so its checkpoints are
+    if _is_path(where):  # a copy of an algorithm can read its checkpoints
         name = str(options.get("name", name))
     found = {attribute: _find(where, module, attribute) for attribute in _FILES}
-    agent, parameter_server = found["Agent"], found["ParameterServer"]
-    return Algorithm(name, agent, parameter_server, options, (_absolute(where), options))
-
-
-@dataclass(frozen=True)
-class _AgentOf:
-    """Makes agents as the algorithm's class does, and finds that in a worker process as well."""
-
-    algorithm: Algorithm
-
-    @property
-    def __signature__(self) -> inspect.Signature:
-        return inspect.signature(self.algorithm.agent)
-
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return self.algorithm.agent(*arguments, **keywords)
+    source = os.path.abspath(where) if _is_path(where) else where
+    return Algorithm(name, found["Agent"], found["ParameterServer"], options, (source, options))
 
 
 _FILES = {"Agent": "agent", "ParameterServer": "parameter_server"}
@@ -113,7 +102,7 @@ def _module(where: str) -> tuple[ModuleType, str]:
         path = os.path.abspath(where)
         name = os.path.splitext(os.path.basename(path))[0]
         if not os.path.exists(path):
-            raise ImportError(f"there is no algorithm {where}: neither folder nor file", path=path)
+            raise ImportError(f"there is no algorithm {where}: no folder or file", path=path)
         return _of_path(where, path, name), name
     name = where.rpartition(".")[2]
     if "." not in where:
@@ -122,8 +111,8 @@ def _module(where: str) -> tuple[ModuleType, str]:
             return importlib.import_module(shipped), name
         if not _exists(where):
             raise ImportError(
-                f"there is no algorithm {where}: it is neither shipped with rlwire nor a module, "
-                f"and no folder {os.path.abspath(where)} is there",
+                f"there is no algorithm {where}: not shipped with rlwire, not a module, and no "
+                f"folder {os.path.abspath(where)}",
                 name=where,
             )
     return importlib.import_module(where), name
@@ -131,10 +120,6 @@ def _module(where: str) -> tuple[ModuleType, str]:
 
 def _is_path(where: str) -> bool:
     return os.sep in where or "/" in where or where.endswith(".py") or os.path.isdir(where)
-
-
-def _absolute(where: str) -> str:
-    return os.path.abspath(where) if _is_path(where) else where
 
 
 def _exists(name: str) -> bool:
@@ -145,7 +130,7 @@ def _exists(name: str) -> bool:
 
 
 def _of_path(where: str, path: str, name: str) -> ModuleType:
-    """Import a folder as a package, or a file as a module, under a name of its own."""
+    """Import a folder as a package, or a file as a module, under a unique name."""
     unique = f"_algorithm_{zlib.crc32(path.encode()):08x}_{re.sub(r'[^0-9A-Za-z_]', '_', name)}"
     if unique in sys.modules:
         return sys.modules[unique]
@@ -153,7 +138,7 @@ def _of_path(where: str, path: str, name: str) -> ModuleType:
     file = os.path.join(path, "__init__.py") if places else path
     spec = importlib.util.spec_from_file_location(unique, file, submodule_search_locations=places)
     if spec is None or spec.loader is None:
-        raise ImportError(f"algorithm {where}: {path} is no file of Python's", path=path)
+        raise ImportError(f"algorithm {where}: {path} is not a Python file", path=path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[unique] = module
     try:
@@ -173,29 +158,22 @@ def _find(where: str, module: ModuleType, attribute: str) -> Any:
             found = getattr(importlib.import_module(name), attribute, None)
     if not callable(found):
         raise AttributeError(
-            f"algorithm {where} has no {attribute}: its folder needs a file "
-            f"{_FILES[attribute]}.py that defines it, or its module does"
+            f"algorithm {where} has no {attribute}: define it in the folder's "
+            f"{_FILES[attribute]}.py, or in the module"
         )
     return found
 
 
 class AlgorithmServer(Server):
-    """An RLX server whose agents learn together, with one parameter server.
+    """An RLX server whose agents share one parameter server.
 
-    ::
-
-        algorithm = load_algorithm("path/to/folder", {"learning_rate": 0.01})
-        with AlgorithmServer(algorithm, "localhost:7001", checkpoints="checkpoints") as server:
-            ...
-
-    It restores the latest checkpoint when it starts, and saves one when it stops, also by SIGINT or
-    SIGTERM under `serve_forever`.
+    It restores the latest checkpoint at its start, and saves one at its end.
 
     Args:
-        algorithm: whose agents and parameter server.
+        algorithm: as `load_algorithm` returns it.
         address: where to listen.
-        parameter_server: its home, as `open_parameter_server` takes it.
-        checkpoints: as `open_parameter_server` takes them.
+        parameter_server: `home` of `open_parameter_server`.
+        checkpoints: as of `open_parameter_server`.
         metrics: of environments, agents and the parameter server.
         options: `rlx.Server`'s.
     """
@@ -213,10 +191,10 @@ class AlgorithmServer(Server):
         check_home(parameter_server)
         if parameter_server == "server" and isinstance(options.get("workers"), int):
             raise ValueError(
-                f"agents in workers={options['workers']} processes need a parameter server that "
-                "all of them reach: use parameter_server='ray', or workers='threads'"
+                f"workers={options['workers']} processes need parameter_server='ray'; or use "
+                "workers='threads'"
             )
-        super().__init__(_AgentOf(algorithm), address, metrics=metrics, **options)
+        super().__init__(algorithm, address, metrics=metrics, **options)
         self.algorithm = algorithm
         self._home = parameter_server
         self._checkpoints = checkpoints
@@ -226,11 +204,11 @@ class AlgorithmServer(Server):
     def parameter_server(self) -> ParameterServerHandle:
         """The parameter server, while the server runs."""
         if self._handle is None:
-            raise RuntimeError("the parameter server is there while the server runs")
+            raise RuntimeError("the server does not run")
         return self._handle
 
     def check(self) -> None:
-        """Make the parameter server and an agent, which is the first connection's."""
+        """Make the parameter server, which `start` then uses, and an agent."""
         self._open()
         with on_error(self._close):
             super().check()
@@ -262,16 +240,11 @@ class AlgorithmServer(Server):
 
 
 def server(
-    name: str,
-    url: URL,
-    *,
-    config: Mapping[str, Any] | Options | str | None = None,
-    **options: Any,
+    name: str, url: URL, *, config: Mapping[str, Any] | Options | str | None = None, **options: Any
 ) -> AlgorithmServer:
-    """Return a server of an algorithm's agents, ``"algorithm:NAME"``; not started.
+    """Return the server of ``algorithm:NAME``, not started.
 
-    `config` has its settings, or is ``"FILE"`` or ``"FILE:SECTION"`` of YAML that has them; the
-    section is ``algorithm`` by default.
+    `config` is its settings, or ``"FILE"`` or ``"FILE:SECTION"`` of YAML.
     """
     settings = section(config) if isinstance(config, str) else config
     return AlgorithmServer(load_algorithm(name, settings), url.address, **options)

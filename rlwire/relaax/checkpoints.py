@@ -1,7 +1,7 @@
 """Checkpoints of a parameter server, in a folder.
 
-A checkpoint is one file of safetensors: arrays and tensors by name, and the rest of the state, as
-msgpack, in the file's metadata. It is renamed to its name when it is complete. Nothing is pickled.
+A checkpoint is one safetensors file: arrays and tensors by name, and the rest of the state as
+msgpack in the metadata. It is written under another name and then renamed. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from time import monotonic, time
+from time import monotonic
 from typing import Any, Final
 
 import numpy as np
@@ -32,15 +32,12 @@ logger = logging.getLogger(__name__)
 _NAME: Final = re.compile(r"checkpoint-\d{12,}\.safetensors")
 _TEMPORARY: Final = ".writing"
 _LIMITS: Final = Limits(message=2**59, received=2**59, items=2**24, expanded=2**40, string=2**30)
-_CODING: Final[Any] = {"limits": _LIMITS}
-_READING: Final[Any] = {"strict_map_key": False, "limits": _LIMITS}
-_KINDS: Final = {"step": int, "algorithm": str, "version": int, "time": float}
-_LATEST: Final = 2.0**38  # seconds since 1970 that every system's calendar has
+_KINDS: Final = {"step": int, "algorithm": str, "version": int}
 _TENSOR, _ARRAY = 1, 2  # msgpack extensions that name a tensor or an array
 
 
 class CheckpointDamaged(RlwireError, ValueError):
-    """A file is not a whole checkpoint."""
+    """A file is truncated or is no checkpoint."""
 
 
 class CheckpointMismatch(RlwireError, ValueError):
@@ -49,24 +46,22 @@ class CheckpointMismatch(RlwireError, ValueError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What the head of a checkpoint's file tells."""
+    """A checkpoint's head."""
 
     name: str  # of the file
     step: int
     algorithm: str
     version: int
-    time: float  # seconds since 1970
-    bytes: int  # of the file
 
 
 class Checkpoints:
-    """A folder of checkpoints, of which the latest are kept; one program writes to it.
+    """A folder of the latest checkpoints, for one program.
 
     Args:
-        folder: a directory, made when it is missing.
-        keep: how many of the latest to keep.
-        every_steps: after how many steps one is due.
-        every_seconds: after how many seconds one is due, if there were steps.
+        folder: made when it is missing.
+        keep: how many checkpoints to keep.
+        every_steps: the interval in steps.
+        every_seconds: the interval in seconds; without new steps none is due.
 
     Raises:
         ValueError: a number is too small.
@@ -90,10 +85,10 @@ class Checkpoints:
         self.every_steps = every_steps
         self.every_seconds = every_seconds
         self._saved: int | None = None
-        self._since: tuple[int, float] | None = None  # the step and time that intervals count from
+        self._since: tuple[int, float] | None = None  # step and time at the interval's start
 
     def due(self, step: int) -> bool:
-        """Return whether a checkpoint should be saved at a step; never twice at the same."""
+        """Return whether to save a checkpoint at a step."""
         if self._since is None:
             self._since = step, monotonic()
         last, when = self._since
@@ -104,31 +99,25 @@ class Checkpoints:
         return self.every_seconds is not None and monotonic() - when >= self.every_seconds
 
     def saved(self, step: int) -> bool:
-        """Return whether the last one that was saved or restored is of this step."""
+        """Return whether the last saved or restored checkpoint has this step."""
         return step == self._saved
 
     def save(self, step: int, state: Mapping[str, Any], *, algorithm: str, version: int = 1) -> str:
         """Write a checkpoint, then remove the oldest; return the file's name.
 
         Args:
-            step: of the state; from 0 on.
-            state: nested dictionaries and lists of arrays, numbers, texts and tensors.
-            algorithm: whose state it is.
-            version: of the form of that state.
+            step: at least 0.
+            state: nested dictionaries and lists of arrays, tensors, numbers and texts.
+            algorithm: its name.
+            version: of the state's layout.
 
         Raises:
-            EncodeError: something in the state cannot be kept.
+            EncodeError: a value cannot be kept.
             MissingExtra: safetensors is not installed.
-            OSError: it cannot be written; older ones are as they were.
+            OSError: it cannot be written; older ones stay.
         """
         self._since = step, monotonic()
-        head = {
-            "rlwire": "checkpoint",
-            "algorithm": algorithm,
-            "version": int(version),
-            "step": int(step),
-            "time": time(),
-        }
+        head = {"algorithm": algorithm, "version": int(version), "step": int(step)}
         name = f"checkpoint-{int(step):012d}.safetensors"
         data = _serialize(state, head)
         self._write(name, data)
@@ -141,14 +130,12 @@ class Checkpoints:
         return name
 
     def restore(self, algorithm: str, version: int = 1) -> tuple[int, Any] | None:
-        """Return step and state of the latest whole checkpoint; None if there are no checkpoints.
-
-        Those that are not whole are passed over, with a warning.
+        """Return step and state of the latest undamaged checkpoint; None if there are none at all.
 
         Raises:
             CheckpointMismatch: it is of another algorithm or version.
-            CheckpointDamaged: there are checkpoints, and none of them is whole.
-            MissingExtra: safetensors is not installed, or PyTorch for its tensors.
+            CheckpointDamaged: all are damaged.
+            MissingExtra: safetensors or PyTorch is not installed.
             OSError: it cannot be read.
         """
         names = self._names()
@@ -158,25 +145,24 @@ class Checkpoints:
                 if (found.algorithm, found.version) != (algorithm, version):
                     raise CheckpointMismatch(
                         f"{self.folder}/{name} is of algorithm {found.algorithm}, version "
-                        f"{found.version}, and not of {algorithm}, version {version}: use another "
-                        "folder, or move it away"
+                        f"{found.version}, not {algorithm}, version {version}: use another folder"
                     )
                 state = _read(self._path(name))
             except CheckpointDamaged as error:
-                logger.warning("%s/%s is passed over: %s", self.folder, name, error)
+                logger.warning("skipping %s/%s: %s", self.folder, name, error)
                 continue
             self._saved, self._since = found.step, (found.step, monotonic())
             logger.info("restored %s/%s", self.folder, name)
             return found.step, state
         if names:
             raise CheckpointDamaged(
-                f"none of the {len(names)} checkpoints in {self.folder} is whole: move them away "
-                "to begin anew"
+                f"all {len(names)} checkpoints in {self.folder} are damaged: remove them to start "
+                "without"
             )
         return None
 
     def list(self) -> Sequence[Checkpoint]:
-        """Return the whole checkpoints, the latest first; the log tells of others."""
+        """Return the undamaged checkpoints, the latest first; others are logged."""
         found = []
         for name in self._names():
             try:
@@ -195,16 +181,13 @@ class Checkpoints:
         return sorted(names, key=lambda name: (len(name), name), reverse=True)
 
     def _inspect(self, name: str) -> Checkpoint:
-        path = self._path(name)
-        with _open(path) as file:
+        with _open(self._path(name)) as file:
             head = _head(file)
-        return Checkpoint(
-            name=name, **{key: head[key] for key in _KINDS}, bytes=os.path.getsize(path)
-        )
+        return Checkpoint(name, **{key: head[key] for key in _KINDS})
 
     def _write(self, name: str, data: bytes) -> None:
         os.makedirs(self.folder, exist_ok=True)
-        for left in os.listdir(self.folder):  # by a program that was killed
+        for left in os.listdir(self.folder):  # after a kill
             if left.endswith(_TEMPORARY):
                 os.remove(self._path(left))
         temporary = self._path(name + _TEMPORARY)
@@ -218,12 +201,11 @@ class Checkpoints:
             with contextlib.suppress(OSError):
                 os.remove(temporary)
             raise
-        if hasattr(os, "O_DIRECTORY"):  # the name is on the disk when its directory is
-            directory = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+        directory = os.open(self.folder, os.O_RDONLY)  # the rename has to reach the disk too
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
 
 def _serialize(state: Mapping[str, Any], head: dict[str, Any]) -> bytes:
@@ -232,25 +214,23 @@ def _serialize(state: Mapping[str, Any], head: dict[str, Any]) -> bytes:
         import safetensors.numpy
     torch = sys.modules.get("torch")
     arrays: dict[str, Any] = {}
-    body = msgpack.encode(_extract_arrays(state, "", arrays, torch), **_CODING)
+    body = msgpack.encode(_extract_arrays(state, "", arrays, torch), limits=_LIMITS)
     save: Any = safetensors.numpy.save
     if torch is not None and any(isinstance(each, torch.Tensor) for each in arrays.values()):
         import safetensors.torch
 
         save = safetensors.torch.save
         head = {**head, "torch": True}
-        # Copies: safetensors takes no two tensors that share memory, as tied weights do.
+        # Copies: safetensors rejects tensors that share memory, such as tied weights.
         arrays = {
             name: torch.as_tensor(each).detach().cpu().clone().contiguous()
             for name, each in arrays.items()
         }
-    rest = {"rlwire": json.dumps(head), "state": base64.b64encode(body).decode()}
-    data: bytes = save(arrays, rest)
-    return data
+    return save(arrays, {"rlwire": json.dumps(head), "state": base64.b64encode(body).decode()})
 
 
 def _extract_arrays(value: Any, path: str, arrays: dict[str, Any], torch: Any) -> Any:
-    """Return a state with names in place of its arrays and tensors, which go to `arrays`."""
+    """Move a state's arrays and tensors to `arrays`; return it with their names in place."""
     if isinstance(value, Mapping):
         return {
             key: _extract_arrays(each, f"{path}.{key}" if path else str(key), arrays, torch)
@@ -265,9 +245,9 @@ def _extract_arrays(value: Any, path: str, arrays: dict[str, Any], torch: Any) -
         code = _TENSOR
     elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.dtype.isnative:
         code, value = _ARRAY, np.array(value, order="C")
-    else:  # arrays of other dtypes go into the msgpack
+    else:  # msgpack has arrays of other dtypes
         return value
-    if path in arrays:  # a dictionary with keys 1 and "1"
+    if path in arrays:  # keys 1 and "1"
         raise EncodeError("two arrays of a checkpoint have the same name", path=f"$.{path}")
     arrays[path] = value
     return msgpack.ExtType(code, path.encode())
@@ -275,7 +255,7 @@ def _extract_arrays(value: Any, path: str, arrays: dict[str, Any], torch: Any) -
 
 @contextlib.contextmanager
 def _open(path: str, framework: str = "np") -> Iterator[Any]:
-    """Open a file of safetensors; whatever is wrong with it becomes `CheckpointDamaged`."""
+    """Open a safetensors file; its errors become `CheckpointDamaged`."""
     with optional("safetensors", "checkpoints"):
         import safetensors
     wrong = (safetensors.SafetensorError, LookupError, TypeError, ValueError, RecursionError)
@@ -285,22 +265,18 @@ def _open(path: str, framework: str = "np") -> Iterator[Any]:
     except CheckpointDamaged:
         raise
     except wrong as error:
-        raise CheckpointDamaged(f"it is cut off or no checkpoint: {error}") from None
+        raise CheckpointDamaged(f"truncated, or not a checkpoint: {error}") from None
 
 
 def _head(file: Any) -> dict[str, Any]:
-    """Return what an open file says of itself."""
     head: dict[str, Any] = json.loads(file.metadata()["rlwire"])
     for key, kind in _KINDS.items():
         if not isinstance(head.get(key, _KINDS), kind):
             raise CheckpointDamaged(f"its head has no {key}")
-    if not 0 <= head["time"] < _LATEST:  # NaN too
-        raise CheckpointDamaged(f"its head has the time {head['time']}")
     return head
 
 
 def _read(path: str) -> Any:
-    """Return the state in a file."""
     with _open(path) as file:
         torch = bool(_head(file).get("torch"))
     if torch:
@@ -316,4 +292,4 @@ def _read(path: str) -> Any:
                 raise CheckpointDamaged(f"it has no array {name!r}")
             return found.numpy() if code == _ARRAY and torch else found
 
-        return msgpack.decode(body, ext_hook=restore, **_READING)
+        return msgpack.decode(body, ext_hook=restore, strict_map_key=False, limits=_LIMITS)

@@ -1,8 +1,7 @@
-"""What an algorithm is written with: `ParameterServer`, `Session`, and what agents get of these.
+"""`ParameterServer` and `Session`, of which an algorithm is made, and `ParameterServerHandle`.
 
-A parameter server is one for all agents. Each agent calls the methods ``op_...`` of its model:
-``parameter_server.session.op_get_weights()``. The parameter server runs in the server's process or
-on Ray (`rlwire.relaax.parameter_server_ray`).
+All agents share one parameter server and call the methods ``op_...`` of its model:
+``parameter_server.session.op_get_weights()``. It runs in the server's process or on Ray.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlwire.errors import LocalProtocolError, PeerError, describe, on_error, quoted
 from rlwire.relaax.checkpoints import Checkpoints
@@ -26,20 +25,15 @@ logger = logging.getLogger(__name__)
 
 
 class ParameterServerError(PeerError):
-    """An op raised, does not exist, or returned what cannot be sent; ``__cause__`` tells where."""
+    """An op raised, does not exist, or its result cannot be sent; see ``__cause__``."""
 
 
 class Session:
-    """The model of a parameter server, or of an agent, with its methods ``op_...``.
-
-    ::
-
-        session = Session(Model())                       # session.op_get_weights()
-        session = Session(policy=Policy(), value=Value())  # session.policy.op_get_weights()
+    """One model with methods ``op_...``, or several by name: ``session.policy.op_get_weights()``.
 
     Args:
-        model: has the methods; None for several by name.
-        models: sub-models by name, dictionaries of them for deeper ones.
+        model: one model.
+        models: models by name, dictionaries of them for deeper ones.
 
     Raises:
         TypeError: neither or both are given.
@@ -55,12 +49,12 @@ class Session:
         self.model = SimpleNamespace(**self._models) if model is None else model
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("model", "_models"):  # while it is made, or copied
+        if name in ("model", "_models"):  # before __init__, as in a copy
             raise AttributeError(name)
         return getattr(self.model, name)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps: the models' own `state_dict`, by name if several."""
+        """Return the models' `state_dict`, by name if several."""
         if self._models:
             return {name: each.state_dict() for name, each in self._models.items()}
         state: dict[str, Any] = self.model.state_dict()
@@ -75,18 +69,14 @@ class Session:
 
 
 class ParameterServer:
-    """Base of an algorithm's parameter server; it has to define `init_session`.
+    """Base of an algorithm's parameter server; define `init_session`.
 
-    One op runs at a time, so a model needs no locks. A model must not write to what its ops have
-    returned: in the server's process agents hold the same arrays.
-
-    Args:
-        config: the algorithm's settings, the section ``algorithm`` of ``app.yaml``.
-        metrics: the sink behind `metrics`.
+    One op runs at a time. A model must not change what its ops returned: agents may hold the same
+    arrays.
 
     Attributes:
-        config: the settings.
-        metrics: `scalar` and `histogram`; without an `x`, at the step `n_step`.
+        config: the algorithm's settings, the section ``algorithm`` of ``app.yaml``.
+        metrics: `scalar` and `histogram`; `x` is `n_step` by default.
         session: of the model; set by `init_session`.
         version: of the model's state; checkpoints of another one are rejected.
     """
@@ -102,31 +92,31 @@ class ParameterServer:
             raise TypeError(f"{type(self).__qualname__}.init_session must set self.session")
 
     def init_session(self) -> None:
-        """Make the model, and set `session`."""
+        """Make the model and set `session`."""
         raise NotImplementedError(f"{type(self).__qualname__} must define init_session")
 
     def close(self) -> None:
-        """Clean up; called once, after the last checkpoint."""
+        """Clean up after the last checkpoint."""
 
     def n_step(self) -> int:
-        """Return how many steps were learned from: by default the model's `op_n_step`."""
+        """Return the number of steps learned from, by default the model's `op_n_step`."""
         return int(self.session.op_n_step())
 
     def create_checkpoint(self) -> Mapping[str, Any]:
-        """Return the state to keep: nested dictionaries and lists of arrays, tensors, numbers."""
+        """Return the state, for `Checkpoints.save`."""
         return self.session.state_dict()
 
     def restore_checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Restore a state that was kept."""
+        """Restore a state of `create_checkpoint`."""
         self.session.load_state_dict(state)
 
 
 class ParameterServerHandle:
-    """A parameter server as agents see it, wherever it runs; for any number of threads.
+    """A parameter server as agents see it; thread-safe.
 
     Attributes:
         config: the algorithm's settings.
-        metrics: the sink of the server's measurements.
+        metrics: the server's sink.
         session: ``session.op_name(...)`` and ``session.model.op_name(...)`` call an op.
     """
 
@@ -136,19 +126,19 @@ class ParameterServerHandle:
         self.session: Any = _OpPath(self._call, ())
 
     def n_step(self) -> int:
-        """Return how many steps the parameter server has learned from; errors as of an op."""
+        """Return the number of steps learned from; errors as of an op."""
         return int(self._call((), (), {}))
 
     def close(self) -> None:
-        """Leave the parameter server; where it was opened, end it, after a last checkpoint."""
+        """Disconnect; the program that opened it ends it, after a last checkpoint."""
 
     def _call(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Return what an op returns; without a name, the step."""
+        """Return the result of an op; without names, of `n_step`."""
         raise NotImplementedError
 
 
 class _OpPath:
-    """A path into a model: an attribute makes it longer, a call calls the op."""
+    """A path into a model: attributes extend it, a call calls the op."""
 
     __slots__ = ("_call", "_names")
 
@@ -157,37 +147,33 @@ class _OpPath:
         self._names = names
 
     def __getattr__(self, name: str) -> _OpPath:
-        if name.startswith("__"):  # what Python and its tools look for
+        if name.startswith("__"):  # looked up by Python and tools
             raise AttributeError(name)
         return _OpPath(self._call, (*self._names, name))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._call(self._names, args, kwargs)
 
-    def __repr__(self) -> str:
-        return f"<session{''.join('.' + name for name in self._names)} of a parameter server>"
 
-
-def op(session: Any, names: Sequence[str]) -> Callable[..., Any]:
-    """Return the method of a session's model that a path names, or raise AttributeError."""
+def op(session: Any, names: Sequence[str]) -> Any:
+    """Return an op by its path, or raise AttributeError."""
     path = ".".join(["session", *names])
     if not names or not names[-1].startswith("op_") or any(n.startswith("_") for n in names):
-        raise AttributeError(f"{quoted(path)[1:-1]} is no op: their names begin with op_")
-    found: Any = session
+        raise AttributeError(f"{quoted(path)[1:-1]} is no op: the name must begin with op_")
     for name in names:
-        found = getattr(found, name, None)
-    if not callable(found):
+        session = getattr(session, name, None)
+    if not callable(session):
         raise AttributeError(f"there is no {quoted(path)[1:-1]}")
-    return cast("Callable[..., Any]", found)
+    return session
 
 
 def path_of(names: Sequence[str]) -> str:
-    """Return the name of an op in errors; `n_step` has no names."""
+    """Return the name of an op, for errors."""
     return ".".join(["session", *names]) if names else "n_step"
 
 
 class LocalParameterServer(ParameterServerHandle):
-    """A parameter server in this process, for its threads: runs one op at a time."""
+    """A parameter server in this process, which runs one op at a time."""
 
     def __init__(
         self, algorithm: Algorithm, checkpoints: Checkpoints | None, metrics: Metrics
@@ -209,8 +195,8 @@ class LocalParameterServer(ParameterServerHandle):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "agents in other processes cannot reach a parameter server of this process: use "
-            "parameter_server='ray', or workers='threads'"
+            "other processes cannot reach this parameter server: use parameter_server='ray', or "
+            "workers='threads'"
         )
 
     def close(self) -> None:
@@ -239,7 +225,7 @@ class LocalParameterServer(ParameterServerHandle):
             return value
 
     def _save(self, server: ParameterServer, closing: bool) -> None:
-        """Save a checkpoint if one is due; a full disk does not stop the learning."""
+        """Save a checkpoint if one is due; errors are logged."""
         checkpoints = self._checkpoints
         if checkpoints is None:
             return
@@ -263,17 +249,15 @@ def open_parameter_server(
 
     Args:
         algorithm: as `rlwire.relaax.algorithm.load_algorithm` returns it.
-        home: ``"server"``, this process; ``"ray"``, an actor (the extra `ray`), which agents in
-            other processes and on other machines reach; or ``"ray:NAME"``, an actor that all
-            programs which open it by this name share: the first makes it, and ends it. An actor
-            that dies restarts from its latest checkpoint.
-        checkpoints: where to keep what was learned, by default nowhere; in a folder given by its
-            path, one is saved a minute.
-        metrics: where its measurements go, by default the log; an actor gets a copy of the sink.
+        home: ``"server"``, this process; ``"ray"``, an actor (the extra `ray`) for agents in other
+            processes; or ``"ray:NAME"``, an actor that programs share by name: the first makes and
+            ends it. An actor that dies restarts from its latest checkpoint.
+        checkpoints: None keeps none; in a folder given by its path, one is saved a minute.
+        metrics: a sink, by default the log; an actor gets a copy.
 
     Raises:
         ParameterServerError: it cannot be made, or its checkpoint cannot be restored.
-        ValueError: there is no such home.
+        ValueError: `home` is invalid.
         MissingExtra: Ray is not installed.
     """
     check_home(home)
@@ -293,8 +277,6 @@ def open_parameter_server(
 
 
 def check_home(home: str) -> None:
-    """Raise a ValueError if there is no such home."""
+    """Raise ValueError if `home` is invalid."""
     if home not in ("server", "ray") and not home.startswith("ray:"):
-        raise ValueError(
-            f"a parameter server is at home in 'server', 'ray' or 'ray:NAME', not {home!r}"
-        )
+        raise ValueError(f"parameter_server must be 'server', 'ray' or 'ray:NAME', not {home!r}")

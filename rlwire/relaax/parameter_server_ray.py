@@ -1,7 +1,4 @@
-"""A parameter server as an actor of Ray's, for agents on any node of its cluster (extra `ray`).
-
-Ray carries arrays in its object store, and restarts an actor that died.
-"""
+"""A parameter server as a Ray actor, for agents on any node of the cluster (extra `ray`)."""
 
 from __future__ import annotations
 
@@ -34,12 +31,12 @@ if TYPE_CHECKING:
     from rlwire.relaax.algorithm import Algorithm
 
 _NAMESPACE = "rlwire"
-_DEADLINE = 60.0  # seconds for a call, a restart of the actor included
-_GRACE = 60.0  # seconds for the last op and checkpoint
+_DEADLINE = 60.0  # seconds for a call, including a restart of the actor
+_GRACE = 60.0  # seconds for the last checkpoint
 
 
 class _Actor:
-    """The actor: a parameter server, or why there is none."""
+    """The actor: a parameter server, or the error of making it."""
 
     def __init__(
         self, algorithm: Algorithm, checkpoints: Checkpoints | None, metrics: Metrics, creator: str
@@ -49,7 +46,7 @@ class _Actor:
         self._server: LocalParameterServer | ParameterServerError
         try:
             self._server = LocalParameterServer(algorithm, checkpoints, metrics)
-        except ParameterServerError as error:  # raised by each call: Ray would try again here
+        except ParameterServerError as error:  # raised here, Ray would restart the actor
             self._server = error
 
     def creator(self) -> str:
@@ -60,7 +57,7 @@ class _Actor:
             raise self._server
         try:
             return self._server._call(names, args, kwargs)
-        except SystemExit as error:  # Ray would take it for the actor's end
+        except SystemExit as error:  # would end the actor
             raise RuntimeError("the op raised SystemExit") from error
 
     def close(self) -> None:
@@ -70,16 +67,10 @@ class _Actor:
 
 
 class RayParameterServer(ParameterServerHandle):
-    """A parameter server on Ray; it can be pickled, for agents in other processes.
+    """A parameter server on Ray; it can be pickled.
 
-    Args:
-        config: the algorithm's settings.
-        metrics: the sink that the actor has a copy of.
-        address: of the cluster.
-        name: of the actor.
-        actor: the actor, if it is known.
-        owner: whether closing this handle ends the actor.
-        owns_ray: whether it also ends this program's connection to Ray.
+    `address` is the cluster's, `name` the actor's. `close` of the `owner` ends the actor, and with
+    `owns_ray` the connection to Ray.
     """
 
     def __init__(
@@ -104,13 +95,13 @@ class RayParameterServer(ParameterServerHandle):
         return RayParameterServer, (self.config, self.metrics, *self._where)
 
     def close(self) -> None:
-        """Leave the actor; its owner ends it, after a last checkpoint."""
+        """Disconnect; the owner ends the actor, after a last checkpoint."""
         if self._closed:
             return
         self._closed = True
         ray = _ray()
         if self._owner and ray.is_initialized():
-            with contextlib.suppress(ray.exceptions.RayError):  # it died: there is no last one
+            with contextlib.suppress(ray.exceptions.RayError):  # the actor died
                 actor = self._find_actor()
                 ray.get(actor.close.remote(), timeout=_GRACE)
                 ray.kill(actor)
@@ -119,27 +110,27 @@ class RayParameterServer(ParameterServerHandle):
             ray.shutdown()
 
     def _call(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Return what an op returns; a call that died with the actor is made again."""
+        """Return the result of an op; if the actor died, call it again."""
         if self._closed:
-            raise LocalProtocolError(f"{path_of(names)}: this parameter server has been closed")
+            raise LocalProtocolError(f"{path_of(names)}: the parameter server has been closed")
         ray = _ray()
         until = monotonic() + _DEADLINE
         while True:
             try:
                 asked = self._find_actor().call.remote(list(names), list(args), kwargs)
-            except TypeError as error:  # Ray's word for what it cannot serialize
+            except TypeError as error:  # not serializable
                 raise EncodeError(f"an argument cannot be sent to Ray: {error}") from error
             try:
                 return ray.get(asked, timeout=max(until - monotonic(), 0.001))
             except ray.exceptions.GetTimeoutError as error:
                 raise DeadlineExceeded(
-                    f"{path_of(names)}: no answer from the parameter server within {_DEADLINE} s; "
-                    "whether it was called is not known"
+                    f"{path_of(names)}: no reply from the parameter server within {_DEADLINE} s; "
+                    "it may have been called"
                 ) from error
             except ray.exceptions.RayActorError as error:
                 if monotonic() >= until:
                     raise ConnectionClosed(
-                        f"{path_of(names)}: the parameter server's actor is lost: {error}"
+                        f"{path_of(names)}: the parameter server's actor died: {error}"
                     ) from error
                 sleep(0.1)
             except ray.exceptions.RayTaskError as error:
@@ -162,14 +153,9 @@ class RayParameterServer(ParameterServerHandle):
 def open_actor(
     algorithm: Algorithm, checkpoints: Checkpoints | None, metrics: Metrics, name: str = ""
 ) -> RayParameterServer:
-    """Start the actor, and Ray on this machine if this program is connected to no cluster.
+    """Start the actor, or join the one called `name`; start Ray here if there is no cluster.
 
-    Args:
-        algorithm: every node finds it under the same name or path.
-        checkpoints: in a folder that every node reaches.
-        metrics: where measurements go; the actor gets a copy.
-        name: by which other programs find the actor, and join one that is there already; by default
-            a new actor is made, which no other program finds.
+    Every node has to find the algorithm under the same name or path, and the checkpoints' folder.
     """
     ray = _ray()
     owns_ray = not ray.is_initialized()

@@ -1,4 +1,4 @@
-"""RLX: RELAAX's interfaces for environments and agents, their server, and messages themselves.
+"""RLX: RELAAX's interfaces for environments and agents, and their servers.
 
 | RELAAX | here |
 |---|---|
@@ -8,17 +8,22 @@
 | `relaax.server.rlx_server` | `Server` |
 | `relaax.server.wsproxy` | `RLXPageServer` |
 | `relaax.server.common.metrics` | `Metrics` and its kinds |
-| `relaax.common.rlx_message` | `RLXMessage`, `RLXMessageImage` |
+| `relaax.common.rlx_message` | `RLXMessageImage`; `rlwire.codecs.rlx` |
 
-The learning side is in `rlwire.relaax`.
+`rlwire.relaax` has the learning side.
 """
 
 from __future__ import annotations
 
-import rlwire.rlx.options  # noqa: F401 (before RELAAX's `options`, which takes its name here)
-from rlwire.rlx.client import AgentProxy, AgentProxyException, AsyncAgentProxy, TrainingBase
+import rlwire.rlx.options  # noqa: F401 (before RELAAX's `options` takes its name)
+from rlwire.rlx.client import (
+    AgentProxy,
+    AgentProxyException,
+    AsyncAgentProxy,
+    RLXMessageImage,
+    TrainingBase,
+)
 from rlwire.rlx.config import options
-from rlwire.rlx.message import RLXMessage, RLXMessageImage
 from rlwire.rlx.metrics import (
     LoggingMetrics,
     Metrics,
@@ -36,7 +41,6 @@ __all__ = [
     "LoggingMetrics",
     "Metrics",
     "MultiMetrics",
-    "RLXMessage",
     "RLXMessageImage",
     "RLXPageServer",
     "Server",

@@ -1,4 +1,4 @@
-"""RLX by URL: what the front door calls; see `rlwire.registry`."""
+"""RLX by URL, for the front door."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def server(
     metrics: Metrics | Sequence[tuple[str, str]] | None = None,
     **options: Any,
 ) -> BackgroundServer:
-    """Return a server of agents, one for each connection; not started.
+    """Return a server of agents, not started.
 
-    `agent` may be a name with a prefix of `rlwire.serving.fronts.SERVED`; `metrics` a sink, or
-    several: ``("logging", "")`` and ``("tensorboard", directory)``.
+    `agent` may have a prefix of `rlwire.serving.fronts.SERVED`. `metrics` is a sink, or
+    ``("logging", "")`` and ``("tensorboard", directory)``.
     """
     options = {"metrics": _sink(metrics), **options}
     return served(agent, url, options) or Server(agent, str(url), **options)
@@ -46,7 +46,7 @@ def listen(
     metrics: Metrics | Sequence[tuple[str, str]] | None = None,
     **options: Any,
 ) -> Callers:
-    """Return places for environments that call; arguments as of `environment.listen`."""
+    """Return the `Callers`; arguments as of `environment.listen`."""
     from rlwire.rlx import environment as room  # needs Gymnasium
 
     return room.listen(str(url), num_envs, metrics=_sink(metrics), **options)

@@ -1,7 +1,7 @@
 """An environment's side of RLX: `AgentProxy`, `AsyncAgentProxy` and the programs' `TrainingBase`.
 
-They have the interfaces of `relaax.environment.agent_proxy` and `relaax.environment.training`; how
-they differ from the originals is in docs/howto/from_relaax.md.
+The interfaces are those of `relaax.environment.agent_proxy` and `relaax.environment.training`;
+docs/howto/from_relaax.md has the differences.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, ClassVar, Literal, NoReturn, cast
 
 from rlwire.errors import (
@@ -22,7 +24,6 @@ from rlwire.errors import (
 from rlwire.limits import DEFAULT, Limits
 from rlwire.registry import located
 from rlwire.rlx.config import options as settings
-from rlwire.rlx.metrics import Metrics
 from rlwire.sessions.rlx import RLXClientSession, RLXState
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import AddressLike, parse
@@ -33,38 +34,41 @@ from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, drive_async
 
 logger = logging.getLogger(__name__)
 
-# A server that is started together with its environments needs some seconds to load an agent:
-# six attempts then last about ten seconds, a little less than RELAAX's.
+# Six attempts last about ten seconds, a little less than RELAAX's.
 _BACKOFF = Backoff(deadline=None, first=0.5, longest=6.0)
 
 
-class AgentProxyException(RlwireError):
-    """What went wrong between an environment and its agent; ``__cause__`` is the error itself.
+class RLXMessageImage:
+    """A Pillow image as (part of) a state; a bare image is encoded likewise."""
 
-    The connection goes on after `PeerError`, the server's error reply; after `EncodeError` or
-    `LimitExceeded` for a value that cannot be sent; after `LocalProtocolError`, a command out of
-    turn; and after `RemoteProtocolError` for a reply that cannot be read. It is closed after any
-    other error, such as `DeadlineExceeded`, `ConnectionClosed`, `DecodeError` or `OSError`.
+    def __init__(self, image: Any) -> None:
+        self.image = image
+
+
+class AgentProxyException(RlwireError):
+    """A command failed; ``__cause__`` is the error itself.
+
+    The connection stays open after `PeerError` (the server's error reply), `EncodeError` or
+    `LimitExceeded` (the value cannot be sent), `LocalProtocolError` (a command out of turn) and
+    `RemoteProtocolError` (an unreadable reply). It is closed after any other error.
     """
 
 
 class ProxyBase(waits.Counting):
-    """What both proxies are made of.
+    """Base of both proxies.
 
     Args:
         rlx_server_url: ``"host:port"``, ``"[::1]:port"``, ``"unix:/path"`` or ``(host, port)``.
-        tls: for a server with TLS: an SSL context, or `rlwire.transports.tls.ClientTLS`.
-        timeout: seconds to wait for a connect, a read, a write and an answer.
+        tls: an SSL context, or `rlwire.transports.tls.ClientTLS`.
+        timeout: seconds for a connect, a read, a write and a reply.
         backoff: the waits between attempts to connect; `connect` sets their number.
-        limits: maxima for messages; `rlwire.limits.DEFAULT` by default.
-        dialect: of RLX; "readme" for servers that follow the table in RELAAX's README.
-        dtype: of the arrays that a server of the readme dialect sends, which do not tell it.
+        limits: maxima for messages.
         images: what an image in an action becomes.
 
     Attributes:
-        address: of the server; a new one counts from the next `connect` on.
-        metrics: `scalar(name, y, x=None)` and `histogram(name, y, x=None)`, which send one number
-            `y`, or many, of the series `name` at step `x`; of `AsyncAgentProxy` to be awaited.
+        address: of the server; a change takes effect at the next `connect`.
+        metrics: `scalar(name, y, x=None)` and `histogram(name, y, x=None)` send measurements; to be
+            awaited of `AsyncAgentProxy`.
     """
 
     _open: Callable[..., Any]
@@ -77,27 +81,21 @@ class ProxyBase(waits.Counting):
         timeout: Timeouts | float | None = None,
         backoff: Backoff | None = None,
         limits: Limits = DEFAULT,
-        dialect: Literal["relaax", "readme"] = "relaax",
-        dtype: Any = None,
-        images: Literal["array", "float32", "pil"] = "float32",
+        images: Literal["array", "float32"] = "float32",
     ) -> None:
-        located("rlx", rlx_server_url)  # which refuses the URL of another protocol
+        located("rlx", rlx_server_url)  # rejects the URL of another protocol
         self.address: AddressLike = rlx_server_url
         self.backoff = _BACKOFF if backoff is None else backoff
         self._timeouts = Timeouts.of(timeout)
         self._tls = tls
-        self._session_options: dict[str, Any] = {
-            "limits": limits,
-            "dialect": dialect,
-            "dtype": dtype,
-            "images": images,
-        }
-        self.metrics: Any = _ProxyMetrics(self._report)
+        self._session_options: dict[str, Any] = {"limits": limits, "images": images}
+        self.metrics: Any = SimpleNamespace(
+            scalar=partial(self._report, "scalar"), histogram=partial(self._report, "histogram")
+        )
         self._attach(None)
 
     def _attach(self, connection: Any) -> None:
         self._connection = connection
-        # A bound method of the connection, so that update() pays for no look-ups.
         self._round_trip: Callable[[Any], Any]
         self._round_trip = self._no_connection if connection is None else connection.exchange
 
@@ -106,11 +104,7 @@ class ProxyBase(waits.Counting):
 
     @driven
     def connect(self, retry: int = 6) -> Waits[None]:
-        """Connect, in `retry` attempts with growing waits; an open connection is closed first.
-
-        Raises:
-            AgentProxyException: no attempt succeeded, or the address is invalid.
-        """
+        """Connect, in `retry` attempts with growing waits; an open connection is closed first."""
         yield self.disconnect()
         backoff = dataclasses.replace(self.backoff, attempts=max(1, retry))
         session = RLXClientSession(**self._session_options)
@@ -124,29 +118,25 @@ class ProxyBase(waits.Counting):
 
     @driven
     def init(self, exploit: bool = False) -> Waits[Any]:
-        """Prepare the agent, with `exploit` to act without exploring or learning; return "ready".
-
-        Raises:
-            AgentProxyException: the agent could not, or the connection is lost.
-        """
+        """Initialize the agent, with `exploit` to act without exploring or learning."""
         return (yield from self._exchange({"command": "init", "exploit": exploit}))
 
     @driven
     def reset(self) -> Waits[Any]:
-        """Have the agent forget the episode; return "done"; errors as of `init`."""
+        """Have the agent forget the episode."""
         return (yield from self._exchange({"command": "reset"}))
 
     @driven
     def disconnect(self) -> Waits[None]:
-        """Close the connection; nothing happens if there is none."""
+        """Close the connection, if any."""
         connection = self._connection
         self._attach(None)
         if connection is not None:
             yield from close_and_wait(connection)
 
     @driven
-    def _report(self, method: str, name: str, y: Any, x: Any) -> Waits[None]:
-        # A list with one entry, as RELAAX's program sends it; its README shows an older, flat form.
+    def _report(self, method: str, name: str, y: Any, x: Any = None) -> Waits[None]:
+        # As RELAAX's program sends it; its README has an older, flat form as well.
         metrics = [{"method": method, "name": name, "y": y, "x": x}]
         yield from self._exchange({"command": "update_metrics", "data": metrics})
 
@@ -160,7 +150,7 @@ class ProxyBase(waits.Counting):
         return self._reply_data(message["command"], reply)
 
     def _handle_error(self, connection: Any, command: str, error: BaseException) -> Waits[None]:
-        """Leave a connection that is lost, and raise what the error is to a user, if another."""
+        """Close a lost connection; raise AgentProxyException for an error of rlwire."""
         if isinstance(error, AgentProxyException) or connection is None:
             return
         ours = isinstance(error, (RlwireError, OSError))
@@ -173,7 +163,6 @@ class ProxyBase(waits.Counting):
 
     def _reply_data(self, command: str, reply: dict[str, Any]) -> Any:
         if reply["response"] == "error":
-            # The original's text comes first, and is all of PeerError's.
             text = str(reply.get("message", "unknown error"))
             raise self._failed(command, PeerError(text)) from PeerError(text)
         return reply["data"] if "data" in reply else reply["response"]
@@ -194,33 +183,22 @@ class ProxyBase(waits.Counting):
 
 
 class AgentProxy(Blocking, ProxyBase):
-    """An agent on an RLX server, as an environment sees it; blocking, for one thread.
+    """An agent on an RLX server; blocking, for one thread; arguments as of `ProxyBase`.
 
-    ::
-
-        agent = AgentProxy("localhost:7001")
-        agent.connect()
-        agent.init()
-        action = agent.update(reward=None, state=observation)
-
-    Used as a context manager, it connects on entry and disconnects on exit. The arguments are
-    `ProxyBase`'s.
+    As a context manager it connects and disconnects. Every method may raise `AgentProxyException`.
     """
 
     _open = staticmethod(tcp.connect)
 
     def update(self, reward: Any = None, state: Any = None, terminal: bool = False) -> Any:
-        """Tell the agent what the last action led to, and return the next action.
+        """Send the result of the last action, and return the next action.
 
         Args:
             reward: None before the first action; a float, or a list of floats.
             state: a list, an array, an image, or None.
             terminal: whether the episode has ended.
-
-        Raises:
-            AgentProxyException: the agent failed, or the connection is lost.
         """
-        # The hot path, therefore without a generator.
+        # The hot path, therefore no generator.
         try:
             exchange = self._round_trip
             reply = exchange(
@@ -235,18 +213,16 @@ class AgentProxy(Blocking, ProxyBase):
 
 
 class AsyncAgentProxy(Asyncio, ProxyBase):
-    """`AgentProxy` for asyncio: the same methods, to be awaited; arguments as there.
+    """`AgentProxy` for asyncio, for one task at a time.
 
-    One task at a time uses it: a second command before the answer to the first is refused. When a
-    task is cancelled inside a command, the connection is closed, because the answer that is still
-    under way would be taken for that of the next command.
+    If a task is cancelled inside a command, the connection is closed: the pending reply would be
+    mistaken for the next command's.
     """
 
     _open = staticmethod(tcp_asyncio.connect)
 
     async def update(self, reward: Any = None, state: Any = None, terminal: bool = False) -> Any:
-        """Tell what the last action led to and return the next, as `AgentProxy.update`."""
-        # The hot path, therefore without a generator.
+        """Send the result of the last action, and return the next action."""
         connection = self._connection
         try:
             exchange = self._round_trip
@@ -259,24 +235,10 @@ class AsyncAgentProxy(Asyncio, ProxyBase):
         return self._reply_data("update", reply)
 
 
-class _ProxyMetrics(Metrics):
-    """Sends each measurement over the proxy's connection and waits for the answer."""
-
-    def __init__(self, report: Callable[..., Any]) -> None:
-        self._report = report
-
-    def scalar(self, name: str, y: Any, x: Any = None) -> Any:
-        return self._report("scalar", name, y, x)
-
-    def histogram(self, name: str, y: Any, x: Any = None) -> Any:
-        return self._report("histogram", name, y, x)
-
-
 def _is_lost(session: Any, error: BaseException) -> bool:
-    """Whether a connection is of no more use.
+    """Whether a connection is unusable, as a late reply would be mistaken for the next command's.
 
-    An answer that did not come could come later, and be taken for that to the next command. An
-    error of ours proves nothing: another thread or task may be using the connection.
+    Not after LocalProtocolError: another thread or task may be using the connection.
     """
     return not isinstance(error, LocalProtocolError) and session.state not in (
         RLXState.NEW,
@@ -284,35 +246,33 @@ def _is_lost(session: Any, error: BaseException) -> bool:
     )
 
 
-_SAID = (PeerError, DecodeError, RemoteProtocolError)
+_REPLIED = (PeerError, DecodeError, RemoteProtocolError)
 
 
 class TrainingBase:
     """A base for training programs: define `episode`, call `run`.
 
-    Without an address, the settings come from the command line and the file that it names, as with
-    RELAAX (``--config app.yaml --exploit False --show-ui False``): see `rlwire.rlx.options`.
-
     Args:
-        address: of the RLX server, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; or a
-            list of them, of which one is in use at a time.
+        address: of the RLX server, or a list of them, of which one is in use at a time. If None,
+            the settings come from the command line and the file that it names, as in RELAAX
+            (``--config app.yaml --exploit False --show-ui False``).
         max_episodes: how many episodes to run; 1 by default.
-        infinite_run: go on after `max_episodes`; False by default.
-        exploit: asks the agent not to explore or learn; False by default.
-        options: further arguments for `AgentProxy`, such as `tls`, `timeout` and `limits`.
+        infinite_run: continue after `max_episodes`.
+        exploit: asks the agent not to explore or learn.
+        options: further arguments for `AgentProxy`.
 
     Attributes:
-        agent: the `AgentProxy`; it stays the same object when the server changes.
+        agent: the `AgentProxy`, whichever server it is connected to.
     """
 
     reward_metric = "episode_reward"
     """The scalar of an episode's reward; RELAAX's README has `game_score`."""
 
     retries = 10
-    """How many times in a row one episode is tried, and one reconnection is attempted."""
+    """Attempts at one episode, and at one reconnection."""
 
     proxy: ClassVar[type[AgentProxy]] = AgentProxy
-    """What `agent` is made of."""
+    """The class of `agent`."""
 
     def __init__(
         self,
@@ -343,13 +303,12 @@ class TrainingBase:
         raise NotImplementedError("define episode(self, number) in your subclass of TrainingBase")
 
     def initialize_agent(self, retry: int = 6) -> None:
-        """Connect to the first server that answers, in `retry` rounds, and send `init`.
+        """Connect to the first server that replies, in `retry` rounds, and send `init`.
 
         Raises:
-            AgentProxyException: no server could be reached, or all refused.
+            AgentProxyException: no server could be reached, or all replied with errors.
         """
         rounds = dataclasses.replace(self.agent.backoff, attempts=max(1, retry))
-        # The pause after the last round is not waited for.
         for pause in (*rounds.delays(), None):
             refused = 0
             for _ in self.addresses:
@@ -359,27 +318,25 @@ class TrainingBase:
                     self.agent.init(self.exploit)
                     return
                 except AgentProxyException as error:
-                    logger.warning("can't use RLX server %s: %s", self.addresses[0], error)
+                    logger.warning("RLX server %s: %s", self.addresses[0], error)
                     failure = error
-                    refused += isinstance(error.__cause__, _SAID)
+                    refused += isinstance(error.__cause__, _REPLIED)
                 self._next_address()
-            # Servers that were reached and said no, or what makes no sense, will say so again.
+            # Servers that were reached and replied with errors would do so again.
             if pause is None or refused == len(self.addresses):
                 break
             time.sleep(pause)
         self.agent.disconnect()
         raise AgentProxyException(
-            f"no RLX server takes this training; the last of {len(self.addresses)} said: {failure}"
+            f"no RLX server accepts this training; the last of {len(self.addresses)}: {failure}"
         ) from failure
 
     def run(self) -> None:
-        """Run the episodes, numbered from 0.
-
-        When a server dies in an episode, the same number starts again with the next server.
+        """Run the episodes, numbered from 0; if a server fails, repeat with the next server.
 
         Raises:
             AgentProxyException: no server is left, or one episode failed `retries` times.
-            Exception: what `episode` raised.
+            Exception: from `episode`.
         """
         number = 0
         failures = 0
@@ -401,7 +358,7 @@ class TrainingBase:
                     number += 1
                     failures = 0
         except Exception as error:
-            logger.error("training ends in episode %d: %s", number, error)
+            logger.error("training failed in episode %d: %s", number, error)
             raise
         finally:
             self.agent.disconnect()

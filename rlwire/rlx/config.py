@@ -1,8 +1,6 @@
-"""`options`: what a RELAAX environment is started with, from its command line and its YAML file.
+"""`options`: the settings of a RELAAX environment, from its command line and its YAML file.
 
-It has the interface of `relaax.environment.config`: ``options.get("environment/name")`` is what
-``training.py --config app.yaml --exploit False --show-ui False`` was given. How it differs from
-the original is in docs/protocols/rlx.md.
+The interface is that of `relaax.environment.config`; docs/protocols/rlx.md has the differences.
 """
 
 from __future__ import annotations
@@ -20,15 +18,13 @@ from rlwire.errors import optional, quoted
 logger = logging.getLogger(__name__)
 
 DEFAULT_ADDRESS = "localhost:7001"  # RELAAX's own default for its RLX server
-VERSION = "1.1.0"
-"""Of RELAAX, whose files are read."""
+VERSION = "1.1.0"  # of RELAAX
 
 
 class Options:
     """Settings by name; a section is an `Options` inside.
 
-    ``relaax-rlx-server`` and ``relaax_rlx_server`` are the same name, and so are ``--bind`` and
-    ``bind``.
+    ``relaax-rlx-server`` and ``relaax_rlx_server`` are the same name.
     """
 
     def __init__(self, values: Mapping[Any, Any] | None = None) -> None:
@@ -64,42 +60,38 @@ class Options:
 class EnvironmentOptions(Options):
     """The settings of an environment's program; `options` is the one of this program."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._read: list[str] | None = None  # the command line that was read
-        self._given = False  # by the program, so that a later one of Python's does not count
+    _loaded = False
 
     def load(self, argv: Sequence[str] | None = None) -> EnvironmentOptions:
         """Read a command line, by default this program's, and the file that it names.
 
-        With a file, the log is set up as in RELAAX, unless it is already: to standard output, from
-        the file's top-level ``log_level`` on, DEBUG by default.
+        With a file, the log goes to standard output from its ``log_level`` on, DEBUG by default,
+        unless logging is configured.
 
         Raises:
             SystemExit: an argument is invalid, or asks for help.
             OSError: the file cannot be read.
             ValueError: the file is not YAML, or a setting in it is invalid.
-            MissingExtra: there is a file, and ruamel.yaml is not installed.
+            MissingExtra: ruamel.yaml is not installed.
         """
-        arguments = list(sys.argv[1:] if argv is None else argv)
-        self._values, unknown = _settings(arguments)
-        self._read, self._given = arguments, argv is not None
+        self._values, unknown = _settings(list(sys.argv[1:] if argv is None else argv))
+        self._loaded = True
         if unknown:
-            logger.warning("not understood and left to this program: %s", quoted(" ".join(unknown)))
+            logger.warning("unknown arguments, left to this program: %s", quoted(" ".join(unknown)))
         return self
 
     def _known(self) -> dict[str, Any]:
-        if self._read is None or not (self._given or self._read == sys.argv[1:]):
+        if not self._loaded:
             self.load()
         return self._values
 
 
 options = EnvironmentOptions()
-"""Those of this program, read from its command line as soon as one is asked for."""
+"""The settings of this program, read at the first access."""
 
 
 def _settings(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return all settings by name, and the arguments that are none of RELAAX's."""
+    """Return all settings by name, and the arguments that RELAAX does not have."""
     flags, unknown = _parser().parse_known_args(argv)
     given = vars(flags)
     path = given.get("config")
@@ -132,16 +124,16 @@ def _settings(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
         _set_up_log(path, found)
         version = found.get("version")
         if version not in (None, VERSION):
-            logger.warning("%s is of version %s; it is read as %s", path, version, VERSION)
+            logger.warning("%s has version %s and is read as %s", path, version, VERSION)
     if "rlx_server_address" not in found:
         found["rlx_server_address"] = _address(path, found)
     return found, unknown
 
 
 def read(path: str) -> Mapping[Any, Any]:
-    """Return the sections of a YAML file, with its own spelling of names; errors as of `load`."""
+    """Return the sections of a YAML file as they are spelled; errors as of `load`."""
     with optional("ruamel.yaml", "relaax", "ruamel"):
-        # As in the original: to YAML 1.1, which PyYAML reads, 1e-4 is a text.
+        # As in RELAAX. To YAML 1.1, which PyYAML reads, 1e-4 is text.
         import ruamel.yaml
     with open(path, encoding="utf-8") as file:
         try:
@@ -175,7 +167,7 @@ def _address(path: str | None, found: dict[str, Any]) -> str:
         bind = section.get("bind")
     if bind is None:
         if path is not None:
-            logger.warning("%s has no relaax-rlx-server/bind: %s it is", path, DEFAULT_ADDRESS)
+            logger.warning("%s has no relaax-rlx-server/bind: using %s", path, DEFAULT_ADDRESS)
         return DEFAULT_ADDRESS
     if not isinstance(bind, str):
         raise ValueError(f"{path}: relaax-rlx-server/bind must be 'host:port', not {bind!r:.60}")
@@ -196,7 +188,7 @@ def _set_up_log(path: str, found: dict[str, Any]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    # No abbreviations: "--max" may be an option of the user's own program.
+    # No abbreviations: "--max" may be the program's own.
     parser = argparse.ArgumentParser(allow_abbrev=False, argument_default=argparse.SUPPRESS)
     add = parser.add_argument
     add("--config", metavar="FILE", help="RELAAX's YAML file (app.yaml)")
@@ -211,7 +203,7 @@ def _parser() -> argparse.ArgumentParser:
         ("--show-ui", "have the environment show what it does (default: False)"),
         ("--short-log-messages", "log messages alone, without time and name (default: True)"),
     ):
-        add(name, type=_boolean, metavar="True|False", help=text)
+        add(name, type=boolean, metavar="True|False", help=text)
     add(
         "--max-episodes",
         type=int,
@@ -220,7 +212,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--infinite-run",
-        type=_boolean,
+        type=boolean,
         nargs="?",
         const=True,
         metavar="True|False",
@@ -230,16 +222,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _boolean(text: str) -> bool:
-    try:
-        return truth(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def truth(value: Any) -> bool:
-    """Return the boolean of a word such as ``yes``, or raise ValueError."""
-    # The words that RELAAX's command line takes, and the rest of YAML 1.1's.
+def boolean(value: Any) -> bool:
+    """Return the boolean of a word of RELAAX's command line or YAML 1.1, or raise ValueError."""
     if isinstance(value, bool):
         return value
     lower = str(value).lower()
@@ -251,12 +235,12 @@ def truth(value: Any) -> bool:
 
 
 def typed(kind: str, value: Any) -> Any:
-    """Return a value as the text of a type says, such as ``"int | None"``, or raise ValueError."""
+    """Convert a value to a type such as ``"int | None"``, or raise ValueError."""
     kind, _, nothing = kind.partition(" | ")
     if nothing and (value is None or value is False):
         return None
     if kind == "bool":
-        return truth(value)
+        return boolean(value)
     if kind == "str" and isinstance(value, str) and value:
         return value
     if kind.startswith("tuple[") and isinstance(value, list):
@@ -278,6 +262,6 @@ def _checked(path: str | None, name: str, kind: str, value: Any) -> Any:
 
 
 def setting_name(text: Any) -> str:
-    """Return a name as an attribute has it: ``--log-level`` is ``log_level``."""
+    """Return a name as an attribute: ``--log-level`` is ``log_level``."""
     text = str(text)
     return re.sub(r"^[^A-Za-z]+", "", re.sub(r"\W", "_", text)) or text

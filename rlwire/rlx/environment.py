@@ -1,7 +1,7 @@
 """RLX's part of `rlwire.listen` and `rlwire.play`: environments that call a trainer.
 
-Between rlwire's own ends, `init` also names the spaces, and an `update` that ends an episode says
-whether it was ``truncated``; other programs ignore these entries.
+rlwire's client adds ``spaces`` to `init` and ``truncated`` to the last `update` of an episode;
+other programs ignore both.
 """
 
 from __future__ import annotations
@@ -45,20 +45,16 @@ def listen(
     kind: Callable[[int, Any, Any], Callers] = Callers,
     metrics: Metrics | None = None,
     limits: Limits = DEFAULT,
-    dialect: Any = "relaax",
-    dtype: Any = None,
     images: Any = "array",
     **options: Unpack[StreamOptions],
 ) -> Callers:
-    """Listen for environments that speak RLX; returns at once if the spaces are given.
+    """Listen for environments that speak RLX; return at once if the spaces are given.
 
     By default the first caller sends them. `kind` makes the `Callers`. Other arguments are
     `Server`'s.
     """
     sink = LoggingMetrics() if metrics is None else metrics
-    session = partial(
-        rlx.RLXServerSession, limits=limits, dialect=dialect, dtype=dtype, images=images
-    )
+    session = partial(rlx.RLXServerSession, limits=limits, images=images)
     callers = kind(num_envs, observation_space, action_space)
     return callers.open(
         Listener("rlx", address, callers, session, partial(RLXCaller, sink), **options)
@@ -72,11 +68,10 @@ class RLXCaller(Caller):
         super().__init__(connection, callers)
         self._agent = _CallerAgent(self)
         host = AgentHandler(AgentFactory(self._agent.made, None, metrics), connection.peer)
-        # Bound once, as they are called for each step.
         self._answer, self._receive, self._send = host.answer, connection.receive, connection.send
 
     def turn(self) -> Turn:
-        """Wait for the next update; errors as `Caller.turn`."""
+        """Wait for the next update; errors as of `Caller.turn`."""
         agent = self._agent
         while True:
             try:
@@ -93,15 +88,15 @@ class RLXCaller(Caller):
             self.connection.send(reply)
 
     def act(self, action: Any) -> None:
-        """Answer the last update; errors as `Caller.act`."""
-        # Of RLX's types README allows an action integers, doubles and lists.
+        """Reply to the last update; errors as of `Caller.act`."""
+        # README: an action is INT4, DOUBLE or LIST.
         if isinstance(action, (np.ndarray, np.generic)):
             action = action.tolist()
         self._send({"response": "action", "data": action})
 
 
 class _CallerAgent:
-    """The agent that a caller's messages are for; `turn` is what came of an update."""
+    """The agent of a caller; an update sets `turn`."""
 
     def __init__(self, caller: RLXCaller) -> None:
         self.message: dict[str, Any] = {}
@@ -161,9 +156,9 @@ def play(
     exploit: bool = False,
     **options: Any,
 ) -> list[float]:
-    """Have an agent on an RLX server play an environment; return the rewards of each episode.
+    """Have an agent on an RLX server play an environment; return the reward of each episode.
 
-    A lost connection begins the episode again, as in `TrainingBase`. `options` are `AgentProxy`'s.
+    After a lost connection the episode begins again. `options` are `AgentProxy`'s.
     """
     with opened(environment, seed, "RLX") as game:
         playing = _Playing(game, address, max_episodes=episodes, exploit=exploit, **options)
@@ -172,7 +167,7 @@ def play(
 
 
 class _PlayingProxy(AgentProxy):
-    """`AgentProxy` that says what `rlwire.listen` likes to know."""
+    """`AgentProxy` that adds `spaces` and `truncated`."""
 
     spaces: dict[str, Any] | None = None
 
@@ -199,7 +194,7 @@ class _Playing(TrainingBase):
         try:
             self.agent.spaces = describe_both(given.observation_space, given.action_space)
         except EncodeError as error:
-            logger.debug("the agent is not told the spaces: %s", error)
+            logger.debug("spaces not sent: %s", error)
 
     def episode(self, number: int) -> None:
         game, agent = self._game, self.agent
@@ -210,5 +205,5 @@ class _Playing(TrainingBase):
                 agent.truncate(reward, state)
             else:
                 action = agent.update(reward, state, game.over)
-        # Nothing is returned: a report would be one more thing that the trainer has to answer.
+        # None: no report, to which the trainer would have to reply.
         self.totals.append(game.total)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import logging
-from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from rlwire.transports.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger(__name__)
 
-# The README of RELAAX names these; what went wrong follows after a colon.
+# README of RELAAX, "Message exchange"; the reason follows after a colon.
 FAILURES = {
     "init": "can't initialize agent",
     "update": "can't update state",
@@ -29,7 +28,7 @@ FAILURES = {
 
 
 def resolve_agent(agent: Any) -> Callable[..., Any]:
-    """Return the class or callable that `agent` is or, as ``"module:name"``, names."""
+    """Return a class or callable, maybe given as ``"module:name"``."""
     found: Callable[..., Any] = load(agent) if isinstance(agent, str) else agent
     if not callable(found):
         raise TypeError(
@@ -37,16 +36,16 @@ def resolve_agent(agent: Any) -> Callable[..., Any]:
         )
     if inspect.isclass(found):
         _check_agent(found, found.__name__)
-    _arguments(found, None, None)
+    _bound(found, None, None)
     return found
 
 
 class AgentFactory:
     """Makes agents, from a class, a callable or ``"module:name"``.
 
-    It is called as ``agent(parameter_server)``, or ``agent(parameter_server, metrics)`` if it has a
-    parameter called `metrics` or needs a second one. A measurement without an `x` gets the
-    parameter server's `n_step()`, if it has that method, as in RELAAX.
+    Called as ``agent(parameter_server)``, or ``agent(parameter_server, metrics)`` if it has a
+    parameter `metrics` or needs a second one. A measurement without an `x` gets the parameter
+    server's `n_step()`, if any, as in RELAAX.
     """
 
     def __init__(self, agent: Any, parameter_server: Any, metrics: Metrics) -> None:
@@ -55,29 +54,12 @@ class AgentFactory:
             parameter_server = load(parameter_server)()
         step = getattr(parameter_server, "n_step", None)
         self.metrics = StepMetrics(metrics, step) if callable(step) else metrics
-        self._agent = agent
-        self._arguments, self._keywords = _arguments(agent, parameter_server, self.metrics)
-        self._spare: deque[Any] = deque()
+        self._agent = _bound(agent, parameter_server, self.metrics)
         self.log = RateLimitedLog(logger)
 
-    def prepare(self) -> None:
-        """Make an agent now, for the next connection; errors as of `make`."""
-        self._spare.append(self._make())
-
     def make(self) -> Any:
-        """Make one agent, or return the one that was made before."""
-        with contextlib.suppress(IndexError):
-            return self._spare.pop()
-        return self._make()
-
-    def close(self) -> None:
-        """Close the agent that no connection has come for."""
-        while self._spare:
-            close_agent(self._spare.pop(), "nobody came", self.log)
-        self.log.flush()
-
-    def _make(self) -> Any:
-        agent = self._agent(*self._arguments, **self._keywords)
+        """Return an agent."""
+        agent = self._agent()
         _check_agent(agent, type(agent).__name__)
         return agent
 
@@ -95,9 +77,9 @@ def close_agent(agent: Any, peer: object, log: RateLimitedLog) -> None:
 
 
 class AgentHandler:
-    """Handles the commands of one connection with an agent, which the first command makes.
+    """Answers the commands of one connection with an agent, made at the first command.
 
-    `hang_up` is called when the agent could not be made: close the connection after the reply.
+    If that fails, it calls `hang_up`, which closes the connection after the reply.
     """
 
     __slots__ = ("_agent", "_average", "_factory", "_handlers", "_hang_up", "_peer", "_text_logged")
@@ -120,14 +102,13 @@ class AgentHandler:
     def answer(self, message: dict[str, Any]) -> dict[str, Any] | DeferredReply:
         """Return the reply to one command, deferred if the agent's action is.
 
-        Whatever the agent raises, `SystemExit` and `KeyboardInterrupt` included, becomes an error
-        reply: an agent must not be able to end the server or another's connection.
+        Any exception of the agent, `SystemExit` included, becomes an error reply.
         """
         command = message["command"]
         try:
             if command == "update":
-                # The hot path: no further call but the agent's own. The session lets no update
-                # come before init, so there is an agent; RELAAX calls it by keyword.
+                # The hot path. The session rejects an update before init, so there is an agent.
+                # RELAAX calls it by keyword.
                 reward, terminal = message.get("reward"), message.get("terminal", False)
                 if reward is not None and self._average.append(reward):
                     reward = self._parse("reward", reward)
@@ -146,19 +127,18 @@ class AgentHandler:
     def _acted(
         self, message: dict[str, Any], action: Any, error: BaseException | None
     ) -> dict[str, Any]:
-        """Return the reply to an update whose action was deferred."""
         if error is not None:
             return self.failure(message, error)
         return {"response": "action", "data": action}
 
     def failure(self, message: dict[str, Any], error: BaseException) -> dict[str, Any]:
-        """Log what an agent raised, or its answer when it was encoded; return the error reply."""
+        """Log an exception of the agent, or of encoding its action; return the error reply."""
         command, text = message["command"], describe(error)
         self._factory.log.error("%s: %s: %s", self._peer, FAILURES[command], text, exc_info=error)
         return _error(f"{FAILURES[command]}: {text}")
 
     def close(self) -> None:
-        """Tell the agent that its connection has ended, by its `close` or `disconnected` method."""
+        """Close the agent."""
         agent, self._agent = self._agent, None
         close_agent(agent, self._peer, self._factory.log)
 
@@ -190,7 +170,7 @@ class AgentHandler:
 
     def _update_metrics(self, message: dict[str, Any]) -> dict[str, Any]:
         entries = message["data"]
-        for entry in entries:  # all are looked at first: a command counts whole or not at all
+        for entry in entries:  # check all before the first is reported
             if entry["method"] not in METHODS:
                 raise ValueError(
                     f"a metric's method must be one of {METHODS}, not {quoted(entry['method'])}"
@@ -207,10 +187,7 @@ class AgentHandler:
         return {"response": "done"}
 
     def _parse(self, name: str, value: Any) -> Any:
-        """Return the number or boolean that came as text, anything else as it is.
-
-        RELAAX's client sends ``str(value)`` for NumPy's scalars. Logged once a connection.
-        """
+        """Convert a number or boolean in text, which RELAAX's client sends for NumPy's scalars."""
         plain: Any
         if isinstance(value, str):
             plain = _parse_text(value)
@@ -222,12 +199,10 @@ class AgentHandler:
             return value
         if not self._text_logged:
             self._text_logged = True
-            known = plain != value
-            given = f"as {quoted(plain)}" if known else "as it came, since it is no number"
             self._factory.log.warning(
-                "%s: a %s came as text, %s; the agent is given it %s. Send float(reward) and "
-                "bool(terminal). This connection's further ones are not logged.",
-                *(self._peer, name, quoted(value), given),
+                "%s: %s is text, %s; the agent gets %s. Send float(reward) and bool(terminal). "
+                "Not logged again for this connection.",
+                *(self._peer, name, quoted(value), quoted(plain)),
             )
         return plain
 
@@ -237,8 +212,7 @@ class AgentHandler:
         return _error(text)
 
     def _sink(self) -> Any:
-        # RELAAX hands metrics to the agent's own attribute, which an agent may have wrapped; it
-        # may also be set as late as in init().
+        # As in RELAAX: the agent's own attribute, which it may set as late as in init().
         own = getattr(self._agent, "metrics", None)
         if callable(getattr(own, "scalar", None)) and callable(getattr(own, "histogram", None)):
             return own
@@ -248,15 +222,11 @@ class AgentHandler:
         try:
             self._sink().scalar("average_reward", value)
         except Exception:
-            # A full disk under the metrics is no reason to stop the training.
             self._factory.log.warning("%s: can't report average_reward", self._peer, exc_info=True)
 
 
 class RewardAverage:
-    """Calls back with the average of each `n` rewards, then starts again.
-
-    A list of numbers or an array counts as that many rewards; what is not a number is left out.
-    """
+    """Calls back with the average of each `n` rewards; a list or array is several."""
 
     __slots__ = ("_callback", "_count", "_n", "_sum")
 
@@ -267,13 +237,13 @@ class RewardAverage:
         self._sum = 0.0
 
     def append(self, reward: Any) -> bool:
-        """Add one reward, or several; or return True: there is a text among them, none is added."""
+        """Add a reward or several; return True, and add none, if one is text."""
         if type(reward) is float:
             self._sum += reward
             self._count += 1
         else:
             if isinstance(reward, (str, list)):
-                # Before NumPy sees it, which gives each text of a list the size of the longest.
+                # NumPy would give each text of a list the size of the longest.
                 kinds = {type(reward)} if isinstance(reward, str) else set(map(type, reward))
                 if not kinds <= {int, float, bool}:
                     return str in kinds
@@ -283,15 +253,12 @@ class RewardAverage:
             self._sum += float(values.sum())
             self._count += values.size
         if self._count >= self._n:
-            average = self._sum / self._count
-            self._sum = 0.0
-            self._count = 0
+            average, self._sum, self._count = self._sum / self._count, 0.0, 0
             self._callback(average)
         return False
 
 
 def _parse_text(text: str) -> Any:
-    """Return the boolean or number that `text` is `str` of, or else the text."""
     if text in ("True", "False"):
         return text == "True"
     try:
@@ -312,14 +279,12 @@ def _check_agent(agent: Any, name: str) -> None:
         raise TypeError(f"agent {name} has no method {', '.join(missing)}")
 
 
-def _arguments(
-    agent: Callable[..., Any], parameter_server: Any, metrics: Any
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return with which arguments an agent is made, by what its signature takes."""
+def _bound(agent: Callable[..., Any], parameter_server: Any, metrics: Any) -> Callable[[], Any]:
+    """Return an agent's class or callable with the arguments that its signature accepts."""
     try:
         signature = inspect.signature(agent)
-    except ValueError:  # written in C, and without a signature
-        return (parameter_server,), {}
+    except ValueError:  # written in C, without a signature
+        return partial(agent, parameter_server)
     parameters = signature.parameters.values()
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     named = signature.parameters.get("metrics")
@@ -336,4 +301,4 @@ def _arguments(
             f"agent {agent!r} must be callable with (parameter_server) or "
             f"(parameter_server, metrics), but {error}"
         ) from None
-    return arguments, keywords
+    return partial(agent, *arguments, **keywords)

@@ -1,7 +1,6 @@
 """Sinks for metrics: the log, TensorBoard's event files, or both.
 
-Sinks are called from many threads at once and are sent to worker processes, so a sink is thread
-safe and can be pickled.
+A sink is thread-safe and can be pickled, for worker processes.
 """
 
 from __future__ import annotations
@@ -21,24 +20,17 @@ from rlwire.transports.rate_limited_log import Log, RateLimitedLog
 
 logger = logging.getLogger(__name__)
 
-METHODS = ("scalar", "histogram")
-"""What `update_metrics` may ask for. RELAAX calls any method that the peer names."""
-
-LONGEST_NAME = 1000
-"""Characters of a name that a peer may give to a series, which a sink may keep for good."""
-
-LARGEST = 9e19
-"""TensorBoard's bins, which grow from 1e-12, end a little above; tensorboardX fails beyond them."""
-
-MOST_NAMES = 10_000
-"""Series whose steps are counted. Names come from peers, who must not fill the memory with them."""
+METHODS = ("scalar", "histogram")  # RELAAX calls any method that the peer names
+LONGEST_NAME = 1000  # characters of a peer's name for a series
+LARGEST = 9e19  # about where TensorBoard's bins end; tensorboardX fails beyond them
+MOST_NAMES = 10_000  # series whose steps are counted
 
 
 class Metrics:
     """A base for sinks of measurements.
 
-    Numbers may be NumPy's or ``str`` of them, as RELAAX's client sends them; a histogram may be
-    empty and hold NaN and infinities.
+    Numbers may be text, as RELAAX's client sends NumPy's scalars. A histogram may be empty and
+    contain NaN and infinities.
     """
 
     def scalar(self, name: str, y: Any, x: Any = None) -> None:
@@ -50,7 +42,7 @@ class Metrics:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Write what is still in memory and close files; calling it twice is fine."""
+        """Flush and close files."""
 
 
 class LoggingMetrics(Metrics):
@@ -60,12 +52,11 @@ class LoggingMetrics(Metrics):
         self._log = log if isinstance(log, RateLimitedLog) else RateLimitedLog(log or logger)
 
     def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        """Log one number; a list or array of one element counts as one."""
-        # quoted, because the name comes from a peer and might hold a line break, or a million.
+        """Log one number."""
         self._log.info("metric %s%s: %s", quoted(name), _at(name, x), _number_of(name, y))
 
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        """Log count, minimum, mean and maximum of what is finite: an array would fill the log."""
+        """Log count, minimum, mean and maximum of the finite numbers."""
         values = _numbers_of(name, y)
         finite = values[np.isfinite(values)]
         text = f"{values.size} values"
@@ -74,11 +65,11 @@ class LoggingMetrics(Metrics):
                 mean = finite.mean()
             text += f", min {finite.min():g}, mean {mean:g}, max {finite.max():g}"
         if finite.size < values.size:
-            text += f", {values.size - finite.size} not finite and left out"
+            text += f", {values.size - finite.size} not finite"
         self._log.info("metric %s%s has %s", quoted(name), _at(name, x), text)
 
     def close(self) -> None:
-        """Log how many lines were left out."""
+        """Log how many lines were suppressed."""
         self._log.flush("metrics")
 
 
@@ -86,33 +77,30 @@ class TensorBoardMetrics(Metrics):
     """Writes TensorBoard event files, one for each process, with tensorboardX (extra `metrics`).
 
     Args:
-        logdir: the directory, made when it is missing; or a writer of your own, anything with
-            ``add_scalar`` and ``add_histogram``.
+        logdir: the directory.
 
     Raises:
         MissingExtra: tensorboardX is not installed.
     """
 
-    def __init__(self, logdir: Any) -> None:
-        if not hasattr(logdir, "add_scalar"):
-            logdir = os.path.abspath(logdir)
-            _tensorboardx()  # a missing package shows here, not at the first measurement
-        self._given = logdir
+    def __init__(self, logdir: str | os.PathLike[str]) -> None:
+        self._logdir = os.path.abspath(logdir)
+        _tensorboardx()  # raises here, not at the first measurement
         self._writer: Any = None
         self._lock = threading.Lock()
         self._counts: dict[str, int] = {}
 
     def __reduce__(self) -> Any:
-        return TensorBoardMetrics, (self._given,)
+        return TensorBoardMetrics, (self._logdir,)
 
     def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        """Write one number; a list or array of one element counts as one."""
+        """Write one number."""
         number = _number_of(name, y)
         with self._lock:
             self._open().add_scalar(name, number, self._step(name, x))
 
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        """Write the distribution of the numbers in `y`, without NaN and numbers over `LARGEST`."""
+        """Write the distribution of `y`, without NaN and numbers over `LARGEST`."""
         values = _numbers_of(name, y)
         with np.errstate(invalid="ignore"):
             kept = values[np.abs(values) <= LARGEST]
@@ -122,21 +110,19 @@ class TensorBoardMetrics(Metrics):
                 self._open().add_histogram(name, kept, step)
 
     def close(self) -> None:
-        """Write the file out and close it; a writer of your own stays open."""
+        """Close the file."""
         with self._lock:
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None
 
     def _open(self) -> Any:
-        if not isinstance(self._given, str):
-            return self._given
         if self._writer is None:
-            # tensorboardX checks and then makes the directory, which fails when two processes
-            # do it together; it names its files by the second, hence the suffix.
-            os.makedirs(self._given, exist_ok=True)
+            # Two processes would race in tensorboardX, which checks, then makes the directory. It
+            # names its files by the second, hence the suffix.
+            os.makedirs(self._logdir, exist_ok=True)
             self._writer = _tensorboardx().SummaryWriter(
-                logdir=self._given,
+                logdir=self._logdir,
                 flush_secs=10.0,
                 filename_suffix=f".{os.getpid()}.{next(_serial)}",
             )
@@ -154,40 +140,40 @@ class TensorBoardMetrics(Metrics):
 
 
 class MultiMetrics(Metrics):
-    """Hands each measurement to several sinks, in order."""
+    """Several sinks in one."""
 
     def __init__(self, metrics: Iterable[Metrics]) -> None:
         self._sinks = tuple(metrics)
 
     def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        """Hand one number on."""
+        """Record one number in every sink."""
         for sink in self._sinks:
             sink.scalar(name, y, x)
 
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        """Hand many numbers on."""
+        """Record many numbers in every sink."""
         for sink in self._sinks:
             sink.histogram(name, y, x)
 
     def close(self) -> None:
-        """Close the sinks behind."""
+        """Close every sink."""
         for sink in self._sinks:
             sink.close()
 
 
 class StepMetrics(MultiMetrics):
-    """Fills in a missing `x` by calling `step`, a shared counter."""
+    """Fills in a missing `x` by calling `step`."""
 
     def __init__(self, metrics: Metrics, step: Callable[[], Any]) -> None:
         super().__init__([metrics])
         self._now = step
 
     def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        """Hand one number on."""
+        """Record one number."""
         super().scalar(name, y, self._now() if x is None else x)
 
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        """Hand many numbers on."""
+        """Record many numbers."""
         super().histogram(name, y, self._now() if x is None else x)
 
 
@@ -216,15 +202,15 @@ def _numbers_of(name: str, y: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     try:
         if y is None or kind not in "buifU":
             raise TypeError("no numbers")
-        # Not without a dtype: each text of a list would get the size of the longest. None becomes
-        # NaN, which is what JSON makes of NaN.
+        # With a dtype, else NumPy gives each text of a list the size of the longest. None, which
+        # JSON makes of NaN, becomes NaN.
         return np.asarray(y, dtype=np.float64).ravel()
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"metric {quoted(name)}: {quoted(y)} is not numbers") from error
 
 
 def _step_of(name: str, x: Any) -> int | None:
-    """Return the step as event files hold it, 64 bits."""
+    """Return the step, an integer of 64 bits."""
     if x is None:
         return None
     try:

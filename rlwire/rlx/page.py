@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import dataclasses
 import logging
-import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlwire.errors import EncodeError, LimitExceeded, RlwireError, for_peer
 from rlwire.limits import DEFAULT, Limits
@@ -28,7 +29,7 @@ from rlwire.sessions.rlx.page import Arrays, PageCommand, PageReply, PageSession
 from rlwire.transports.address import AddressLike
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.deferred import DeferredReply
-from rlwire.transports.sockets import Timeouts
+from rlwire.transports.threads import run_in_thread
 from rlwire.transports.tls import ClientSide
 
 if TYPE_CHECKING:
@@ -38,49 +39,32 @@ __all__ = ["OPTIONS", "RLXPageServer", "server"]
 
 logger = logging.getLogger(__name__)
 
-_TEXT = 1000  # characters of an error's text that a page is told
-_MESSAGE = 4 * 2**20  # bytes of a text, unless limits are given
-_WAITING = 16  # times max_message: bytes of one page's commands that wait for their replies
+_ERROR_TEXT = 1000  # characters of an error reply
+_LIMITS = dataclasses.replace(DEFAULT, received=4 * 2**20)  # an 84x84x4 state is a quarter of that
+_PENDING = 64 * 2**20  # bytes of one page's commands without a reply, beyond which it is not read
+_COMMAND = 4096  # bytes that a command counts beside its text
+_PINGS = {"ping_interval": 30.0, "ping_timeout": 30.0}  # browsers answer them by themselves
 
 
 class RLXPageServer(StreamServer):
-    """A WebSocket server of agents for pages; `rlwire.web` has a client for these.
+    """A WebSocket server of agents for pages; `rlwire.web` has a JavaScript client.
 
-    ::
-
-        with RLXPageServer(MyAgent, "localhost:9000", origins=["http://localhost:8000"]):
-            ...
-        RLXPageServer("rlx://localhost:7001").serve_forever()     # until SIGINT or SIGTERM
-
-    Each environment of a page, named by its ``sid``, gets an agent of its own.
+    Each environment of a page, named by its ``sid``, has an agent and a thread of its own.
 
     Args:
         agent: as of `Server`; or the URL of an RLX server, whose agents then play. That server
-            need not run before a page asks for an agent.
+            need not run yet.
         address: as of `Server`, and so are `parameter_server` and `metrics`.
-        workers: ``"threads"``, a thread for each agent; or ``"asyncio"``, all of them on the event
-            loop, for agents that answer at once.
-        limits: maxima for texts.
-        origins: the pages that may connect, such as ``"http://localhost:8000"``; ``"*"`` for
-            all; ``"null"`` for pages from files, which keeps out as little as ``"*"``, because any
-            site can give a page that origin by a sandboxed frame. By default no browser's page
-            may, because any page could reach a server on its reader's own machine. Programs other
-            than browsers need not be named.
+        limits: maxima for texts; by default a text has at most 4 MiB.
+        origins: the pages that may connect, such as ``"http://localhost:8000"``; ``"*"`` for all.
+            ``"null"``, for pages from files, is no protection: any site can have that origin. By
+            default no browser may connect. Other programs send no origin and may.
         check: called with each handshake's request, for permissions; see
             `rlwire.sessions.websocket.basic_authorization`.
-        arrays: what the lists of numbers in a state become: ``"lists"``, as with RELAAX's proxy,
-            or arrays of ``"float32"`` or ``"float64"``, which agents handle much faster.
-        max_sids: environments of one WebSocket; further ones are answered with an error.
-        max_pending: commands of one environment that may wait for their replies; the server does
-            not read from a page with more.
-        max_message: bytes of one text from a page; by default `limits.received`, or 4 MiB without
-            `limits`: an Atari stack needs a quarter of one. As Python objects a text can take 20
-            times as much.
-        ping_interval: seconds of silence after which the server sends a ping, which browsers
-            answer by themselves. None for never.
-        ping_timeout: seconds to wait for the pong.
-        rlx_timeout: of connections to the RLX server that `agent` names.
-        rlx_tls: an SSL context for that server.
+        arrays: what lists of numbers in a state become: ``"lists"``, as in RELAAX's proxy, or
+            arrays of ``"float32"`` or ``"float64"``.
+        max_sids: environments of one WebSocket.
+        rlx_tls: an SSL context for the RLX server that `agent` names.
         options: `rlwire.serving.serving.StreamOptions`.
 
     Raises:
@@ -96,86 +80,60 @@ class RLXPageServer(StreamServer):
         agent: Any,
         address: AddressLike = "localhost:9000",
         *,
-        workers: Literal["threads", "asyncio"] = "threads",
-        limits: Limits | None = None,
+        limits: Limits = _LIMITS,
         parameter_server: Any = None,
         metrics: Metrics | None = None,
         origins: Collection[str] = (),
         check: websocket.Check | None = None,
         arrays: Arrays = "lists",
         max_sids: int = 256,
-        max_pending: int = 16,
-        max_message: int | None = None,
-        ping_interval: float | None = 30.0,
-        ping_timeout: float | None = 30.0,
-        rlx_timeout: Timeouts | None = None,
         rlx_tls: ClientSide = None,
         **options: Unpack[StreamOptions],
     ) -> None:
-        for name, chosen, known in (
-            ("arrays", arrays, ("lists", "float32", "float64")),
-            ("workers", workers, ("threads", "asyncio")),
-        ):
-            if chosen not in known:
-                raise ValueError(f"{name} must be one of {known}, not {chosen!r}")
-        for name, value in (("max_sids", max_sids), ("max_pending", max_pending)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value!r}")
-        if max_message is None:
-            max_message = _MESSAGE if limits is None else limits.received
-        self._remote_url = ""
+        if arrays not in ("lists", "float32", "float64"):
+            raise ValueError(f"arrays must be 'lists', 'float32' or 'float64', not {arrays!r}")
+        if type(max_sids) is not int or max_sids < 1:
+            raise ValueError(f"max_sids must be at least 1, not {max_sids!r}")
+        self._remote = ""
         if isinstance(agent, URL) or (isinstance(agent, str) and "://" in agent):
             url = parse_url(agent)
-            self._remote_url = f", agents of {url}"
-            workers = "threads"
-            agent = _remote_agents(url, client_tls(url, rlx_tls), rlx_timeout, limits or DEFAULT)
+            if url.scheme != "rlx":
+                raise ValueError(f"expected the URL of an RLX server, rlx://host:port, not {url}")
+            self._remote = f", agents of {url}"
+            proxy = {"tls": client_tls(url, rlx_tls), "limits": limits}
+            agent = partial(_RemoteAgent, url, proxy)
         resolve_agent(agent)
         self._pages = _PageService(
             agent,
             parameter_server,
             LoggingMetrics() if metrics is None else metrics,
-            {
-                "kind": "text",
-                "origins": origins,
-                "check": check,
-                "limits": dataclasses.replace(limits or DEFAULT, received=max_message),
-                "ping_interval": ping_interval,
-                "ping_timeout": ping_timeout,
-            },
+            {"kind": "text", "origins": origins, "check": check, "limits": limits, **_PINGS},
             arrays=arrays,
-            threads=workers == "threads",
             max_sids=max_sids,
-            max_pending=max_pending,
-            max_waiting=_WAITING * max_message,
         )
-        self._pages.session()  # raises here, not in a log
-        PageSession()  # or if msgspec is not installed
+        self._pages.session()  # raises here what would only be logged later
+        PageSession()
         super().__init__(address, self._pages, **options)
         self._guarded = self._guarded or check is not None
 
     def check(self) -> None:
-        """Make an agent, which is the first environment's; of an RLX server, none."""
-        if not self._remote_url:
-            self._pages.prepare()
+        """Make an agent, and close it; of an RLX server, none."""
+        if not self._remote:
+            self._pages.check()
 
     def _details(self) -> str:
-        return f"for pages{self._remote_url}"
+        return f"for pages{self._remote}"
 
 
 @dataclass
 class _PageService(_AgentService):
-    """Makes the session and the handler of each page."""
-
     arrays: Arrays = "lists"
-    threads: bool = True
-    max_sids: int = 0
-    max_pending: int = 0
-    max_waiting: int = 0
+    max_sids: int = 256
 
-    def session(self) -> websocket.WebSocketServerSession:
-        texts = self.session_options["limits"]
+    def session(self) -> websocket.WebSocketServerSession:  # type: ignore[override]
+        limits = self.session_options["limits"]
         return websocket.WebSocketServerSession(
-            lambda request: PageSession(texts), **self.session_options
+            lambda request: PageSession(limits), **self.session_options
         )
 
     async def converse(self, connection: AsyncConnection) -> None:
@@ -183,144 +141,122 @@ class _PageService(_AgentService):
 
 
 class _PageHandler:
-    """One WebSocket and the agents of its environments."""
+    """One page, on the event loop, and the agents of its environments."""
 
     def __init__(self, connection: AsyncConnection, service: _PageService) -> None:
         self.connection = connection
         self.service = service
-        self.waiting = 0  # bytes of the commands that have no reply yet
+        self.loop = asyncio.get_running_loop()
         self._agents: dict[Sid, _PageAgent] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._threads = 0
+        self._pending = 0  # bytes of commands without a reply
+        self._changed = asyncio.Event()  # set when either count sinks
         self._sending = asyncio.Lock()
-        self._replied = asyncio.Event()
 
     async def serve(self) -> None:
-        """Accept commands until the page is gone, then end all its agents."""
         connection, stopping = self.connection, False
-        logger.debug("%s: a page has connected", connection.peer)
+        logger.debug("%s: page connected", connection.peer)
         try:
             while True:
                 await self._accept(await connection.receive())
         except RlwireError as error:
-            # If this side stops, the commands under way are still answered.
+            # If the server stops, it still answers pending commands.
             stopping = not (connection.closed or connection.broken)
-            logger.debug("%s: the page is gone: %s", connection.peer, error)
+            logger.debug("%s: page disconnected: %s", connection.peer, error)
         finally:
-            for agent in list(self._agents.values()):
-                agent.finish() if stopping else agent.disconnect()
-            await asyncio.gather(*self._tasks, return_exceptions=True)  # a cancellation's too
+            for agent in self._agents.values():
+                agent.finish(not stopping)
+        while self._threads:
+            await self._change()
 
     async def _accept(self, command: PageCommand) -> None:
         sid, message, size = command
-        service, agent, name = self.service, self._agents.get(sid), message.get("command")
-        # The second form is what RELAAX's client sends for a sid that it does not know.
-        if name == "disconnect" or (not name and message.get("message") == "disconnect"):
+        agent = self._agents.get(sid)
+        # RELAAX's client sends the second form for a sid that it does not know.
+        if message.get("command", message.get("message")) == "disconnect":
             if agent is not None:
-                agent.disconnect()
+                del self._agents[sid]
+                agent.finish(True)
             return
         if agent is None:
-            try:
-                PageRules().check(dict(message))
-                if len(self._tasks) >= service.max_sids:
-                    raise LimitExceeded("max_sids", service.max_sids, len(self._tasks) + 1)
-            except RlwireError as error:
-                await self.send(sid, _error(error))
+            if self._threads >= self.service.max_sids:
+                error = LimitExceeded("max_sids", self.service.max_sids, self._threads + 1)
+                await self._send(sid, _error(error))
                 return
             agent = self._agents[sid] = _PageAgent(self, sid)
-            task = asyncio.get_running_loop().create_task(agent.run())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        agent.put(command)
-        self.waiting += size
-        while not agent.over and (
-            agent.commands.qsize() > service.max_pending or self.waiting > service.max_waiting
-        ):
-            self._replied.clear()
-            await self._replied.wait()
+            self._threads += 1
+        agent.commands.put(command)
+        self._pending += size + _COMMAND
+        while self._pending > _PENDING:
+            await self._change()
 
-    def release(self, size: int) -> None:
-        """Note that commands of so many bytes wait no more."""
-        self.waiting -= size
-        self._replied.set()
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
 
-    def forget(self, agent: _PageAgent) -> None:
-        """Let the sid be used for another agent."""
-        if self._agents.get(agent.sid) is agent:
-            del self._agents[agent.sid]
+    async def reply(self, agent: _PageAgent, command: PageCommand, reply: dict[str, Any]) -> None:
+        """Send the reply to a command, unless its agent is disconnected."""
+        try:
+            if not agent.over:
+                await self._send(agent.sid, reply, agent)
+        except RlwireError as error:  # the connection is closed
+            logger.debug("%s: no reply: %s", agent.name, error)
+        finally:
+            self._pending -= command.size + _COMMAND
+            self._changed.set()
 
-    async def send(
-        self, sid: Sid, message: dict[str, Any], agent: _PageAgent | None = None
-    ) -> None:
-        """Send a reply, or an error if JSON cannot express it; nothing if the agent is over."""
+    async def _send(self, sid: Sid, reply: dict[str, Any], agent: _PageAgent | None = None) -> None:
         async with self._sending:
             if agent is not None and agent.over:
                 return
             try:
-                await self.connection.send(PageReply(sid, message))
-            except (EncodeError, LimitExceeded) as error:
-                reply = _error(error, "the reply cannot be sent: ")
                 await self.connection.send(PageReply(sid, reply))
+            except (EncodeError, LimitExceeded) as error:
+                await self.connection.send(
+                    PageReply(sid, _error(error, "the reply cannot be sent: "))
+                )
+
+    def ended(self) -> None:
+        """Note that an agent's thread ends."""
+        self._threads -= 1
+        self._changed.set()
 
 
 class _PageAgent:
-    """One environment of a page: its commands, which are answered in order, and its agent."""
+    """The agent of one environment, and the thread that answers its commands in order."""
 
     def __init__(self, page: _PageHandler, sid: Sid) -> None:
-        service = page.service
         self.sid = sid
-        self.commands: asyncio.Queue[PageCommand | None] = asyncio.Queue()
+        self.name = f"{page.connection.peer}, sid {sid!r}"
+        self.commands: SimpleQueue[PageCommand | None] = SimpleQueue()
+        self.over = False  # disconnected: no further command is answered
         self._page = page
-        self._size = 0  # bytes of its commands that wait
-        self.over = self._failed = False
-        self._loop = asyncio.get_running_loop()
+        assert page.service.factory is not None
+        self._handler = AgentHandler(page.service.factory, self.name)
         self._rules = PageRules()
-        assert service.factory is not None
-        name = f"{page.connection.peer}, sid {sid!r}"
-        self._host = AgentHandler(service.factory, name, self._fail)
-        self._thread = _AgentThread(name) if service.threads else None
-        self._answer: asyncio.Future[Any] | None = None
+        run_in_thread(f"rlwire {self.name}", self._run)
 
-    def put(self, command: PageCommand) -> None:
-        """Add a command."""
-        self._size += command.size
-        self.commands.put_nowait(command)
+    def finish(self, over: bool) -> None:
+        """End the thread: after the queued commands or, if `over`, after the present one."""
+        self.over = over
+        self.commands.put(None)
 
-    def finish(self) -> None:
-        """End after the commands that wait."""
-        self.commands.put_nowait(None)
-
-    def disconnect(self) -> None:
-        """End without another reply; the sid can be used again at once."""
-        self.over = True
-        self._page.forget(self)
-        self.finish()
-        if self._answer is not None:
-            self._answer.cancel()
-
-    async def run(self) -> None:
-        """Answer commands until the end."""
+    def _run(self) -> None:
+        page = self._page
         try:
-            while not self.over and (command := await self.commands.get()) is not None:
-                reply = await self._reply_to(command.message)
-                if reply is not None:
-                    await self._page.send(self.sid, reply, self)
-                self._size -= command.size
-                self._page.release(command.size)
-                if self._failed and self.commands.empty():
-                    return
-        except RlwireError as error:
-            logger.debug("%s: sid %r: no reply: %s", self._page.connection.peer, self.sid, error)
+            while (command := self.commands.get()) is not None:
+                reply = {} if self.over else self._answer(command.message)
+                sending = page.reply(self, command, reply)
+                with contextlib.closing(sending):  # if the loop is closed
+                    asyncio.run_coroutine_threadsafe(sending, page.loop).result()
+        except (RuntimeError, concurrent.futures.CancelledError):
+            logger.debug("%s: the server has ended", self.name)
         finally:
-            self.over = True
-            self._page.forget(self)
-            self._page.release(self._size)
-            closed = self._call(self._host.close)
-            if self._thread is not None:
-                self._thread.close()
-        await closed  # not when cancelled: the agent may be stuck
+            self._handler.close()
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                page.loop.call_soon_threadsafe(page.ended)
 
-    async def _reply_to(self, message: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the reply to a command; None if the environment has ended meanwhile."""
+    def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
         arrays = self._page.service.arrays
         try:
             self._rules.check(message)
@@ -328,70 +264,20 @@ class _PageAgent:
                 message["state"] = arrays_of(message["state"], arrays)
         except RlwireError as error:
             return _error(error)
-        self._failed = False
-        self._answer = self._call(self._host.answer, message)
-        try:
-            reply: dict[str, Any] = await self._answer
-        except asyncio.CancelledError:
-            if self.over:
-                return None  # disconnected
-            raise
-        finally:
-            self._answer = None
+        reply = self._handler.answer(message)
+        if isinstance(reply, DeferredReply):
+            reply.wait()
+            reply = reply.result()
         self._rules.replied(reply)
         return reply
-
-    def _call(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = self._loop.create_future()
-        if self._thread is not None:
-            self._thread.call(future, function, *arguments)
-            return future
-        result = function(*arguments)
-        if isinstance(result, DeferredReply):
-            result.add_done_callback(lambda late: _resolve(future, late.result()))
-        else:
-            future.set_result(result)
-        return future
-
-    def _fail(self) -> None:
-        """Note that the agent could not be made: the sid is free after the reply."""
-        self._failed = True
-
-
-class _AgentThread:
-    """A thread that calls one agent; it dies with the program, however long the agent takes."""
-
-    def __init__(self, name: str) -> None:
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        threading.Thread(target=self._run, name=f"rlwire {name}", daemon=True).start()
-
-    def call(self, future: asyncio.Future[Any], function: Callable[..., Any], *args: Any) -> None:
-        """Have the thread call a function, and set the future on its loop."""
-        loop = future.get_loop()
-
-        def call() -> None:
-            result = function(*args)
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(_resolve, future, result)
-
-        self._calls.put(call)
-
-    def close(self) -> None:
-        """End the thread after its calls."""
-        self._calls.put(None)
-
-    def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            call()
-
-
-def _resolve(future: asyncio.Future[Any], result: Any) -> None:
-    if not future.done():
-        future.set_result(result)
 
 
 class _RemoteAgent(AgentProxy):
     """An agent of an RLX server, as an agent of this one."""
+
+    def __init__(self, url: URL, options: dict[str, Any], parameter_server: Any) -> None:
+        super().__init__(url.address, **options)
+        self.connect(retry=1)
 
     def init(self, exploit: bool = False) -> Any:
         if self._connection is None:  # lost
@@ -402,27 +288,13 @@ class _RemoteAgent(AgentProxy):
         self.disconnect()
 
 
-def _remote_agents(
-    url: URL, tls: ClientSide, timeout: Timeouts | float | None, limits: Limits
-) -> Callable[[Any], _RemoteAgent]:
-    if url.scheme != "rlx":
-        raise ValueError(f"pages reach an RLX server, by its URL rlx://host:port, not {url}")
-
-    def make(parameter_server: Any) -> _RemoteAgent:
-        agent = _RemoteAgent(url.address, tls=tls, timeout=timeout, limits=limits)
-        agent.connect(retry=1)
-        return agent
-
-    return make
-
-
 def _error(error: RlwireError, prefix: str = "") -> dict[str, Any]:
-    text = (prefix + for_peer(error, "the server"))[:_TEXT]
+    text = (prefix + for_peer(error, "the server"))[:_ERROR_TEXT]
     return {"response": "error", "message": text.encode("utf-8", "backslashreplace").decode()}
 
 
 def server(agent: Any, url: URL, **options: Any) -> RLXPageServer:
-    """Return a server for pages, not started; what the front door calls."""
+    """Return a server for pages, not started; the front door calls it."""
     name = agent if isinstance(agent, str) else ""
     if "://" not in name:
         if name.partition(":")[0] in SERVED:

@@ -1,7 +1,6 @@
-"""Two connected ends in one process, for tests and for an agent beside its environment.
+"""Two connected ends in one process, over the stream core, without sockets.
 
-The bytes take the same way as over TCP, through the stream core, without sockets. Ends may be used
-by one thread in turns, or by one thread each.
+One thread may use both ends, or one thread each.
 """
 
 from __future__ import annotations
@@ -28,12 +27,7 @@ class _Times(NamedTuple):
 
 
 class MemoryConnection:
-    """One end; made by `pair`. The methods are those of a blocking connection.
-
-    Attributes:
-        session: the session that speaks over it.
-        peer: the other end's name, for logs.
-    """
+    """One end, made by `pair`; the methods are those of a blocking connection."""
 
     def __init__(self, session: StreamSession, peer: str, feed: Feed, idle: float | None) -> None:
         self.session = session
@@ -56,7 +50,7 @@ class MemoryConnection:
         return self._core.closed
 
     def send(self, event: Any) -> None:
-        """Send one event; it is copied, so the caller may change its arrays."""
+        """Send one event; its arrays are copied."""
         if self._other.closed and not self.closed:
             raise ConnectionClosed(f"the connection to {self.peer} is closed by the peer")
         self._core.put(event)
@@ -75,17 +69,17 @@ class MemoryConnection:
         return self.receive()
 
     def refuse(self, error: RlwireError) -> None:
-        """Tell the peer what went wrong, if the protocol has words for that."""
+        """Send an error to the peer, if the protocol has one."""
         self._core.refuse(error)
         self._flush()
 
     def close(self) -> None:
-        """Close this end; the other may still read what is under way to it."""
+        """Close this end; the other can still receive what was sent."""
         self._core.close()
         self._flush()
 
     def _step(self, get: Any) -> Any:
-        """Return what `get` does, and send what the session has to say after it."""
+        """Return the result of `get`, and send the session's output."""
         try:
             event = get()
         finally:
@@ -95,7 +89,7 @@ class MemoryConnection:
         return event
 
     def _flush(self) -> None:
-        """Give the other end what is to be sent, and tell it of an end."""
+        """Move output to the other end."""
         core, other = self._core, self._other
         with other._changed:
             while core.sending:
@@ -109,7 +103,7 @@ class MemoryConnection:
             self._changed.notify_all()
 
     def _fill(self) -> Any:
-        """Move bytes from the other end to the core: one, or as many as fit."""
+        """Move input to the core: one byte, or as many as fit."""
         core = self._core
         with self._changed:
             while not self._incoming:
@@ -130,7 +124,7 @@ class MemoryConnection:
         return core.take(count)
 
     def _open(self) -> bool:
-        """Take in a handshake as far as it has come; return whether any of it had."""
+        """Receive a handshake as far as it has arrived; return whether anything had."""
         came = False
         while not self._core.opened and self._incoming:
             self._step(self._fill)
@@ -146,9 +140,8 @@ def pair(
     Args:
         one: the first end's session.
         two: the second end's.
-        feed: ``"bytes"`` delivers each byte by itself, to test that borders do not matter.
-        idle: seconds to wait for a message; by default `receive` does not wait, which suits one
-            thread that uses both ends.
+        feed: ``"bytes"`` delivers one byte at a time.
+        idle: seconds to wait for a message; 0 suits one thread that uses both ends.
     """
     if one is two:
         raise LocalProtocolError("each end needs a session of its own")
@@ -158,6 +151,6 @@ def pair(
     for end in (first, second):
         end._core.begin(idle)
         end._flush()
-    while first._open() or second._open():  # questions and their answers, whoever asks
+    while first._open() or second._open():
         pass
     return first, second

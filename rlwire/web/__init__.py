@@ -1,11 +1,6 @@
-"""Files for browsers: a JavaScript client of `rlwire.rlx.RLXPageServer` and an example.
+"""Files for browsers: `rlx.js`, a client of `rlwire.rlx.RLXPageServer`, and pages.
 
-| file | what it is |
-|---|---|
-| `rlx.js` | the client, an ES module without dependencies |
-| `cartpole.js` | CartPole in JavaScript, for examples and tests |
-| `cartpole.html` | a page that plays it, to be served by any web server |
-| `universe.html`, `universe.js` | that of `rlwire.universe.page`; needs noVNC |
+`cartpole.html` plays CartPole (`cartpole.js`); `universe.html` is that of `rlwire.universe.page`.
 """
 
 from __future__ import annotations
@@ -21,11 +16,7 @@ def folder() -> Path:
 
 
 def path(name: str = "rlx.js") -> Path:
-    """Return where a file is.
-
-    Raises:
-        FileNotFoundError: there is none of this name.
-    """
+    """Return the path of a file, or raise FileNotFoundError."""
     found = folder() / name
     if Path(name).name != name or not found.is_file():
         raise FileNotFoundError(f"rlwire.web has no file {name!r}")

@@ -1,9 +1,4 @@
-/**
- * CartPole: keep a pole upright on a cart by pushing the cart left (0) or right (1).
- *
- * The equations, constants and bounds are those of Gymnasium's CartPole-v1; after Barto, Sutton and
- * Anderson, "Neuronlike adaptive elements that can solve difficult learning control problems", 1983.
- */
+/** CartPole, with the equations, constants and bounds of Gymnasium's CartPole-v1. */
 export class CartPole {
   static GRAVITY = 9.8;
   static CART = 1.0; // kg
@@ -15,7 +10,6 @@ export class CartPole {
   static ANGLE = (12 * Math.PI) / 180;
   static STEPS = 500;
 
-  /** @param {() => number} [random] gives numbers from 0 to 1 */
   constructor(random = Math.random) {
     this.random = random;
     this.reset();

@@ -1,24 +1,22 @@
 /**
- * A client of rlwire's RLX proxy (and of RELAAX's own), for environments written in JavaScript.
+ * A client of rlwire's server for pages (and of RELAAX's proxy), for environments in JavaScript.
  *
  *     import { connect } from "./rlx.js";
  *
  *     const proxy = await connect("ws://localhost:9000");
- *     const agent = proxy.agent();              // as many as you like, on one WebSocket
+ *     const agent = proxy.agent(); // any number, on one WebSocket
  *     await agent.init();
  *     let action = await agent.update(null, state);
  *     action = await agent.update(reward, nextState);
- *     await agent.update(reward, lastState, true);             // the episode has ended
- *     await agent.reset();
+ *     await agent.update(reward, lastState, true);
  *     agent.disconnect();
  *     proxy.close();
  *
- * An ES module for browsers, and for other runtimes that have WebSocket (Node.js from 22 on) or are
- * given one: `connect(url, { WebSocket })`. Source: RELAAX's JSON form of RLX, as documented in
- * docs/protocols/rlx.md.
+ * An ES module for browsers, and for runtimes that have WebSocket (Node.js from 22 on) or get one:
+ * `connect(url, { WebSocket })`. docs/protocols/rlx.md has the messages.
  */
 
-/** What went wrong: the server's own words, or that the connection is lost. */
+/** An error of the server, or a lost connection. */
 export class RLXError extends Error {
   constructor(message) {
     super(message);
@@ -27,14 +25,9 @@ export class RLXError extends Error {
 }
 
 /**
- * Connect to a proxy.
+ * Connect to a server; `timeout` is in milliseconds. Rejects with RLXError.
  *
- * @param {string} url such as "ws://localhost:9000"
- * @param {object} [options]
- * @param {number} [options.timeout] milliseconds until it is given up
- * @param {typeof WebSocket} [options.WebSocket] for runtimes without one
  * @returns {Promise<Connection>}
- * @throws {RLXError} it cannot be reached, or does not let this page in
  */
 export function connect(url, { timeout = 10_000, WebSocket = globalThis.WebSocket } = {}) {
   return new Promise((resolve, reject) => {
@@ -49,16 +42,16 @@ export function connect(url, { timeout = 10_000, WebSocket = globalThis.WebSocke
     };
     socket.onopen = () => {
       clearTimeout(timer);
-      socket.onerror = null; // from here on `onclose` comes after it
+      socket.onerror = null; // `onclose` follows
       resolve(new Connection(socket));
     };
-    // Browsers do not tell a page why. Node.js 20 says no more than `onerror`.
+    // Browsers do not tell a page the reason.
     socket.onerror = socket.onclose = () =>
-      fail(`cannot connect to ${url}: is it there, and is this page allowed?`);
+      fail(`cannot connect to ${url}: does it run, and is this page's origin allowed?`);
   });
 }
 
-/** A WebSocket to a proxy; made by `connect`. */
+/** A WebSocket to a server; made by `connect`. */
 class Connection {
   #socket;
   #agents = new Map();
@@ -66,7 +59,7 @@ class Connection {
 
   constructor(socket) {
     this.#socket = socket;
-    /** @type {Promise<{code: number, reason: string}>} resolved when the WebSocket is closed */
+    /** @type {Promise<{code: number, reason: string}>} */
     this.closed = new Promise((resolve) => {
       socket.onclose = ({ code, reason }) => {
         for (const agent of this.#agents.values()) {
@@ -78,14 +71,13 @@ class Connection {
     });
     socket.onmessage = ({ data }) => {
       const reply = JSON.parse(data);
-      // What comes for an agent that has disconnected meanwhile is for nobody.
       this.#agents.get(reply.sid)?._take(reply);
     };
   }
 
-  /** Return a new agent. Nothing is sent before its `init`. */
+  /** Return a new agent. */
   agent() {
-    // Never the same sid again, so that no late reply can go to a later agent.
+    // Never the same sid again, or a late reply could go to a later agent.
     const sid = this.#nextSid++;
     const agent = new Agent(
       (message) => this.#send({ sid, ...message }),
@@ -95,7 +87,7 @@ class Connection {
     return agent;
   }
 
-  /** Close the WebSocket; all its agents end. */
+  /** Close the WebSocket. */
   close() {
     this.#socket.close(1000);
   }
@@ -107,11 +99,11 @@ class Connection {
   }
 }
 
-/** An agent of an RLX server, as an environment sees it; made by `Connection.agent`. */
+/** An agent; made by `Connection.agent`. */
 class Agent {
   #send;
   #forget;
-  #waiting = []; // for replies, which come in the order of the commands
+  #waiting = []; // replies have the order of the commands
   #over = "";
 
   constructor(send, forget) {
@@ -119,46 +111,33 @@ class Agent {
     this.#forget = forget;
   }
 
-  /**
-   * Have an agent made, or begin again with another `exploit`.
-   *
-   * @param {boolean} [exploit] whether it shall use what it knows instead of learning
-   */
+  /** Initialize the agent, with `exploit` to act without exploring or learning. */
   async init(exploit = false) {
     await this.#ask({ command: "init", exploit });
   }
 
   /**
-   * Tell the agent what the last action led to, and get the next one.
+   * Send the result of the last action; return the next action, with arrays as nested lists.
    *
-   * @param {number | null} reward null when there was no action before
+   * @param {number | null} reward null before the first action
    * @param {*} state numbers, texts, booleans, null, typed arrays, and lists and objects of them
-   * @param {boolean} [terminal] whether the episode has ended with this state
-   * @returns {Promise<*>} the action, with arrays as nested lists; it means nothing after the last
-   *   state of an episode
+   * @param {boolean} [terminal] whether the episode has ended
    */
   async update(reward, state, terminal = false) {
     return (await this.#ask({ command: "update", reward, state, terminal })).data;
   }
 
-  /** Tell the agent that an episode was broken off. */
+  /** Have the agent forget the episode. */
   async reset() {
     await this.#ask({ command: "reset" });
   }
 
-  /**
-   * Send a measurement to the server's metrics.
-   *
-   * @param {string} name
-   * @param {*} y
-   * @param {number | null} [x] null lets the server count
-   * @param {"scalar" | "histogram"} [method]
-   */
+  /** Send a measurement; `method` is "scalar" or "histogram", x is null if the server counts. */
   async metric(name, y, x = null, method = "scalar") {
     await this.#ask({ command: "update_metrics", data: [{ method, name, y, x }] });
   }
 
-  /** End the agent. What still waits for an answer fails. */
+  /** Close the agent; pending commands fail. */
   disconnect() {
     if (this.#over) return;
     try {
@@ -178,21 +157,21 @@ class Agent {
     });
   }
 
-  /** For `Connection`: a reply has come. */
+  /** For `Connection`: a reply. */
   _take(reply) {
     const { resolve, reject } = this.#waiting.shift() ?? {};
     if (reply.response === "error") reject?.(new RLXError(reply.message));
     else resolve?.(reply);
   }
 
-  /** For `Connection`: no reply will come any more. */
+  /** For `Connection`: no more replies. */
   _lost(reason) {
     this.#over = reason;
     for (const { reject } of this.#waiting.splice(0)) reject(new RLXError(reason));
   }
 }
 
-/** What JSON.stringify does not do as an environment wants it. */
+/** For JSON.stringify: rejects NaN and infinities, sends typed arrays as lists. */
 function plain(name, value) {
   if (typeof value === "number" && !Number.isFinite(value)) {
     throw new TypeError(`${value} (at ${JSON.stringify(name)}) cannot be sent: JSON has no such number`);

@@ -170,18 +170,6 @@ PART = 200 * KIB  # one is within what may be made, two are not
 # Each asks for more than a message may make, though nothing in it does so by itself.
 HOSTILE: dict[str, tuple[Decode, bytes]] = {
     "rlx bits": (decode_rlx, rlx_of([rlx_image("1", 256, 800)] * 2)),
-    "rlx Pillow": (
-        lambda wire, limits: decode_rlx(wire, limits, images="pil"),
-        rlx_of([rlx_image("1", 256, 800)] * 2),
-    ),
-    "rlx Pillow's rows": (
-        lambda wire, limits: decode_rlx(wire, limits, images="pil"),
-        rlx_of([rlx_image("L", 1, 16 * KIB)] * 2),
-    ),
-    "rlx Pillow's objects": (
-        lambda wire, limits: decode_rlx(wire, limits, images="pil"),
-        rlx_of([rlx_image("P", 1, 1)] * 200),
-    ),
     "rlx floats": (
         lambda wire, limits: decode_rlx(wire, limits, images="float32"),
         rlx_of([rlx_image("L", 256, 200)] * 2),

@@ -125,21 +125,13 @@ def take_options(data: bytes, *counts: int) -> tuple[list[int], bytes, Limits]:
 
 
 def feed_rlx(data: bytes) -> None:
-    (images, readme, framed), body, limits = take_options(data, 3, 2, 2)
-    options: dict[str, Any] = {"dialect": ("relaax", "readme")[readme], "framed": bool(framed)}
-    read: dict[str, Any] = {
-        "images": ("array", "float32", "pil")[images],
-        "limits": limits,
-        "dtype": np.uint8 if readme else None,  # the only one that encoding would take again
-    }
+    (images, framed), body, limits = take_options(data, 2, 2)
+    options: dict[str, Any] = {"framed": bool(framed)}
+    read: dict[str, Any] = {"images": ("array", "float32")[images], "limits": limits}
     good, message = agree(lambda copy, b: rlx.decode(b, copy=copy, **read, **options), body)
     for start in (0, len(body) // 2):
         attempt(lambda at=start: rlx.frame_size(body, at, len(body), limits.message))
         assert 0 <= rlx.data_offset(body, start, len(body)) <= len(body)
-    if good and readme:
-        # Its arrays do not say their dtype, so an image comes back as it was only if it stays one.
-        read["images"] = "pil"
-        good, message = attempt(lambda: rlx.decode(body, **read, **options))
     if good:
         wire = rlx.encode(message, **options)
         same(rlx.decode(wire, **{**read, "limits": LIMITS}, **options), message)

@@ -251,11 +251,9 @@ def seeds(decoder: str) -> list[bytes]:
     if decoder == "rlx":
         plain = [rlx.encode(message) for message in RLX]
         in_frames = [rlx.encode(message, framed=True) for message in RLX]
-        old = [rlx.encode({"action": FRAME.ravel()}, dialect="readme")]
         return [
-            *with_options(range(3), *plain),
-            *with_options(range(6, 7), *in_frames),
-            *with_options(range(3, 4), *old),
+            *with_options(range(2), *plain),
+            *with_options(range(2, 3), *in_frames),
         ]
     if decoder == "msgpack":
         dialects: tuple[Any, ...] = ("msgpack_numpy", "openpi")

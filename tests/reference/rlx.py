@@ -76,9 +76,9 @@ class Refused(ValueError):
     """The oracle's only error: a value it cannot write or bytes it cannot read."""
 
 
-def encode(message: dict[str, Any], *, dialect: str = "relaax") -> bytes:
+def encode(message: dict[str, Any]) -> bytes:
     """The bytes inside the netstring for `message`."""
-    writer = _Writer(dialect)
+    writer = _Writer()
     writer.put("<I", VERSION)
     for key, value in message.items():
         writer.text(key)
@@ -86,11 +86,9 @@ def encode(message: dict[str, Any], *, dialect: str = "relaax") -> bytes:
     return bytes(writer.out)
 
 
-def decode(
-    data: bytes, *, dialect: str = "relaax", dtype: Any = None, images: str = "array"
-) -> dict[str, Any]:
+def decode(data: bytes, *, images: str = "array") -> dict[str, Any]:
     """The message whose bytes, without the netstring, are `data`; arrays are read-only copies."""
-    reader = _Reader(data, dialect, dtype, images)
+    reader = _Reader(data, images)
     try:
         if reader.get("<I") != VERSION:
             raise Refused("not version 1")
@@ -115,18 +113,14 @@ _NAMES: dict[type, str] = {
 }
 
 
-def _name_of(value: Any, dialect: str) -> str:
+def _name_of(value: Any) -> str:
     """The type, by its name in `TYPES`, as which a value is sent."""
     if type(value) is int or (isinstance(value, int) and not isinstance(value, bool)):
         return "int4" if -(2**31) <= value < 2**31 else "int64"
     if isinstance(value, np.integer) and not isinstance(value, np.timedelta64):
         if value.dtype.itemsize == 8:
             return "int64"
-        if value.dtype == np.uint32:
-            if dialect == "readme":
-                return "uint4"  # RELAAX's program does not know it
-            return "int4" if value < 2**31 else "int64"
-        return "int4"
+        return "int4" if value < 2**31 else "int64"
     if isinstance(value, np.floating):
         return "double"
     if isinstance(value, Image.Image) or isinstance(getattr(value, "image", None), Image.Image):
@@ -140,12 +134,11 @@ def _name_of(value: Any, dialect: str) -> str:
 
 
 class _Writer:
-    def __init__(self, dialect: str) -> None:
+    def __init__(self) -> None:
         self.out = bytearray()
-        self.dialect = dialect
 
     def value(self, value: Any) -> None:
-        name = _NAMES.get(type(value)) or _name_of(value, self.dialect)
+        name = _NAMES.get(type(value)) or _name_of(value)
         self.put("<B", TYPES[name])
         getattr(self, f"put_{name}")(value)
 
@@ -174,9 +167,6 @@ class _Writer:
     def put_int4(self, value: Any) -> None:
         self.put("<i", int(value))
 
-    def put_uint4(self, value: Any) -> None:
-        self.put("<I", int(value))
-
     def put_int64(self, value: Any) -> None:
         self.put("<q", int(value))
 
@@ -201,8 +191,7 @@ class _Writer:
         array = _as_array(value)
         if array.dtype.kind not in "biufcSUMm" or array.dtype.itemsize == 0:
             raise Refused(f"an array of dtype {array.dtype} cannot be sent")
-        if self.dialect == "relaax":
-            self.text(str(array.dtype))
+        self.text(str(array.dtype))
         self.put("<I", array.ndim)
         for size in array.shape:
             self.put("<I", size)
@@ -236,11 +225,9 @@ _SIZES = {"<B": 1, "<i": 4, "<I": 4, "<q": 8, "<d": 8}
 
 
 class _Reader:
-    def __init__(self, data: bytes, dialect: str, dtype: Any, images: str) -> None:
+    def __init__(self, data: bytes, images: str) -> None:
         self.data = data
         self.at = 0
-        self.dialect = dialect
-        self.dtype = dtype
         self.images = images
 
     def value(self) -> Any:
@@ -316,7 +303,7 @@ class _Reader:
         return entries
 
     def get_ndarray(self) -> np.ndarray[Any, Any]:
-        dtype = self.named_dtype() if self.dialect == "relaax" else np.dtype(self.dtype)
+        dtype = self.named_dtype()
         dims = self.get("<I")
         if dims > 32:
             raise Refused(f"{dims} dimensions")
@@ -355,8 +342,6 @@ class _Reader:
             raise Refused(f"image mode {mode!r}")
         if wanted != len(data):
             raise Refused(f"{width}x{height} in mode {mode} take {wanted} bytes, not {len(data)}")
-        if self.images == "pil":
-            return Image.frombytes(mode, (width, height), data)
         if mode == "1":
             rows = np.frombuffer(data, np.uint8).reshape(height, (width + 7) // 8)
             return np.unpackbits(rows, axis=1)[:, :width].astype(bool)

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 import rlwire
-from rlwire.relaax import Algorithm, AlgorithmServer, load_algorithm
+from rlwire.relaax import AlgorithmServer, load_algorithm
 from rlwire.relaax.checkpoints import CheckpointMismatch, Checkpoints
-from rlwire.rlx.config import Options
 from tests.agents import Recorder
 
 # Both in one file; the state is how many updates there were, the action what they came to.
@@ -104,17 +103,8 @@ def test_a_package_with_both_in_itself(tmp_path, monkeypatch):
     make(tmp_path / "pack" / "deep", __init__="class Agent: pass", parameter_server="")
     monkeypatch.syspath_prepend(tmp_path)
     assert load_algorithm("pack").agent is int
-    import pack
-
-    assert load_algorithm(pack).name == "pack"
     with pytest.raises(AttributeError, match=r"pack\.deep has no ParameterServer: .*server\.py"):
         load_algorithm("pack.deep")
-
-
-def test_one_of_ones_own_making():
-    algorithm = Algorithm("mine", int, float, Options({"a": 1}))
-    again = pickle.loads(pickle.dumps(algorithm))
-    assert (again.agent, again.config.a) == (int, 1)
 
 
 def test_one_that_fails_to_import(tmp_path):
@@ -127,9 +117,9 @@ def test_one_that_fails_to_import(tmp_path):
 
 
 def test_one_that_is_not_there(tmp_path):
-    with pytest.raises(ImportError, match="neither shipped with rlwire nor a module"):
+    with pytest.raises(ImportError, match="not shipped with rlwire"):
         load_algorithm("nothing_of_that_name")
-    with pytest.raises(ImportError, match="neither folder nor file"):
+    with pytest.raises(ImportError, match="no folder or file"):
         load_algorithm(tmp_path / "nothing")
     with pytest.raises(ImportError, match="nothing"):
         load_algorithm("nothing.at.all")
@@ -155,36 +145,21 @@ def test_agents_that_learn_together(one_file, tmp_path, workers):
                 total = [10 * (begins + 2), 10 * (begins + 2)]
                 assert other.update(0.5, np.array([1.0, 1.0])) == total
             assert server.parameter_server.n_step() == begins + 2
-        with pytest.raises(RuntimeError, match="while the server runs"):
+        with pytest.raises(RuntimeError, match="does not run"):
             _ = server.parameter_server
         assert Checkpoints(tmp_path / "checkpoints").list()[0].step == begins + 2
-
-
-def test_measurements_of_agents_have_the_step_of_the_parameter_server(one_file):
-    metrics = Recorder()
-    server = AlgorithmServer(load_algorithm(one_file), "localhost:0", metrics=metrics)
-    with server, rlwire.connect(server.url) as agent:
-        agent.init()
-        agent.update(None, np.array([1.0, 2.0]))
-        agent.metrics.scalar("score", 3.0)
-    assert metrics.calls == [("total", 1.0, 1), ("score", 3.0, 1)]
-
-
-def test_worker_processes_need_one_that_they_reach(one_file):
-    with pytest.raises(ValueError, match="workers=2 processes"):
-        rlwire.serve(f"algorithm:{one_file}", "rlx://localhost:0", workers=2)
 
 
 def test_checkpoints_of_another_algorithm(one_file, tmp_path):
     folder = tmp_path / "checkpoints"
     Checkpoints(folder).save(1, {}, algorithm="other", version=1)
-    with pytest.raises(Exception, match="of algorithm other, version 1, and not of summing") as e:
+    with pytest.raises(Exception, match="of algorithm other, version 1, not summing") as e:
         rlwire.serve(f"algorithm:{one_file}", "rlx://localhost:0", checkpoints=folder)
     assert isinstance(e.value.__cause__, CheckpointMismatch)
 
 
 def test_arguments_that_make_no_sense(one_file, tmp_path):
-    with pytest.raises(ValueError, match=r"at home in .*, not 'a:b'"):
+    with pytest.raises(ValueError, match=r"'ray:NAME', not 'a:b'"):
         rlwire.serve(f"algorithm:{one_file}", "rlx://localhost:0", parameter_server="a:b")
     (tmp_path / "app.yaml").write_text("environment:\n  name: x\n")
     with pytest.raises(ValueError, match="has no section 'algorithm'"):

@@ -14,10 +14,9 @@ import sys
 import numpy as np
 import pytest
 
-from rlwire import cli
 from rlwire.errors import EncodeError
 from rlwire.relaax import checkpoints as module
-from rlwire.relaax.checkpoints import CheckpointDamaged, CheckpointMismatch, Checkpoints
+from rlwire.relaax.checkpoints import Checkpoint, CheckpointDamaged, CheckpointMismatch, Checkpoints
 
 pytest.importorskip("safetensors")
 
@@ -43,18 +42,8 @@ def test_what_was_saved_comes_back(tmp_path, same):
     assert step == 7
     assert same(state, STATE)
     state["weights"][0][0, 0] = 3.0  # it is the caller's to write to
-    (found,) = checkpoints.list()
-    assert (found.name, found.step, found.algorithm, found.version) == (name, 7, "pg", 2)
-    assert found.bytes == (tmp_path / "deep" / "down" / name).stat().st_size
+    assert checkpoints.list() == [Checkpoint(name, 7, "pg", 2)]
     assert os.listdir(tmp_path / "deep" / "down") == [name]
-
-
-def test_one_that_goes_back_is_kept(tmp_path):
-    """A training that was restored from an older step, by hand, writes lower numbers again."""
-    checkpoints = Checkpoints(tmp_path, keep=1)
-    checkpoints.save(100, {}, algorithm="pg")
-    checkpoints.save(50, {}, algorithm="pg")
-    assert steps(checkpoints) == [100, 50]
 
 
 def test_when_one_is_due(tmp_path, monkeypatch):
@@ -74,16 +63,10 @@ def test_when_one_is_due(tmp_path, monkeypatch):
     assert not any(map(Checkpoints(tmp_path).due, range(0, 1000, 100)))
 
 
-def test_wrong_numbers(tmp_path):
-    for options in ({"keep": 0}, {"every_steps": 0}, {"every_seconds": -1.0}):
-        with pytest.raises(ValueError, match="must be"):
-            Checkpoints(tmp_path, **options)
-
-
 def test_another_algorithm_or_version(tmp_path):
     Checkpoints(tmp_path).save(1, {}, algorithm="pg", version=1)
     for algorithm, version in (("dqn", 1), ("pg", 2)):
-        with pytest.raises(CheckpointMismatch, match=r"of algorithm pg, version 1, and not of"):
+        with pytest.raises(CheckpointMismatch, match=r"of algorithm pg, version 1, not "):
             Checkpoints(tmp_path).restore(algorithm, version)
 
 
@@ -105,7 +88,7 @@ def test_one_that_is_cut_off_is_passed_over_at_every_length(tmp_path, caplog):
     assert Checkpoints(tmp_path).restore("pg")[0] == 2
 
 
-HEAD = {"algorithm": "pg", "version": 1, "step": 2, "time": 1.0}
+HEAD = {"algorithm": "pg", "version": 1, "step": 2}
 
 
 @pytest.mark.parametrize(
@@ -115,10 +98,7 @@ HEAD = {"algorithm": "pg", "version": 1, "step": 2, "time": 1.0}
         b'{"a":' * 100_000,
         b'{"__metadata__":{},"a":{"data_offsets":[]}}',
         b'{"__metadata__":[],"a":{"data_offsets":[0,0]}}',
-        *(
-            json.dumps({"__metadata__": {"rlwire": json.dumps({**HEAD, **said})}}).encode()
-            for said in ({"time": float("nan")}, {"time": 1e300}, {"time": -1.0}, {"time": 3})
-        ),
+        json.dumps({"__metadata__": {"rlwire": json.dumps({**HEAD, "step": "2"})}}).encode(),
         b'{"__metadata__":{"rlwire":' + b"[" * 100_000,
         b'{"__metadata__":{"rlwire":"' + b"[" * 100_000 + b'"}}',
     ],
@@ -131,13 +111,12 @@ def test_damaged_heads_are_passed_over(tmp_path, table):
     damaged.write_bytes(struct.pack("<Q", len(table)) + table)
     assert [each.step for each in checkpoints.list()] == [1]
     assert Checkpoints(tmp_path).restore("pg") == (1, {"a": 1})
-    assert cli.main(["checkpoints", str(tmp_path)]) == 0
 
 
 def test_none_that_is_whole_is_no_beginning(tmp_path):
     name = Checkpoints(tmp_path).save(1, {}, algorithm="pg")
     (tmp_path / name).write_bytes(b"")
-    with pytest.raises(CheckpointDamaged, match="none of the 1 checkpoints"):
+    with pytest.raises(CheckpointDamaged, match="all 1 checkpoints"):
         Checkpoints(tmp_path).restore("pg")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from typing import Any
 
@@ -14,7 +13,6 @@ from rlwire.relaax import (
     Algorithm,
     ParameterServer,
     ParameterServerError,
-    ParameterServerHandle,
     Session,
     open_parameter_server,
 )
@@ -66,12 +64,6 @@ def test_a_session_of_several_models():
         other.load_state_dict({"policy": state["policy"]})
 
 
-def test_a_session_of_nothing_or_of_too_much():
-    for arguments, models in (((), {}), ((Model(),), {"policy": Model()})):
-        with pytest.raises(TypeError, match="one model, or several"):
-            Session(*arguments, **models)
-
-
 def test_only_ops_can_be_called_from_elsewhere():
     session = Session(policy=Model())
     assert op(session, ["policy", "op_n_step"])() == 5
@@ -119,18 +111,6 @@ def test_a_parameter_server_without_a_session():
 
     with pytest.raises(TypeError, match=r"init_session must set self\.session"):
         Forgets(Options(), Recorder())
-
-
-def test_a_handle_calls_by_path():
-    class Told(ParameterServerHandle):
-        def _call(self, names, args, kwargs):
-            return [names, args, kwargs] if names else np.int64(4)
-
-    handle = Told(Options(), Recorder())
-    assert handle.session.a.op_b(1, c=2) == [("a", "op_b"), (1,), {"c": 2}]
-    assert handle.n_step() == 4
-    assert repr(handle.session.a) == "<session.a of a parameter server>"
-    assert not hasattr(handle.session, "__array__")
 
 
 # --- in this process ---
@@ -215,13 +195,6 @@ def test_errors_of_ops(handle):
         handle.session.policy.op_get(1)
 
 
-def test_measurements_arrive_with_their_step(handle):
-    handle.metrics.calls.clear()
-    handle.session.policy.op_measure(0.25)
-    step = handle.n_step()
-    assert handle.metrics.calls == [("loss", 0.25, step), ("gradient", (0.25, 2.0), 7)]
-
-
 def test_threads_call_at_once_and_ops_run_one_at_a_time(handle):
     before = handle.n_step()
 
@@ -237,16 +210,9 @@ def test_threads_call_at_once_and_ops_run_one_at_a_time(handle):
     assert handle.n_step() == before + 80
 
 
-def test_it_goes_to_no_other_process(handle):
-    with pytest.raises(TypeError, match="'ray'"):
-        pickle.dumps(handle)
-
-
 def test_it_begins_with_its_latest_checkpoint(tmp_path):
     handle = open_parameter_server(
-        adding(),
-        checkpoints=Checkpoints(tmp_path, every_steps=3),
-        metrics=Recorder(),
+        adding(), checkpoints=Checkpoints(tmp_path, every_steps=3), metrics=Recorder()
     )
     assert [handle.session.policy.op_add(np.ones(3)) for _ in range(4)] == [1, 2, 3, 4]
     handle.close()
@@ -280,5 +246,5 @@ def test_one_that_cannot_be_made():
 
 def test_arguments_that_make_no_sense():
     algorithm = adding()
-    with pytest.raises(ValueError, match=r"at home in .*, not 'moon'"):
+    with pytest.raises(ValueError, match=r"'ray:NAME', not 'moon'"):
         open_parameter_server(algorithm, home="moon")

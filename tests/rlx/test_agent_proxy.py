@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from rlwire.codecs import rlx
 from rlwire.errors import (
@@ -17,13 +18,12 @@ from rlwire.errors import (
     DecodeError,
     EncodeError,
     LimitExceeded,
-    LocalProtocolError,
     PeerError,
     RemoteProtocolError,
     RlwireError,
 )
 from rlwire.limits import Limits
-from rlwire.rlx import AgentProxy, AgentProxyException, AsyncAgentProxy, Server
+from rlwire.rlx import AgentProxy, AgentProxyException, AsyncAgentProxy, RLXMessageImage, Server
 from rlwire.transports.sockets import Backoff, Timeouts
 from tests import agents
 
@@ -105,10 +105,7 @@ def test_a_conversation(server):
 
 def test_what_goes_over_the_wire():
     replies = [READY, {"response": "action", "data": 1}, {"response": "done"}]
-    with (
-        Script(*replies, {"response": "done"}) as script,
-        AgentProxy(script.address) as agent,
-    ):
+    with Script(*replies, {"response": "done"}) as script, AgentProxy(script.address) as agent:
         agent.init()
         agent.update(1.0, [0.5])
         agent.reset()
@@ -161,16 +158,18 @@ class TestErrors:
             assert str(error.__cause__) == "can't update state"
             assert agent.update() == 2
 
-    def test_before_init(self, server):
-        with AgentProxy(server.address) as agent:
-            self.expect(agent, LocalProtocolError, "update.*NEW.*init")
-            assert agent.init() == "ready"
-
     def test_a_value_that_cannot_be_sent(self, server):
         with AgentProxy(server.address) as agent:
             agent.init()
             self.expect(agent, EncodeError, "state", state=[object()])
             assert agent.update(state=[1])[1] == [1]
+
+    def test_an_image(self, server):
+        pixels = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
+        image = RLXMessageImage(Image.fromarray(pixels))
+        with AgentProxy(server.address, images="array") as agent:
+            agent.init()
+            assert np.allclose(agent.update(state=image)[1], pixels / 255)
 
     def test_a_message_over_a_limit(self, server):
         with AgentProxy(server.address, limits=Limits(message=2000, received=2000)) as agent:
@@ -222,20 +221,6 @@ class TestErrors:
             # Its answer, should it still come, must not be taken for that to the next command.
             with pytest.raises(AgentProxyException, match="no connection"):
                 agent.update()
-
-
-class TestConnecting:
-    """connect, disconnect, and again."""
-
-    def test_reconnect_begins_anew(self, server):
-        agent = AgentProxy(server.address)
-        for _ in range(3):
-            agent.connect()
-            with pytest.raises(AgentProxyException, match="NEW"):
-                agent.update()
-            agent.init()
-            agent.update()
-        agent.disconnect()
 
 
 class TestAsync:

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from rlwire.rlx import AgentProxy, AgentProxyException
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -77,14 +75,3 @@ def test_an_environment_of_relaax_plays_against_the_pages_agent(served, tmp_path
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == ["0 0 0 False", "0 1 0 False", "1 0 0 False", "1 1 0 False"]
-
-
-def test_the_readmes_environment_gets_an_action(served):
-    with AgentProxy(served) as agent:
-        assert agent.init() == "ready"
-        assert agent.update(reward=None, state=[0.1, 0.2, 0.3, 0.4]) == 0
-        assert agent.reset() == "done"
-        with pytest.raises(AgentProxyException, match="update_metrics"):
-            agent.metrics.scalar("loss", "no number")
-        agent.metrics.histogram("weights", [])
-        assert agent.update(reward=1.0, state=[0.1, 0.2, 0.3, 0.4], terminal=True) == 0

@@ -9,12 +9,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from rlwire.codecs import rlx
 from rlwire.errors import PeerError
 from rlwire.limits import Limits
 from rlwire.rlx import AgentProxy, AgentProxyException, Server, TensorBoardMetrics
-from rlwire.testing.rlx import RawClient
-from tests.agents import CountingAgent, Recorder
+from tests.agents import CountingAgent
 from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
@@ -79,14 +77,6 @@ def connect():
         proxy.disconnect()
 
 
-def test_a_conversation(serve, connect):
-    agent = connect(serve())
-    assert agent.update(state=[1.0]) == [1, None, [1.0], False]
-    assert agent.update(0.5, {"a": [2]}, True) == [2, 0.5, {"a": [2]}, True]
-    assert agent.reset() == "done"
-    assert agent.update() == [1, None, None, False]
-
-
 class TestFailingAgents:
     """An agent can end its own command, and nothing else."""
 
@@ -111,17 +101,6 @@ class TestFailingAgents:
         assert other.update(state=[1])[0] == 1
         assert [r.levelname for r in caplog.records if r.exc_info] == ["ERROR"]
         assert server.address == agent.address
-
-
-class TestMetrics:
-    """update_metrics, average_reward, and who gets them."""
-
-    def test_the_sink_is_closed_with_the_server(self, serve):
-        sink = Recorder()
-        server = serve(metrics=sink)
-        server.stop()
-        server.stop()
-        assert sink.closed == 1
 
 
 class TestLimits:
@@ -153,37 +132,6 @@ class TestLimits:
         assert "received=1000" in str(caught.value) or "lost" in str(caught.value)
         assert small.update()[0] == 1
         eventually(lambda: "received=1000" in caplog.text)
-
-
-class TestUnreadable:
-    """What no agent is asked about, because it cannot be read."""
-
-    def update(self, **changes):
-        return {"command": "update", "reward": None, "state": 1, "terminal": False, **changes}
-
-    def test_a_wrong_value_is_refused_and_the_agent_goes_on(self, serve, caplog):
-        good = rlx.encode(self.update(state=np.zeros(2, np.float32)))
-        objects = good.replace(b"\7\0\0\0float32", b"\6\0\0\0object")
-        assert objects != good
-        with RawClient(serve().address) as client:
-            assert client.ask({"command": "init"}) == {"response": "ready"}
-            assert client.ask(self.update())["data"][0] == 1
-            for padding in (0, 100_000):  # the ways of a small and of a large message
-                body = objects + rlx.encode({"p": bytes(padding)})[4:]
-                frame = b"%d:%b," % (len(body), body)
-                for _ in range(3):
-                    client.send_bytes(frame)
-                    reply = client.receive()
-                    assert reply["response"] == "error"
-                    assert reply["message"].startswith(
-                        "the message cannot be read: not a plain dtype: got 'object' - at byte "
-                    )
-                    assert reply["message"].endswith("$.state")
-            assert client.ask(self.update())["data"][0] == 2
-            client.send_bytes(frame + rlx.encode(self.update(), framed=True))  # both at once
-            assert client.receive()["response"] == "error"
-            assert client.receive()["data"][0] == 3
-        assert "got 'object'" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from rlwire.codecs import rlx
 from rlwire.rlx import Server
-from rlwire.testing.rlx import RawClient, RLXServerConformance
+from rlwire.testing.rlx import RLXServerConformance
 from tests.agents import Agent
 
 
@@ -63,12 +63,3 @@ def eager_server():
 def test_the_exam_can_be_failed(eager_server):
     with pytest.raises(AssertionError, match="action"):
         RLXServerConformance().test_update_before_init(eager_server)
-
-
-def test_raw_client_names_a_cut_reply(eager_server):
-    with RawClient(eager_server) as client:
-        client.send_bytes(b"x")
-        assert client.receive() == {"response": "action", "data": 1}
-        client._socket.shutdown(socket.SHUT_WR)
-        with pytest.raises(ConnectionError, match="closed after 0 bytes"):
-            client.receive()

@@ -7,7 +7,6 @@ import json
 import queue
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -299,55 +298,3 @@ class TestBrowser:
                 process.kill()
         assert process.returncode == 0
         assert re.search(rb"^[2-9]\d\d steps with", said, re.M)
-
-    def test_real_processes(self, page: Callable[..., Any], site: Site, tmp_path: Path) -> None:
-        """As docs/howto/browser.md has it: a server and a page."""
-        (tmp_path / "my_agents.py").write_text(AGENT)
-        what = ("my_agents:Agent", "rlx-ws://127.0.0.1:0", "--origins", site.origin)
-        with serving(tmp_path, *what) as proxy:
-            address = f"cartpole.html?proxy={proxy.removeprefix('rlx-')}&agents=3&speed=0"
-            report = page("watch", address, r"^\d\d\d+ steps, [1-9]")
-            assert report["result"]["canvases"] == 3
-
-
-AGENT = """
-class Agent:
-    def __init__(self, parameter_server):
-        pass
-    def init(self, exploit=False):
-        return True
-    def update(self, reward, state, terminal):
-        position, velocity, angle, spin = state
-        return int(spin < 0)
-    def reset(self):
-        return True
-"""
-
-
-@contextlib.contextmanager
-def serving(folder: Path, *what: str) -> Iterator[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rlwire", "serve", *what],
-        cwd=folder,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        log = ""
-        assert process.stderr is not None
-        for line in process.stderr:
-            log += line
-            found = re.search(r"serving (\S+), ", line)
-            if found:
-                break
-        else:
-            raise AssertionError(log)
-        yield found[1]
-        process.send_signal(signal.SIGTERM)
-        log += process.communicate(timeout=20)[1]
-        assert process.returncode == 0, log
-        assert "Traceback" not in log
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()

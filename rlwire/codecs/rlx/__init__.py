@@ -1,8 +1,7 @@
 """RLX, RELAAX's exchange protocol: messages (dictionaries) to bytes and back.
 
-Source: the RELAAX README's "Reinforcement Learning eXchange protocol definition", and RELAAX's
-own program where the two differ; docs/protocols/rlx.md says where. The work is done in the
-compiled `encoder` and `decoder`. Not here: who may send what when.
+Source: README of RELAAX, "Reinforcement Learning eXchange protocol definition"; where RELAAX's
+program differs (docs/protocols/rlx.md), the program.
 """
 
 from rlwire.codecs.rlx.decoder import Decoder, data_offset, decode, frame_size

@@ -1,7 +1,5 @@
 from typing import Any, Final, Literal
 
-import numpy as np
-from numpy.typing import DTypeLike
 from typing_extensions import Buffer, disjoint_base
 
 from rlwire.limits import Limits
@@ -11,17 +9,13 @@ __all__ = ["Decoder", "data_offset", "decode", "frame_size"]
 @disjoint_base
 class Decoder:
     copy: Final[bool | None]
-    images: Final[Literal["array", "float32", "pil"]]
-    dialect: Final[Literal["relaax", "readme"]]
+    images: Final[Literal["array", "float32"]]
     framed: Final[bool]
-    dtype: Final[np.dtype[Any] | None]
     def __init__(
         self,
         *,
         copy: bool | None = True,
-        images: Literal["array", "float32", "pil"] = "array",
-        dialect: Literal["relaax", "readme"] = "relaax",
-        dtype: DTypeLike | None = None,
+        images: Literal["array", "float32"] = "array",
         framed: bool = False,
         limits: Limits | None = None,
     ) -> None: ...
@@ -32,9 +26,7 @@ def decode(
     buffer: Buffer,
     *,
     copy: bool | None = True,
-    images: Literal["array", "float32", "pil"] = "array",
-    dialect: Literal["relaax", "readme"] = "relaax",
-    dtype: DTypeLike | None = None,
+    images: Literal["array", "float32"] = "array",
     framed: bool = False,
     limits: Limits | None = None,
 ) -> dict[str, Any]: ...

@@ -1,7 +1,6 @@
-"""Bytes to RLX messages. `rlwire.codecs.rlx` is the face; the layout is in include/rlwire/rlx.h.
+"""Bytes to RLX messages; the layout is in include/rlwire/rlx.h.
 
-The kernel reads one value at a time and has checked every length before this module makes an
-object of it.
+The kernel checks every length before this module makes an object of a value.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
@@ -16,14 +15,11 @@ from libc.string cimport memcpy
 cimport numpy as cnp
 
 from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode, VIEW_LEAST,
-                                    dtype_name, dtype_of, memory_owner, new_array, view_array,
-                                    wants_view)
+                                    dtype_of, memory_owner, new_array, view_array, wants_view)
 from rlwire.codecs._glue cimport (Budget, ITEM, Step, afford, afford_items, begin_budget, key_of,
                                   over_budget, path_of, raise_fault, text_of, wide_size)
-from rlwire.codecs.rlx.encoder cimport check_dialect, fill_limits
+from rlwire.codecs.rlx.encoder cimport fill_limits
 from rlwire.kernels cimport *
-
-import numpy as np
 
 from rlwire.errors import DecodeError, LimitExceeded, quoted
 from rlwire.limits import checked
@@ -32,29 +28,18 @@ cnp.import_array()
 
 __all__ = ["Decoder", "data_offset", "decode", "frame_size"]
 
-cdef dict _IMAGES = {
-    "array": IMAGES_ARRAY,
-    "float32": IMAGES_FLOAT32,
-    "pil": IMAGES_PIL,
-}
 cdef dict _COPY = {True: COPY_ALWAYS, False: COPY_NEVER, None: COPY_AS_NEEDED}
 
-cdef enum:
-    WIDEST = (1 << 29) - 2  # pixels in a row of Pillow's (ImagingNewPrologueSubtype)
-    PLAIN = 512             # bytes of Pillow's objects of an image, as measured
-    WITH_PALETTE = 1792     # of modes P and PA
-
-# A message being decoded. Lives on the stack.
+# A message being decoded, on the stack.
 cdef struct Input:
     rlw_rlx_reader reader
     Budget budget
     const uint8_t *start  # of the caller's buffer
-    PyObject *source      # what the caller handed in, borrowed
-    PyObject *owner       # what views keep alive; NULL until the first is made, owned then
+    PyObject *source      # the caller's buffer, borrowed
+    PyObject *owner       # kept alive by views; NULL before the first, owned after it
     bint writable
     CopyMode copy
-    Images images
-    PyObject *dtype       # of arrays that bring none along, borrowed; NULL: they all do
+    bint floats           # images become float32
 
 
 cdef int _raise(Input *input, const Step *path) except -1:
@@ -97,7 +82,6 @@ cdef object _owner(Input *input):
 
 cdef cnp.ndarray _array_over(Input *input, cnp.dtype descr, int dims, cnp.npy_intp *shape,
                              const uint8_t *data, size_t size):
-    """An array of the bytes at `data`: a view or a copy, as the options say."""
     cdef cnp.ndarray array
     if wants_view(input.copy, descr, data, size):
         return view_array(descr, dims, shape, data, input.writable, _owner(input))
@@ -111,10 +95,7 @@ cdef object _array(Input *input, const rlw_rlx_array *array, const Step *path):
     cdef uint32_t i
     cdef uint64_t size
     cdef cnp.dtype descr
-    if input.dtype != NULL:
-        descr = <cnp.dtype> input.dtype
-    else:
-        descr = dtype_of(&array.dtype, array.name)
+    descr = dtype_of(&array.dtype, array.name)
     if descr is None:
         name = array.name.data[:array.name.size].decode("ascii", "replace")
         raise DecodeError(
@@ -125,8 +106,7 @@ cdef object _array(Input *input, const rlw_rlx_array *array, const Step *path):
     for i in range(array.dims):
         shape[i] = rlw_load_u32le(array.shape + 4 * i)
         size *= <uint64_t> shape[i]
-    # Memory that another process shares may have changed since the kernel checked it. A product
-    # that wraps is refused by NumPy.
+    # Shared memory may have changed since the kernel checked it. NumPy rejects a product that wraps.
     if size != array.size:
         raise DecodeError("the buffer changed while it was decoded",
                           offset=array.shape - input.start, path=path_of(path))
@@ -142,34 +122,6 @@ cdef object _image(Input *input, const rlw_rlx_image *image, const Step *path):
     cdef int dims = 3 if mode.channels > 1 else 2
     cdef cnp.ndarray array
     cdef uint64_t made = <uint64_t> image.width * image.height
-    if input.images == IMAGES_PIL:
-        # An image without pixels has as many rows as any other.
-        if max(image.width, image.height) > input.reader.limits.pixels:
-            raise LimitExceeded("pixels", input.reader.limits.pixels,
-                                max(image.width, image.height),
-                                offset=image.name.data - input.start, path=path_of(path))
-        # Pillow has pixels of 1, 2 or 4 bytes, a pointer to each row, and objects around them.
-        # `data` is a copy of the message's bytes.
-        made *= 4 if mode.channels > 1 or mode.itemsize > 2 else max(mode.itemsize, 1)
-        made += sizeof(void *) * <uint64_t> image.height
-        made += WITH_PALETTE if image.name.data[0] == c"P" else PLAIN
-        if not afford(&input.budget, made):
-            raise _over(input, made, image.data, path)
-        from PIL import Image
-
-        data = image.data[:image.size]
-        if not rlw_host_is_little() and mode.order == c"<":
-            data = np.frombuffer(data, f"u{mode.itemsize}").byteswap().tobytes()
-        name = image.name.data[:image.name.size].decode("ascii")
-        try:
-            if image.width > WIDEST:  # Pillow's own answer is a MemoryError
-                raise ValueError(f"it has no rows of more than {WIDEST} pixels")
-            return Image.frombytes(name, (image.width, image.height), data)
-        except (OverflowError, ValueError) as problem:
-            raise DecodeError(
-                f"Pillow makes no {name} image of {image.width}x{image.height}: {problem}",
-                offset=image.name.data - input.start, path=path_of(path),
-            ) from problem
     shape[0], shape[1], shape[2] = image.height, image.width, mode.channels
     if mode.itemsize == 0:
         if not afford(&input.budget, made):
@@ -178,7 +130,7 @@ cdef object _image(Input *input, const rlw_rlx_image *image, const Step *path):
         rlw_unpack_bits(image.data, image.width, image.height,
                         <uint8_t *> cnp.PyArray_DATA(array))
         return array
-    if input.images == IMAGES_FLOAT32 and mode.scaled:
+    if input.floats and mode.scaled:
         made = 4 * image.size
         if not afford(&input.budget, made):
             raise _over(input, made, image.data, path)
@@ -191,7 +143,6 @@ cdef object _image(Input *input, const rlw_rlx_image *image, const Step *path):
 
 
 cdef list _list(Input *input, uint32_t count, uint32_t depth, const Step *path):
-    # The kernel has compared the count with the bytes left.
     cdef list items = PyList_New(count)
     cdef Step step
     cdef uint32_t i
@@ -225,7 +176,7 @@ cdef int _entry(Input *input, dict entries, uint32_t depth, const Step *path) ex
     PyDict_SetItem(entries, key, _value(input, depth, &step))
     if PyDict_Size(entries) == before:
         raise DecodeError(
-            f"the key {quoted(key)} stands twice", offset=at - input.start, path=path_of(path)
+            f"key {quoted(key)} is repeated", offset=at - input.start, path=path_of(path)
         )
     return 0
 
@@ -282,54 +233,39 @@ cdef dict _message(Input *input):
 
 
 cdef class Decoder:
-    """Decodes messages; configured once, without state of its own, so threads may share it.
+    """Decodes messages; threads may share a decoder.
 
     Args:
-        copy: True: every array is owned, writable, aligned and row-major. False: every array is a
-            view of the buffer, which it keeps alive (``.base``), writable if the buffer is,
-            aligned if it happens to be. None: arrays of 4 KiB and more that are aligned become
-            views, others are copied.
+        copy: True: every array is owned, writable, aligned and C-contiguous. False: every array is
+            a view that keeps the buffer alive, writable if the buffer is. None: aligned arrays of
+            at least 4 KiB are views, others copies.
         images: ``"array"``: shape (height, width[, channels]), uint8 or the mode's own dtype (mode
-            "1": bool, always a copy). ``"float32"``: what RELAAX's decoder returns, that is
-            float32 scaled by 1/255 for L, RGB, RGBA, CMYK, YCbCr, LAB and HSV, else as "array".
-            ``"pil"``: Pillow images.
-        dialect: ``"relaax"``, or ``"readme"`` for arrays without a dtype string.
-        dtype: what the arrays are in the readme dialect, as NumPy's dtype() takes it.
-        framed: each buffer holds one whole netstring around the message.
-        limits: maxima; `rlwire.limits.DEFAULT` when None.
+            "1": bool, always a copy). ``"float32"``: as RELAAX, float32 scaled by 1/255 for L,
+            RGB, RGBA, CMYK, YCbCr, LAB and HSV.
+        framed: each buffer holds one netstring around the message.
+        limits: `rlwire.limits.DEFAULT` if None.
     """
 
-    def __init__(self, *, copy=True, images="array", dialect="relaax", dtype=None, framed=False,
-                 limits=None):
+    def __init__(self, *, copy=True, images="array", framed=False, limits=None):
         limits = checked(limits)
         fill_limits(&self._limits, limits, &self._message)
         self._received = limits.received
         self._expanded = min(limits.expanded, 2**62)
-        if images not in _IMAGES:
-            raise ValueError(f"images must be 'array', 'float32' or 'pil', not {images!r}")
+        if images not in ("array", "float32"):
+            raise ValueError(f"images must be 'array' or 'float32', not {images!r}")
         if copy not in _COPY:
             raise ValueError(f"copy must be True, False or None, not {copy!r}")
         self.images, self.copy = images, copy
-        self._images = _IMAGES[images]
+        self._floats = images == "float32"
         self._copy = _COPY[copy]
-        self.dialect = check_dialect(dialect)
-        self._readme = dialect == "readme"
         self.framed = framed
-        if self._readme == (dtype is None):
-            raise ValueError("dialect='readme' needs a dtype, and no other dialect takes one")
-        if self._readme:
-            self.dtype = np.dtype(dtype)
-            name = dtype_name(self.dtype).encode("ascii")
-            if not rlw_dtype_parse(<const uint8_t *> PyBytes_AS_STRING(name), len(name),
-                                   &self._readme_dtype):
-                raise ValueError(f"RLX cannot carry arrays of dtype {self.dtype}")
 
     cpdef dict decode(self, object buffer):
-        """Return the message in `buffer`, which holds exactly one.
+        """Return the one message in `buffer`.
 
         Raises:
-            DecodeError: the bytes are not a message; it names the offset and the path.
-            LimitExceeded: the message passes one of the limits; nothing of that size was made.
+            DecodeError: the bytes are not a message.
+            LimitExceeded: the message is over a limit.
         """
         cdef Py_buffer view
         if PyBytes_CheckExact(buffer):
@@ -343,14 +279,9 @@ cdef class Decoder:
             PyBuffer_Release(&view)
 
     cpdef dict decode_whole(self, object buffer, Py_ssize_t size):
-        """Return the message of the one frame that fills `buffer[:size]`, or None.
+        """Return the message of the one frame in `buffer[:size]`; None if it is not one frame.
 
-        None when these bytes are more or less than one frame, or begin with no frame at all: ask
-        `frame_size` then. Arrays are always copied, so the buffer may be used again. For a
-        transport's small messages, which this takes in one call.
-
-        Raises:
-            DecodeError, LimitExceeded: as `decode`.
+        Arrays are always copied, so the caller may reuse the buffer. Errors as of `decode`.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
@@ -388,20 +319,16 @@ cdef class Decoder:
 
     cdef dict _decode_body(self, const uint8_t *start, const uint8_t *body, size_t body_size,
                            object owner, bint writable, CopyMode copy):
-        """The message at `body`, inside the caller's buffer that begins at `start`."""
+        """Decode the message at `body`, inside the buffer that begins at `start`."""
         cdef Input input
         rlw_rlx_reader_init(&input.reader, body, body_size, &self._limits)
-        if self._readme:
-            input.reader.readme = 1
-            input.reader.dtype = self._readme_dtype
         begin_budget(&input.budget, self._expanded)
         input.start = start
         input.source = <PyObject *> owner
         input.owner = NULL
         input.writable = writable
         input.copy = copy
-        input.images = self._images
-        input.dtype = <PyObject *> self.dtype if self._readme else NULL
+        input.floats = self._floats
         try:
             return _message(&input)
         finally:
@@ -412,23 +339,18 @@ cdef class Decoder:
 cdef Decoder _default = Decoder()
 
 
-def decode(buffer, *, copy=True, images="array", dialect="relaax", dtype=None, framed=False,
-           limits=None):
-    """Return the RLX message in `buffer`; `Decoder` explains the options."""
-    if (copy is True and images == "array" and dialect == "relaax" and dtype is None
-            and not framed and limits is None):
+def decode(buffer, *, copy=True, images="array", framed=False, limits=None):
+    """Return the RLX message in `buffer`; options and errors as of `Decoder`."""
+    if copy is True and images == "array" and not framed and limits is None:
         return _default.decode(buffer)
-    return Decoder(copy=copy, images=images, dialect=dialect, dtype=dtype, framed=framed,
-                   limits=limits).decode(buffer)
+    return Decoder(copy=copy, images=images, framed=framed, limits=limits).decode(buffer)
 
 
 def frame_size(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t limit):
-    """Return the size of the frame at `buffer[start:end]`, its netstring's dress included.
-
-    0 means that the prefix is not complete yet. The rest of the frame need not have come.
+    """Return the bytes of the frame that begins at `start`; 0 if its prefix is incomplete.
 
     Raises:
-        DecodeError: there is no netstring's prefix at `start`.
+        DecodeError: there is no netstring prefix at `start`.
         LimitExceeded: the message is longer than `limit`, named ``received``.
     """
     cdef Py_buffer view
@@ -453,10 +375,9 @@ def frame_size(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t limit):
 
 
 def data_offset(buffer, Py_ssize_t start, Py_ssize_t end):
-    """Return where, from `start`, the first large array or image of a frame has its data.
+    """Return the offset from `start` of the data of a frame's first large array; 0 if unknown.
 
-    Only the frame's beginning need be there; 0 when it does not tell. A hint for aligning the
-    memory that the rest is received into, never an error.
+    The frame may be incomplete. A hint for aligning the memory that receives the rest.
     """
     cdef Py_buffer view
     cdef rlw_cursor c

@@ -5,12 +5,9 @@ from rlwire.kernels cimport rlw_rlx_limits
 
 
 cdef int fill_limits(rlw_rlx_limits *out, limits, uint64_t *message) except -1
-cdef str check_dialect(dialect)
 
 
 cdef class Encoder(PartsEncoder):
     cdef rlw_rlx_limits _limits
     cdef uint64_t _message
     cdef readonly bint framed
-    cdef readonly str dialect
-    cdef bint _readme

@@ -1,4 +1,4 @@
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -12,21 +12,10 @@ NONE: Final[object]
 @disjoint_base
 class Encoder(PartsEncoder):
     framed: Final[bool]
-    dialect: Final[Literal["relaax", "readme"]]
-    def __init__(
-        self,
-        *,
-        framed: bool = False,
-        dialect: Literal["relaax", "readme"] = "relaax",
-        limits: Limits | None = None,
-    ) -> None: ...
+    def __init__(self, *, framed: bool = False, limits: Limits | None = None) -> None: ...
 
 def encode(
-    message: dict[str, Any],
-    *,
-    framed: bool = False,
-    dialect: Literal["relaax", "readme"] = "relaax",
-    limits: Limits | None = None,
+    message: dict[str, Any], *, framed: bool = False, limits: Limits | None = None
 ) -> bytes: ...
 def encode_into(
     message: dict[str, Any],
@@ -34,13 +23,8 @@ def encode_into(
     offset: int = 0,
     *,
     framed: bool = False,
-    dialect: Literal["relaax", "readme"] = "relaax",
     limits: Limits | None = None,
 ) -> int: ...
 def encode_parts(
-    message: dict[str, Any],
-    *,
-    framed: bool = False,
-    dialect: Literal["relaax", "readme"] = "relaax",
-    limits: Limits | None = None,
+    message: dict[str, Any], *, framed: bool = False, limits: Limits | None = None
 ) -> list[bytes | memoryview]: ...

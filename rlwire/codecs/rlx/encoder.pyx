@@ -1,6 +1,6 @@
-"""RLX messages to bytes. `rlwire.codecs.rlx` is the face; the layout is in include/rlwire/rlx.h.
+"""RLX messages to bytes; the layout is in include/rlwire/rlx.h.
 
-One pass writes small values and refers to large arrays; what becomes of both is in `_output`.
+One pass copies small values and refers to large arrays (`_output`).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -44,7 +44,6 @@ NONE = _None()
 
 cdef type _np_bool = np.bool_
 cdef type _np_integer = np.integer
-cdef type _np_unsigned = np.unsignedinteger
 cdef type _np_floating = np.floating
 cdef type _np_timedelta = np.timedelta64
 cdef type _np_generic = np.generic
@@ -80,7 +79,6 @@ cdef int _put_text(Encoder self, Output *out, str text, const Step *path) except
 
 
 cdef int _put_bytes(Output *out, const void *data, size_t size, object owner) except -1:
-    """The data of an array or image: small inline, large by reference."""
     if size < VIEW_LEAST:
         return _checked(rlw_put(&out.writer, data, size))
     return refer(out, <const uint8_t *> data, size, owner)
@@ -89,7 +87,7 @@ cdef int _put_bytes(Output *out, const void *data, size_t size, object owner) ex
 cdef int _put_array(Encoder self, Output *out, cnp.ndarray array, const Step *path) except -1:
     cdef cnp.dtype descr = array.dtype
     cdef Py_ssize_t name_size = 0
-    cdef const char *name = NULL
+    cdef const char *name
     cdef uint32_t shape[32]
     cdef int i, dims = cnp.PyArray_NDIM(array)
     cdef size_t size = cnp.PyArray_NBYTES(array)
@@ -98,8 +96,7 @@ cdef int _put_array(Encoder self, Output *out, cnp.ndarray array, const Step *pa
         text = dtype_name(descr)
     except EncodeError as problem:
         raise EncodeError(problem.reason, path=path_of(path)) from None
-    if not self._readme:
-        name = PyUnicode_AsUTF8AndSize(text, &name_size)
+    name = PyUnicode_AsUTF8AndSize(text, &name_size)
     if <uint32_t> dims > self._limits.dims:
         raise LimitExceeded("dims", self._limits.dims, dims, path=path_of(path))
     for i in range(dims):
@@ -109,7 +106,7 @@ cdef int _put_array(Encoder self, Output *out, cnp.ndarray array, const Step *pa
                 path=path_of(path),
             )
         shape[i] = <uint32_t> cnp.PyArray_DIMS(array)[i]
-    # Before a strided array is copied; what is small is counted when the message is complete.
+    # Before a strided array is copied; small values are counted at the end of the message.
     if size > 0xFFFFFFFF or size + out.referenced > self._message:
         raise LimitExceeded("message", min(self._message, 0xFFFFFFFF), size + out.referenced,
                             path=path_of(path))
@@ -123,7 +120,7 @@ cdef int _put_array(Encoder self, Output *out, cnp.ndarray array, const Step *pa
 cdef object _as_image(object value, const Step *path):
     """The Pillow image that `value` is, or has as its `image` attribute; else None."""
     module = sys.modules.get("PIL.Image")
-    if module is None:  # nobody has made an image yet
+    if module is None:  # there are no images
         return None
     if isinstance(value, module.Image):
         return value
@@ -133,7 +130,7 @@ cdef object _as_image(object value, const Step *path):
         raise
     except Exception as problem:
         raise EncodeError(
-            f"{type(value).__qualname__} did not give its image: {problem}", path=path_of(path)
+            f"{type(value).__qualname__}.image raised: {problem}", path=path_of(path)
         ) from problem
     return value if isinstance(value, module.Image) else None
 
@@ -154,13 +151,13 @@ cdef int _put_image(Encoder self, Output *out, object image, const Step *path) e
         data = image.tobytes()
     except MemoryError:
         raise
-    except Exception as problem:  # such as a file that ends early, which Pillow reads only now
+    except Exception as problem:  # Pillow reads a file only now; it may be truncated
         raise EncodeError(
-            f"{type(image).__qualname__} did not give its pixels: {problem}", path=path_of(path)
+            f"{type(image).__qualname__}.tobytes() raised: {problem}", path=path_of(path)
         ) from problem
     if <uint64_t> len(data) > 0xFFFFFFFF:
         raise LimitExceeded("message", 0xFFFFFFFF, len(data), path=path_of(path))
-    # Pillow keeps these in the host's order; the wire's is little-endian.
+    # In the host's byte order.
     if not rlw_host_is_little() and image.mode in ("I", "F", "I;16N"):
         data = np.frombuffer(data, "u2" if mode.itemsize == 2 else "u4").byteswap().tobytes()
     if <uint64_t> len(data) != rlw_image_bytes(mode, <uint32_t> width, <uint32_t> height):
@@ -227,7 +224,6 @@ cdef int _put_dict(Encoder self, Output *out, dict value, uint32_t depth,
 
 cdef int _put_list(Encoder self, Output *out, object value, uint32_t depth,
                    const Step *path) except -1:
-    """A list or a tuple."""
     cdef Py_ssize_t i, count = Py_SIZE(value)
     cdef Step step
     _count_items(self, out, count, depth, path)
@@ -244,13 +240,10 @@ cdef int _put_list(Encoder self, Output *out, object value, uint32_t depth,
 
 
 cdef int _put_scalar(Encoder self, Output *out, object value, const Step *path) except -1:
-    """A NumPy scalar."""
     if isinstance(value, _np_bool):
         return _checked(rlw_rlx_put_boolean(&out.writer, bool(value)))
     if isinstance(value, _np_integer) and not isinstance(value, _np_timedelta):
-        # Type 9 is of the README's table alone: a peer that runs RELAAX's program dies of it.
-        if self._readme and value.itemsize == 4 and isinstance(value, _np_unsigned):
-            return _checked(rlw_rlx_put_uint4(&out.writer, <uint32_t> int(value)))
+        # Never TYPE_UINT4: it kills the connection of RELAAX's own program.
         return _put_int(out, int(value), path, value.itemsize == 8)
     if isinstance(value, _np_floating):
         return _checked(rlw_rlx_put_double(&out.writer, float(value)))
@@ -263,7 +256,7 @@ cdef int _put_scalar(Encoder self, Output *out, object value, const Step *path) 
 
 cdef int _put_other(Encoder self, Output *out, object value, uint32_t depth,
                     const Step *path) except -1:
-    """All that is not of one of the plain types: subclasses, NumPy scalars, images, arrays."""
+    """Subclasses of the plain types, NumPy scalars, images, arrays."""
     if isinstance(value, bool):
         return _checked(rlw_rlx_put_boolean(&out.writer, value))
     if isinstance(value, int):
@@ -301,7 +294,6 @@ cdef int _put_other(Encoder self, Output *out, object value, uint32_t depth,
 
 cdef int _put(Encoder self, Output *out, object value, uint32_t depth,
               const Step *path) except -1:
-    """One typed value."""
     kind = type(value)
     if kind is float:
         return _checked(rlw_rlx_put_double(&out.writer, PyFloat_AS_DOUBLE(value)))
@@ -337,31 +329,19 @@ cdef int fill_limits(rlw_rlx_limits *out, limits, uint64_t *message) except -1:
     return 0
 
 
-cdef str check_dialect(dialect):
-    if dialect not in ("relaax", "readme"):
-        raise ValueError(f"dialect must be 'relaax' or 'readme', not {dialect!r}")
-    return dialect
-
-
 cdef class Encoder(PartsEncoder):
-    """Encodes messages; configured once, without state of its own, so threads may share it.
+    """Encodes messages; threads may share an encoder.
 
     Args:
-        framed: put RLX's netstring around each message, as it stands on a byte stream.
-        dialect: ``"relaax"`` as the program speaks; ``"readme"`` as the README's table does, which
-            leaves out the dtype string of arrays and has TYPE_UINT4, as which ``numpy.uint32``
-            then goes.
-        limits: maxima; `rlwire.limits.DEFAULT` when None.
+        framed: put each message into a netstring, as on a byte stream.
+        limits: `rlwire.limits.DEFAULT` if None.
     """
 
-    def __init__(self, *, framed=False, dialect="relaax", limits=None):
+    def __init__(self, *, framed=False, limits=None):
         fill_limits(&self._limits, limits, &self._message)
         self.framed = framed
-        self.dialect = check_dialect(dialect)
-        self._readme = dialect == "readme"
 
     cdef int write(self, Output *out, object message) except -1:
-        """The whole message into `out`, frame included."""
         cdef uint64_t size
         cdef uint8_t *prefix
         if type(message) is not dict:
@@ -387,22 +367,22 @@ cdef Encoder _default = Encoder()
 cdef Encoder _default_framed = Encoder(framed=True)
 
 
-cdef Encoder _encoder(framed, dialect, limits):
-    if limits is None and dialect == "relaax":
+cdef Encoder _encoder(framed, limits):
+    if limits is None:
         return _default_framed if framed else _default
-    return Encoder(framed=framed, dialect=dialect, limits=limits)
+    return Encoder(framed=framed, limits=limits)
 
 
-def encode(message, *, framed=False, dialect="relaax", limits=None):
-    """Return an RLX message as bytes; `Encoder` explains the options."""
-    return _encoder(framed, dialect, limits).encode(message)
+def encode(message, *, framed=False, limits=None):
+    """Return an RLX message as bytes; options as of `Encoder`."""
+    return _encoder(framed, limits).encode(message)
 
 
-def encode_into(message, buffer, offset=0, *, framed=False, dialect="relaax", limits=None):
-    """Write an RLX message into a buffer, return the bytes written; see `Encoder`."""
-    return _encoder(framed, dialect, limits).encode_into(message, buffer, offset)
+def encode_into(message, buffer, offset=0, *, framed=False, limits=None):
+    """Write an RLX message into a buffer; return the bytes written."""
+    return _encoder(framed, limits).encode_into(message, buffer, offset)
 
 
-def encode_parts(message, *, framed=False, dialect="relaax", limits=None):
-    """Return an RLX message as buffers, large arrays by reference; see `Encoder`."""
-    return _encoder(framed, dialect, limits).encode_parts(message)
+def encode_parts(message, *, framed=False, limits=None):
+    """Return an RLX message as buffers, large arrays by reference."""
+    return _encoder(framed, limits).encode_parts(message)

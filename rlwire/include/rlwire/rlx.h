@@ -1,11 +1,10 @@
 /* RLX, RELAAX's exchange protocol: typed values to bytes and back.
  *
- * Reading is by pull: rlw_rlx_read() gives one value at a time and leaves the items of a list or
- * dictionary to the caller, so it needs no memory. Writing appends to an rlw_writer.
- * rlw_rlx_skim() walks a whole message, checking all that can be checked.
+ * rlw_rlx_read() returns one value at a time and leaves the items of a list or dictionary to the
+ * caller, so it needs no memory. Writing appends to an rlw_writer.
  *
- * A message is: version (uint32, 1), then key and typed value until its end. On a byte stream it
- * stands in a netstring (netstring.h).
+ * A message is a version (uint32, 1), then keys and typed values until its end. On a byte stream
+ * each message is in a netstring (netstring.h).
  */
 #ifndef RLWIRE_RLX_H
 #define RLWIRE_RLX_H
@@ -14,7 +13,6 @@
 #include "dtype.h"
 #include "image.h"
 #include "netstring.h"
-#include "utf8.h"
 #include "writer.h"
 
 #define RLW_RLX_VERSION 1u
@@ -48,9 +46,7 @@ typedef struct rlw_rlx_limits {
 typedef struct rlw_rlx_reader {
     rlw_cursor c;
     rlw_rlx_limits limits;
-    uint64_t items;    /* list items and entries announced so far */
-    int readme;        /* 1: arrays carry no dtype string, as the README's table has it */
-    rlw_dtype dtype;   /* the dtype to assume then */
+    uint64_t items; /* list items and entries announced so far */
 } rlw_rlx_reader;
 
 typedef struct rlw_text {
@@ -59,7 +55,7 @@ typedef struct rlw_text {
 } rlw_text;
 
 typedef struct rlw_rlx_array {
-    rlw_text name; /* the dtype's name as it came; empty in the readme dialect */
+    rlw_text name; /* the dtype's name as received */
     rlw_dtype dtype;
     uint32_t dims;
     const uint8_t *shape; /* dims little-endian uint32 */
@@ -94,8 +90,6 @@ static inline void rlw_rlx_reader_init(rlw_rlx_reader *r, const uint8_t *data, s
     rlw_cursor_init(&r->c, data, size);
     r->limits = *limits;
     r->items = 0;
-    r->readme = 0;
-    rlw_dtype_set(&r->dtype, 'f', '<', 4);
 }
 
 static inline rlw_status rlw_rlx_read_version(rlw_rlx_reader *r) {
@@ -108,7 +102,7 @@ static inline rlw_status rlw_rlx_read_version(rlw_rlx_reader *r) {
     return RLW_OK;
 }
 
-/* TYPE_STRING_UTF8 without its type byte: a key, a dtype's name, a mode. Not checked for UTF-8. */
+/* TYPE_STRING_UTF8 without its type byte; not checked for UTF-8. */
 static inline rlw_status rlw_rlx_read_text(rlw_rlx_reader *r, rlw_text *out) {
     const uint8_t *at = r->c.at;
     uint32_t size = 0;
@@ -120,7 +114,6 @@ static inline rlw_status rlw_rlx_read_text(rlw_rlx_reader *r, rlw_text *out) {
     return rlw_take(&r->c, size, &out->data);
 }
 
-/* Entries a message's top level adds to the count of items. */
 static inline rlw_status rlw_rlx_count(rlw_rlx_reader *r, const uint8_t *at, uint64_t count) {
     r->items += count; /* cannot wrap: each count is below the bytes of the message */
     if (r->items > r->limits.items)
@@ -142,16 +135,10 @@ static inline rlw_status rlw_rlx_read_array(rlw_rlx_reader *r, rlw_rlx_value *v)
     uint64_t bytes;
     uint32_t i, size = 0;
     int empty = 0;
-    rlw_status status;
-    v->as.array.name.data = at;
-    v->as.array.name.size = 0;
-    v->as.array.dtype = r->dtype;
-    if (!r->readme) {
-        status = rlw_rlx_read_text(r, &v->as.array.name);
-        if (status != RLW_OK) return status;
-        if (!rlw_dtype_parse(v->as.array.name.data, v->as.array.name.size, &v->as.array.dtype))
-            return rlw_fail(&r->c, RLW_BAD_DTYPE, at + 4, v->as.array.name.size, 0);
-    }
+    rlw_status status = rlw_rlx_read_text(r, &v->as.array.name);
+    if (status != RLW_OK) return status;
+    if (!rlw_dtype_parse(v->as.array.name.data, v->as.array.name.size, &v->as.array.dtype))
+        return rlw_fail(&r->c, RLW_BAD_DTYPE, at + 4, v->as.array.name.size, 0);
     at = r->c.at;
     status = rlw_take_u32le(&r->c, &v->as.array.dims);
     if (status != RLW_OK) return status;
@@ -164,7 +151,7 @@ static inline rlw_status rlw_rlx_read_array(rlw_rlx_reader *r, rlw_rlx_value *v)
     for (i = 0; i < v->as.array.dims; i++) {
         uint32_t n = rlw_load_u32le(v->as.array.shape + 4 * i);
         if (n == 0) {
-            empty = 1; /* NumPy still refuses other dimensions whose product overflows */
+            empty = 1; /* NumPy still rejects other dimensions whose product overflows */
         } else {
             if (bytes > (uint64_t)INT64_MAX / n) return rlw_fail(&r->c, RLW_BAD_SHAPE, at, 0, 0);
             bytes *= n;
@@ -246,58 +233,14 @@ static inline rlw_status rlw_rlx_read(rlw_rlx_reader *r, rlw_rlx_value *v) {
     }
 }
 
-static inline rlw_status rlw_rlx_skim_text(rlw_rlx_reader *r, const rlw_text *text) {
-    size_t bad = rlw_utf8_check(text->data, text->size);
-    if (bad != text->size) return rlw_fail(&r->c, RLW_BAD_TEXT, text->data + bad, bad, 0);
-    return RLW_OK;
-}
-
-/* Walks over one value and all that is inside it. */
-static inline rlw_status rlw_rlx_skim_value(rlw_rlx_reader *r, uint32_t depth) {
-    rlw_rlx_value v;
-    rlw_text key;
-    uint32_t i;
-    rlw_status status;
-    v.as.text.size = 0; /* gcc -O1 does not see that rlw_rlx_read() sets it */
-    status = rlw_rlx_read(r, &v);
-    if (status != RLW_OK) return status;
-    if (v.type == RLW_RLX_STRING) return rlw_rlx_skim_text(r, &v.as.text);
-    if (v.type != RLW_RLX_LIST && v.type != RLW_RLX_DICT) return RLW_OK;
-    if (depth >= r->limits.depth)
-        return rlw_fail(&r->c, RLW_OVER_DEPTH, v.at, (uint64_t)depth + 1, r->limits.depth);
-    for (i = 0; i < v.as.count; i++) {
-        if (v.type == RLW_RLX_DICT) {
-            if ((status = rlw_rlx_read_text(r, &key)) != RLW_OK) return status;
-            if ((status = rlw_rlx_skim_text(r, &key)) != RLW_OK) return status;
-        }
-        if ((status = rlw_rlx_skim_value(r, depth + 1)) != RLW_OK) return status;
-    }
-    return RLW_OK;
-}
-
-/* Walks over a whole message; of what the codec refuses only duplicate keys pass here. */
-static inline rlw_status rlw_rlx_skim(rlw_rlx_reader *r) {
-    rlw_text key;
-    const uint8_t *at;
-    rlw_status status = rlw_rlx_read_version(r);
-    while (status == RLW_OK && r->c.at < r->c.end) {
-        at = r->c.at;
-        if ((status = rlw_rlx_read_text(r, &key)) != RLW_OK) return status;
-        if ((status = rlw_rlx_count(r, at, 1)) != RLW_OK) return status;
-        if ((status = rlw_rlx_skim_text(r, &key)) != RLW_OK) return status;
-        status = rlw_rlx_skim_value(r, 0);
-    }
-    return status;
-}
-
-/* Finds the data of the first array or image of at least `least` bytes in a message of which only
- * the bytes up to c.end may have come; its offset from `start` where found, else 0. */
+/* Returns the offset from `start` of the first array or image data of at least `least` bytes, else
+ * 0. The message may be incomplete. */
 static inline size_t rlw_rlx_find_data(const uint8_t *start, const uint8_t *message, size_t size,
                                        size_t least, const rlw_rlx_limits *limits) {
     rlw_rlx_reader r;
     rlw_rlx_value v;
     rlw_text key;
-    uint64_t pending = 0; /* list items still to come at this level; enough for a hint */
+    uint64_t pending = 0; /* list items left at this level; enough for a hint */
     rlw_rlx_reader_init(&r, message, size, limits);
     if (rlw_rlx_read_version(&r) != RLW_OK) return 0;
     while (r.c.at < r.c.end) {
@@ -306,9 +249,9 @@ static inline size_t rlw_rlx_find_data(const uint8_t *start, const uint8_t *mess
         } else if (rlw_rlx_read_text(&r, &key) != RLW_OK) {
             return 0;
         }
-        v.type = RLW_RLX_NONE; /* stays when not even a type byte has come */
+        v.type = RLW_RLX_NONE; /* if the type byte is missing */
         if (rlw_rlx_read(&r, &v) != RLW_OK) {
-            /* An array whose data has not all come stops here, its header read. */
+            /* Incomplete data stops here, after the header. */
             if (r.c.fault.status != RLW_NEED_MORE) return 0;
             if (v.type != RLW_RLX_NDARRAY && v.type != RLW_RLX_IMAGE) return 0;
             if (r.c.fault.got < least || r.c.fault.got <= 256) return 0;
@@ -334,7 +277,7 @@ static inline rlw_status rlw_rlx_put_version(rlw_writer *w) {
     return rlw_put_u32le(w, RLW_RLX_VERSION);
 }
 
-/* A string without its type byte: keys, dtype names, modes. */
+/* A string without its type byte. */
 static inline rlw_status rlw_rlx_put_text(rlw_writer *w, const void *text, uint32_t size) {
     if (rlw_reserve(w, (size_t)size + 4) != RLW_OK) return RLW_NO_MEMORY;
     rlw_store_u32le(w->at, size);
@@ -374,11 +317,6 @@ static inline rlw_status rlw_rlx_put_int4(rlw_writer *w, int32_t value) {
     return rlw_rlx_put_u32_as(w, RLW_RLX_INT4, (uint32_t)value);
 }
 
-/* Only for peers that follow RELAAX's README: its own program knows no UINT4 and hangs up. */
-static inline rlw_status rlw_rlx_put_uint4(rlw_writer *w, uint32_t value) {
-    return rlw_rlx_put_u32_as(w, RLW_RLX_UINT4, value);
-}
-
 static inline rlw_status rlw_rlx_put_int64(rlw_writer *w, int64_t value) {
     if (rlw_reserve(w, 9) != RLW_OK) return RLW_NO_MEMORY;
     w->at[0] = RLW_RLX_INT64;
@@ -406,23 +344,22 @@ static inline rlw_status rlw_rlx_put_string(rlw_writer *w, const void *text, uin
     return rlw_rlx_put_text(w, text, size);
 }
 
-/* `count` values follow. */
 static inline rlw_status rlw_rlx_put_list(rlw_writer *w, uint32_t count) {
     return rlw_rlx_put_u32_as(w, RLW_RLX_LIST, count);
 }
 
-/* `count` entries follow, each a rlw_rlx_put_text() and a value. */
+/* Before `count` entries, each a rlw_rlx_put_text() and a value. */
 static inline rlw_status rlw_rlx_put_dict(rlw_writer *w, uint32_t count) {
     return rlw_rlx_put_u32_as(w, RLW_RLX_DICT, count);
 }
 
-/* All of an array but its data, which follows: `size` bytes, row-major. */
+/* An array's header, before `size` bytes in row-major order. */
 static inline rlw_status rlw_rlx_put_array_head(rlw_writer *w, const void *dtype,
                                                 uint32_t dtype_size, uint32_t dims,
                                                 const uint32_t *shape, uint32_t size) {
     uint32_t i;
     if (rlw_rlx_put_type(w, RLW_RLX_NDARRAY) != RLW_OK) return RLW_NO_MEMORY;
-    if (dtype && rlw_rlx_put_text(w, dtype, dtype_size) != RLW_OK) return RLW_NO_MEMORY;
+    if (rlw_rlx_put_text(w, dtype, dtype_size) != RLW_OK) return RLW_NO_MEMORY;
     if (rlw_reserve(w, 8 + 4 * (size_t)dims) != RLW_OK) return RLW_NO_MEMORY;
     rlw_store_u32le(w->at, dims);
     for (i = 0; i < dims; i++) rlw_store_u32le(w->at + 4 + 4 * i, shape[i]);
@@ -431,7 +368,6 @@ static inline rlw_status rlw_rlx_put_array_head(rlw_writer *w, const void *dtype
     return RLW_OK;
 }
 
-/* All of an image but its data, which follows. */
 static inline rlw_status rlw_rlx_put_image_head(rlw_writer *w, const void *mode,
                                                 uint32_t mode_size, uint32_t width,
                                                 uint32_t height, uint32_t size) {
@@ -442,8 +378,8 @@ static inline rlw_status rlw_rlx_put_image_head(rlw_writer *w, const void *mode,
     return rlw_put_u32le(w, size);
 }
 
-/* A message in a netstring, for a stream: begin, put entries, end. rlw_rlx_end() gives the first
- * byte and the size of the frame, which lies inside the writer until the next begin. */
+/* A message in a netstring: begin, put entries, end. rlw_rlx_end() returns the frame, which lies
+ * inside the writer until the next begin. */
 static inline rlw_status rlw_rlx_begin(rlw_writer *w) {
     w->at = w->start;
     if (rlw_reserve(w, RLW_NETSTRING_ROOM + 4) != RLW_OK) return RLW_NO_MEMORY;

@@ -1,1 +1,1 @@
-"""Algorithms that come with rlwire, for ``algorithm:NAME``: to be read and copied."""
+"""Algorithms that are shipped, for ``algorithm:NAME``."""

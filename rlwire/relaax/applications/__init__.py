@@ -1,7 +1,6 @@
-"""Applications: an environment, an algorithm and their servers, by one file and one command.
+"""Applications: a folder with ``app.yaml``, whose names are RELAAX's, and ``environment/``.
 
-An application is a folder with ``app.yaml``, whose names are RELAAX's, and ``environment/``:
-``rlwire new``, ``generate``, ``config`` and ``run`` make, change and run it.
+``rlwire new``, ``generate``, ``config`` and ``run`` make, change and run one.
 """
 
 from __future__ import annotations

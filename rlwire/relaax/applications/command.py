@@ -1,102 +1,79 @@
-"""``rlwire new``, ``generate``, ``config`` and ``run``: their arguments, and what they call."""
+"""``rlwire new``, ``generate``, ``config`` and ``run``: their arguments and calls."""
 
 from __future__ import annotations
 
 import argparse
 import functools
 import logging
-from collections.abc import Callable
 
 from rlwire.relaax.applications import generating, running
 from rlwire.relaax.applications.configuration import ApplicationError, read_application
 
 
 def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
-    """Add the arguments of one of these commands, and what runs it."""
-    parser.set_defaults(run=_RUN[command])
-    environments = "|".join(generating.ENVIRONMENTS)
+    """Add the arguments of one of these commands."""
+    parser.set_defaults(run=functools.partial(_run, command))
+    add = parser.add_argument
     if command == "new":
-        parser.add_argument("name", metavar="NAME", help="the application's folder")
+        add("name", metavar="NAME", help="the application's folder")
     else:
-        parser.add_argument(
-            "-c", "--config", default="app.yaml", metavar="FILE", help="default: %(default)s"
-        )
+        add("-c", "--config", default="app.yaml", metavar="FILE", help="default: %(default)s")
     if command == "run":
-        parser.add_argument(
+        add(
             "components",
             nargs="*",
             metavar="|".join(running.COMPONENTS),
-            help="what is run; the parameter server is in rlx-server (default: all)",
+            help="what to run; the parameter server is in rlx-server (default: all)",
         )
-        parser.add_argument(
+        add(
             *("-n", "--n-environments"),
             type=int,
             default=1,
             metavar="COPIES",
-            help="how many environments at a time (default: %(default)s)",
+            help="how many environments (default: %(default)s)",
         )
-        for name, text in (
-            ("--exploit", "the first environment's agent neither explores nor learns"),
-            ("--show-ui", "the first environment shows what it does"),
-        ):
-            parser.add_argument(name, action="store_true", help=text)
+        add(
+            "--exploit",
+            action="store_true",
+            help="the first environment's agent neither explores nor learns",
+        )
+        add("--show-ui", action="store_true", help="the first environment shows what it does")
         return
-    parser.add_argument(
+    add(
         *("-e", "--environment"),
         default="bandit" if command == "new" else None,
         choices=generating.ENVIRONMENTS,
-        metavar=environments,
+        metavar="|".join(generating.ENVIRONMENTS),
         help="the environment (default: %(default)s)" if command == "new" else "the environment",
     )
-    parser.add_argument(
-        *("-a", "--algorithm"), metavar="|".join(generating.ALGORITHMS), help="the algorithm"
-    )
+    add("-a", "--algorithm", metavar="|".join(generating.ALGORITHMS), help="the algorithm")
 
 
-def _new(given: argparse.Namespace) -> None:
-    _set_up_log()
-    generating.new(given.name, given.environment, given.algorithm)
-
-
-def _generate(given: argparse.Namespace) -> None:
-    _set_up_log()
-    if given.environment is given.algorithm is None:
-        raise ApplicationError("say what: --environment, --algorithm, or both")
-    generating.generate(given.environment, given.algorithm, given.config)
-
-
-def _config(given: argparse.Namespace) -> None:
-    _set_up_log()
-    if given.environment is given.algorithm is None:
+def _run(command: str, given: argparse.Namespace) -> int | None:
+    logging.basicConfig(level="INFO", format="%(message)s")
+    if command == "run":
+        if unknown := set(given.components) - set(running.COMPONENTS):
+            raise ApplicationError(
+                f"unknown component {unknown.pop()}: expected {', '.join(running.COMPONENTS)}"
+            )
+        if given.n_environments < 1:
+            raise ApplicationError(f"--n-environments is at least 1, not {given.n_environments}")
+        return running.run(
+            read_application(given.config),
+            given.components or ("all",),
+            copies=given.n_environments,
+            exploit=given.exploit,
+            show_ui=given.show_ui,
+        )
+    environment, algorithm = given.environment, given.algorithm
+    if command == "new":
+        generating.new(given.name, environment, algorithm)
+    elif environment is not None or algorithm is not None:
+        change = generating.generate if command == "generate" else generating.configure
+        change(environment, algorithm, given.config)
+    elif command == "generate":
+        raise ApplicationError("pass --environment, --algorithm, or both")
+    else:
         for name, text in generating.configurations().items():
             print(f"{name}\n    {text}")
-        return
-    generating.configure(given.algorithm, given.environment, given.config)
-
-
-def _run(given: argparse.Namespace) -> int:
-    _set_up_log()
-    unknown = set(given.components) - set(running.COMPONENTS)
-    if unknown:
-        raise ApplicationError(
-            f"there is nothing called {unknown.pop()} to run; say {', '.join(running.COMPONENTS)}"
-        )
-    if given.n_environments < 1:
-        raise ApplicationError(f"--n-environments is at least 1, not {given.n_environments}")
-    return running.run(
-        read_application(given.config),
-        given.components or ("all",),
-        copies=given.n_environments,
-        exploit=given.exploit,
-        show_ui=given.show_ui,
-    )
-
-
-_set_up_log = functools.partial(logging.basicConfig, level="INFO", format="%(message)s")
-
-_RUN: dict[str, Callable[[argparse.Namespace], int | None]] = {
-    "new": _new,
-    "generate": _generate,
-    "config": _config,
-    "run": _run,
-}
+    return None

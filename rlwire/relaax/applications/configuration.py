@@ -1,12 +1,11 @@
-"""``app.yaml``, read and checked: names in both of RELAAX's spellings, errors with their line."""
+"""``app.yaml``: names in both of RELAAX's spellings, errors with their line."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -22,22 +21,22 @@ _Section = TypeVar("_Section", bound="Section")
 
 
 class ApplicationError(RlwireError, ValueError):
-    """Something is wrong with an application; the text has the place, such as ``app.yaml:12``."""
+    """An application is invalid; the text has the place, such as ``app.yaml:12``."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """Base of sections: its fields are the settings that may stand in one."""
+    """Base of sections; the fields are its settings."""
 
-    open: ClassVar[bool] = False  # whether other settings may stand in it
+    open: ClassVar[bool] = False  # whether it may have other settings, in `own`
 
     place: str = ""  # file and line, for errors
-    own: Mapping[str, Any] = field(default_factory=dict)  # those other settings
+    own: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class EnvironmentSection(Section):
-    """``environment``; other settings are the environment's own."""
+    """``environment``."""
 
     open = True
 
@@ -49,12 +48,12 @@ class EnvironmentSection(Section):
 
 @dataclass(frozen=True)
 class RLXServerSection(Section):
-    """``relaax-rlx-server``; the options of a server of ``rlx://`` may stand in it."""
+    """``relaax-rlx-server``, with the options of a server of ``rlx://``."""
 
     open = True
 
     bind: str = "localhost:7001"
-    bind_by_env_var: str | None = None  # a variable that has the address instead, if it is set
+    bind_by_env_var: str | None = None  # a variable that has the address, if it is set
     log_level: str = "INFO"
 
     @property
@@ -75,7 +74,7 @@ class RLXServerSection(Section):
         ]
         try:
             if elsewhere := [name for name, _ in given if name in _ELSEWHERE]:
-                raise ValueError(f"{elsewhere[0]} is said in another section")
+                raise ValueError(f"{elsewhere[0]} belongs to another section")
             return _options.keywords(OPTIONS, "server", "rlx", given)
         except (ValueError, OSError) as error:
             raise ApplicationError(f"{self.place}: {error}") from None
@@ -101,7 +100,7 @@ class MetricsServerSection(Section):
 
 @dataclass(frozen=True)
 class AlgorithmSection(Section):
-    """``algorithm``: a shipped one or a module by `name`, a folder by `path`; its settings."""
+    """``algorithm``: a shipped one or a module by `name`, or a folder by `path`."""
 
     open = True
 
@@ -111,7 +110,7 @@ class AlgorithmSection(Section):
 
 @dataclass(frozen=True)
 class Application:
-    """An application, as its file at the absolute `path` has it; a missing section is None."""
+    """The sections of an application's file; a missing one is None."""
 
     path: str
     environment: EnvironmentSection | None = None
@@ -122,12 +121,12 @@ class Application:
 
     @property
     def folder(self) -> str:
-        """Where the file is, and everything else from there on."""
+        """The file's folder."""
         return os.path.dirname(self.path)
 
     @property
     def name(self) -> str:
-        """Of the file, as errors have it."""
+        """The file's name."""
         return os.path.basename(self.path)
 
 
@@ -138,14 +137,9 @@ _SECTIONS: dict[str, tuple[str, type[Section]]] = {
     "relaax_metrics_server": ("metrics_server", MetricsServerSection),
     "algorithm": ("algorithm", AlgorithmSection),
 }
-# Options of rlx:// that other sections say.
+# Options of rlx:// that other sections have.
 _ELSEWHERE = ("parameter_server", "metrics", "config", "checkpoints")
-# What an environment reads, or RELAAX did.
-_BESIDE = (
-    *("version", "log_level", "short_log_messages", "exploit", "show_ui", "rlx_server_address"),
-    *("enable_unknown_metrics", "metrics", "relaax_wsproxy"),
-)
-# What sections of RELAAX's servers have, and is of no effect here.
+# Settings of RELAAX's servers that have no effect here.
 _IGNORED = (
     *("bind", "bind_by_env_var", "log_level", "log_metrics", "profile_dir", "metrics_dir"),
     *("enable_unknown_metrics", "metrics", "metrics_server", "parameter_server"),
@@ -158,7 +152,7 @@ def read_application(path: str | os.PathLike[str] = "app.yaml") -> Application:
     """Read an application's file.
 
     Raises:
-        ApplicationError: it is not there, is not YAML, or a setting in it is wrong.
+        ApplicationError: there is no such file, it is not YAML, or a setting is invalid.
         MissingExtra: ruamel.yaml is not installed.
     """
     path = os.fspath(path)
@@ -167,11 +161,11 @@ def read_application(path: str | os.PathLike[str] = "app.yaml") -> Application:
     try:
         values = read(path)
         with open(path, encoding="utf-8") as file:
-            places = ruamel.yaml.YAML().load(file)  # this one knows lines
+            places = ruamel.yaml.YAML().load(file)  # with lines
     except FileNotFoundError:
         raise ApplicationError(
-            f"there is no {path}: `rlwire new NAME` makes an application, and its folder is where "
-            "to run it; or say --config FILE"
+            f"there is no {path}: `rlwire new NAME` makes an application; run it in its folder, or "
+            "pass --config FILE"
         ) from None
     except (OSError, ValueError) as error:
         raise ApplicationError(" ".join(str(error).split())) from error
@@ -182,13 +176,10 @@ def read_application(path: str | os.PathLike[str] = "app.yaml") -> Application:
         if known in _SECTIONS:
             attribute, kind = _SECTIONS[known]
             if attribute in sections:
-                raise ApplicationError(f"{line}: {key} is there twice, in two spellings")
+                raise ApplicationError(f"{line}: {key} is repeated in another spelling")
             if value is not None and not isinstance(value, Mapping):
                 raise ApplicationError(f"{line}: {key} must be a section, not {quoted(value)}")
             sections[attribute] = _section(kind, str(key), value or {}, places[key], line)
-        elif known not in _BESIDE:
-            near = _near(known, [*_SECTIONS, *_BESIDE])
-            raise ApplicationError(f"{line}: there is no section {key}{near}")
     return Application(os.path.abspath(path), **sections)
 
 
@@ -203,7 +194,7 @@ def _section(
     for key, value in values.items():
         where, known = f"{_line(name, places, key)}: {section}/{key}", setting_name(key)
         if known in found:
-            raise ApplicationError(f"{where}: it is there twice, in two spellings")
+            raise ApplicationError(f"{where} is repeated in another spelling")
         if known in fields:
             try:
                 found[known] = typed(fields[known], value)
@@ -214,13 +205,8 @@ def _section(
         elif kind.open:
             own[str(key)] = value
         else:
-            raise ApplicationError(f"{where}: there is no such setting{_near(known, [*fields])}")
+            raise ApplicationError(f"{where}: unknown setting, known are {', '.join(fields)}")
     return kind(line, own, **found)
-
-
-def _near(name: str, known: Sequence[str]) -> str:
-    found = difflib.get_close_matches(name, known, 1)
-    return f"; did you mean {found[0].replace('_', '-')}?" if found else ""
 
 
 def _line(name: str, places: Any, key: Any) -> str:

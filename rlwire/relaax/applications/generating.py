@@ -1,6 +1,6 @@
-"""`new`, `generate` and `configure`: write applications, and change what is theirs to change.
+"""`new`, `generate` and `configure` write and change applications.
 
-Whatever is replaced is kept beside: ``app.yaml.~1~``, ``environment.~1~``.
+What they replace is kept: ``app.yaml.~1~``, ``environment.~1~``.
 """
 
 from __future__ import annotations
@@ -21,35 +21,31 @@ logger = logging.getLogger(__name__)
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 
-ENVIRONMENTS = ("bandit", "gym", "ale")
+ENVIRONMENTS = {"bandit": "bandit", "gym": "gym", "ale": "gym"}
+"""Names of environments, and the template that has the program."""
 ALGORITHMS = ("bandit", "pg")
-_DEFAULTS = {"bandit": "bandit", "gym": "pg", "ale": "pg"}
 
 
 def new(
     name: str | os.PathLike[str], environment: str = "bandit", algorithm: str | None = None
 ) -> Path:
-    """Make an application in a folder that does not exist yet; return the folder.
+    """Make an application in a new folder; return the folder.
 
     Args:
         name: of the folder.
-        environment: a template, of `ENVIRONMENTS`.
-        algorithm: one of `ALGORITHMS`; by default a small one that learns this environment.
+        environment: of `ENVIRONMENTS`.
+        algorithm: of `ALGORITHMS`; by default bandit for bandits, else pg.
     """
     folder = Path(name)
-    template = _environment(environment)
-    text = (template / "app.yaml").read_text("utf-8")
-    kind = re.search(r"^  type: (\w+)", text, re.M)
-    assert kind is not None
-    text += (_TEMPLATES / "servers.yaml").read_text("utf-8") + "\n"
-    algorithm = algorithm or _DEFAULTS[environment]
-    text += _configuration(algorithm, kind[1])
+    text = _environment(environment) + (_TEMPLATES / "servers.yaml").read_text("utf-8") + "\n"
+    algorithm = algorithm or ("bandit" if environment == "bandit" else "pg")
+    text += _configuration(algorithm, environment)
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        raise ApplicationError(f"{folder} exists already; say another name") from None
+        raise ApplicationError(f"{folder} exists already") from None
     (folder / "app.yaml").write_text(text, "utf-8")
-    _copy(template / "environment", folder / "environment")
+    _copy(_program(environment), folder / "environment")
     logger.info("made %s; to run it: cd %s && rlwire run all", folder, folder)
     return folder
 
@@ -59,66 +55,57 @@ def generate(
     algorithm: str | None = None,
     config: str | os.PathLike[str] = "app.yaml",
 ) -> None:
-    """Replace an application's environment by a template, or copy an algorithm to change it.
+    """Replace an application's environment by a template, or copy an algorithm into it.
 
     Args:
-        environment: of `ENVIRONMENTS`; its section of the file is replaced as well.
-        algorithm: of `ALGORITHMS`; the folder ``algorithm`` gets its source, and the file names it.
+        environment: of `ENVIRONMENTS`; its section of the file is replaced too.
+        algorithm: of `ALGORITHMS`; copied to the folder ``algorithm``, which the file then names.
         config: the application's file.
     """
     folder = Path(config).resolve().parent
     if environment is not None:
-        template = _environment(environment)
-        _replace(template / "environment", folder / "environment")
-        section = _load((template / "app.yaml").read_text("utf-8"))
+        section = _load(_environment(environment))
+        _replace(_program(environment), folder / "environment")
         _edit(config, section)
     if algorithm is not None:
         spec = importlib.util.find_spec(f"rlwire.relaax.algorithms.{algorithm}")
         if algorithm not in ALGORITHMS or spec is None or spec.origin is None:
             raise ApplicationError(
-                f"there is no algorithm {algorithm} to copy; there are {', '.join(ALGORITHMS)}"
+                f"there is no algorithm {algorithm} to copy: expected {', '.join(ALGORITHMS)}"
             )
         _replace(Path(spec.origin).parent, folder / "algorithm")
         application = read_application(config)
-        kind = application.environment.type if application.environment else None
-        found = _load(_configuration(algorithm, kind or "bandit"))["algorithm"]
         section = application.algorithm
-        if section is not None and section.name == algorithm:
-            found = None  # it is configured already
-        _edit(config, {} if found is None else {"algorithm": found}, path="./algorithm")
+        sections: dict[str, Any] = {}
+        if section is None or section.name != algorithm:
+            kind = application.environment.type if application.environment else None
+            sections = _load(_configuration(algorithm, kind or "bandit"))
+        _edit(config, sections, path="./algorithm")
 
 
 def configure(
-    algorithm: str | None = None,
     environment: str | None = None,
+    algorithm: str | None = None,
     config: str | os.PathLike[str] = "app.yaml",
 ) -> None:
-    """Replace the sections of an application's file that configure these.
-
-    Args:
-        algorithm: of `ALGORITHMS`; for the environment that the file has.
-        environment: of `ENVIRONMENTS`.
-        config: the application's file.
-    """
+    """Replace the sections of an application's file for an algorithm and an environment."""
     application = read_application(config)
     sections: dict[str, Any] = {}
-    kind = application.environment.type if application.environment else None
+    kind = environment or (application.environment.type if application.environment else None)
     if environment is not None:
-        text = (_environment(environment) / "app.yaml").read_text("utf-8")
-        sections |= _load(text)
-        kind = sections["environment"]["type"]
+        sections |= _load(_environment(environment))
     if algorithm is not None:
         if kind is None:
             raise ApplicationError(
-                f"{application.name}: environment/type is missing, of which configurations are: "
-                "bandit, gym or ale"
+                f"{application.name}: environment/type is missing: expected "
+                f"{', '.join(ENVIRONMENTS)}"
             )
         sections |= _load(_configuration(algorithm, kind))
     _edit(config, sections)
 
 
 def configurations() -> dict[str, str]:
-    """Return what each configuration of an algorithm is for, by the name of its file."""
+    """Return the comment of each configuration of an algorithm, by name."""
     found = {}
     for path in sorted((_TEMPLATES / "configs").glob("*.yaml")):
         comment = re.match(r"(?:#.*\n)+", path.read_text("utf-8"))
@@ -126,22 +113,28 @@ def configurations() -> dict[str, str]:
     return found
 
 
-def _environment(name: str) -> Path:
+def _environment(name: str) -> str:
+    """Return an environment's part of ``app.yaml``."""
     if name not in ENVIRONMENTS:
-        raise ApplicationError(f"there is no environment {name}; say {', '.join(ENVIRONMENTS)}")
-    return _TEMPLATES / "environments" / name
+        raise ApplicationError(
+            f"there is no environment {name}: expected {', '.join(ENVIRONMENTS)}"
+        )
+    return (_TEMPLATES / "environments" / name / "app.yaml").read_text("utf-8")
+
+
+def _program(environment: str) -> Path:
+    return _TEMPLATES / "environments" / ENVIRONMENTS[environment] / "environment"
 
 
 def _configuration(algorithm: str, kind: str) -> str:
-    """Return the text of an algorithm's section for a kind of environment."""
+    """Return an algorithm's part of ``app.yaml`` for a kind of environment."""
     name = algorithm if algorithm == kind else f"{algorithm}-{kind}"
-    file = _TEMPLATES / "configs" / f"{name}.yaml"
     if name not in configurations():
         raise ApplicationError(
-            f"there is no configuration of {algorithm} for an environment of type {kind}; there "
-            f"are {', '.join(configurations())}. Write the section algorithm yourself"
+            f"there is no configuration of {algorithm} for an environment of type {kind}, only "
+            f"{', '.join(configurations())}; write the section algorithm yourself"
         )
-    return file.read_text("utf-8")
+    return (_TEMPLATES / "configs" / f"{name}.yaml").read_text("utf-8")
 
 
 def _copy(template: Path, folder: Path) -> None:
@@ -174,18 +167,17 @@ def _load(text: str) -> Any:
 
 
 def _edit(config: str | os.PathLike[str], sections: Mapping[str, Any], path: str = "") -> None:
-    """Put sections in the place of a file's, which are kept otherwise as they are."""
-    yaml, file = _yaml(), Path(config)
+    """Replace sections of a file."""
+    file = Path(config)
     read_application(file)
-    found = yaml.load(file.read_text("utf-8"))
-    for name, section in sections.items():
-        found[name] = section
+    found = _load(file.read_text("utf-8"))
+    found.update(sections)
     algorithm = found.get("algorithm")
     if path and algorithm is not None:
         algorithm.pop("path", None)
-        algorithm.insert(0, "path", path, "without this line, what is shipped is used")
+        algorithm.insert(0, "path", path, "without this line: the shipped algorithm")
     kept = _kept(file)
     shutil.copy2(file, kept)
     with open(file, "w", encoding="utf-8") as writing:
-        yaml.dump(found, writing)
-    logger.info("wrote %s; as it was: %s", file.name, kept.name)
+        _yaml().dump(found, writing)
+    logger.info("wrote %s; the old one is %s", file.name, kept.name)

@@ -13,22 +13,18 @@ from rlwire.relaax.applications.configuration import (
     ParameterServerSection,
     read_application,
 )
+from rlwire.relaax.applications.environment import main
 from rlwire.relaax.checkpoints import Checkpoints
-from rlwire.rlx.metrics import (
-    LoggingMetrics,
-    Metrics,
-    MultiMetrics,
-    TensorBoardMetrics,
-)
+from rlwire.rlx.metrics import LoggingMetrics, Metrics, MultiMetrics, TensorBoardMetrics
 
 logger = logging.getLogger(__name__)
 
-# RELAAX's algorithms whose settings pg understands.
+# RELAAX's algorithms with settings that pg has.
 _LIKE_PG = ("policy_gradient", "policy-gradient", "da3c")
 
 
 def make_metrics(application: Application) -> Metrics:
-    """Return where an application's metrics go."""
+    """Return the sink of an application's metrics."""
     section = application.metrics_server
     sinks: list[Metrics] = []
     if section is not None and section.log_metrics_to_console:
@@ -39,16 +35,16 @@ def make_metrics(application: Application) -> Metrics:
 
 
 def make_server(application: Application) -> AlgorithmServer:
-    """Return the RLX server of an application, not started; paths are relative to this folder."""
+    """Return an application's RLX server, not started; paths are relative to the present folder."""
     section, algorithm = application.rlx_server, application.algorithm
     if section is None or algorithm is None:
         missing = "relaax-rlx-server" if section is None else "algorithm"
-        raise ApplicationError(f"{application.name} has no section {missing}, so nothing to serve")
+        raise ApplicationError(f"{application.name} has no section {missing}")
     where = algorithm.path or algorithm.name
     if where is None:
         raise ApplicationError(f"{algorithm.place}: algorithm needs a name or a path")
     if where in _LIKE_PG:
-        logger.warning("%s: %s is RELAAX's; pg learns in its place", algorithm.place, where)
+        logger.warning("%s: %s is RELAAX's: using pg", algorithm.place, where)
         where = "pg"
     return AlgorithmServer(
         load_algorithm(where, {"name": algorithm.name, **algorithm.own}),
@@ -72,7 +68,7 @@ def _checkpoints(section: ParameterServerSection) -> Checkpoints | None:
 
 
 def serve(path: str) -> None:
-    """Serve the application of a file until SIGINT or SIGTERM, from its folder."""
+    """Serve the application of a file, from its folder, until SIGINT or SIGTERM."""
     application = read_application(path)
     section = application.rlx_server
     level = "INFO" if section is None else section.log_level.upper()
@@ -82,3 +78,7 @@ def serve(path: str) -> None:
     server = make_server(application)
     server.check()
     server.serve_forever()
+
+
+if __name__ == "__main__":
+    sys.exit(main(serve, sys.argv[1]))

@@ -1,4 +1,4 @@
-"""RLX's sessions, client and server, and its JSON for pages (`page`)."""
+"""RLX's sessions; `page` has its JSON for pages."""
 
 from rlwire.sessions.rlx.session import (
     ANSWERS,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from rlwire.errors import EncodeError, RemoteProtocolError, RlwireError, optional
 from rlwire.limits import DEFAULT, Limits
@@ -12,17 +11,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 Sid: TypeAlias = int | str
 Arrays: TypeAlias = Literal["lists", "float32", "float64"]
 
-SID = 64
-"""Characters that a sid may have, all printable."""
-
-_LARGE: Final = re.compile(rb"[0-9]{19}")
-_JSON_NAMES: Final = {
-    dict: "an object",
-    list: "a list",
-    str: "a text",
-    bool: "a boolean",
-    type(None): "null",
-}
+SID: Final = 64  # characters
 
 
 class PageCommand(NamedTuple):
@@ -43,7 +32,7 @@ class PageReply(NamedTuple):
 class PageSession:
     """Texts to `PageCommand` events, `PageReply` events to texts; `PageRules` checks the commands.
 
-    A text without a valid sid closes the session, because no environment can be told.
+    A text without a valid sid closes the session, because no reply could name its environment.
     """
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
@@ -57,19 +46,16 @@ class PageSession:
         """Return the command in a text."""
         value = self._decode(message, self._limits)
         if type(value) is not dict:
-            raise self._refused(f"this is {_name(value)}")
+            raise self._refused(f"got {type(value).__name__}")
         sid = value.pop("sid", None)
-        # Not isinstance: True is an int to Python.
-        if type(sid) is int:
-            known = _fits(sid)
-        else:
-            # isprintable also refuses half of a surrogate pair, which no reply could repeat.
-            known = type(sid) is str and len(sid) <= SID and sid.isprintable()
-        if not known:
-            raise self._refused(f"its sid is {_name(sid)}")
-        if _LARGE.search(message):
-            value = floats_of_large(value)
-        return [PageCommand(cast(Sid, sid), value, len(message))]
+        # type() and not isinstance(): True is an int. isprintable() rejects half of a surrogate
+        # pair, which a reply could not repeat.
+        if not (
+            (type(sid) is int and -(2**63) <= sid < 2**63)
+            or (type(sid) is str and len(sid) <= SID and sid.isprintable())
+        ):
+            raise self._refused(f"its sid is {type(sid).__name__}")
+        return [PageCommand(sid, value, len(message))]
 
     def send(self, event: PageReply) -> bytes:
         """Return the text of a reply."""
@@ -87,44 +73,16 @@ class PageSession:
     def _refused(self, what: str) -> RemoteProtocolError:
         self.closed = True
         return RemoteProtocolError(
-            "a message must be an object with a sid, a whole number or a text of at most "
+            "a message must be an object with a sid, an integer or a string of at most "
             f"{SID} printable characters; {what}"
         )
 
 
 def arrays_of(value: Any, dtype: Literal["float32", "float64"]) -> Any:
-    """Return `value` with arrays in place of its lists of numbers, nested ones of equal lengths.
-
-    Other lists stay as they are, as do lists that contain anything but numbers.
-    """
+    """Return `value` with arrays in place of lists of numbers, nested ones of equal lengths."""
     from rlwire.codecs import _json
 
     try:
         return _json.arrays_of(value, dtype)
     except (OverflowError, FloatingPointError):
         raise EncodeError(f"a number is too large for {dtype}") from None
-
-
-def floats_of_large(value: Any) -> Any:
-    """Return `value` with floats in place of integers over 64 bits, if a double can hold them.
-
-    All numbers of JavaScript are doubles, and it writes 1e20 as ``100000000000000000000``.
-    """
-    if type(value) is dict:
-        return {key: floats_of_large(item) for key, item in value.items()}
-    if type(value) is list:
-        return [floats_of_large(item) for item in value]
-    if type(value) is not int or _fits(value):
-        return value
-    try:
-        return float(value)
-    except OverflowError:
-        return value
-
-
-def _fits(number: int) -> bool:
-    return -(2**63) <= number < 2**63
-
-
-def _name(value: Any) -> str:
-    return _JSON_NAMES.get(type(value), "a number")

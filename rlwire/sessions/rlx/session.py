@@ -1,7 +1,6 @@
 """RLX: an environment sends commands, an agent's server replies, one at a time.
 
-Client and server read the table `TRANSITIONS` from opposite sides. Messages are dictionaries with a
-``command`` or a ``response``.
+Messages are dictionaries with a ``command`` or a ``response``.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Message = dict[str, Any]
 
 
 class RLXState(enum.Enum):
-    """Where a conversation stands; the names ending in ING wait for an answer."""
+    """The state of a session; those that end in ING wait for a reply."""
 
     NEW = "new"
     INITIALIZING = "initializing"
@@ -41,7 +40,7 @@ class RLXState(enum.Enum):
 
 
 ANSWERS = {"init": "ready", "update": "action", "reset": "done", "update_metrics": "done"}
-"""Each command and the response that says it went well; ``error`` answers any."""
+"""The response to each command; ``error`` may answer any."""
 
 TRANSITIONS: dict[tuple[RLXState, str], RLXState] = {
     (RLXState.NEW, "init"): RLXState.INITIALIZING,
@@ -61,12 +60,12 @@ TRANSITIONS: dict[tuple[RLXState, str], RLXState] = {
     (RLXState.REPORTING, "error"): RLXState.READY,
     (RLXState.REPORTING_NEW, "done"): RLXState.NEW,
     (RLXState.REPORTING_NEW, "error"): RLXState.NEW,
-    # The server cannot tell any more where a message begins; it may still say so.
+    # The server does not know where the next message begins; it may still send an error reply.
     (RLXState.BROKEN, "error"): RLXState.CLOSED,
 }
-"""What may be said in which state, and the state after it."""
+"""Which command or response is allowed in which state, and the state after it."""
 
-_TEXT = 1000  # characters of an error's text that a peer is told
+_ERROR_TEXT = 1000  # characters of an error reply
 _UNREADABLE = "the message cannot be read: "
 
 _NODES = {
@@ -80,52 +79,43 @@ _NEW, _BROKEN, _CLOSED = _NODES[RLXState.NEW], _NODES[RLXState.BROKEN], _NODES[R
 
 
 class _RLXSession(StateMachine):
-    """What both sides share; the path of every message is in `StateMachine`."""
-
     __slots__ = ("__weakref__", "_owed")
 
     _asks: ClassVar[bool]
 
     def __init__(
-        self,
-        *,
-        limits: Limits | None = None,
-        dialect: Literal["relaax", "readme"] = "relaax",
-        images: Literal["array", "float32", "pil"] = "float32",
-        dtype: Any = None,
+        self, *, limits: Limits | None = None, images: Literal["array", "float32"] = "float32"
     ) -> None:
         limits = DEFAULT if limits is None else limits
-        encoder = rlx.Encoder(framed=True, dialect=dialect, limits=limits)
-        decoder = rlx.Decoder(
-            copy=None, images=images, dialect=dialect, dtype=dtype, framed=True, limits=limits
-        )
+        encoder = rlx.Encoder(framed=True, limits=limits)
+        decoder = rlx.Decoder(copy=None, images=images, framed=True, limits=limits)
         super().__init__(_NEW, self._asks, encoder, decoder, limits.received)
         self._owed = False
 
     @property
     def state(self) -> RLXState:
-        """Where the conversation stands."""
+        """The state of the session."""
         state: RLXState = self._node.state
         return state
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more may be said."""
+        """Whether the session is closed."""
         return self._node is _CLOSED
 
     def next_deadline(self) -> float | None:
-        """Return None: RLX has no timed rules."""
+        """Return None: RLX has no deadlines."""
         return None
 
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return where, from `start`, the frame's first large array begins; 0 if unknown."""
+        """Return the offset from `start` of the frame's first large array; 0 if unknown."""
         return rlx.data_offset(buffer, start, end)
 
     def _break(self) -> None:
         self._node = _CLOSED  # type: ignore[misc]  # a slot of the compiled base
 
     def _is_whole(self, frame: Buffer) -> bool:
-        """Whether a frame that was refused is a netstring, so that only what is in it is wrong."""
+        """Whether a rejected frame is one netstring, so that the next message can be found."""
         try:
             size = rlx.frame_size(frame, 0, len(frame), self._received)
         except RlwireError:
@@ -134,11 +124,10 @@ class _RLXSession(StateMachine):
 
 
 class RLXClientSession(_RLXSession):
-    """The environment's side: sends commands, receives replies.
+    """The environment's side: sends commands, receives replies, ``error`` replies included.
 
-    `receive` returns an ``error`` reply like others. DecodeError and LimitExceeded, for a wrong
-    frame, close the session, as does RemoteProtocolError for a reply that does not answer the
-    command. After a reply that cannot be read the session is in the state of an error reply.
+    DecodeError and LimitExceeded, for an invalid frame, close the session, as does
+    RemoteProtocolError for a reply to another command. An unreadable reply counts as ``error``.
     """
 
     __slots__ = ()
@@ -146,7 +135,7 @@ class RLXClientSession(_RLXSession):
     _asks = True
 
     def refuse(self, error: RlwireError) -> Buffers:
-        """Close the session; RLX has no words for a client that refuses."""
+        """Close the session; an RLX client cannot send errors."""
         self._node = _CLOSED
         return []
 
@@ -154,7 +143,7 @@ class RLXClientSession(_RLXSession):
         after = self._node.replies.get("error")
         if whole and after is not None:
             self._node = after
-            raise RemoteProtocolError(f"the server's answer cannot be read: {error}") from error
+            raise RemoteProtocolError(f"the server's reply cannot be read: {error}") from error
         self._node = _CLOSED
         raise error
 
@@ -173,12 +162,12 @@ class RLXClientSession(_RLXSession):
 class RLXServerSession(_RLXSession):
     """The agent's side: receives commands, sends replies.
 
-    A command out of turn changes nothing, nor does an unreadable message in a whole netstring:
-    `receive` raises RemoteProtocolError, and one error reply may be sent for it. If the command
-    before has no reply yet, that error reply closes the session, because replies carry no number.
-    DecodeError and LimitExceeded are for a wrong frame; one error reply may still be sent.
+    For a command out of turn and for an unreadable message in a whole netstring `receive` raises
+    RemoteProtocolError; the state stays, and one error reply may be sent. If an earlier command has
+    no reply yet, that error reply closes the session, because replies carry no number. After
+    DecodeError and LimitExceeded, for an invalid frame, one error reply may be sent.
 
-    `receive` brings the older form of ``update_metrics`` into the one with ``data``.
+    `receive` converts the flat form of ``update_metrics`` to the one with ``data``.
     """
 
     __slots__ = ()
@@ -186,14 +175,13 @@ class RLXServerSession(_RLXSession):
     _asks = False
 
     def refuse(self, error: RlwireError) -> Buffers:
-        """Return the error reply for `error`; close the session unless a reply was owed for it."""
+        """Return the error reply for `error`; close the session if none was owed."""
         if self._node is _CLOSED:
             return []
         text = for_peer(error, "the server")
         if self._owed and isinstance(error.__cause__, LimitExceeded):
             text = _UNREADABLE + for_peer(error.__cause__, "the server")
-        text = text[:_TEXT]
-        buffers = self._encode({"response": "error", "message": text})
+        buffers = self._encode({"response": "error", "message": text[:_ERROR_TEXT]})
         if isinstance(error, RemoteProtocolError) and self._owed:
             self._owed = False
         else:
@@ -213,7 +201,7 @@ class RLXServerSession(_RLXSession):
 
     def _check_reply(self, event: Message) -> None:
         if event["response"] == "action" and "data" not in event:
-            raise LocalProtocolError("an 'action' needs its 'data', the action itself")
+            raise LocalProtocolError("an 'action' needs 'data', the action itself")
 
     def _cannot_send(self, event: Message) -> Buffers:
         """Allow one error reply to a command out of turn."""
@@ -242,14 +230,14 @@ class RLXServerSession(_RLXSession):
 
 
 class PageRules:
-    """The table of commands for one environment whose messages another session carries."""
+    """Checks the commands of one environment whose messages another session carries."""
 
     def __init__(self) -> None:
         self._node = _NEW
         self._after = _NEW
 
     def check(self, command: Message) -> None:
-        """Raise RemoteProtocolError if a command is not allowed now; normalize its metrics."""
+        """Raise RemoteProtocolError if a command is not allowed now; normalize metrics."""
         name = command.get("command")
         after = self._node.commands.get(name) if isinstance(name, str) else None
         if after is None:
@@ -259,7 +247,7 @@ class PageRules:
         self._after = after
 
     def replied(self, reply: Message) -> None:
-        """Note the reply to the command that was checked last."""
+        """Note the reply to the last command."""
         self._node = self._after.replies[reply["response"]]
 
 
@@ -302,7 +290,6 @@ def _metric(entry: Any) -> Message:
 
 
 def _called(message: Any, kind: str) -> str:
-    """Name a message for an error's text, without repeating all that a peer wrote."""
     if not isinstance(message, dict):
         return f"a {type(message).__name__} instead of a dictionary with a {kind!r}"
     if kind not in message:

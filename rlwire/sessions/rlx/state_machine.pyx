@@ -1,7 +1,4 @@
-"""The state machine of RLX's sessions, and the path of every message through it, compiled.
-
-After a process switch the interpreter runs cold, and a function less shows in a round trip.
-"""
+"""The state machine of RLX's sessions, compiled: the path of every message."""
 
 from cpython.ref cimport PyObject
 
@@ -15,13 +12,9 @@ cdef extern from "Python.h":
 
 
 cdef class StateNode:
-    """A state with its rows of the table, so that a step is one look-up.
+    """A state, and the node after each command and reply that it allows.
 
-    Attributes:
-        state: the state.
-        commands: by its name, each command that is allowed, and the node after it.
-        replies: the same for replies.
-        reports: whether it is reached by a command with measurements.
+    `reports` is true after `update_metrics`.
     """
 
     cdef readonly object state
@@ -37,15 +30,7 @@ cdef class StateNode:
 
 
 cdef class StateMachine:
-    """Walks through the nodes as messages are sent and received.
-
-    Args:
-        node: where it begins.
-        asks: whether it sends commands and receives replies, or the other way round.
-        encoder: of the codec.
-        decoder: of the codec.
-        received: bytes that a frame of the peer's may have.
-    """
+    """Checks each message that is sent and received; a client `asks`, a server does not."""
 
     cdef public StateNode _node
     cdef readonly object _encode
@@ -66,12 +51,7 @@ cdef class StateMachine:
         self._received = received
 
     def frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end):
-        """Return the size of the frame that begins at `start`, 0 if more bytes must tell.
-
-        Raises:
-            DecodeError: it does not begin with a netstring's length.
-            LimitExceeded: it is longer than the limit ``received``.
-        """
+        """Return the bytes of the frame that begins at `start`; 0 if its prefix is incomplete."""
         try:
             return frame_size(buffer, start, end, self._received)
         except RlwireError:
@@ -82,8 +62,8 @@ cdef class StateMachine:
         """Return the buffers of one message.
 
         Raises:
-            LocalProtocolError: it is not allowed now; the text says what is.
-            EncodeError, LimitExceeded: it cannot be written.
+            LocalProtocolError: it is not allowed now.
+            EncodeError, LimitExceeded: it cannot be encoded.
         """
         cdef StateNode node = self._node
         cdef StateNode after = _after(node.commands if self._asks else node.replies, event, self._said)
@@ -96,11 +76,7 @@ cdef class StateMachine:
         return buffers
 
     def receive(self, object message):
-        """Take one frame and return the message in it.
-
-        Raises:
-            DecodeError, LimitExceeded, RemoteProtocolError: see the sides.
-        """
+        """Return the message in one frame."""
         try:
             decoded = self._decode(message)
         except RlwireError as error:
@@ -108,11 +84,7 @@ cdef class StateMachine:
         return self._take(decoded)
 
     def receive_whole(self, object buffer, Py_ssize_t size):
-        """Take the one frame that fills `buffer[:size]` as `receive` does; None if it is not one.
-
-        Raises:
-            What `receive` raises.
-        """
+        """Return the message of the one frame in `buffer[:size]`; None if it is not one frame."""
         try:
             decoded = self._decode_whole(buffer, size)
         except RlwireError as error:
@@ -131,7 +103,7 @@ cdef class StateMachine:
 
 
 cdef StateNode _after(dict rows, object message, str key):
-    """The node behind what a message says; None if it may not say that."""
+    """Return the node after a message; None if it is not allowed."""
     cdef PyObject *name
     cdef PyObject *after
     try:

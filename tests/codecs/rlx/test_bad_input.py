@@ -78,9 +78,9 @@ BAD: list[tuple[str, bytes, str, int, str]] = [
     ("UTF-8 in a key", VERSION + text(b"ab\xff") + NULL, "not UTF-8", 10, "$"),
     ("UTF-8 in a value", message(b"\3" + text(b"caf\xe9")), "not UTF-8", at(8), "$.k"),
     ("UTF-8 surrogate", message(b"\3" + text(b"\xed\xa0\x80")), "not UTF-8", at(5), "$.k"),
-    ("key twice", VERSION + KEY + NULL + KEY + INT, "'k' stands twice", 10, "$"),
-    ("empty key twice", VERSION + 2 * (text(b"") + NULL), "'' stands twice", 9, "$"),
-    ("inner key twice", message(b"\x0b" + u32(2) + 2 * (KEY + NULL)), "'k' stands", at(11), "$.k"),
+    ("key twice", VERSION + KEY + NULL + KEY + INT, "'k' is repeated", 10, "$"),
+    ("empty key twice", VERSION + 2 * (text(b"") + NULL), "'' is repeated", 9, "$"),
+    ("inner key twice", message(b"\x0b" + u32(2) + 2 * (KEY + NULL)), "'k' is", at(11), "$.k"),
     (
         "list count",
         message(b"\x08" + u32(3) + NULL * 2),
@@ -177,7 +177,7 @@ def test_a_bad_message(data: bytes, words: str, offset: int, path: str, framed: 
         data, offset = prefix + data + b",", offset + len(prefix)
     caught: list[RlwireError] = []
     for copy in (True, False, None):
-        for images in ("array", "float32", "pil"):
+        for images in ("array", "float32"):
             for feed in (bytes, bytearray, memoryview):
                 with pytest.raises((DecodeError, LimitExceeded)) as problem:
                     rlx.decode(feed(data), copy=copy, images=images, framed=framed)
@@ -201,72 +201,12 @@ def test_a_bad_dtype(name: str) -> None:
             assert caught.value.path == "$.k"
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        (b"object", "not a plain dtype: got 'object' - at"),
-        (b"f4\nforged", "got 'f4\\nforged' - at"),
-        (b"\xff\x1b[2J", r"got '\\xff\x1b[2J' - at"),
-        ("é".encode(), "got 'é' - at"),
-        (b"", "got '' - at"),
-        (b"V" * 10**6, "got '" + "V" * 100 + "'... (1000000 characters) - at"),
-    ],
-)
-def test_a_bad_dtype_is_named(name: bytes, shown: str) -> None:
-    with pytest.raises(DecodeError) as caught:
-        rlx.decode(message(array(name, [1], 8, bytes(8))))
-    assert shown in str(caught.value)
-    assert caught.value.offset == at(5)
-    assert len(str(caught.value)) < 250
-
-
 def test_a_dtype_of_another_kind_of_machine() -> None:
     name = {16: b"float96", 12: b"float128"}.get(np.dtype("g").itemsize, b"float128")
     size = int(name[5:]) // 8
     with pytest.raises(DecodeError, match="this host's NumPy has no dtype 'float") as caught:
         rlx.decode(message(array(name, [1], size, bytes(size))))
     assert (caught.value.offset, caught.value.path) == (at(5), "$.k")
-
-
-def test_no_text_of_a_dtype_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = b"__import__('os').abort()"
-    with pytest.raises(DecodeError, match="dtype"):
-        rlx.decode(message(array(name, [1], 8, bytes(8))))
-
-
-def test_an_image_that_pillow_cannot_make() -> None:
-    anything = Limits(pixels=2**31 - 1, expanded=2**60)
-    for width, height in [(2**32 - 1, 0), (2**31 - 1, 0), (0, 2**31), (0, 2**31 - 1)]:
-        data = message(image(b"RGB", width, height, 0))
-        assert rlx.decode(data)["k"].shape == (height, width, 3)
-        with pytest.raises(LimitExceeded) as over:
-            rlx.decode(data, images="pil")
-        assert (over.value.limit, over.value.size) == ("pixels", max(width, height))
-        assert (over.value.offset, over.value.path) == (at(5), "$.k")
-    for width in (2**31 - 1, 2**29 - 1):
-        data = message(image(b"L", width, 0, 0))
-        with pytest.raises(DecodeError, match="Pillow") as caught:
-            rlx.decode(data, images="pil", limits=anything)
-        assert (caught.value.offset, caught.value.path) == (at(5), "$.k")
-    for width, height in [(2**29 - 2, 0), (0, 2**20)]:
-        data = message(image(b"L", width, height, 0))
-        assert rlx.decode(data, images="pil", limits=anything)["k"].size == (width, height)
-
-
-def test_rows_of_pillow_s_count() -> None:
-    """Pillow has a pointer to each row, which may be more than the row."""
-    for width, height in [(1, 1000), (0, 1000)]:
-        data = message(image(b"L", width, height, width * height, bytes(width * height)))
-        needed = (width + 8) * height + 512 + 256  # a row, Pillow's objects, an entry
-        rlx.decode(data, images="pil", limits=Limits(expanded=needed))
-        with pytest.raises(LimitExceeded) as caught:
-            rlx.decode(data, images="pil", limits=Limits(expanded=needed - 1))
-        assert (caught.value.limit, caught.value.path) == ("expanded", "$.k")
-
-
-def test_dimensions_of_nothing_that_are_allowed() -> None:
-    assert rlx.decode(message(array(b"i1", [0, 2**31, 2**31], 0)))["k"].shape == (0, 2**31, 2**31)
-    assert rlx.decode(message(array(b"i1", [2**32 - 1, 0], 0)))["k"].shape == (2**32 - 1, 0)
 
 
 # --- frames -------------------------------------------------------------------------------
@@ -380,16 +320,6 @@ def test_the_limit_of_a_message_counts_without_its_frame() -> None:
         assert (caught.value.limit, caught.value.size, caught.value.offset) == ("message", 11, 0)
 
 
-def test_the_default_depth_stops_a_message_of_brackets() -> None:
-    for kind in (b"\x08", b"\x0b"):
-        rlx.decode(nest(64, kind))
-        with pytest.raises(LimitExceeded, match="depth=64"):
-            rlx.decode(nest(65, kind))
-        with pytest.raises(LimitExceeded, match="depth=64"):
-            rlx.decode(nest(100_000, kind))
-        rlx.decode(nest(500, kind), limits=Limits(depth=500))
-
-
 # --- memory -------------------------------------------------------------------------------
 
 
@@ -419,7 +349,7 @@ LIES = [
 
 @pytest.mark.parametrize("data", LIES)
 def test_a_lie_costs_no_memory(data: bytes) -> None:
-    for images in ("array", "float32", "pil"):
+    for images in ("array", "float32"):
         decoder = rlx.Decoder(images=images, framed=data[:1] == b"9")
         with peak() as result, pytest.raises((DecodeError, LimitExceeded)):
             decoder.decode(data)

@@ -12,7 +12,6 @@ from PIL import Image
 
 from rlwire.buffers import Block
 from rlwire.codecs import rlx
-from rlwire.errors import DecodeError
 from rlwire.limits import Limits
 
 LARGE = 4096  # bytes; with copy=None arrays from here on are views, if they are aligned
@@ -143,26 +142,6 @@ def test_a_bytearray_cannot_be_resized_while_a_view_lives() -> None:
     data.append(1)
 
 
-def test_the_caller_may_release_his_memoryview() -> None:
-    data = bytearray(rlx.encode({"a": floats(10)}))
-    view = memoryview(data)[:]
-    array = rlx.decode(view, copy=False)["a"]
-    view.release()
-    with pytest.raises(BufferError):
-        data.append(1)
-    assert np.array_equal(array, floats(10))
-    array[0] = 2.0
-    assert rlx.decode(data)["a"][0] == 2.0
-
-
-def test_nothing_is_kept_after_an_error() -> None:
-    data = bytearray(rlx.encode({"a": floats(1000), "b": 1}))
-    data[-5] = 99  # the type byte of b
-    with pytest.raises(DecodeError, match="type byte"):
-        rlx.decode(data, copy=False)
-    data.append(1)
-
-
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="no __buffer__ in Python before 3.12")
 def test_an_object_that_gives_other_memory_each_time() -> None:
     class Fickle:
@@ -185,19 +164,7 @@ def test_a_buffer_is_needed(buffer: Any) -> None:
             call(buffer)
 
 
-def test_a_buffer_must_be_contiguous() -> None:
-    with pytest.raises((BufferError, ValueError)):
-        rlx.decode(memoryview(rlx.encode({"a": 1}) * 2)[::2])
-
-
 # --- values -------------------------------------------------------------------------------
-
-
-def test_none_and_null_are_none() -> None:
-    assert rlx.decode(rlx.encode({"a": rlx.NONE, "b": [None, rlx.NONE]})) == {
-        "a": None,
-        "b": [None, None],
-    }
 
 
 def test_keys_of_all_lengths_and_alphabets(oracle: ModuleType) -> None:
@@ -245,7 +212,7 @@ def picture(mode: str, width: int, height: int) -> Image.Image:
 
 @pytest.mark.each("mode", MODES)
 @pytest.mark.each(("width", "height"), [(5, 3), (1, 1), (16, 2), (0, 0), (0, 3), (4, 0)])
-@pytest.mark.each("images", ["array", "float32", "pil"])
+@pytest.mark.each("images", ["array", "float32"])
 def test_images(
     mode: str,
     width: int,
@@ -262,9 +229,6 @@ def test_images(
     assert sent == oracle.encode({"i": [image]})
     for copy in (True, False, None):
         decoded = rlx.decode(sent, images=images, copy=copy)["i"][0]
-        if images == "pil":
-            assert same(decoded, image) or (decoded.mode == mode and 0 in decoded.size)
-            continue
         assert decoded.shape[:2] == (height, width)
         assert same(decoded, oracle.decode(sent, images=images)["i"][0])
         assert decoded.flags.writeable or not copy
@@ -330,16 +294,6 @@ def test_data_offset_never_complains(frame: bytes) -> None:
         assert 0 <= rlx.data_offset(frame, 0, end) <= end
 
 
-def test_ranges_outside_the_buffer() -> None:
-    for start, end in [(-1, 3), (3, 2), (0, 6), (6, 6)]:
-        with pytest.raises(ValueError, match="no bytes"):
-            rlx.frame_size(b"2:ab,", start, end, 100)
-        with pytest.raises(ValueError, match="no bytes"):
-            rlx.data_offset(b"2:ab,", start, end)
-    with pytest.raises(ValueError, match="limit"):
-        rlx.frame_size(b"2:ab,", 0, 5, -1)
-
-
 # --- one whole small frame ----------------------------------------------------------------
 
 
@@ -364,18 +318,6 @@ def test_decode_whole(same: Callable[[Any, Any], bool]) -> None:
         assert rlx.Decoder().decode_whole(other, len(other)) is None
 
 
-def test_decode_whole_raises_what_decode_raises() -> None:
-    frame = b"10:" + b"\1\0\0\0\1\0\0\0k\x63,"
-    with pytest.raises(DecodeError, match="type byte") as caught:
-        rlx.Decoder().decode_whole(frame + b"more", len(frame))
-    assert (caught.value.offset, caught.value.path) == (12, "$.k")
-    for size in (-1, 15):
-        with pytest.raises(ValueError, match="bytes in a buffer of 14"):
-            rlx.Decoder().decode_whole(frame, size)
-    with pytest.raises(TypeError):
-        rlx.Decoder().decode_whole("text", 4)
-
-
 def test_decode_whole_leaves_what_is_over_the_limit_to_frame_size() -> None:
     frame = rlx.encode({"k": "x" * 50}, framed=True)
     assert rlx.Decoder().decode_whole(frame, len(frame)) == {"k": "x" * 50}
@@ -386,36 +328,14 @@ def test_decode_whole_leaves_what_is_over_the_limit_to_frame_size() -> None:
         assert rlx.Decoder(limits=huge).decode_whole(frame, len(frame)) is None
 
 
-# --- options, dialect, threads ------------------------------------------------------------
-
-
 def test_options_are_checked_and_kept() -> None:
-    decoder = rlx.Decoder(copy=None, images="pil", dialect="readme", dtype=">f4", framed=True)
-    assert decoder.copy is None
-    assert (decoder.images, decoder.dialect, decoder.framed) == ("pil", "readme", True)
-    assert decoder.dtype == np.dtype(">f4")
-    assert rlx.Decoder().dtype is None
-    wrong: list[dict[str, Any]] = [
-        {"copy": 2},
-        {"copy": "yes"},
-        {"images": "jpeg"},
-        {"dialect": "other"},
-        {"dialect": "readme"},
-        {"dtype": "f4"},
-        {"dialect": "readme", "dtype": "O"},
-        {"dialect": "readme", "dtype": "V8"},
-        {"dialect": "readme", "dtype": [("x", "f4")]},
-    ]
+    decoder = rlx.Decoder(copy=None, images="float32", framed=True)
+    assert (decoder.copy, decoder.images, decoder.framed) == (None, "float32", True)
+    wrong: list[dict[str, Any]] = [{"copy": 2}, {"copy": "yes"}, {"images": "jpeg"}]
     for options in wrong:
-        with pytest.raises(ValueError, match=r"copy|images|dialect|dtype"):
+        with pytest.raises(ValueError, match=r"copy|images"):
             rlx.Decoder(**options)
-        with pytest.raises(ValueError, match=r"copy|images|dialect|dtype"):
+        with pytest.raises(ValueError, match=r"copy|images"):
             rlx.decode(rlx.encode({}), **options)
     with pytest.raises(TypeError, match="Limits"):
         rlx.Decoder(limits=5)
-
-
-def test_the_readme_dialect_checks_sizes_too() -> None:
-    data = rlx.encode({"a": np.zeros(3, "f4")}, dialect="readme")
-    with pytest.raises(DecodeError, match="12 bytes announced, 24 expected"):
-        rlx.decode(data, dialect="readme", dtype="f8")

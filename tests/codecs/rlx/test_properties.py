@@ -89,7 +89,7 @@ def test_both_encode_the_same(oracle: ModuleType, message: dict[str, Any], frame
 @given(
     message=messages(LEAVES),
     copy=st.sampled_from([True, False, None]),
-    images=st.sampled_from(["array", "float32", "pil"]),
+    images=st.sampled_from(["array", "float32"]),
 )
 def test_both_decode_the_same(
     oracle: ModuleType,
@@ -102,21 +102,6 @@ def test_both_decode_the_same(
     expected = oracle.decode(data, images=images)
     for feed in (bytes, bytearray, memoryview):
         assert same(rlx.decode(feed(data), copy=copy, images=images), expected)
-
-
-@given(message=messages(arrays()), dtype=st.sampled_from(DTYPES))
-def test_the_readme_dialect(
-    oracle: ModuleType, same: Callable[[Any, Any], bool], message: dict[str, Any], dtype: str
-) -> None:
-    data = rlx.encode(message, dialect="readme")
-    assert data == oracle.encode(message, dialect="readme")
-    try:
-        expected = oracle.decode(data, dialect="readme", dtype=dtype)
-    except oracle.Refused:
-        with pytest.raises(DecodeError):
-            rlx.decode(data, dialect="readme", dtype=dtype)
-    else:
-        assert same(rlx.decode(data, dialect="readme", dtype=dtype), expected)
 
 
 def verdicts_agree(oracle: ModuleType, same: Callable[[Any, Any], bool], data: bytes) -> None:

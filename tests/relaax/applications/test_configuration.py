@@ -101,20 +101,19 @@ def test_a_variable_may_have_the_address(read, monkeypatch):
     [
         ("environment: [", "cannot be read as YAML"),
         ("a text", "must hold sections"),
-        ("environment: {}\nenvironmnt: {}", "app.yaml:2: there is no section environmnt; did you"),
         ("\n\nenvironment: 5", "app.yaml:3: environment must be a section, not 5"),
         (
             "relaax-rlx-server: {}\nrelaax_rlx_server: {}",
-            "app.yaml:2: relaax_rlx_server is there twice",
+            "app.yaml:2: relaax_rlx_server is repeated",
         ),
         (
             "relaax-metrics-server:\n  bind: a:1\n  metrics_dri: x",
-            "app.yaml:3: relaax-metrics-server/metrics_dri: .* did you mean metrics-dir",
+            "app.yaml:3: relaax-metrics-server/metrics_dri: .*metrics_dir",
         ),
         ("relaax-parameter-server:\n  checkpoints-to-keep: 1.5", "expected int, not 1.5"),
         (
             "relaax-rlx-server:\n  log-level: INFO\n  log_level: INFO",
-            "app.yaml:3: relaax-rlx-server/log_level: it is there twice",
+            "app.yaml:3: relaax-rlx-server/log_level is repeated",
         ),
         ("relaax-rlx-server:\n  bind: 5", "app.yaml:2: .*expected str, not 5"),
         ("environment: {infinite_run: maybe}", "app.yaml:1: environment/infinite_run: expected"),

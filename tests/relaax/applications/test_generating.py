@@ -45,9 +45,9 @@ def test_each_environment_makes_an_application(tmp_path, environment):
 def test_with_another_algorithm(tmp_path):
     folder = new(tmp_path / "a", "bandit", "pg")
     assert read_application(folder / "app.yaml").algorithm.name == "pg"
-    with pytest.raises(ApplicationError, match=r"no configuration of bandit for .* gym; there"):
+    with pytest.raises(ApplicationError, match=r"no configuration of bandit for .* gym"):
         new(tmp_path / "b", "gym", "bandit")
-    with pytest.raises(ApplicationError, match="no environment chess; say bandit, gym"):
+    with pytest.raises(ApplicationError, match="no environment chess: expected bandit, gym"):
         new(tmp_path / "b", "chess")
     assert not (tmp_path / "b").exists()
 
@@ -76,7 +76,7 @@ def test_a_copy_of_an_algorithm_is_one(tmp_path):
     generate(algorithm="bandit", config=config)
     application = read_application(config)
     assert application.algorithm.path == "./algorithm"
-    assert application.algorithm.own["batch_size"] == 10
+    assert application.algorithm.own["epsilon"] == 0.1
     assert files(folder / "algorithm") == {"__init__.py", "agent.py", "parameter_server.py"}
     algorithm = load_algorithm(folder / "algorithm", {"output": {"action_size": 2}})
     assert Path(algorithm.agent.__init__.__code__.co_filename).is_relative_to(folder)
@@ -95,11 +95,11 @@ def test_configurations(tmp_path):
     configure("bandit", "bandit", config=config)
     application = read_application(config)
     assert (application.algorithm.name, application.environment.type) == ("bandit", "bandit")
-    with pytest.raises(ApplicationError, match="there are bandit, pg-ale, "):
-        configure("trpo", config=config)
+    with pytest.raises(ApplicationError, match="only bandit, pg-ale, "):
+        configure(algorithm="trpo", config=config)
     config.write_text("environment: {run: x}")
     with pytest.raises(ApplicationError, match="environment/type is missing"):
-        configure("pg", config=config)
+        configure(algorithm="pg", config=config)
 
 
 def test_the_commands(tmp_path, monkeypatch, capsys):
@@ -119,7 +119,7 @@ def test_the_commands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir("..")
     assert cli.main(["config", "-a", "pg"]) == 1
     errors = capsys.readouterr().err
-    assert "say what: --environment" in errors
+    assert "pass --environment" in errors
     assert "there is no algorithm dqn to copy" in errors
     assert "there is no app.yaml" in errors
     with pytest.raises(SystemExit):

@@ -1,4 +1,4 @@
-"""The RLX server of an application, and the process that it is."""
+"""The processes of an application: its RLX server, and its environments."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import sys
 
 import pytest
 
-from rlwire.relaax.applications import read_application
-from rlwire.relaax.applications.__main__ import main
-from rlwire.relaax.applications.server import make_metrics, make_server
-from rlwire.rlx import AgentProxy
+from rlwire.relaax.applications import environment, read_application
+from rlwire.relaax.applications.server import make_metrics, make_server, serve
+from rlwire.rlx import AgentProxy, Server
+from rlwire.transports.sockets import Backoff
+from tests.agents import Agent
 from tests.reference.events import read_events
 
 pytest.importorskip("ruamel.yaml")
@@ -46,12 +47,6 @@ def test_metrics_go_where_the_file_says(app, tmp_path, caplog):
     assert re.findall(r"metric '(\w)' at", caplog.text) == ["a", "a"]
 
 
-def test_without_a_section_they_go_nowhere(app):
-    sink = make_metrics(app("environment: {}"))
-    sink.scalar("a", 1)
-    sink.close()
-
-
 def test_it_serves_the_algorithm(app, tmp_path):
     application = app(
         f"relaax-rlx-server: {{bind: 'unix:{tmp_path}/rlx', max_connections: 1}}\n"
@@ -70,8 +65,8 @@ def test_it_serves_the_algorithm(app, tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("environment: {}", "app.yaml has no section relaax-rlx-server, so nothing to serve"),
-        ("relaax-rlx-server: {}", "app.yaml has no section algorithm, so nothing to serve"),
+        ("environment: {}", "app.yaml has no section relaax-rlx-server"),
+        ("relaax-rlx-server: {}", "app.yaml has no section algorithm"),
         ("relaax-rlx-server: {}\nalgorithm: {}", "app.yaml:2: algorithm needs a name or a path"),
         (
             "relaax-rlx-server: {bind: 'unix:/no/such/folder/s'}\nalgorithm: {name: bandit}",
@@ -80,8 +75,29 @@ def test_it_serves_the_algorithm(app, tmp_path):
     ],
 )
 def test_what_is_wrong_is_one_line(app, capsys, text, says):
-    assert main(["server", app(text).path]) == 1
+    assert environment.main(serve, app(text).path) == 1
     said = capsys.readouterr().err
     assert re.search(says, said), said
     assert said.startswith("rlwire: ")
     assert said.count("\n") == 1
+
+
+def play(*arguments):
+    return environment.main(environment.play, [*map(str, arguments)])
+
+
+def test_an_environment_waits_for_the_server(tmp_path, monkeypatch, capsys):
+    where = f"unix:{tmp_path}/rlx"
+    with Server(Agent, where):
+        assert play("--wait", where, "environment-0", "exit 7") == 7
+    monkeypatch.setattr(environment, "_BACKOFF", Backoff(attempts=2, first=0.01))
+    assert play("--wait", where, "environment-0", f"touch {tmp_path}/begun") == 1
+    assert f"{tmp_path}/rlx" in capsys.readouterr().err
+    assert not (tmp_path / "begun").exists()
+
+
+@pytest.mark.parametrize(("others", "status"), [((0, 0), 0), ((0, 5), 5)])
+def test_an_environment_ends_with_the_others_and_what_failed(tmp_path, others, status):
+    for number, other in enumerate(others, 1):
+        (tmp_path / f"environment-{number}").write_text(str(other))
+    assert play("--ends", tmp_path, "--copies", 3, "environment-0", "exit 0") == status

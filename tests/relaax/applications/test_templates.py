@@ -97,9 +97,10 @@ def test_gym_with_pg(make):
 def test_ale(make):
     pytest.importorskip("gymnasium")
     pytest.importorskip("ale_py")
-    folder = make("ale", ("max_episodes: 1000", "max_episodes: 2\n  limit: 30"))
+    short = ("obs_type: ram", "obs_type: ram\n    max_episode_steps: 30")
+    folder = make("ale", ("max_episodes: 1000", "max_episodes: 2"), short)
     play_at_random(folder, 6)
-    assert "game 1:" in run(folder)
+    assert "episode 1:" in run(folder)
     assert len(rewards(folder)) == 2
 
 

@@ -28,7 +28,7 @@ from rlwire.sessions.perlert.client import (
 )
 from rlwire.sessions.perlert.registration import LobbyChanged, PerlertState, SlotGranted, SlotTaken
 from rlwire.sessions.perlert.server import Instance, PerlertServerSession
-from rlwire.testing.lossy import LossyNetwork
+from tests.lossy import LossyNetwork
 
 SEEDS = int(os.environ.get("RLWIRE_SEEDS", "0"))
 LOBBY, ROLLOUT = ("10.0.0.1", 32322), ("10.0.0.1", 32323)

@@ -1,6 +1,5 @@
-"""`bandit`: learns which of a few actions pays best, where there is no state; NumPy is enough.
+"""`bandit` learns which of a few actions pays best, without states, with NumPy alone.
 
-The gradient bandit of Sutton and Barto (Reinforcement Learning, 2.8): each action has a preference,
-is taken as often as their softmax says, and a reward above the mean makes what was done more
-likely. To be read and copied: ``agent.py`` plays, ``parameter_server.py`` learns.
+It is epsilon-greedy (Sutton and Barto, Reinforcement Learning, 2.4): most often it takes the action
+with the highest mean reward so far.
 """

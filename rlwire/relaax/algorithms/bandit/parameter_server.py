@@ -1,4 +1,4 @@
-"""`ParameterServer`: has the preferences, and learns from what agents tell it."""
+"""`ParameterServer`: has the mean reward of each arm."""
 
 from __future__ import annotations
 
@@ -18,48 +18,40 @@ class ParameterServer(parameter_server.ParameterServer):
     def init_session(self) -> None:
         """Make the model."""
         arms = int(self.config.get("output/action_size", 4))
-        rate = float(self.config.get("initial_learning_rate", 0.5))
-        self.session = parameter_server.Session(Preferences(arms, rate))
+        self.session = parameter_server.Session(Values(arms))
 
 
-class Preferences:
-    """How much each arm is liked; `rate` is how far one batch moves a preference."""
+class Values:
+    """The mean reward of each arm, and the number of pulls."""
 
-    def __init__(self, arms: int, rate: float) -> None:
-        self.preferences = np.zeros(arms)
-        self.rate = rate
-        self.baseline = 0.0
-        self.n_step = 0
+    def __init__(self, arms: int) -> None:
+        self.values = np.zeros(arms)
+        self.pulls = np.zeros(arms, np.int64)
 
     def op_n_step(self) -> int:
-        """Return how many rewards were learned from."""
-        return self.n_step
+        """Return the number of all pulls."""
+        return int(self.pulls.sum())
 
-    def op_get_preferences(self) -> tuple[np.ndarray[Any, Any], float]:
-        """Return the preferences, and the mean reward."""
-        return self.preferences, self.baseline
+    def op_get_values(self) -> np.ndarray[Any, Any]:
+        """Return the mean rewards."""
+        return self.values
 
-    def op_learn(
-        self, gradient: np.ndarray[Any, Any], rewards: float, count: int
-    ) -> tuple[np.ndarray[Any, Any], float]:
-        """Learn from the gradient and rewards of `count` pulls; return the new preferences."""
-        # A new array: agents may still hold the old one.
-        self.preferences = self.preferences + self.rate * np.asarray(gradient)
-        self.n_step += count
-        self.baseline += (rewards / count - self.baseline) / min(100, self.n_step / count)
-        return self.op_get_preferences()
+    def op_learn(self, arm: int, reward: float) -> np.ndarray[Any, Any]:
+        """Add a pull; return the mean rewards."""
+        self.pulls[arm] += 1
+        self.values = self.values.copy()  # agents may hold the old one
+        self.values[arm] += (reward - self.values[arm]) / self.pulls[arm]
+        return self.values
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
-        names = ("preferences", "baseline", "n_step")
-        return {name: getattr(self, name) for name in names}
+        """Return the state of a checkpoint."""
+        return {"values": self.values, "pulls": self.pulls}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Bring back what a checkpoint kept."""
-        preferences = np.array(state["preferences"])
-        if preferences.shape != self.preferences.shape:
+        """Restore the state of a checkpoint."""
+        values = np.array(state["values"])
+        if values.shape != self.values.shape:
             raise ValueError(
-                f"it has {preferences.size} arms, and output/action_size is {self.preferences.size}"
+                f"the checkpoint has {values.size} arms, output/action_size is {self.values.size}"
             )
-        self.preferences = preferences
-        self.baseline, self.n_step = float(state["baseline"]), int(state["n_step"])
+        self.values, self.pulls = values, np.array(state["pulls"])

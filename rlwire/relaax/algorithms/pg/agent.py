@@ -1,4 +1,4 @@
-"""`Agent`: plays one environment, and tells the parameter server what it learned from it."""
+"""`Agent`: plays one environment, and sends gradients to the parameter server."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ["Agent"]
 class Agent:
     """One environment's agent.
 
-    An update without a reward begins an episode; a step before it, whose reward nobody told, is
-    left out. With ``exploit`` an agent takes the likeliest action, with weights that are as new as
-    the episode, and learns nothing. Metrics: the losses and the entropy of each batch.
+    An update without a reward begins an episode. With ``exploit`` the agent takes the likeliest
+    action, with the newest weights at each episode's start, and does not learn. Metrics: the losses
+    and the entropy of each batch.
     """
 
     def __init__(self, parameter_server: Any, metrics: Any) -> None:
@@ -35,21 +35,20 @@ class Agent:
         self.network = ActorCritic(self.settings)
 
     def init(self, exploit: bool = False) -> bool:
-        """Begin with the newest weights."""
+        """Start with the newest weights."""
         self.exploit = exploit
         return self.reset()
 
     def reset(self) -> bool:
-        """Forget the episode, and the steps since the last gradient."""
-        self.last: tuple[NDArray[np.float32], Any] | None = None  # a state, and what was done
+        """Forget the episode and the batch."""
+        self.last: tuple[NDArray[np.float32], Any] | None = None  # state and action
         self.begin_batch()
         return True
 
     def update(self, reward: Any, state: Any, terminal: bool) -> Any:
-        """Take what the last action led to, and return the next one: an int, or a list of floats.
+        """Learn from the last action; return the next one, an int or a list of floats.
 
-        Several rewards count as their sum; None begins an episode. The state may be None after an
-        episode's last step.
+        Several rewards count as their sum. The last state of an episode may be None.
         """
         seen = self.seen(state) if state is not None or not terminal else None
         if reward is None:
@@ -64,7 +63,7 @@ class Agent:
         return self.sent(action)
 
     def seen(self, state: Any) -> NDArray[np.float32]:
-        """Return a state as the network takes it."""
+        """Return a state as the network's input."""
         found = np.asarray([] if state is None else state, np.float32)
         if found.shape != self.settings.shape:
             raise ValueError(
@@ -74,14 +73,14 @@ class Agent:
         return found.ravel() if found.size else np.zeros(1, np.float32)
 
     def act(self, seen: NDArray[np.float32]) -> NDArray[Any]:
-        """Choose an action, as the network has it."""
+        """Choose an action, as the network's output."""
         with torch.inference_mode():
             policy = self.network.policy(torch.from_numpy(seen)[None])
             chosen = policy.mode if self.exploit else policy.sample()
         return chosen[0].numpy()
 
     def sent(self, action: NDArray[Any]) -> int | list[float]:
-        """Return an action as the environment takes it."""
+        """Return an action for the environment."""
         if not self.settings.continuous:
             return int(action)
         if self.settings.action_low:
@@ -91,7 +90,7 @@ class Agent:
         return action.tolist()
 
     def end_episode(self) -> None:
-        """End the episode, if there was one."""
+        """End the episode, if any."""
         if self.last is not None:
             if self.exploit:
                 self.load()
@@ -100,7 +99,7 @@ class Agent:
         self.last = None
 
     def begin_batch(self) -> None:
-        """Collect steps from here on, all with the weights that are the newest now."""
+        """Start a batch, with the newest weights."""
         self.load()
         self.states: list[NDArray[np.float32]] = []
         self.actions: list[NDArray[Any]] = []
@@ -108,12 +107,12 @@ class Agent:
         self.ends: list[bool] = []
 
     def load(self) -> None:
-        """Take over the newest weights."""
+        """Load the newest weights."""
         weights, _ = self.session.op_get_weights_signed()
         self.network.load(weights)
 
     def learn(self, reward: float, seen: NDArray[np.float32] | None, terminal: bool) -> None:
-        """Keep a step; send a gradient when they are a batch."""
+        """Add a step to the batch; send the gradient of a full batch."""
         assert self.last is not None
         state, action = self.last
         self.states.append(state)

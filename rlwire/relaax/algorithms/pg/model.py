@@ -1,4 +1,4 @@
-"""The network of a policy and its critic, and what it learns from a batch of an agent's steps."""
+"""The network of policy and critic, and the gradient of a batch."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ __all__ = ["ActorCritic"]
 
 
 class ActorCritic(nn.Module):
-    """A policy and a critic, each with layers of its own."""
+    """A policy and a critic, with separate layers."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         self.actor = nn.Sequential(*_layers(settings, settings.action_size, 0.01))
         self.critic = nn.Sequential(*_layers(settings, 1, 1.0))
         if settings.continuous:
-            self.deviation = nn.Parameter(torch.zeros(settings.action_size))  # its logarithm
+            self.deviation = nn.Parameter(torch.zeros(settings.action_size))  # logarithm
         self._continuous = settings.continuous
 
     def policy(self, states: torch.Tensor) -> Distribution:
-        """Return how likely each action is, for states of shape (n, state_size)."""
+        """Return the distribution of actions, for states of shape (n, state_size)."""
         found = self.actor(states)
         if self._continuous:
             return Independent(Normal(found, self.deviation.exp()), 1)
         return Categorical(logits=found)
 
     def value(self, states: torch.Tensor) -> torch.Tensor:
-        """Return what the states are worth, (n,) for (n, state_size)."""
+        """Return the values of states, (n,) for (n, state_size)."""
         return self.critic(states).squeeze(-1)
 
     def weights(self) -> dict[str, NDArray[np.float32]]:
-        """Return a copy of the weights, by name."""
+        """Return a copy of the weights by name."""
         return {name: value.detach().numpy().copy() for name, value in self.named_parameters()}
 
     def load(self, weights: Mapping[str, Any]) -> None:
-        """Take over weights."""
+        """Load weights."""
         self.load_state_dict({name: torch.tensor(value) for name, value in weights.items()})
 
 
@@ -76,14 +76,14 @@ def advantages(
     discount: float,
     decay: float,
 ) -> NDArray[np.float32]:
-    """Return how much better each of n steps went than the critic had it (GAE).
+    """Return the generalized advantage estimates of n steps, (n,).
 
     Args:
-        rewards: of the steps, (n,).
-        values: of the states before each step, and of the one after the last, (n + 1,).
-        ends: whether the step was the last of its episode, (n,).
-        discount: of a later reward, by step (gamma).
-        decay: of what later steps tell, by step (lambda).
+        rewards: (n,).
+        values: of the states before each step and after the last, (n + 1,).
+        ends: whether a step was the last of its episode, (n,).
+        discount: gamma.
+        decay: lambda.
     """
     found = np.zeros_like(rewards)
     later = 0.0
@@ -106,12 +106,12 @@ def gradients(
     """Return the gradient of a batch of n steps by weight, and its losses by name.
 
     Args:
-        network: with the weights that the actions were chosen with.
+        network: with the weights that chose the actions.
         settings: of the loss.
-        states: before each step, and after the last, (n + 1, state_size).
-        actions: (n,), or (n, action_size) if they are continuous.
+        states: before each step and after the last, (n + 1, state_size).
+        actions: (n,), or (n, action_size) if continuous.
         rewards: (n,).
-        ends: whether the step was the last of its episode, (n,).
+        ends: whether a step was the last of its episode, (n,).
     """
     seen = torch.from_numpy(states)
     values = network.value(seen)

@@ -1,4 +1,4 @@
-"""`ParameterServer`: has the weights, and makes the steps that agents' gradients ask for."""
+"""`ParameterServer`: has the weights, and takes a step for each gradient."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class ParameterServer(parameter_server.ParameterServer):
     """One for all agents."""
 
     def init_session(self) -> None:
-        """Make the network and its optimizer."""
+        """Make the network and the optimizer."""
         self.session = parameter_server.Session(SharedParameters(Settings.of(self.config)))
 
 
 class SharedParameters:
-    """The weights; each gradient is a step at once, whatever weights it was made with."""
+    """The weights. Each gradient is applied at once, even if its weights are older."""
 
     def __init__(self, settings: Settings) -> None:
         with torch.random.fork_rng(devices=[]):
@@ -44,26 +44,26 @@ class SharedParameters:
         self.weights = self.network.weights()
 
     def op_n_step(self) -> int:
-        """Return of how many steps of all agents the weights are."""
+        """Return the number of agents' steps learned from."""
         return self.n_step
 
     def op_get_weights_signed(self) -> tuple[dict[str, NDArray[np.float32]], int]:
-        """Return the weights by name, and of how many steps they are."""
+        """Return the weights by name, and `n_step`."""
         return self.weights, self.n_step
 
     def op_submit_gradients(
         self, gradients: Mapping[str, NDArray[np.float32]], step_inc: int
     ) -> int:
-        """Make a step with a gradient that is made of `step_inc` steps; return `n_step`."""
+        """Apply the gradient of `step_inc` steps; return `n_step`."""
         for name, weight in self.network.named_parameters():
             weight.grad = torch.tensor(gradients[name])
         self.optimizer.step()
-        self.weights = self.network.weights()  # new arrays: agents may still hold the old ones
+        self.weights = self.network.weights()  # new arrays: agents may hold the old ones
         self.n_step += step_inc
         return self.n_step
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
+        """Return the state of a checkpoint."""
         return {
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -71,7 +71,7 @@ class SharedParameters:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Bring back what a checkpoint kept."""
+        """Restore the state of a checkpoint."""
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.n_step = state["n_step"]

@@ -1,4 +1,4 @@
-"""`Settings`: what may be set in the section ``algorithm`` of a file, by RELAAX's names."""
+"""`Settings`: the section ``algorithm``, with RELAAX's names."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ __all__ = ["Settings"]
 
 logger = logging.getLogger(__name__)
 
-# What a section says besides: whose settings they are.
+# Other entries of the section.
 _WHOSE = ("name", "path", "subtype")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What agents and their parameter server agree on.
+    """Settings of agents and their parameter server.
 
-    In a file, `shape` stands in the section ``input``, and `continuous` and what begins with
-    ``action`` in ``output``. ``false`` is None where that is a value.
+    In a file, `shape` is in the section ``input``, `continuous` and ``action_...`` in ``output``.
+    ``false`` means None where None is a value.
 
     Attributes:
-        shape: of a state; ``[0]`` if the environment has none, as a bandit.
-        action_size: how many actions there are, or numbers in one if they are continuous.
-        continuous: whether an action is numbers, and not one of a few.
-        action_low: of what each number is clipped to; empty: it is not.
-        action_high: as `action_low`.
-        hidden_sizes: of the layers of the policy, and of those of the critic.
-        batch_size: steps of an agent that make one gradient.
+        shape: of a state; ``[0]`` if there are none, as of a bandit.
+        action_size: the number of actions, or of numbers in a continuous one.
+        continuous: whether an action is a list of numbers.
+        action_low: minimum of each number; empty: none.
+        action_high: maximum of each number; empty: none.
+        hidden_sizes: of the layers of policy and critic.
+        batch_size: steps of an agent in one gradient.
         initial_learning_rate: of Adam.
-        rewards_gamma: the discount of a reward by one step.
+        rewards_gamma: discount per step.
         gae_lambda: of generalized advantage estimation.
-        entropy_beta: the weight of the policy's entropy, which keeps it exploring.
-        critic_scale: the weight of the critic's error.
-        gradients_norm_clipping: the largest norm of a gradient; None: any.
-        seed: of the first weights; None: left to chance.
+        entropy_beta: weight of the policy's entropy.
+        critic_scale: weight of the critic's loss.
+        gradients_norm_clipping: largest norm of a gradient; None: any.
+        seed: of the first weights; None: random.
     """
 
     shape: tuple[int, ...]
@@ -71,12 +71,12 @@ class Settings:
 
     @property
     def state_size(self) -> int:
-        """How many numbers the network takes: for no state one, which is 0."""
+        """The network's inputs; without states one, which is 0."""
         return max(1, math.prod(self.shape))
 
     @classmethod
     def of(cls, config: Options) -> Settings:
-        """Read a section ``algorithm``; a setting that is not known is logged and ignored."""
+        """Read a section ``algorithm``; unknown settings are logged and ignored."""
         known = {_path(field.name): field for field in dataclasses.fields(cls)}
         values = {}
         for path in _paths(config):
@@ -87,7 +87,7 @@ class Settings:
                 except ValueError as error:
                     raise ValueError(f"algorithm/{path}: {error}") from None
             elif path not in _WHOSE:
-                logger.warning("algorithm/%.60s is no setting of pg: ignored", path)
+                logger.warning("algorithm/%.60s is not a setting of pg: ignored", path)
         for path, field in known.items():
             if field.name not in values and field.default is dataclasses.MISSING:
                 raise ValueError(f"algorithm/{path} must be set")

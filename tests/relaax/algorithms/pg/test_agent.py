@@ -91,15 +91,6 @@ def test_exploiting_is_greedy_and_learns_nothing() -> None:
             np.testing.assert_array_equal(value, newest[name])
 
 
-def test_a_state_of_another_shape_is_refused() -> None:
-    with opened() as (_, make):
-        agent = make()
-        agent.init()
-        with pytest.raises(ValueError, match=r"\(2,\) of algorithm/input/shape, not \(3,\)"):
-            agent.update(None, [1.0, 2.0, 3.0], False)
-        assert agent.update(None, STATE, False) is not None
-
-
 def test_numbers_are_clipped_when_they_are_sent() -> None:
     box = {"action_size": 2, "continuous": True, "action_low": [-0.1, 0], "action_high": [0.1, 9]}
     with opened(output=box) as (_, make):
@@ -125,17 +116,3 @@ def test_it_finds_the_arm_that_pays() -> None:
             pays = random.normal() > [0.2, 0, -0.2, -5][action]
             action = agent.update(1 if pays else -1, [], False)
         assert taken[-500:].count(3) > 400
-
-
-def test_it_finds_a_number() -> None:
-    box = {"action_size": 1, "continuous": True}
-    settings = {"initial_learning_rate": 0.01, "batch_size": 50, "entropy_beta": 0.0}
-    with opened(output=box, **settings) as (_, make):
-        agent = make()
-        agent.init()
-        for _ in range(8000):
-            (action,) = agent.update(None, STATE, False)
-            agent.update(-((action - 0.7) ** 2), None, True)
-        agent.init(True)
-        (action,) = agent.update(None, STATE, False)
-        assert abs(action - 0.7) < 0.2

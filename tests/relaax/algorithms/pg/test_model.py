@@ -33,15 +33,6 @@ def test_advantages_by_their_definition() -> None:
         assert found[first] == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_decay_of_1_tells_returns() -> None:
-    rewards = np.ones(3, np.float32)
-    values = np.array([5, 6, 7, 8], np.float32)
-    going_on = advantages(rewards, values, np.zeros(3, bool), 0.5, 1.0)
-    np.testing.assert_allclose(going_on + values[:3], [2.75, 3.5, 5.0])
-    ended = advantages(rewards, values, np.array([0, 0, 1], bool), 0.5, 1.0)
-    np.testing.assert_allclose(ended + values[:3], [1.75, 1.5, 1.0])
-
-
 @pytest.mark.parametrize("continuous", [False, True])
 def test_a_step_against_the_gradient_makes_what_went_well_likelier(continuous: bool) -> None:
     torch.manual_seed(1)
@@ -69,25 +60,3 @@ def test_a_step_against_the_gradient_makes_what_went_well_likelier(continuous: b
     better = likely() - before
     assert bool((better[:4] > 0).all())
     assert bool((better[4:] < 0).all())
-
-
-def test_entropy_alone_pulls_towards_chance() -> None:
-    torch.manual_seed(2)
-    settings = Settings((1,), 2, entropy_beta=1.0, critic_scale=0.0)
-    network = ActorCritic(settings)
-    weights = network.weights()
-    weights["actor.4.bias"][:] = [2, 0]
-    network.load(weights)
-    batch = np.ones((5, 1), np.float32), np.zeros(4, np.int64), np.zeros(4, np.float32)
-    found, _ = gradients(network, settings, *batch, np.ones(4, bool))
-    assert found["actor.4.bias"][0] > 0 > found["actor.4.bias"][1]
-
-
-def test_weights_are_copies_and_fit_their_network_only() -> None:
-    network = ActorCritic(Settings((4,), 2))
-    weights = network.weights()
-    for value in weights.values():
-        value += 1
-    assert all((network.weights()[name] != value).all() for name, value in weights.items())
-    with pytest.raises(RuntimeError, match="size mismatch"):
-        ActorCritic(Settings((5,), 2)).load(weights)

@@ -68,17 +68,3 @@ def test_a_checkpoint_brings_all_back(tmp_path: Path) -> None:
     straight.close()
     with pytest.raises((ParameterServerError, RuntimeError), match="size mismatch"):
         open_parameter_server(algorithm(hidden_sizes=[3]), checkpoints=tmp_path)
-
-
-def test_the_first_weights_are_the_seed_s_and_leave_others_chance_alone() -> None:
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    torch.manual_seed(5)
-    one, two = open_parameter_server(algorithm()), open_parameter_server(algorithm())
-    other = open_parameter_server(algorithm(seed=2))
-    assert torch.equal(torch.rand(3), expected)
-    name = "actor.0.weight"
-    np.testing.assert_array_equal(weights(one)[name], weights(two)[name])
-    assert (weights(one)[name] != weights(other)[name]).any()
-    for handle in (one, two, other):
-        handle.close()

@@ -35,15 +35,6 @@ def test_a_file_of_relaax_s_is_read(caplog: pytest.LogCaptureFixture) -> None:
     assert not caplog.records
 
 
-def test_numbers_are_taken_as_files_write_them() -> None:
-    found = of(gradients_norm_clipping=False, batch_size=64.0, rewards_gamma=1)
-    assert found.gradients_norm_clipping is None
-    assert type(found.batch_size) is int
-    assert type(found.rewards_gamma) is float
-    box = of(output={"action_size": 2, "continuous": True, "action_low": [-1, 0]})
-    assert box.action_low == (-1.0, 0.0)
-
-
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [

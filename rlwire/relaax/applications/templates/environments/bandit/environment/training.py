@@ -1,37 +1,35 @@
-"""Plays the bandits: what `rlwire run` starts."""
+"""Plays four one-armed bandits: `rlwire run` starts this program."""
 
 from __future__ import annotations
 
 import logging
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from bandit import Bandit  # type: ignore[import-not-found]
+import random
 
 from rlwire.rlx import TrainingBase, options
 
 logger = logging.getLogger(__name__)
 
+CHANCES = (0.4, 0.5, 0.6, 0.8)
+
+
+def pull(arm: int) -> float:
+    """Return the reward of an arm, 1 or -1."""
+    return 1.0 if random.random() < CHANCES[arm] else -1.0
+
 
 class Training(TrainingBase):
     """An episode is a number of pulls, and its reward their mean."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.steps = options.get("environment/steps", 1000)
-        self.bandit = Bandit()
-
     def episode(self, number: int) -> float:
-        """Pull arms as the agent says."""
+        """Pull the arms that the agent chooses."""
+        steps = options.get("environment/steps", 1000)
         arm = self.agent.update(reward=None, state=[])
         total = 0.0
-        for _ in range(self.steps):
-            reward = self.bandit.pull(arm)
+        for _ in range(steps):
+            reward = pull(arm)
             total += reward
             arm = self.agent.update(reward=reward, state=[])
-        mean: float = total / self.steps
+        mean: float = total / steps
         logger.info("episode %d: %.2f a pull, the last of arm %d", number, mean, arm)
         return mean
 

@@ -1,8 +1,9 @@
-"""Plays an environment of Gymnasium: what `rlwire run` starts."""
+"""Plays an environment of Gymnasium: `rlwire run` starts this program."""
 
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 
@@ -20,21 +21,31 @@ class Training(TrainingBase):
 
     def __init__(self) -> None:
         super().__init__()
-        render_mode = "human" if options.show_ui else None
-        self.env = gymnasium.make(options.get("environment/name"), render_mode=render_mode)
+        arguments = options.get("environment/arguments", [])
+        self.env = gymnasium.make(
+            options.get("environment/name"),
+            render_mode="human" if options.show_ui else None,
+            **{name: arguments.get(name) for name in arguments},
+        )
 
     def episode(self, number: int) -> float:
         """Play one episode."""
         state, _ = self.env.reset()
         reward, total, over = None, 0.0, False
         while not over:
-            action = self.agent.update(reward, np.asarray(state, np.float32))
+            action = self.agent.update(reward, observed(state))
             state, given, terminated, truncated, _ = self.env.step(np.asarray(action)[()])
             reward, over = float(given), terminated or truncated
             total += reward
-        self.agent.update(reward, np.asarray(state, np.float32), terminal=True)
+        self.agent.update(reward, observed(state), terminal=True)
         logger.info("episode %d: %g", number, total)
         return total
+
+
+def observed(state: Any) -> Any:
+    """Return a state as float32, bytes as 0 to 1."""
+    state = np.asarray(state)
+    return state.astype(np.float32) / (255 if state.dtype == np.uint8 else 1)
 
 
 if __name__ == "__main__":

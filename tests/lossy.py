@@ -1,0 +1,175 @@
+"""A network of datagrams in one process: seeded loss, duplication, delay, reordering; own clock."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any
+
+from rlwire.transports.interface import DatagramSession, Peer
+
+_HOLD = 0.1  # seconds by which a reordered datagram is late at most
+_STUCK = 100_000  # actions at one moment, after which they will never end
+
+
+@dataclass
+class Ticker:
+    """A call that is repeated until it is cancelled."""
+
+    period: float
+    start: float
+    call: Callable[[float], object]
+    count: int = 0
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class LossyNetwork:
+    """Datagram sessions, the links between them, and their clock; the same seed repeats a run.
+
+    Args:
+        seed: of all chances.
+        loss: share of datagrams that are lost.
+        duplicate: share that is sent twice.
+        delay: least and greatest seconds of a datagram's way.
+        reorder: share that may be overtaken.
+        trace: how many of the last datagrams `trace_text` returns.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        loss: float = 0.0,
+        duplicate: float = 0.0,
+        delay: tuple[float, float] = (0.0, 0.0),
+        reorder: float = 0.0,
+        trace: int = 0,
+    ) -> None:
+        self._random = random.Random(seed).random
+        self._loss, self._duplicate, self._delay, self._reorder = loss, duplicate, delay, reorder
+        self._cuts: set[Peer] = set()
+        self.now = 0.0
+        self._sessions: dict[Peer, tuple[DatagramSession, Callable[[Any], object]]] = {}
+        self._due: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._serial = 0
+        self._last: dict[tuple[Peer, Peer], float] = {}  # latest arrival of those kept in order
+        self._trace: deque[tuple[float, str, Peer, Peer, bytes]] = deque(maxlen=trace)
+
+    def attach(
+        self,
+        address: Peer,
+        session: DatagramSession,
+        on_event: Callable[[Any], object] = bool,
+    ) -> None:
+        """Put a session at an address; `on_event` is called with each of its events."""
+        assert address not in self._sessions
+        self._sessions[address] = session, on_event
+
+    def detach(self, address: Peer) -> None:
+        """Remove the session at an address, as a crash does."""
+        del self._sessions[address]
+
+    def every(
+        self, period: float, call: Callable[[float], object], *, first: float | None = None
+    ) -> Ticker:
+        """Call `call(now)` every `period` seconds, the first time at `first` or after a period."""
+        ticker = Ticker(period, self.now + period if first is None else first, call)
+        self._at(ticker.start, self._tick, ticker)
+        return ticker
+
+    def cut(self, address: Peer) -> None:
+        """Lose all datagrams from and to an address."""
+        self._cuts.add(address)
+
+    def heal(self, address: Peer) -> None:
+        """End a `cut`."""
+        self._cuts.discard(address)
+
+    def run_until(self, predicate: Callable[[], object], limit: float) -> bool:
+        """Act until the predicate holds, for at most `limit` seconds; return whether it does."""
+        end = self.now + limit
+        moment, repeats = self.now, 0
+        while True:
+            first, late = end, None
+            for address, (session, _) in self._sessions.items():
+                for datagram, peer in session.datagrams():
+                    self.send(datagram, address, peer)
+                deadline = session.next_deadline()
+                if deadline is not None and (
+                    deadline < first or (late is None and deadline == first)
+                ):
+                    first, late = deadline, address
+            if predicate():
+                return True
+            if self._due and self._due[0][0] <= first:
+                self.now, _serial, action, arguments = heappop(self._due)
+                action(*arguments)
+            elif late is not None:
+                self.now = max(self.now, first)
+                session, on_event = self._sessions[late]
+                for event in session.advance(self.now):
+                    on_event(event)
+            else:
+                self.now = max(self.now, end)
+                return False
+            repeats = repeats + 1 if self.now == moment else 0
+            moment = self.now
+            assert repeats < _STUCK, f"the time stands still at {moment}"
+
+    def send(self, datagram: bytes, source: Peer, destination: Peer) -> None:
+        """Send one datagram; its source may be a forger that is not attached."""
+        self._launch(datagram, source, destination)
+        if self._duplicate and self._random() < self._duplicate:
+            self._launch(datagram, source, destination)
+
+    def trace_text(self) -> str:
+        """Return what happened to the last datagrams, a line for each."""
+        return "\n".join(
+            f"{when:9.3f} {fate:11} {source} -> {destination}  {datagram[:160]!r}"
+            for when, fate, source, destination, datagram in self._trace
+        )
+
+    def _launch(self, datagram: bytes, source: Peer, destination: Peer) -> None:
+        if source in self._cuts or destination in self._cuts:
+            self._note("cut", datagram, source, destination)
+        elif self._loss and self._random() < self._loss:
+            self._note("lost", datagram, source, destination)
+        else:
+            low, high = self._delay
+            arrival = self.now + low + (high - low) * self._random()
+            if self._reorder and self._random() < self._reorder:
+                arrival += _HOLD * self._random()
+            else:
+                pair = source, destination
+                arrival = self._last[pair] = max(arrival, self._last.get(pair, arrival))
+            self._at(arrival, self._arrive, datagram, source, destination)
+
+    def _arrive(self, datagram: bytes, source: Peer, destination: Peer) -> None:
+        session, on_event = self._sessions.get(destination, (None, bool))
+        if source in self._cuts or destination in self._cuts:
+            self._note("cut", datagram, source, destination)
+        elif session is None:
+            self._note("unreachable", datagram, source, destination)
+        else:
+            self._note("delivered", datagram, source, destination)
+            for event in session.receive(datagram, source, self.now):
+                on_event(event)
+
+    def _tick(self, ticker: Ticker) -> None:
+        if not ticker.cancelled:
+            ticker.count += 1
+            self._at(ticker.start + ticker.count * ticker.period, self._tick, ticker)
+            ticker.call(self.now)
+
+    def _at(self, when: float, action: Callable[..., None], *arguments: Any) -> None:
+        self._serial += 1  # actions that are due together keep their order
+        heappush(self._due, (when, self._serial, action, arguments))
+
+    def _note(self, fate: str, datagram: bytes, source: Peer, destination: Peer) -> None:
+        self._trace.append((self.now, fate, source, destination, datagram))
