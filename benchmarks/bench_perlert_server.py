@@ -33,8 +33,7 @@ from rlwire.bench import ServerProcess, allowed_cores, pin
 from rlwire.codecs import perlert
 from rlwire.perlert import Outcome, Server
 from rlwire.sessions.perlert import lobby
-from rlwire.sessions.perlert.client import EpisodeStarted, PerlertClientSession
-from rlwire.sessions.perlert.registration import SlotGranted
+from rlwire.sessions.perlert.client import EpisodeStarted, PerlertClientSession, SlotGranted
 from rlwire.transports import udp
 from rlwire.transports.address import parse
 from rlwire.transports.pacing import Pacer

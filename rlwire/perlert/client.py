@@ -18,11 +18,14 @@ from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.perlert.spaces import OURS, ToldSpaces
 from rlwire.registry import located
-from rlwire.sessions.perlert.client import EpisodeStarted, Frame, GaveUp, PerlertClientSession
-from rlwire.sessions.perlert.registration import (
+from rlwire.sessions.perlert.client import (
     HOLDING,
     RUNNING,
+    EpisodeStarted,
+    Frame,
+    GaveUp,
     LobbyChanged,
+    PerlertClientSession,
     PerlertState,
     SlotGranted,
     SlotTaken,
@@ -97,7 +100,6 @@ class PerlertClientBase(waits.Counting):
         self.messages: deque[str] = deque(maxlen=_MESSAGES)
         self.told = ToldSpaces()
         self._open_session: PerlertClientSession | None = None
-        self._refused: int | None = None  # refusals when the server was heard last
         self._frames: deque[Frame] = deque()
         self._seen: dict[type, Any] = {}  # the newest event of each kind, until it is waited for
         self._over = True  # whether the caller was told, by a last frame or an error
@@ -167,7 +169,6 @@ class PerlertClientBase(waits.Counting):
         return ConnectionClosed(f"{self} is not open: use `with`, or connect()")
 
     def _make_session(self, server: Any) -> PerlertClientSession:
-        self._refused = None
         self._open_session = PerlertClientSession(
             self._name, self._number, server, limits=self._limits, jitter=random.random
         )
@@ -372,13 +373,6 @@ class PerlertClientBase(waits.Counting):
         since = monotonic() if since is None else since
         while not there():
             self._raise_given_up()
-            if self._was_refused():
-                yield from self._wait(0.0)  # what came before that may still be unread
-                if not there() and self._was_refused():
-                    self._refused = None
-                    reason = self._opened().sock.refusal[1].strerror
-                    raise ConnectionClosed(f"{self}: the server is no longer there: {reason}")
-                continue
             left = None if timeout is None else since + timeout - monotonic()
             if left is not None and left <= 0:
                 raise DeadlineExceeded(f"{self}: {what()} within {timeout:g} s")
@@ -387,15 +381,13 @@ class PerlertClientBase(waits.Counting):
     def _wait(self, timeout: float | None) -> Waits[None]:
         connection = self._opened()
         try:
-            self._take((yield connection.wait(timeout, refusals=self._refused is not None)))
+            self._take((yield connection.wait(timeout)))
         finally:
             if connection.closed:  # by another thread, which left it to this one to free it
                 with contextlib.suppress(ConnectionClosed):
                     connection.flush()
 
     def _take(self, events: list[Any]) -> None:
-        if events:  # the server was heard
-            self._refused = None if self._connection is None else self._connection.sock.refusals
         for event in events:
             kind = type(event)
             if kind is Frame:
@@ -414,10 +406,6 @@ class PerlertClientBase(waits.Counting):
         if gave_up is not None:
             self._over = True
             raise DeadlineExceeded(f"{self}: {gave_up.what}: {gave_up.reason}")
-
-    def _was_refused(self) -> bool:
-        """Whether the server has gone: not if it has never been heard, since it may yet come."""
-        return self._refused is not None and self._opened().sock.refusals > self._refused
 
 
 class Client(Blocking, PerlertClientBase):
@@ -456,8 +444,7 @@ class Client(Blocking, PerlertClientBase):
         if not frames and session is not None and session.state in RUNNING:
             # The usual case without a generator.
             since = monotonic()
-            heard = self._refused is not None
-            self._take(self._opened().wait(timeout, refusals=heard))
+            self._take(self._opened().wait(timeout))
         if not frames:
             return drive(self._next_frame(timeout, since))
         frame = frames.popleft()

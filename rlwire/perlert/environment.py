@@ -30,8 +30,7 @@ from rlwire.errors import (
 from rlwire.limits import DEFAULT, Limits
 from rlwire.perlert.client import Client
 from rlwire.perlert.spaces import SpaceText, write_spaces
-from rlwire.sessions.perlert.client import Frame
-from rlwire.sessions.perlert.registration import RUNNING, PerlertState
+from rlwire.sessions.perlert.client import RUNNING, Frame, PerlertState
 from rlwire.transports.address import AddressLike
 
 _ASKED = 3  # times that a server may take to tell a part of the spaces: datagrams get lost

@@ -18,7 +18,6 @@ from rlwire.perlert.player import Extra, PacedPlayer, TickTimer
 from rlwire.perlert.spaces import OURS
 from rlwire.registry import located
 from rlwire.serving.serving import BackgroundServer, Running
-from rlwire.sessions.perlert.lobby import Slot
 from rlwire.sessions.perlert.rollout import FRAMES
 from rlwire.sessions.perlert.server import (
     LeaseExpired,
@@ -268,7 +267,7 @@ class _ServedEnvironment:
 
     def join(self, session: PerlertServerSession) -> list[Any]:
         """Add the instances to a session, and return them."""
-        slots = [Slot(key, kind) for key, kind in self.idle[0].agents.items()]
+        slots = self.idle[0].agents
         return [
             session.add_instance(self.name, number, slots, **self.session)
             for number in self.numbers

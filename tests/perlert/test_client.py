@@ -15,13 +15,12 @@ from rlwire.errors import (
 )
 from rlwire.perlert import Client
 from rlwire.sessions.perlert import client as sessions
-from rlwire.sessions.perlert import registration
-from rlwire.sessions.perlert.registration import PerlertState
+from rlwire.sessions.perlert.client import PerlertState
 
 
 @pytest.fixture(autouse=True)
 def eager(monkeypatch):
-    monkeypatch.setattr(registration, "FIRST_WAIT", 0.02)
+    monkeypatch.setattr(sessions, "FIRST_WAIT", 0.02)
 
 
 def test_from_the_lobby_to_done(worlds, serving):
@@ -116,7 +115,7 @@ def test_no_answer(silent, monkeypatch):
             client.lobby(0.05)
         with pytest.raises(DeadlineExceeded, match="no answer to the registration"):
             client.register("agent0", timeout=0.05)
-    monkeypatch.setattr(registration, "TIMEOUT", 0.3)
+    monkeypatch.setattr(sessions, "TIMEOUT", 0.3)
     with Client(silent, "Walk") as client, pytest.raises(DeadlineExceeded, match="lobby: "):
         client.lobby()
 
@@ -141,7 +140,7 @@ def test_the_last_frame_is_read_although_the_server_has_gone(worlds, serving, be
     client.wait_start(5)
     client.frame(5)
     server.stop()  # which tells its players that they are done
-    for action in (1, 2, 1):  # their host says that nobody is there
+    for action in (1, 2, 1):
         client.act(action)
     while not client.frame(5).done:
         pass

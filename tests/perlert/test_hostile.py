@@ -134,9 +134,9 @@ class World:
 
     def __init__(self) -> None:
         self.session = PerlertServerSession(rollout_port=5)
-        self.run = self.session.add_instance("run", 0, ["a", "b", "c", "d"])
-        self.room = self.session.add_instance("room", 0, ["a", "b", "c", "d"])
-        self.short = self.session.add_instance("short", 0, ["a"])
+        self.run = self.session.add_instance("run", 0, dict.fromkeys("abcd", "agent"))
+        self.room = self.session.add_instance("room", 0, dict.fromkeys("abcd", "agent"))
+        self.short = self.session.add_instance("short", 0, {"a": "agent"})
         self.now = 0.0
         self.step = self.played = 0
         self.members: set[object] = set()
@@ -242,7 +242,7 @@ def test_a_flood_from_forged_addresses(
     caplog.set_level(logging.INFO, "rlwire")
     world = World()
     draw = random.Random(7)
-    forger = Forger(8, [("run", 0), ("room", 0), ("short", 0)], ["a", "b", "c", "d"])
+    forger = Forger(8, [("run", 0), ("room", 0), ("short", 0)], dict.fromkeys("abcd", "agent"))
     make, say, ports = forger.make, world.say, ("lobby", "rollout")
     crowd = [(f"10.0.0.{n % 40}", 1000 + n) for n in range(300)]
     held = 0

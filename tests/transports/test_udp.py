@@ -93,7 +93,6 @@ def test_there_and_back(host: str) -> None:
 
 
 def test_lost_datagrams_are_sent_again() -> None:
-    """The session's deadlines are kept: it is asked for no answer twice as often as it needs."""
     dropped = set()
 
     def lossy(data: bytes) -> list[bytes]:
@@ -119,23 +118,19 @@ def test_a_server_that_comes_up_late(caplog: pytest.LogCaptureFixture) -> None:
         connection.session.begin(connection.now())
         assert connection.wait(0.15) == []
         assert connection.session.resends > 1
-        if sys.platform.startswith("linux"):
-            assert connection.statistics()["unreachable"] > 1
-            assert connection.sock.refusal is not None
         with Plain("127.0.0.1", lambda data: [data], address[1]):
             assert connection.wait(10) == [b"1 a"]
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_what_came_in_time_counts_although_it_is_read_late() -> None:
-    """As by a program that learns for longer than its session has patience."""
     with (
         Plain("127.0.0.1", lambda data: [data]) as server,
         udp.connect(server.address, asks(b"a", resend=0.05, patience=0.05)) as connection,
     ):
         connection.session.begin(connection.now())
         connection.flush()
-        assert select.select([connection.sock], [], [], 10)[0]
+        assert select.select([connection.sock.raw], [], [], 10)[0]
         time.sleep(max(0, connection.session.next_deadline() - connection.now()))
         assert connection.wait(10) == [b"1 a"]
 
@@ -164,14 +159,9 @@ def test_a_wait_takes_the_first_and_a_poll_takes_all() -> None:
 
 def test_a_flood_of_what_is_no_event_does_not_keep_a_wait() -> None:
     with udp.connect("127.0.0.1:1", asks(b"a")) as connection:
-        connection._poll = lambda milliseconds: [(connection.sock.fileno(), 1)]
-        endless = iter(range(1_000_000))
-
-        def receive(size: int) -> Any:
-            next(endless)
-            return b"1 forged", ("127.0.0.1", 2)
-
-        connection.sock._recvfrom = receive
+        connection._poll = lambda milliseconds: [(connection.sock.raw.fileno(), 1)]
+        forged = [(b"1 forged", ("127.0.0.1", 2))]
+        connection.sock.receive_batch = lambda most=0: forged
         for timeout in (0.02, 0):
             before = connection.session.foreign
             assert connection.wait(timeout) == []
@@ -216,7 +206,7 @@ class TestThreads:
         thread.join(10)
         assert not thread.is_alive()
         assert ended == ["127.0.0.1:1: closed on this side"]
-        assert connection.sock.fileno() == -1
+        assert connection.sock.raw.fileno() == -1
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are sent to a process of its own")

@@ -13,13 +13,13 @@ from rlwire.errors import LocalProtocolError
 FRAMES: Final = 30.0  # section 3.3: RECOMMENDED as the most "rollout step" packets a second
 RESENDS: Final = 30.0  # ``start`` or ``done`` a second to one client: the rate of the stream
 
-# A client whose address is forged never speaks to the rollout port. After so many seconds (a first
+# A client with a forged address never speaks to the rollout port. After so many seconds (a first
 # action takes a round trip, and may be lost a few times) it gets so few steps a second.
 UNHEARD: Final = 2.0
 UNHEARD_RATE: Final = 1.0
 
 AgentStep: TypeAlias = tuple[Any, Any, bool, Any]
-"""An agent's observation, reward, done and extra (None for none)."""
+"""An agent's observation, reward, done and extra (or None)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,14 +32,17 @@ class RolloutClient:
     interval: float  # between two steps
     heard: float | None = None  # when it last spoke to the rollout port
     done: bool = False
-    last: bytes | None = None  # the last step sent, as long as it may be sent again
+    last: bytes | None = None  # the last step sent, while it may be sent again
 
 
 class Rollout:
-    """From ``start`` until all clients are done.
+    """One run, from ``start`` until all clients are done.
 
-    `clients` has the peer of each slot that a client holds, `out` takes (datagram, peer), and no
-    step has a timestamp below `timestamp`.
+    Args:
+        clients: the peer by slot, of the slots that clients hold.
+        out: collects (datagram, peer).
+        frames: the most steps a second to one client.
+        timestamp: the least TIMESTAMP of a step.
     """
 
     def __init__(
@@ -58,12 +61,11 @@ class Rollout:
         self._counts = counts
         self._write = writer.write
         self._read = reader.read
-        self._interval = 1.0 / frames
+        self._interval = interval = 1.0 / frames
         self._unheard_until = now + UNHEARD
-        # One step may come an interval early, so that a late tick does not cost the one after it.
-        due, interval = now - self._interval, self._interval
+        # One step may come an interval early, so that a late tick does not cost the next one.
         self.clients = {
-            key: RolloutClient(key, peer, due, interval) for key, peer in clients.items()
+            key: RolloutClient(key, peer, now - interval, interval) for key, peer in clients.items()
         }
         self.by_peer = {client.peer: client for client in self.clients.values()}
         self.playing = len(self.clients)  # how many clients are not done
@@ -71,8 +73,6 @@ class Rollout:
         self.started = now
         self.step = -1  # the newest published
         self.timestamp = timestamp
-
-    # --- actions ---
 
     def hear(self, client: RolloutClient, now: float) -> None:
         """Note that a client speaks to the rollout port: it gets the full rate from now on."""
@@ -83,9 +83,7 @@ class Rollout:
 
     def act(self, client: RolloutClient, text: str, now: float) -> None:
         """Put an action into force."""
-        if client.heard is None:
-            self.hear(client, now)
-        client.heard = now
+        self.hear(client, now)
         self._counts["actions"] += 1
         self._actions[client.key] = text
 
@@ -93,36 +91,34 @@ class Rollout:
         """Return the last action of each client that has sent one."""
         return self._actions.copy()
 
-    # --- steps ---
-
     def publish(
         self, steps: Mapping[str, AgentStep], step: int, timestamp: int, now: float
     ) -> list[RolloutClient]:
-        """Send each client its agent's step, unless it had too many; ``done`` is always sent.
+        """Send each client its agent's step within its rate; ``done`` is always sent.
 
-        Steps of the server's own agents, and of those that are done, are ignored. If one cannot be
-        encoded, none is sent.
-
-        Returns:
-            The clients that are done with this step.
+        Steps of slots without a client, or whose client is done, are ignored. If one step cannot
+        be encoded, none is sent. Returns the clients that are done with this step.
         """
         if step < self.step:
             raise LocalProtocolError(f"step {step} after step {self.step}: numbers must ascend")
         # Clients tell the steps of two rollouts apart by their timestamps, so these never go back.
-        if timestamp < self.timestamp:
-            timestamp = self.timestamp
+        timestamp = max(timestamp, self.timestamp)
         if now >= self._unheard_until:
-            self._slow_down(now)
+            self._unheard_until = float("inf")
+            for client in self.clients.values():
+                if client.heard is None:
+                    client.interval = 1.0 / UNHEARD_RATE
+                    client.due = now
         clients, write = self.clients, self._write
         ready: list[tuple[RolloutClient, bytes, bool]] = []
         dropped = 0
         for key, (observation, reward, done, extra) in steps.items():
-            client = clients.get(key)
-            if client is None or client.done:
+            found = clients.get(key)
+            if found is None or found.done:
                 continue
-            if done or now >= client.due:
+            if done or now >= found.due:
                 text = write(timestamp, step, observation, reward, done, extra)
-                ready.append((client, text, done))
+                ready.append((found, text, done))
             else:
                 dropped += 1
         self.step = step
@@ -143,7 +139,7 @@ class Rollout:
         return finished
 
     def finish(self, now: float, timestamp: int | None = None) -> list[RolloutClient]:
-        """End the rollout for all who are not done: their last observation and extra once more."""
+        """End the run: clients that are not done get their last observation again, as ``done``."""
         steps: dict[str, AgentStep] = {}
         for client in self.clients.values():
             if not client.done:
@@ -163,10 +159,3 @@ class Rollout:
             self._out.append((client.last, client.peer))
             self._counts["resends"] += 1
         return True
-
-    def _slow_down(self, now: float) -> None:
-        self._unheard_until = float("inf")
-        for client in self.clients.values():
-            if client.heard is None:
-                client.interval = 1.0 / UNHEARD_RATE
-                client.due = now

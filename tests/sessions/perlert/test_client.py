@@ -11,15 +11,13 @@ import pytest
 from rlwire.codecs.perlert import AgentSlot, LobbyMessage
 from rlwire.errors import EncodeError, LimitExceeded, LocalProtocolError
 from rlwire.sessions.perlert.client import (
+    ALLOWED,
     EpisodeFinished,
     EpisodeStarted,
     Frame,
     GaveUp,
-    PerlertClientSession,
-)
-from rlwire.sessions.perlert.registration import (
-    ALLOWED,
     LobbyChanged,
+    PerlertClientSession,
     PerlertState,
     SlotGranted,
     SlotTaken,
