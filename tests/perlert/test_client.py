@@ -98,8 +98,7 @@ def test_waiting_for_others(worlds, serving):
         two.register("walker_1")
         with pytest.raises(
             DeadlineExceeded,
-            match=r"did not begin, nobody has registered for walker_2; not ready are "
-            r"walker_1 \(two\), within 0.1 s",
+            match=r"did not begin, .* walker_2; not ready are walker_1 \(two\), within 0.1 s",
         ):
             one.wait_start(0.1)
         # A client that leaves keeps nobody waiting without their knowing why.

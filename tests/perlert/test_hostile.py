@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from rlwire.codecs import perlert
-from rlwire.perlert import Client, DatagramCipher, Outcome, Server
+from rlwire.perlert import Client, Server
 from rlwire.sessions.perlert import lobby, rollout, server
 from rlwire.sessions.perlert.server import (
     LOG_INTERVAL,
@@ -33,6 +34,8 @@ from rlwire.sessions.perlert.server import (
     PerlertServerSession,
     SlotLeased,
 )
+from rlwire.transports.datagram_cipher import DatagramCipher
+from tests.perlert.worlds import Crowd
 
 REASONS_OF_CIPHERS = ("short", "version", "key", "stale", "replay")
 
@@ -288,37 +291,28 @@ def test_a_flood_from_forged_addresses(
 # --- through real sockets
 
 
-class Endless:
+class Endless(Crowd):
     """Four agents whose run never ends of itself; an action is 0 to 2."""
 
-    name = "run"
-
     def __init__(self) -> None:
-        self.agents = dict.fromkeys("abcd", "agent")
-        self.step_number = 0
+        super().__init__()
+        self.metadata = {"name": "run"}
+        self.possible_agents = [*"abcd"]
 
-    def _outcomes(self) -> dict[str, Outcome]:
-        seen = np.array([self.step_number, 1 / 3])
-        return {key: Outcome(seen, 1.0, False, False, {}, seen) for key in self.agents}
+    def observation_space(self, agent):
+        return spaces.Box(0, np.inf, (2,), np.float64)
 
-    def reset(self, seed):
-        self.step_number = 0
-        return self._outcomes()
+    def action_space(self, agent):
+        return spaces.Discrete(3)
+
+    def _see(self, actions):
+        return {agent: np.array([self.steps, 1 / 3]) for agent in self.agents}
 
     def step(self, actions):
-        assert set(actions) == set(self.agents)
         assert set(actions.values()) <= {0, 1, 2}
-        self.step_number += 1
-        return self._outcomes()
-
-    def parse(self, key, text):
-        return ["0", "1", "2"].index(text)  # a ValueError for all else
-
-    def default(self, key):
-        return 0
-
-    def close(self):
-        pass
+        self.steps += 1
+        ends = dict.fromkeys(self.agents, False)
+        return self._see(actions), dict.fromkeys(self.agents, 1.0), ends, ends, {}
 
 
 class Player(threading.Thread):
