@@ -420,7 +420,7 @@ static inline rlw_status rlw_perlert_put_step_tail(rlw_writer *w, rlw_perlert_me
     } else {
         if (rlw_reserve(w, RLW_FIXED_ROOM) != RLW_OK) return RLW_NO_MEMORY;
         if (m->decimals >= 0)
-            w->at = rlw_put_fixed(w->at, m->reward_value, (unsigned)m->decimals, 1);
+            w->at = rlw_put_fixed(w->at, m->reward_value, (unsigned)m->decimals);
         else
             w->at = rlw_put_double(w->at, m->reward_value);
     }
