@@ -8,7 +8,6 @@ import pytest
 
 from rlwire.codecs.perlert import AgentSlot, text_to_array
 from rlwire.errors import (
-    ConnectionClosed,
     DeadlineExceeded,
     LocalProtocolError,
     PeerError,
@@ -161,27 +160,3 @@ def test_the_last_frame_is_read_although_the_server_has_gone(worlds, serving, be
 def test_arguments_that_make_no_sense(address, instance, options):
     with pytest.raises(ValueError, match=r".+"):
         Client(address, instance, **options)
-
-
-def test_closing_from_another_thread(worlds, serving, begin):
-    client = begin(serving(worlds.Crowd), "crowd")
-    caught = []
-
-    def wait():
-        with Client(client._address, "crowd") as mine:
-            clients.append(mine)
-            mine.register()
-            mine.ready()
-            try:
-                mine.wait_start()
-            except ConnectionClosed as error:
-                caught.append(error)
-
-    clients = []
-    thread = threading.Thread(target=wait)
-    thread.start()
-    worlds.until(lambda: clients and clients[0].state is PerlertState.READY)
-    clients[0].close()
-    thread.join()
-    assert len(caught) == 1
-    assert clients[0].state is PerlertState.CLOSED

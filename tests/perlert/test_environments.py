@@ -11,26 +11,6 @@ from rlwire.errors import EncodeError
 from rlwire.perlert.environment import Simulation, scalars, simulations_of
 
 
-def test_gymnasium(worlds):
-    walk = worlds.Walk(length=3, truncate=True)
-    simulation = Simulation(walk)
-    assert simulation.name == "Walk"
-    assert simulation.agents == {"agent0": "agent"}
-    first = simulation.reset(7)["agent0"]
-    assert first.observation.tolist() == [0, 0, 1 / 3]
-    assert (first.reward, first.terminated, first.truncated) == (0.0, False, False)
-    assert walk.seeds == [7]
-    outcome = simulation.step({"agent0": simulation.parse("agent0", "2")})["agent0"]
-    assert outcome.observation.tolist() == [1, 1, 1 / 3]
-    assert outcome.reward == 1.0
-    assert outcome.info["mood"] == "bad"
-    assert simulation.default("agent0") == 0
-    simulation.step({"agent0": 1})
-    assert simulation.step({"agent0": 1})["agent0"].truncated
-    simulation.close()
-    assert walk.closed
-
-
 def test_agents_that_vanish_without_a_last_observation(worlds):
     class Rude(worlds.Crowd):
         def step(self, actions):

@@ -231,7 +231,6 @@ def test_a_flood_from_forged_addresses(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nothing raises, strangers get lobby information only and little of it, memory is flat."""
     # Few hosts and short times, so that every table overflows.
     short = {
         "HOSTS": 100, "IDLE": 5.0, "START_RESEND": 1.0,
@@ -353,7 +352,6 @@ class Player(threading.Thread):
 def test_a_flood_through_sockets(
     ciphered: bool, total: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those who play are not disturbed, strangers are told next to nothing, all is counted."""
     if ciphered:
         pytest.importorskip("cryptography", reason="ciphers come with the extra 'crypto'")
     monkeypatch.setattr(lobby, "STRANGER_RATE", 1000)

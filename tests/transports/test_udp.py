@@ -1,16 +1,11 @@
 from __future__ import annotations
 
 import logging
-import os
 import select
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,17 +152,6 @@ def test_a_wait_takes_the_first_and_a_poll_takes_all() -> None:
         assert rest == texts[1:]
 
 
-def test_a_flood_of_what_is_no_event_does_not_keep_a_wait() -> None:
-    with udp.connect("127.0.0.1:1", asks(b"a")) as connection:
-        connection._poll = lambda milliseconds: [(connection.sock.raw.fileno(), 1)]
-        forged = [(b"1 forged", ("127.0.0.1", 2))]
-        connection.sock.receive_batch = lambda most=0: forged
-        for timeout in (0.02, 0):
-            before = connection.session.foreign
-            assert connection.wait(timeout) == []
-            assert connection.session.foreign > before
-
-
 class TestThreads:
     def test_it_belongs_to_the_first(self) -> None:
         with udp.connect("127.0.0.1:1", asks(b"a")) as connection:
@@ -207,53 +191,3 @@ class TestThreads:
         assert not thread.is_alive()
         assert ended == ["127.0.0.1:1: closed on this side"]
         assert connection.sock.raw.fileno() == -1
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals are sent to a process of its own")
-def test_ctrl_c_interrupts_a_wait(tmp_path: Path) -> None:
-    program = """
-import sys
-from rlwire.transports import udp
-
-class Silent:
-    closed = False
-    receive = advance = lambda *_: []
-    datagrams = lambda self: []
-    next_deadline = lambda self: None
-
-connection = udp.connect("127.0.0.1:1", lambda server: Silent())
-print("waits", flush=True)
-try:
-    connection.wait()
-except KeyboardInterrupt:
-    assert connection.wait(0.01) == []
-    connection.close()
-    print("interrupted", flush=True)
-"""
-    process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", program],
-        stdout=subprocess.PIPE, text=True, cwd=tmp_path,
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "waits\n"
-        time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=10)
-        assert out == "interrupted\n"
-        assert process.returncode == 0
-    finally:
-        process.kill()
-        process.wait()
-
-
-def test_a_session_that_cannot_be_made_leaves_no_socket() -> None:
-    made: list[Any] = []
-
-    def fail(server: Any) -> Any:
-        made.append(server)
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        udp.connect("127.0.0.1:1", fail)
-    assert made == [("127.0.0.1", 1)]

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import socket
 import threading
@@ -149,22 +148,6 @@ class TestFailures:
 
         run(main())
 
-    def test_peers_that_went_away(self, run: Run, caplog: pytest.LogCaptureFixture) -> None:
-        async def main() -> None:
-            async with serving() as (endpoint, session, plain):
-                with Plain(endpoint).sock as gone:
-                    gone.sendto(b"1 hush", plain.server)
-                    await eventually_async(lambda: session.peers)
-                for _ in range(20):
-                    session.say(b"x")
-                    endpoint.flush()
-                    await asyncio.sleep(0)
-                assert await plain.ask(b"2 x") == b"2 x"
-                assert endpoint.failures == 0
-                assert not caplog.records
-
-        run(main())
-
     def test_a_socket_that_was_taken_away(self, caplog: pytest.LogCaptureFixture) -> None:
         async def main() -> None:
             async with serving() as (endpoint, _, plain):
@@ -174,22 +157,6 @@ class TestFailures:
                 assert "cannot receive any more" in caplog.text
 
         asyncio.run(main())
-
-
-def test_a_server_that_comes_up_late(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        async with serving() as (server, _, _):
-            address = server.address
-        with await udp_asyncio.connect(address, asks(b"a", resend=0.02)) as client:
-            client.session.begin(client.now())
-            used = time.process_time()
-            assert await client.wait(0.3) == []
-            assert time.process_time() - used < 0.2
-            async with serving(address=str(address)):
-                assert await client.wait(10) == [b"1 a"]
-        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-
-    run(main())
 
 
 class TestWaiting:
@@ -204,18 +171,6 @@ class TestWaiting:
                 with pytest.raises(asyncio.CancelledError):
                     await first
                 assert await client.wait(0.01) == []
-
-        run(main())
-
-    def test_events_that_nobody_waits_for(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(udp_asyncio, "_MOST_EVENTS", 10)
-
-        async def main() -> None:
-            async with serving(on_events=None) as (endpoint, _, plain):
-                for number in range(1, 26):
-                    await plain.ask(b"%d x" % number)
-                events = await endpoint.wait()
-                assert [text for _, text in events] == [b"%d x" % n for n in range(16, 26)]
 
         run(main())
 
@@ -256,8 +211,6 @@ def test_other_threads_are_turned_away(run: Run) -> None:
 
 
 def test_a_flood_leaves_turns_to_others(run: Run) -> None:
-    """While more datagrams wait than can be handled, timers and other sockets are served."""
-
     class Slow(sessions.Answers):
         def receive(self, datagram: Any, peer: Any, now: float) -> list[Any]:
             turns.append("datagram")

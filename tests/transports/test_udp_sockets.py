@@ -168,18 +168,6 @@ def test_a_server_for_others_without_cipher_warns(caplog: pytest.LogCaptureFixtu
     assert not caplog.records
 
 
-def test_what_the_system_keeps(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    for size, maximum in ((65_536, ""), (2**30, "sysctl net.core.rmem_max")):
-        monkeypatch.setattr(udp_sockets, "SERVER_BUFFER", size)
-        with bind("127.0.0.1:0") as sock:
-            assert sock.raw.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= 65_536
-        assert (maximum in caplog.text) if LINUX else True
-        assert bool(caplog.records) == bool(maximum)
-
-
 @pytest.mark.skipif(not LINUX, reason="only Linux tells")
 def test_what_overflows_is_counted_by_the_system() -> None:
     with bind("127.0.0.1:0") as server, plain(server) as peer:

@@ -10,7 +10,6 @@ import pytest
 
 from rlwire.errors import LocalProtocolError
 from rlwire.limits import Limits
-from rlwire.sessions.perlert import lobby
 from rlwire.sessions.perlert.lobby import HOSTS, STRANGER_BURST, STRANGERS_BURST
 from rlwire.sessions.perlert.server import (
     LeaseExpired,
@@ -145,7 +144,6 @@ def test_the_draft_figure_1() -> None:
 
 
 def test_should_not_send_to_clients_that_are_not_registered() -> None:
-    """Except, section 3.3, lobby information to whom asked for it, and a registration's answer."""
     server = Server("a b").join(a=ANN)
     for body in (
         "ready=a,true",
@@ -304,7 +302,6 @@ def test_the_registration_response_is_sent_upon_success() -> None:
 
 
 def test_must_not_allow_a_client_in_multiple_slots() -> None:
-    """ "Such client must be removed from any slot where it may have been registered first." """
     server = Server("a b").join(a=ANN)
     assert server.lobby(ANN, "register=b,ann") == [SlotLeased(server.city, "b", ANN, "ann", "a")]
     assert server.from_lobby() == [
@@ -421,6 +418,16 @@ def test_it_is_recommended_to_send_at_most_30_steps_a_second(rate: int) -> None:
         assert len(times) in range(10 * min(rate, 30) - 1, 10 * min(rate, 30) + 3)
         for first in times:  # one frame may come an interval early
             assert sum(first <= time < first + 1 for time in times) <= 31
+
+
+def test_nothing_changes_when_a_step_cannot_be_sent() -> None:
+    server = Server("a b").play(a=ANN, b=BOB)
+    frames = {"a": ("1", 0, True, None), "b": ("no;such", 0, False, None)}
+    with pytest.raises(ValueError, match="OBSERVATION"):
+        server.city.publish(frames, 7, 0, server.now)
+    assert server.silent()
+    server.publish(0, a=False, b=False)
+    assert len(server.from_rollout()) == 2
 
 
 # --- section 4: ports ---
@@ -571,19 +578,6 @@ def test_many_forged_hosts_are_answered_at_a_limited_rate_and_remembered_for_a_w
     assert server.session.dropped["over_budget"] > 0
 
 
-def test_registrations_of_one_host_are_limited_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lobby, "STRANGER_BURST", 100)
-    slots = [f"slot{number}" for number in range(30)]
-    server = Server(" ".join(slots))
-    for number, slot in enumerate(slots):
-        server.lobby((EVE[0], number), f"register={slot},x")
-    held = len(server.city.clients)
-    assert held == 4  # 25 bytes each
-    assert server.dropped() == {"over_budget": 30 - held}
-    server.lobby(ANN, "register=slot29,ann")
-    assert server.city.clients["slot29"] == ANN
-
-
 def test_a_client_that_asks_too_often_is_limited() -> None:
     server = Server("a b").join(a=ANN, b=BOB)
     server.wait(100)
@@ -728,44 +722,3 @@ def test_instances_that_cannot_be(name: str, slots: str, players: int | None) ->
     session.add_instance("city", 7, agents("a"))
     with pytest.raises(LocalProtocolError, match="city:7 already"):
         session.add_instance("city", 7, agents("a"))
-
-
-def test_closed_ports_take_and_send_nothing() -> None:
-    server = Server("a b").join(a=ANN)
-    server.lobby(BOB, "register=b,bob")
-    server.session.close()
-    assert server.session.lobby.closed
-    assert server.session.rollout.closed
-    assert len(server.from_lobby()) == 3  # what was waiting
-    server.lobby(ANN, "lobby")
-    server.rollout(ANN, "action=x")
-    assert server.wait(1000) == []
-    assert server.silent()
-    assert server.session.lobby.next_deadline() is None
-    assert not server.session.dropped
-
-
-def test_statistics() -> None:
-    server = Server("a b").play(a=ANN, b=BOB)
-    server.session.add_instance("town", 1, agents("x"))
-    server.rollout(ANN, "action=1")
-    server.rollout(ANN, "action=2")
-    server.rollout(EVE, "action=2")
-    for step in range(3):
-        server.publish(step, a=False, b=step == 2)
-    server.from_rollout()
-    first = server.session.statistics()
-    assert first == {
-        "running": 1,
-        "clients": 2,
-        "received": 7,
-        "sent": 18,
-        "actions": 2,
-        "frames": 5,
-        "frames_dropped": 1,
-        "resends": 0,
-        "dropped": {"stranger": 1},
-    }
-    server.city.finish(server.now)
-    after = server.session.statistics()
-    assert (after["running"], after["clients"], after["frames"], after["actions"]) == (0, 0, 6, 2)
