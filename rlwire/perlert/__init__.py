@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from rlwire.perlert.client import AsyncClient, Client
-from rlwire.perlert.environment import PerlertEndpoint, scalars
+from rlwire.perlert.environment import PerlertEndpoint
 from rlwire.perlert.server import Server
 from rlwire.perlert.spaces import SpaceText
 from rlwire.sessions.perlert.client import Frame
@@ -25,5 +25,4 @@ __all__ = [
     "SpaceText",
     "load_key",
     "new_key",
-    "scalars",
 ]

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.codecs import perlert
@@ -285,24 +284,6 @@ class Outcome(NamedTuple):
     truncated: bool
     info: Mapping[Any, Any]
     seen: Any
-
-
-def scalars(info: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the numbers, truth values and texts of an environment's info that EXTRA can carry.
-
-    For the argument `extra` of a PERLERT server.
-    """
-    found: dict[str, Any] = {}
-    for key, value in info.items():
-        name = str(key)
-        if isinstance(value, np.generic):
-            value = value.item()
-        plain = isinstance(value, (bool, int, float)) or (
-            isinstance(value, str) and not _SEPARATORS.search(value)
-        )
-        if plain and name and not _SEPARATORS.search(name):
-            found[name] = value
-    return found
 
 
 class _AgentText:

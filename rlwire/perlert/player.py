@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-import math
 import time
 import zlib
 from collections import Counter
@@ -19,6 +18,7 @@ import numpy as np
 from rlwire.errors import RlwireError
 from rlwire.perlert.environment import Default, Outcome, Simulation
 from rlwire.sessions.perlert.server import Instance
+from rlwire.transports.interface import DatagramSession
 from rlwire.transports.pacing import Pacer
 from rlwire.transports.rate_limited_log import RateLimitedLog
 
@@ -33,44 +33,41 @@ ABANDON: Final = 300.0
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 10.0
 _LOG_INTERVAL = 60.0
-_SHORTEST_DELAY = 0.001  # event loops keep time to a millisecond; uvloop rounds down
 
 _Outcomes: TypeAlias = Mapping[str, Outcome]
 
 
 class TickTimer:
-    """Calls the players of a server when their ticks are due, then `send` once for all of them.
+    """The rollout port's session, with the players' ticks among its deadlines.
 
-    One timer for all: an event loop's own timers, one a player, cost more than the rest of a tick.
+    All players share its endpoint's timer, and the endpoint sends once for all ticks that are due.
     """
 
-    def __init__(self, send: Callable[[], object]) -> None:
-        self.send = send
+    def __init__(self, port: DatagramSession) -> None:
+        self._port = port
+        self.receive, self.datagrams = port.receive, port.datagrams
+        self.send: Callable[[], object] = bool  # the endpoint's flush
         self.loop = asyncio.get_running_loop()
         self._due: list[tuple[float, int, Callable[[float], None]]] = []
         self._count = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = math.inf
         self.log = RateLimitedLog(logger, _LOG_INTERVAL, lines=1)
         self.said_infos = False  # that infos are not sent: logged once for a server
 
+    @property
+    def closed(self) -> bool:
+        """Whether the port is closed."""
+        return self._port.closed
+
     def at(self, when: float, call: Callable[[float], None]) -> None:
-        """Call `call` with the time as soon as it is `when`, by `time.monotonic`."""
+        """Call `call` with the time as soon as it is `when`, by `time.monotonic`.
+
+        Outside of a tick, `send` is to follow.
+        """
         self._count += 1
         heapq.heappush(self._due, (when, self._count, call))
-        if when < self._timer_at:
-            self._set_timer(when)
 
-    def _set_timer(self, when: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        delay = max(_SHORTEST_DELAY, when - time.monotonic())
-        self._timer = self.loop.call_later(delay, self._call)
-        self._timer_at = when
-
-    def _call(self) -> None:
-        self._timer, self._timer_at = None, -math.inf  # no call below sets a timer
-        now = time.monotonic()
+    def advance(self, now: float) -> list[Any]:
+        """Call the players whose ticks are due."""
         due = self._due
         while due and due[0][0] <= now:
             call = heapq.heappop(due)[2]
@@ -78,16 +75,12 @@ class TickTimer:
                 call(now)
             except Exception:  # the other players play on
                 logger.exception("a tick has failed")
-        self._timer_at = math.inf
-        if due:
-            self._set_timer(due[0][0])
-        self.send()
+        return self._port.advance(now)
 
-    def stop(self) -> None:
-        """Forget all calls."""
-        self._due.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+    def next_deadline(self) -> float | None:
+        """Return when `advance` should be called next, or None."""
+        deadline, due = self._port.next_deadline(), self._due
+        return due[0][0] if due and (deadline is None or due[0][0] < deadline) else deadline
 
 
 @dataclass(eq=False)
@@ -169,7 +162,7 @@ class PacedPlayer:
             self.timer.at(time.monotonic() + pause, self._call_reset)
         else:
             self._call_reset(time.monotonic())
-            self.timer.send()
+        self.timer.send()
 
     def _call_reset(self, now: float) -> None:
         self._call(self._reset, self._has_begun, now)
@@ -330,7 +323,7 @@ class PacedPlayer:
             self.timer.said_infos = True
             logger.warning(
                 "%s: the info (%s) is not sent, PERLERT has no field for it; put what clients need "
-                "into EXTRA: extra=lambda key, info: rlwire.perlert.scalars(info)",
+                "into EXTRA: extra=lambda key, info: {...}",
                 self,
                 ", ".join(map(str, info)),
             )

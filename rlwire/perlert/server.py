@@ -18,8 +18,8 @@ from rlwire.perlert.player import Extra, PacedPlayer, TickTimer
 from rlwire.perlert.spaces import OURS
 from rlwire.registry import located
 from rlwire.serving.serving import BackgroundServer, Running
-from rlwire.sessions.perlert.rollout import FRAMES
 from rlwire.sessions.perlert.server import (
+    FRAMES,
     LeaseExpired,
     PerlertServerSession,
     RolloutStarted,
@@ -144,8 +144,8 @@ class Server(BackgroundServer):
             default_action: of agents without a client, or whose client has sent none: an action, or
                 a function of the agent's key and its last observation that returns one. By default
                 the action nearest to zero.
-            extra: called with an agent's key and the environment's info; returns what goes into
-                EXTRA beside the sum of rewards. See `scalars`.
+            extra: called with an agent's key and the environment's info; returns the mapping that
+                goes into EXTRA beside the sum of rewards.
             seed: from which each run's is made; None for other ones each time.
         """
         if self._running is not None:
@@ -276,44 +276,40 @@ class _PerlertLoop:
     def __init__(self, server: Server) -> None:
         self.address = server._where
         self.rollout_address = server._rollout
-        self._served = server._served
-        self._threads = server._threads
-        self._cipher = server._cipher
-        self._options: Any = {"limit": server._limits.datagram, "cipher": server._cipher}
+        self._server = server
         self._session = PerlertServerSession(frames=server._frames, limits=server._limits)
         self._players: dict[Any, PacedPlayer] = {}
         self._ports: dict[str, DatagramEndpoint] = {}
         self._pool: ThreadPoolExecutor | None = None
-        self._timer: TickTimer | None = None
 
     async def start(self) -> None:
         """Bind both ports, and open the lobbies."""
         self.loop = asyncio.get_running_loop()
-        session = self._session
+        session, server = self._session, self._server
+        timer = TickTimer(session.rollout)
         with on_error(self._close):
             self.address = await self._listen("lobby", self.address, session.lobby)
-            self.rollout_address = await self._listen(
-                "rollout", self.rollout_address, session.rollout
-            )
+            self.rollout_address = await self._listen("rollout", self.rollout_address, timer)
+            timer.send = self._ports["rollout"].flush
             session.rollout_port = self.rollout_address.port
-            if self._threads:
-                self._pool = ThreadPoolExecutor(self._threads, "rlwire environment")
-            self._timer = TickTimer(self._ports["rollout"].flush)
-            for served in self._served:
+            if server._threads:
+                self._pool = ThreadPoolExecutor(server._threads, "rlwire environment")
+            for served in server._served:
                 instances = served.join(session)
                 for place, instance in enumerate(instances):
                     self._players[instance] = PacedPlayer(
                         instance,
                         served.take(),
                         served.make,
-                        self._timer,
+                        timer,
                         **served.player,
                         executor=self._pool,
                         phase=place / len(instances),
                     )
 
     async def _listen(self, name: str, where: Address, session: Any) -> Address:
-        port = await serve(where, session, on_events=self._react, **self._options)
+        limit, cipher = self._server._limits.datagram, self._server._cipher
+        port = await serve(where, session, on_events=self._react, limit=limit, cipher=cipher)
         self._ports[name] = port
         return port.address
 
@@ -353,8 +349,6 @@ class _PerlertLoop:
             self._close()
 
     def _close(self) -> None:
-        if self._timer is not None:
-            self._timer.stop()
         self._session.close()
         for port in self._ports.values():
             port.close()
@@ -363,11 +357,12 @@ class _PerlertLoop:
 
     def statistics(self) -> dict[str, Any]:
         """Return counts; from any thread."""
+        cipher = self._server._cipher
         return {
             "instances": {str(player): player.statistics() for player in self._players.values()},
             "session": self._session.statistics(),
             **{name: port.statistics() for name, port in self._ports.items()},
-            "cipher": {} if self._cipher is None else dict(self._cipher.dropped),
+            "cipher": {} if cipher is None else dict(cipher.dropped),
         }
 
     def message(self, text: str) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gymnasium
-import numpy as np
 import pytest
 from gymnasium import spaces
 
 from rlwire.errors import EncodeError
-from rlwire.perlert.environment import Simulation, scalars, simulations_of
+from rlwire.perlert.environment import Simulation, simulations_of
 
 
 def test_agents_that_vanish_without_a_last_observation(worlds):
@@ -60,11 +59,3 @@ def test_what_cannot_be_played_is_closed(worlds):
     with pytest.raises(EncodeError):
         simulations_of(make)
     assert made[0].closed
-
-
-def test_scalars():
-    info = {
-        **{"a": 1, "b": 2.5, "c": True, "d": "word", 5: np.float32(0.5), "e": np.int64(7)},
-        **{"x": [1], "y": object(), "z": "a;b", "k:": 1, "n": None, "m": np.zeros(2)},
-    }
-    assert scalars(info) == {"a": 1, "b": 2.5, "c": True, "d": "word", "5": 0.5, "e": 7}

@@ -26,7 +26,7 @@ from gymnasium import spaces
 
 from rlwire.codecs import perlert
 from rlwire.perlert import Client, Server
-from rlwire.sessions.perlert import lobby, rollout, server
+from rlwire.sessions.perlert import lobby, server
 from rlwire.sessions.perlert.server import (
     LOG_INTERVAL,
     REASONS,
@@ -240,7 +240,7 @@ def test_a_flood_from_forged_addresses(
     for name, value in short.items():
         monkeypatch.setattr(lobby, name, value)
     monkeypatch.setattr(server, "DONE_RESEND", 1.0)
-    monkeypatch.setattr(rollout, "UNHEARD", 0.5)
+    monkeypatch.setattr(server, "UNHEARD", 0.5)
     caplog.set_level(logging.INFO, "rlwire")
     world = World()
     draw = random.Random(7)

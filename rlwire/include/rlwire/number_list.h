@@ -7,17 +7,9 @@
 #include "writer.h"
 
 typedef enum rlw_number {
-    RLW_BOOL, /* a byte; "true" or "false" */
-    RLW_INT8,
-    RLW_INT16,
-    RLW_INT32,
-    RLW_INT64,
-    RLW_UINT8,
-    RLW_UINT16,
-    RLW_UINT32,
-    RLW_UINT64,
-    RLW_FLOAT32,
-    RLW_FLOAT64
+    /* RLW_BOOL: a byte; "true" or "false" */
+    RLW_BOOL, RLW_INT8, RLW_INT16, RLW_INT32, RLW_INT64, RLW_UINT8, RLW_UINT16, RLW_UINT32,
+    RLW_UINT64, RLW_FLOAT32, RLW_FLOAT64
 } rlw_number;
 
 #define RLW_NUMBER_LOAD(type, name) \

@@ -147,18 +147,6 @@ class GaveUp:
     reason: str
 
 
-Event: TypeAlias = (
-    LobbyChanged
-    | SlotGranted
-    | SlotTaken
-    | LobbyMessage
-    | EpisodeStarted
-    | Frame
-    | EpisodeFinished
-    | GaveUp
-)
-
-
 @dataclass(slots=True, eq=False)
 class _Request:
     """A datagram that is repeated until it is answered."""
@@ -366,7 +354,7 @@ class PerlertClientSession:
 
     # ---- calls of the transport ----
 
-    def receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Event]:
+    def receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
         """Accept one datagram and return its events; wrong ones are counted and dropped.
 
         The state is the one after all events of the list: a lost start may bring three at once.
@@ -389,7 +377,7 @@ class PerlertClientSession:
             return []
         return self._finish(frame, now) if fields[4] else [frame]
 
-    def advance(self, now: float) -> list[Event]:
+    def advance(self, now: float) -> list[Any]:
         """Repeat requests, keep alive and give up, where it is due."""
         episode = self._episode
         if episode.on:
@@ -431,7 +419,7 @@ class PerlertClientSession:
 
     # ---- datagrams other than the steps of the run ----
 
-    def _receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Event]:
+    def _receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
         if self.closed:
             return []
         if not isinstance(peer, tuple) or peer[:1] != self._server[:1]:
@@ -459,8 +447,8 @@ class PerlertClientSession:
         assert isinstance(message, LobbyMessage)  # a step was read before
         return [message]
 
-    def _on_lobby(self, slots: tuple[AgentSlot, ...], now: float) -> list[Event]:
-        events: list[Event] = []
+    def _on_lobby(self, slots: tuple[AgentSlot, ...], now: float) -> list[Any]:
+        events: list[Any] = []
         if self._wanted or slots != self.slots:
             events.append(LobbyChanged(slots))
         self._wanted, self._informed, self.slots = False, now, slots
@@ -509,7 +497,7 @@ class PerlertClientSession:
             self._asking.begin(now)
         return events
 
-    def _on_registered(self, key: str, now: float) -> list[Event]:
+    def _on_registered(self, key: str, now: float) -> list[Any]:
         if self.state in HOLDING:
             # A late repetition of a request was answered. If it was for another slot, the server
             # may have moved us back there; and every registration makes a slot not ready.
@@ -531,7 +519,7 @@ class PerlertClientSession:
             self._say_ready(True, now)
         return [SlotGranted(key)]
 
-    def _on_start(self, port: int, now: float) -> list[Event]:
+    def _on_start(self, port: int, now: float) -> list[Any]:
         if self._episode.on:
             return []  # resent
         if self._ready_as is None:
@@ -546,7 +534,7 @@ class PerlertClientSession:
         self._hurry(now)
         return []
 
-    def _first_step(self, fields: tuple[Any, ...], peer: Address, now: float) -> list[Event]:
+    def _first_step(self, fields: tuple[Any, ...], peer: Address, now: float) -> list[Any]:
         """Accept a step outside of a run, or of one whose rollout port is not known for sure.
 
         If it is new and we are ready, it stands for a lost start, and its source for the port.
@@ -563,7 +551,7 @@ class PerlertClientSession:
             else:
                 self.stale += 1
             return []
-        events: list[Event] = []
+        events: list[Any] = []
         if state is PerlertState.STARTING:
             self.state = PerlertState.ROLLOUT
             episode.address = peer
@@ -589,7 +577,7 @@ class PerlertClientSession:
                 f"{call} is not possible in the state {self.state.name}, only in {allowed}"
             )
 
-    def _begin(self, rollout: Address, state: PerlertState, now: float) -> list[Event]:
+    def _begin(self, rollout: Address, state: PerlertState, now: float) -> list[Any]:
         """Enter the run that we called ready for."""
         assert self._ready_as is not None
         self.key, self._tag = self._ready_as
@@ -599,7 +587,7 @@ class PerlertClientSession:
         self._episode.begin(rollout, now)
         return [EpisodeStarted(self.key, rollout[1])]
 
-    def _finish(self, frame: Frame, now: float) -> list[Event]:
+    def _finish(self, frame: Frame, now: float) -> list[Any]:
         assert self.key is not None
         self.state = PerlertState.DONE
         self._played = self.key, self._tag
@@ -623,7 +611,7 @@ class PerlertClientSession:
             self._forget()
         return SlotTaken(key, tag)
 
-    def _give_up(self, what: str, reason: str, now: float) -> list[Event]:
+    def _give_up(self, what: str, reason: str, now: float) -> list[Any]:
         if what != "lobby" or self.state in HOLDING:
             self.state = PerlertState.IDLE
             if self._ready_as is not None:

@@ -17,10 +17,10 @@ from typing import Final
 from rlwire.codecs import perlert
 from rlwire.errors import LimitExceeded
 from rlwire.limits import Limits
-from rlwire.sessions.perlert.rollout import RESENDS
 
 START_MESSAGE: Final = "Simulation will start..."  # before ``start``, as in Figure 1
 START_RESEND: Final = 5.0  # seconds; section 6: "keep the SERVER_LOBBY_PORT open for five seconds"
+RESENDS: Final = 30.0  # ``start`` or ``done`` a second to one client: the rate of the stream
 SERVER_TAG: Final = "cpu"  # of open slots, which the server plays: Figure 1
 
 # Seconds. The first change of a lobby is sent at once, the changes within this time together at its

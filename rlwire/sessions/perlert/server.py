@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from rlwire.codecs.perlert import (
     Action,
@@ -26,13 +26,22 @@ from rlwire.codecs.perlert import (
 from rlwire.errors import LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.perlert import lobby as lobbies
-from rlwire.sessions.perlert.lobby import Lobby, SlotLease, StrangersBudget
-from rlwire.sessions.perlert.rollout import FRAMES, AgentStep, Rollout, RolloutClient
+from rlwire.sessions.perlert.lobby import RESENDS, Lobby, SlotLease, StrangersBudget
 
 _log = logging.getLogger(__name__)
 
 DONE_RESEND: Final = 10.0  # seconds; section 6: "keep the SERVER_ROLLOUT_PORT open for ten seconds"
 LOG_INTERVAL: Final = 60.0  # seconds between two log lines for one of `REASONS`
+
+FRAMES: Final = 30.0  # section 3.3: RECOMMENDED as the most "rollout step" packets a second
+
+# A client with a forged address never speaks to the rollout port. After so many seconds (a first
+# action takes a round trip, and may be lost a few times) it gets so few steps a second.
+UNHEARD: Final = 2.0
+UNHEARD_RATE: Final = 1.0
+
+AgentStep: TypeAlias = tuple[Any, Any, bool, Any]
+"""An agent's observation, reward, done and extra (or None)."""
 
 _ROLLOUTS_KEPT = 4  # whose last steps are repeated to their clients
 _COUNTED = ("actions", "frames", "frames_dropped", "resends")
@@ -142,16 +151,7 @@ class Instance:
         if session.rollout_port is None:
             raise LocalProtocolError(f"{self} cannot start: rollout_port is not set")
         lobby.start(session.rollout_port, now)
-        self.rollout = Rollout(
-            self.clients,
-            self._writer,
-            self._reader,
-            now=now,
-            out=session.rollout.out,
-            counts=session.counts,
-            frames=session.frames,
-            timestamp=self._timestamp,
-        )
+        self.rollout = Rollout(self, now, self._timestamp)
 
     def message(self, text: str) -> None:
         """Send a message to all registered clients; the draft has these in the lobby phase only."""
@@ -203,6 +203,132 @@ class Instance:
         self.rollout = None
         self.former = self.lobby
         self.lobby = self._new_lobby()
+
+
+@dataclass(slots=True, eq=False)
+class RolloutClient:
+    """One client in a rollout."""
+
+    key: str
+    peer: Hashable
+    due: float  # when the next step may be sent
+    interval: float  # between two steps
+    heard: float | None = None  # when it last spoke to the rollout port
+    done: bool = False
+    last: bytes | None = None  # the last step sent, while it may be sent again
+
+
+class Rollout:
+    """One run of an instance, from ``start`` until all clients are done.
+
+    No step has a timestamp below `timestamp`.
+    """
+
+    def __init__(self, instance: Instance, now: float, timestamp: int) -> None:
+        session = instance._session
+        self._out = session.rollout.out
+        self._counts = session.counts
+        self._write = instance._writer.write
+        self._read = instance._reader.read
+        self._interval = interval = 1.0 / session.frames
+        self._unheard_until = now + UNHEARD
+        # One step may come an interval early, so that a late tick does not cost the next one.
+        self.clients = {
+            key: RolloutClient(key, peer, now - interval, interval)
+            for key, peer in instance.clients.items()
+        }
+        self.by_peer = {client.peer: client for client in self.clients.values()}
+        self.playing = len(self.clients)  # how many clients are not done
+        self._actions: dict[str, str] = {}
+        self.started = now
+        self.step = -1  # the newest published
+        self.timestamp = timestamp
+
+    def hear(self, client: RolloutClient, now: float) -> None:
+        """Note that a client speaks to the rollout port: it gets the full rate from now on."""
+        if client.heard is None:
+            client.interval = self._interval
+            client.due = min(client.due, now)
+        client.heard = now
+
+    def act(self, client: RolloutClient, text: str, now: float) -> None:
+        """Put an action into force."""
+        self.hear(client, now)
+        self._counts["actions"] += 1
+        self._actions[client.key] = text
+
+    def actions(self) -> dict[str, str]:
+        """Return the last action of each client that has sent one."""
+        return self._actions.copy()
+
+    def publish(
+        self, steps: Mapping[str, AgentStep], step: int, timestamp: int, now: float
+    ) -> list[RolloutClient]:
+        """Send each client its agent's step within its rate; ``done`` is always sent.
+
+        Steps of slots without a client, or whose client is done, are ignored. If one step cannot
+        be encoded, none is sent. Returns the clients that are done with this step.
+        """
+        if step < self.step:
+            raise LocalProtocolError(f"step {step} after step {self.step}: numbers must ascend")
+        # Clients tell the steps of two rollouts apart by their timestamps, so these never go back.
+        timestamp = max(timestamp, self.timestamp)
+        if now >= self._unheard_until:
+            self._unheard_until = float("inf")
+            for client in self.clients.values():
+                if client.heard is None:
+                    client.interval = 1.0 / UNHEARD_RATE
+                    client.due = now
+        clients, write = self.clients, self._write
+        ready: list[tuple[RolloutClient, bytes, bool]] = []
+        dropped = 0
+        for key, (observation, reward, done, extra) in steps.items():
+            found = clients.get(key)
+            if found is None or found.done:
+                continue
+            if done or now >= found.due:
+                text = write(timestamp, step, observation, reward, done, extra)
+                ready.append((found, text, done))
+            else:
+                dropped += 1
+        self.step = step
+        self.timestamp = timestamp
+        self._counts["frames"] += len(ready)
+        self._counts["frames_dropped"] += dropped
+        finished = []
+        for client, text, done in ready:
+            self._out.append((text, client.peer))
+            client.last = text
+            due = client.due + client.interval
+            client.due = due if due > now else now
+            if done:
+                client.done = True
+                self._actions.pop(client.key, None)
+                finished.append(client)
+                self.playing -= 1
+        return finished
+
+    def finish(self, now: float, timestamp: int | None = None) -> list[RolloutClient]:
+        """End the run: clients that are not done get their last observation again, as ``done``."""
+        steps: dict[str, AgentStep] = {}
+        for client in self.clients.values():
+            if not client.done:
+                last = None if client.last is None else self._read(client.last)
+                observation, extra = ("", None) if last is None else (last[2], last[5])
+                steps[client.key] = (observation, 0, True, extra)
+        timestamp = self.timestamp + 1 if timestamp is None else timestamp
+        return self.publish(steps, self.step + 1, timestamp, now) if steps else []
+
+    def done_again(self, client: RolloutClient, now: float) -> bool:
+        """Repeat the last step to a client that is done; return whether there is one to repeat."""
+        if client.last is None:
+            return False
+        self.hear(client, now)
+        if now >= client.due:
+            client.due = now + 1.0 / RESENDS
+            self._out.append((client.last, client.peer))
+            self._counts["resends"] += 1
+        return True
 
 
 class _ServerPort:
