@@ -1,6 +1,6 @@
-"""Enciphered, authenticated datagrams with a key that both ends were given beforehand.
+"""Enciphered, authenticated datagrams with a key that both ends have.
 
-What a datagram looks like; integers are little-endian::
+A datagram; integers are little-endian::
 
     byte    0        version, 1
     bytes   1 .. 16  sender id: 16 random bytes, new for each cipher object

@@ -1,8 +1,6 @@
-// What numbers.h leaves over. Most of it needs no library: the double nearest to a decimal of up to
-// 19 digits, the shortest digits of a float. For longer decimals and for "%.*f" there is C++17's
-// <charconv>, which is exact, needs no locale and no memory. Where the library does not say that it
-// has floating point there (libc++, for years), or with RLW_NO_CHARCONV, C's strtod and snprintf do
-// the same, slower; they follow the process's locale, so nobody may call setlocale() meanwhile.
+// The rare cases of numbers.h. Decimals of more than 19 digits and "%.*f" go through C++17's
+// <charconv>. Where it has no floating point (libc++, for years), or with RLW_NO_CHARCONV, C's strtod
+// and snprintf do the same, slower, in the process's locale: do not call setlocale() meanwhile.
 #include "numbers.h"
 
 #include <charconv>

@@ -1,11 +1,8 @@
-/* Numbers to text and back: decimal, exact, and the same in every locale.
+/* Numbers to text and back: decimal, exact, and the same in every locale; rounded to nearest.
  *
- * The common cases are here, in plain C; what they leave over is numbers.cpp, the one C++17 file,
- * which a program that calls anything of this header compiles too:
+ * Programs that use this header compile numbers.cpp too, which has the rare cases:
  *
  *     c++ -std=c++17 -O2 -I FOLDER -c FOLDER/rlwire/numbers.cpp
- *
- * Rounding is to nearest, as in every thread that has not asked for another.
  */
 #ifndef RLWIRE_NUMBERS_H
 #define RLWIRE_NUMBERS_H
@@ -498,8 +495,8 @@ static inline uint8_t *rlw_put_fixed(uint8_t *to, double value, unsigned decimal
     return decimals ? rlw_trim(to + size) : to + size;
 }
 
-/* A number of up to six decimals and 15 digits: if these read back the same, no others do. NULL for
- * others, most of which are told without a division. Pays where most numbers are such. */
+/* A number of up to six decimals and 15 digits: if these read back the same, no others do. Else
+ * NULL, mostly without a division. */
 static inline uint8_t *rlw_put_rounded(uint8_t *to, double magnitude) {
 #if RLW_EXACT_DOUBLES
     if (magnitude >= 1e-4 && magnitude < 1e9) {

@@ -1,8 +1,7 @@
 /* PERLERT's datagrams, and lists of numbers as text.
  *
- * Source: R. Montero, "Protocol for Evaluating Reinforcement Learning Environments in Real Time",
- * draft-perlert-wg-00 (2020); its names are used here. docs/protocols/perlert.md says how it is
- * read where it leaves a choice.
+ * Source: R. Montero, draft-perlert-wg-00 (2020), with its names; docs/protocols/perlert.md says how
+ * it is read where it leaves a choice.
  *
  * A datagram is UTF-8: a header, a semicolon, a body. Reading fills an rlw_perlert_message, whose
  * texts point into the datagram; writing takes the same. Numbers need numbers.cpp (numbers.h).
