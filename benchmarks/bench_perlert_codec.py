@@ -148,7 +148,7 @@ def plain_shortest(array: Any) -> str:
 
 def our_decimals(array: Any) -> str:
     """The same text as `plain_decimals`."""
-    text: str = perlert.array_to_text(array, decimals=4, trim=False)
+    text: str = perlert.array_to_text(array, decimals=4)
     return text
 
 

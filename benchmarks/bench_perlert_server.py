@@ -24,17 +24,17 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from statistics import median
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from gymnasium import spaces
 from pairs import TINY, print_head, print_table
 
 from rlwire.bench import ServerProcess, allowed_cores, pin
 from rlwire.codecs import perlert
-from rlwire.perlert import Outcome, Server
+from rlwire.perlert import Server
 from rlwire.sessions.perlert import lobby
-from rlwire.sessions.perlert.client import EpisodeStarted, PerlertClientSession
-from rlwire.sessions.perlert.registration import SlotGranted
+from rlwire.sessions.perlert.client import EpisodeStarted, PerlertClientSession, SlotGranted
 from rlwire.transports import udp
 from rlwire.transports.address import parse
 from rlwire.transports.pacing import Pacer
@@ -54,40 +54,37 @@ CORES = allowed_cores()  # before this process keeps to one of them
 
 
 class Field:
-    """Agents that see new numbers in each step; nothing ever ends."""
+    """A parallel environment whose agents see new numbers in each step; nothing ever ends."""
 
-    name = "field"
+    metadata: ClassVar = {"name": "field"}
 
     def __init__(self, count: int) -> None:
-        self.agents = {f"agent_{number}": "agent" for number in range(count)}
+        self.possible_agents = self.agents = [f"agent_{number}" for number in range(count)]
+        self._never = dict.fromkeys(self.agents, False)
         self._numbers = np.random.default_rng(7).normal(size=(64, NUMBERS)).astype(np.float32)
         self._step = 0
 
-    def _outcomes(self, reward: float) -> dict[str, Outcome]:
-        return {
-            key: Outcome(
-                self._numbers[(self._step + place) % 64], reward, False, False, {}, None
-            )
-            for place, key in enumerate(self.agents)
-        }  # fmt: skip
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        """The numbers."""
+        return spaces.Box(-np.inf, np.inf, (NUMBERS,), np.float32)
 
-    def reset(self, seed: int) -> dict[str, Outcome]:
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        """An action is a number."""
+        return spaces.Discrete(1 << 30)
+
+    def _seen(self) -> dict[str, Any]:
+        step, numbers = self._step, self._numbers
+        return {key: numbers[(step + place) % 64] for place, key in enumerate(self.agents)}
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
         """Begin."""
         self._step = 0
-        return self._outcomes(0.0)
+        return self._seen(), {}
 
-    def step(self, actions: Mapping[str, Any]) -> dict[str, Outcome]:
+    def step(self, actions: Mapping[str, Any]) -> tuple[Any, ...]:
         """Show the next numbers."""
         self._step += 1
-        return self._outcomes(0.5)
-
-    def parse(self, key: str, text: str) -> int:
-        """An action is a number."""
-        return int(text)
-
-    def default(self, key: str) -> int:
-        """Nothing."""
-        return 0
+        return self._seen(), dict.fromkeys(self.agents, 0.5), self._never, self._never, {}
 
     def close(self) -> None:
         """Nothing to free."""

@@ -737,7 +737,7 @@ async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
     from rlwire.transports import udp_asyncio
 
     session = PerlertServerSession(frames=1e9)
-    instance = session.add_instance(_INSTANCE, 0, [_AGENT])
+    instance = session.add_instance(_INSTANCE, 0, {_AGENT: "agent"})
     numbers = itertools.count()
 
     def publish(number: int, now: float) -> None:

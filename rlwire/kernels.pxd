@@ -293,10 +293,10 @@ cdef extern from "rlwire/numbers.h" nogil:
 cdef extern from "rlwire/number_list.h" nogil:
     ctypedef enum rlw_number:
         RLW_BOOL, RLW_INT8, RLW_INT16, RLW_INT32, RLW_INT64, RLW_UINT8, RLW_UINT16, RLW_UINT32
-        RLW_UINT64, RLW_FLOAT16, RLW_FLOAT32, RLW_FLOAT64
-    uint8_t *rlw_put_number(uint8_t *to, rlw_number kind, const void *at, int decimals, int trim)
+        RLW_UINT64, RLW_FLOAT32, RLW_FLOAT64
+    uint8_t *rlw_put_number(uint8_t *to, rlw_number kind, const void *at, int decimals)
     rlw_status rlw_put_numbers(rlw_writer *w, rlw_number kind, const void *values, size_t count,
-                               int decimals, int trim)
+                               int decimals)
     size_t rlw_count_numbers(const uint8_t *text, size_t size)
     rlw_status rlw_read_numbers(rlw_cursor *c, rlw_number kind, void *values, size_t count)
 

@@ -13,7 +13,7 @@ from libc.stdint cimport uint8_t, uintptr_t
 cimport numpy as cnp
 
 from rlwire.buffers cimport Block
-from rlwire.kernels cimport (RLW_BOOL, RLW_FLOAT16, RLW_INT8, RLW_UINT8, rlw_dtype,
+from rlwire.kernels cimport (RLW_BOOL, RLW_FLOAT32, RLW_INT8, RLW_UINT8, rlw_dtype,
                              rlw_host_is_little, rlw_text)
 
 import numpy as np
@@ -119,7 +119,7 @@ cdef int number_kind(cnp.dtype descr) noexcept:
     if size > 8 or descr.type_num > cnp.NPY_FLOAT16:  # longdouble, other packages' floats
         return -1
     if descr.kind == c"f":
-        return RLW_FLOAT16 + step - 1
+        return RLW_FLOAT32 + step - 2 if step > 1 else -1
     if descr.kind == c"i":
         return RLW_INT8 + step
     if descr.kind == c"u":

@@ -101,9 +101,9 @@ cdef uint8_t *_put_list(uint8_t *to, int kind, const uint8_t **values, int size,
             if to == NULL:
                 return NULL
         else:
-            to = rlw_put_number(to, <rlw_number> kind, values[0], -1, 0)
+            to = rlw_put_number(to, <rlw_number> kind, values[0], -1)
             values[0] += size
-            if kind >= RLW_FLOAT16:
+            if kind >= RLW_FLOAT32:
                 to[0] = 0
                 while start[0] != 0 and start[0] != c"." and start[0] != c"e" and start[0] != c"n":
                     start += 1
@@ -124,6 +124,8 @@ def text_of(cnp.ndarray array):
 
     Floats have as many digits as it takes to read the same float of this dtype.
     """
+    if array.descr.type_num == cnp.NPY_FLOAT16:
+        array = array.astype("float32")
     cdef int kind = number_kind(array.dtype), dims = cnp.PyArray_NDIM(array), i
     cdef cnp.npy_intp lists = 1, rows = 1, width
     if kind < 0 or not dims:
@@ -134,7 +136,7 @@ def text_of(cnp.ndarray array):
     for i in range(dims - 1):
         rows *= cnp.PyArray_DIM(array, i)
         lists += rows
-    width = 28 if kind >= RLW_FLOAT16 else 6 if array.itemsize == 1 else 21  # with a comma
+    width = 28 if kind >= RLW_FLOAT32 else 6 if array.itemsize == 1 else 21  # with a comma
     cdef bytes text = PyBytes_FromStringAndSize(NULL, width * array.size + 3 * lists + 40)
     cdef const uint8_t *values = <const uint8_t *> cnp.PyArray_DATA(array)
     cdef uint8_t *to = <uint8_t *> PyBytes_AS_STRING(text)

@@ -1,9 +1,8 @@
-"""PERLERT for those who have an environment, and for those who have an agent: play in real time.
+"""PERLERT: agents play environments in real time, over UDP.
 
-| | |
+| side | names |
 |---|---|
-| an environment of Gymnasium or PettingZoo, served | `rlwire.serve`, `Server` |
-| texts of one's own instead of spaces | `Simulation`, `Outcome` |
+| an environment of Gymnasium, dm_env or PettingZoo, served | `rlwire.serve`, `Server` |
 | an agent | `Client`, `AsyncClient` |
 | an agent that knows `gymnasium.Env` | `rlwire.make`, over a `PerlertEndpoint` |
 """
@@ -11,23 +10,19 @@
 from __future__ import annotations
 
 from rlwire.perlert.client import AsyncClient, Client
-from rlwire.perlert.environment import Outcome, PerlertEndpoint, Simulation, scalars
+from rlwire.perlert.environment import PerlertEndpoint
 from rlwire.perlert.server import Server
 from rlwire.perlert.spaces import SpaceText
 from rlwire.sessions.perlert.client import Frame
-from rlwire.transports.datagram_cipher import DatagramCipher, load_key, new_key
+from rlwire.transports.datagram_cipher import load_key, new_key
 
 __all__ = [
     "AsyncClient",
     "Client",
-    "DatagramCipher",
     "Frame",
-    "Outcome",
     "PerlertEndpoint",
     "Server",
-    "Simulation",
     "SpaceText",
     "load_key",
     "new_key",
-    "scalars",
 ]

@@ -1,4 +1,4 @@
-"""PERLERT by URL: what the front door calls; see `rlwire.registry`."""
+"""PERLERT by URL, for `rlwire.registry`."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ client, async_client = clients(Client, AsyncClient)
 
 
 def endpoint(url: URL, *, copy: bool = True, **options: Any) -> PerlertEndpoint:
-    """Return a slot of the instance that the URL names; `copy` is of no use, with text."""
+    """Return a slot of the instance that the URL names; text has no use for `copy`."""
     return PerlertEndpoint(str(url), **options)

@@ -1,4 +1,4 @@
-"""`Client` and `AsyncClient`: an agent's side of PERLERT, blocking and for the tasks of a loop."""
+"""`Client` and `AsyncClient`: an agent's side of PERLERT, blocking and for asyncio."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.perlert.spaces import OURS, ToldSpaces
 from rlwire.registry import located
-from rlwire.sessions.perlert.client import EpisodeStarted, Frame, GaveUp, PerlertClientSession
-from rlwire.sessions.perlert.registration import (
+from rlwire.sessions.perlert.client import (
     HOLDING,
     RUNNING,
+    EpisodeStarted,
+    Frame,
+    GaveUp,
     LobbyChanged,
+    PerlertClientSession,
     PerlertState,
     SlotGranted,
     SlotTaken,
@@ -35,45 +38,46 @@ from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, driven
 logger = logging.getLogger(__name__)
 
 _MESSAGES = 100
-_LOOK_AGAIN = 0.5
+_RETRY = 0.5  # seconds between two looks for a slot that becomes free
 
 
 def _missing(slots: tuple[AgentSlot, ...]) -> str:
     """Return what a lobby waits for, for a human."""
     if not slots:
         return "nothing is known of the lobby"
-    unready = [f"{slot.key} ({slot.tag})" for slot in slots if not slot.open and not slot.ready]
     parts = []
     if free := [slot.key for slot in slots if slot.open]:
-        parts.append(f"nobody has registered for {', '.join(free)}")
-    if unready:
+        parts.append(f"no client has registered for {', '.join(free)}")
+    if unready := [f"{slot.key} ({slot.tag})" for slot in slots if not (slot.open or slot.ready)]:
         parts.append(f"not ready are {', '.join(unready)}")
     return "; ".join(parts) or "all are ready"
 
 
 class PerlertClientBase(waits.Counting):
-    """Both clients.
+    """The common part of both clients.
 
     Args:
         address: the server's lobby, ``"host:port"``, ``"[ipv6]:port"`` or ``(host, port)``.
-        instance: ``"name"`` or ``"name:number"``; the number is 0 if there is none. By default the
-            path of the URL.
-        auth: the key that the server has as well, or a cipher made of it.
+        instance: ``"name"`` or ``"name:number"``; the number is 0 by default. By default the path
+            of the URL.
+        auth: the server's key, 32 bytes; None without a cipher.
         limits: `Limits.datagram` is the size of the largest datagram.
-        tag: what others see in the lobby; by default a random one, since two agents with the same
-            tag cannot tell who is who.
+        tag: the agent's name in the lobby; by default a random one, since agents with the same tag
+            cannot be told apart.
 
     Attributes:
         messages: the newest 100 texts of the server to those in the lobby.
-        told: what a server of ours told of the spaces of the slot.
+        told: the spaces of the slot, as rlwire's server describes them.
     """
+
+    _dial: ClassVar[Callable[..., Any]]
 
     def __init__(
         self,
         address: AddressLike,
         instance: str = "",
         *,
-        auth: DatagramCipher | bytes | None = None,
+        auth: bytes | None = None,
         limits: Limits | None = None,
         tag: str | None = None,
     ) -> None:
@@ -92,29 +96,26 @@ class PerlertClientBase(waits.Counting):
         self._limits = limits or DEFAULT
         self._options: dict[str, Any] = {
             "limit": self._limits.datagram,
-            "cipher": DatagramCipher(auth, "client") if isinstance(auth, bytes) else auth,
+            "cipher": None if auth is None else DatagramCipher(auth, "client"),
         }
         self.messages: deque[str] = deque(maxlen=_MESSAGES)
         self.told = ToldSpaces()
         self._open_session: PerlertClientSession | None = None
-        self._refused: int | None = None  # refusals when the server was heard last
         self._frames: deque[Frame] = deque()
         self._seen: dict[type, Any] = {}  # the newest event of each kind, until it is waited for
-        self._over = True  # whether the caller was told, by a last frame or an error
-
-    _dial: ClassVar[Callable[..., Any]]
+        self._over = True  # whether the caller got the last frame, or an error
 
     def __str__(self) -> str:
         return f"{self._name}:{self._number} at {self._address}"
 
     @property
     def slots(self) -> tuple[AgentSlot, ...]:
-        """The lobby's slots as last heard of; `lobby` asks for them."""
+        """The lobby's slots as last heard of; `lobby` requests them."""
         return self._session.slots
 
     @property
     def key(self) -> str | None:
-        """The slot that is held or played, None for none."""
+        """The slot that is held or played, or None."""
         return self._session.key
 
     @property
@@ -146,7 +147,7 @@ class PerlertClientBase(waits.Counting):
             with contextlib.suppress(LocalProtocolError):  # it is another thread's
                 connection.flush()
                 if session is not None and session.state is PerlertState.READY:
-                    session.set_ready(False, monotonic())  # nobody need wait for us
+                    session.set_ready(False, monotonic())  # or the others would wait for us
                     connection.flush()
         finally:
             self._open_session = None
@@ -167,50 +168,44 @@ class PerlertClientBase(waits.Counting):
         return ConnectionClosed(f"{self} is not open: use `with`, or connect()")
 
     def _make_session(self, server: Any) -> PerlertClientSession:
-        self._refused = None
         self._open_session = PerlertClientSession(
             self._name, self._number, server, limits=self._limits, jitter=random.random
         )
         return self._open_session
 
-    # ---- what only sends ----
+    # ---- methods that only send ----
 
     def act(self, action: Any) -> None:
-        """Send what to do from now on; it stays in force until the next one.
+        """Send the action in force from now on, until the next one.
 
-        It is of no effect if the run is over and its last frame waits to be returned.
+        It has no effect if the run is over and its last frame was not returned yet.
 
         Args:
-            action: text, or a number, or a sequence or array of numbers.
+            action: text, a number, or a sequence or array of numbers.
         """
         if not isinstance(action, str):
             action = perlert.value_to_text(action)
-        session, connection = self._open_session, self._connection
-        if session is None or connection is None:
-            raise self._not_open()
+        session = self._session
         if self._over or session.state in RUNNING:
             session.act(action, monotonic())
-            connection.flush()
-        else:
-            # The run is over, and the caller will find that out from its last frame.
-            perlert.encode(perlert.Action(self._name, self._number, action), limits=self._limits)
+            self._opened().flush()
 
     def ready(self, ready: bool = True) -> None:
-        """Tell the server whether one is ready. It is repeated while one waits."""
+        """Send whether the agent is ready. The client repeats it while one of its methods waits."""
         self._session.set_ready(ready, monotonic())
         self._opened().flush()
 
     def statistics(self) -> dict[str, int]:
-        """Return what all clients count, the session's counts, and those of the open socket."""
+        """Return the counts of all clients, of the session, and of the open socket."""
         connection = self._connection
         socket = {} if connection is None else connection.statistics()
         return {**socket, **self._session.statistics(), **super().statistics()}
 
-    # ---- what waits ----
+    # ---- methods that wait ----
 
     @driven
     def lobby(self, timeout: float | None = None) -> Waits[tuple[AgentSlot, ...]]:
-        """Ask for the lobby's slots, and return them.
+        """Request the lobby's slots, and return them.
 
         Args:
             timeout: seconds; None for as long as the session tries, 30 s.
@@ -225,7 +220,7 @@ class PerlertClientBase(waits.Counting):
         return session.slots
 
     def _forget(self, *kinds: type) -> Waits[None]:
-        """Forget what has come so far: it is no answer to what is asked next."""
+        """Forget the events so far: they are no answer to the next request."""
         yield from self._wait(0.0)
         for kind in (*kinds, GaveUp):
             self._seen.pop(kind, None)
@@ -244,7 +239,7 @@ class PerlertClientBase(waits.Counting):
         """Get a slot and return its key; a slot that is held is given up for it.
 
         Args:
-            key: which slot; None for the first that is open.
+            key: the slot; None for the first that is open.
             timeout: for an answer, as in `lobby`.
             wait: seconds to wait for a slot that others hold; None for ever.
 
@@ -275,7 +270,7 @@ class PerlertClientBase(waits.Counting):
             if not logged:
                 logger.warning("%s; waiting up to %.0f s for one", error, left)
                 logged = True
-            pause = monotonic() + min(left, _LOOK_AGAIN)
+            pause = monotonic() + min(left, _RETRY)
             while (left := pause - monotonic()) > 0:
                 yield from self._wait(left)
 
@@ -298,8 +293,8 @@ class PerlertClientBase(waits.Counting):
             timeout: seconds; None waits as long as the server is heard of.
 
         Raises:
-            DeadlineExceeded: it did not begin; the text names those that are missing or not ready.
-                Or the server is silent.
+            DeadlineExceeded: it did not begin, and the text names the slots that are open or not
+                ready; or the server is silent.
             PeerError: the slot went to another client.
             LocalProtocolError: no slot is held.
         """
@@ -321,14 +316,14 @@ class PerlertClientBase(waits.Counting):
 
     @driven
     def frames(self, timeout: float | None = None) -> Waits[list[Frame]]:
-        """Return all frames that have arrived; if there are none, wait for one.
+        """Return all frames that have arrived, waiting for one if there are none.
 
         With a `timeout` of 0 the list may be empty.
         """
         yield from self._playing()
         session, frames = self._session, self._frames
         known = -1
-        while len(frames) > known:  # whatever has arrived already
+        while len(frames) > known:
             known = len(frames)
             yield from self._wait(0.0)
         if timeout != 0:
@@ -368,17 +363,10 @@ class PerlertClientBase(waits.Counting):
         what: Callable[[], str],
         since: float | None = None,
     ) -> Waits[None]:
-        """Wait until something is there, by default from now."""
+        """Wait until `there` is true; `timeout` counts from `since`, by default from now."""
         since = monotonic() if since is None else since
         while not there():
             self._raise_given_up()
-            if self._was_refused():
-                yield from self._wait(0.0)  # what came before that may still be unread
-                if not there() and self._was_refused():
-                    self._refused = None
-                    reason = self._opened().sock.refusal[1].strerror
-                    raise ConnectionClosed(f"{self}: the server is no longer there: {reason}")
-                continue
             left = None if timeout is None else since + timeout - monotonic()
             if left is not None and left <= 0:
                 raise DeadlineExceeded(f"{self}: {what()} within {timeout:g} s")
@@ -387,15 +375,13 @@ class PerlertClientBase(waits.Counting):
     def _wait(self, timeout: float | None) -> Waits[None]:
         connection = self._opened()
         try:
-            self._take((yield connection.wait(timeout, refusals=self._refused is not None)))
+            self._take((yield connection.wait(timeout)))
         finally:
-            if connection.closed:  # by another thread, which left it to this one to free it
+            if connection.closed:  # by another thread, which leaves it to this one to free it
                 with contextlib.suppress(ConnectionClosed):
                     connection.flush()
 
     def _take(self, events: list[Any]) -> None:
-        if events:  # the server was heard
-            self._refused = None if self._connection is None else self._connection.sock.refusals
         for event in events:
             kind = type(event)
             if kind is Frame:
@@ -415,10 +401,6 @@ class PerlertClientBase(waits.Counting):
             self._over = True
             raise DeadlineExceeded(f"{self}: {gave_up.what}: {gave_up.reason}")
 
-    def _was_refused(self) -> bool:
-        """Whether the server has gone: not if it has never been heard, since it may yet come."""
-        return self._refused is not None and self._opened().sock.refusals > self._refused
-
 
 class Client(Blocking, PerlertClientBase):
     """An agent of one instance of a PERLERT server.
@@ -435,9 +417,8 @@ class Client(Blocking, PerlertClientBase):
                 client.act(1 if angle > 0 else 0)
                 frame = client.frame(timeout=1.0)
 
-    It has one port, which others cannot take over, for any number of runs; for each, register anew.
-    Lost requests are repeated while one of its methods waits. It belongs to one thread. The
-    arguments are `PerlertClientBase`'s.
+    One client plays any number of runs; register for each. It repeats lost requests while one of
+    its methods waits. It belongs to one thread. The arguments are `PerlertClientBase`'s.
     """
 
     _dial = staticmethod(udp.connect)
@@ -456,8 +437,7 @@ class Client(Blocking, PerlertClientBase):
         if not frames and session is not None and session.state in RUNNING:
             # The usual case without a generator.
             since = monotonic()
-            heard = self._refused is not None
-            self._take(self._opened().wait(timeout, refusals=heard))
+            self._take(self._opened().wait(timeout))
         if not frames:
             return drive(self._next_frame(timeout, since))
         frame = frames.popleft()
@@ -478,8 +458,8 @@ class AsyncClient(Asyncio, PerlertClientBase):
             while not (frame := await client.frame()).done:
                 client.act("1")
 
-    Lost requests are repeated while the loop runs, whether or not a task waits. One task may wait
-    at a time; `ready`, `act` and `close` only send, so they need no ``await``.
+    It repeats lost requests while the loop runs. One task may wait at a time. `ready`, `act` and
+    `close` only send, so they need no ``await``.
     """
 
     _dial = staticmethod(udp_asyncio.connect)

@@ -8,16 +8,14 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from time import monotonic
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.codecs import perlert
-from rlwire.environments.driver import Driven, driver_of, maker
+from rlwire.environments.driver import driver_of, maker
 from rlwire.environments.endpoint import Endpoint
 from rlwire.errors import (
-    ConnectionClosed,
     DeadlineExceeded,
     DecodeError,
     EncodeError,
@@ -30,44 +28,41 @@ from rlwire.errors import (
 from rlwire.limits import DEFAULT, Limits
 from rlwire.perlert.client import Client
 from rlwire.perlert.spaces import SpaceText, write_spaces
-from rlwire.sessions.perlert.client import Frame
-from rlwire.sessions.perlert.registration import RUNNING, PerlertState
+from rlwire.sessions.perlert.client import RUNNING, Frame
 from rlwire.transports.address import AddressLike
 
-_ASKED = 3  # times that a server may take to tell a part of the spaces: datagrams get lost
+_ASKED = 3  # registrations for each part of a description of spaces: datagrams get lost
 
 
 class PerlertEndpoint(Endpoint):
-    """One slot of an instance, played in real time.
+    """One slot of an instance, played in real time; the environment does not wait.
 
-    The environment does not wait. A step sends the action from now on and returns the newest
-    observation, waiting only if none has come since the last step. A reset waits for the end of the
-    rollout, gets a slot, says ready, and waits until the next one begins. A server chooses its own
-    seed. If it falls silent, the step is the episode's last, truncated.
+    A step sends the action from now on and returns the newest observation, waiting only if none
+    has arrived since the last step. A reset waits for the end of the rollout, gets a slot, says
+    ready, and waits for the next rollout. The server chooses its own seed.
 
-    No reward is lost with its datagram: if the server adds up rewards, as rlwire's does in EXTRA
-    (``total``), a step's reward is what was added since the last one. Otherwise it is the sum over
-    the frames that have arrived. ``info`` has
+    If the server adds up rewards, as rlwire's does in EXTRA (``total``), a step's reward is the
+    difference of sums, so none is lost. Otherwise it is the sum over the frames that have arrived.
+    ``info`` has
 
-    - ``step``, the number of the environment's step, and ``timestamp``, the server's milliseconds
-      since 1970;
-    - ``age``: seconds since the server made the observation, less those that the fastest frame of
-      the rollout took to come, since the two clocks are not the same;
+    - ``step``, the environment's step number, and ``timestamp``, the server's milliseconds since
+      1970;
+    - ``age``: seconds since the server made the observation, less the travel time of the rollout's
+      fastest frame, since the two clocks differ;
     - ``skipped``: steps since the last observation that were not seen;
-    - ``extra``: EXTRA as a dictionary, or as text if it is none; not there if there is none.
+    - ``extra``: EXTRA as a dictionary, or as text if it is none; missing without EXTRA.
 
     Args:
         address: the server's lobby, ``"host:port"``.
         instance: ``"name"`` or ``"name:number"``.
         limits: `Limits.datagram` is the size of the largest datagram.
-        observation_space: the space that the observation's text is read for. Without it and the
-            next one, a slot is taken at once, since a server of ours tells the spaces to its
-            holder.
+        observation_space: by default, as the next one, the space that rlwire's server sends to the
+            holder of a slot, which is then taken at once.
         action_space: the space of actions.
         agent: the slot to play; None for the first that is open.
         timeout: seconds that a step waits for a frame, and a reset for answers.
-        start_timeout: seconds that a reset waits for a slot, for the rollout before to end, and
-            again for the rollout to begin. None for ever.
+        start_timeout: seconds that a reset waits for a slot and for the end of a rollout, and
+            again for the next rollout. None for ever.
         options: the `Client`'s.
 
     Attributes:
@@ -113,14 +108,13 @@ class PerlertEndpoint(Endpoint):
         self.action_space = action_space
 
     def _told_spaces(self, limits: Limits) -> tuple[Any, Any]:
-        """Return the spaces of the slot, as the server tells them to its holder."""
+        """Return the spaces of the slot, as the server sends them to its holder."""
         client, told = self.client, self.client.told
         asked = 0
         while asked < _ASKED * max(told.count, 1):  # each registration brings one part
             self._key = self._register()
-            client.lobby(self._timeout)  # what was told came before its answer
-            spaces = told.spaces(limits)
-            if spaces is not None:
+            client.lobby(self._timeout)  # parts arrive before its answer
+            if (spaces := told.spaces(limits)) is not None:
                 return spaces
             asked += 1
         raise TypeError(
@@ -134,10 +128,7 @@ class PerlertEndpoint(Endpoint):
         return len(self.client.lobby(self._timeout))
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
-        """Get a slot in the next rollout, after the end of one that goes on, and say ready.
-
-        The server chooses its own seed and options.
-        """
+        """Get a slot in the next rollout, after the end of this one, and say ready."""
         self._stepping = False
         client = self.client
         deadline = monotonic() + (self._start_timeout or math.inf)
@@ -156,7 +147,7 @@ class PerlertEndpoint(Endpoint):
         client.ready()
 
     def begin_step(self, action: Any) -> None:
-        """Send what to do from now on."""
+        """Send the action from now on."""
         self._stepping = True
         if self._over:
             raise LocalProtocolError(f"{self.client}: call reset() first")
@@ -172,44 +163,43 @@ class PerlertEndpoint(Endpoint):
         client, frame = self.client, self._frame
         if self._stepping:
             if frame is not None and frame.done:
-                return self._take([])
+                return self._step_of([])
             try:
                 frames = client.frames(self._timeout)
-            except (ConnectionClosed, DeadlineExceeded) as error:
-                late = isinstance(error, DeadlineExceeded) and client.state in RUNNING
-                if late or client.state is PerlertState.CLOSED:
+            except DeadlineExceeded as error:
+                if client.state in RUNNING:
                     raise
                 self._over = True
                 observation, info = self._seen
                 return observation, 0.0, False, True, {**info, "lost": str(error)}
-            return self._take(frames)
+            return self._step_of(frames)
         client.wait_start(self._start_timeout)
         self._frame, self._total, self._owed = None, None, 0.0
         self._fastest = math.inf
         self._over = False
-        observation, reward, _, _, info = self._take(client.frames(self._timeout))
+        observation, reward, _, _, info = self._step_of(client.frames(self._timeout))
         self._owed = reward  # of steps before the first that was seen: the next one gives it
         return observation, info
 
     def close(self) -> None:
-        """Leave. The server frees a slot in the lobby after a while; a rollout goes on."""
+        """Close the client. The server frees its slot after a while; a rollout goes on."""
         self.client.close()
 
     def _register(self) -> str:
-        """Get the slot that was asked for, or any: at first the one of the rollout before."""
+        """Get the slot that was asked for, or any: first the one of the rollout before."""
         client, timeout = self.client, self._start_timeout
         if self._agent is None and self._key is not None:
             with contextlib.suppress(PeerError):
                 return client.register(self._key, timeout=timeout)
         return client.register(self._agent, timeout=timeout, wait=timeout)
 
-    def _take(self, frames: list[Frame]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Return the step that these frames, perhaps none, make."""
+    def _step_of(self, frames: list[Frame]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Return the step of these frames; without any, the end of a one-frame rollout."""
         before = self._frame
         for frame in frames:
             self._fastest = min(self._fastest, frame.received - frame.timestamp / 1000)
         reward, self._owed = self._owed, 0.0
-        if not frames:  # the first was the last
+        if not frames:
             assert before is not None
             observation, info = self._seen
             self._over = before.done
@@ -240,8 +230,8 @@ class PerlertEndpoint(Endpoint):
         added = self._total - last
         newest = frames[-1]
         if before is not None and newest.step == before.step + 1:
-            # The step's own reward has not gone through a sum. If the server rounds, it differs by
-            # more, and only the sums do not drift away from the truth.
+            # The step's own reward has no rounding error of a sum. If the server rounds, it
+            # differs by more, and only the sums stay exact.
             own = newest.reward
             if not isinstance(own, str) and math.isclose(own, added, rel_tol=1e-9, abs_tol=1e-9):
                 return float(own)
@@ -259,7 +249,7 @@ def _extra(frame: Frame) -> Any:
 
 
 def _end(done: bool, extra: Any) -> tuple[bool, bool]:
-    """Return what Gymnasium calls terminated and truncated."""
+    """Return terminated and truncated."""
     told = extra if isinstance(extra, dict) else {}
     truncated = done and told.get("truncated") is True
     return done and (not truncated or told.get("terminated") is True), truncated
@@ -281,15 +271,11 @@ _SEPARATORS = re.compile("[:;,=]")
 
 
 class Outcome(NamedTuple):
-    """What happened to one agent in a step.
+    """One agent's part of a step.
 
     Attributes:
-        observation: as text, or as an array that is written as text where it is sent.
-        reward: 0 after a reset.
-        terminated: the episode is over for this agent.
-        truncated: it was ended for this agent.
-        info: the environment's.
-        seen: the observation as the environment gave it.
+        observation: text, or an array that is written as text where it is sent.
+        seen: the observation as the environment returned it.
     """
 
     observation: str | NDArray[Any]
@@ -298,59 +284,6 @@ class Outcome(NamedTuple):
     truncated: bool
     info: Mapping[Any, Any]
     seen: Any
-
-
-class Simulation(Protocol):
-    """An environment for one or more agents, with text instead of spaces.
-
-    `simulate` makes one of an environment of PettingZoo, Gymnasium or dm_env. An object with these
-    methods may be served as well, with texts of its own.
-    """
-
-    @property
-    def name(self) -> str:
-        """The default name of its instances."""
-
-    @property
-    def agents(self) -> Mapping[str, str]:
-        """The agents' kinds, by key."""
-
-    def reset(self, seed: int) -> Mapping[str, Outcome]:
-        """Begin an episode, and return the outcomes by the agents' keys."""
-
-    def step(self, actions: Mapping[str, Any]) -> Mapping[str, Outcome]:
-        """Let all agents act, and return the outcomes of those whose episode is not over.
-
-        Args:
-            actions: by key, of all agents, those whose episode is over included.
-        """
-
-    def parse(self, key: str, text: str) -> Any:
-        """Return the action that a text is; raise if this agent may not take it."""
-
-    def default(self, key: str) -> Any:
-        """Return what an agent does until its client has sent an action."""
-
-    def close(self) -> None:
-        """Free what it holds."""
-
-
-def scalars(info: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the numbers, truth values and texts of an environment's info that ``extra`` can carry.
-
-    For the argument `extra` of a PERLERT server.
-    """
-    found: dict[str, Any] = {}
-    for key, value in info.items():
-        name = str(key)
-        if isinstance(value, np.generic):
-            value = value.item()
-        plain = isinstance(value, (bool, int, float)) or (
-            isinstance(value, str) and not _SEPARATORS.search(value)
-        )
-        if plain and name and not _SEPARATORS.search(name):
-            found[name] = value
-    return found
 
 
 class _AgentText:
@@ -364,51 +297,27 @@ class _AgentText:
         )
         self.action = SpaceText(action_space, f"the action{what}", named=False, limits=limits)
         self.told = deque(write_spaces(observation_space, action_space, limits))
-        self._nothing = self.action.nothing()
-
-    def default(self) -> Any:
-        # An array is a new one, since an environment may write into it.
-        return self._nothing if isinstance(self._nothing, np.generic) else self.action.nothing()
-
-    def parse(self, text: str) -> Any:
-        action = self.action.from_text(text)
-        if not self.action.contains(action):
-            raise DecodeError(f"{quoted(text)} is not in the action space {self.action.space}")
-        return action
-
-    def outcome(
-        self,
-        observation: Any,
-        reward: Any = 0.0,
-        terminated: Any = False,
-        truncated: Any = False,
-        info: Mapping[Any, Any] | None = None,
-    ) -> Outcome:
-        return Outcome(
-            self.observation.to_wire(observation),
-            float(reward or 0.0),
-            bool(terminated),
-            bool(truncated),
-            info or {},
-            observation,
-        )
 
 
-class EnvironmentSimulation:
-    """A driven environment: one agent, whose key is ``"agent0"``, or a parallel one's.
+class Simulation:
+    """An environment of Gymnasium, dm_env or PettingZoo's parallel kind, with text for spaces.
 
-    The key of an agent is its name, with underscores for the characters ``:;,=``; its kind is its
-    key without the number at the end.
+    A lone agent's key is ``"agent0"``. Other keys are the agents' names, with underscores for the
+    characters ``:;,=``. An agent's kind is its key without the number at the end.
+
+    Attributes:
+        name: the default SERVER_INSTANCE_NAME.
+        agents: AGENT_KIND by AGENT_KEY.
     """
 
-    def __init__(self, driven: Driven, *, limits: Limits = DEFAULT) -> None:
-        self._driven = driven
+    def __init__(self, environment: Any, limits: Limits = DEFAULT) -> None:
+        self._driven = driven = driver_of(environment)
         self.name = _SEPARATORS.sub("_", driven.name)
         names = driven.agents or ("agent0",)
         self._keys = {name: _SEPARATORS.sub("_", str(name)) for name in names}
         found = list(self._keys.values())
         if len(set(found)) < len(found) or not all(found):
-            raise EncodeError(f"the agents' keys are not of one each, or empty: {found}")
+            raise EncodeError(f"agents need different keys that are not empty, not {found}")
         self.agents = {key: _NUMBERED.sub("", key) or key for key in found}
         self._lone = None if driven.agents else found[0]
         seen, done = driven.observation_space, driven.action_space
@@ -421,7 +330,7 @@ class EnvironmentSimulation:
         }
 
     def reset(self, seed: int) -> dict[str, Outcome]:
-        """Begin an episode."""
+        """Begin an episode, and return the outcomes by key."""
         seen, infos = self._driven.reset(seed)
         if self._lone is not None:
             seen, infos = {self._lone: seen}, {self._lone: infos}
@@ -430,7 +339,7 @@ class EnvironmentSimulation:
         )
 
     def step(self, actions: Mapping[str, Any]) -> dict[str, Outcome]:
-        """Let the agents that the environment has now act together."""
+        """Let all agents act, and return the outcomes of those whose episode is not over."""
         lone = self._lone
         if lone is not None:
             return self._outcomes({lone: self._driven.step(actions[lone])})
@@ -439,22 +348,36 @@ class EnvironmentSimulation:
         )
 
     def _outcomes(self, steps: Mapping[Any, Any]) -> dict[str, Outcome]:
-        keys = self._keys
-        return {keys[name]: self._texts[keys[name]].outcome(*step) for name, step in steps.items()}
+        outcomes = {}
+        for name, (observation, reward, terminated, truncated, info) in steps.items():
+            key = self._keys[name]
+            outcomes[key] = Outcome(
+                self._texts[key].observation.to_wire(observation),
+                float(reward or 0.0),
+                bool(terminated),
+                bool(truncated),
+                info or {},
+                observation,
+            )
+        return outcomes
 
     def told(self, key: str) -> str | None:
-        """Return the next message that tells a client its spaces, None if there is none."""
+        """Return the next message that describes an agent's spaces, None if there is none."""
         told = self._texts[key].told
         told.rotate(-1)
         return told[-1] if told else None
 
     def parse(self, key: str, text: str) -> Any:
-        """Return the action that a text is."""
-        return self._texts[key].parse(text)
+        """Return the action of a text."""
+        space = self._texts[key].action
+        action = space.from_text(text)
+        if not space.contains(action):
+            raise DecodeError(f"{quoted(text)} is not in the action space {space.space}")
+        return action
 
     def default(self, key: str) -> Any:
-        """Return the action nearest to zero."""
-        return self._texts[key].default()
+        """Return the action nearest to zero, a new one: an environment may write into it."""
+        return self._texts[key].action.nothing()
 
     def close(self) -> None:
         """Close the environment."""
@@ -464,27 +387,17 @@ class EnvironmentSimulation:
 def simulations_of(
     environment: Any, env_kwargs: Mapping[str, Any] | None = None, limits: Limits = DEFAULT
 ) -> tuple[Simulation, Callable[[], Simulation] | None]:
-    """Return a simulation, and what makes more of them: None if there is none but this.
+    """Return a simulation, and a function that makes more; None if there is only this one.
 
-    `environment` is what `rlwire.environments.driver.maker` takes, or a simulation; `env_kwargs`
-    are for the class or function.
+    The arguments are those of `rlwire.environments.driver.maker`.
     """
     environment, again = maker(environment, env_kwargs)
     if again is None:
-        return simulate(environment, limits), None
+        return Simulation(environment, limits), None
 
     def make() -> Simulation:
         made = again()
         with on_error(getattr(made, "close", bool)):
-            return simulate(made, limits)
+            return Simulation(made, limits)
 
     return make(), make
-
-
-def simulate(environment: Any, limits: Limits = DEFAULT) -> Simulation:
-    """Return an environment of Gymnasium, dm_env or PettingZoo's parallel kind as a simulation."""
-    names = ("name", "agents", "reset", "step", "parse", "default", "close")
-    if not isinstance(environment, type) and all(hasattr(environment, name) for name in names):
-        simulation: Simulation = environment
-        return simulation
-    return EnvironmentSimulation(driver_of(environment), limits=limits)

@@ -1,4 +1,4 @@
-"""Options of PERLERT; those without a text are as of `rlwire.perlert.Server.add`."""
+"""Options of PERLERT; `rlwire.perlert.Server.add` describes those without help here."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _KeyFile = Annotated[bytes, _options.Reads(load_key, "FILE")]
 
 @dataclass(frozen=True)
 class _KeyOptions(_options.LimitOptions):
-    """Of both sides; `auth` is the key itself, or a `DatagramCipher`.
+    """Of both sides; `auth` is the key itself.
 
     Attributes:
         auth_file: encipher and authenticate all datagrams with the key in this file, 32 bytes in
-            hexadecimal, which agents need as well.
+            hexadecimal, the same at both ends.
     """
 
     auth: Any = None
@@ -29,17 +29,16 @@ class PerlertServerOptions(_options.MakingOptions, _KeyOptions):
     """Of a server of an environment in real time.
 
     Attributes:
-        rollout_port: where rollouts listen (default: the port after the lobby's).
-        name: what it is called (default: its own name).
-        number: of the first instance.
-        instances: how many runs can go on at once, each in an environment of its own, numbered
-            from 0.
-        players: how many agents it takes to begin (default: all that the environment has).
+        rollout_port: the rollouts' port (default: the port after the lobby's).
+        name: the instances' name (default: the environment's).
+        number: the first instance's number.
+        instances: how many runs can go on at once, each in an environment of its own.
+        players: how many ready agents begin a run (default: all that the environment has).
         rate: steps a second.
-        frames: how many steps a second an agent is told of, at most.
-        decimals: to which numbers are rounded (default: all that they have).
-        threads: how many step environments, for slow ones; 0 steps all of them on the event loop.
-        seed: from which all seeds are made.
+        frames: the most steps a second that an agent is sent.
+        decimals: decimals of numbers (default: all that they have).
+        threads: threads that step environments, for slow ones; 0 for the event loop.
+        seed: the seed of all seeds.
     """
 
     rollout_port: _options.Natural | None = None
@@ -62,7 +61,7 @@ class PerlertClientOptions(_KeyOptions):
     """Of an agent.
 
     Attributes:
-        tag: what others see in the lobby (default: a random one).
+        tag: the agent's name in the lobby (default: a random one).
     """
 
     tag: _options.Name | None = None
@@ -73,9 +72,9 @@ class PerlertEnvironmentOptions(PerlertClientOptions):
     """Of `rlwire.make` over PERLERT.
 
     Attributes:
-        agent: the slot to have (default: the first that is open).
-        timeout: how long the next frame may take.
-        start_timeout: how long others may take to register and be ready.
+        agent: the slot to play (default: the first that is open).
+        timeout: how long to wait for the next frame.
+        start_timeout: how long to wait for others to register and be ready.
     """
 
     agent: _options.Name | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-import math
 import time
 import zlib
 from collections import Counter
@@ -19,89 +18,84 @@ import numpy as np
 from rlwire.errors import RlwireError
 from rlwire.perlert.environment import Default, Outcome, Simulation
 from rlwire.sessions.perlert.server import Instance
+from rlwire.transports.interface import DatagramSession
 from rlwire.transports.pacing import Pacer
 from rlwire.transports.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger(__name__)
 
 Extra: TypeAlias = Callable[[str, Mapping[Any, Any]], Mapping[str, Any] | None]
-"""Makes of an agent's key and the environment's info what goes into EXTRA."""
+"""Makes EXTRA of an agent's key and the environment's info."""
 
 ABANDON: Final = 300.0
-"""Seconds after which a rollout ends of whose clients none has been heard."""
+"""Seconds after which a rollout ends that has heard none of its clients."""
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 10.0
 _LOG_INTERVAL = 60.0
-_SHORTEST_DELAY = 0.001
+
+_Outcomes: TypeAlias = Mapping[str, Outcome]
 
 
 class TickTimer:
-    """Calls the players of a server when their ticks are due, on an event loop.
+    """The rollout port's session, with the players' ticks among its deadlines.
 
-    One timer for all, and what those that are due together have to send is sent at once: an event
-    loop's own timers, one a player, cost more than the rest of a tick. `send` sends what the
-    session has to send.
+    All players share its endpoint's timer, and the endpoint sends once for all ticks that are due.
     """
 
-    def __init__(self, send: Callable[[], object]) -> None:
-        self.send = send
+    def __init__(self, port: DatagramSession) -> None:
+        self._port = port
+        self.receive, self.datagrams = port.receive, port.datagrams
+        self.send: Callable[[], object] = bool  # the endpoint's flush
         self.loop = asyncio.get_running_loop()
         self._due: list[tuple[float, int, Callable[[float], None]]] = []
         self._count = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = math.inf
         self.log = RateLimitedLog(logger, _LOG_INTERVAL, lines=1)
-        self.says_infos = False  # that infos are not sent: once for a server
+        self.said_infos = False  # that infos are not sent: logged once for a server
+
+    @property
+    def closed(self) -> bool:
+        """Whether the port is closed."""
+        return self._port.closed
 
     def at(self, when: float, call: Callable[[float], None]) -> None:
-        """Call something with the time as soon as it is `when`, by `time.monotonic`."""
+        """Call `call` with the time as soon as it is `when`, by `time.monotonic`.
+
+        Outside of a tick, `send` is to follow.
+        """
         self._count += 1
         heapq.heappush(self._due, (when, self._count, call))
-        if when < self._timer_at:
-            self._set_timer(when)
 
-    def _set_timer(self, when: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        # Event loops keep time to a millisecond; uvloop rounds down, and would wake us for nothing.
-        delay = max(_SHORTEST_DELAY, when - time.monotonic())
-        self._timer = self.loop.call_later(delay, self._call)
-        self._timer_at = when
-
-    def _call(self) -> None:
-        self._timer, self._timer_at = None, -math.inf  # nothing sets a timer before the end of this
-        now = time.monotonic()
+    def advance(self, now: float) -> list[Any]:
+        """Call the players whose ticks are due."""
         due = self._due
         while due and due[0][0] <= now:
             call = heapq.heappop(due)[2]
             try:
                 call(now)
-            except Exception:  # whatever is wrong with one player, the others play on
+            except Exception:  # the other players play on
                 logger.exception("a tick has failed")
-        self._timer_at = math.inf
-        if due:
-            self._set_timer(due[0][0])
-        self.send()
+        return self._port.advance(now)
 
-    def stop(self) -> None:
-        """Forget all calls."""
-        self._due.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+    def next_deadline(self) -> float | None:
+        """Return when `advance` should be called next, or None."""
+        deadline, due = self._port.next_deadline(), self._due
+        return due[0][0] if due and (deadline is None or due[0][0] < deadline) else deadline
 
 
 @dataclass(eq=False)
 class PacedPlayer:
     """Plays one instance's environment, on an event loop.
 
-    If the environment raises, the rollout ends with ``done`` for all its clients. The next one
-    gets an environment made anew, where `make` is given, and begins after a pause that doubles
-    with each failure in a row. An environment that nothing makes anew is not closed.
+    If the environment raises, the rollout ends with ``done`` for all its clients. The next one gets
+    a new environment, where `make` is given, after a pause that doubles with each failure in a row.
 
-    It steps on `executor`, or on the loop's own thread. `phase`, from 0 to 1, shifts its ticks by
-    so much of a period, so that the instances of a server do not all send at once. The other
-    arguments are those of `Server.add`.
+    Args:
+        executor: runs the steps; None for the loop's own thread.
+        phase: shifts the ticks by this part of a period, so that the instances of a server do not
+            all send at once.
+
+    The other arguments are those of `Server.add`.
     """
 
     instance: Instance
@@ -123,7 +117,7 @@ class PacedPlayer:
         self._busy: asyncio.Future[Any] | None = None
         self._stopped = False
         self._failures = 0  # in a row
-        # As long as the wall clock may be set back, it is not asked twice.
+        # Read once: the wall clock may be set back.
         self._epoch = time.time() - time.monotonic()
         self._counts = Counter[str](runs=0, steps=0, failures=0, abandoned=0)
         # Of the rollout:
@@ -137,12 +131,11 @@ class PacedPlayer:
         self._tags: dict[str, str] = {}
 
     def __str__(self) -> str:
-        return f"{self.instance.name}:{self.instance.number}"
+        return str(self.instance)
 
     def told(self, key: str) -> str | None:
-        """Return what tells a client the spaces of a slot, None if nothing does."""
-        tell = getattr(self.simulation, "told", None)
-        return None if tell is None else tell(key)
+        """Return a message that describes the spaces of a slot, None if there is none."""
+        return None if self.simulation is None else self.simulation.told(key)
 
     def statistics(self) -> dict[str, int]:
         """Return counts: runs, steps, failures and abandoned runs, and missed ticks."""
@@ -152,13 +145,13 @@ class PacedPlayer:
     # ---- a rollout, from start to end ----
 
     def begin(self) -> None:
-        """Begin a rollout: the session says that it has started."""
+        """Begin a rollout, which the session has started."""
         self._counts["runs"] += 1
-        # Another one for each rollout of each instance.
         instance = self.instance
+        # A seed for each rollout of each instance.
         which = (zlib.crc32(instance.name.encode()), instance.number, self._counts["runs"])
         sequence = np.random.SeedSequence(self.seed, spawn_key=which)
-        self._seed = int(sequence.generate_state(1)[0]) >> 1  # seeds often take 31 bits
+        self._seed = int(sequence.generate_state(1)[0]) >> 1  # many environments accept 31 bits
         self._totals = dict.fromkeys(self._keys, 0.0)
         self._last = {}
         self._texts, self._parsed = {}, {}
@@ -169,18 +162,18 @@ class PacedPlayer:
             self.timer.at(time.monotonic() + pause, self._call_reset)
         else:
             self._call_reset(time.monotonic())
-            self.timer.send()
+        self.timer.send()
 
     def _call_reset(self, now: float) -> None:
         self._call(self._reset, self._has_begun, now)
 
-    def _reset(self) -> Mapping[str, Outcome]:
+    def _reset(self) -> _Outcomes:
         if self.simulation is None:
             assert self.make is not None
             self.simulation = self.make()
         return self.simulation.reset(self._seed)
 
-    def _has_begun(self, outcomes: Mapping[str, Outcome], now: float) -> None:
+    def _has_begun(self, outcomes: _Outcomes, now: float) -> None:
         self._live = set(outcomes)
         self._publish(outcomes, now)
         self._pacer.restart(at=time.monotonic() + (1.0 + self.phase) / self.rate)
@@ -195,7 +188,7 @@ class PacedPlayer:
             # Without live agents: clients of agents that the environment never had, or lost.
             if abandoned:
                 self._counts["abandoned"] += 1
-                logger.info("%s: no client has been heard for a long time, the run ends", self)
+                logger.info("%s: no client heard for %g s, the run ends", self, ABANDON)
             self.instance.finish(now)
         self._failures = 0
         logger.info(
@@ -210,8 +203,7 @@ class PacedPlayer:
 
     def _is_abandoned(self, now: float) -> bool:
         rollout = self.instance.rollout
-        # Asked once a second, not at each tick.
-        if rollout is None or self._step % max(1, int(self.rate)):
+        if rollout is None or self._step % max(1, int(self.rate)):  # looked at once a second
             return False
         before = now - ABANDON
         return all(
@@ -222,8 +214,7 @@ class PacedPlayer:
     def _tick(self, now: float) -> None:
         if self._stopped:
             return
-        missed = self._pacer.advance()
-        if missed:
+        if missed := self._pacer.advance():
             self.timer.log.warning(
                 "%s: %d ticks missed: steps take longer than a period, or the server is busy",
                 self,
@@ -232,7 +223,7 @@ class PacedPlayer:
         actions = self._actions()
         self._call(lambda: self._advance(actions), self._has_stepped, now)
 
-    def _advance(self, actions: dict[str, Any]) -> Mapping[str, Outcome]:
+    def _advance(self, actions: dict[str, Any]) -> _Outcomes:
         simulation = self.simulation
         assert simulation is not None
         default = self.default_action
@@ -247,7 +238,7 @@ class PacedPlayer:
                     actions[key] = default
         return simulation.step(actions)
 
-    def _has_stepped(self, outcomes: Mapping[str, Outcome], now: float) -> None:
+    def _has_stepped(self, outcomes: _Outcomes, now: float) -> None:
         self._step += 1
         self._publish(outcomes, now)
         self._go_on(now)
@@ -258,18 +249,18 @@ class PacedPlayer:
 
     def _call(
         self,
-        work: Callable[[], Mapping[str, Outcome]],
-        then: Callable[[Mapping[str, Outcome], float], None],
+        work: Callable[[], _Outcomes],
+        then: Callable[[_Outcomes, float], None],
         now: float,
     ) -> None:
-        """Let the environment work, here or in another thread, and go on with the outcome."""
+        """Call the environment, here or in another thread, and go on with its outcomes."""
         if self._stopped:
             return
         if self.executor is None:
             self._then(work, then, now)
             return
 
-        def done(busy: asyncio.Future[Mapping[str, Outcome]]) -> None:
+        def done(busy: asyncio.Future[_Outcomes]) -> None:
             self._busy = None
             if not self._stopped:
                 self._then(busy.result, then, time.monotonic())
@@ -280,8 +271,8 @@ class PacedPlayer:
 
     def _then(
         self,
-        result: Callable[[], Mapping[str, Outcome]],
-        then: Callable[[Mapping[str, Outcome], float], None],
+        result: Callable[[], _Outcomes],
+        then: Callable[[_Outcomes, float], None],
         now: float,
     ) -> None:
         try:
@@ -301,16 +292,14 @@ class PacedPlayer:
                 self._texts[key] = text
                 try:
                     self._parsed[key] = simulation.parse(key, text)
-                except Exception as error:
-                    # Whatever a peer's text makes it raise, it is the text that is wrong, and the
-                    # last valid action stays in force.
+                except Exception as error:  # the text is wrong; the last valid action stays
                     logger.debug("%s: action of %s: %r: %s", self, key, text[:80], error)
                     self.instance.reject_action()
             if key in self._parsed:
                 actions[key] = self._parsed[key]
         return actions
 
-    def _publish(self, outcomes: Mapping[str, Outcome], now: float) -> None:
+    def _publish(self, outcomes: _Outcomes, now: float) -> None:
         steps: dict[str, tuple[Any, float, bool, Mapping[str, Any]]] = {}
         for key, outcome in outcomes.items():
             observation, reward, terminated, truncated, info, _seen = outcome
@@ -330,15 +319,15 @@ class PacedPlayer:
         extra: dict[str, Any] = {}
         if self.extra is not None:
             extra.update(self.extra(key, info) or {})
-        elif info and not self.timer.says_infos:
-            self.timer.says_infos = True
+        elif info and not self.timer.said_infos:
+            self.timer.said_infos = True
             logger.warning(
                 "%s: the info (%s) is not sent, PERLERT has no field for it; put what clients need "
-                "into EXTRA: extra=lambda key, info: rlwire.perlert.scalars(info)",
+                "into EXTRA: extra=lambda key, info: {...}",
                 self,
                 ", ".join(map(str, info)),
             )
-        # So that no reward is lost with a datagram; and ``done`` does not say what has ended it.
+        # So that no reward is lost with a datagram; and ``done`` does not tell truncation.
         extra["total"] = self._totals[key]
         if truncated:
             extra["truncated"] = True
@@ -371,13 +360,13 @@ class PacedPlayer:
                 steps[key] = ("" if last is None else last.observation, 0.0, True, extra)
             try:
                 self.instance.publish(steps, self._step + 1, self._milliseconds(now), now)
-            except RlwireError:  # it is the observation that cannot be sent
+            except RlwireError:  # the observation is what cannot be sent
                 self.instance.finish(now)
         self._count_steps()
         self._close()
 
     def _close(self) -> None:
-        if self.make is None:
+        if self.make is None:  # the caller's own environment
             return
         simulation, self.simulation = self.simulation, None
         if simulation is not None:
@@ -387,7 +376,7 @@ class PacedPlayer:
                 logger.exception("%s: the environment cannot be closed", self)
 
     async def stop(self, grace: float) -> None:
-        """End the rollout for its clients, and close the environment, once its step is done."""
+        """End the rollout for its clients, and close the environment once its step is done."""
         self._stopped = True
         if self.instance.rollout is not None:
             now = time.monotonic()

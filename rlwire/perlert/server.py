@@ -18,9 +18,8 @@ from rlwire.perlert.player import Extra, PacedPlayer, TickTimer
 from rlwire.perlert.spaces import OURS
 from rlwire.registry import located
 from rlwire.serving.serving import BackgroundServer, Running
-from rlwire.sessions.perlert.lobby import Slot
-from rlwire.sessions.perlert.rollout import FRAMES
 from rlwire.sessions.perlert.server import (
+    FRAMES,
     LeaseExpired,
     PerlertServerSession,
     RolloutStarted,
@@ -51,26 +50,25 @@ class Server(BackgroundServer):
         server.add(MyEnvironment, name="mine", rate=10, instances=4)
         server.serve_forever()                                    # until SIGINT or SIGTERM
 
-    An instance has an environment of its own. Its run begins when enough clients are ready, and
-    its environment then steps at a fixed rate, whatever the clients do: an agent's last action
-    stays in force, and slots without a client are played by the server. When all its clients are
-    done, a new lobby is open.
+    Each instance has an environment of its own. A run begins when enough clients are ready. Its
+    environment then steps at a fixed rate: an agent's last action stays in force, and the server
+    plays slots without a client. When all clients are done, a new lobby opens.
 
-    Without a cipher anybody on the way can read and forge datagrams; a server that listens beyond
-    this machine then says so in its log.
+    Without a cipher anybody on the way can read and forge datagrams. On a host with several
+    addresses, bind the one that clients use: answers from ``0.0.0.0`` leave from the address that
+    the system chooses.
 
     Args:
         environment: what is served; see `add`. None to add all of it later.
-        address: where the lobby listens, ``"host:port"``, ``"[ipv6]:port"`` or ``(host, port)``;
-            with port 0 the system chooses one.
-        auth: the key that clients have as well, or a cipher made of it.
+        address: the lobby's, ``"host:port"``, ``"[ipv6]:port"`` or ``(host, port)``; with port 0
+            the system chooses one.
+        auth: the clients' key, 32 bytes; None without a cipher.
         limits: `Limits.datagram` is the size of the largest datagram.
         loop_factory: makes the event loop, such as ``uvloop.new_event_loop``.
-        rollout_port: by default the one after the lobby's.
-        threads: so many step environments. 0 for none: environments step on the event
-            loop, where each waits for the others; right for those that step in well less than
-            a period.
-        frames: how many steps a second an agent is told of, at most.
+        rollout_port: by default the lobby's port plus 1.
+        threads: that step environments; with 0 they step on the event loop, one after the other,
+            which suits steps that take well less than a period.
+        frames: the most steps a second that an agent is sent.
         options: those of `add`.
     """
 
@@ -81,7 +79,7 @@ class Server(BackgroundServer):
         environment: Any = None,
         address: AddressLike = f"127.0.0.1:{PORT}",
         *,
-        auth: DatagramCipher | bytes | None = None,
+        auth: bytes | None = None,
         limits: Limits | None = None,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
         rollout_port: int | None = None,
@@ -105,7 +103,7 @@ class Server(BackgroundServer):
         self._guarded = True  # its sockets warn
         self._limits = limits or DEFAULT
         self._frames = frames
-        self._cipher = DatagramCipher(auth, "server") if isinstance(auth, bytes) else auth
+        self._cipher = None if auth is None else DatagramCipher(auth, "server")
         self._loop_factory = loop_factory
         self._served: list[_ServedEnvironment] = []
         self._service: _PerlertLoop | None = None
@@ -133,27 +131,26 @@ class Server(BackgroundServer):
         """Serve one more environment, from the next start on.
 
         Args:
-            environment: what makes environments of Gymnasium, dm_env or PettingZoo's parallel kind,
-                or its name, such as ``"gym:CartPole-v1"``; an environment, for one instance, which
-                is not closed; or a `Simulation`.
+            environment: a class or function that makes environments of Gymnasium, dm_env or
+                PettingZoo's parallel kind, or its name, such as ``"gym:CartPole-v1"``; or an
+                environment, for one instance, which is not closed.
             name: SERVER_INSTANCE_NAME; by default the environment's own.
             number: SERVER_INSTANCE_NUMBER of the first instance; the others count on.
             instances: how many runs can go on at once, each in an environment of its own.
-            players: how many clients it takes to begin; by default one for each agent.
+            players: how many ready clients begin a run; by default one for each agent.
             rate: steps a second.
-            decimals: to which numbers are rounded; by default they have as many digits as it
-                takes to read the same number again.
-            env_kwargs: keyword arguments for what makes environments.
-            default_action: what agents do whose clients have not said what they want, and those
-                without a client: an action, or a function of the agent's key and its last
-                observation that returns one. By default the action nearest to zero.
-            extra: called with an agent's key and the environment's info for what is to go into
-                EXTRA beside the sum of rewards; see `scalars`.
+            decimals: of numbers; by default as many as read back the same number.
+            env_kwargs: keyword arguments for the class or function.
+            default_action: of agents without a client, or whose client has sent none: an action, or
+                a function of the agent's key and its last observation that returns one. By default
+                the action nearest to zero.
+            extra: called with an agent's key and the environment's info; returns the mapping that
+                goes into EXTRA beside the sum of rewards.
             seed: from which each run's is made; None for other ones each time.
         """
         if self._running is not None:
             raise RuntimeError("the server runs; add environments before it starts")
-        Pacer(rate)  # refuses what is no rate
+        Pacer(rate)  # checks it
         if instances < 1:
             raise ValueError(f"instances must be at least 1, not {instances}")
         first, make = simulations_of(environment, env_kwargs, self._limits)
@@ -168,7 +165,7 @@ class Server(BackgroundServer):
                     f"there is one environment for {instances} instances; give a class or function "
                     f"that makes environments"
                 )
-            # What the session would refuse, it refuses now.
+            # Raises now what the session would raise at the start.
             served.join(PerlertServerSession(frames=self._frames, limits=self._limits))
             taken = {header for other in self._served for header in other.headers}
             for header in served.headers:
@@ -188,22 +185,19 @@ class Server(BackgroundServer):
 
     @property
     def rollout_address(self) -> Address:
-        """Where rollouts listen; while the server runs, with the port that the system chose."""
+        """The rollout port's address; with port 0 the system chooses the port at the start."""
         service = self._service
         return self._rollout if service is None else service.rollout_address
 
     def statistics(self) -> dict[str, Any]:
-        """Return counts of ``instances``, by header, the ``session``, its ports and the ``cipher``.
-
-        After the server has stopped they are the last ones.
-        """
+        """Return the last counts of ``instances`` by header, ``session``, ports and ``cipher``."""
         service = self._service
         if service is not None:
             self._statistics = service.statistics()
         return self._statistics
 
     def message(self, text: str) -> None:
-        """Tell something to all clients that are in a lobby."""
+        """Send a text to all clients that are in a lobby."""
         if self._service is None:
             raise RuntimeError("the server does not run")
         self._service.loop.call_soon_threadsafe(self._service.message, text)
@@ -238,7 +232,7 @@ class Server(BackgroundServer):
 
 @dataclass(frozen=True)
 class _ServedEnvironment:
-    """An environment and how often it is served."""
+    """An environment and its instances."""
 
     name: str
     numbers: range
@@ -257,22 +251,19 @@ class _ServedEnvironment:
         return [f"{self.name}:{number}" for number in self.numbers]
 
     def fill(self) -> None:
-        """Make as many environments as it takes."""
+        """Make the missing environments."""
         while self.make is not None and len(self.idle) < len(self.numbers):
             self.idle.append(self.make())
 
     def close(self) -> None:
-        """Close the environments that wait for their instance; never the user's own."""
+        """Close the idle environments; never the caller's own."""
         while self.make is not None and self.idle:
             self.idle.pop().close()
 
     def join(self, session: PerlertServerSession) -> list[Any]:
         """Add the instances to a session, and return them."""
-        slots = [Slot(key, kind) for key, kind in self.idle[0].agents.items()]
-        return [
-            session.add_instance(self.name, number, slots, **self.session)
-            for number in self.numbers
-        ]
+        add, slots = session.add_instance, self.idle[0].agents
+        return [add(self.name, number, slots, **self.session) for number in self.numbers]
 
     def take(self) -> Simulation:
         """Return an environment for an instance, which closes it."""
@@ -280,49 +271,45 @@ class _ServedEnvironment:
 
 
 class _PerlertLoop:
-    """A server on an event loop: what a `LoopThread` runs."""
+    """The server on its event loop, which a `LoopThread` runs."""
 
     def __init__(self, server: Server) -> None:
         self.address = server._where
         self.rollout_address = server._rollout
-        self._served = server._served
-        self._threads = server._threads
-        self._cipher = server._cipher
-        self._options: Any = {"limit": server._limits.datagram, "cipher": server._cipher}
+        self._server = server
         self._session = PerlertServerSession(frames=server._frames, limits=server._limits)
         self._players: dict[Any, PacedPlayer] = {}
         self._ports: dict[str, DatagramEndpoint] = {}
         self._pool: ThreadPoolExecutor | None = None
-        self._timer: TickTimer | None = None
 
     async def start(self) -> None:
         """Bind both ports, and open the lobbies."""
         self.loop = asyncio.get_running_loop()
-        session = self._session
+        session, server = self._session, self._server
+        timer = TickTimer(session.rollout)
         with on_error(self._close):
             self.address = await self._listen("lobby", self.address, session.lobby)
-            self.rollout_address = await self._listen(
-                "rollout", self.rollout_address, session.rollout
-            )
+            self.rollout_address = await self._listen("rollout", self.rollout_address, timer)
+            timer.send = self._ports["rollout"].flush
             session.rollout_port = self.rollout_address.port
-            if self._threads:
-                self._pool = ThreadPoolExecutor(self._threads, "rlwire environment")
-            self._timer = TickTimer(self._ports["rollout"].flush)
-            for served in self._served:
+            if server._threads:
+                self._pool = ThreadPoolExecutor(server._threads, "rlwire environment")
+            for served in server._served:
                 instances = served.join(session)
                 for place, instance in enumerate(instances):
                     self._players[instance] = PacedPlayer(
                         instance,
                         served.take(),
                         served.make,
-                        self._timer,
+                        timer,
                         **served.player,
                         executor=self._pool,
                         phase=place / len(instances),
                     )
 
     async def _listen(self, name: str, where: Address, session: Any) -> Address:
-        port = await serve(where, session, on_events=self._react, **self._options)
+        limit, cipher = self._server._limits.datagram, self._server._cipher
+        port = await serve(where, session, on_events=self._react, limit=limit, cipher=cipher)
         self._ports[name] = port
         return port.address
 
@@ -332,20 +319,20 @@ class _PerlertLoop:
                 # Not now: first the clients are told to start.
                 self.loop.call_soon(self._players[event.instance].begin)
             elif isinstance(event, SlotLeased):
-                player, peer = self._players[event.instance], event.peer
-                # Another's client would show this to people.
+                player = self._players[event.instance]
+                # An original would show this to people.
                 text = player.told(event.key) if event.tag.startswith(OURS) else None
                 if text is not None:
-                    event.instance.lobby.message(text, peer)
+                    event.instance.lobby.message(text, event.peer)
                 if event.previous is None:
-                    where = parse(peer)  # type: ignore[arg-type]
+                    where = parse(event.peer)  # type: ignore[arg-type]
                     logger.info("%s: %s is %s, from %s", player, event.key, event.tag, where)
             elif isinstance(event, LeaseExpired):
-                player, where = self._players[event.instance], parse(event.peer)  # type: ignore[arg-type]
-                logger.info("%s: %s has gone, it was %s", player, event.key, where)
+                where = parse(event.peer)  # type: ignore[arg-type]
+                logger.info("%s: %s has left, it was %s", event.instance, event.key, where)
 
     async def drain(self, seconds: float) -> None:
-        """Tell the lobbies, begin no more runs, and wait until those that go on are over."""
+        """Inform the lobbies, begin no more runs, and wait for the end of the present ones."""
         self._session.rollout_port = None  # without it nothing starts
         self.message("the server ends, no run begins any more")
         until = self.loop.time() + seconds
@@ -355,15 +342,13 @@ class _PerlertLoop:
             await asyncio.sleep(min(left, DRAINING))
 
     async def stop(self, grace: float) -> None:
-        """End all runs for their clients, close the environments, and free the ports."""
+        """End all runs for their clients, and close the environments and the ports."""
         try:
             await asyncio.gather(*(player.stop(grace) for player in self._players.values()))
         finally:
             self._close()
 
     def _close(self) -> None:
-        if self._timer is not None:
-            self._timer.stop()
         self._session.close()
         for port in self._ports.values():
             port.close()
@@ -371,16 +356,17 @@ class _PerlertLoop:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def statistics(self) -> dict[str, Any]:
-        """Return counts; from any thread, since a copy of a dictionary is one step."""
+        """Return counts; from any thread."""
+        cipher = self._server._cipher
         return {
             "instances": {str(player): player.statistics() for player in self._players.values()},
             "session": self._session.statistics(),
             **{name: port.statistics() for name, port in self._ports.items()},
-            "cipher": {} if self._cipher is None else dict(self._cipher.dropped),
+            "cipher": {} if cipher is None else dict(cipher.dropped),
         }
 
     def message(self, text: str) -> None:
-        """Tell something to all clients that are in a lobby."""
+        """Send a text to all clients that are in a lobby."""
         for instance in self._players:
             if instance.rollout is None:
                 instance.message(text)

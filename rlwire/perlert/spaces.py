@@ -9,9 +9,9 @@
 |                                 | ones joined by periods               | the space's order:    |
 | Tuple                           | ``0:0.54,1:3``: places from 0        | ``0.54,1,2``          |
 
-Actions have no keys, since they must not contain a colon. Truth values are 1 and 0. Numbers are
-written with as many digits as it takes to read the same number again, unless fewer decimals are
-asked for. Shapes and dtypes do not travel: the reader's space gives them back.
+Actions have no keys, since they must not contain a colon. Truth values are 1 and 0. Numbers have
+as many digits as read back the same number, or a given number of decimals. Shapes and dtypes do not
+travel: the reader's space has them.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from rlwire.errors import DecodeError, EncodeError, RlwireError, quoted
 from rlwire.limits import DEFAULT, Limits
 
 OURS = "rlwire-"
-"""How the tags of our own clients begin, unless they are given one: these are told the spaces."""
+"""How the default tags of rlwire's clients begin, which are sent descriptions of spaces."""
 
 TOLD = "rlwire.spaces "
-"""How a message begins that tells spaces: ``rlwire.spaces 1/2 ...`` is the first of two parts."""
+"""How a description of spaces begins: ``rlwire.spaces 1/2 ...`` is the first of two parts."""
 
 _PARTS = 16  # of a description: one comes with each registration, as addresses can be forged
 _PART = re.compile(f"{re.escape(TOLD)}([0-9]{{1,2}})/([0-9]{{1,2}}) (.*)", re.DOTALL).fullmatch
-_HEADER = 256  # bytes of a datagram that are left for what stands before the description
+_HEADER = 256  # bytes of a datagram that are reserved for what stands before the description
 _FORBIDDEN = frozenset(":;,=")
 _CANNOT = "which has no text in PERLERT"
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}").fullmatch
@@ -48,10 +48,7 @@ _NAME = re.compile(r"(?:^|,)([^,:]*):")
 
 
 def write_spaces(observation_space: Any, action_space: Any, limits: Limits = DEFAULT) -> list[str]:
-    """Return the lobby's messages that tell a client of ours its spaces, one after the other.
-
-    There are none for dm_env's specs that no space is like.
-    """
+    """Return the lobby messages that describe spaces; none for specs that no space is like."""
     told = describe_both(observation_space, action_space)
     if told is None:
         return []
@@ -60,7 +57,7 @@ def write_spaces(observation_space: Any, action_space: Any, limits: Limits = DEF
     parts = [text[start : start + size] for start in range(0, len(text), size)]
     if len(parts) > _PARTS:
         raise EncodeError(
-            f"the description of the spaces has {len(text)} bytes, and a PERLERT server tells at "
+            f"the description of the spaces has {len(text)} bytes, and a PERLERT server sends at "
             f"most {_PARTS} parts of {size}; give all elements of a Box the same bounds, or raise "
             f"the limit datagram={limits.datagram} at both ends: observation space "
             f"{observation_space}, action space {action_space}"
@@ -69,10 +66,10 @@ def write_spaces(observation_space: Any, action_space: Any, limits: Limits = DEF
 
 
 class ToldSpaces:
-    """The parts of a description of spaces, as lobby messages bring them, in any order."""
+    """The parts of a description of spaces, in any order."""
 
     def __init__(self) -> None:
-        self.count = 0  # how many parts there are; 0 as long as none has come
+        self.count = 0  # of parts; 0 before the first has arrived
         self._parts: dict[int, str] = {}
 
     def take(self, text: str) -> bool:
@@ -88,7 +85,7 @@ class ToldSpaces:
         return True
 
     def spaces(self, limits: Limits = DEFAULT) -> tuple[Any, Any] | None:
-        """Return the observation and the action space; None as long as a part is missing."""
+        """Return the observation and the action space; None while a part is missing."""
         if not self._parts or len(self._parts) < self.count:
             return None
         text = "".join(self._parts[number] for number in sorted(self._parts))
@@ -104,14 +101,14 @@ class ToldSpaces:
 
 
 class SpaceText:
-    """How the values of a space are written.
+    """Writes and reads the values of a space.
 
     Args:
         space: a `gymnasium.Space`, or dm_env's specs.
-        what: what errors call it, such as ``the observation of 'agent_0'``.
+        what: its name in errors, such as ``the observation of 'agent_0'``.
         named: whether items of a Dict or Tuple have names, as in observations. Without, as in
-            actions, numbers that are not finite are refused, whatever the bounds.
-        limits: a space whose shortest text is longer than `Limits.datagram` is refused.
+            actions, numbers that are not finite are rejected.
+        limits: a space whose shortest text is longer than `Limits.datagram` is rejected.
     """
 
     def __init__(self, space: Any, what: str, *, named: bool, limits: Limits = DEFAULT) -> None:
@@ -122,8 +119,8 @@ class SpaceText:
         for key in (str(key) for leaf in self._tree.leaves for key in leaf.keys):
             if _FORBIDDEN & set(key):
                 raise EncodeError(
-                    f"{what} has an item {key!r}, whose name has one of the characters : ; , = "
-                    f"that PERLERT keeps for itself: {space}"
+                    f"{what} has an item {key!r}, and PERLERT reserves the characters : ; , =: "
+                    f"{space}"
                 )
         self.contains = self._tree.contains
         self.nothing = self._tree.nothing
@@ -138,18 +135,18 @@ class SpaceText:
             least += sum(len(leaf.name) + 1 for leaf in self._leaves)
         if least > limits.datagram:
             raise EncodeError(
-                f"{what} has {self._numbers} values, which take at least {least} bytes of text, "
-                f"and the limit datagram={limits.datagram}; send what an agent needs of it, such "
-                f"as features of an image or a much smaller one, or raise the limit at both ends, "
-                f"with limits=Limits(datagram=N) and --limits.datagram N, up to 65507"
+                f"{what} has {self._numbers} values, at least {least} bytes of text, over the "
+                f"limit datagram={limits.datagram}; send features of it or a smaller image, or "
+                f"raise the limit at both ends, with limits=Limits(datagram=N) and "
+                f"--limits.datagram N, up to 65507"
             )
 
     def to_wire(self, value: Any) -> str | NDArray[Any]:
-        """Return what a `StepWriter` takes for a value: it rounds an array itself."""
+        """Return a value for a `StepWriter`, which rounds an array itself."""
         return self.to_text(value) if self._lone is None else self._lone.prepare(value)
 
     def to_text(self, value: Any, decimals: int | None = None) -> str:
-        """Return a value as text, floats with at most so many decimals."""
+        """Return a value as text, floats with at most `decimals`."""
         texts = []
         for leaf, part in zip(self._leaves, self._tree.parts(value), strict=True):
             if not (leaf.size or self._named):
@@ -162,7 +159,7 @@ class SpaceText:
         return ",".join(texts)
 
     def from_text(self, text: str) -> Any:
-        """Return the value that a text is; whether it lies within the space is not asked."""
+        """Return the value of a text; it may lie outside the space."""
         if self._lone is not None:
             return self._lone.read(text)
         return self._tree.build(self._read_named(text) if self._named else self._read_bare(text))
@@ -173,7 +170,7 @@ class SpaceText:
         found: dict[str, Any] = {}
         for match, end in zip(names, ends, strict=False):  # no name: one end more
             leaf = self._by_name.get(match[1])
-            if leaf is not None:  # more than we know of does no harm
+            if leaf is not None:  # unknown names are ignored
                 found[match[1]] = leaf.read(text[match.end() : end])
         missing = [leaf.name for leaf in self._leaves if leaf.name not in found]
         if missing:
@@ -191,8 +188,7 @@ class SpaceText:
 class _TextLeaf:
     """One leaf of a space: an array, an integer or text.
 
-    `size` counts the values between commas. `prepare` returns text, or an array for the codec to
-    write.
+    `size` counts the values between commas. `prepare` returns text, or an array for the codec.
     """
 
     def __init__(self, leaf: Leaf, what: str, *, finite: bool) -> None:
@@ -206,18 +202,18 @@ class _TextLeaf:
         self.read: Callable[[str], Any]
         if leaf.text is str and not leaf.shape:
             self.prepare, self.read = self._prepare_text, str
-            # dm_env's texts do not say what may be in them.
+            # dm_env's texts have no charset.
             if _FORBIDDEN & set(getattr(leaf.space, "characters", "")):
                 raise EncodeError(
-                    f"{what} is text that may have one of the characters : ; , = in it, which "
-                    f"PERLERT keeps for itself; give its space another charset: {leaf.space}"
+                    f"{what} is text that may contain : ; , =, which PERLERT reserves; give its "
+                    f"space another charset: {leaf.space}"
                 )
         elif leaf.lone and leaf.dtype.kind in "iu" and not leaf.shape:
             self.prepare, self.read = self._prepare_integer, self._read_integer
         elif leaf.dtype.kind in "biuf" and -1 not in leaf.shape:
             self.size = math.prod(leaf.shape)
             self.prepare, self.read = self._prepare_array, self._read_array
-            # What the codec writes and reads; a float16 is a float32 too, a bool a small integer.
+            # The codec's dtype: float32 for float16, a small integer for bool.
             kind = {"b": np.uint8, "f": np.float32 if leaf.dtype.itemsize <= 4 else np.float64}
             self._wire = np.dtype(kind.get(leaf.dtype.kind, leaf.dtype))
         else:
@@ -257,5 +253,5 @@ class _TextLeaf:
         if not isinstance(value, str):
             raise EncodeError(f"{self._what} must be text, not a {type(value).__name__}")
         if _FORBIDDEN & set(value):
-            raise EncodeError(f"{self._what} has one of the characters : ; , = in it: {value!r}")
+            raise EncodeError(f"{self._what} contains one of the characters : ; , =: {value!r}")
         return value

@@ -1,6 +1,6 @@
-"""Enciphered, authenticated datagrams with a key that both ends were given beforehand.
+"""Enciphered, authenticated datagrams with a key that both ends have.
 
-What a datagram looks like; integers are little-endian::
+A datagram; integers are little-endian::
 
     byte    0        version, 1
     bytes   1 .. 16  sender id: 16 random bytes, new for each cipher object
@@ -15,15 +15,14 @@ What a datagram looks like; integers are little-endian::
 The counter is the larger of "the last one plus 1" and the Unix time in units of 2**-20 seconds, so
 no nonce is used twice with a key, and a receiver knows when a datagram was sent. The receiver drops
 
-- what is shorter than 41 bytes (``short``) or has another version (``version``);
+- datagrams shorter than 41 bytes (``short``) or of another version (``version``);
 - the first datagram of an unknown sender id, unless its counter lies within `CLOCK_SKEW` seconds of
   the receiver's clock (``stale``);
-- what was not enciphered with this key by the other role (``key``);
+- datagrams that were not sealed with this key by the other role (``key``);
 - counters that it has seen, or that are older than the `WINDOW` newest of the sender, or than
   `CLOCK_SKEW` when the sender became known (``replay``);
-- an unknown sender while `SENDERS` are remembered of which none can be forgotten (``full``): one
-  can, once all its datagrams are too old for the second rule. Only owners of the secret can fill
-  the table.
+- an unknown sender while it knows `SENDERS` that have all sent within `CLOCK_SKEW` (``full``). Only
+  owners of the secret can fill the table.
 """
 
 from __future__ import annotations
@@ -37,10 +36,8 @@ import time
 import weakref
 from array import array
 from bisect import bisect_left
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable
-from functools import partial
-from itertools import islice
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from rlwire.errors import optional
@@ -58,26 +55,21 @@ _KEY = 32
 _UNIT = 2**20  # counts a second
 
 OVERHEAD = _HEADER + _TAG
-"""Bytes that a datagram is longer than its message."""
-
-# How many of the longest silent senders are looked at for one that can be forgotten: one with a
-# clock far ahead must not be in the way of all others.
-_LOOK_AT = 16
+"""Bytes that a sealed datagram is longer than its message."""
 
 
 class DatagramCipher:
-    """One end's cipher; it may be shared by that end's sockets and threads.
+    """One end's cipher; the sockets and threads of that end may share it.
 
-    A copy, an unpickled one and one in a forked process get a sender id of their own. A virtual
-    machine that is cloned while it runs must make its ciphers anew.
+    A forked process gets a sender id of its own. A virtual machine that is cloned while it runs
+    must make its ciphers anew.
 
     Args:
         key: the shared secret, 32 bytes; see `new_key` and `load_key`.
-        role: which end this is. What both ends send is enciphered with different keys.
+        role: this end. Each role has its own keys.
         clock: the Unix time in seconds.
 
     Attributes:
-        role: as given.
         dropped: how many datagrams were dropped, by reason.
     """
 
@@ -91,8 +83,6 @@ class DatagramCipher:
         if not isinstance(key, bytes) or len(key) != _KEY:
             got = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
             raise ValueError(f"the key must be {_KEY} bytes, not {got}; see new_key and load_key")
-        if role not in ("client", "server"):
-            raise ValueError(f"role must be 'client' or 'server', not {role!r}")
         self.role: Role = role
         self._other: Role = "client" if role == "server" else "server"
         self.dropped: Counter[str] = Counter()
@@ -100,16 +90,10 @@ class DatagramCipher:
         self._skew = round(self.CLOCK_SKEW * _UNIT)
         self._clock = clock
         self._aead, self._derive, self._invalid = _primitives()
-        self._known: OrderedDict[bytes, _CipherSender] = OrderedDict()
+        self._known: dict[bytes, _CipherSender] = {}
         self._counter = 0
         self._begin()
         _ciphers.add(self)
-
-    def __repr__(self) -> str:
-        return f"<DatagramCipher {self.role} {self._head[1:5].hex()}>"
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return partial(type(self), clock=self._clock), (self._key, self.role)
 
     def seal(self, data: Buffer) -> bytes:
         """Return the datagram that carries `data`."""
@@ -124,7 +108,7 @@ class DatagramCipher:
         return head + encrypt(b"\0\0\0\0" + stamp, data, head)
 
     def open(self, data: Buffer) -> bytes | None:
-        """Return what a datagram carries, None if it is dropped; `dropped` then counts it."""
+        """Return a datagram's message; None, counted in `dropped`, if it is rejected."""
         with self._lock:
             message = self._open(data)
             if isinstance(message, bytes):
@@ -133,7 +117,7 @@ class DatagramCipher:
             return None
 
     def _open(self, data: Buffer) -> bytes | str:
-        """Return the message, or the reason why the datagram is dropped."""
+        """Return the message, or the reason for dropping the datagram."""
         if len(data) < OVERHEAD:
             return "short"
         if data[0] != _VERSION:
@@ -142,33 +126,32 @@ class DatagramCipher:
         stamp = bytes(data[17:_HEADER])
         count = int.from_bytes(stamp, "little")
         present = int(self._clock() * _UNIT)
-        known = self._known.get(name)
-        if known is None:
+        sender = self._known.get(name)
+        known = sender is not None
+        if sender is None:
             if abs(count - present) > self._skew:
                 return "stale"
-            # Nothing older may follow: it may be of a sender that was known and forgotten.
-            sender = _CipherSender(
-                self._cipher(name, self._other).decrypt, present - self._skew - 1
-            )
-        else:
-            sender = known
-            if not sender.is_new(count):
-                return "replay"
+            # Older counters may be replays of a sender that was known and forgotten.
+            floor = present - self._skew - 1
+            sender = _CipherSender(self._cipher(name, self._other).decrypt, floor)
+        elif not sender.is_new(count):
+            return "replay"
         try:
             message = sender.decrypt(b"\0\0\0\0" + stamp, data[_HEADER:], data[:_HEADER])
         except self._invalid:
             return "key"
-        if known is not None:
-            self._known.move_to_end(name)
-        elif len(self._known) < self.SENDERS or self._forget_one(present):
+        if not known:
+            if len(self._known) >= self.SENDERS:
+                oldest = min(self._known, key=lambda one: self._known[one].newest)
+                if self._known[oldest].newest >= present - self._skew:
+                    return "full"
+                del self._known[oldest]
             self._known[name] = sender
-        else:
-            return "full"
         sender.accept(count, self.WINDOW)
         return message
 
     def _begin(self) -> None:
-        """Take a new sender id, and a new lock: a fork may have left the old one locked."""
+        """Make a new sender id, and a new lock: a fork may have left the old one locked."""
         name = secrets.token_bytes(16)
         self._lock = threading.Lock()
         self._head = bytes([_VERSION]) + name
@@ -177,16 +160,9 @@ class DatagramCipher:
     def _cipher(self, name: bytes, role: Role) -> Any:
         return self._aead(self._derive(self._key, name, f"rlwire datagram v1 {role}".encode()))
 
-    def _forget_one(self, present: int) -> bool:
-        for name, sender in islice(self._known.items(), _LOOK_AT):
-            if sender.newest < present - self._skew:
-                del self._known[name]
-                return True
-        return False
-
 
 class _CipherSender:
-    """What is known of a sender: its key, and its newest counters in ascending order.
+    """A sender's key, and its newest counters in ascending order.
 
     Counters are times and so have gaps, which is why this is no bitmap.
     """
@@ -206,9 +182,7 @@ class _CipherSender:
         seen = self._seen
         if count > seen[-1]:
             return True
-        if count <= self._floor:
-            return False
-        return seen[bisect_left(seen, count)] != count
+        return count > self._floor and seen[bisect_left(seen, count)] != count
 
     def accept(self, count: int, window: int) -> None:
         seen = self._seen
@@ -216,10 +190,9 @@ class _CipherSender:
             seen.append(count)
         else:
             seen.insert(bisect_left(seen, count), count)
-        # Cutting off a quarter at a time is cheaper than one by one.
         if len(seen) >= window:
             self._floor = max(self._floor, seen[-window])
-            if len(seen) >= window + window // 4 + 1:
+            if len(seen) > window + window // 4:  # a quarter at a time is cheaper
                 del seen[:-window]
 
 
@@ -227,7 +200,7 @@ _ciphers: weakref.WeakSet[DatagramCipher] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    # Parent and child would go on with the same key and counters: the same nonces twice.
+    # Parent and child have the same key and counters: the same nonces twice.
     for cipher in list(_ciphers):
         cipher._begin()
 

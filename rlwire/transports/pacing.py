@@ -1,4 +1,4 @@
-"""Ticks at a fixed rate that never drift: tick n is due at start + n / rate, come what may."""
+"""Ticks at a fixed rate that never drift: tick n is due at start + n / rate."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from collections.abc import Callable
 
 
 class Pacer:
-    """Says when the next tick is due, and waits for it.
+    """Computes when the next tick is due, and waits for it.
 
-    Times are computed from the number of the tick, never from the tick before, so neither a late
-    wake-up nor a rounding error adds up. A tick that is late is given at once; ticks whose whole
-    period went by meanwhile are skipped and counted, so a slow step does not make the following
-    ones hurry.
+    A late tick comes at once. Ticks whose whole period has passed are skipped and counted, so that
+    the ticks after a slow step do not hurry.
 
     Attributes:
-        rate: as given.
-        tick: the number of the last tick that was waited for; -1 before the first.
+        tick: the number of the last tick, -1 before the first.
         missed: how many ticks were skipped.
     """
 

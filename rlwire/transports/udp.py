@@ -18,59 +18,47 @@ from rlwire.transports.ownership import Owned
 from rlwire.transports.udp_sockets import DatagramDriver, DatagramSocket, dial
 
 _NEVER = float("inf")
-
-# Polls round to milliseconds; a session that asks for less must not keep the core busy.
-_SHORTEST_SLEEP = 0.001
+_SHORTEST_SLEEP = 0.001  # polls round to milliseconds, and 0 would busy-wait
 
 
 class DatagramConnection(DatagramDriver, Owned):
-    """Drives a client's session over a socket, in the thread that waits.
+    """Drives a client's session over a socket.
 
     It belongs to the thread that first waits or flushes; `close` may be called from any thread.
-    What the session's methods want to send goes out with the next `wait` or `flush`.
+    `wait` and `flush` send what the session's methods have queued.
     """
 
     def __init__(self, session: DatagramSession, sock: DatagramSocket) -> None:
         DatagramDriver.__init__(self, session, sock)
         Owned.__init__(self, str(parse(sock.remote or sock.address)))  # type: ignore[arg-type]
         self._closed = False
-        sock.hear_refusals()
         self._wake, self._waker = socket.socketpair()
         poll = select.poll()
         for ours in (sock.raw, self._wake):
             poll.register(ours, select.POLLIN)
         self._poll: Callable[[float | None], list[Any]] = poll.poll
 
-    def __enter__(self) -> DatagramConnection:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or the session is over."""
+        """Whether the connection or the session is closed."""
         return self._closed or self.session.closed
 
-    def wait(self, timeout: float | None = None, *, refusals: bool = False) -> list[Any]:
-        """Send, receive and repeat as the session says, until there are events.
+    def wait(self, timeout: float | None = None) -> list[Any]:
+        """Send and receive until there are events, and return them.
 
         Args:
-            timeout: seconds; 0 only takes what is there, None waits for ever.
-            refusals: whether to end the wait, without events, when a peer's system says that nobody
-                listens at its port (`DatagramSocket.refusals`).
+            timeout: seconds; 0 only reads what is pending, None waits for ever.
         """
         if self._closed or self._owner != get_ident():
             self._check()
         session, sock = self.session, self.sock
         now = monotonic()
         until = _NEVER if timeout is None else now + timeout
-        refused = sock.refusals
         events: list[Any] = []
         while True:
             deadline = session.next_deadline()
             if deadline is not None and deadline <= now:
-                # What came in time may be unread: this thread was elsewhere, or kept from running.
+                # Pending datagrams arrived in time, although this thread reads them late.
                 if self._poll(0):
                     for datagram, peer in sock.receive_batch():
                         events += session.receive(datagram, peer, now)
@@ -78,7 +66,7 @@ class DatagramConnection(DatagramDriver, Owned):
                 deadline = session.next_deadline()
             if datagrams := session.datagrams():
                 sock.send_batch(datagrams)
-            if events or (refusals and sock.refusals > refused):
+            if events:
                 return events
             if deadline is None and session.closed:
                 raise ConnectionClosed(f"{self.peer}: the session is over")
@@ -89,8 +77,6 @@ class DatagramConnection(DatagramDriver, Owned):
                 pause = None
             else:
                 pause = ceil(max(_SHORTEST_SLEEP, wake - now) * 1000)
-            # To ask a socket that has nothing raises an exception, so it is not asked before; nor
-            # after the one datagram that is waited for.
             if not self._poll(pause):
                 if pause == 0:
                     return events
@@ -107,17 +93,14 @@ class DatagramConnection(DatagramDriver, Owned):
                 return events
 
     def flush(self) -> None:
-        """Send what the session has to send, without waiting."""
+        """Send what the session has queued, without waiting."""
         if self._closed or self._owner != get_ident():
             self._check()
         if datagrams := self.session.datagrams():
             self.sock.send_batch(datagrams)
 
     def close(self) -> None:
-        """Close the socket; a thread that waits wakes up with ConnectionClosed.
-
-        Only the owner frees the socket, at once or when it wakes up.
-        """
+        """Close the socket; a thread that waits gets ConnectionClosed, and then frees it."""
         if self._closed:
             return
         self._closed = True
@@ -143,7 +126,7 @@ class DatagramConnection(DatagramDriver, Owned):
 def connect(
     address: AddressLike, make_session: Callable[[Peer], DatagramSession], **options: Any
 ) -> DatagramConnection:
-    """Return a connection with a socket from `dial`; nothing is sent before the session says so.
+    """Return a connection over a socket from `dial`.
 
     `make_session` is called with the server's address as the socket module writes it.
     """

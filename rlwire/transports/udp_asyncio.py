@@ -1,4 +1,4 @@
-"""UDP over asyncio or uvloop: a `DatagramEndpoint` drives one session, of a server or a client."""
+"""UDP over asyncio or uvloop: a `DatagramEndpoint` drives the session of a server or a client."""
 
 from __future__ import annotations
 
@@ -18,24 +18,19 @@ from rlwire.transports.udp_sockets import DatagramDriver, DatagramSocket, bind, 
 
 logger = logging.getLogger(__name__)
 
-# Event loops keep time to a millisecond; uvloop rounds down, and would wake us early and often.
-_SHORTEST_DELAY = 0.001
-
-_BATCH = 64  # datagrams received before the loop goes on
+_SHORTEST_DELAY = 0.001  # event loops keep time to a millisecond; uvloop rounds down
 _MOST_EVENTS = 65_536
-_TAKEN_ALONE = 7
 
 
 class DatagramEndpoint(DatagramDriver):
-    """Drives a session over a socket, on the running event loop; made by `serve` and `connect`.
+    """Drives a session over a socket on the running event loop; made by `serve` and `connect`.
 
-    At most 64 datagrams are received before other sockets and timers have their turn. Sending never
-    waits: what the system has no room for is dropped and counted. Call `flush` after calling the
-    session's methods.
+    One turn of the loop receives at most 64 datagrams. Sending never waits. Call `flush` after
+    calling the session's methods.
 
     `on_events` is called with each list of events between receiving and sending. Without it the
-    newest 65,536 are kept for `wait`. What it or a session raises is logged and counted in
-    `failures`.
+    newest 65,536 events are kept for `wait`. Exceptions of `on_events` and of the session are
+    logged and counted in `failures`.
     """
 
     def __init__(
@@ -46,8 +41,7 @@ class DatagramEndpoint(DatagramDriver):
         on_events: Callable[[list[Any]], object] | None = None,
     ) -> None:
         super().__init__(session, sock)
-        self.failures = self.lost_events = 0
-        self._alone = 0  # how many datagrams are still taken one at a time
+        self.failures = 0
         self._on_events = on_events or self._keep
         self._events: deque[Any] = deque(maxlen=_MOST_EVENTS)
         self._loop = loop = asyncio.get_running_loop()
@@ -56,32 +50,22 @@ class DatagramEndpoint(DatagramDriver):
         self._timer_at = float("inf")
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
-        self._refused: int | None = None  # while a waiting task wants to know of further ones
         self._log = RateLimitedLog(logger, lines=1)
-        loop.add_reader(sock.raw, self._readable)
-        if isinstance(loop, asyncio.SelectorEventLoop):
-            sock.hear_refusals()
-        self.flush()
+        loop.add_reader(sock.raw, self._receive)
+        self._send()
         logger.debug("%s: open for datagrams", self.address)
-
-    async def __aenter__(self) -> DatagramEndpoint:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self.close()
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or the session is over."""
+        """Whether the endpoint or the session is closed."""
         return self._closed
 
     def statistics(self) -> dict[str, int]:
-        """Return the socket's counts, `failures` and `lost_events`."""
-        own = {"failures": self.failures, "lost_events": self.lost_events}
-        return super().statistics() | own
+        """Return the socket's counts, and `failures`."""
+        return super().statistics() | {"failures": self.failures}
 
     def flush(self) -> None:
-        """Send what the session has to send, and look at its deadline anew."""
+        """Send what the session has queued, and set the timer for its deadline."""
         if get_ident() != self._thread:
             raise LocalProtocolError(
                 f"{self.address}: an endpoint belongs to its event loop's thread; use "
@@ -98,33 +82,33 @@ class DatagramEndpoint(DatagramDriver):
                 self.sock.send_batch(datagrams)
         except Exception:
             self._failed("sending")
-        try:
-            deadline = session.next_deadline()
-            if deadline is not None and deadline < self._timer_at:
-                self._set_timer(deadline)
-            if session.closed:
-                self.close()
-        except Exception:
-            self._failed("asking for its deadline")
+        deadline = session.next_deadline()
+        # A timer that is too early stays: it finds nothing to do, and is set anew.
+        if deadline is not None and deadline < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            delay = max(_SHORTEST_DELAY, deadline - monotonic())
+            self._timer = self._loop.call_later(delay, self._advance)
+            self._timer_at = deadline
+        if session.closed:
+            self.close()
 
-    async def wait(self, timeout: float | None = None, *, refusals: bool = False) -> list[Any]:
-        """Return the events that came since the last call, waiting for some. For one task.
+    async def wait(self, timeout: float | None = None) -> list[Any]:
+        """Return the events since the last call, waiting for some; for one task.
 
-        The arguments are those of `rlwire.transports.udp.DatagramConnection.wait`.
+        Args:
+            timeout: seconds; None waits for ever.
         """
-        refused = self.sock.refusals
         self.flush()
-        gone = refusals and self.sock.refusals > refused
-        if not (self._events or self._closed or gone):
+        if not (self._events or self._closed):
             if self._waiter is not None:
                 raise LocalProtocolError(f"{self.address}: another task waits for its events")
             self._waiter = self._loop.create_future()
-            self._refused = self.sock.refusals if refusals else None
             timer = timeout is not None and self._loop.call_later(timeout, self._wake_waiter)
             try:
                 await self._waiter
             finally:
-                self._waiter = self._refused = None
+                self._waiter = None
                 if timer:
                     timer.cancel()
         events = list(self._events)
@@ -134,7 +118,7 @@ class DatagramEndpoint(DatagramDriver):
         return events
 
     def close(self) -> None:
-        """Stop and free the socket. Events that are there can still be waited for."""
+        """Close the socket. `wait` still returns the events that have arrived."""
         if self._closed:
             return
         self._closed = True
@@ -144,24 +128,13 @@ class DatagramEndpoint(DatagramDriver):
         self.sock.close()
         self._wake_waiter()
 
-    def _readable(self) -> None:
-        # To ask until there is no more costs an exception: where datagrams come one by one, only
-        # every eighth is followed by that. What else is there wakes us again at once.
+    def _receive(self) -> None:
         try:
-            if self._alone:
-                self._alone -= 1
-                datagrams = self.sock.receive_batch(1)
-            else:
-                datagrams = self.sock.receive_batch(_BATCH)
-                if len(datagrams) <= 1:
-                    self._alone = _TAKEN_ALONE
+            datagrams = self.sock.receive_batch()
         except OSError as error:
             logger.error("%s: closed, cannot receive any more: %s", self.address, error)
             self.close()
-        else:
-            self._receive(datagrams)
-
-    def _receive(self, datagrams: list[tuple[bytes, Peer]]) -> None:
+            return
         receive = self.session.receive
         now = monotonic()
         events: list[Any] = []
@@ -171,11 +144,7 @@ class DatagramEndpoint(DatagramDriver):
                     events += found
             except Exception:
                 self._failed("a received datagram")
-        if events:
-            self._react(events)
-        self._send()
-        if self._refused is not None and self.sock.refusals > self._refused:
-            self._wake_waiter()
+        self._react(events)
 
     def _advance(self) -> None:
         self._timer = None
@@ -185,26 +154,17 @@ class DatagramEndpoint(DatagramDriver):
             events = self.session.advance(monotonic())
         except Exception:
             self._failed("a deadline")
-        if events:
-            self._react(events)
-        self._send()
+        self._react(events)
 
     def _react(self, events: list[Any]) -> None:
-        try:
-            self._on_events(events)
-        except Exception:
-            self._failed("its events")
-
-    def _set_timer(self, deadline: float) -> None:
-        # A timer that is too early is left: it finds nothing to do, and is set anew.
-        if self._timer is not None:
-            self._timer.cancel()
-        delay = max(_SHORTEST_DELAY, deadline - monotonic())
-        self._timer = self._loop.call_later(delay, self._advance)
-        self._timer_at = deadline
+        if events:
+            try:
+                self._on_events(events)
+            except Exception:
+                self._failed("its events")
+        self._send()
 
     def _keep(self, events: list[Any]) -> None:
-        self.lost_events += max(0, len(self._events) + len(events) - _MOST_EVENTS)
         self._events += events
         self._wake_waiter()
 
@@ -225,27 +185,23 @@ async def serve(
     **options: Any,
 ) -> DatagramEndpoint:
     """Start an endpoint at an address, with a socket from `bind`."""
-    return await _start(bind(address, **options), lambda _: session, on_events)
+    return _start(bind(address, **options), lambda _: session, on_events)
 
 
 async def connect(
-    address: AddressLike,
-    make_session: Callable[[Peer], DatagramSession],
-    *,
-    on_events: Callable[[list[Any]], object] | None = None,
-    **options: Any,
+    address: AddressLike, make_session: Callable[[Peer], DatagramSession], **options: Any
 ) -> DatagramEndpoint:
     """Start an endpoint for a client, with a socket from `dial`.
 
     `make_session` is called with the server's address as the socket module writes it.
     """
     loop = asyncio.get_running_loop()
-    # The name may have to be looked up.
+    # Off the loop: the name may need a lookup.
     sock = await loop.run_in_executor(None, lambda: dial(address, **options))
-    return await _start(sock, make_session, on_events)
+    return _start(sock, make_session, None)
 
 
-async def _start(
+def _start(
     sock: DatagramSocket,
     make_session: Callable[[Peer], DatagramSession],
     on_events: Callable[[list[Any]], object] | None,

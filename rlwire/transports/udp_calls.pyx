@@ -1,9 +1,9 @@
-"""`recvfrom` and `sendto` of a UDP socket that remember what a peer is called.
+"""`recvfrom` and `sendto` of a UDP socket, which convert each peer's address to text only once.
 
-Python's socket module writes an address as text for each datagram that comes, and reads that text
-for each that goes, which costs more than the system's calls.
+Python's socket module converts it for each datagram, which costs more than the system calls.
 """
 
+from libc.errno cimport EAGAIN, errno
 from cpython.exc cimport PyErr_SetFromErrno
 
 from socket import AF_INET, AF_INET6, inet_ntop
@@ -28,11 +28,7 @@ cdef enum:
 
 
 cdef class DatagramCalls:
-    """Receives and sends, never waiting, and remembers the addresses of up to 4,096 peers.
-
-    Args:
-        sock: a socket of IPv4 or IPv6, which must stay open as long as this is used.
-    """
+    """Non-blocking calls of an IPv4 or IPv6 socket, with a cache of 4,096 peer addresses."""
 
     cdef int _file
     cdef object _sendto
@@ -45,22 +41,37 @@ cdef class DatagramCalls:
         self._peers = {}
         self._addresses = {}
 
-    def recvfrom(self, size_t size):
-        """As a socket's that does not block."""
+    def close(self):
+        """Fail with EBADF from now on: the system may give the number to another socket."""
+        self._file = -1
+
+    def receive(self, Py_ssize_t limit, int most):
+        """Return up to `most` (datagram, peer), the peers of longer ones, and errno or 0."""
         cdef char data[LONGEST]
         cdef sockaddr_storage where
-        cdef socklen_t length = sizeof(where)
-        cdef Py_ssize_t got = c_recvfrom(
-            self._file, data, min(size, <size_t> LONGEST), MSG_DONTWAIT, <sockaddr *> &where,
-            &length)
-        if got < 0:
-            PyErr_SetFromErrno(OSError)
-        cdef bytes address = (<char *> &where)[:length]
-        peer = self._peers.get(address)
-        return data[:got], self._learn(address) if peer is None else peer
+        cdef socklen_t length
+        cdef Py_ssize_t got
+        cdef bytes address
+        cdef list found = [], longer = []
+        for _ in range(most):
+            length = sizeof(where)
+            got = c_recvfrom(
+                self._file, data, min(<size_t> limit + 1, <size_t> LONGEST), MSG_DONTWAIT, <sockaddr *> &where,
+                &length)
+            if got < 0:
+                return found, longer, 0 if errno == EAGAIN else errno
+            address = (<char *> &where)[:length]
+            peer = self._peers.get(address)
+            if peer is None:
+                peer = self._learn(address)
+            if got > limit:
+                longer.append(peer)
+            else:
+                found.append((data[:got], peer))
+        return found, longer, 0
 
     def sendto(self, bytes data not None, peer):
-        """As a socket's that does not block."""
+        """Send a datagram, as `socket.sendto`."""
         found = self._addresses.get(peer)
         if found is None:
             return self._sendto(data, peer)

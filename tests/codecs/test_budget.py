@@ -257,7 +257,6 @@ HOSTILE: dict[str, tuple[Decode, bytes]] = {
         field(1, field(1, broadcast(np.float64(1), ROOM // 8 + 1))),
     ),
     "dm_env_rpc properties": (decode_property, field(3, field(1, b"") * 1100)),
-    "PERLERT mapping": (decode_mapping, b"k:a," + b"b," * 500 + b"x" * 200),
     "PERLERT values": (decode_mapping, b"k:" + b"," * 1100),
     "PERLERT numbers": (decode_numbers, b"0," * 33_000 + b"0"),
     "WebSocket text": (decode_frame, ("a" * 66_000 + EMOJI).encode()),

@@ -54,7 +54,7 @@ int main(void) {
     rlw_writer_init(&w, NULL, 0);
     status = rlw_perlert_put_header(&w, &m);
     if (status == RLW_OK) status = rlw_perlert_put_step_head(&w, &m);
-    if (status == RLW_OK) status = rlw_put_numbers(&w, RLW_FLOAT64, numbers, count, -1, 1);
+    if (status == RLW_OK) status = rlw_put_numbers(&w, RLW_FLOAT64, numbers, count, -1);
     if (status == RLW_OK) status = rlw_perlert_put_step_tail(&w, &m);
     if (status == RLW_OK) fwrite(w.start, 1, rlw_written(&w), stdout);
     rlw_writer_free(&w);

@@ -17,11 +17,6 @@ static int scanned(const char *text, rlw_decimal *d) {
     return count;
 }
 
-static int reads(const char *text) {
-    rlw_decimal d;
-    return scanned(text, &d) == (int)strlen(text);
-}
-
 static uint64_t bits_of(const char *text) { /* of the whole text */
     size_t size = strlen(text);
     uint8_t *input = exact(text, size);
@@ -36,28 +31,6 @@ static float float_of(const char *text) {
     CHECK(scanned(text, &d) == (int)strlen(text));
     d.digits = bytes(text) + (*text == '-'); /* scanned() had a copy */
     return rlw_decimal_float(&d);
-}
-
-static void what_float_reads(void) {
-    static const char *const good[] = {
-        "0", "-0", "+5", "007", "5.", ".5", "-.5e+3", "1e5", "1E-5", "1e0005", "00.00",
-        "inf", "-INF", "+Infinity", "iNfInItY", "nan", "-NaN", "123456789012345678901234567890",
-        "0.000000000000000000000000000012345", "1.0e999999999999", "12345678", "123456789",
-    };
-    static const char *const bad[] = {
-        "", "-", "+", ".", "-.", "e5", ".e5", "--1", "+-1", "in", "i", "na", "n", "abc", "_1", " 1",
-    };
-    static const struct { const char *text; int size; } parts[] = {
-        {"1e", 1}, {"1e+", 1}, {"1.e", 2}, {"1_0", 1}, {"1 ", 1}, {"5,6", 1}, {"0x10", 1},
-        {"1.5.2", 3}, {"infinit", 3}, {"nan(1)", 3}, {"1e5e5", 3}, {"12345678,", 8}, {"1-2", 1},
-    };
-    size_t i;
-    rlw_decimal d;
-    for (i = 0; i < sizeof good / sizeof *good; i++) CHECK(reads(good[i]));
-    for (i = 0; i < sizeof bad / sizeof *bad; i++)
-        EQUAL(scanned(bad[i], &d), -1);
-    for (i = 0; i < sizeof parts / sizeof *parts; i++)
-        EQUAL(scanned(parts[i].text, &d), parts[i].size);
 }
 
 static void parts_of_a_decimal(void) {
@@ -118,37 +91,6 @@ static void floats_are_rounded_once(void) {
     CHECK(signbit(float_of("-0")));
 }
 
-static void halves(void) {
-    unsigned bits;
-    uint8_t room[RLW_FIXED_ROOM];
-    double back = 0;
-    EQUAL(rlw_double_to_half(65504), 0x7BFF);
-    EQUAL(rlw_double_to_half(65519.999), 0x7BFF);
-    EQUAL(rlw_double_to_half(65520), 0x7C00);
-    EQUAL(rlw_double_to_half(-1e300), 0xFC00);
-    EQUAL(rlw_double_to_half(1.0 + 1.0 / 2048), 0x3C00); /* ties, to even */
-    EQUAL(rlw_double_to_half(1.0 + 3.0 / 2048), 0x3C02);
-    EQUAL(rlw_double_to_half(ldexp(1, -25)), 0);
-    EQUAL(rlw_double_to_half(ldexp(1.0001, -25)), 1);
-    EQUAL(rlw_double_to_half(ldexp(3, -25)), 2);
-    EQUAL(rlw_double_to_half(ldexp(1, -14) * (1 - ldexp(1, -12))), 0x400);
-    EQUAL(rlw_double_to_half(-0.0), 0x8000);
-    EQUAL(rlw_double_to_half(4.9e-324), 0);
-    EQUAL(rlw_double_to_half((double)NAN) & 0x7E00, 0x7E00);
-    for (bits = 0; bits < 0x10000; bits++) {
-        double value = rlw_half_to_double((uint16_t)bits);
-        const uint8_t *end = rlw_put_half(room, (uint16_t)bits);
-        CHECK(end - room <= RLW_SHORTEST_ROOM);
-        CHECK(rlw_parse_double(room, end, &back) == end);
-        if (isnan(value)) {
-            CHECK(isnan(back) && (bits & 0x7FFF) > 0x7C00);
-        } else {
-            EQUAL(rlw_double_to_half(value), bits);
-            EQUAL(rlw_double_to_half(back), bits);
-        }
-    }
-}
-
 static int writes(const uint8_t *room, const uint8_t *end, const char *expected) {
     if ((size_t)(end - room) == strlen(expected) && !memcmp(room, expected, strlen(expected)))
         return 1;
@@ -156,42 +98,38 @@ static int writes(const uint8_t *room, const uint8_t *end, const char *expected)
     return 0;
 }
 
-#define FIXED(value, decimals, trim, text) \
-    CHECK(writes(room, rlw_put_fixed(room, value, decimals, trim), text))
+#define FIXED(value, decimals, text) CHECK(writes(room, rlw_put_fixed(room, value, decimals), text))
 #define SHORTEST(value, text) CHECK(writes(room, rlw_put_double(room, value), text))
 #define SHORTEST_FLOAT(value, text) CHECK(writes(room, rlw_put_float(room, value), text))
 
 static void fixed_decimals(void) {
     uint8_t room[RLW_FIXED_ROOM];
-    FIXED(0.54, 4, 0, "0.5400");
-    FIXED(0.54, 4, 1, "0.54");
-    FIXED(5.0, 4, 1, "5");
-    FIXED(500.0, 0, 1, "500"); /* zeros before the point stay */
-    FIXED(0.5, 0, 0, "0");     /* ties, to even */
-    FIXED(1.5, 0, 0, "2");
-    FIXED(2.5, 0, 0, "2");
-    FIXED(0.125, 2, 0, "0.12");
-    FIXED(0.375, 2, 0, "0.38");
-    FIXED(2.675, 2, 0, "2.67"); /* in binary it is less */
-    FIXED(9.9999, 3, 0, "10.000");
-    FIXED(9.9999, 3, 1, "10");
-    FIXED(-0.001, 2, 0, "-0.00");
-    FIXED(-0.001, 2, 1, "-0");
-    FIXED(-0.0, 1, 0, "-0.0");
-    FIXED(0.0, 3, 1, "0");
-    FIXED(1e-300, 19, 0, "0.0000000000000000000");
-    FIXED(0.1, 19, 0, "0.1000000000000000056");
-    FIXED(0.1, 25, 0, "0.1000000000000000055511151");
-    FIXED(123456789.123456789, 10, 0, "123456789.1234567910");
-    FIXED(ldexp(1, 51) + 0.5, 1, 0, "2251799813685248.5");
-    FIXED(ldexp(1, 53), 2, 0, "9007199254740992.00");
-    FIXED(1e22, 1, 1, "10000000000000000000000");
-    FIXED(1844674407370955.1, 4, 0, "1844674407370955.0000"); /* near 2**64 when scaled */
-    FIXED(1844674407370955.25, 4, 0, "1844674407370955.2500");
-    FIXED((double)INFINITY, 3, 1, "inf");
-    FIXED(-(double)INFINITY, 3, 0, "-inf");
-    FIXED((double)NAN, 3, 0, "nan");
-    CHECK(rlw_put_fixed(room, -DBL_MAX, RLW_DECIMALS_MOST, 0) == room + RLW_FIXED_ROOM);
+    FIXED(0.54, 4, "0.54");
+    FIXED(5.0, 4, "5");
+    FIXED(500.0, 0, "500"); /* zeros before the point stay */
+    FIXED(0.5, 0, "0");     /* ties, to even */
+    FIXED(1.5, 0, "2");
+    FIXED(2.5, 0, "2");
+    FIXED(0.125, 2, "0.12");
+    FIXED(0.375, 2, "0.38");
+    FIXED(2.675, 2, "2.67"); /* in binary it is less */
+    FIXED(9.9999, 3, "10");
+    FIXED(-0.001, 2, "-0");
+    FIXED(-0.0, 1, "-0");
+    FIXED(0.0, 3, "0");
+    FIXED(1e-300, 19, "0");
+    FIXED(0.1, 19, "0.1000000000000000056");
+    FIXED(0.1, 25, "0.1000000000000000055511151");
+    FIXED(123456789.123456789, 10, "123456789.123456791");
+    FIXED(ldexp(1, 51) + 0.5, 1, "2251799813685248.5");
+    FIXED(ldexp(1, 53), 2, "9007199254740992");
+    FIXED(1e22, 1, "10000000000000000000000");
+    FIXED(1844674407370955.1, 4, "1844674407370955"); /* near 2**64 when scaled */
+    FIXED(1844674407370955.25, 4, "1844674407370955.25");
+    FIXED((double)INFINITY, 3, "inf");
+    FIXED(-(double)INFINITY, 3, "-inf");
+    FIXED((double)NAN, 3, "nan");
+    CHECK(rlw_put_fixed(room, -DBL_MAX, RLW_DECIMALS_MOST) <= room + RLW_FIXED_ROOM);
 }
 
 static void shortest_doubles(void) {
@@ -344,31 +282,26 @@ static void lists_are_written(void) {
     static const float reals[] = {0.5f, -1.25f, 1e-9f};
     static const int16_t wholes[] = {INT16_MIN, 0, INT16_MAX};
     static const uint8_t flags[] = {1, 0};
-    static const uint16_t halves_[] = {0x3555, 0xC000};
     rlw_writer w;
     rlw_writer_init(&w, NULL, 0);
-    EQUAL(rlw_put_numbers(&w, RLW_FLOAT32, reals, 0, -1, 1), RLW_OK);
+    EQUAL(rlw_put_numbers(&w, RLW_FLOAT32, reals, 0, -1), RLW_OK);
     EQUAL(rlw_written(&w), 0);
-    EQUAL(rlw_put_numbers(&w, RLW_FLOAT32, reals, 3, -1, 1), RLW_OK);
+    EQUAL(rlw_put_numbers(&w, RLW_FLOAT32, reals, 3, -1), RLW_OK);
     EQUAL(rlw_put(&w, ";", 1), RLW_OK);
-    EQUAL(rlw_put_numbers(&w, RLW_FLOAT32, reals, 3, 1, 0), RLW_OK);
+    EQUAL(rlw_put_numbers(&w, RLW_FLOAT32, reals, 3, 1), RLW_OK);
     EQUAL(rlw_put(&w, ";", 1), RLW_OK);
-    EQUAL(rlw_put_numbers(&w, RLW_INT16, wholes, 3, 2, 1), RLW_OK);
+    EQUAL(rlw_put_numbers(&w, RLW_INT16, wholes, 3, 2), RLW_OK);
     EQUAL(rlw_put(&w, ";", 1), RLW_OK);
-    EQUAL(rlw_put_numbers(&w, RLW_BOOL, flags, 2, 2, 1), RLW_OK);
-    EQUAL(rlw_put(&w, ";", 1), RLW_OK);
-    EQUAL(rlw_put_numbers(&w, RLW_FLOAT16, halves_, 2, -1, 1), RLW_OK);
+    EQUAL(rlw_put_numbers(&w, RLW_BOOL, flags, 2, 2), RLW_OK);
     CHECK(writes(w.start, w.at,
-                 "0.5,-1.25,1e-09;0.5,-1.2,0.0;-32768,0,32767;true,false;0.3333,-2"));
+                 "0.5,-1.25,1e-09;0.5,-1.2,0;-32768,0,32767;true,false"));
     rlw_writer_free(&w);
 }
 
 void numbers_suite(void) {
-    RUN(what_float_reads);
     RUN(parts_of_a_decimal);
     RUN(doubles_are_the_nearest);
     RUN(floats_are_rounded_once);
-    RUN(halves);
     RUN(fixed_decimals);
     RUN(shortest_doubles);
     RUN(shortest_floats);

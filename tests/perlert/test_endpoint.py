@@ -9,7 +9,6 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.utils.env_checker import check_env
 
 import rlwire
 from rlwire.errors import (
@@ -73,7 +72,6 @@ def test_episodes(worlds, serving, remote, truncate):
 
 
 def test_the_world_does_not_wait(worlds, serving, remote):
-    """An agent that thinks for long gets the newest observation, and all rewards."""
     walks = []
     server = serving(lambda: walks.append(worlds.Walk(length=10_000)) or walks[0])
     env = remote(server, "Walk", like=walks[0])
@@ -91,7 +89,6 @@ def test_the_world_does_not_wait(worlds, serving, remote):
 
 
 def test_rewards_without_totals(worlds, serving, remote, monkeypatch):
-    """As from a server that is not ours."""
     monkeypatch.setattr("rlwire.perlert.player.PacedPlayer._extra", lambda *arguments: None)
     walks = []
     server = serving(lambda: walks.append(worlds.Walk(length=40, truncate=True)) or walks[0])
@@ -110,7 +107,6 @@ def test_rewards_without_totals(worlds, serving, remote, monkeypatch):
 
 
 def test_a_run_that_is_over_at_once(worlds, serving, remote):
-    """Its only frame is the last: `reset` returns the observation, `step` the end."""
     server = serving(worlds.Walk, env_kwargs={"fail": 0, "failures": 1})
     env = remote(server, "Walk", observation_space=spaces.Text(9, min_length=0),
                  action_space=spaces.Discrete(3))  # fmt: skip
@@ -211,15 +207,3 @@ def test_a_cipher_and_larger_datagrams(worlds, serving, remote):
     assert play(env, 1)[-1][4]["step"] == 5
     assert key.hex() not in repr(env.spec)
     assert str(key) not in repr(env.spec)
-
-
-def test_gymnasium_s_own_checker(worlds, serving, remote, recwarn):
-    """All of it, with `spec.nondeterministic`: a seed does not reach the server."""
-    server = serving(lambda: worlds.Walk(length=4))
-    env = remote(server, "Walk", like=worlds.Walk())
-    check_env(env)
-    assert env.render_mode is None
-    assert env.metadata == {"render_modes": []}
-    texts = {str(warning.message) for warning in recwarn}
-    # Of the spaces that were asked for.
-    assert all("infinity" in text for text in texts), texts

@@ -3,38 +3,11 @@
 from __future__ import annotations
 
 import gymnasium
-import numpy as np
 import pytest
 from gymnasium import spaces
 
 from rlwire.errors import EncodeError
-from rlwire.perlert.environment import (
-    EnvironmentSimulation,
-    scalars,
-    simulate,
-    simulations_of,
-)
-
-
-def test_gymnasium(worlds):
-    walk = worlds.Walk(length=3, truncate=True)
-    simulation = simulate(walk)
-    assert isinstance(simulation, EnvironmentSimulation)
-    assert simulation.name == "Walk"
-    assert simulation.agents == {"agent0": "agent"}
-    first = simulation.reset(7)["agent0"]
-    assert first.observation.tolist() == [0, 0, 1 / 3]
-    assert (first.reward, first.terminated, first.truncated) == (0.0, False, False)
-    assert walk.seeds == [7]
-    outcome = simulation.step({"agent0": simulation.parse("agent0", "2")})["agent0"]
-    assert outcome.observation.tolist() == [1, 1, 1 / 3]
-    assert outcome.reward == 1.0
-    assert outcome.info["mood"] == "bad"
-    assert simulation.default("agent0") == 0
-    simulation.step({"agent0": 1})
-    assert simulation.step({"agent0": 1})["agent0"].truncated
-    simulation.close()
-    assert walk.closed
+from rlwire.perlert.environment import Simulation, simulations_of
 
 
 def test_agents_that_vanish_without_a_last_observation(worlds):
@@ -43,7 +16,7 @@ def test_agents_that_vanish_without_a_last_observation(worlds):
             seen, *rest = super().step(actions)
             return {name: seen[name] for name in self.agents}, *rest
 
-    simulation = simulate(Rude())
+    simulation = Simulation(Rude())
     simulation.reset(1)
     actions = {"walker_0": 1, "walker_1": 2, "walker_2": 3}
     outcomes = [simulation.step(actions) for _ in range(3)][-1]
@@ -52,11 +25,11 @@ def test_agents_that_vanish_without_a_last_observation(worlds):
 
 
 def test_actions_that_are_none(worlds):
-    simulation = simulate(worlds.Walk())
+    simulation = Simulation(worlds.Walk())
     for text in ("", "3", "-1", "left", "1.5", "1,2", "nan"):
         with pytest.raises(ValueError, match=r".+"):
             simulation.parse("agent0", text)
-    pendulum = simulate(gymnasium.make("Pendulum-v1"))
+    pendulum = Simulation(gymnasium.make("Pendulum-v1"))
     assert pendulum.parse("agent0", "1.25").tolist() == [1.25]
     for text in ("2.5", "inf", "nan", "1,1"):
         with pytest.raises(ValueError, match=r".+"):
@@ -69,10 +42,10 @@ def test_what_is_no_name_for_an_agent(worlds):
             super().__init__()
             self.possible_agents = [*names]
 
-    assert simulate(Odd("a:b", "c_1")).agents == {"a_b": "a_b", "c_1": "c"}
+    assert Simulation(Odd("a:b", "c_1")).agents == {"a_b": "a_b", "c_1": "c"}
     for names in (("a:b", "a_b"), ("", "a")):
         with pytest.raises(EncodeError, match="keys"):
-            simulate(Odd(*names))
+            Simulation(Odd(*names))
 
 
 def test_what_cannot_be_played_is_closed(worlds):
@@ -86,11 +59,3 @@ def test_what_cannot_be_played_is_closed(worlds):
     with pytest.raises(EncodeError):
         simulations_of(make)
     assert made[0].closed
-
-
-def test_scalars():
-    info = {
-        **{"a": 1, "b": 2.5, "c": True, "d": "word", 5: np.float32(0.5), "e": np.int64(7)},
-        **{"x": [1], "y": object(), "z": "a;b", "k:": 1, "n": None, "m": np.zeros(2)},
-    }
-    assert scalars(info) == {"a": 1, "b": 2.5, "c": True, "d": "word", "5": 0.5, "e": 7}

@@ -22,10 +22,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from rlwire.codecs import perlert
-from rlwire.perlert import Client, DatagramCipher, Outcome, Server
-from rlwire.sessions.perlert import lobby, rollout, server
+from rlwire.perlert import Client, Server
+from rlwire.sessions.perlert import lobby, server
 from rlwire.sessions.perlert.server import (
     LOG_INTERVAL,
     REASONS,
@@ -33,6 +34,8 @@ from rlwire.sessions.perlert.server import (
     PerlertServerSession,
     SlotLeased,
 )
+from rlwire.transports.datagram_cipher import DatagramCipher
+from tests.perlert.worlds import Crowd
 
 REASONS_OF_CIPHERS = ("short", "version", "key", "stale", "replay")
 
@@ -134,9 +137,9 @@ class World:
 
     def __init__(self) -> None:
         self.session = PerlertServerSession(rollout_port=5)
-        self.run = self.session.add_instance("run", 0, ["a", "b", "c", "d"])
-        self.room = self.session.add_instance("room", 0, ["a", "b", "c", "d"])
-        self.short = self.session.add_instance("short", 0, ["a"])
+        self.run = self.session.add_instance("run", 0, dict.fromkeys("abcd", "agent"))
+        self.room = self.session.add_instance("room", 0, dict.fromkeys("abcd", "agent"))
+        self.short = self.session.add_instance("short", 0, {"a": "agent"})
         self.now = 0.0
         self.step = self.played = 0
         self.members: set[object] = set()
@@ -228,7 +231,6 @@ def test_a_flood_from_forged_addresses(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nothing raises, strangers get lobby information only and little of it, memory is flat."""
     # Few hosts and short times, so that every table overflows.
     short = {
         "HOSTS": 100, "IDLE": 5.0, "START_RESEND": 1.0,
@@ -238,11 +240,11 @@ def test_a_flood_from_forged_addresses(
     for name, value in short.items():
         monkeypatch.setattr(lobby, name, value)
     monkeypatch.setattr(server, "DONE_RESEND", 1.0)
-    monkeypatch.setattr(rollout, "UNHEARD", 0.5)
+    monkeypatch.setattr(server, "UNHEARD", 0.5)
     caplog.set_level(logging.INFO, "rlwire")
     world = World()
     draw = random.Random(7)
-    forger = Forger(8, [("run", 0), ("room", 0), ("short", 0)], ["a", "b", "c", "d"])
+    forger = Forger(8, [("run", 0), ("room", 0), ("short", 0)], dict.fromkeys("abcd", "agent"))
     make, say, ports = forger.make, world.say, ("lobby", "rollout")
     crowd = [(f"10.0.0.{n % 40}", 1000 + n) for n in range(300)]
     held = 0
@@ -288,37 +290,28 @@ def test_a_flood_from_forged_addresses(
 # --- through real sockets
 
 
-class Endless:
+class Endless(Crowd):
     """Four agents whose run never ends of itself; an action is 0 to 2."""
 
-    name = "run"
-
     def __init__(self) -> None:
-        self.agents = dict.fromkeys("abcd", "agent")
-        self.step_number = 0
+        super().__init__()
+        self.metadata = {"name": "run"}
+        self.possible_agents = [*"abcd"]
 
-    def _outcomes(self) -> dict[str, Outcome]:
-        seen = np.array([self.step_number, 1 / 3])
-        return {key: Outcome(seen, 1.0, False, False, {}, seen) for key in self.agents}
+    def observation_space(self, agent):
+        return spaces.Box(0, np.inf, (2,), np.float64)
 
-    def reset(self, seed):
-        self.step_number = 0
-        return self._outcomes()
+    def action_space(self, agent):
+        return spaces.Discrete(3)
+
+    def _see(self, actions):
+        return {agent: np.array([self.steps, 1 / 3]) for agent in self.agents}
 
     def step(self, actions):
-        assert set(actions) == set(self.agents)
         assert set(actions.values()) <= {0, 1, 2}
-        self.step_number += 1
-        return self._outcomes()
-
-    def parse(self, key, text):
-        return ["0", "1", "2"].index(text)  # a ValueError for all else
-
-    def default(self, key):
-        return 0
-
-    def close(self):
-        pass
+        self.steps += 1
+        ends = dict.fromkeys(self.agents, False)
+        return self._see(actions), dict.fromkeys(self.agents, 1.0), ends, ends, {}
 
 
 class Player(threading.Thread):
@@ -359,7 +352,6 @@ class Player(threading.Thread):
 def test_a_flood_through_sockets(
     ciphered: bool, total: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those who play are not disturbed, strangers are told next to nothing, all is counted."""
     if ciphered:
         pytest.importorskip("cryptography", reason="ciphers come with the extra 'crypto'")
     monkeypatch.setattr(lobby, "STRANGER_RATE", 1000)

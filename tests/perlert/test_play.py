@@ -11,8 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlwire.perlert import Client
-
 PLAYER = str(Path(__file__).with_name("player.py"))
 
 
@@ -121,17 +119,3 @@ def test_three_processes(spread, serving, start, decimals, key):
     dropped = server.statistics()["session"]["dropped"]
     assert "invalid_action" not in dropped
     assert not dropped.get("malformed")
-
-
-def test_a_process_that_is_killed(worlds, spread, serving, start):
-    """The other two play to the end, and whoever comes next finds an open lobby."""
-    server = serving(spread, rate=100)
-    players = start(server)
-    worlds.until(lambda: spread.runs and len(spread.runs[0]) >= 5)
-    players[0].kill()
-    players[0].communicate()
-    for seen, _, _ in finish(players[1:]):
-        assert seen[-1][0] == 60
-    assert [len(run) for run in spread.runs] == [61]
-    with Client(server.address, "simple_spread_v3") as client:
-        assert all(slot.open for slot in client.lobby())

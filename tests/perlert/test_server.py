@@ -93,46 +93,6 @@ def test_the_last_valid_action_stays(worlds, serving, begin, caplog, monkeypatch
     assert "action of agent0: '77'" in caplog.text
 
 
-def test_each_run_has_another_seed_and_the_same_again(worlds, serving, begin):
-    seeds = []
-    for _ in range(2):
-        walk = worlds.Walk(length=2)
-        server = serving(walk, seed=3)
-        client = begin(server, "Walk")
-        play(client)
-        for _ in range(2):
-            client.register()
-            client.ready()
-            play(client)
-        assert len(set(walk.seeds)) == 3
-        assert all(0 <= seed < 2**31 for seed in walk.seeds)
-        seeds.append(walk.seeds)
-        assert not walk.closed
-    assert seeds[0] == seeds[1]
-
-
-def test_two_instances_at_once(worlds, serving, begin):
-    made = []
-    server = serving(worlds.Walk, env_kwargs={"length": 100, "made": made}, instances=2, number=4)
-    assert server.instances == ["Walk:4", "Walk:5"]
-    one, two = begin(server, "Walk:4"), begin(server, "Walk:5")
-    one.wait_start(5)
-    two.wait_start(5)
-    one.act(2)
-    two.act(0)
-    ends = []
-    for client in (one, two):
-        while not (frame := client.frame(5)).done:
-            pass
-        ends.append(text_to_array(frame.observation)[0])
-    assert ends[0] > 0 > ends[1]
-    assert len(made) == 2
-    counts = server.statistics()["instances"]
-    assert [counts[name]["runs"] for name in ("Walk:4", "Walk:5")] == [1, 1]
-    server.stop()
-    assert all(walk.closed for walk in made)
-
-
 @pytest.mark.parametrize("truncate", [False, True])
 def test_agents_that_end_before_others(worlds, serving, begin, truncate):
     server = serving(lambda: worlds.Crowd(truncate=truncate))
@@ -268,25 +228,6 @@ class TestEnvironmentsThatRaise:
         assert "datagram=1200" in caplog.text
 
 
-def test_slow_environments_miss_ticks(worlds, serving, begin, caplog):
-    server = serving(lambda: worlds.Walk(length=5, nap=0.03))
-    frames = play(begin(server, "Walk"))
-    assert [frame.step for frame in frames] == list(range(6))
-    assert server.statistics()["instances"]["Walk:0"]["missed"] >= 15
-    assert caplog.text.count("ticks missed") == 1
-
-
-def test_frames_are_limited_and_no_reward_is_lost(worlds, serving, begin):
-    server = serving(lambda: worlds.Walk(length=60), frames=5)
-    frames = play(begin(server, "Walk"), 2)
-    assert len(frames) < 30
-    assert frames[-1].step == 60
-    statistics = server.statistics()
-    assert statistics["session"]["frames_dropped"] == 61 - len(frames)
-    places = text_to_array(frames[-1].observation)
-    assert totals(frames)[-1] > places[0]  # the sum of all places
-
-
 def test_rounding(worlds, serving, begin):
     server = serving(lambda: worlds.Walk(length=3), decimals=2, extra=lambda k, i: {"x": 1 / 7})
     frames = play(begin(server, "Walk"))
@@ -294,27 +235,6 @@ def test_rounding(worlds, serving, begin):
         "0,0,0.33", "-1,1,0.33", "-2,2,0.33", "-3,3,0.33",
     ]  # fmt: skip
     assert frames[1].extra == "x:0.14,total:-1"
-
-
-class TestCiphers:
-    KEY = bytes(range(32))
-
-    def test_ciphered_play(self, worlds, serving, begin):
-        server = serving(lambda: worlds.Walk(length=5), auth=self.KEY)
-        assert play(begin(server, "Walk", auth=self.KEY))[-1].step == 5
-
-    def test_others_get_nothing(self, worlds, serving):
-        server = serving(worlds.Walk, auth=self.KEY)
-        for cipher in (bytes(32), None):
-            with (
-                Client(server.address, "Walk", auth=cipher) as client,
-                pytest.raises(DeadlineExceeded),
-            ):
-                client.lobby(timeout=0.3)
-        statistics = server.statistics()
-        assert statistics["lobby"]["sent"] == 0
-        assert statistics["cipher"]["key"] >= 1
-        assert sum(statistics["cipher"].values()) >= 2
 
 
 def test_messages(worlds, serving, begin):

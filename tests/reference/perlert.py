@@ -143,10 +143,10 @@ def short(value: float) -> str:
     return text[:-2] if text.endswith(".0") else text
 
 
-def rounded(value: float, decimals: int, trim: bool = True) -> str:
+def rounded(value: float, decimals: int) -> str:
     """A float to so many decimals, zeros at the end dropped."""
     text = f"{value:.{decimals}f}"
-    return text.rstrip("0").rstrip(".") if trim and "." in text else text
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def encode(message: tuple[Any, ...], decimals: int | None = None) -> bytes:

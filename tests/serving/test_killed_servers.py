@@ -117,30 +117,3 @@ def test_dm_env_rpc(serve: Any) -> None:
         server.kill()
         with pytest.raises(ConnectionError):
             client.step({"action": 0})
-
-
-linux = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="other systems do not tell an unconnected socket"
-)
-
-
-@linux
-@pytest.mark.parametrize("playing", [False, True])
-def test_perlert(serve: Any, playing: bool) -> None:
-    from rlwire.perlert import Client
-
-    server = serve("perlert://127.0.0.1:0", "Room")
-    with Client(server.address, "Room") as client:
-        client.register()
-        if playing:
-            client.ready()
-            client.wait_start(LONG)
-            client.frame(LONG)
-        server.kill()
-        with pytest.raises(ConnectionError, match="no longer there: Connection refused"):  # noqa: PT012
-            while True:
-                if playing:
-                    client.act(1)
-                    client.frame(LONG)
-                else:
-                    client.lobby(LONG)

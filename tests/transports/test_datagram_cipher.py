@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import copy
 import hashlib
 import hmac
 import os
-import pickle
 import random
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +59,6 @@ VECTOR = (
 
 
 def test_the_vector() -> None:
-    """Fixed bytes, also derived step by step with the primitives."""
     name, count = bytes(range(16)), int(NOW * UNIT)
     assert by_hand(KEY, name, "client", count, b"city:7;lobby").hex() == VECTOR
     _, server = pair()
@@ -78,13 +74,6 @@ def test_what_is_sealed_is_what_the_text_says() -> None:
         assert count == int(NOW * UNIT)
         assert sealed == by_hand(KEY, name, cipher.role, count, b"city:7;action=walk")
     assert OVERHEAD == 41
-
-
-def test_the_same_text_never_looks_the_same() -> None:
-    client, _ = pair()
-    other, _ = pair()
-    sealed = {client.seal(b"x") for _ in range(1000)} | {other.seal(b"x") for _ in range(1000)}
-    assert len({data[25:] for data in sealed}) == 2000
 
 
 @pytest.mark.parametrize("key", [b"", bytes(31), bytes(33), bytearray(32), "0" * 32, None])
@@ -151,7 +140,6 @@ def test_a_changed_bit_anywhere(known: bool) -> None:
 class TestReplay:
     @pytest.mark.parametrize("step", [0.0, 1e-4, 1 / 30])
     def test_reordered_within_the_window(self, step: float) -> None:
-        """Counters are dense, sparse or at 30 a second: the window counts datagrams."""
         clock = Clock()
         client, server = pair(clock=clock, WINDOW=64)
         draw = random.Random(4)
@@ -264,19 +252,6 @@ class TestManySenders:
         # It is known anew, with nothing remembered of before.
         assert server.open(recorded[1]) is None
 
-    def test_one_with_a_clock_far_ahead_is_not_in_the_way(self) -> None:
-        clock = Clock()
-        _, server = pair(clock=clock, SENDERS=2)
-        ahead = Clock()
-        odd, one, two = (DatagramCipher(KEY, "client", clock=c) for c in (ahead, clock, clock))
-        server.open(odd.seal(b"x"))
-        ahead.now += 1e6
-        assert server.open(odd.seal(b"x")) == b"x"
-        server.open(one.seal(b"x"))
-        clock.now += 61
-        assert server.open(two.seal(b"x")) == b"x"
-        assert server.open(odd.seal(b"x")) == b"x"
-
     def test_forgeries_take_no_room(self) -> None:
         client, server = pair(SENDERS=1)
         for _ in range(100):
@@ -285,19 +260,6 @@ class TestManySenders:
             assert server.open(bytes(fake)) is None
         assert server.open(client.seal(b"x")) == b"x"
         assert server.dropped == {"key": 100}
-
-
-def sender_id(cipher: DatagramCipher) -> bytes:
-    return cipher.seal(b"")[1:17]
-
-
-def test_copies_have_an_id_of_their_own() -> None:
-    client = DatagramCipher(KEY, "client")
-    made = [copy.copy(client), copy.deepcopy(client), pickle.loads(pickle.dumps(client))]
-    assert len({sender_id(cipher) for cipher in [client, *made]}) == 4
-    for cipher in made:
-        assert cipher.role == "client"
-        assert DatagramCipher(KEY, "server").open(cipher.seal(b"x")) == b"x"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -321,29 +283,6 @@ open("parent", "wb").write(cipher.seal(b"x"))
     assert child[1:17] != parent[1:17]
     server = DatagramCipher(KEY, "server", clock=lambda: 5.0)
     assert server.open(child) == server.open(parent) == b"x"
-
-
-def test_threads_share_a_cipher() -> None:
-    client, server = pair()
-    sealed: list[bytes] = []
-    opened: list[Any] = []
-
-    def seal() -> None:
-        sealed.extend([client.seal(b"x") for _ in range(2000)])
-
-    def open_all() -> None:
-        opened.extend([server.open(data) for data in sealed])
-
-    for work in (seal, open_all):
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert len({data[17:25] for data in sealed}) == 8000
-    assert server.dropped["replay"] == 4 * 8000 - opened.count(b"x")
-    # Threads race through the same list: none is taken twice, the newest 1,024 are taken once.
-    assert 1024 <= opened.count(b"x") <= 8000
 
 
 class TestKeys:

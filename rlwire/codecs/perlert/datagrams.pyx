@@ -3,8 +3,6 @@
 from cpython.bytes cimport (PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize,
                             PyBytes_GET_SIZE)
 from cpython.long cimport PyLong_AsLongLongAndOverflow
-from cpython.ref cimport Py_INCREF
-from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport INT64_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
@@ -19,14 +17,6 @@ from rlwire.codecs.perlert.messages import (Action, AgentSlot, LobbyInformation,
 from rlwire.errors import EncodeError
 from rlwire.limits import DEFAULT
 
-cdef extern from *:
-    """
-    static inline PyObject *rlw_new_tuple(PyTypeObject *kind, Py_ssize_t size) {
-        return kind->tp_alloc(kind, size);
-    }
-    """
-    object new_tuple "rlw_new_tuple"(type kind, Py_ssize_t size)
-
 __all__ = [
     "StepReader",
     "StepWriter",
@@ -39,6 +29,7 @@ __all__ = [
 cdef enum:
     STACK = 2048  # bytes of a datagram before the heap is asked
 
+cdef object _named_tuple = tuple.__new__  # as the classes, without the call of a Python function
 cdef type _Action = Action
 cdef type _RolloutStep = RolloutStep
 
@@ -255,17 +246,6 @@ cdef inline str _key(rlw_perlert_text text):
 
 cdef inline str _text(rlw_perlert_text text):
     return text_of(text.data, text.size, NULL)
-
-
-cdef object _named_tuple(type kind, tuple values):
-    """Do what the Python function of a NamedTuple does."""
-    cdef Py_ssize_t i
-    made = new_tuple(kind, len(values))
-    for i in range(len(values)):
-        value = values[i]
-        Py_INCREF(value)
-        PyTuple_SET_ITEM(made, i, value)
-    return made
 
 
 cdef object _client_message(const uint8_t *data, size_t size, object limits):

@@ -1,4 +1,4 @@
-"""PERLERT's mappings, ``x:0.54,y:1,2``, as values: of a few names, so plain Python is enough."""
+"""PERLERT's mappings, ``x:0.54,y:1,2``, as values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from typing_extensions import Buffer
 
-from rlwire.codecs.perlert.text import value_to_text
 from rlwire.errors import DecodeError, LimitExceeded, quoted
 from rlwire.limits import DEFAULT, Limits
 
@@ -25,8 +24,8 @@ _NUMBER = re.compile(
 def text_to_mapping(text: str | Buffer, *, limits: Limits | None = DEFAULT) -> dict[str, Any]:
     """Return the mapping that a text, ``x:0.54,y:1,2``, stands for.
 
-    Names are followed by a colon and one value, or several with commas between them: a bool, an int
-    of up to 64 bits, a float, or text. Several are an array, of str if they are of no other kind.
+    A name is followed by a colon and one value, or several with commas between them: a bool, an int
+    of up to 64 bits, a float, or text. Several numbers or bools are an array, others a list.
     """
     limits = DEFAULT if limits is None else limits
     if not isinstance(text, str):
@@ -37,7 +36,6 @@ def text_to_mapping(text: str | Buffer, *, limits: Limits | None = DEFAULT) -> d
     items = text.split(",", limits.items) if text else []
     if len(items) > limits.items:
         raise LimitExceeded("items", limits.items, text.count(",") + 1, offset=0)
-    size = _ITEM * len(items) + len(text) * (1 if text.isascii() else 4)
     found: dict[str, list[Any]] = {}
     parts: list[Any] | None = None
     at = 0
@@ -55,10 +53,7 @@ def text_to_mapping(text: str | Buffer, *, limits: Limits | None = DEFAULT) -> d
             raise DecodeError("a value without a name", offset=_bytes(text, at))
         parts.append(_value(value))
         at += len(item) + 1
-    for parts in found.values():
-        if len(parts) > 1:
-            texts = [len(part) for part in parts if isinstance(part, str)]
-            size += 4 * len(parts) * max(texts, default=0)  # all are as long as the longest
+    size = _ITEM * len(items) + len(text) * (1 if text.isascii() else 4)
     if size > limits.expanded:
         raise LimitExceeded("expanded", limits.expanded, size, offset=0)
     return {name: _values(parts) for name, parts in found.items()}
@@ -77,14 +72,13 @@ def _value(text: str) -> Any:
 
 
 def _values(parts: list[Any]) -> Any:
-    """Return one value as it is, several as an array."""
     if len(parts) == 1:
         return parts[0]
     kinds = {type(part) for part in parts}
     if kinds == {bool}:
         return np.array(parts)
-    if kinds <= {int, float}:
-        if float in kinds or (max(parts) >= 2**63 and min(parts) < 0):
-            return np.array(parts, np.float64)
-        return np.array(parts, np.int64 if max(parts) < 2**63 else np.uint64)
-    return np.array([part if isinstance(part, str) else value_to_text(part) for part in parts])
+    if not kinds <= {int, float}:
+        return parts
+    if float in kinds or (max(parts) >= 2**63 and min(parts) < 0):
+        return np.array(parts, np.float64)
+    return np.array(parts, np.int64 if max(parts) < 2**63 else np.uint64)

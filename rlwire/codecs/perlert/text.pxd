@@ -5,12 +5,11 @@ from rlwire.kernels cimport rlw_perlert_limits, rlw_perlert_text, rlw_writer
 
 cdef struct Style:
     int decimals  # below 0: the shortest text that reads back
-    bint trim
     uint64_t most  # bytes of the whole text
 
 
 cdef object too_long(uint64_t size, uint64_t most)
-cdef int fill_style(Style *out, decimals, bint trim=*) except -1
+cdef int fill_style(Style *out, decimals) except -1
 cdef const rlw_perlert_limits *limits_of(rlw_perlert_limits *room, limits) except NULL
 cdef int text_of_object(object value, str field, rlw_perlert_text *out) except -1
 cdef int refuse(str field, rlw_perlert_text text, size_t at) except -1

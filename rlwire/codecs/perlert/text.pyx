@@ -1,7 +1,7 @@
 """PERLERT's free fields as values: numbers, arrays and mappings to text and back.
 
-The draft leaves OBSERVATION, ACTION and EXTRA to both ends and gives examples, ``5,6.78`` and
-``x:0.54,y:0.95``; these functions write and read such text.
+The draft leaves OBSERVATION, ACTION and EXTRA to both ends; its examples are ``5,6.78`` and
+``x:0.54,y:0.95``.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -65,9 +65,8 @@ cdef const rlw_perlert_limits *limits_of(rlw_perlert_limits *room, limits) excep
     return room
 
 
-cdef int fill_style(Style *out, decimals, bint trim=True) except -1:
+cdef int fill_style(Style *out, decimals) except -1:
     out.decimals = -1
-    out.trim = trim
     out.most = <uint64_t> -1
     if decimals is not None:
         decimals = operator.index(decimals)
@@ -90,23 +89,15 @@ cdef int refuse(str field, rlw_perlert_text text, size_t at) except -1:
 
 
 cdef int text_of_object(object value, str field, rlw_perlert_text *out) except -1:
-    """The UTF-8 of a str or bytes, which the caller keeps alive."""
+    """The UTF-8 of a str, which the caller keeps alive."""
     cdef Py_ssize_t size = 0
-    if isinstance(value, str):
-        try:
-            out.data = <const uint8_t *> PyUnicode_AsUTF8AndSize(value, &size)
-        except UnicodeEncodeError as problem:
-            raise EncodeError(f"{field} is not valid Unicode: {problem}", path=field) from None
-        out.size = size
-        return 0
-    if not isinstance(value, bytes):
-        raise TypeError(f"{field} must be str or bytes, not {type(value).__qualname__}")
-    out.data = <const uint8_t *> PyBytes_AS_STRING(value)
-    out.size = PyBytes_GET_SIZE(value)
-    if not rlw_is_ascii(out.data, out.size):
-        size = rlw_utf8_check(out.data, out.size)
-        if <size_t> size != out.size:
-            raise EncodeError(f"{field} is not UTF-8 at its byte {size}", path=field)
+    if not isinstance(value, str):
+        raise TypeError(f"{field} must be str, not {type(value).__qualname__}")
+    try:
+        out.data = <const uint8_t *> PyUnicode_AsUTF8AndSize(value, &size)
+    except UnicodeEncodeError as problem:
+        raise EncodeError(f"{field} is not valid Unicode: {problem}", path=field) from None
+    out.size = size
     return 0
 
 
@@ -121,7 +112,7 @@ cdef int _room(rlw_writer *w, size_t size) except -1:
 
 cdef int _put_double(rlw_writer *w, double value, const Style *style) except -1:
     _room(w, RLW_FIXED_ROOM)
-    w.at = rlw_put_number(w.at, RLW_FLOAT64, &value, style.decimals, style.trim)
+    w.at = rlw_put_number(w.at, RLW_FLOAT64, &value, style.decimals)
     return 0
 
 
@@ -129,7 +120,7 @@ cdef double number_of(object value) except? -1:
     """A float of any number; of a NumPy float the shortest decimal that reads back as it."""
     if PyFloat_CheckExact(value):
         return PyFloat_AS_DOUBLE(value)
-    if isinstance(value, (bytes, bytearray, memoryview)):  # float() would read them as text
+    if isinstance(value, (bytes, bytearray, memoryview)):  # float() would parse them
         raise TypeError("a reward must be a number or str, not bytes")
     return float(str(value) if isinstance(value, _np_floating) else value)
 
@@ -163,6 +154,8 @@ cdef int _put_text(rlw_writer *w, object value, uint64_t most, unsigned refused,
 
 
 cdef int _put_array(rlw_writer *w, cnp.ndarray array, const Style *style, str field) except -1:
+    if array.descr.type_num == cnp.NPY_FLOAT16:
+        array = array.astype(np.float32)
     cdef int kind = number_kind(array.dtype)
     cdef uint64_t count = cnp.PyArray_SIZE(array)
     if kind < 0:
@@ -174,8 +167,8 @@ cdef int _put_array(rlw_writer *w, cnp.ndarray array, const Style *style, str fi
     if cnp.PyArray_ISBYTESWAPPED(array):
         array = array.astype(array.dtype.newbyteorder("="))
     array = contiguous(array)
-    if rlw_put_numbers(w, <rlw_number> kind, cnp.PyArray_DATA(array), count, style.decimals,
-                       style.trim) != RLW_OK:
+    if rlw_put_numbers(w, <rlw_number> kind, cnp.PyArray_DATA(array), count,
+                       style.decimals) != RLW_OK:
         raise MemoryError()
     return 0
 
@@ -186,7 +179,7 @@ cdef cnp.ndarray _array_of(object value, str field):
             return np.asarray(value)
         except ValueError as problem:  # ragged
             raise EncodeError(str(problem), path=field) from None
-    array = foreign_array(value)
+    array = None if isinstance(value, (bytes, bytearray)) else foreign_array(value)
     if array is None:
         raise TypeError(f"{field} cannot be made of {type(value).__qualname__}")
     return array
@@ -198,7 +191,7 @@ cdef int _put_value(rlw_writer *w, object value, const Style *style, unsigned re
     cdef str word
     if PyFloat_CheckExact(value):
         return _put_double(w, PyFloat_AS_DOUBLE(value), style)
-    if isinstance(value, (str, bytes)):
+    if isinstance(value, str):
         return _put_text(w, value, style.most, refused, field)
     if isinstance(value, (bool, _np_bool)):
         word = "true" if value else "false"
@@ -211,12 +204,10 @@ cdef int _put_value(rlw_writer *w, object value, const Style *style, unsigned re
         return _put_array(w, np.asarray(value), style, field)
     if isinstance(value, cnp.ndarray):
         return _put_array(w, value, style, field)
-    if isinstance(value, (bytearray, memoryview)) and memoryview(value).format in "Bbc":
-        return _put_text(w, bytes(value), style.most, refused, field)
     return _put_array(w, _array_of(value, field), style, field)
 
 
-cdef frozenset _SCALARS = frozenset((float, int, bool, str, bytes))
+cdef frozenset _SCALARS = frozenset((float, int, bool, str))
 
 
 cdef int _put_mapping(rlw_writer *w, object mapping, const Style *style, str field) except -1:
@@ -252,11 +243,11 @@ cdef int put_field(rlw_writer *w, object value, const Style *style, unsigned ref
     return _put_value(w, value, style, refused, field)
 
 
-cdef str _text(object value, str field, object decimals, bint trim):
+cdef str _text(object value, str field, object decimals):
     cdef uint8_t room[STACK]
     cdef rlw_writer w
     cdef Style style
-    fill_style(&style, decimals, trim)
+    fill_style(&style, decimals)
     rlw_writer_init(&w, room, sizeof(room))
     try:
         put_field(&w, value, &style, RLW_PERLERT_ANY, field)
@@ -265,28 +256,26 @@ cdef str _text(object value, str field, object decimals, bint trim):
         rlw_writer_free(&w)
 
 
-def array_to_text(array, *, decimals=None, trim=True):
+def array_to_text(array, *, decimals=None):
     """Return numbers as text, ``0.54,-1,1e-05``, in row-major order.
 
     Args:
-        array: an array or anything that gives one, or nested lists of numbers; booleans, integers
-            or floats of 16, 32 or 64 bits.
-        decimals: of floats, 0 to 100, rounded as by ``'%.4f'``; None: the shortest text that reads
-            back as the same float of the array's dtype.
-        trim: drop zeros at the end that rounding has left, ``0.5000`` -> ``0.5``.
+        array: booleans, integers or floats of 16, 32 or 64 bits, in any array or nested lists.
+        decimals: of floats, 0 to 100, rounded as by ``'%.4f'``, without zeros at the end; None: the
+            shortest text that reads back as the same float, of 16 bits as of 32.
     """
     if not isinstance(array, cnp.ndarray):
         array = _array_of(array, "array")
-    return _text(array, "array", decimals, trim)
+    return _text(array, "array", decimals)
 
 
 def value_to_text(value, *, decimals=None):
     """Return a value as text: ``true``, ``0.54``, a str as it is, ``1,2``, ``x:0.54,y:1,2``.
 
-    The last two are of an array or list, and of a mapping of names to values that are none.
-    `decimals` is that of `array_to_text`.
+    The last two are of an array or list, and of a mapping of names to other values. `decimals` is
+    that of `array_to_text`.
     """
-    return _text(value, "value", decimals, True)
+    return _text(value, "value", decimals)
 
 
 # --- from text
@@ -295,14 +284,14 @@ def value_to_text(value, *, decimals=None):
 def text_to_array(text, dtype=np.float64, *, shape=None, limits=DEFAULT):
     """Return the numbers of a text, ``0.54,-1,1e-05``, as an array.
 
-    Each is what ``float()``, or ``int()`` for an integer dtype, reads, but for spaces and
+    Each is what ``float()``, or ``int()`` for an integer dtype, reads, without spaces and
     underscores; ``true`` or ``false`` for bool. An empty text is an empty array.
 
     Args:
         text: str, or UTF-8 in any buffer.
         dtype: bool, an integer or a float of 16, 32 or 64 bits.
         shape: of the array; one dimension when None.
-        limits: `rlwire.limits.Limits`; ``items`` and ``expanded`` count.
+        limits: ``items`` and ``expanded`` count.
     """
     cdef const uint8_t *data
     cdef Py_ssize_t length = 0
@@ -311,16 +300,16 @@ def text_to_array(text, dtype=np.float64, *, shape=None, limits=DEFAULT):
     cdef rlw_cursor c
     cdef Budget budget
     cdef cnp.dtype descr, native
-    cdef bint swapped
     cdef cnp.npy_intp dims[1]
     cdef int kind
     cdef size_t count = 0, size
     if dtype is np.float64:
-        descr = cnp.PyArray_DescrFromType(cnp.NPY_DOUBLE)
+        descr = native = cnp.PyArray_DescrFromType(cnp.NPY_DOUBLE)
     else:
         descr = np.dtype(dtype)
-    kind = number_kind(descr)
-    swapped = not cnp.PyArray_ISNBO(descr.byteorder)
+        native = np.dtype(np.float64) if descr.type_num == cnp.NPY_FLOAT16 \
+            else descr.newbyteorder("=")
+    kind = number_kind(native)
     if kind < 0:
         raise TypeError(f"dtype must be bool, an integer or a float of 16, 32 or 64 bits, "
                         f"not {descr}")
@@ -337,19 +326,17 @@ def text_to_array(text, dtype=np.float64, *, shape=None, limits=DEFAULT):
     if count > most:
         raise LimitExceeded("items", most, count, offset=0)
     begin_budget(&budget, min((DEFAULT if limits is None else limits).expanded, 2**62))
-    size = count * <size_t> descr.itemsize * (2 if swapped else 1)
+    size = count * <size_t> (native.itemsize + (descr.itemsize if native != descr else 0))
     if not afford(&budget, size):
         raise over_budget(&budget, size, 0, "")
     dims[0] = <cnp.npy_intp> count
-    native = descr
-    if swapped:
-        native = descr.newbyteorder("=")
     array = new_array(native, 1, dims)
     rlw_cursor_init(&c, data, length)
     if rlw_read_numbers(&c, <rlw_number> kind, cnp.PyArray_DATA(array), count) != RLW_OK:
         raise_fault(&c.fault, data, "")
-    if swapped:
-        array = array.astype(descr)
+    if native != descr:
+        with np.errstate(over="ignore"):
+            array = array.astype(descr)
     if shape is not None:
         try:
             return array.reshape(shape)

@@ -7,18 +7,9 @@
 #include "writer.h"
 
 typedef enum rlw_number {
-    RLW_BOOL, /* a byte; "true" or "false" */
-    RLW_INT8,
-    RLW_INT16,
-    RLW_INT32,
-    RLW_INT64,
-    RLW_UINT8,
-    RLW_UINT16,
-    RLW_UINT32,
-    RLW_UINT64,
-    RLW_FLOAT16,
-    RLW_FLOAT32,
-    RLW_FLOAT64
+    /* RLW_BOOL: a byte; "true" or "false" */
+    RLW_BOOL, RLW_INT8, RLW_INT16, RLW_INT32, RLW_INT64, RLW_UINT8, RLW_UINT16, RLW_UINT32,
+    RLW_UINT64, RLW_FLOAT32, RLW_FLOAT64
 } rlw_number;
 
 #define RLW_NUMBER_LOAD(type, name) \
@@ -26,8 +17,7 @@ typedef enum rlw_number {
     memcpy(&name, at, sizeof name)
 
 /* One number; RLW_FIXED_ROOM bytes. `decimals` below 0: the shortest text that reads back. */
-static inline uint8_t *rlw_put_number(uint8_t *to, rlw_number kind, const void *at, int decimals,
-                                      int trim) {
+static inline uint8_t *rlw_put_number(uint8_t *to, rlw_number kind, const void *at, int decimals) {
     switch (kind) {
     case RLW_BOOL: {
         RLW_NUMBER_LOAD(uint8_t, value);
@@ -42,20 +32,15 @@ static inline uint8_t *rlw_put_number(uint8_t *to, rlw_number kind, const void *
     case RLW_UINT16: { RLW_NUMBER_LOAD(uint16_t, value); return rlw_put_u64(to, value); }
     case RLW_UINT32: { RLW_NUMBER_LOAD(uint32_t, value); return rlw_put_u64(to, value); }
     case RLW_UINT64: { RLW_NUMBER_LOAD(uint64_t, value); return rlw_put_u64(to, value); }
-    case RLW_FLOAT16: {
-        RLW_NUMBER_LOAD(uint16_t, value);
-        if (decimals < 0) return rlw_put_half(to, value);
-        return rlw_put_fixed(to, rlw_half_to_double(value), (unsigned)decimals, trim);
-    }
     case RLW_FLOAT32: {
         RLW_NUMBER_LOAD(float, value);
         if (decimals < 0) return rlw_put_float(to, value);
-        return rlw_put_fixed(to, value, (unsigned)decimals, trim);
+        return rlw_put_fixed(to, value, (unsigned)decimals);
     }
     case RLW_FLOAT64: {
         RLW_NUMBER_LOAD(double, value);
         if (decimals < 0) return rlw_put_double(to, value);
-        return rlw_put_fixed(to, value, (unsigned)decimals, trim);
+        return rlw_put_fixed(to, value, (unsigned)decimals);
     }
     }
     return to;
@@ -65,7 +50,7 @@ static inline uint8_t *rlw_put_number(uint8_t *to, rlw_number kind, const void *
 
 /* Bytes of one number in memory. */
 static inline size_t rlw_number_size(rlw_number kind) {
-    static const uint8_t sizes[] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 4, 8};
+    static const uint8_t sizes[] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8};
     return sizes[kind];
 }
 
@@ -91,29 +76,15 @@ static inline void rlw_store_integer(rlw_number kind, uint64_t bits, void *out) 
     }
 }
 
-/* The number nearest to the decimal among those of a floating kind; of halves, the double of which
- * rlw_store_real() makes one, as NumPy does. */
-static inline double rlw_decimal_real(rlw_number kind, const rlw_decimal *d) {
-    return kind == RLW_FLOAT32 ? (double)rlw_decimal_float(d) : rlw_decimal_double(d);
-}
-
-static inline void rlw_store_real(rlw_number kind, double value, void *out) {
-    switch (rlw_number_size(kind)) {
-    case 2: { uint16_t half = rlw_double_to_half(value); memcpy(out, &half, 2); break; }
-    case 4: { float single = (float)value; memcpy(out, &single, 4); break; }
-    default: memcpy(out, &value, 8);
-    }
-}
-
 /* `count` numbers with commas between them. */
 static inline rlw_status rlw_put_numbers(rlw_writer *w, rlw_number kind, const void *values,
-                                         size_t count, int decimals, int trim) {
+                                         size_t count, int decimals) {
     const uint8_t *at = (const uint8_t *)values;
     size_t size = rlw_number_size(kind), i;
     for (i = 0; i < count; i++, at += size) {
         if (rlw_reserve(w, RLW_FIXED_ROOM + 1) != RLW_OK) return RLW_NO_MEMORY;
         *w->at = ',';
-        w->at = rlw_put_number(w->at + (i != 0), kind, at, decimals, trim);
+        w->at = rlw_put_number(w->at + (i != 0), kind, at, decimals);
     }
     return RLW_OK;
 }
@@ -129,12 +100,18 @@ static inline size_t rlw_count_numbers(const uint8_t *text, size_t size) {
 static inline const uint8_t *rlw_read_number(const uint8_t *p, const uint8_t *end,
                                              rlw_number kind, void *out) {
     switch (kind) {
-    case RLW_FLOAT16:
-    case RLW_FLOAT32:
-    case RLW_FLOAT64: {
+    case RLW_FLOAT32: {
         rlw_decimal d;
+        float value = 0;
         p = rlw_scan_decimal(p, end, &d);
-        if (p) rlw_store_real(kind, rlw_decimal_real(kind, &d), out);
+        if (p) value = rlw_decimal_float(&d);
+        memcpy(out, &value, sizeof value);
+        break;
+    }
+    case RLW_FLOAT64: {
+        double value = 0;
+        p = rlw_parse_double(p, end, &value);
+        memcpy(out, &value, sizeof value);
         break;
     }
     case RLW_INT8:
@@ -176,7 +153,7 @@ static inline rlw_status rlw_read_numbers(rlw_cursor *c, rlw_number kind, void *
     for (i = 0; i < count; i++, out += size) {
         const uint8_t *after = rlw_read_number(c->at, c->end, kind, out);
         if (!after)
-            return rlw_fail(c, kind < RLW_FLOAT16 ? RLW_BAD_INTEGER : RLW_BAD_NUMBER, c->at, 0, 0);
+            return rlw_fail(c, kind < RLW_FLOAT32 ? RLW_BAD_INTEGER : RLW_BAD_NUMBER, c->at, 0, 0);
         if (i + 1 < count && after == c->end) return rlw_fail(c, RLW_NEED_MORE, after, 1, 0);
         c->at = after + (i + 1 < count);
     }

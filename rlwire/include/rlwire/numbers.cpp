@@ -1,8 +1,6 @@
-// What numbers.h leaves over. Most of it needs no library: the double nearest to a decimal of up to
-// 19 digits, the shortest digits of a float. For longer decimals and for "%.*f" there is C++17's
-// <charconv>, which is exact, needs no locale and no memory. Where the library does not say that it
-// has floating point there (libc++, for years), or with RLW_NO_CHARCONV, C's strtod and snprintf do
-// the same, slower; they follow the process's locale, so nobody may call setlocale() meanwhile.
+// The rare cases of numbers.h. Decimals of more than 19 digits and "%.*f" go through C++17's
+// <charconv>. Where it has no floating point (libc++, for years), or with RLW_NO_CHARCONV, C's strtod
+// and snprintf do the same, slower, in the process's locale: do not call setlocale() meanwhile.
 #include "numbers.h"
 
 #include <charconv>
@@ -17,13 +15,6 @@
 #define RLW_CHARCONV 1
 #else
 #define RLW_CHARCONV 0
-#endif
-
-#if defined(__x86_64__) && !defined(RLW_NO_SIMD) // which always has SSE2
-#include <emmintrin.h>
-#define RLW_SSE2 1
-#else
-#define RLW_SSE2 0
 #endif
 
 #if defined(__GNUC__)
@@ -257,125 +248,35 @@ Parts parts_of(std::uint32_t c, int q) { // 24 bits
     return {high >> 4, high << 60 | low >> 4, g >> (5 - shift), 1 << 25, power};
 }
 
-// Zero bytes above the highest one that is not. (Counting bits from above is slow on some.)
-unsigned zeros_above(std::uint64_t bits) {
-#if defined(__GNUC__)
-    return rlw_lowest_byte(__builtin_bswap64(bits));
-#else
-    return leading_zeros(bits) / 8;
-#endif
-}
-
-// The digits of two numbers below 10**8, as rlw_eight_digits().
-struct Words {
-    std::uint64_t top, low;
-};
-
-#if RLW_SSE2
-__m128i times(__m128i a, __m128i b) {
-#if defined(__GNUC__) // which would make more shifts and additions of a known factor
-    __asm__("" : "+x"(b));
-#endif
-    return _mm_mullo_epi16(a, b);
-}
-#endif
-
-Words digits_of(std::uint32_t top, std::uint32_t low) {
-#if RLW_SSE2
-    const __m128i all = _mm_set_epi64x(low, top);
-    __m128i high = _mm_srli_epi64(_mm_mul_epu32(all, _mm_set1_epi32(0x68DB8BAD)), 44);
-    __m128i rest = _mm_sub_epi32(all, _mm_mul_epu32(high, _mm_set1_epi32(10000)));
-    const __m128i fours = _mm_or_si128(high, _mm_slli_epi64(rest, 32));
-    high = _mm_srli_epi16(_mm_mulhi_epu16(fours, _mm_set1_epi16(5243)), 3);
-    rest = _mm_sub_epi16(fours, times(high, _mm_set1_epi16(100)));
-    const __m128i pairs = _mm_or_si128(high, _mm_slli_epi32(rest, 16));
-    high = _mm_mulhi_epu16(pairs, _mm_set1_epi16(6554));
-    rest = _mm_sub_epi16(pairs, times(high, _mm_set1_epi16(10)));
-    const __m128i ones = _mm_or_si128(high, _mm_slli_epi16(rest, 8));
-    return {static_cast<std::uint64_t>(_mm_cvtsi128_si64(ones)),
-            static_cast<std::uint64_t>(_mm_cvtsi128_si64(_mm_unpackhi_epi64(ones, ones)))};
-#else
-    return {rlw_eight_digits(top), rlw_eight_digits(low)};
-#endif
-}
-
-const std::uint64_t zeros = UINT64_C(0x3030303030303030);
-
-// Numbers whose first digit has another power of ten get an exponent.
-bool has_exponent(int power) { return power < -4 || power > 15; }
-
-std::uint8_t *put_exponent(std::uint8_t *to, int power) {
-    const unsigned size = static_cast<unsigned>(power < 0 ? -power : power);
-    to[0] = 'e';
-    to[1] = power < 0 ? '-' : '+';
-    to[2] = '0';
-    return rlw_put_below_10000(to + 2 + (size < 10), size);
-}
-
-// Byte by byte, for what is rare.
-RLW_NEVER_INLINE std::size_t write_slowly(std::uint8_t *to, Decimal d) {
-    std::uint8_t room[20], *end = to;
-    while (d.digits % 10 == 0) {
-        d.digits /= 10;
-        d.power++;
+// Writes digits whose first has the power of ten `first`, without zeros at the end. Reads up to 34
+// bytes and writes up to RLW_SHORTEST_ROOM.
+std::size_t put_digits(std::uint8_t *to, const std::uint8_t *digits, const std::uint8_t *end,
+                       int first) {
+    while (end[-1] == '0') end--;
+    const int count = static_cast<int>(end - digits);
+    if (first < -4 || first > 15) {
+        std::uint8_t *at = to + count + (count > 1);
+        to[0] = digits[0];
+        to[1] = '.';
+        std::memcpy(to + 2, digits + 1, 16);
+        *at++ = 'e';
+        *at++ = first < 0 ? '-' : '+';
+        const unsigned power = static_cast<unsigned>(first < 0 ? -first : first);
+        if (power < 10) *at++ = '0';
+        return static_cast<std::size_t>(rlw_put_below_10000(at, power) - to);
     }
-    const int count = static_cast<int>(rlw_put_u64(room, d.digits) - room);
-    const int first = d.power + count - 1, point = has_exponent(first) ? 1 : first + 1;
-    int i = point < 1 ? point - 1 : 0; // of the digits; those outside are zeros
-    for (; i < count || i < point; i++) {
-        if (i == point) *end++ = '.';
-        *end++ = i >= 0 && i < count ? room[i] : '0';
+    if (first < 0) {
+        std::memcpy(to, "0.000", 5);
+        std::memcpy(to + 1 - first, digits, 17);
+        return static_cast<std::size_t>(1 - first + count);
     }
-    if (has_exponent(first)) end = put_exponent(end, first);
-    return static_cast<std::size_t>(end - to);
-}
-
-// Writes 16 digits, or 8, of which the first two may be zeros, and a `last` one. Which of them
-// count, and where the point is, nobody can predict: whole words are stored, what is too much of
-// them is written over or left, and there are few branches.
-template <int words>
-inline std::size_t write(std::uint8_t *to, std::uint64_t whole, unsigned last, int power) {
-    const std::uint32_t head = static_cast<std::uint32_t>(words > 1 ? whole / 100000000 : whole);
-    const std::uint32_t tail = static_cast<std::uint32_t>(whole - UINT64_C(100000000) * head);
-    const Words w = digits_of(head, words > 1 ? tail : 0);
-    const unsigned before = rlw_lowest_byte(w.top); // zeros in front
-    unsigned unused =
-        words > 1 && w.low ? zeros_above(w.low) : 8 * (words - 1) + zeros_above(w.top);
-    unused = (unused + 1) & (0u - !last);
-    int count = 8 * words + 1 - static_cast<int>(before + unused);
-    const int first = power + 8 * words - 1 - static_cast<int>(before); // its power of ten
-    const bool exponent = has_exponent(first);
-    // Below 1, zeros after the point are digits too.
-    const int more = exponent ? 0 : -first & -(first < 0);
-    count += more;
-    const int point = exponent ? 1 : first + more + 1;
-    if (point >= count) return write_slowly(to, {whole * 10 + last, power - 1});
-    // All digits a byte further than they belong, then the first eight, the point among them.
-    const std::uint64_t next = words > 1 ? w.low : last;
-    const std::uint64_t eight = w.top >> (8 * before) | next << 1 << (63 - 8 * before);
-    const std::uint64_t begin = (eight << (8 * more)) + zeros;
-    const std::uint64_t after = ~UINT64_C(0) << (8 * (point & 7));
-    std::uint8_t *out = to + 1 + more;
-    if (words > 1) {
-        out -= before; // at most one
-        rlw_store_word(out, w.top + zeros);
-        rlw_store_word(out + 8, w.low + zeros);
-        out[16] = static_cast<std::uint8_t>('0' + last);
-    } else {
-        rlw_store_word(out, eight + zeros);
-        out[8 - before] = static_cast<std::uint8_t>('0' + last);
+    std::memcpy(to, digits, 17);
+    if (count <= first + 1) {
+        std::memset(to + count, '0', static_cast<std::size_t>(first + 1 - count));
+        return static_cast<std::size_t>(first + 1);
     }
-    if (point > 7) { // from 1e7 to 1e16: too many for a word
-        std::uint8_t digits[40];
-        std::memcpy(digits, to + 1, 24);
-        std::memcpy(to, digits, 16);
-        std::memcpy(to + point + 1, digits + point, 8);
-        to[point + 9] = digits[point + 8];
-    } else {
-        rlw_store_word(to, begin ^ ((begin ^ begin << 8) & after));
-    }
-    to[point] = '.';
-    if (exponent) return static_cast<std::size_t>(put_exponent(to + count + 1, first) - to);
+    std::memcpy(to + first + 2, digits + first + 1, 16);
+    to[first + 1] = '.';
     return static_cast<std::size_t>(count + 1);
 }
 
@@ -398,9 +299,12 @@ template <class Real> struct Fields {
 
 template <class Real> RLW_NEVER_INLINE std::size_t write_slowly(std::uint8_t *to, Real value) {
     const Fields<Real> of(value);
-    if (!of.exponent) return write_slowly(to, shortest(of.fraction, 1 - of.bias, false));
-    return write_slowly(to, shortest(of.fraction | of.hidden, of.exponent - of.bias,
-                                     !of.fraction && of.exponent > 1));
+    std::uint8_t digits[34] = {};
+    const Decimal d = of.exponent ? shortest(of.fraction | of.hidden, of.exponent - of.bias,
+                                             !of.fraction && of.exponent > 1)
+                                  : shortest(of.fraction, 1 - of.bias, false);
+    const std::uint8_t *end = rlw_put_u64(digits, d.digits);
+    return put_digits(to, digits, end, d.power + static_cast<int>(end - digits) - 1);
 }
 
 template <class Real> inline std::size_t to_digits(std::uint8_t *to, Real value) {
@@ -409,7 +313,14 @@ template <class Real> inline std::size_t to_digits(std::uint8_t *to, Real value)
     Parts parts = parts_of(of.fraction | of.hidden, of.exponent - of.bias);
     unsigned last;
     if (!choose(parts, last)) return write_slowly(to, value);
-    return write<sizeof(Real) / 4>(to, parts.whole, last, parts.power);
+    const int size = sizeof(Real) * 2; // digits of `whole`, of which the first two may be zeros
+    std::uint8_t digits[34] = {}, *from = digits;
+    rlw_store_eight(digits + size - 8, static_cast<std::uint32_t>(parts.whole % 100000000));
+    if (size > 8) rlw_store_eight(digits, static_cast<std::uint32_t>(parts.whole / 100000000));
+    digits[size] = static_cast<std::uint8_t>('0' + last);
+    while (*from == '0') from++;
+    return put_digits(to, from, digits + size + 1,
+                      parts.power + size - 1 - static_cast<int>(from - digits));
 }
 
 } // namespace

@@ -1,11 +1,8 @@
-/* Numbers to text and back: decimal, exact, and the same in every locale.
+/* Numbers to text and back: decimal, exact, and the same in every locale; rounded to nearest.
  *
- * The common cases are here, in plain C; what they leave over is numbers.cpp, the one C++17 file,
- * which a program that calls anything of this header compiles too:
+ * Programs that use this header compile numbers.cpp too, which has the rare cases:
  *
  *     c++ -std=c++17 -O2 -I FOLDER -c FOLDER/rlwire/numbers.cpp
- *
- * Rounding is to nearest, as in every thread that has not asked for another.
  */
 #ifndef RLWIRE_NUMBERS_H
 #define RLWIRE_NUMBERS_H
@@ -56,25 +53,11 @@ size_t rlw_double_to_fixed(uint8_t *to, size_t room, double value, int decimals)
 
 static inline uint64_t rlw_ten_to(unsigned power) { /* at most 19 */
     static const uint64_t powers[20] = {
-        UINT64_C(1),
-        UINT64_C(10),
-        UINT64_C(100),
-        UINT64_C(1000),
-        UINT64_C(10000),
-        UINT64_C(100000),
-        UINT64_C(1000000),
-        UINT64_C(10000000),
-        UINT64_C(100000000),
-        UINT64_C(1000000000),
-        UINT64_C(10000000000),
-        UINT64_C(100000000000),
-        UINT64_C(1000000000000),
-        UINT64_C(10000000000000),
-        UINT64_C(100000000000000),
-        UINT64_C(1000000000000000),
-        UINT64_C(10000000000000000),
-        UINT64_C(100000000000000000),
-        UINT64_C(1000000000000000000),
+        UINT64_C(1), UINT64_C(10), UINT64_C(100), UINT64_C(1000), UINT64_C(10000), UINT64_C(100000),
+        UINT64_C(1000000), UINT64_C(10000000), UINT64_C(100000000), UINT64_C(1000000000),
+        UINT64_C(10000000000), UINT64_C(100000000000), UINT64_C(1000000000000),
+        UINT64_C(10000000000000), UINT64_C(100000000000000), UINT64_C(1000000000000000),
+        UINT64_C(10000000000000000), UINT64_C(100000000000000000), UINT64_C(1000000000000000000),
         UINT64_C(10000000000000000000),
     };
     return powers[power];
@@ -95,42 +78,6 @@ static inline uint64_t rlw_multiply(uint64_t a, uint64_t b, uint64_t *high) {
     *high = a1 * b1 + (cross >> 32) + (other >> 32);
     return other << 32 | (low & 0xFFFFFFFF);
 #endif
-}
-
-/* ---- IEEE 754 binary16, which C has no type for ---- */
-
-static inline double rlw_half_to_double(uint16_t half) {
-    uint64_t sign = (uint64_t)(half & 0x8000) << 48, fraction = half & 0x3FF;
-    unsigned exponent = half >> 10 & 0x1F;
-    double value;
-    if (exponent == 0x1F) return rlw_bits_double(sign | UINT64_C(0x7FF) << 52 | fraction << 42);
-    if (exponent) return rlw_bits_double(sign | (uint64_t)(exponent + 1008) << 52 | fraction << 42);
-    value = (double)fraction * (1.0 / 16777216); /* 2**-24: exact */
-    return sign ? -value : value;
-}
-
-/* To nearest, ties to even; too large is infinite. */
-static inline uint16_t rlw_double_to_half(double value) {
-    uint64_t bits = rlw_double_bits(value), magnitude = bits & ~(UINT64_C(1) << 63);
-    uint64_t sign = bits >> 48 & 0x8000, half, rest, middle;
-    unsigned cut;
-    if (magnitude > UINT64_C(0x7FF) << 52) return (uint16_t)(sign | 0x7E00);
-    if (magnitude >= UINT64_C(0x40EFFE0000000000)) return (uint16_t)(sign | 0x7C00); /* 65520 */
-    if (magnitude >= UINT64_C(0x3F10000000000000)) { /* 2**-14 */
-        cut = 42;
-        half = (magnitude >> cut) - (UINT64_C(1008) << 10);
-        rest = magnitude & ((UINT64_C(1) << cut) - 1);
-    } else {
-        uint64_t exponent = magnitude >> 52;
-        if (exponent < 998) return (uint16_t)sign; /* below 2**-25 */
-        cut = (unsigned)(1051 - exponent); /* 43..53 */
-        magnitude = (magnitude & ((UINT64_C(1) << 52) - 1)) | UINT64_C(1) << 52;
-        half = magnitude >> cut;
-        rest = magnitude & ((UINT64_C(1) << cut) - 1);
-    }
-    middle = UINT64_C(1) << (cut - 1);
-    if (rest > middle || (rest == middle && (half & 1))) half++;
-    return (uint16_t)(sign | half);
 }
 
 /* ---- from text ---- */
@@ -480,8 +427,8 @@ static inline uint8_t *rlw_trim(uint8_t *end) {
     return end[-1] == '.' ? end - 1 : end;
 }
 
-/* value / 10**decimals, with a point; 42 bytes. */
-static inline uint8_t *rlw_put_scaled(uint8_t *to, uint64_t value, unsigned decimals, int trim) {
+/* value / 10**decimals; 42 bytes. */
+static inline uint8_t *rlw_put_scaled(uint8_t *to, uint64_t value, unsigned decimals) {
     unsigned count = rlw_count_digits(value);
     unsigned before;
     uint64_t rest;
@@ -492,7 +439,7 @@ static inline uint8_t *rlw_put_scaled(uint8_t *to, uint64_t value, unsigned deci
     rest = rlw_store_digits(end, value, decimals);
     if (decimals) to[before] = '.';
     rlw_store_digits(to + before, rest, before);
-    return trim && decimals ? rlw_trim(end) : end;
+    return decimals ? rlw_trim(end) : end;
 }
 
 static inline uint8_t *rlw_put_special(uint8_t *to, uint64_t bits) {
@@ -506,10 +453,9 @@ static inline uint8_t *rlw_put_special(uint8_t *to, uint64_t bits) {
     return to + 3;
 }
 
-/* What "%.*f" gives, half to even on the exact binary value, and "nan", "inf", "-inf". `trim` drops
- * zeros at the end, and the point where none is left; "-0.00" becomes "-0", so that what is read
- * back is the same as without. At most RLW_DECIMALS_MOST decimals, RLW_FIXED_ROOM bytes. */
-static inline uint8_t *rlw_put_fixed(uint8_t *to, double value, unsigned decimals, int trim) {
+/* What "%.*f" gives, half to even on the exact binary value, without zeros at the end; and "nan",
+ * "inf", "-inf". At most RLW_DECIMALS_MOST decimals, RLW_FIXED_ROOM bytes. */
+static inline uint8_t *rlw_put_fixed(uint8_t *to, double value, unsigned decimals) {
     uint64_t bits = rlw_double_bits(value), mantissa = bits & ((UINT64_C(1) << 52) - 1);
     unsigned exponent = (unsigned)(bits >> 52) & 0x7FF;
     size_t size;
@@ -542,15 +488,15 @@ static inline uint8_t *rlw_put_fixed(uint8_t *to, double value, unsigned decimal
         if (fits && scaled < UINT64_MAX) {
             scaled += rest > middle || (rest == middle && (scaled & 1));
             *to = '-';
-            return rlw_put_scaled(to + (bits >> 63), scaled, decimals, trim);
+            return rlw_put_scaled(to + (bits >> 63), scaled, decimals);
         }
     }
     size = rlw_double_to_fixed(to, RLW_FIXED_ROOM, value, (int)decimals);
-    return trim && decimals ? rlw_trim(to + size) : to + size;
+    return decimals ? rlw_trim(to + size) : to + size;
 }
 
-/* A number of up to six decimals and 15 digits: if these read back the same, no others do. NULL for
- * others, most of which are told without a division. Pays where most numbers are such. */
+/* A number of up to six decimals and 15 digits: if these read back the same, no others do. Else
+ * NULL, mostly without a division. */
 static inline uint8_t *rlw_put_rounded(uint8_t *to, double magnitude) {
 #if RLW_EXACT_DOUBLES
     if (magnitude >= 1e-4 && magnitude < 1e9) {
@@ -558,7 +504,7 @@ static inline uint8_t *rlw_put_rounded(uint8_t *to, double magnitude) {
         uint64_t scaled = (uint64_t)(int64_t)(millions + 0.5);
         double whole = (double)(int64_t)scaled, apart = millions - whole;
         if (apart <= whole * 1e-15 && -apart <= whole * 1e-15 && whole / 1e6 == magnitude)
-            return rlw_put_scaled(to, scaled, 6, 1);
+            return rlw_put_scaled(to, scaled, 6);
     }
 #endif
     (void)to;
@@ -591,18 +537,6 @@ static inline uint8_t *rlw_put_float(uint8_t *to, float value) {
     if (magnitude < 16777216 && (double)(int32_t)magnitude == magnitude)
         return rlw_put_u64(to, (uint64_t)(int32_t)magnitude); /* 2**24 */
     return to + rlw_float_to_digits(to, (float)magnitude);
-}
-
-/* The same for a half: rounded to the fewest decimals that read back as it. */
-static inline uint8_t *rlw_put_half(uint8_t *to, uint16_t half) {
-    double value = rlw_half_to_double(half), magnitude = value < 0 ? -value : value, near;
-    unsigned decimals = 0;
-    if (!(magnitude <= 65504) || magnitude == 0) return rlw_put_double(to, value);
-    do { /* with 12, the smallest one has five digits, which are enough for any */
-        near = magnitude;
-        rlw_parse_double(to, rlw_put_fixed(to, magnitude, decimals, 1), &near);
-    } while (rlw_double_to_half(near) != (half & 0x7FFF) && ++decimals <= 12);
-    return rlw_put_double(to, value < 0 ? -near : near);
 }
 
 #endif

@@ -1,8 +1,7 @@
 /* PERLERT's datagrams, and lists of numbers as text.
  *
- * Source: R. Montero, "Protocol for Evaluating Reinforcement Learning Environments in Real Time",
- * draft-perlert-wg-00 (2020); its names are used here. docs/protocols/perlert.md says how it is
- * read where it leaves a choice.
+ * Source: R. Montero, draft-perlert-wg-00 (2020), with its names; docs/protocols/perlert.md says how
+ * it is read where it leaves a choice.
  *
  * A datagram is UTF-8: a header, a semicolon, a body. Reading fills an rlw_perlert_message, whose
  * texts point into the datagram; writing takes the same. Numbers need numbers.cpp (numbers.h).
@@ -17,37 +16,20 @@
 
 typedef enum rlw_perlert_kind {
     RLW_PERLERT_NONE,
-    RLW_PERLERT_LOBBY_REQUEST, /* from a client */
-    RLW_PERLERT_REGISTER,
-    RLW_PERLERT_READY,
-    RLW_PERLERT_ACTION,
-    RLW_PERLERT_LOBBY, /* from a server */
-    RLW_PERLERT_REGISTERED,
-    RLW_PERLERT_MESSAGE,
-    RLW_PERLERT_START,
+    /* from a client */
+    RLW_PERLERT_LOBBY_REQUEST, RLW_PERLERT_REGISTER, RLW_PERLERT_READY, RLW_PERLERT_ACTION,
+    /* from a server */
+    RLW_PERLERT_LOBBY, RLW_PERLERT_REGISTERED, RLW_PERLERT_MESSAGE, RLW_PERLERT_START,
     RLW_PERLERT_STEP
 } rlw_perlert_kind;
 
-/* Fields by their names in the draft, for whoever tells what is wrong with one. */
+/* Fields by their names in the draft, for errors. */
 typedef enum rlw_perlert_field {
-    RLW_PERLERT_AT_DATAGRAM,
-    RLW_PERLERT_AT_NAME,
-    RLW_PERLERT_AT_NUMBER,
-    RLW_PERLERT_AT_TIMESTAMP,
-    RLW_PERLERT_AT_STEP_NUMBER,
-    RLW_PERLERT_AT_BODY,
-    RLW_PERLERT_AT_KEY,
-    RLW_PERLERT_AT_SLOT_STATUS,
-    RLW_PERLERT_AT_KIND,
-    RLW_PERLERT_AT_TAG,
-    RLW_PERLERT_AT_READY_STATUS,
-    RLW_PERLERT_AT_BOOL,
-    RLW_PERLERT_AT_ACTION,
-    RLW_PERLERT_AT_MESSAGE,
-    RLW_PERLERT_AT_PORT,
-    RLW_PERLERT_AT_OBSERVATION,
-    RLW_PERLERT_AT_REWARD,
-    RLW_PERLERT_AT_EXTRA
+    RLW_PERLERT_AT_DATAGRAM, RLW_PERLERT_AT_NAME, RLW_PERLERT_AT_NUMBER, RLW_PERLERT_AT_TIMESTAMP,
+    RLW_PERLERT_AT_STEP_NUMBER, RLW_PERLERT_AT_BODY, RLW_PERLERT_AT_KEY, RLW_PERLERT_AT_SLOT_STATUS,
+    RLW_PERLERT_AT_KIND, RLW_PERLERT_AT_TAG, RLW_PERLERT_AT_READY_STATUS, RLW_PERLERT_AT_BOOL,
+    RLW_PERLERT_AT_ACTION, RLW_PERLERT_AT_MESSAGE, RLW_PERLERT_AT_PORT, RLW_PERLERT_AT_OBSERVATION,
+    RLW_PERLERT_AT_REWARD, RLW_PERLERT_AT_EXTRA
 } rlw_perlert_field;
 
 static inline const char *rlw_perlert_field_name(rlw_perlert_field field) {
@@ -420,7 +402,7 @@ static inline rlw_status rlw_perlert_put_step_tail(rlw_writer *w, rlw_perlert_me
     } else {
         if (rlw_reserve(w, RLW_FIXED_ROOM) != RLW_OK) return RLW_NO_MEMORY;
         if (m->decimals >= 0)
-            w->at = rlw_put_fixed(w->at, m->reward_value, (unsigned)m->decimals, 1);
+            w->at = rlw_put_fixed(w->at, m->reward_value, (unsigned)m->decimals);
         else
             w->at = rlw_put_double(w->at, m->reward_value);
     }

@@ -1,49 +1,111 @@
-"""PERLERT, an agent's side: from the lobby through a rollout to its ``done``, despite losses."""
+"""PERLERT, an agent's side: from the lobby through a rollout to its ``done``, despite losses.
+
+Each lobby request is repeated with back-off until it is answered. Lobby information carries no
+number, so an old one may arrive late: what contradicts us (our slot is free again, or another's) is
+believed when it is seen a second time, in answer to a new request. Only ``registered=`` proves a
+registration: a slot that shows our tag may be another client's with the same tag.
+"""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from rlwire.codecs import perlert
-from rlwire.codecs.perlert import Action, LobbyMessage, encode
-from rlwire.errors import RlwireError
-from rlwire.limits import Limits
-from rlwire.sessions.perlert.registration import (
-    FIRST_WAIT,
-    HOLDING,
-    TIMEOUT,
-    Address,
-    LobbyChanged,
-    PerlertState,
-    SlotGranted,
-    SlotRegistration,
-    SlotTaken,
-)
+from rlwire.codecs.perlert import Action, AgentSlot, LobbyMessage, encode
+from rlwire.errors import LocalProtocolError, RlwireError
+from rlwire.limits import DEFAULT, Limits
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-# Seconds. After `REPEAT` the last action is sent again, so that the loss of an action lasts no
-# longer, nor a NAT's memory runs out. Without a step, after `SILENCE` the rollout port is asked for
-# a lost ``done`` every `FIRST_WAIT`, without back-off: 4 small datagrams a second are little beside
-# the 30 steps that should come.
+
+Address: TypeAlias = tuple[Any, ...]
+"""A socket address, as the socket module gives it: numbers, not names."""
+
+# Seconds. The wait for an answer in the lobby doubles from the first to the longest; with half of
+# all datagrams lost each way, the 30 requests of a timeout fail once in 10,000 times. Two sightings
+# of something unexpected lie as far apart as the first wait.
+FIRST_WAIT: Final = 0.25
+LONGEST_WAIT: Final = 1.0
+TIMEOUT: Final = 30.0  # for any answer, and for a step in a run; then `GaveUp`
+
+# Between lobby requests while a slot is held. A server frees the slots of silent clients, and sends
+# a lost ``start`` again for 5 s (section 6) to clients that speak.
+KEEP_ALIVE: Final = 2.0
+
+# After `REPEAT` the last action is sent again: against its loss, and for the mapping of a NAT.
+# After `SILENCE` without a step the client requests a lost ``done`` every `FIRST_WAIT`, without
+# back-off: 4 small datagrams a second are little beside the 30 steps that should come.
 REPEAT: Final = 0.5
 SILENCE: Final = 1.0
 
-# Without a step for so long, lobby information is believed that the run is over: section 6 has a
-# server resend ``done`` for 10 s. An old run may be heard of for `STALE` after its end, since
-# ``start`` is resent for 5 s besides.
+# After `LOST` without a step, lobby information is believed that the run is over: section 6 has a
+# server resend ``done`` for 10 s. Datagrams of an old run may arrive for `STALE` after its end,
+# since ``start`` is resent for 5 s besides.
 LOST: Final = 10.0
 STALE: Final = 15.0
 
 _NEVER: Final = float("inf")
 _DROPPED: Final = ("stale", "foreign", "malformed")
-_NOBODY: Final[Any] = object()  # equal to no peer
+_NO_PEER: Final[Any] = object()  # equal to no peer
+
+
+class PerlertState(enum.Enum):
+    """The state of an agent."""
+
+    IDLE = "idle"
+    REGISTERING = "registering"
+    REGISTERED = "registered"
+    READY = "ready"
+    STARTING = "starting"
+    ROLLOUT = "rollout"
+    DONE = "done"
+    CLOSED = "closed"
+
+
+HOLDING: Final = (PerlertState.REGISTERED, PerlertState.READY)
+"""The states in which a slot of the lobby is held."""
+RUNNING: Final = (PerlertState.STARTING, PerlertState.ROLLOUT)
+"""The states of a rollout."""
+
+ALLOWED: Final[dict[str, tuple[PerlertState, ...]]] = {
+    "request_lobby": tuple(state for state in PerlertState if state is not PerlertState.CLOSED),
+    "register": (PerlertState.IDLE, PerlertState.REGISTERING, *HOLDING, PerlertState.DONE),
+    "set_ready": HOLDING,
+    "act": RUNNING,
+}
+"""The states in which the agent may call a method."""
+
+
+@dataclass(frozen=True)
+class LobbyChanged:
+    """The slots have changed, or the agent had requested them."""
+
+    slots: tuple[AgentSlot, ...]
+
+
+@dataclass(frozen=True)
+class SlotGranted:
+    """The server gave us this slot; again, if it had freed the slot meanwhile."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class SlotTaken:
+    """Another client, called `tag`, holds the slot.
+
+    The session is IDLE, or REGISTERED if it still has the slot from which it wanted to move.
+    """
+
+    key: str
+    tag: str
 
 
 @dataclass(frozen=True)
 class EpisodeStarted:
-    """The rollout has begun: `PerlertClientSession.act` from now on, for the slot `key`."""
+    """The rollout of slot `key` has begun; `PerlertClientSession.act` from now on."""
 
     key: str
     port: int
@@ -52,9 +114,8 @@ class EpisodeStarted:
 class Frame(NamedTuple):
     """One rollout step, newer than all before.
 
-    `skipped` are the step numbers missing since the frame before: the network lost them, or the
-    server left them out, as it does when it steps faster than it sends. `received` is the `now` of
-    its datagram.
+    `skipped` counts the step numbers missing since the frame before: lost, or left out by a server
+    that steps faster than it sends. `received` is the `now` of its datagram.
     """
 
     step: int
@@ -78,28 +139,35 @@ class EpisodeFinished:
 class GaveUp:
     """An answer did not come in time: to ``lobby``, ``register``, ``ready`` or ``rollout``.
 
-    After ``lobby`` without a slot the state stays as it was. Otherwise it is IDLE, and
-    `PerlertClientSession.register` may try anew.
+    After ``lobby`` without a slot the state is unchanged. Otherwise it is IDLE, and
+    `PerlertClientSession.register` may try again.
     """
 
     what: str
     reason: str
 
 
-Event: TypeAlias = (
-    LobbyChanged
-    | SlotGranted
-    | SlotTaken
-    | LobbyMessage
-    | EpisodeStarted
-    | Frame
-    | EpisodeFinished
-    | GaveUp
-)
+@dataclass(slots=True, eq=False)
+class _Request:
+    """A datagram that is repeated until it is answered."""
+
+    what: str
+    datagram: bytes = b""
+    due: float = _NEVER
+    expires: float = _NEVER
+    wait: float = 0.0
+
+    def begin(self, at: float) -> None:
+        self.due = at
+        self.expires = at + TIMEOUT
+        self.wait = FIRST_WAIT
+
+    def end(self) -> None:
+        self.due = self.expires = _NEVER
 
 
 class _Episode:
-    """What an agent knows of the rollout that it is in, and of the one before."""
+    """The rollout that an agent is in, and the one before."""
 
     def __init__(self, address: Address) -> None:
         self.address = address  # the rollout port's
@@ -117,22 +185,22 @@ class _Episode:
         self.heard = self.speak_due = now  # speak at once: the server learns that we are there
         self.step = self.timestamp = -1
         if now >= self.ended + STALE:
-            self.horizon = -1  # or a server's clock that was set back would never be heard
+            self.horizon = -1  # or a server whose clock was set back would never be heard
 
     def leave(self, now: float) -> None:
-        """Remember where a run ended that we were in, or may have been without knowing."""
+        """Remember the end of a run that we were in, or may have been in without knowing."""
         self.ended = now
         self.horizon = max(self.horizon, self.timestamp)
 
     def forget(self) -> None:
         """Be in no run."""
         self.on = False  # whether the state is one of `RUNNING`
-        self.hot: Hashable = _NOBODY  # `address` once its steps are known to be ours
+        self.hot: Hashable = _NO_PEER  # `address` once its steps are known to be ours
         self.action = b""  # the datagram of the action in force
         self.pending = b""  # the same until it is sent
-        self.speak_due = _NEVER  # when the rollout port is to be told something
+        self.speak_due = _NEVER  # when to send to the rollout port
 
-    def take(self, fields: tuple[Any, ...], now: float) -> Frame | None:
+    def accept(self, fields: tuple[Any, ...], now: float) -> Frame | None:
         """Return a step as a frame; None, counted, if it is not newer than all before."""
         timestamp, step, observation, reward, done, extra = fields
         # Within a run the order is (STEP_NUMBER, TIMESTAMP): servers may leave the number at 0,
@@ -159,15 +227,23 @@ class _Episode:
         return tuple.__new__(Frame, (step, timestamp, observation, reward, done, extra, gap, now))
 
 
-class PerlertClientSession(SlotRegistration):
+class PerlertClientSession:
     """One agent of one server instance; a `rlwire.transports.interface.DatagramSession`.
 
-    All its datagrams must leave from one port. One thread. Give each client a tag of its own, or
-    they cannot tell from lobby information who is who.
+    All its datagrams must leave from one port. Use a tag of its own for each client: lobby
+    information tells clients apart by tag only.
 
-    `server` is the lobby's address as the transport reports it. `jitter` returns numbers from 0 to
-    1: back-off is then longer or shorter by up to a quarter, so that the clients of a server that
-    stood still do not all speak at once.
+    Args:
+        server: the lobby's address as the transport reports it.
+        jitter: returns numbers from 0 to 1, which vary back-off by up to a quarter, so that the
+            clients of a server that stood still do not all send at once.
+
+    Attributes:
+        slots: the lobby's slots as last heard of.
+        key: the slot that is requested, held or played.
+        stale: how many steps and starts of another run were dropped.
+        foreign: how many datagrams of another address or instance were dropped.
+        malformed: how many invalid datagrams were dropped.
     """
 
     def __init__(
@@ -179,12 +255,32 @@ class PerlertClientSession(SlotRegistration):
         limits: Limits | None = None,
         jitter: Callable[[], float] | None = None,
     ) -> None:
-        super().__init__(name, number, server, limits, jitter)
+        self.state = PerlertState.IDLE
+        self.slots: tuple[AgentSlot, ...] = ()
+        self.key: str | None = None
+        self.stale = self.foreign = self.malformed = 0
+        self._tag = ""
+        self._name = name
+        self._number = number
+        self._server = server
+        self._limits = DEFAULT if limits is None else limits
+        self._jitter = jitter
+        self._out: list[tuple[bytes, Hashable]] = []
+        self._looking = _Request("lobby", self._encode(perlert.LobbyRequest(name, number)))
+        self._asking = _Request("register")
+        self._readying = _Request("ready")
+        self._informed = -_NEVER  # when lobby information came last
+        # Key and tag: that we called ready, which a start is for; and of the last run.
+        self._ready_as: tuple[str, str] | None = None
+        self._played: tuple[str, str] | None = None
+        self._wanted = False  # the agent waits for lobby information, changed or not
+        self._held: tuple[str, str] | None = None  # key and tag of the last registration confirmed
+        self._want_ready: bool | None = None  # None: never said
+        self._doubt: tuple[str, float] | None = None  # an unexpected sight, and when it was first
         self._read = perlert.StepReader(name, number, limits=self._limits).read
         self._episode = _Episode(server)
-        self.stale = 0  # steps and starts of an older run, or of one that we are not in
-        self.foreign = 0  # from another address than the server's, or for another instance
-        self.malformed = 0
+
+    # ---- calls of the agent ----
 
     @property
     def closed(self) -> bool:
@@ -192,17 +288,50 @@ class PerlertClientSession(SlotRegistration):
         return self.state is PerlertState.CLOSED
 
     def statistics(self) -> dict[str, int]:
-        """Return counts by name: this object's ``stale``, ``foreign`` and ``malformed``, and more.
+        """Return counts by name: ``stale``, ``foreign`` and ``malformed`` as above, and more.
 
         ``frames``: new steps; ``skipped``: the sum of their `Frame.skipped`; ``duplicates``: steps
-        equal to the newest one; ``late``: those older than the newest one of the run.
+        equal to the newest one; ``late``: older ones.
         """
         names = ("frames", "skipped", "duplicates", "late")
         counts = {name: getattr(self._episode, name) for name in names}
         return {**counts, **{name: getattr(self, name) for name in _DROPPED}}
 
+    def request_lobby(self, now: float) -> None:
+        """Request the lobby's slots: `LobbyChanged` follows, or `GaveUp`."""
+        self._require("request_lobby")
+        self._wanted = True
+        self._looking.begin(now)
+        self._ask(self._looking, now)
+
+    def register(self, key: str, tag: str, now: float) -> None:
+        """Request a slot, or to move to it: `SlotGranted` follows, `SlotTaken` or `GaveUp`.
+
+        After a run it is for the next one, which a server opens when all agents of this one are
+        done; while lobby information shows our old slot as it was, this waits.
+        """
+        self._require("register")
+        datagram = self._encode(perlert.Register(self._name, self._number, key, tag))
+        self.state = PerlertState.REGISTERING
+        self.key, self._tag = key, tag
+        self._want_ready = None if self._want_ready is None else False
+        self._doubt = None
+        self._settle()
+        self._asking.datagram = datagram
+        self._asking.begin(now)
+        self._ask(self._asking, now)
+
+    def set_ready(self, ready: bool, now: float) -> None:
+        """Send whether we are ready; `EpisodeStarted` follows when all are.
+
+        It is repeated until lobby information shows it. A run may start before a False arrives.
+        """
+        self._require("set_ready")
+        self._say_ready(ready, now)
+        self._ask(self._readying, now)
+
     def act(self, action: str, now: float) -> None:
-        """Choose the action that is in force from now on; one that was not sent yet is forgotten.
+        """Choose the action in force from now on; one that was not sent yet is forgotten.
 
         If it cannot be sent, the one before stays.
         """
@@ -216,15 +345,17 @@ class PerlertClientSession(SlotRegistration):
             episode.speak_due = now + REPEAT
 
     def close(self) -> None:
-        """Fall silent; the server frees the slot after a while, as PERLERT has no good-bye."""
+        """Send no more; the server frees the slot after a while, as PERLERT has no good-bye."""
         self.state = PerlertState.CLOSED
         self._forget()
         self._wanted = False
         self._looking.end()
         self._out.clear()
 
-    def receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Event]:
-        """Take one datagram and return what it tells; wrong ones are counted and dropped.
+    # ---- calls of the transport ----
+
+    def receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
+        """Accept one datagram and return its events; wrong ones are counted and dropped.
 
         The state is the one after all events of the list: a lost start may bring three at once.
         """
@@ -241,13 +372,13 @@ class PerlertClientSession(SlotRegistration):
         if fields[0] <= episode.horizon:
             self.stale += 1
             return []
-        frame = episode.take(fields, now)
+        frame = episode.accept(fields, now)
         if frame is None:
             return []
         return self._finish(frame, now) if fields[4] else [frame]
 
-    def advance(self, now: float) -> list[Event]:
-        """Do what fell due: ask again, keep alive, give up."""
+    def advance(self, now: float) -> list[Any]:
+        """Repeat requests, keep alive and give up, where it is due."""
         episode = self._episode
         if episode.on:
             if now >= episode.heard + TIMEOUT:
@@ -256,25 +387,27 @@ class PerlertClientSession(SlotRegistration):
                 return self._give_up("rollout", reason, now)
             if now >= episode.speak_due:
                 self._speak(now)
-        expired = self._ask_again(now)
-        if expired is not None:
-            return self._give_up(expired.what, self._no_answer(expired), now)
+        for request in (self._asking, self._readying, self._looking):
+            if now >= request.expires:
+                return self._give_up(request.what, self._no_answer(request), now)
+            if now >= request.due:
+                self._ask(request, now)
+                if request is not self._looking:
+                    # Shows the outcome of a request that is refused silently, or whose answer was
+                    # lost.
+                    self._send(self._looking.datagram)
         return []
 
     def next_deadline(self) -> float | None:
         """Return when `advance` has something to do, None for never."""
         episode = self._episode
-        if episode.on:  # only information is asked for then
-            due = episode.heard + TIMEOUT
-            if episode.speak_due < due:
-                due = episode.speak_due
-            looking = self._looking.due
-            return looking if looking < due else due
+        if episode.on:  # only information is requested then
+            return min(episode.heard + TIMEOUT, episode.speak_due, self._looking.due)
         due = min(self._asking.due, self._readying.due, self._looking.due)
         return None if due == _NEVER else due
 
     def datagrams(self) -> list[tuple[bytes, Hashable]]:
-        """Take what is to be sent now, in order."""
+        """Return and forget the datagrams to send now, in order."""
         taken: list[tuple[bytes, Hashable]] = []
         if self._out:
             taken, self._out = self._out, taken
@@ -284,21 +417,9 @@ class PerlertClientSession(SlotRegistration):
             episode.pending = b""
         return taken
 
-    def _speak(self, now: float) -> None:
-        """Say something to the rollout port: any client message asks for a lost ``done``."""
-        episode = self._episode
-        information = self._looking.datagram
-        if not episode.pending:
-            # An action that nobody chose could be a valid one, so none is made up.
-            self._out.append((episode.action or information, episode.address))
-        silent = now - episode.heard
-        waiting = silent >= SILENCE or self.state is PerlertState.STARTING
-        episode.speak_due = now + (FIRST_WAIT if waiting else REPEAT)
-        if silent >= LOST:
-            self._send(information)
+    # ---- datagrams other than the steps of the run ----
 
-    def _receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Event]:
-        """Take a datagram that is not a step of the run that goes on."""
+    def _receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
         if self.closed:
             return []
         if not isinstance(peer, tuple) or peer[:1] != self._server[:1]:
@@ -316,30 +437,89 @@ class PerlertClientSession(SlotRegistration):
         if (message.name, message.number) != (self._name, self._number) or peer != self._server:
             self.foreign += 1
             return []
-        if isinstance(message, perlert.LobbyInformation):
-            return self._on_lobby(message.slots, now)
-        if isinstance(message, perlert.Registered):
-            return [*self._confirm(message.key, now)]
-        if isinstance(message, perlert.Start):
-            return self._on_start(message.port, now)
-        if isinstance(message, LobbyMessage):
-            return [message]
-        self.malformed += 1  # of no known kind; a step would have been read before
-        return []
+        match message:
+            case perlert.LobbyInformation():
+                return self._on_lobby(message.slots, now)
+            case perlert.Registered():
+                return self._on_registered(message.key, now)
+            case perlert.Start():
+                return self._on_start(message.port, now)
+        assert isinstance(message, LobbyMessage)  # a step was read before
+        return [message]
 
-    def _on_lobby(self, slots: tuple[perlert.AgentSlot, ...], now: float) -> list[Event]:
-        events: list[Event] = self._see(slots, now)
-        if not self._episode.on or now - self._episode.heard < LOST:
+    def _on_lobby(self, slots: tuple[AgentSlot, ...], now: float) -> list[Any]:
+        events: list[Any] = []
+        if self._wanted or slots != self.slots:
+            events.append(LobbyChanged(slots))
+        self._wanted, self._informed, self.slots = False, now, slots
+        self._looking.end()
+        holding = self.state in HOLDING
+        if holding:
+            self._looking.begin(now + KEEP_ALIVE)
+        slot = next((slot for slot in slots if slot.key == self.key), None)
+        ours = slot is not None and not slot.open and slot.tag == self._tag
+        if self._episode.on and now - self._episode.heard >= LOST:
+            if ours and slot is not None and slot.ready:  # we still play
+                self._doubt = None
+            elif self._sure("over", now):
+                reason = "the run is over, or the server began anew; its last frame is lost"
+                events += self._give_up("rollout", reason, now)
+        if not holding and self.state is not PerlertState.REGISTERING:
             return events
-        slot, ours = self._slot()
-        if slot is not None and ours and slot.ready:  # we still play
+        if slot is None:
+            if self._sure("missing", now):
+                keys = ", ".join(each.key for each in slots)
+                reason = f"there is no slot {self.key!r}, only {keys}"
+                events += self._give_up("register", reason, now)
+        elif ours:
             self._doubt = None
-        elif self._sure("over", now):
-            reason = "the run is over, or the server began anew; its last frame is lost"
-            events += self._give_up("rollout", reason, now)
+            if not holding:
+                if slot.ready and (self.key, self._tag) == self._played:
+                    # We never said ready for the next rollout: this is still the one before, in
+                    # which others play on. While the server says so, this waits.
+                    self._asking.expires = now + TIMEOUT
+                else:
+                    self._hurry(now)
+            elif slot.ready == self._want_ready:
+                self._readying.end()
+            elif self._want_ready is not None and self._readying.due == _NEVER:
+                self._say_ready(self._want_ready, now)
+        elif not slot.open:
+            if self._sure("taken", now):
+                events.append(self._taken(slot.tag, now))
+        elif not holding:
+            self._doubt = None
+        elif self._sure("open", now):
+            # Freed for our silence, or by a server that began anew: register again.
+            self.state = PerlertState.REGISTERING
+            self._held = self._ready_as = None
+            self._settle()
+            self._asking.begin(now)
         return events
 
-    def _on_start(self, port: int, now: float) -> list[Event]:
+    def _on_registered(self, key: str, now: float) -> list[Any]:
+        if self.state in HOLDING:
+            # A late repetition of a request was answered. If it was for another slot, the server
+            # may have moved us back there; and every registration makes a slot not ready.
+            if key != self.key:
+                self._hurry(now)
+            elif self._want_ready:
+                self._say_ready(True, now)
+        if self.state is not PerlertState.REGISTERING:
+            return []
+        self._held = key, self._tag
+        if key != self.key:  # the request before the last one; the last one is still under way
+            return []
+        self.state = PerlertState.REGISTERED
+        self._asking.end()
+        self._doubt = self._ready_as = None
+        if not self._wanted:
+            self._looking.begin(now + KEEP_ALIVE)
+        if self._want_ready:  # said before the slot was freed
+            self._say_ready(True, now)
+        return [SlotGranted(key)]
+
+    def _on_start(self, port: int, now: float) -> list[Any]:
         if self._episode.on:
             return []  # resent
         if self._ready_as is None:
@@ -354,8 +534,8 @@ class PerlertClientSession(SlotRegistration):
         self._hurry(now)
         return []
 
-    def _first_step(self, fields: tuple[Any, ...], peer: Address, now: float) -> list[Event]:
-        """Take a step outside of a run, or of one whose rollout port is not known for sure.
+    def _first_step(self, fields: tuple[Any, ...], peer: Address, now: float) -> list[Any]:
+        """Accept a step outside of a run, or of one whose rollout port is not known for sure.
 
         If it is new and we are ready, it stands for a lost start, and its source for the port.
         """
@@ -371,28 +551,43 @@ class PerlertClientSession(SlotRegistration):
             else:
                 self.stale += 1
             return []
-        events: list[Event] = []
+        events: list[Any] = []
         if state is PerlertState.STARTING:
             self.state = PerlertState.ROLLOUT
             episode.address = peer
         elif self._ready_as is None:
-            # A run goes on without us being ready for one: it is one that we left.
+            # A run that we left goes on without us.
             self.stale += 1
             episode.horizon, episode.ended = timestamp, now
             return []
         else:
             events = self._begin(peer, PerlertState.ROLLOUT, now)
         episode.hot = peer
-        frame = episode.take(fields, now)
+        frame = episode.accept(fields, now)
         assert frame is not None  # the first one is newer than none
         return events + (self._finish(frame, now) if frame.done else [frame])
 
-    def _begin(self, rollout: Address, state: PerlertState, now: float) -> list[Event]:
+    # ---- changes of the state ----
+
+    def _require(self, call: str) -> None:
+        """Raise if `call` is not allowed now."""
+        if self.state not in ALLOWED[call]:
+            allowed = ", ".join(state.name for state in ALLOWED[call])
+            raise LocalProtocolError(
+                f"{call} is not possible in the state {self.state.name}, only in {allowed}"
+            )
+
+    def _begin(self, rollout: Address, state: PerlertState, now: float) -> list[Any]:
+        """Enter the run that we called ready for."""
+        assert self._ready_as is not None
+        self.key, self._tag = self._ready_as
+        self._settle()
+        self._doubt = None
         self.state = state
         self._episode.begin(rollout, now)
-        return [EpisodeStarted(self._start(), rollout[1])]
+        return [EpisodeStarted(self.key, rollout[1])]
 
-    def _finish(self, frame: Frame, now: float) -> list[Event]:
+    def _finish(self, frame: Frame, now: float) -> list[Any]:
         assert self.key is not None
         self.state = PerlertState.DONE
         self._played = self.key, self._tag
@@ -401,11 +596,22 @@ class PerlertClientSession(SlotRegistration):
         self._forget()
         return [frame, finished]
 
-    def _forget(self) -> None:
-        self._forget_slot()
-        self._episode.forget()
+    def _taken(self, tag: str, now: float) -> SlotTaken:
+        key = self.key
+        assert key is not None
+        registering = self.state is PerlertState.REGISTERING
+        if registering and self._held is not None and self._held[0] != key:
+            # Refused, so we keep our slot; if we had said ready there, that is taken back.
+            self.state = PerlertState.REGISTERED
+            self._asking.end()
+            self.key, self._tag = self._held
+            self._looking.begin(now)
+        else:
+            self.state = PerlertState.IDLE
+            self._forget()
+        return SlotTaken(key, tag)
 
-    def _give_up(self, what: str, reason: str, now: float) -> list[Event]:
+    def _give_up(self, what: str, reason: str, now: float) -> list[Any]:
         if what != "lobby" or self.state in HOLDING:
             self.state = PerlertState.IDLE
             if self._ready_as is not None:
@@ -415,7 +621,80 @@ class PerlertClientSession(SlotRegistration):
         self._looking.end()
         return [GaveUp(what, reason)]
 
-    def _no_answer(self, request: Any) -> str:
+    def _forget(self) -> None:
+        """Hold no slot, be in no run, and expect only the information that the agent requested."""
+        self._settle()
+        self.key = self._ready_as = None
+        self._held = self._want_ready = self._doubt = None
+        self._episode.forget()
+
+    def _settle(self) -> None:
+        """End all requests but that of the agent for lobby information."""
+        self._asking.end()
+        self._readying.end()
+        if not self._wanted:
+            self._looking.end()
+
+    def _sure(self, sight: str, now: float) -> bool:
+        """Return whether something unexpected was seen before, long enough ago."""
+        if self._doubt is None or self._doubt[0] != sight:
+            self._doubt = sight, now
+        elif now - self._doubt[1] >= FIRST_WAIT:
+            self._doubt = None
+            return True
+        self._hurry(now)
+        return False
+
+    # ---- sending ----
+
+    def _encode(self, message: Any) -> bytes:
+        return encode(message, limits=self._limits)
+
+    def _send(self, datagram: bytes) -> None:
+        self._out.append((datagram, self._server))
+
+    def _ask(self, request: _Request, now: float) -> None:
+        self._send(request.datagram)
+        wait = request.wait
+        if self._jitter is not None:
+            wait *= 0.75 + 0.5 * self._jitter()
+        request.due = min(now + wait, request.expires)
+        request.wait = min(2.0 * request.wait, LONGEST_WAIT)
+
+    def _hurry(self, now: float) -> None:
+        """Request lobby information again soon."""
+        if self.state is PerlertState.REGISTERING:  # its requests bring it
+            self._asking.wait = FIRST_WAIT
+            self._asking.due = min(self._asking.due, now + FIRST_WAIT)
+        elif self.state in HOLDING:  # in a run, `_speak` requests it at this pace anyway
+            self._looking.begin(now + FIRST_WAIT)
+
+    def _say_ready(self, ready: bool, now: float) -> None:
+        assert self.key is not None
+        self.state = PerlertState.READY if ready else PerlertState.REGISTERED
+        self._want_ready = ready
+        if ready:
+            self._ready_as = self.key, self._tag
+        message = perlert.Ready(self._name, self._number, self.key, ready)
+        self._readying.datagram = self._encode(message)
+        self._readying.begin(now)
+
+    def _speak(self, now: float) -> None:
+        """Send to the rollout port: any client message requests a lost ``done``."""
+        episode = self._episode
+        information = self._looking.datagram
+        if not episode.pending:
+            # Without a chosen action none is made up: it could be a valid one.
+            self._out.append((episode.action or information, episode.address))
+        silent = now - episode.heard
+        waiting = silent >= SILENCE or self.state is PerlertState.STARTING
+        episode.speak_due = now + (FIRST_WAIT if waiting else REPEAT)
+        if silent >= LOST:
+            self._send(information)
+
+    # ---- reasons ----
+
+    def _no_answer(self, request: _Request) -> str:
         within = f"within {TIMEOUT:g} s"
         if request is self._looking or self._informed < request.expires - TIMEOUT:
             instance = f"{self._name}:{self._number}"

@@ -1,18 +1,18 @@
 """PERLERT's server: instances, each with a lobby and its rollouts, behind two ports.
 
-All instances share one lobby port and one rollout port; a datagram's header says which instance it
-is for. Nothing that a peer sends raises, and what is remembered of peers is bounded. How the draft
-is read where it leaves room is in docs/protocols/perlert.md.
+All instances share one lobby port and one rollout port; a datagram's header names its instance.
+No datagram raises an error, and memory for peers is bounded. docs/protocols/perlert.md says how
+the draft is read where it leaves a choice.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from rlwire.codecs.perlert import (
     Action,
@@ -26,32 +26,41 @@ from rlwire.codecs.perlert import (
 from rlwire.errors import LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.perlert import lobby as lobbies
-from rlwire.sessions.perlert.lobby import Lobby, Slot, SlotLease, StrangersBudget
-from rlwire.sessions.perlert.rollout import FRAMES, AgentStep, Rollout, RolloutClient
+from rlwire.sessions.perlert.lobby import RESENDS, Lobby, SlotLease, StrangersBudget
 
 _log = logging.getLogger(__name__)
 
 DONE_RESEND: Final = 10.0  # seconds; section 6: "keep the SERVER_ROLLOUT_PORT open for ten seconds"
-LOG_INTERVAL: Final = 60.0  # seconds between two lines of the log for one of `REASONS`
+LOG_INTERVAL: Final = 60.0  # seconds between two log lines for one of `REASONS`
 
-_ROLLOUTS_KEPT = 4  # whose last steps are repeated to their clients; older ones are forgotten
+FRAMES: Final = 30.0  # section 3.3: RECOMMENDED as the most "rollout step" packets a second
+
+# A client with a forged address never speaks to the rollout port. After so many seconds (a first
+# action takes a round trip, and may be lost a few times) it gets so few steps a second.
+UNHEARD: Final = 2.0
+UNHEARD_RATE: Final = 1.0
+
+AgentStep: TypeAlias = tuple[Any, Any, bool, Any]
+"""An agent's observation, reward, done and extra (or None)."""
+
+_ROLLOUTS_KEPT = 4  # whose last steps are repeated to their clients
 _COUNTED = ("actions", "frames", "frames_dropped", "resends")
 _WARNED = frozenset(("malformed", "unknown_instance", "stranger", "over_budget", "tag_too_long"))
 
 REASONS: Final[dict[str, str]] = {
     "malformed": "not a client's message, or over a limit",
-    "unknown_instance": "for an instance that is not here",
+    "unknown_instance": "for an instance that does not exist",
     "stranger": "to the rollout port, from an address that is in no rollout of the instance",
-    "over_budget": "allowed, but too often, or its answers too much",
-    "wrong_port": "a lobby's message to the rollout port, or an action to the lobby's",
-    "running": "a lobby's message while the instance runs",
-    "not_started": "to the rollout port, before the rollout of its sender",
+    "over_budget": "allowed, but too often, or too large an answer",
+    "wrong_port": "a lobby message to the rollout port, or an action to the lobby port",
+    "running": "a lobby message while the instance runs",
+    "not_started": "to the rollout port, before the sender's rollout",
     "not_registered": "ready, from an address that holds no slot",
-    "unknown_slot": "for a slot that the instance has not",
+    "unknown_slot": "for a slot that does not exist",
     "slot_taken": "for a slot that another client holds",
-    "not_your_slot": "ready, for a slot that its sender does not hold",
-    "tag_too_long": "with this tag the lobby's information might not fit into a datagram",
-    "too_late": "from a client that is done, after its last step is no longer repeated",
+    "not_your_slot": "ready, for a slot that the sender does not hold",
+    "tag_too_long": "with this tag lobby information might not fit into a datagram",
+    "too_late": "from a client whose last step is no longer repeated",
     "invalid_action": "an action that the environment rejected",
 }
 """Why datagrams are dropped."""
@@ -59,22 +68,13 @@ REASONS: Final[dict[str, str]] = {
 
 @dataclass(frozen=True)
 class SlotLeased:
-    """A client has a slot; `previous` is the one that it held before, maybe the same, or None."""
+    """A client has registered for a slot; `previous` is its slot before, or None."""
 
     instance: Instance
     key: str
     peer: Hashable
     tag: str
     previous: str | None
-
-
-@dataclass(frozen=True)
-class ReadyChanged:
-    """A client is ready, or no longer."""
-
-    instance: Instance
-    key: str
-    ready: bool
 
 
 @dataclass(frozen=True)
@@ -88,16 +88,16 @@ class LeaseExpired:
 
 @dataclass(frozen=True)
 class RolloutStarted:
-    """The rollout of an instance starts, since its clients are ready."""
+    """The clients of an instance are ready, and its rollout starts."""
 
     instance: Instance
 
 
 class Instance:
-    """One environment's room on a server: a lobby, and while it runs a rollout.
+    """One environment of a server: a lobby, and while it runs a rollout.
 
-    Made by `PerlertServerSession.add_instance`. During a rollout `lobby` has its clients; `former`
-    is the lobby of the rollout before; `past` has the clients that are done, and may be told again.
+    Made by `PerlertServerSession.add_instance`. During a rollout `lobby` has its clients. `former`
+    is the lobby of the rollout before; `past` has the clients whose last step may be repeated.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Instance:
         session: PerlertServerSession,
         name: str,
         number: int,
-        slots: Iterable[Slot | str],
+        slots: Mapping[str, str],
         players: int | None,
         decimals: int | None,
     ) -> None:
@@ -116,7 +116,7 @@ class Instance:
             Lobby,
             name,
             number,
-            tuple(slots),
+            slots,
             players=players,
             limits=session.limits,
             send=session.lobby.out.append,
@@ -130,41 +130,28 @@ class Instance:
         self.past: dict[Hashable, tuple[Rollout, RolloutClient]] = {}
         self._timestamp = 0
 
-    def __repr__(self) -> str:
-        doing = "lobby" if self.rollout is None else "rollout"
-        return f"<Instance {self.name}:{self.number}, {doing}, {len(self.lobby.leases)} clients>"
+    def __str__(self) -> str:
+        return f"{self.name}:{self.number}"
 
     @property
     def clients(self) -> dict[str, Hashable]:
-        """The peer that holds each slot; open slots are not in it."""
+        """The peer that holds each slot; open slots are left out."""
         return {lease.key: peer for peer, lease in self.lobby.leases.items()}
 
     def start(self, now: float) -> None:
-        """Start the rollout: "the server can choose to start the simulation at any time".
-
-        The slots that are open are the server's.
-        """
+        """Start the rollout: "the server can choose to start the simulation at any time"."""
         self._in_lobby("start")
         lobby, session = self.lobby, self._session
         if not lobby.leases:
-            raise LocalProtocolError(f"{self!r} cannot start: nobody is registered")
+            raise LocalProtocolError(f"{self} cannot start: no client is registered")
         if lobby.not_ready:
             raise LocalProtocolError(
-                f"{self!r} cannot start: not ready are {', '.join(lobby.not_ready)}"
+                f"{self} cannot start: not ready are {', '.join(lobby.not_ready)}"
             )
         if session.rollout_port is None:
-            raise LocalProtocolError(f"{self!r} cannot start: rollout_port is not set")
+            raise LocalProtocolError(f"{self} cannot start: rollout_port is not set")
         lobby.start(session.rollout_port, now)
-        self.rollout = Rollout(
-            self.clients,
-            self._writer,
-            self._reader,
-            now=now,
-            out=session.rollout.out,
-            counts=session.counts,
-            frames=session.frames,
-            timestamp=self._timestamp,
-        )
+        self.rollout = Rollout(self, now, self._timestamp)
 
     def message(self, text: str) -> None:
         """Send a message to all registered clients; the draft has these in the lobby phase only."""
@@ -172,8 +159,8 @@ class Instance:
         self.lobby.message(text)
 
     def actions(self) -> dict[str, str]:
-        """Return what `Rollout.actions` does."""
-        return (self.rollout or self._running()).actions()
+        """Return `Rollout.actions`."""
+        return self._running().actions()
 
     def reject_action(self) -> None:
         """Count an action that the environment rejected."""
@@ -182,24 +169,24 @@ class Instance:
     def publish(
         self, steps: Mapping[str, AgentStep], step: int, timestamp: int, now: float
     ) -> None:
-        """Do what `Rollout.publish` does; once all clients are done there is a new lobby."""
-        rollout = self.rollout or self._running()
+        """Call `Rollout.publish`; once all clients are done open a new lobby."""
+        rollout = self._running()
         if finished := rollout.publish(steps, step, timestamp, now):
             self._finished(rollout, finished, now)
 
     def finish(self, now: float, timestamp: int | None = None) -> None:
-        """Do what `Rollout.finish` does, then open a new lobby."""
+        """Call `Rollout.finish`, then open a new lobby."""
         rollout = self._running()
         self._finished(rollout, rollout.finish(now, timestamp), now)
 
     def _running(self) -> Rollout:
         if self.rollout is None:
-            raise LocalProtocolError(f"{self!r} has no rollout now")
+            raise LocalProtocolError(f"{self} has no rollout now")
         return self.rollout
 
     def _in_lobby(self, what: str) -> None:
         if self.rollout is not None:
-            raise LocalProtocolError(f"{self!r} cannot {what}: it runs")
+            raise LocalProtocolError(f"{self} cannot {what}: it runs")
 
     def _finished(self, rollout: Rollout, finished: list[RolloutClient], now: float) -> None:
         for client in finished:
@@ -218,18 +205,143 @@ class Instance:
         self.lobby = self._new_lobby()
 
 
-class _ServerPort:
-    """What both ports have of `rlwire.transports.interface.DatagramSession`."""
+@dataclass(slots=True, eq=False)
+class RolloutClient:
+    """One client in a rollout."""
 
-    def __init__(self, session: PerlertServerSession, *queues: deque[Any]) -> None:
+    key: str
+    peer: Hashable
+    due: float  # when the next step may be sent
+    interval: float  # between two steps
+    heard: float | None = None  # when it last spoke to the rollout port
+    done: bool = False
+    last: bytes | None = None  # the last step sent, while it may be sent again
+
+
+class Rollout:
+    """One run of an instance, from ``start`` until all clients are done.
+
+    No step has a timestamp below `timestamp`.
+    """
+
+    def __init__(self, instance: Instance, now: float, timestamp: int) -> None:
+        session = instance._session
+        self._out = session.rollout.out
+        self._counts = session.counts
+        self._write = instance._writer.write
+        self._read = instance._reader.read
+        self._interval = interval = 1.0 / session.frames
+        self._unheard_until = now + UNHEARD
+        # One step may come an interval early, so that a late tick does not cost the next one.
+        self.clients = {
+            key: RolloutClient(key, peer, now - interval, interval)
+            for key, peer in instance.clients.items()
+        }
+        self.by_peer = {client.peer: client for client in self.clients.values()}
+        self.playing = len(self.clients)  # how many clients are not done
+        self._actions: dict[str, str] = {}
+        self.started = now
+        self.step = -1  # the newest published
+        self.timestamp = timestamp
+
+    def hear(self, client: RolloutClient, now: float) -> None:
+        """Note that a client speaks to the rollout port: it gets the full rate from now on."""
+        if client.heard is None:
+            client.interval = self._interval
+            client.due = min(client.due, now)
+        client.heard = now
+
+    def act(self, client: RolloutClient, text: str, now: float) -> None:
+        """Put an action into force."""
+        self.hear(client, now)
+        self._counts["actions"] += 1
+        self._actions[client.key] = text
+
+    def actions(self) -> dict[str, str]:
+        """Return the last action of each client that has sent one."""
+        return self._actions.copy()
+
+    def publish(
+        self, steps: Mapping[str, AgentStep], step: int, timestamp: int, now: float
+    ) -> list[RolloutClient]:
+        """Send each client its agent's step within its rate; ``done`` is always sent.
+
+        Steps of slots without a client, or whose client is done, are ignored. If one step cannot
+        be encoded, none is sent. Returns the clients that are done with this step.
+        """
+        if step < self.step:
+            raise LocalProtocolError(f"step {step} after step {self.step}: numbers must ascend")
+        # Clients tell the steps of two rollouts apart by their timestamps, so these never go back.
+        timestamp = max(timestamp, self.timestamp)
+        if now >= self._unheard_until:
+            self._unheard_until = float("inf")
+            for client in self.clients.values():
+                if client.heard is None:
+                    client.interval = 1.0 / UNHEARD_RATE
+                    client.due = now
+        clients, write = self.clients, self._write
+        ready: list[tuple[RolloutClient, bytes, bool]] = []
+        dropped = 0
+        for key, (observation, reward, done, extra) in steps.items():
+            found = clients.get(key)
+            if found is None or found.done:
+                continue
+            if done or now >= found.due:
+                text = write(timestamp, step, observation, reward, done, extra)
+                ready.append((found, text, done))
+            else:
+                dropped += 1
+        self.step = step
+        self.timestamp = timestamp
+        self._counts["frames"] += len(ready)
+        self._counts["frames_dropped"] += dropped
+        finished = []
+        for client, text, done in ready:
+            self._out.append((text, client.peer))
+            client.last = text
+            due = client.due + client.interval
+            client.due = due if due > now else now
+            if done:
+                client.done = True
+                self._actions.pop(client.key, None)
+                finished.append(client)
+                self.playing -= 1
+        return finished
+
+    def finish(self, now: float, timestamp: int | None = None) -> list[RolloutClient]:
+        """End the run: clients that are not done get their last observation again, as ``done``."""
+        steps: dict[str, AgentStep] = {}
+        for client in self.clients.values():
+            if not client.done:
+                last = None if client.last is None else self._read(client.last)
+                observation, extra = ("", None) if last is None else (last[2], last[5])
+                steps[client.key] = (observation, 0, True, extra)
+        timestamp = self.timestamp + 1 if timestamp is None else timestamp
+        return self.publish(steps, self.step + 1, timestamp, now) if steps else []
+
+    def done_again(self, client: RolloutClient, now: float) -> bool:
+        """Repeat the last step to a client that is done; return whether there is one to repeat."""
+        if client.last is None:
+            return False
+        self.hear(client, now)
+        if now >= client.due:
+            client.due = now + 1.0 / RESENDS
+            self._out.append((client.last, client.peer))
+            self._counts["resends"] += 1
+        return True
+
+
+class _ServerPort:
+    """The part of `rlwire.transports.interface.DatagramSession` that both ports share."""
+
+    def __init__(self, session: PerlertServerSession) -> None:
         self.closed = False
         self.out: list[tuple[bytes, Hashable]] = []
         self.received = self.sent = 0
         self._session = session
-        self._queues = queues  # what falls due: each in order of time, which comes first
 
     def receive(self, datagram: Any, peer: Hashable, now: float) -> list[Any]:
-        """Take one datagram and return its events, of the lobby port only."""
+        """Accept one datagram and return its events, of the lobby port only."""
         if self.closed:
             return []
         self.received += 1
@@ -248,32 +360,21 @@ class _ServerPort:
     def _answer(self, instance: Instance, message: Any, peer: Hashable, now: float) -> list[Any]:
         raise NotImplementedError
 
-    def next_deadline(self) -> float | None:
-        """Return when `advance` should be called next, or None."""
-        return min((queue[0][0] for queue in self._queues if queue), default=None)
-
     def datagrams(self) -> list[tuple[bytes, Hashable]]:
-        """Return what is to be sent now, in order, and forget it."""
+        """Return and forget the datagrams to send now, in order."""
         out = self.out.copy()
-        if out:
-            self.out.clear()
-            self.sent += len(out)
+        self.out.clear()
+        self.sent += len(out)
         return out
-
-    def close(self) -> None:
-        """Do nothing more."""
-        self.closed = True
-        for queue in self._queues:
-            queue.clear()
 
 
 class _LobbyPort(_ServerPort):
     """The lobby port of all instances."""
 
     def __init__(self, session: PerlertServerSession) -> None:
-        self.wakes: deque[tuple[float, Lobby]] = deque()
-        self._checks: deque[tuple[float]] = deque()  # when silent clients are looked for next
-        super().__init__(session, self.wakes, self._checks)
+        super().__init__(session)
+        self.wakes: deque[tuple[float, Lobby]] = deque()  # in order of time
+        self._check_at: float | None = None  # when to look for silent clients
 
     def _answer(self, instance: Instance, message: Any, peer: Hashable, now: float) -> list[Any]:
         lobby, kind = instance.lobby, type(message)
@@ -303,28 +404,34 @@ class _LobbyPort(_ServerPort):
         return []
 
     def advance(self, now: float) -> list[Any]:
-        """Send what was gathered; return the leases that expired, and rollouts that start."""
-        wakes, checks = self.wakes, self._checks
+        """Send the gathered changes; return the leases that expired, and rollouts that start."""
+        wakes = self.wakes
         while wakes and wakes[0][0] <= now:
             wakes.popleft()[1].flush(now)
         events: list[Any] = []
-        if checks and checks[0][0] <= now:
-            checks.clear()
+        if self._check_at is not None and self._check_at <= now:
+            self._check_at = None
             for instance in self._session.instances.values():
-                if instance.rollout is None and instance.lobby.leases:
-                    for lease in instance.lobby.drop_idle(now):
+                lobby = instance.lobby
+                if instance.rollout is None and lobby.leases:
+                    for lease in lobby.drop_idle(now):
                         events.append(LeaseExpired(instance, lease.key, lease.peer))
                     events += self._start_if_ready(instance, now)
-                if instance.lobby.leases and not checks:
-                    checks.append((now + lobbies.IDLE / 10,))
+                if lobby.leases:
+                    self._check_at = now + lobbies.IDLE / 10
         return events
+
+    def next_deadline(self) -> float | None:
+        """Return when `advance` should be called next, or None."""
+        wake = self.wakes[0][0] if self.wakes else None
+        check = self._check_at
+        return wake if check is None or (wake is not None and wake < check) else check
 
     def _inform(self, lobby: Lobby, lease: SlotLease | None, peer: Hashable, now: float) -> None:
         if lease is not None:
             paid = lease.requests.take(1, now)
         else:
-            size = len(lobby.information())
-            paid = self._session.budget.take(_host_of(peer), size, now)
+            paid = self._session.budget.take(_host_of(peer), len(lobby.information()), now)
         if paid:
             lobby.inform(peer)
         else:
@@ -335,15 +442,16 @@ class _LobbyPort(_ServerPort):
         now: float,
     ) -> list[Any]:  # fmt: skip
         lobby, key, tag = instance.lobby, message.key, message.tag
+        reason: str | None
         if instance.rollout is not None:
-            reason: str | None = "running"
+            reason = "running"
         elif lease is not None and not lease.requests.take(1, now):
             reason = "over_budget"
         else:
             reason = lobby.refusal(peer, key, tag)
         if reason is None and lease is None:
-            # Not out of the bucket for all: successes are bounded by the slots, and a flood of
-            # forged requests for information shall not keep clients from joining.
+            # Not out of the bucket for all: the slots bound the successes, and a flood of forged
+            # requests for information must not keep clients from joining.
             size = len(lobby.slots[key].registered)
             if not self._session.budget.take_own(_host_of(peer), size, now):
                 reason = "over_budget"
@@ -351,8 +459,8 @@ class _LobbyPort(_ServerPort):
             self._session.drop(reason, peer, now)
             return []
         previous = lobby.register(peer, key, tag, now)
-        if not self._checks:
-            self._checks.append((now + lobbies.IDLE / 10,))
+        if self._check_at is None:
+            self._check_at = now + lobbies.IDLE / 10
         return [SlotLeased(instance, key, peer, tag, previous)]
 
     def _set_ready(
@@ -364,9 +472,9 @@ class _LobbyPort(_ServerPort):
         elif lease.key != key:
             reason = "not_your_slot" if key in lobby.slots else "unknown_slot"
             self._session.drop(reason, lease.peer, now)
-        elif lobby.set_ready(lease, message.ready, now):
-            changed = ReadyChanged(instance, key, message.ready)
-            return [changed, *self._start_if_ready(instance, now)]
+        else:
+            lobby.set_ready(lease, message.ready, now)
+            return self._start_if_ready(instance, now)
         return []
 
     def _start_again(self, lobby: Lobby, peer: Hashable, now: float) -> bool:
@@ -386,19 +494,18 @@ class _RolloutPort(_ServerPort):
     """The rollout port of all instances."""
 
     def __init__(self, session: PerlertServerSession) -> None:
-        self.expiries: deque[tuple[float, Instance, RolloutClient]] = deque()
-        super().__init__(session, self.expiries)
+        super().__init__(session)
+        self.expiries: deque[tuple[float, Instance, RolloutClient]] = deque()  # in order of time
 
     def _answer(self, instance: Instance, message: Any, peer: Hashable, now: float) -> list[Any]:
         rollout = instance.rollout
         client = None if rollout is None else rollout.by_peer.get(peer)
         if rollout is not None and client is not None and not client.done:
-            kind = type(message)
-            if kind is Action:
+            if type(message) is Action:
                 rollout.act(client, message.action, now)
                 return []
             rollout.hear(client, now)
-            if kind is not LobbyRequest:
+            if type(message) is not LobbyRequest:
                 self._session.drop("wrong_port", peer, now)
             return []
         if client is None:
@@ -422,7 +529,7 @@ class _RolloutPort(_ServerPort):
         return []
 
     def next_deadline(self) -> float | None:
-        """Return when `advance` should be called next, or None; asked after each datagram."""
+        """Return when `advance` should be called next, or None."""
         return self.expiries[0][0] if self.expiries else None
 
 
@@ -430,10 +537,9 @@ class PerlertServerSession:
     """All instances of one server.
 
     Args:
-        limits: `datagram` is for both directions.
-        rollout_port: what clients are told in ``start``; it may be set later, before which
-            nothing starts.
-        frames: rollout steps to one client, a second, at most.
+        limits: `datagram` holds in both directions.
+        rollout_port: the port in ``start``; nothing starts before it is set.
+        frames: the most rollout steps to one client a second.
 
     Attributes:
         lobby: the lobby port, a `DatagramSession` of `rlwire.transports.interface`.
@@ -466,7 +572,7 @@ class PerlertServerSession:
         self,
         name: str,
         number: int,
-        slots: Iterable[Slot | str],
+        slots: Mapping[str, str],
         *,
         players: int | None = None,
         decimals: int | None = None,
@@ -476,9 +582,9 @@ class PerlertServerSession:
         Args:
             name: SERVER_INSTANCE_NAME.
             number: SERVER_INSTANCE_NUMBER, from 0.
-            slots: the places for agents; a str is short for ``Slot(key)``.
-            players: how many clients start the rollout when all are ready; None for all slots.
-            decimals: to which numbers in steps are rounded; None for all that they have.
+            slots: AGENT_KIND by AGENT_KEY.
+            players: how many ready clients start the rollout; None for all slots.
+            decimals: of numbers in steps; None for all that they have.
         """
         if (name, number) in self.instances:
             raise LocalProtocolError(f"there is an instance {name}:{number} already")
@@ -487,12 +593,15 @@ class PerlertServerSession:
         return instance
 
     def close(self) -> None:
-        """Take and send nothing more, after what `datagrams` still gives."""
-        self.lobby.close()
-        self.rollout.close()
+        """Close both ports; `datagrams` still returns what they have to send."""
+        for port in (self.lobby, self.rollout):
+            port.closed = True
+        self.lobby.wakes.clear()
+        self.lobby._check_at = None
+        self.rollout.expiries.clear()
 
     def statistics(self) -> dict[str, Any]:
-        """Return counts since the beginning, and of rollouts and clients now."""
+        """Return counts since the start, and of rollouts and clients now."""
         instances = self.instances.values()
         return {
             "running": sum(one.rollout is not None for one in instances),
@@ -504,20 +613,19 @@ class PerlertServerSession:
         }
 
     def drop(self, reason: str, peer: Hashable, now: float) -> None:
-        """Count a datagram that is dropped, and say so in the log once in a while."""
+        """Count a dropped datagram, and log the count once in a while."""
         self.dropped[reason] += 1
         if now >= self._log_at.get(reason, now):
             self._log_at[reason] = now + LOG_INTERVAL
             _log.log(
                 logging.WARNING if reason in _WARNED else logging.INFO,
-                "datagrams dropped so far because %s (%s): %d, the last one from %s",
+                "%d datagrams dropped so far as %s (%s), the last one from %s",
+                self.dropped[reason],
                 reason,
                 REASONS[reason],
-                self.dropped[reason],
                 peer,
             )
 
 
 def _host_of(peer: Hashable) -> Hashable:
-    """Return the host of a socket address; whatever else a peer may be is its own host."""
     return peer[0] if isinstance(peer, tuple) and peer else peer

@@ -477,9 +477,6 @@ def test_step_writer() -> None:
     head = b"city:7:1:2;obs="
     for value, text in [
         ("a:b,c", b"a:b,c"),
-        (b"a:b,c", b"a:b,c"),
-        (bytearray(b"abc"), b"abc"),
-        (memoryview(b"abc"), b"abc"),
         (5, b"5"),
         (-(10**30), b"-1000000000000000000000000000000"),
         (0.1, b"0.1"),
@@ -505,7 +502,7 @@ def test_step_writer() -> None:
 def test_what_a_step_writer_refuses() -> None:
     writer = StepWriter("city", 7)
     value: Any
-    for value in ("a;b", b"a=b", {"a;": 1}, {"a": "b=c"}, {"a:": 1}, {"": 1}, {"a": "b,c"},
+    for value in ("a;b", "a=b", {"a;": 1}, {"a": "b=c"}, {"a:": 1}, {"": 1}, {"a": "b,c"},
                   {"a": {"b": 1}}, np.array(["a"]), np.array([1j]), [[1], [1, 2]]):  # fmt: skip
         with pytest.raises(EncodeError):
             writer.write(1, 2, value, 0.0, False)
@@ -515,7 +512,7 @@ def test_what_a_step_writer_refuses() -> None:
         writer.write(1, 2, "a;b", 0.0, False)
     with pytest.raises(EncodeError, match="REWARD must not contain an equal sign"):
         writer.write(1, 2, "", "a=b", False)
-    for value in (None, object(), {5: 1}):
+    for value in (None, object(), {5: 1}, b"a", bytearray(b"a"), {"a": b"b"}):
         with pytest.raises(TypeError):
             writer.write(1, 2, value, 0.0, False)
     for numbers in ((-1, 0), (0, -1), (2**63, 0), (0, 2**64)):

@@ -24,7 +24,6 @@ from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 
 INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
-FLOATS = [np.float16, np.float32, np.float64]
 
 
 def text_to_value(text: Any) -> Any:
@@ -88,19 +87,17 @@ def test_shortest_floats_read_back(value: np.float32) -> None:
 
 
 @settings(max_examples=10 * settings().max_examples)
-@given(DOUBLES, st.integers(0, 100), st.booleans())
-@example(0.5, 0, True)
-@example(2.675, 2, False)
-@example(-0.001, 2, True)
-@example(1.7976931348623157e308, 100, False)
+@given(DOUBLES, st.integers(0, 100))
+@example(0.5, 0)
+@example(2.675, 2)
+@example(-0.001, 2)
+@example(1.7976931348623157e308, 100)
 def test_decimals_are_those_of_printf(
-    perlert_oracle: ModuleType, value: float, decimals: int, trim: bool
+    perlert_oracle: ModuleType, value: float, decimals: int
 ) -> None:
-    text = array_to_text(np.array([value]), decimals=decimals, trim=trim)
-    assert text == perlert_oracle.rounded(value, decimals, trim)
-    if not trim:
-        assert text == "%.*f" % (decimals, value)  # noqa: UP031
-    assert same(float(text), float(perlert_oracle.rounded(value, decimals, False)))
+    text = array_to_text(np.array([value]), decimals=decimals)
+    assert text == perlert_oracle.rounded(value, decimals)
+    assert same(float(text), float("%.*f" % (decimals, value)))  # noqa: UP031
 
 
 NUMBERS = st.from_regex(r"[+-]?[0-9]{0,25}\.?[0-9]{0,25}([eE][+-]?[0-9]{1,4})?", fullmatch=True)
@@ -258,11 +255,12 @@ def test_several_values() -> None:
         ("1,2.5", np.array([1, 2.5])),
         ("true,false", np.array([True, False])),
         ("18446744073709551615,0", np.array([2**64 - 1, 0], np.uint64)),
-        ("a,,b", np.array(["a", "", "b"])),
-        ("1,a,true,2.5", np.array(["1", "a", "true", "2.5"])),
-        ("1,true", np.array(["1", "true"])),
+        ("a,,b", ["a", "", "b"]),
+        ("1,a,true,2.5", [1, "a", True, 2.5]),
+        ("1,true", [1, True]),
         ("-1,18446744073709551615", np.array([-1.0, 2.0**64])),
     ]:
+        assert type(text_to_value(text)) is type(expected)
         assert same(text_to_value(text), expected)
         got = text_to_mapping(f"k:{text},z:5")
         assert list(got) == ["k", "z"]

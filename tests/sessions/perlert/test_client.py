@@ -15,11 +15,8 @@ from rlwire.sessions.perlert.client import (
     EpisodeStarted,
     Frame,
     GaveUp,
-    PerlertClientSession,
-)
-from rlwire.sessions.perlert.registration import (
-    ALLOWED,
     LobbyChanged,
+    PerlertClientSession,
     PerlertState,
     SlotGranted,
     SlotTaken,
@@ -136,21 +133,6 @@ MAKERS: dict[PerlertState, Callable[..., Player]] = {
     PerlertState.DONE: done,
     PerlertState.CLOSED: closed,
 }
-CALLS: dict[str, Callable[[Player], object]] = {
-    "request_lobby": lambda player: player.session.request_lobby(player.now),
-    "register": lambda player: player.session.register("a", "ann", player.now),
-    "set_ready(True)": lambda player: player.session.set_ready(True, player.now),
-    "set_ready(False)": lambda player: player.session.set_ready(False, player.now),
-    "act": lambda player: player.session.act("walk", player.now),
-    "close": lambda player: player.session.close(),
-}
-
-FOLLOWING = {
-    "register": PerlertState.REGISTERING,
-    "set_ready(True)": PerlertState.READY,
-    "set_ready(False)": PerlertState.REGISTERED,
-    "close": PerlertState.CLOSED,
-}
 
 
 def texts(seen: list[tuple[float, Any]], part: str) -> list[float]:
@@ -204,25 +186,6 @@ def test_figure_1() -> None:
         **dict.fromkeys(("skipped", "duplicates", "late", "stale", "foreign", "malformed"), 0),
         "frames": 5,
     }
-
-
-# -- the table -----------------------------------------------------------------------------------
-
-
-@pytest.mark.each("call", CALLS)
-@pytest.mark.each("state", PerlertState)
-def test_the_table_says_what_may_be_called(state: PerlertState, call: str) -> None:
-    player = MAKERS[state]()
-    assert player.state is state
-    player.sent()
-    if call != "close" and state not in ALLOWED[call.partition("(")[0]]:
-        with pytest.raises(LocalProtocolError, match=f"in the state {state.name}, "):
-            CALLS[call](player)
-        assert player.state is state
-        assert player.sent() == []
-    else:
-        CALLS[call](player)
-        assert player.state is FOLLOWING.get(call, state)
 
 
 def test_what_cannot_be_sent_changes_nothing() -> None:

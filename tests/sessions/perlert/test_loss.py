@@ -24,9 +24,12 @@ from rlwire.sessions.perlert.client import (
     EpisodeStarted,
     Frame,
     GaveUp,
+    LobbyChanged,
     PerlertClientSession,
+    PerlertState,
+    SlotGranted,
+    SlotTaken,
 )
-from rlwire.sessions.perlert.registration import LobbyChanged, PerlertState, SlotGranted, SlotTaken
 from rlwire.sessions.perlert.server import Instance, PerlertServerSession
 from tests.lossy import LossyNetwork
 
@@ -234,7 +237,7 @@ class World:
     def serve(self, runs: int = 0) -> None:
         session = PerlertServerSession(rollout_port=ROLLOUT[1])
         keys = [f"agent{number}" for number in range(self.play.players)]
-        instance = session.add_instance("city", 7, keys)
+        instance = session.add_instance("city", 7, dict.fromkeys(keys, "agent"))
         self.server = Server(session, instance, self.play, runs, self.last)
         self.network.attach(LOBBY, session.lobby)
         self.network.attach(ROLLOUT, session.rollout)

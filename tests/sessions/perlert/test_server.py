@@ -10,12 +10,10 @@ import pytest
 
 from rlwire.errors import LocalProtocolError
 from rlwire.limits import Limits
-from rlwire.sessions.perlert import lobby
-from rlwire.sessions.perlert.lobby import HOSTS, STRANGER_BURST, STRANGERS_BURST, Slot
+from rlwire.sessions.perlert.lobby import HOSTS, STRANGER_BURST, STRANGERS_BURST
 from rlwire.sessions.perlert.server import (
     LeaseExpired,
     PerlertServerSession,
-    ReadyChanged,
     RolloutStarted,
     SlotLeased,
 )
@@ -23,6 +21,10 @@ from rlwire.sessions.perlert.server import (
 ANN, BOB, EVE = ("10.0.0.1", 55555), ("10.0.0.2", 55555), ("10.6.6.6", 6666)
 STAMP = 1590853116323
 Sent = list[tuple[str, Any]]
+
+
+def agents(slots: str) -> dict[str, str]:
+    return dict.fromkeys(slots.split(), "agent")
 
 
 class Server:
@@ -37,7 +39,7 @@ class Server:
     ) -> None:
         self.now = 1000.0
         self.session = PerlertServerSession(limits=limits or Limits(), rollout_port=32323)
-        self.city = self.session.add_instance("city", 7, slots.split(), players=players)
+        self.city = self.session.add_instance("city", 7, agents(slots), players=players)
 
     def lobby(self, peer: Any, body: str, header: str = "city:7") -> list[Any]:
         """Send one datagram to the lobby port; return its events."""
@@ -99,7 +101,7 @@ class Server:
 
 def test_the_draft_figure_1() -> None:
     session = PerlertServerSession(rollout_port=32323)
-    city = session.add_instance("city", 7, [Slot("agent0", kind="citizen", tag="cpu")])
+    city = session.add_instance("city", 7, {"agent0": "citizen"})
     lobby, rollout, client = session.lobby, session.rollout, ("10.0.0.1", 55555)
 
     assert lobby.receive(b"city:7;lobby", client, 0.0) == []
@@ -113,7 +115,6 @@ def test_the_draft_figure_1() -> None:
         (b"city:7;agent0=close,citizen,patrick,not_ready", client),
     ]
     assert lobby.receive(b"city:7;ready=agent0,true", client, 2.0) == [
-        ReadyChanged(city, "agent0", True),
         RolloutStarted(city),
     ]
     assert lobby.datagrams() == [
@@ -143,7 +144,6 @@ def test_the_draft_figure_1() -> None:
 
 
 def test_should_not_send_to_clients_that_are_not_registered() -> None:
-    """Except, section 3.3, lobby information to whom asked for it, and a registration's answer."""
     server = Server("a b").join(a=ANN)
     for body in (
         "ready=a,true",
@@ -223,7 +223,7 @@ def test_a_lobby_ready_request_says_whether_a_client_is_ready() -> None:
     server = Server("a b").join(a=ANN, b=BOB)
     for status in ("true", "false", "true"):
         value = status == "true"
-        assert server.lobby(ANN, f"ready=a,{status}") == [ReadyChanged(server.city, "a", value)]
+        assert server.lobby(ANN, f"ready=a,{status}") == []
         server.wait(1)
         sent = (
             f"city:7;a=close,agent,tag,{'' if value else 'not_'}ready;b=close,agent,tag,not_ready"
@@ -302,7 +302,6 @@ def test_the_registration_response_is_sent_upon_success() -> None:
 
 
 def test_must_not_allow_a_client_in_multiple_slots() -> None:
-    """ "Such client must be removed from any slot where it may have been registered first." """
     server = Server("a b").join(a=ANN)
     assert server.lobby(ANN, "register=b,ann") == [SlotLeased(server.city, "b", ANN, "ann", "a")]
     assert server.from_lobby() == [
@@ -396,7 +395,7 @@ def test_a_rollout_step_may_carry_extra() -> None:
 
 def test_it_is_recommended_to_round_numbers() -> None:
     session = PerlertServerSession(rollout_port=1)
-    city = session.add_instance("city", 7, ["a"], decimals=2)
+    city = session.add_instance("city", 7, agents("a"), decimals=2)
     session.lobby.receive(b"city:7;register=a,x", ANN, 0.0)
     session.lobby.receive(b"city:7;ready=a,true", ANN, 0.0)
     city.publish({"a": ({"x": 0.123456}, 2 / 3, False, None)}, 0, 1, 0.0)
@@ -419,6 +418,16 @@ def test_it_is_recommended_to_send_at_most_30_steps_a_second(rate: int) -> None:
         assert len(times) in range(10 * min(rate, 30) - 1, 10 * min(rate, 30) + 3)
         for first in times:  # one frame may come an interval early
             assert sum(first <= time < first + 1 for time in times) <= 31
+
+
+def test_nothing_changes_when_a_step_cannot_be_sent() -> None:
+    server = Server("a b").play(a=ANN, b=BOB)
+    frames = {"a": ("1", 0, True, None), "b": ("no;such", 0, False, None)}
+    with pytest.raises(ValueError, match="OBSERVATION"):
+        server.city.publish(frames, 7, 0, server.now)
+    assert server.silent()
+    server.publish(0, a=False, b=False)
+    assert len(server.from_rollout()) == 2
 
 
 # --- section 4: ports ---
@@ -569,19 +578,6 @@ def test_many_forged_hosts_are_answered_at_a_limited_rate_and_remembered_for_a_w
     assert server.session.dropped["over_budget"] > 0
 
 
-def test_registrations_of_one_host_are_limited_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lobby, "STRANGER_BURST", 100)
-    slots = [f"slot{number}" for number in range(30)]
-    server = Server(" ".join(slots))
-    for number, slot in enumerate(slots):
-        server.lobby((EVE[0], number), f"register={slot},x")
-    held = len(server.city.clients)
-    assert held == 4  # 25 bytes each
-    assert server.dropped() == {"over_budget": 30 - held}
-    server.lobby(ANN, "register=slot29,ann")
-    assert server.city.clients["slot29"] == ANN
-
-
 def test_a_client_that_asks_too_often_is_limited() -> None:
     server = Server("a b").join(a=ANN, b=BOB)
     server.wait(100)
@@ -665,8 +661,8 @@ def test_what_is_kept_of_runs_that_are_over_is_bounded() -> None:
 
 def test_the_header_tells_instances_apart() -> None:
     server = Server("a")
-    other = server.session.add_instance("city", 8, ["a"])
-    third = server.session.add_instance("town", 7, ["a"])
+    other = server.session.add_instance("city", 8, agents("a"))
+    third = server.session.add_instance("town", 7, agents("a"))
     assert list(server.session.instances) == [("city", 7), ("city", 8), ("town", 7)]
     server.lobby(ANN, "register=a,ann", header="city:8")
     assert (server.city.clients, other.clients, third.clients) == ({}, {"a": ANN}, {})
@@ -712,7 +708,7 @@ def test_finish_ends_a_run_that_the_environment_stops() -> None:
 @pytest.mark.parametrize(
     ("name", "slots", "players"),
     [
-        *(("city", slots, None) for slots in ("", "a a", "x a=b", "a;b", "message")),
+        *(("city", slots, None) for slots in ("", "x a=b", "a;b", "message")),
         *((name, "a", None) for name in ("", "a:b", "a;b", "a,b", "a=b", "\ud800")),
         *(("city", "a b", players) for players in (0, 3, -1)),
         ("city", " ".join(f"agent{number}" for number in range(100)), None),
@@ -721,49 +717,8 @@ def test_finish_ends_a_run_that_the_environment_stops() -> None:
 def test_instances_that_cannot_be(name: str, slots: str, players: int | None) -> None:
     session = PerlertServerSession()
     with pytest.raises(ValueError, match=r"\w"):
-        session.add_instance(name, 7, slots.split(), players=players)
+        session.add_instance(name, 7, agents(slots), players=players)
     assert not session.instances
-    session.add_instance("city", 7, ["a"])
+    session.add_instance("city", 7, agents("a"))
     with pytest.raises(LocalProtocolError, match="city:7 already"):
-        session.add_instance("city", 7, ["a"])
-
-
-def test_closed_ports_take_and_send_nothing() -> None:
-    server = Server("a b").join(a=ANN)
-    server.lobby(BOB, "register=b,bob")
-    server.session.close()
-    assert server.session.lobby.closed
-    assert server.session.rollout.closed
-    assert len(server.from_lobby()) == 3  # what was waiting
-    server.lobby(ANN, "lobby")
-    server.rollout(ANN, "action=x")
-    assert server.wait(1000) == []
-    assert server.silent()
-    assert server.session.lobby.next_deadline() is None
-    assert not server.session.dropped
-
-
-def test_statistics() -> None:
-    server = Server("a b").play(a=ANN, b=BOB)
-    server.session.add_instance("town", 1, ["x"])
-    server.rollout(ANN, "action=1")
-    server.rollout(ANN, "action=2")
-    server.rollout(EVE, "action=2")
-    for step in range(3):
-        server.publish(step, a=False, b=step == 2)
-    server.from_rollout()
-    first = server.session.statistics()
-    assert first == {
-        "running": 1,
-        "clients": 2,
-        "received": 7,
-        "sent": 18,
-        "actions": 2,
-        "frames": 5,
-        "frames_dropped": 1,
-        "resends": 0,
-        "dropped": {"stranger": 1},
-    }
-    server.city.finish(server.now)
-    after = server.session.statistics()
-    assert (after["running"], after["clients"], after["frames"], after["actions"]) == (0, 0, 6, 2)
+        session.add_instance("city", 7, agents("a"))
