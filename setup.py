@@ -87,7 +87,6 @@ PYTHON_MODULES: list[str] = [
     "rlwire.transports.handler_asyncio",
     "rlwire.transports.connection_asyncio",
     "rlwire.transports.deferred",
-    "rlwire.transports.driver_asyncio",
     "rlwire.transports.waiter_asyncio",
 ]
 PYTHON_DIRECTIVES = {

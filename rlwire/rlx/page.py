@@ -203,7 +203,7 @@ class _PageHandler:
                 await self._accept(await connection.receive())
         except RlwireError as error:
             # If this side stops, the commands under way are still answered.
-            stopping = not (connection.closed or connection.broken)
+            stopping = not (connection.closed or connection.core.broken)
             logger.debug("%s: the page is gone: %s", connection.peer, error)
         finally:
             for agent in list(self._agents.values()):

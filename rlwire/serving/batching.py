@@ -1,4 +1,4 @@
-"""Acting for many connections at once: `Batched`, and `Together` for threads."""
+"""One policy call for many connections: `Batched`, and `Together` for threads."""
 
 from __future__ import annotations
 
@@ -24,26 +24,25 @@ _Answer = TypeVar("_Answer")
 
 
 class Batched:
-    """A policy that is called once for all connections whose observations wait.
+    """A policy that is called once for all waiting observations.
 
     ::
 
         rlx.Server(Batched(policy), "localhost:7001", workers="asyncio")
         openpi.Server(Batched(policy), "localhost:8000", threads=64)
 
-    On an event loop these are all that come, until a turn of it brings no more. In threads, whoever
-    finds nobody at it calls the policy, and the others gather meanwhile. Nobody waits for time to
-    pass.
+    On an event loop a batch has the observations of several turns, until a turn brings no more. In
+    threads one thread calls the policy, and observations gather meanwhile. No timer delays a batch.
 
-    It is an agent of RLX, which acts and learns nothing, and a policy of openpi.
+    It is an RLX agent that does not learn, and an openpi policy.
 
     Args:
-        policy: called with observations of shape (n, ...), one a row, and returns as many actions,
-            an array or a sequence. Of observations that are dictionaries it is given one of arrays,
-            and may return one. With a parameter ``exploit`` it is given n booleans as well: which
-            environments want no exploration. One call at a time. Or ``"module:policy"``.
-        observation_space: what does not fit it is refused its sender. Without, those of another
-            shape or dtype are a batch of their own, so that they harm nobody else's.
+        policy: called with observations of shape (n, ...), and returns n actions, an array or a
+            sequence. Dictionaries of observations become one dictionary of arrays, and it may
+            return one. A parameter ``exploit`` gets n booleans: which environments want no
+            exploration. One call at a time. Or ``"module:policy"``.
+        observation_space: observations that do not fit are rejected. By default observations of
+            different shapes or dtypes are separate batches.
 
     Raises:
         TypeError: the policy cannot be called.
@@ -54,7 +53,7 @@ class Batched:
         found = load(policy, "'module:policy'") if isinstance(policy, str) else policy
         found = found() if inspect.isclass(found) else found
         if not callable(found):
-            raise TypeError(f"a policy is called with observations, {found!r} cannot be")
+            raise TypeError(f"a policy must be callable, not {found!r}")
         self._policy = found
         self._explores = "exploit" in inspect.signature(found).parameters
         fit = None if observation_space is None else fitting(observation_space, "the observation")
@@ -70,11 +69,11 @@ class Batched:
         return _BatchedAgent(self)
 
     def infer(self, observation: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the policy does, as openpi has it: a dictionary, with ``actions``.
+        """Return openpi's dictionary with ``actions``.
 
         Raises:
-            EncodeError: the observation is none of the space.
-            Exception: what the policy raises.
+            EncodeError: the observation is not in the space.
+            Exception: the policy's error.
         """
         agent = _BatchedAgent(self)
         agent.observation = self._fit(dict(observation))
@@ -84,7 +83,7 @@ class Batched:
         return action if isinstance(action, dict) else {"actions": np.asarray(action)}
 
     def act(self, agent: _BatchedAgent) -> Any:
-        """Return an agent's action or, on an event loop, what will give it."""
+        """Return an agent's action or, on an event loop, its deferred reply."""
         try:
             loop = get_running_loop()
         except RuntimeError:
@@ -98,7 +97,7 @@ class Batched:
         return agent.reply
 
     def _flush(self, loop: asyncio.AbstractEventLoop, before: int) -> None:
-        """Answer all that have come, once a turn of the loop has brought no more."""
+        """Act for all waiting agents, once a turn of the loop has brought no more."""
         if len(self._loops[loop]) > before:
             loop.call_soon(self._flush, loop, len(self._loops[loop]))
             return
@@ -115,7 +114,7 @@ class Batched:
                 reply.set(_plain(action))
 
     def _act(self, agents: list[_BatchedAgent]) -> Sequence[Any]:
-        """Return an action for each, or what went wrong with its batch."""
+        """Return an action for each agent, or the error of its batch."""
         if _same_lists(agents):
             return self._tried(agents)
         batches: dict[Any, list[int]] = {}
@@ -161,20 +160,20 @@ class Batched:
 
 
 class _FailedAction:
-    """Stands for an action: why there is none."""
+    """In place of an action: its error."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
 class _BatchedAgent:
-    """One connection's: keeps what the policy is to see."""
+    """The agent of one connection."""
 
     def __init__(self, batched: Batched) -> None:
         self._batched = batched
         self.exploit = False
         self.observation: Any = None
-        self.reply: Any = None  # what gives its action, on an event loop
+        self.reply: Any = None  # on an event loop
 
     def init(self, exploit: bool = False) -> bool:
         self.exploit = bool(exploit)
@@ -192,7 +191,7 @@ class _BatchedAgent:
 
 
 def _arrays(value: Any) -> Any:
-    """Return an observation as it came: as arrays, or a list of floats, which is one soon."""
+    """Return an observation as arrays; a list of floats stays one for `_stacked`."""
     if isinstance(value, dict):
         return {name: np.asarray(part) for name, part in value.items()}
     return value if type(value) is list and _floats(value) else np.asarray(value)
@@ -206,7 +205,7 @@ def _floats(values: list[Any]) -> bool:
 
 
 def _same_lists(agents: list[_BatchedAgent]) -> bool:
-    """Return whether all observations are lists of floats of one length: the quickest to batch."""
+    """Return whether all observations are lists of floats of one length."""
     size = -1
     for agent in agents:
         observation = agent.observation
@@ -217,7 +216,7 @@ def _same_lists(agents: list[_BatchedAgent]) -> bool:
 
 
 def _kind(observation: Any) -> Any:
-    """Return what those of one batch have in common."""
+    """Return the shapes and dtypes of an observation."""
     if isinstance(observation, dict):
         return tuple((name, _kind(part)) for name, part in observation.items())
     if type(observation) is list:
@@ -226,7 +225,7 @@ def _kind(observation: Any) -> Any:
 
 
 def _stacked(rows: list[Any]) -> Any:
-    """Return observations of one kind as one array; `numpy.stack` looks at each more than once."""
+    """Return observations of one kind as one array."""
     kinds = set(map(type, rows))
     if list in kinds:
         if len(kinds) > 1:
@@ -243,7 +242,7 @@ def _stacked(rows: list[Any]) -> Any:
 
 
 def _plain(action: Any) -> Any:
-    """Return an action as RLX can send it, or raise why there is none."""
+    """Return an action that RLX can encode, or raise its error."""
     if isinstance(action, _FailedAction):
         raise action.error
     if type(action) is int or type(action) is float:
@@ -252,13 +251,10 @@ def _plain(action: Any) -> Any:
 
 
 class Together(Generic[_Asked, _Answer]):
-    """Calls a function with all that waits: whoever finds nobody at it does it for all.
-
-    While one thread does, the others gather, so batches are as large as the callers are many and
-    nobody waits for a time to pass.
+    """Batches the calls of threads: one thread calls the function for all that wait.
 
     Args:
-        call: called with what was asked, one call at a time; returns one answer for each.
+        call: returns one answer for each question; one call at a time.
     """
 
     def __init__(self, call: Callable[[list[_Asked]], Sequence[_Answer]]) -> None:
@@ -268,11 +264,7 @@ class Together(Generic[_Asked, _Answer]):
         self._led = False
 
     def ask(self, asked: _Asked) -> _Answer:
-        """Return the answer to one question.
-
-        Raises:
-            Exception: what the call raised, in each thread that had asked.
-        """
+        """Return the answer to one question, or raise the error of its batch."""
         question: _Question[_Asked, _Answer] = _Question(asked)
         leads = False
         with self._lock:
@@ -280,7 +272,7 @@ class Together(Generic[_Asked, _Answer]):
             leads, self._led = not self._led, True
         if not leads:
             question.woken.acquire()
-        if question.answers is None:  # nobody has: it is this thread's turn to do it
+        if question.answers is None:  # it is this thread's turn
             self._lead()
         answers = question.answers
         assert answers is not None
@@ -295,7 +287,7 @@ class Together(Generic[_Asked, _Answer]):
         try:
             answers = self._call([question.asked for question in batch])
             if len(answers) != len(batch):
-                raise ValueError(f"{len(batch)} were asked, and {len(answers)} answers came")
+                raise ValueError(f"{len(batch)} questions got {len(answers)} answers")
         except BaseException as error:
             answers = error
         for place, question in enumerate(batch):
@@ -310,7 +302,7 @@ class Together(Generic[_Asked, _Answer]):
 
 
 class _Question(Generic[_Asked, _Answer]):
-    """What one thread asked; `answers` are all of its batch's."""
+    """The question of one thread; `answers` are those of its batch."""
 
     __slots__ = ("answers", "asked", "place", "woken")
 

@@ -1,4 +1,4 @@
-"""What other threads make for a blocking connection: deferred replies, and threads for them."""
+"""Deferred replies of a blocking connection, and threads that make them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ logger = logging.getLogger(__name__)
 
 
 class ReplyQueue:
-    """Answers that come by themselves, and threads that make them.
+    """Replies that other threads make.
 
     Attributes:
-        owed: how many answers are still to come.
+        owed: how many replies are not yet taken.
     """
 
     def __init__(self, name: str) -> None:
@@ -34,13 +34,13 @@ class ReplyQueue:
         self._idle: list[SimpleQueue[Callable[[], None] | None]] = []
 
     def give(self, reply: DeferredReply) -> None:
-        """Have the connection's thread send a reply that is done."""
+        """Queue a reply that is done, and wake the connection's thread."""
         self._given.append(reply)
-        with contextlib.suppress(OSError):  # full, and so it wakes; or closed, and nobody waits
+        with contextlib.suppress(OSError):  # full, or closed
             self._waker.send(b"\0")
 
     def wait(self, file: int, seconds: float | None) -> bool:
-        """Wait for something to be given, or to be read from `file`; return whether it can be."""
+        """Wait for a reply or for `file` to be readable; return whether the latter is."""
         if self._given:
             seconds = 0.0
         files = [file, self._wake.fileno()]
@@ -54,14 +54,14 @@ class ReplyQueue:
         return file in ready
 
     def take(self) -> DeferredReply | None:
-        """Return what was given first, and is not owed any more; None for nothing."""
+        """Return the first reply in the queue, or None."""
         if not self._given:
             return None
         self.owed -= 1
         return self._given.popleft()
 
     def run(self, work: Callable[[], None]) -> None:
-        """Have a thread do `work`; nothing waits for another's end."""
+        """Run `work` in an idle thread or a new one."""
         if self._idle:
             self._idle.pop().put(work)
             return
@@ -88,7 +88,7 @@ class ReplyQueue:
                 self._end_idle()
 
     def close(self) -> None:
-        """End the threads that have nothing to do, and others when they have done it."""
+        """End the idle threads, and others when their work is done."""
         self._closed = True
         self._end_idle()
         self._wake.close()

@@ -12,8 +12,6 @@ from libc.stdint cimport int64_t, uint32_t
 import errno
 import os
 
-__all__ = ["AVAILABLE", "RING", "WORDS", "Rings", "ask"]
-
 cdef extern from *:
     """
     #include <errno.h>
@@ -114,7 +112,7 @@ cdef class Rings:
     One thread uses it, and any may `stop` it.
 
     Attributes:
-        reading: seconds that a blocking read may wait; None for ever.
+        reading: seconds that a blocking read may wait; negative for ever.
         writing: the same of a write.
     """
 
@@ -124,30 +122,12 @@ cdef class Rings:
             raise MemoryError
         self._mapped = self._over = False
         self._users = 0
-        self._reading = self._writing = -1
+        self.reading = self.writing = -1
 
     def __dealloc__(self):
         if self._mapped:
             rlw_shm_close(self._shm)
         PyMem_Free(self._shm)
-
-    @property
-    def reading(self):
-        """Seconds that a blocking read may wait; None for ever."""
-        return None if self._reading < 0 else self._reading
-
-    @reading.setter
-    def reading(self, seconds):
-        self._reading = -1 if seconds is None else seconds
-
-    @property
-    def writing(self):
-        """Seconds that a blocking write may wait; None for ever."""
-        return None if self._writing < 0 else self._writing
-
-    @writing.setter
-    def writing(self, seconds):
-        self._writing = -1 if seconds is None else seconds
 
     # Meeting.
 
@@ -189,7 +169,7 @@ cdef class Rings:
         self._users += 1
         with nogil:
             rest = rlw_shm_recv(
-                self._shm, data + got, size - got, whole, spin, self._reading if wait else 0
+                self._shm, data + got, size - got, whole, spin, self.reading if wait else 0
             )
         self._users -= 1
         return rest if got == 0 else got + max(rest, 0)
@@ -205,7 +185,7 @@ cdef class Rings:
         self._users += 1
         with nogil:
             sent = rlw_shm_send_parts(
-                self._shm, parts, count, offset, self._writing if wait else 0
+                self._shm, parts, count, offset, self.writing if wait else 0
             )
         self._users -= 1
         return sent

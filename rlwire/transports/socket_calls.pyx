@@ -18,8 +18,6 @@ from rlwire.transports.shm_calls cimport Rings
 from rlwire.streams import NOTHING, TURN
 from rlwire.transports.deferred import DeferredReply, wait_for
 
-__all__ = ["PlainCalls", "SocketCalls", "open_timer"]
-
 cdef extern from *:
     """
     #include <errno.h>

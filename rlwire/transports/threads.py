@@ -1,4 +1,4 @@
-"""Threads of rlwire's own: `Worker` runs a function, `LoopThread` an event loop and what serves."""
+"""Threads: `Worker` runs a function, `LoopThread` an event loop with a server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from rlwire.errors import on_error
 from rlwire.transports.address import Address
@@ -19,9 +19,9 @@ _Self = TypeVar("_Self", bound="Worker")
 
 
 class Worker:
-    """A daemon thread that runs one function; what that raises is logged.
+    """A daemon thread that runs one function and logs its errors.
 
-    The function is called with the worker, whose `wait` and `sleep` end early when it is to end.
+    The function is called with the worker, whose `wait` and `sleep` end early after `stop`.
     """
 
     def __init__(self, run: Callable[[Any], object], name: str) -> None:
@@ -41,7 +41,7 @@ class Worker:
         return self._thread is not None
 
     def start(self: _Self) -> _Self:
-        """Start the thread; a RuntimeError says that the system has none."""
+        """Start the thread; RuntimeError if the system has none."""
         thread = threading.Thread(target=self._work, name=self.name, daemon=True)
         thread.start()
         self._thread = thread
@@ -52,17 +52,17 @@ class Worker:
         self._woken.set()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until somebody calls `wake` or `stop`, or for so long; return whether to go on."""
+        """Wait for `wake` or `stop`; return whether to go on."""
         self._woken.wait(seconds)
         self._woken.clear()
         return not self.stopping
 
     def sleep(self, seconds: float) -> bool:
-        """Wait for so long, or until `stop` is called; return whether to go on."""
+        """Wait for so long or for `stop`; return whether to go on."""
         return not self._stopping.wait(seconds)
 
     def stop(self, timeout: float | None = None) -> bool:
-        """End it, and wait for that; return whether it has ended. In its own thread, only ask."""
+        """End the thread; wait, except in its own thread, and return whether it has ended."""
         self._stopping.set()
         self._woken.set()
         thread = self._thread
@@ -79,40 +79,23 @@ class Worker:
 
 
 def run_in_thread(name: str, call: Callable[..., object], *arguments: Any) -> None:
-    """Have something called once in a thread that nobody waits for."""
+    """Call a function in a new thread."""
     Worker(lambda _: call(*arguments), name).start()
 
 
-class AsyncServing(Protocol):
-    """What a `LoopThread` runs."""
-
-    @property
-    def address(self) -> Address:
-        """Where it listens."""
-
-    async def start(self) -> object:
-        """Begin, on the running loop."""
-
-    async def drain(self, seconds: float) -> Any:
-        """Let nobody new in, and wait until nothing is under way, or for so long."""
-
-    async def stop(self, grace: float) -> None:
-        """End."""
-
-
 class LoopThread:
-    """Runs an event loop, and a server on it, in a thread of its own."""
+    """Runs an event loop with a server, such as a `LoopServer`, in a thread of its own."""
 
     def __init__(
         self,
-        make_server: Callable[[], AsyncServing],
+        make_server: Callable[[], Any],
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None,
         what: str,
     ) -> None:
         self._what = what
         self.loop = (loop_factory or asyncio.new_event_loop)()
         self._stopping: asyncio.Future[float] = self.loop.create_future()
-        self._server: AsyncServing | None = None
+        self._server: Any = None
         self._draining: asyncio.Task[None] | None = None
         started: Future[Address] = Future()
         self._thread = threading.Thread(
@@ -123,21 +106,20 @@ class LoopThread:
             self.address = started.result()
 
     def drain(self, seconds: float) -> None:
-        """Have the server drain."""
+        """Drain the server."""
         done = threading.Event()
 
         def begin() -> None:
-            assert self._server is not None
             self._draining = self.loop.create_task(self._server.drain(seconds))
             self._draining.add_done_callback(lambda _: done.set())
 
-        with contextlib.suppress(RuntimeError):  # the loop is closed: it failed before
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(begin)
             done.wait(seconds + 1.0)
 
     def stop(self, grace: float) -> None:
         """Stop the server and end the thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: it failed before
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(self._stopping.set_result, grace)
         if self._thread is not threading.current_thread():
             self._thread.join(grace + 1.0)
@@ -147,7 +129,7 @@ class LoopThread:
                     self.address, self._what, grace,
                 )  # fmt: skip
 
-    def _run(self, make_server: Callable[[], AsyncServing], started: Future[Address]) -> None:
+    def _run(self, make_server: Callable[[], Any], started: Future[Address]) -> None:
         try:
             self.loop.run_until_complete(self._serve(make_server, started))
         except BaseException as error:
@@ -157,9 +139,7 @@ class LoopThread:
         finally:
             self.loop.close()
 
-    async def _serve(
-        self, make_server: Callable[[], AsyncServing], started: Future[Address]
-    ) -> None:
+    async def _serve(self, make_server: Callable[[], Any], started: Future[Address]) -> None:
         server = self._server = make_server()
         await server.start()
         started.set_result(server.address)

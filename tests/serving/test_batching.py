@@ -182,7 +182,7 @@ def test_openpi_s_clients_share_it() -> None:
 
 
 def test_what_is_no_policy() -> None:
-    with pytest.raises(TypeError, match="a policy is called with observations"):
+    with pytest.raises(TypeError, match="must be callable"):
         Batched(3)
     with pytest.raises(ValueError, match="the policy returned 1 actions for 2"):
         Batched(lambda observations: [1])._called([agent(), agent()])

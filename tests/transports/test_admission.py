@@ -31,12 +31,12 @@ def test_in_all_and_from_one_address() -> None:
     admission.enter("")
     with pytest.raises(LimitExceeded, match=r"5 is over the limit max_connections=4"):
         admission.enter("192.0.2.3")
-    assert admission.count == 4
+    assert admission._count == 4
     admission.leave("192.0.2.1")
     admission.enter("192.0.2.1")
     for host in ("192.0.2.1", "192.0.2.1", "192.0.2.2", ""):
         admission.leave(host)
-    assert admission.count == 0
+    assert admission._count == 0
     assert not admission._open, "nothing is kept of those who left"
 
 

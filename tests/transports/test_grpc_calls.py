@@ -182,7 +182,7 @@ def test_a_client_that_vanishes_closes_its_responders(workers: str, room: Room) 
         connection.exchange(b"x")
         connection.send(b"meet")
         assert eventually(lambda: bool(room.meeting))
-        connection._core.abort()
+        connection.core.abort()
         connection.close()
         assert eventually(lambda: len(room.made) == 1)
         room.meeting[0].cancel() if workers == "threads" else None
@@ -194,7 +194,7 @@ def test_a_client_that_leaves_a_world_that_blocks(room: Room) -> None:
         connection = tcp.connect(address, GrpcClientSession(GrpcRawMessages(), METHOD))
         connection.send(b"wait")
         assert room.waiting.wait(60)
-        connection._core.abort()
+        connection.core.abort()
         connection.close()
         with connected(address) as another:
             assert another.exchange(b"open") == b"open"

@@ -191,7 +191,7 @@ def test_the_server_dies(tmp_path: Path, blobs: Any, peers: Any) -> None:
     assert connection.receive() == b"the last words of the dead"
     with pytest.raises(ConnectionClosed, match="reset by peer"):
         connection.receive()
-    assert connection.broken
+    assert connection.core.broken
     connection.close()
 
 

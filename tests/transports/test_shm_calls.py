@@ -75,9 +75,7 @@ def test_nothing_before_they_meet() -> None:
 
 def test_times_and_ends(ends: Ends) -> None:
     client, server = ends
-    assert client.reading is client.writing is None
-    client.reading, client.writing = 0.02, 3.5
-    assert (client.reading, client.writing) == (0.02, 3.5)
+    client.reading = 0.02
     with pytest.raises(BlockingIOError):
         client.recv_into(bytearray(1))
     with pytest.raises(BlockingIOError):
