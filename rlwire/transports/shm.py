@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import errno
 import os
 import select
 import socket
+from collections.abc import Iterator
 from time import monotonic
 
 from rlwire.transports.address import Address
@@ -62,54 +61,35 @@ class ShmSocket(socket.socket):
     def handshake(self, seconds: float | None) -> None:
         """Exchange the rings with the peer, and leave the socket in blocking mode."""
         until = None if seconds is None else monotonic() + seconds
-        self.setblocking(False)
-        if not self._server_side:
-            ask(self.fileno())
-        asked = b""
-        while not self._met(asked):
+        for _ in self.handshake_steps():
             poll = select.poll()
             poll.register(self, select.POLLIN)
             left = None if until is None else max(until - monotonic(), 0.0)
             if not poll.poll(None if left is None else 1e3 * left):
                 raise TimeoutError("timed out")
-            asked += self._hear(len(asked))
         self.setblocking(True)
 
-    async def handshake_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Like `handshake`, on a loop, in non-blocking mode."""
+    def handshake_steps(self) -> Iterator[None]:
+        """Run the handshake in non-blocking mode; yield whenever the socket must be readable."""
         self.setblocking(False)
+        asked = b""
+        while self._server_side and len(asked) < WORDS:
+            yield
+            data = self.recv(WORDS - len(asked))
+            if not data:
+                raise ConnectionResetError(errno.ECONNRESET, "closed inside the handshake")
+            asked += data
         if not self._server_side:
             ask(self.fileno())
-        asked = b""
-        while not self._met(asked):
-            readable = loop.create_future()
-            loop.add_reader(self.fileno(), _wake, readable)
+        while True:
             try:
-                await readable
-            finally:
-                loop.remove_reader(self.fileno())
-            asked += self._hear(len(asked))
-
-    def _hear(self, have: int) -> bytes:
-        """Return more of a client's request."""
-        if not self._server_side:
-            return b""
-        data = self.recv(WORDS - have)
-        if not data:
-            raise ConnectionResetError(errno.ECONNRESET, "closed inside the handshake")
-        return data
-
-    def _met(self, asked: bytes) -> bool:
-        if self._server_side and len(asked) < WORDS:
-            return False
-        try:
-            if self._server_side:
-                self.rings.answer(self.fileno(), asked)
-            else:
-                self.rings.meet(self.fileno())
-        except BlockingIOError:
-            return False
-        return True
+                if self._server_side:
+                    self.rings.answer(self.fileno(), asked)
+                else:
+                    self.rings.meet(self.fileno())
+                return
+            except BlockingIOError:
+                yield
 
     def shutdown(self, how: int) -> None:
         """Send no more (SHUT_WR), receive no more (SHUT_RD, from any thread), or both."""
@@ -144,8 +124,3 @@ class ShmSocket(socket.socket):
         """See `Forked.close_inherited`."""
         self.rings.forget()
         super().close()
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    with contextlib.suppress(asyncio.InvalidStateError):
-        future.set_result(None)

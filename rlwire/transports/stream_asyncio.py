@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
+from rlwire.errors import on_error
 from rlwire.streams import StreamCore
 from rlwire.transports.interface import Buffer
 from rlwire.transports.shm import ShmSocket
@@ -163,51 +164,13 @@ class ShmStream(SocketStream):
             self._poll()
 
 
-class TLSPipe:
-    """TLS between two buffers of OpenSSL's."""
-
-    def __init__(self, context: ssl.SSLContext, server_hostname: str | None) -> None:
-        if server_hostname == "" and context.check_hostname:  # of a unix socket; `wrap_bio` is mute
-            raise ValueError("check_hostname requires server_hostname")
-        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(
-            self.incoming,
-            self.outgoing,
-            server_side=server_hostname is None,
-            server_hostname=server_hostname or None,
-        )
-
-    async def shake_hands(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
-        """Run TLS's handshake."""
-        while True:
-            try:
-                self.tls.do_handshake()
-                done = True
-            except ssl.SSLWantReadError:
-                done = False
-            except ssl.SSLError:
-                with contextlib.suppress(OSError):  # the alert
-                    await loop.sock_sendall(sock, self.outgoing.read())
-                raise
-            if self.outgoing.pending:
-                await loop.sock_sendall(sock, self.outgoing.read())
-            if done:
-                return
-            data = await loop.sock_recv(sock, _RECORD)
-            if not data:
-                raise ConnectionResetError(errno.ECONNRESET, "closed inside TLS's handshake")
-            self.incoming.write(data)
-
-
 class TLSStream(SocketStream):
     """A socket with TLS, whose handshake is over."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, owner: Any, pipe: TLSPipe
-    ) -> None:
-        self._tls, self._incoming, self._outgoing = pipe.tls, pipe.incoming, pipe.outgoing
-        self._ciphered = b""  # what is to be sent
-        self._encrypted = 0  # bytes that are encrypted, and not yet returned by `sendmsg`
+    _sock: ssl.SSLSocket
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket, owner: Any) -> None:
+        self._retry: Buffer = b""  # what OpenSSL could not write, and must be given again
         self._ringing = self._over = self._draining = False
         self._goodbye: asyncio.TimerHandle | None = None
         super().__init__(loop, sock, owner)
@@ -221,43 +184,30 @@ class TLSStream(SocketStream):
         self._ring_again()
 
     def sendmsg(self, buffers: list[Buffer]) -> int:
-        """Send; bytes count as sent once all their ciphertext is."""
-        while self._send_ciphered():
-            sent, self._encrypted = self._encrypted, 0
-            if sent:
-                return sent
+        """Encrypt and send."""
+        data = self._retry
+        if not data:
             # Small parts share a record; TLS copies what it encrypts in any case.
             small = sum(map(len, buffers)) <= _RECORD
             data = b"".join(buffers) if small else next(filter(len, buffers))
-            self._encrypted = self._tls.write(memoryview(data)[:_AT_ONCE])
-        raise BlockingIOError
+        data = memoryview(data)[:_AT_ONCE]
+        try:
+            sent = self._sock.send(data)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            self._retry = data
+            raise BlockingIOError from None
+        self._retry = b""
+        return sent
 
     def recv_into(self, buffer: Buffer) -> int:
         """Receive and decrypt."""
-        tls, space, have = self._tls, memoryview(buffer), 0
-        got: Any  # the number of bytes, whatever type checkers are told
-        while have < len(space):
-            try:
-                got = tls.read(len(space) - have, space[have:])
-            except ssl.SSLWantReadError:
-                if self._outgoing.pending:  # such as an answer to new keys
-                    self._send_ciphered()
-                if have:
-                    break
-                data = self._sock.recv(_AT_ONCE)
-                if not data:
-                    self._over = True
-                    return 0  # without close_notify, as is common
-                self._incoming.write(data)
-                continue
-            except ssl.SSLZeroReturnError:
-                got = 0
-            if not got:
-                self._over = True
-                break
-            have += got
+        try:
+            got = self._sock.recv_into(buffer)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+        self._over = not got  # also without close_notify, as is common
         self._ring_again()
-        return have
+        return got
 
     def shutdown(self) -> bool:
         """Close: TLS has no half-close."""
@@ -271,18 +221,13 @@ class TLSStream(SocketStream):
         """
         if self._closing:
             return
-        with contextlib.suppress(ssl.SSLError):  # it would read the peer's close_notify too
-            self._tls.unwrap()
         self.listen(False)
         self._closing = True
         self._goodbye = self._loop.call_later(_GOODBYE, self.abort)
         self._part()
 
     def abort(self) -> None:
-        """Close at once, after an alert if TLS failed."""
-        if not self._closing:
-            with contextlib.suppress(OSError):
-                self._send_ciphered()
+        """Close at once."""
         if self._draining and not self._gone:
             self._loop.remove_reader(self._file)
         if self._goodbye is not None:
@@ -290,10 +235,8 @@ class TLSStream(SocketStream):
         super().abort()
 
     def _ring_again(self) -> None:
-        """Have `on_readable` called for bytes that TLS has received already."""
-        if self._ringing or not self.listening:
-            return
-        if self._over or self._incoming.pending or self._tls.pending():
+        """Have `on_readable` called for bytes that are decrypted already."""
+        if self.listening and not self._ringing and self._sock.pending():
             self._ringing = True
             self._loop.call_soon(self._ring)
 
@@ -302,44 +245,70 @@ class TLSStream(SocketStream):
         if self.listening:
             self._owner.on_readable()
 
-    def _send_ciphered(self) -> bool:
-        """Send ciphertext; return whether that was all."""
-        if self._outgoing.pending:
-            self._ciphered += self._outgoing.read()
-        if self._ciphered:
-            try:
-                self._ciphered = self._ciphered[self._sock.send(self._ciphered) :]
-            except BlockingIOError:
-                return False
-        return not self._ciphered
-
     def _part(self) -> None:
         """Send close_notify, and then wait for the peer's."""
         try:
-            sent = self._send_ciphered()
-        except OSError:
-            self.abort()
+            self._sock.unwrap()
+        except ssl.SSLWantWriteError:
+            self._call_when_writable(self._part)
             return
-        self._call_when_writable(None if sent else self._part)
-        if not sent:
-            return
+        except (OSError, ValueError):  # such as SSLWantReadError, before the peer's
+            pass
+        self._call_when_writable(None)
         if self._over:
             self.abort()
             return
-        super().shutdown()
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self._sock, socket.SHUT_WR)
         self._draining = True
         self._loop.add_reader(self._file, self._drain)
 
     def _drain(self) -> None:
         """Read and drop bytes until the peer closes."""
         try:
-            if self._sock.recv(_AT_ONCE):
+            if socket.socket.recv(self._sock, _AT_ONCE):
                 return
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
             pass
         self.abort()
+
+
+async def _wait(add: Callable[..., Any], remove: Callable[..., Any], file: int) -> None:
+    """Wait until a file is readable or writable, by the loop's `add` and `remove`."""
+    future = asyncio.get_running_loop().create_future()
+    add(file, _resolve, future)
+    try:
+        await future
+    finally:
+        remove(file)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def _share(loop: asyncio.AbstractEventLoop, sock: ShmSocket) -> None:
+    """Run the handshake of shared memory."""
+    for _ in sock.handshake_steps():
+        await _wait(loop.add_reader, loop.remove_reader, sock.fileno())
+
+
+async def _shake_hands(loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket) -> None:
+    """Run TLS's handshake."""
+    while True:
+        try:
+            sock.do_handshake()
+            return
+        except ssl.SSLWantReadError:
+            ways = loop.add_reader, loop.remove_reader
+        except ssl.SSLWantWriteError:
+            ways = loop.add_writer, loop.remove_writer
+        except ssl.SSLEOFError as error:
+            raise ConnectionResetError(errno.ECONNRESET, "closed inside TLS's handshake") from error
+        await _wait(*ways, sock.fileno())
 
 
 async def open_stream(
@@ -353,7 +322,7 @@ async def open_stream(
 ) -> None:
     """Open the stream of a connected, non-blocking socket, and give it to its owner.
 
-    The socket stays the caller's if this raises. `server_hostname` is None on a server.
+    `server_hostname` is None on a server. The socket of TLS or shared memory is closed on errors.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -363,23 +332,30 @@ async def open_stream(
             f"{type(loop).__name__} has no add_reader, which rlwire's connections need; "
             "use a selector event loop or uvloop, on a POSIX system"
         ) from None
-    try:
-        if shm:
-            shared = ShmSocket(sock, server_side=server_hostname is None)
-            try:
-                await asyncio.wait_for(shared.handshake_on(loop), handshake_timeout)
-                ShmStream(loop, shared, owner)
-            except BaseException:
-                shared.close()
-                raise
-        elif tls is None:
-            SocketStream(loop, sock, owner)
-        else:
-            pipe = TLSPipe(tls, server_hostname)
-            await asyncio.wait_for(pipe.shake_hands(loop, sock), handshake_timeout)
-            TLSStream(loop, sock, owner, pipe)
-    except asyncio.TimeoutError as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # the network's own
-        what = "shared memory" if shm else "TLS"
-        raise TimeoutError(f"no {what} handshake within connect={handshake_timeout} s") from None
+    if tls is None and not shm:
+        SocketStream(loop, sock, owner)
+        return
+    made: Any
+    stream: type[SocketStream]
+    if shm:
+        made = ShmSocket(sock, server_side=server_hostname is None)
+        stream, what, handshake = ShmStream, "shared memory", _share(loop, made)
+    else:
+        assert tls is not None
+        made = tls.wrap_socket(
+            sock,
+            server_side=server_hostname is None,
+            do_handshake_on_connect=False,
+            server_hostname=server_hostname or None,
+        )
+        stream, what, handshake = TLSStream, "TLS", _shake_hands(loop, made)
+    with on_error(made.close):
+        try:
+            await asyncio.wait_for(handshake, handshake_timeout)
+        except asyncio.TimeoutError as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the network's own
+            raise TimeoutError(
+                f"no {what} handshake within connect={handshake_timeout} s"
+            ) from None
+        stream(loop, made, owner)
