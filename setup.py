@@ -77,7 +77,6 @@ MODULES = [
 # Python modules that are compiled as they stand, because every step passes through them. What is
 # typed of them is in a .pxd beside the .py; not compiled they do the same, slower.
 PYTHON_MODULES: list[str] = [
-    "rlwire.serving.batching",
     "rlwire.rlx.hosting",
     "rlwire.codecs._json",
     "rlwire.codecs.rewarder.messages",

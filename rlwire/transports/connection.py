@@ -44,22 +44,6 @@ class Connection(Owned):
         peer: the other end's name, for logs.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_calls",
-        "_limits",
-        "_monitor",
-        "_replies",
-        "_shm",
-        "_sock",
-        "_take_over",
-        "_tick",
-        "_tls",
-        "_write",
-        "core",
-        "session",
-    )
-
     def __init__(
         self,
         sock: socket.socket,

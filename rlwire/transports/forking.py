@@ -55,8 +55,6 @@ os.register_at_fork(after_in_child=_close_all_inherited)
 class Owned:
     """A connection for one thread."""
 
-    __slots__ = ("_owner", "_owner_thread", "peer")
-
     def __init__(self, peer: str) -> None:
         self.peer = peer
         self._owner = 0

@@ -77,8 +77,6 @@ class PushClient(Counting):
 class PushHandler:
     """A handler that answers nothing: it passes on events, and the end of the connection."""
 
-    __slots__ = ("_gone", "_hear")
-
     def __init__(self, hear: Callable[[Any], object], gone: Callable[[], object]) -> None:
         self._hear = hear
         self._gone = gone

@@ -47,7 +47,6 @@ from rlwire.transports.sockets import (
     unlink,
 )
 from rlwire.transports.takeover import Monitor
-from rlwire.transports.threads import Worker
 
 if TYPE_CHECKING:
     from rlwire.transports.connection_asyncio import AsyncConnection
@@ -83,7 +82,6 @@ class BaseServer(ABC, Generic[_C]):
         max_connections_per_address: the same for connections from one address; see `Admission`.
         make_handler: instead of `converse`: returns the handler of a connection.
         on_stop: called before the server stops; on an event loop, in it.
-        backlog: connections that the system queues until they are accepted.
         shm: whether bytes go through shared memory; by default as the address says.
 
     Raises:
@@ -103,7 +101,6 @@ class BaseServer(ABC, Generic[_C]):
         max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         make_handler: Callable[[_C], Handler] | None = None,
         on_stop: Callable[[], object] = bool,
-        backlog: int = 1024,
         shm: bool | None = None,
     ) -> None:
         if (converse is None) == (make_handler is None):
@@ -120,7 +117,7 @@ class BaseServer(ABC, Generic[_C]):
         self._shm = bool(where and where.shm) if shm is None else shm
         if where is not None:
             check_carrier(where, self._tls)
-        self._listener, self._owns_listener = adopt(listener if where is None else where, backlog)
+        self._listener, self._owns_listener = adopt(listener if where is None else where)
         self.address: Address = dataclasses.replace(local_address(self._listener), shm=self._shm)
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter(rejected=0)
@@ -272,7 +269,9 @@ class ThreadServer(BaseServer[Connection]):
         self._stopped = threading.Event()
         with on_error(self._stop_listening):
             self._wake, self._waker = socket.socketpair()
-        self._acceptor = Worker(self._accept, f"rlwire accept {self.address}")
+        self._acceptor = threading.Thread(
+            target=self._accept, name=f"rlwire accept {self.address}", daemon=True
+        )
         self._monitor = Monitor(f"rlwire monitor {self.address}")
 
     def __enter__(self) -> ThreadServer:
@@ -338,7 +337,8 @@ class ThreadServer(BaseServer[Connection]):
         self._full.set()
         with contextlib.suppress(OSError):  # it is stopped already
             self._waker.send(b"\0")
-        self._acceptor.stop(seconds)
+        if self._acceptor.ident is not None and self._acceptor is not threading.current_thread():
+            self._acceptor.join(seconds)
         self._stop_listening()
 
     def _forget(self) -> None:
@@ -355,7 +355,7 @@ class ThreadServer(BaseServer[Connection]):
             if thread is not threading.current_thread():
                 thread.join(max(0.0, until - monotonic()))
 
-    def _accept(self, _: Worker) -> None:
+    def _accept(self) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
             selector.register(self._wake, selectors.EVENT_READ)

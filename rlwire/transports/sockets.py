@@ -154,7 +154,7 @@ def connect_error(where: Address, attempts: int, seconds: float, error: OSError)
     return type(error)(text) if error.errno is None else type(error)(error.errno, text)
 
 
-def listen(address: AddressLike, *, backlog: int = 1024) -> socket.socket:
+def listen(address: AddressLike) -> socket.socket:
     """Return a listening socket; with port 0 the system chooses the port."""
     where = parse(address)
     sock: socket.socket | None = None
@@ -173,7 +173,7 @@ def listen(address: AddressLike, *, backlog: int = 1024) -> socket.socket:
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.bind(sockaddr)
-        sock.listen(backlog)
+        sock.listen(1024)
     except OSError as error:
         if sock is not None:
             sock.close()
@@ -234,10 +234,10 @@ def peer_name(sock: socket.socket, sockaddr: Any, shm: bool = False) -> str:
     return f"{name} {peer_host(sock, sockaddr)}".rstrip()
 
 
-def adopt(listener: AddressLike | socket.socket, backlog: int) -> tuple[socket.socket, bool]:
+def adopt(listener: AddressLike | socket.socket) -> tuple[socket.socket, bool]:
     """Return a non-blocking listening socket, and whether it was made here."""
     given = isinstance(listener, socket.socket)
-    sock = listener if isinstance(listener, socket.socket) else listen(listener, backlog=backlog)
+    sock = listener if isinstance(listener, socket.socket) else listen(listener)
     sock.setblocking(False)
     return sock, not given
 

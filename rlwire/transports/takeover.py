@@ -6,8 +6,6 @@ import logging
 import threading
 from collections.abc import Callable
 
-from rlwire.transports.threads import Worker
-
 logger = logging.getLogger(__name__)
 
 _LONG = 0.05  # seconds between two checks
@@ -24,7 +22,9 @@ class Monitor:
         self.resting = True
         self._lock = threading.Lock()
         self._watched: set[Watched] = set()
-        self._worker = Worker(self._run, name)
+        self._name = name
+        self._thread: threading.Thread | None = None
+        self._woken, self._stopping = threading.Event(), threading.Event()
 
     def add(self, waits: Callable[[], bool], take_over: Callable[[], object]) -> Watched:
         """Watch a connection until it is closed."""
@@ -37,13 +37,18 @@ class Monitor:
         """Start checking: a handler runs."""
         with self._lock:
             self.resting = False
-            self._worker.wake()
-            if not (self._worker.started or self._worker.stopping):
-                self._worker.start()
+            self._woken.set()
+            if self._thread is None and not self._stopping.is_set():
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                thread.start()
+                self._thread = thread
 
     def close(self) -> None:
         """Stop; nothing is taken over after this returns."""
-        self._worker.stop()
+        self._stopping.set()
+        self._woken.set()
+        if self._thread not in (None, threading.current_thread()):
+            self._thread.join()
 
     def _look(self) -> bool:
         """Return whether any handler runs."""
@@ -51,20 +56,19 @@ class Monitor:
             watched = list(self._watched)
         return any([each.look() for each in watched])
 
-    def _run(self, worker: Worker) -> None:
-        while worker.sleep(_LONG):
+    def _run(self) -> None:
+        while not self._stopping.wait(_LONG):
             if not self._look():
                 self.resting = True
                 # A handler that began before did not see it rest.
                 if not self._look():
-                    worker.wait()
+                    self._woken.wait()
+                    self._woken.clear()
                 self.resting = False
 
 
 class Watched:
     """A watched connection; `begin` and `end` are called for each message."""
-
-    __slots__ = ("_mine", "_monitor", "_take_over", "_waits")
 
     def __init__(
         self, monitor: Monitor, waits: Callable[[], bool], take_over: Callable[[], object]

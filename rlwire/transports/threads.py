@@ -1,4 +1,4 @@
-"""Threads: `Worker` runs a function, `LoopThread` an event loop with a server."""
+"""`LoopThread`: an event loop with a server in a thread of its own."""
 
 from __future__ import annotations
 
@@ -8,79 +8,17 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
 from rlwire.errors import on_error
 from rlwire.transports.address import Address
 
 logger = logging.getLogger(__name__)
 
-_Self = TypeVar("_Self", bound="Worker")
-
-
-class Worker:
-    """A daemon thread that runs one function and logs its errors.
-
-    The function is called with the worker, whose `wait` and `sleep` end early after `stop`.
-    """
-
-    def __init__(self, run: Callable[[Any], object], name: str) -> None:
-        self.name = name
-        self._run = run
-        self._woken, self._stopping = threading.Event(), threading.Event()
-        self._thread: threading.Thread | None = None
-
-    @property
-    def stopping(self) -> bool:
-        """Whether `stop` was called."""
-        return self._stopping.is_set()
-
-    @property
-    def started(self) -> bool:
-        """Whether `start` was called."""
-        return self._thread is not None
-
-    def start(self: _Self) -> _Self:
-        """Start the thread; RuntimeError if the system has none."""
-        thread = threading.Thread(target=self._work, name=self.name, daemon=True)
-        thread.start()
-        self._thread = thread
-        return self
-
-    def wake(self) -> None:
-        """End a `wait`, from any thread."""
-        self._woken.set()
-
-    def wait(self, seconds: float | None = None) -> bool:
-        """Wait for `wake` or `stop`; return whether to go on."""
-        self._woken.wait(seconds)
-        self._woken.clear()
-        return not self.stopping
-
-    def sleep(self, seconds: float) -> bool:
-        """Wait for so long or for `stop`; return whether to go on."""
-        return not self._stopping.wait(seconds)
-
-    def stop(self, timeout: float | None = None) -> bool:
-        """End the thread; wait, except in its own thread, and return whether it has ended."""
-        self._stopping.set()
-        self._woken.set()
-        thread = self._thread
-        if thread is None or thread is threading.current_thread():
-            return True
-        thread.join(timeout)
-        return not thread.is_alive()
-
-    def _work(self) -> None:
-        try:
-            self._run(self)
-        except Exception:
-            logger.exception("%s: the thread failed", self.name)
-
 
 def run_in_thread(name: str, call: Callable[..., object], *arguments: Any) -> None:
     """Call a function in a new thread."""
-    Worker(lambda _: call(*arguments), name).start()
+    threading.Thread(target=call, args=arguments, name=name, daemon=True).start()
 
 
 class LoopThread:

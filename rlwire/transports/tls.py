@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -80,39 +80,32 @@ def context_of(tls: ClientSide) -> ssl.SSLContext | None:
     return tls() if callable(tls) else tls
 
 
-def _load_authorities(context: ssl.SSLContext, path: _Path) -> None:
-    _check_readable(path)
+@contextlib.contextmanager
+def _named(what: str, *paths: _Path | None) -> Iterator[None]:
+    """Name the files in errors, which the ssl module's own errors do not."""
+    files = [os.fspath(path) for path in paths if path is not None]
+    for file in files:
+        with open(file, "rb"):
+            pass
     try:
-        context.load_verify_locations(os.fspath(path))
+        yield
     except ssl.SSLError as error:
-        raise ssl.SSLError(
-            error.errno, f"{os.fspath(path)!r} holds no PEM certificates: {error}"
-        ) from error
+        text = f"{' and '.join(map(repr, files))}: no PEM {what}: {error}"
+        raise ssl.SSLError(error.errno, text) from error
+
+
+def _load_authorities(context: ssl.SSLContext, path: _Path) -> None:
+    with _named("certificates", path):
+        context.load_verify_locations(path)
 
 
 def _load_own(context: ssl.SSLContext, cert: _Path, key: _Path | None) -> None:
-    _check_readable(cert)
-    if key is not None:
-        _check_readable(key)
-    try:
-        context.load_cert_chain(os.fspath(cert), None if key is None else os.fspath(key))
-    except ssl.SSLError as error:
-        files = repr(os.fspath(cert)) + ("" if key is None else f" and {os.fspath(key)!r}")
-        raise ssl.SSLError(
-            error.errno, f"{files}: no PEM certificate with its key: {error}"
-        ) from error
-
-
-def _check_readable(path: _Path) -> None:
-    # The ssl module's own error does not name the file.
-    with open(path, "rb"):
-        pass
+    with _named("certificate with its key", cert, key):
+        context.load_cert_chain(cert, key)
 
 
 class TLSSocket:
     """An SSLSocket whose calls raise BlockingIOError after their timeout, for `PlainCalls`."""
-
-    __slots__ = ("_current", "_limits", "_sock")
 
     def __init__(self, sock: ssl.SSLSocket, limits: Mapping[int, float | None]) -> None:
         self._sock = sock
