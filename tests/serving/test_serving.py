@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
+import importlib
 import signal
 import ssl
 import threading
@@ -177,45 +177,26 @@ class TestWhatOthersCanReach:
     @pytest.fixture(params=["rlx", "page", "rewarder", "openpi", "dm_env_rpc", "perlert"])
     def make(self, request: pytest.FixtureRequest) -> Any:
         """Make a server at an address, with what guards it or without."""
-        if request.param == "rlx":
-            from rlwire.rlx import Server as RLXServer
-
-            return lambda where, guarded: RLXServer(
-                _Agent, where, tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if guarded else None
-            )
-        if request.param == "page":
-            from rlwire.rlx import RLXPageServer
-
-            return lambda where, guarded: RLXPageServer(
-                _Agent, where, check=(lambda request: None) if guarded else None
-            )
-        if request.param == "rewarder":
-            from rlwire.universe.rewarder import RewarderServer
-
-            return lambda where, guarded: RewarderServer(
-                "a", where, auth="its own" if guarded else "openai"
-            )
-        if request.param == "openpi":
-            from rlwire.openpi import Server as PolicyServer
-
-            return lambda where, guarded: PolicyServer(
-                lambda observation: {}, where, auth="its own" if guarded else None
-            )
-        if request.param == "dm_env_rpc":
-            pytest.importorskip("hpack")
-            from rlwire.dm_env_rpc import Server as DmEnvRpcServer
-
-            return lambda where, guarded: DmEnvRpcServer(
-                lambda settings: None, where, auth="sesame" if guarded else None
-            )
-        gymnasium = pytest.importorskip("gymnasium")
-        from rlwire.perlert import Server as PerlertServer
-
-        if importlib.util.find_spec("cryptography") is None:
-            pytest.skip("no cryptography")
-        return lambda where, guarded: PerlertServer(
-            gymnasium.make("CartPole-v1"), where, auth=bytes(32) if guarded else None
-        )
+        kind = request.param
+        room = "rlx" if kind == "page" else "universe.rewarder" if kind == "rewarder" else kind
+        for needed in {"dm_env_rpc": ["hpack"], "perlert": ["gymnasium", "cryptography"]}.get(
+            kind, []
+        ):
+            pytest.importorskip(needed)
+        served: Any = {
+            "rewarder": "a",
+            "openpi": lambda observation: {},
+            "dm_env_rpc": lambda settings: None,
+            "perlert": "gym:CartPole-v1",
+        }.get(kind, _Agent)
+        guards: Any = {
+            "rlx": {"tls": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)},
+            "page": {"check": lambda request: None},
+            "perlert": {"auth": bytes(32)},
+        }.get(kind, {"auth": "sesame"})
+        name = {"page": "RLXPageServer", "rewarder": "RewarderServer"}.get(kind, "Server")
+        server = getattr(importlib.import_module(f"rlwire.{room}"), name)
+        return lambda where, guarded: server(served, where, **(guards if guarded else {}))
 
     WORDS = "can be reached from other machines, with neither encryption nor a secret"
 

@@ -14,6 +14,7 @@ import pytest
 from rlwire.sessions.websocket import RawMessages, WebSocketClientSession, WebSocketServerSession
 from rlwire.testing.memory import pair
 from rlwire.transports import shm
+from tests.transports.conftest import Echo
 from tests.transports.drivers import LOOPS, SERVERS, drivers, ended, serving
 
 SIZES = [0, 1, 64, 4076, 4077, 9_000, 9_000, 5, 100_000, 3 << 20, 3 << 20, 7, 60_000]
@@ -55,33 +56,10 @@ TABLE: dict[str, Callable[[Any], None]] = {
 }
 
 
-class Handler:
-    """Answers with what came."""
-
-    def answer(self, event: Any) -> Any:
-        return bytes(event)
-
-    def failure(self, event: Any, error: Exception) -> Any:
-        raise error
-
-    def close(self) -> None:
-        pass
-
-
-def handler(peer: Any) -> None:
-    while True:
-        peer.send(bytes(peer.receive()))
-
-
-async def async_handler(peer: Any) -> None:
-    while True:
-        await peer.send(bytes(await peer.receive()))
-
-
-def answers(kind: str, how: str) -> dict[str, Any]:
+def answers(kind: str, how: str, request: Any) -> dict[str, Any]:
     if how == "responder":
-        return {"make_handler": lambda peer: Handler()}
-    return {"converse": handler if kind == "threads" else async_handler}
+        return {"make_handler": Echo}
+    return {"converse": request.getfixturevalue("echo" if kind == "threads" else "async_echo")}
 
 
 @contextlib.contextmanager
@@ -89,7 +67,7 @@ def ends(
     client: str, server: str, how: str, carrier: str, blobs: Any, folder: Path, request: Any
 ) -> Iterator[tuple[Any, Any]]:
     """A connected client, and the server."""
-    options, asked, where = answers(server, how), {}, carrier
+    options, asked, where = answers(server, how, request), {}, carrier
     if carrier == "TLS":
         theirs, ours = request.getfixturevalue("contexts")
         options["tls"], asked, where = theirs, {"tls": ours}, "127.0.0.1:0"
@@ -171,7 +149,7 @@ def test_a_session_that_speaks_by_itself(
     client: str, server: str, carrier: str, request: Any
 ) -> None:
     bodies: list[Any] = ["text", b"", b"x" * 125, b"y" * 5000, b"z" * 200_000, "ü" * 40_000, "end"]
-    options: dict[str, Any] = {"make_handler": lambda peer: Plain()}
+    options: dict[str, Any] = {"make_handler": Plain}
     asked: dict[str, Any] = {}
     if carrier == "TLS":
         options["tls"], asked["tls"] = request.getfixturevalue("contexts")
@@ -190,7 +168,7 @@ def test_a_session_that_speaks_by_itself(
             assert peer.receive() == body
 
 
-class Plain(Handler):
+class Plain(Echo):
     """Texts stay texts."""
 
     def answer(self, event: Any) -> Any:

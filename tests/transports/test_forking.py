@@ -189,18 +189,6 @@ def test_asyncio(way: Way, loop: asyncio.AbstractEventLoop) -> None:
     loop.run_until_complete(connection.wait_closed())
 
 
-@pytest.mark.parametrize("way", ["plain", "WebSocket"], indirect=True)
-def test_a_child_does_not_keep_an_asyncio_connection_open(
-    way: Way, loop: asyncio.AbstractEventLoop, eventually: Any
-) -> None:
-    connection = loop.run_until_complete(way.connect_async())
-    assert loop.run_until_complete(connection.exchange(b"1")) == b"1"
-    with a_child_that_waits():
-        connection.close()
-        loop.run_until_complete(connection.wait_closed())
-        eventually(lambda: way.server.connections == 0)
-
-
 def test_a_server_is_not_stopped_by_a_child(way: Way) -> None:
     with way.connect() as connection:
         assert connection.exchange(b"1") == b"1"
@@ -208,13 +196,6 @@ def test_a_server_is_not_stopped_by_a_child(way: Way) -> None:
         assert connection.exchange(b"2") == b"2"
         with way.connect() as another:
             assert another.exchange(b"3") == b"3"
-
-
-def test_a_unix_socket_s_file_is_the_parent_s(blobs: Any, echo: Any, tmp_path: Path) -> None:
-    with ThreadServer(f"unix:{tmp_path / 's'}", blobs, echo) as server:
-        in_a_child(server.stop)
-        with tcp.connect(server.address, blobs()) as connection:
-            assert connection.exchange(b"1") == b"1"
 
 
 def test_a_server_that_has_not_started_may_start_in_a_child(blobs: Any, echo: Any) -> None:

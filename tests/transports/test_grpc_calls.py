@@ -393,15 +393,6 @@ def test_grpcio_serves_us() -> None:
             connection.exchange(b"x")
 
 
-def test_grpcio_serves_us_on_a_loop() -> None:
-    with grpcio_server() as address, drivers("asyncio") as driver:
-        connection = driver.connect(address, GrpcClientSession(GrpcRawMessages(), METHOD))
-        for size in (0, 1, 4096, 100_000, 5_000_000):
-            assert len(connection.exchange(bytes(size))) == size
-        connection.close()
-        assert connection.session.main.status.code == "OK"
-
-
 # Times and ends.
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rlwire.codecs import websocket as frames
 from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 from rlwire.sessions.websocket import RawMessages, WebSocketClientSession, WebSocketServerSession
@@ -105,18 +104,6 @@ def test_a_peer_that_never_reads_is_cut(
     run(with_peer(blobs, use, Timeouts(write=0.2)))
 
 
-class Listening(WebSocketClientSession):
-    """Takes note of the pongs."""
-
-    def receive(self, message: Any) -> list[Any]:
-        if message[0] == 0x80 | frames.PONG:
-            pongs.append(bytes(message[2:]))
-        return super().receive(message)
-
-
-pongs: list[bytes] = []
-
-
 def websocket(run: Run, use: Callable[[AsyncConnection, AsyncConnection], Any]) -> None:
     """Call `use` with both ends of a WebSocket."""
 
@@ -132,7 +119,9 @@ def websocket(run: Run, use: Callable[[AsyncConnection, AsyncConnection], Any]) 
         async with LoopServer(
             "127.0.0.1:0", lambda: WebSocketServerSession(RawMessages(), limits=limits), handler
         ) as server:
-            near = await tcp_asyncio.connect(server.address, Listening(RawMessages(), "ws://h/"))
+            near = await tcp_asyncio.connect(
+                server.address, WebSocketClientSession(RawMessages(), "ws://h/")
+            )
             while not ends:
                 await asyncio.sleep(0.001)
             await asyncio.wait_for(use(near, ends[0]), 20)
@@ -152,25 +141,5 @@ def test_what_cannot_be_written_is_not_sent(run: Run) -> None:
         assert caught.value.limit == "message"
         far.post("good")
         assert await near.receive() == "good"
-
-    websocket(run, use)
-
-
-def test_what_the_session_says_itself_comes_before(run: Run) -> None:
-    """A pong that is due goes out before what is posted later."""
-
-    async def use(near: AsyncConnection, far: AsyncConnection) -> None:
-        pongs.clear()
-        for i in range(60):
-            far.post(bytes([i]) * BIG, backlog=1 << 30)
-        assert far.core.sending
-        ping = frames.Framer(True).frame(frames.PING, b"?")
-        # As if it had come just before the peer was no longer listened to.
-        assert far.session.receive(ping) == []
-        far.post("last", backlog=1 << 30)
-        for i in range(60):
-            assert await near.receive() == bytes([i]) * BIG
-        assert await near.receive() == "last"
-        assert pongs == [b"?"]
 
     websocket(run, use)

@@ -178,15 +178,6 @@ def test_a_responder_says_what_else_when_its_reply_cannot_be_written(
     eventually(lambda: [one.closed for one in made] == [1])
 
 
-def test_whoever_comes_for_nothing_makes_the_next_wait(blobs: Any) -> None:
-    """A pause for each, but no more than some: a good one is taken in soon."""
-    with ThreadServer(LOOPBACK, blobs, handle) as server:
-        for vain, pauses in ((0, 0), (1, 1), (3, 3), (1000, 20)):
-            server._vain = vain
-            assert server._pause() == pytest.approx(pauses * 0.001)
-            assert server._pause() == 0.0, "once"
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a listener is not shut down")
 def test_a_listener_that_is_gone_ends_no_connection(
     start: Any, responder: Any, raw: Any, blobs: Any, read_frame: Any, log: Any, eventually: Any
@@ -232,22 +223,6 @@ def test_a_malformed_frame_ends_its_own_connection_only(
     assert record.levelno == logging.WARNING
     assert str(parse(bad.getsockname())) in record.message
     assert "no frame begins with ff" in record.message
-
-
-def test_a_session_with_a_defect_ends_its_own_connection_only(
-    start: Any, kind: Any, dial: Any, blobs: Any
-) -> None:
-    class Broken(blobs):
-        def frame_size(self, buffer: Any, start: int, end: int) -> int:
-            if b"defect" in bytes(buffer[start:end]):
-                raise ZeroDivisionError("a defect")
-            return int(super().frame_size(buffer, start, end))
-
-    server = start(Broken, **kind)
-    other, bad = dial(server), dial(server)
-    with pytest.raises(ConnectionClosed):
-        bad.exchange(b"defect")
-    assert other.exchange(b"well") == b"well"
 
 
 def test_a_peer_that_does_not_read_holds_up_only_itself(

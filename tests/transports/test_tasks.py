@@ -162,37 +162,6 @@ def test_a_flood_leaves_turns_to_the_others(run: Run, blobs: Any, kind: str, wor
     run(main())
 
 
-def test_what_nobody_waits_for_any_more_keeps_no_loop_busy(run: Run, blobs: Any) -> None:
-    async def main() -> None:
-        async with LoopServer("127.0.0.1:0", blobs, converse=echo) as server:
-            connection = await tcp_asyncio.connect(server.address, blobs())
-            async with connection:
-                for _ in range(3 * TURN):
-                    await connection.send(b"word")
-                for _ in range(TURN):
-                    assert await connection.receive() == b"word"
-                waits = asyncio.ensure_future(connection.receive())
-                await asyncio.sleep(0)
-                waits.cancel()  # while others have their turns
-                loop, calls = asyncio.get_running_loop(), []
-                plainly = loop.call_soon
-
-                def call_soon(call: Any, *words: Any, **options: Any) -> Any:
-                    calls.append(call)
-                    return plainly(call, *words, **options)
-
-                loop.call_soon = call_soon  # type: ignore[method-assign]
-                await asyncio.sleep(0.05)
-                del loop.call_soon  # type: ignore[method-assign]
-                assert len(calls) < 50, len(calls)
-                with contextlib.suppress(asyncio.CancelledError):
-                    await waits
-                left = [await connection.receive() for _ in range(2 * TURN - 1)]
-                assert left == [b"word"] * (2 * TURN - 1)
-
-    run(main())
-
-
 # --- tasks ---
 
 
