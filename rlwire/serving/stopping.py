@@ -50,19 +50,16 @@ class Stopping:
 def stop_signals() -> Iterator[Stopping]:
     """Let SIGINT and SIGTERM end a wait instead of the program; in the main thread only."""
     stopping = Stopping()
-    if threading.current_thread() is not threading.main_thread():
-        try:
-            yield stopping
-        finally:
-            stopping.close()
-        return
+    main = threading.current_thread() is threading.main_thread()
     # Python writes a signal's number to the socket, if the signal has a handler in Python.
-    before = {number: signal.signal(number, lambda number, frame: None) for number in _NUMBERS}
-    descriptor = signal.set_wakeup_fd(stopping.fileno(), warn_on_full_buffer=False)
+    numbers = _NUMBERS if main else ()
+    before = {number: signal.signal(number, lambda number, frame: None) for number in numbers}
+    descriptor = signal.set_wakeup_fd(stopping.fileno(), warn_on_full_buffer=False) if main else -1
     try:
         yield stopping
     finally:
-        signal.set_wakeup_fd(descriptor)
+        if main:
+            signal.set_wakeup_fd(descriptor)
         for number, handler in before.items():
             signal.signal(number, handler)
         stopping.close()

@@ -62,33 +62,21 @@ def retry(
     raise AssertionError
 
 
-def attempts(
-    where: Address,
-    attempt: Callable[[float], Waits[_T]],
-    sleep: Callable[[float], Any],
-    seconds: float | None,
-    backoff: Backoff | None,
-) -> Waits[_T]:
-    """Retry an `attempt` to connect, which may last so many seconds."""
-    return retry(
-        lambda until: attempt(until if seconds is None else min(until, monotonic() + seconds)),
-        backoff or Backoff(),
-        sleep,
-        what=where,
-        errors=OSError,
-        passing=lambda error: not is_permanent(error),
-        failed=lambda error, number, took: connect_error(where, number, took, error),
-    )
-
-
 def connect(where: Address, dialer: Any, timeout: Timeouts, backoff: Backoff | None) -> Waits[Any]:
     """Return a connection whose session has finished its handshake.
 
     The dialer's `sleep`, `resolve`, `connect` and `finish` return a value, or an awaitable, and
     raise an OSError after `until`, by `time.monotonic`.
     """
-    connection = yield from attempts(
-        where, lambda until: dial(where, dialer, until), dialer.sleep, timeout.connect, backoff
+    seconds = inf if timeout.connect is None else timeout.connect
+    connection = yield from retry(
+        lambda until: dial(where, dialer, min(until, monotonic() + seconds)),
+        backoff or Backoff(),
+        dialer.sleep,
+        what=where,
+        errors=OSError,
+        passing=lambda error: not is_permanent(error),
+        failed=lambda error, number, took: connect_error(where, number, took, error),
     )
     try:
         yield connection.open(timeout.connect)

@@ -19,8 +19,6 @@ cdef class AsyncConnection:
     cdef object _last_words
     cdef object _loop
     cdef object _on_end
-    cdef Py_ssize_t _own
-    cdef Py_ssize_t _posted
     cdef bint _receiving
     cdef bint _resting
     cdef object _sender

@@ -61,8 +61,6 @@ class AsyncConnection:
         self._waiter = Waiter(self._loop)  # of the task that receives
         self._receiving = False  # whether there is one, which may have its event already
         self._sender: asyncio.Future[None] | None = None  # of the task that sends
-        self._own = 0  # bytes of its message,
-        self._posted = 0  # and of messages posted since
         self.blocked = False
         self._held_up = False  # reading is paused until everything is written
         self._resting = False  # reading is paused for one turn of the loop
@@ -109,9 +107,8 @@ class AsyncConnection:
         """Send one event; returns when the system has accepted all of it."""
         if self._sender is not None:
             raise LocalProtocolError(f"another task is sending to {self.peer}; one may at a time")
-        core, before = self.core, self.core.waiting
+        core = self.core
         core.put(event)
-        self._own, self._posted = core.waiting - before, 0
         if self.blocked or not self.write():
             await self._sent()
         elif core.broken:
@@ -129,20 +126,14 @@ class AsyncConnection:
         reading until they are sent. A task may receive meanwhile.
 
         Raises:
-            LimitExceeded: more than `backlog` bytes are queued, without those of a task that sends:
-                the peer is too slow.
+            LimitExceeded: more than `backlog` bytes are queued: the peer is too slow.
         """
         core = self.core
         if core.ended:
             raise core.end()
-        before = waiting = core.waiting
-        if self._sender is not None:
-            # Posted bytes come last, so this much of the task's message is left.
-            waiting -= min(max(waiting - self._posted, 0), self._own)
-        if waiting > backlog:
-            raise LimitExceeded("backlog", backlog, waiting)
+        if core.waiting > backlog:
+            raise LimitExceeded("backlog", backlog, core.waiting)
         core.put(event)
-        self._posted += core.waiting - before
         if not self.blocked:
             self.write_aside()
             if core.closed:
@@ -176,7 +167,6 @@ class AsyncConnection:
                 self._lose(error)
                 raise core.end() from error
             if self.blocked:
-                self._own, self._posted = core.waiting, 0
                 stream.await_writable(True)
                 await self._sent()
                 waits = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import logging
 import selectors
 import socket
@@ -38,8 +39,7 @@ from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.shm import ShmSocket, check_carrier, refused
 from rlwire.transports.sockets import (
     Timeouts,
-    accept_delay,
-    adopt,
+    listen,
     local_address,
     peer_host,
     peer_name,
@@ -117,7 +117,9 @@ class BaseServer(ABC, Generic[_C]):
         self._shm = bool(where and where.shm) if shm is None else shm
         if where is not None:
             check_carrier(where, self._tls)
-        self._listener, self._owns_listener = adopt(listener if where is None else where)
+        self._owns_listener = not isinstance(listener, socket.socket)
+        self._listener = listener if isinstance(listener, socket.socket) else listen(listener)
+        self._listener.setblocking(False)
         self.address: Address = dataclasses.replace(local_address(self._listener), shm=self._shm)
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter(rejected=0)
@@ -183,14 +185,16 @@ class BaseServer(ABC, Generic[_C]):
         return min(vain, _PAUSES) * _PAUSE
 
     def _not_accepted(self, error: OSError) -> float | None:
-        """Return the seconds to wait after accept() failed; None for ever."""
-        delay = accept_delay(error, self._failures)
-        if delay is None:
+        """Return the seconds to wait after accept() failed; None if the listener is closed."""
+        if error.errno in (errno.EBADF, errno.EINVAL, errno.ENOTSOCK):
             logger.error("%s: cannot accept any more: %s", self.address, error)
             return None
         self._failures += 1
         self._log.warning("%s: cannot accept a connection: %s", self.address, error)
-        return delay
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+            # The connection stays pending, and accepting at once would spin.
+            return float(min(0.05 * 2 ** min(self._failures - 1, 10), 1.0))
+        return 0.0
 
     def _admit(self, sock: socket.socket, sockaddr: Any) -> tuple[str, str] | None:
         """Return an accepted peer's name and host; None if it was rejected."""

@@ -234,18 +234,6 @@ def peer_name(sock: socket.socket, sockaddr: Any, shm: bool = False) -> str:
     return f"{name} {peer_host(sock, sockaddr)}".rstrip()
 
 
-def adopt(listener: AddressLike | socket.socket) -> tuple[socket.socket, bool]:
-    """Return a non-blocking listening socket, and whether it was made here."""
-    given = isinstance(listener, socket.socket)
-    sock = listener if isinstance(listener, socket.socket) else listen(listener)
-    sock.setblocking(False)
-    return sock, not given
-
-
-_OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-_CLOSED_LISTENER = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
-
-
 def ready(
     sock: socket.socket | int, seconds: float, *, read: bool = True, write: bool = False
 ) -> tuple[bool, bool]:
@@ -264,18 +252,6 @@ def hung_up(file: int) -> bool:
     poll = select.poll()
     poll.register(file, getattr(select, "POLLRDHUP", 0))  # POLLHUP and POLLERR come by themselves
     return bool(poll.poll(0))
-
-
-def accept_delay(error: OSError, failures: int) -> float | None:
-    """Return the seconds to wait after accept() failed; None if the listener is closed.
-
-    Out of descriptors or memory the connection stays pending, and accepting at once would spin.
-    """
-    if error.errno in _CLOSED_LISTENER:
-        return None
-    if error.errno in _OUT_OF_RESOURCES:
-        return float(min(0.05 * 2 ** min(failures, 10), 1.0))
-    return 0.0
 
 
 def warn_if_exposed(where: Address, guards: str) -> None:
