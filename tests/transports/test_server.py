@@ -178,6 +178,14 @@ def test_a_responder_says_what_else_when_its_reply_cannot_be_written(
     eventually(lambda: [one.closed for one in made] == [1])
 
 
+def test_whoever_comes_for_nothing_makes_the_next_wait(blobs: Any) -> None:
+    with ThreadServer(LOOPBACK, blobs, handle) as server:
+        for vain, pauses in ((0, 0), (1, 1), (3, 3), (1000, 20)):
+            server._vain = vain
+            assert server._pause() == pytest.approx(pauses * 0.001)
+            assert server._pause() == 0.0, "once"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a listener is not shut down")
 def test_a_listener_that_is_gone_ends_no_connection(
     start: Any, responder: Any, raw: Any, blobs: Any, read_frame: Any, log: Any, eventually: Any

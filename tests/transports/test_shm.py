@@ -35,7 +35,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.skipif(not shm.AVAILABLE, reason="shared memory needs Linux")
 
 HERE = Path(__file__).resolve().parent
-NONSENSE = "makes no sense"
+NONSENSE = "is invalid"
 
 
 def load(name: str) -> ModuleType:
