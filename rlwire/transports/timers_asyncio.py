@@ -5,24 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from typing import Protocol
+from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from rlwire.transports.interface import StreamSession
 from rlwire.transports.socket_calls import open_timer
 from rlwire.transports.sockets import Timeouts
 
 _FINEST, _COARSEST = 0.01, 1.0  # seconds between two checks
 _NEVER = float("inf")
-
-
-class Timed(Protocol):
-    """A connection with timeouts."""
-
-    session: StreamSession
-
-    def check_timeouts(self, now: float) -> None:
-        """Check whether something has lasted too long."""
 
 
 class TimeoutTimer:
@@ -31,7 +21,7 @@ class TimeoutTimer:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         # `_all` keeps this object, which must not keep the loop or its connections alive.
         self._loop = ref(loop)
-        self._ticks: WeakKeyDictionary[Timed, float] = WeakKeyDictionary()
+        self._ticks: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
         self._tick = _NEVER  # seconds between two checks
         self._file = -1
         self._handle: ref[asyncio.TimerHandle] | None = None  # it refers to the loop
@@ -48,7 +38,7 @@ class TimeoutTimer:
             timer = _all[loop] = TimeoutTimer(loop)
         return timer
 
-    def add(self, connection: Timed, timeout: Timeouts) -> None:
+    def add(self, connection: Any, timeout: Timeouts) -> None:
         """Watch a connection."""
         loop = self._loop()
         assert loop is not None
@@ -62,7 +52,7 @@ class TimeoutTimer:
         self._ticks[connection] = tick
         self._check_every(min(tick, self._tick))
 
-    def discard(self, connection: Timed) -> None:
+    def discard(self, connection: Any) -> None:
         """Stop watching a connection."""
         self._ticks.pop(connection, None)
         if not self._ticks:

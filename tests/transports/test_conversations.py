@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from rlwire.sessions.websocket import RawMessages, WebSocketClientSession, WebSocketServerSession
-from rlwire.testing.memory import pair
 from rlwire.transports import shm
 from tests.transports.conftest import Echo
 from tests.transports.drivers import LOOPS, SERVERS, drivers, ended, serving
@@ -98,32 +97,6 @@ def test_each(
             assert peer.closed
             eventually(lambda: ended(running) == {"closed": 1})
         assert not (tmp_path / "s").exists()
-
-
-@pytest.mark.parametrize("feed", ["whole", "bytes"])
-def test_each_in_memory(blobs: Any, feed: Any) -> None:
-    class Peer:
-        """An end whose other one answers at once."""
-
-        def __init__(self, one: Any, two: Any) -> None:
-            self.one, self.two = one, two
-
-        def send(self, event: Any) -> None:
-            self.one.send(event)
-            with contextlib.suppress(TimeoutError):
-                while True:
-                    self.two.send(bytes(self.two.receive()))
-
-        def receive(self) -> Any:
-            return self.one.receive()
-
-        def exchange(self, event: Any) -> Any:
-            self.send(event)
-            return self.receive()
-
-    for talk in TABLE.values():
-        if feed == "whole" or (talk is not exchanges and talk is not parts):
-            talk(Peer(*pair(blobs(), blobs(), feed=feed)))
 
 
 @pytest.mark.parametrize("server", SERVERS)

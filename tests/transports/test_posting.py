@@ -9,11 +9,8 @@ from typing import Any
 
 import pytest
 
-from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded
-from rlwire.limits import Limits
-from rlwire.sessions.websocket import RawMessages, WebSocketClientSession, WebSocketServerSession
+from rlwire.errors import ConnectionClosed, LimitExceeded
 from rlwire.transports import sockets, tcp_asyncio
-from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp_asyncio import AsyncConnection
 
@@ -102,44 +99,3 @@ def test_a_peer_that_never_reads_is_cut(
         assert "within write=0.2 s" in log.text
 
     run(with_peer(blobs, use, Timeouts(write=0.2)))
-
-
-def websocket(run: Run, use: Callable[[AsyncConnection, AsyncConnection], Any]) -> None:
-    """Call `use` with both ends of a WebSocket."""
-
-    async def main() -> None:
-        ends: list[AsyncConnection] = []
-        done = asyncio.Event()
-
-        async def handler(peer: AsyncConnection) -> None:
-            ends.append(peer)
-            await done.wait()
-
-        limits = Limits(message=2**20)
-        async with LoopServer(
-            "127.0.0.1:0", lambda: WebSocketServerSession(RawMessages(), limits=limits), handler
-        ) as server:
-            near = await tcp_asyncio.connect(
-                server.address, WebSocketClientSession(RawMessages(), "ws://h/")
-            )
-            while not ends:
-                await asyncio.sleep(0.001)
-            await asyncio.wait_for(use(near, ends[0]), 20)
-            done.set()
-            near.close()
-            await near.wait_closed()
-
-    run(main())
-
-
-def test_what_cannot_be_written_is_not_sent(run: Run) -> None:
-    async def use(near: AsyncConnection, far: AsyncConnection) -> None:
-        with pytest.raises(EncodeError):
-            far.post("\ud800")
-        with pytest.raises(LimitExceeded) as caught:
-            far.post(bytes(2**20 + 1))
-        assert caught.value.limit == "message"
-        far.post("good")
-        assert await near.receive() == "good"
-
-    websocket(run, use)

@@ -328,19 +328,6 @@ def test_without_threads_a_connection_is_closed(
     assert dial(server).exchange(b"x") == b"x"
 
 
-@pytest.mark.parametrize("where", ["asyncio", "uvloop"], indirect=True)
-def test_many_connections_take_no_threads(
-    server: Any, raw: Any, blobs: Any, read_frame: Any
-) -> None:
-    before = threading.active_count()
-    peers = [raw(server.address) for _ in range(50)]
-    for peer in peers:
-        peer.send(blobs.frame(b"x"))
-    assert [read_frame(peer) for peer in peers] == [b"x"] * 50
-    assert server.connections == 50
-    assert threading.active_count() == before
-
-
 def test_servers_may_share_a_listener(start: Any, dial: Any) -> None:
     with listen(LOOPBACK) as listener:
         one, two = start(listener=listener), start(listener=listener)

@@ -13,7 +13,6 @@ import os
 import random
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -99,17 +98,6 @@ def test_around(served: Any, blobs: Any, peers: Any, path: str) -> None:
     assert peer.gave > 3 * 4096
 
 
-def test_a_program_that_polls(served: Any, blobs: Any, peers: Any, path: str) -> None:
-    served()
-    peer = shm_peer.Peer.connect(path[4:])
-    peers.append(peer)
-    eventually(lambda: peer.word(peer.outward, shm_peer.READER + 4) == 1)  # it sleeps
-    eventually(lambda: peer.word(peer.outward, shm_peer.READER + 4) == 2)  # it polls
-    frame = blobs.frame(b"awake")
-    peer.write(frame)
-    assert peer.read(len(frame)) == frame
-
-
 def test_backpressure(served: Any, blobs: Any, small: None) -> None:
     reading, done = threading.Event(), threading.Event()
 
@@ -128,16 +116,6 @@ def test_backpressure(served: Any, blobs: Any, small: None) -> None:
         reading.set()
         connection.send(bytes(1 << 20))
         assert done.wait(20)
-
-
-def test_waits_are_bounded(served: Any, blobs: Any) -> None:
-    server = served(lambda connection: connection.receive())
-    for seconds in (0.05, 0.15):  # asleep, and polling
-        with (
-            tcp.connect(server.address, blobs(), timeout=Timeouts(idle=seconds)) as connection,
-            pytest.raises(DeadlineExceeded, match="idle"),
-        ):
-            connection.receive()
 
 
 def test_a_server_that_stops_wakes_who_waits(path: str, blobs: Any, echo: Any) -> None:
@@ -477,7 +455,3 @@ def test_another_system(path: str, blobs: Any, echo: Any, monkeypatch: pytest.Mo
     monkeypatch.setattr(shm, "AVAILABLE", False)
     with pytest.raises(OSError, match="need Linux"):
         ThreadServer(path, blobs, echo)
-
-
-def test_the_words_are_as_the_page_says() -> None:
-    assert shm_calls.WORDS == shm_peer.WORDS.size == struct.calcsize("=8I")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import inspect
 import traceback
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -105,52 +103,6 @@ def test_errors_come_out_as_they_are(both: Any, kind: type[BaseException]) -> No
     # Who called, where the generator waited, and what failed.
     assert names.index("talk") < len(names) - 1 - names[::-1].index("exchange")
     assert names[-1] == "exchange"
-
-
-class Thing:
-    """What a generator holds while it waits."""
-
-
-def fails(thing: Thing, wait: Callable[[], Any]) -> Waits[None]:
-    yield wait()
-    assert thing
-
-
-def blocking_failure() -> None:
-    raise ValueError("no")
-
-
-async def asyncio_failure() -> None:
-    raise ValueError("no")
-
-
-def future_failure() -> asyncio.Future[None]:
-    future = asyncio.get_running_loop().create_future()
-    future.set_exception(ValueError("no"))
-    return future
-
-
-@pytest.mark.parametrize("wait", [blocking_failure, asyncio_failure, future_failure])
-def test_an_error_leaves_no_cycles(wait: Callable[[], Any]) -> None:
-    async def main() -> weakref.ref[Thing]:
-        thing = Thing()
-        try:
-            if wait is blocking_failure:
-                drive(fails(thing, wait))
-            else:
-                await drive_async(fails(thing, wait))
-        except ValueError:
-            pass
-        else:
-            raise AssertionError
-        return weakref.ref(thing)
-
-    gc.collect()
-    gc.disable()
-    try:
-        assert asyncio.run(main())() is None
-    finally:
-        gc.enable()
 
 
 def test_a_cancelled_task_cleans_up() -> None:
