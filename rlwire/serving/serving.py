@@ -341,7 +341,8 @@ class StreamServer(BackgroundServer):
             if self._workers == "asyncio":
                 return LoopThread(self._on_a_loop, self._loop_factory, self.handlers)
             server = self._server = ThreadServer(self._where, **service._parts(), **self._options)
-            return server.start()
+            with on_error(server.stop):
+                return server.start()
 
     def _on_a_loop(self) -> LoopServer:
         server = LoopServer(self._where, **self._service._parts(), **self._options)

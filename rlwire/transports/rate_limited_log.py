@@ -6,20 +6,14 @@ import logging
 import threading
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlwire.errors import shown
 
 _ARGUMENT = 1000  # characters
 
 
-if TYPE_CHECKING:
-    _Adapter = logging.LoggerAdapter[logging.Logger]
-else:
-    _Adapter = logging.LoggerAdapter  # takes no type before Python 3.11
-
-
-class RateLimitedLog(_Adapter):
+class RateLimitedLog(logging.LoggerAdapter):  # type: ignore[type-arg]  # before Python 3.11
     """Logs at most `lines` lines of one format in `interval` seconds, and counts the others.
 
     The next line has the count, and so does `flush`. Thread-safe; picklable, without its counts.

@@ -287,8 +287,7 @@ class ThreadServer(BaseServer[Connection]):
     def start(self) -> ThreadServer:
         """Start accepting, in a thread of its own."""
         self._start_once()
-        with on_error(self.stop):
-            self._acceptor.start()
+        self._acceptor.start()
         return self
 
     def wait(self, timeout: float | None = None) -> bool:

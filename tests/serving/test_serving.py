@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import signal
 import ssl
@@ -13,9 +14,10 @@ from typing import Any
 import pytest
 
 from rlwire.rlx import Server as RLXServer
-from rlwire.serving.serving import BackgroundServer
+from rlwire.serving.serving import BackgroundServer, Service, StreamServer
 from rlwire.sessions import rlx
 from rlwire.transports.address import Address
+from rlwire.transports.server import ThreadServer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp import connect
 from rlwire.transports.threads import LoopThread
@@ -86,6 +88,24 @@ def test_what_fails_at_the_start():
         with pytest.raises(OSError, match="no line"):
             server.start()
     assert server.tidied == 0
+
+
+@pytest.mark.parametrize("workers", ["threads", "asyncio"])
+def test_a_server_that_cannot_start_closes_its_listener(workers, monkeypatch):
+    class Failing(Service):
+        def start(self):
+            raise ValueError("not today")
+
+        session = start
+
+    class Listens(StreamServer):
+        scheme = "rlx"
+
+    if workers == "threads":
+        monkeypatch.setattr(ThreadServer, "_start_once", Failing.start)
+    with pytest.raises(ValueError, match="not today"):
+        Listens("127.0.0.1:0", Failing(), workers=workers).start()
+    gc.collect()  # a socket that is left open warns, which is an error
 
 
 @pytest.mark.parametrize("how", ["signal", "stop"])

@@ -249,6 +249,7 @@ def test_workers_are_not_stopped_by_a_child(pause: Any) -> None:
     try:
         pids = workers.pids
         in_a_child(workers.stop)
+        assert in_a_child(workers._listener.fileno) == -1
         assert not workers._stopped.is_set()
         assert workers.pids == pids
         assert not workers._wake.poll(), "the thread that watches them was not woken"

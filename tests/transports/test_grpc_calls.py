@@ -206,7 +206,6 @@ def test_a_client_that_leaves_a_world_that_blocks(room: Room) -> None:
 
 @pytest.mark.parametrize("how", ["plain", "tls"])
 def test_grpcio_meets_a_world_that_blocks(how: str, room: Room, files: Any) -> None:
-    """Another call on its connection begins, and ends, meanwhile; then all goes on."""
     tls = {"tls": ServerTLS(files.server)()} if how == "tls" else {}
     if tls:
         tls["tls"].set_alpn_protocols(["h2"])
@@ -286,7 +285,6 @@ def test_tls_and_alpn_with_grpcio(workers: str, room: Room, files: Any) -> None:
 
 
 def test_no_stream_waits_for_another(workers: str, room: Room) -> None:
-    """Two agents of one world, over one connection: each waits for the other."""
     with served(workers, room) as address, grpc.insecure_channel(address, options=BIG) as channel:
         one, two = Stream(channel), Stream(channel)
         assert one.exchange(b"1") == b"1"

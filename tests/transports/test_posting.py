@@ -70,7 +70,6 @@ def test_what_is_not_taken_at_once_waits_in_order(run: Run, blobs: Any) -> None:
 
 
 def test_meanwhile_a_task_receives_but_only_afterwards(run: Run, blobs: Any) -> None:
-    """Whoever does not read is not listened to, so that it cannot make us say more."""
 
     async def use(connection: AsyncConnection, peer: socket.socket) -> None:
         receiving = asyncio.create_task(connection.receive())

@@ -203,7 +203,6 @@ def test_a_server_that_spoils_the_words(
 def test_memory_that_a_peer_takes_away(
     served: Any, blobs: Any, peers: Any, path: str, caplog: Any, when: str
 ) -> None:
-    """It cannot be cut short; holes in it are zeros, and no SIGBUS."""
     caplog.set_level("DEBUG", "rlwire")
     server = served()
     with tcp.connect(path, blobs()) as other:
@@ -351,7 +350,6 @@ WORDS = {
 
 
 def test_a_storm_of_those_who_never_share(path: str, blobs: Any, against: Any, caplog: Any) -> None:
-    """Also with descriptors that nobody asked them for; a good client plays meanwhile."""
 
     def heard(server: Any, count: int, held: bool = False) -> bool:
         over = sum(ended(server).values())

@@ -167,7 +167,6 @@ def test_both_ends_part_in_order(serve: Serve, connect: Any, log: pytest.LogCapt
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_messages_that_cross_the_peers_close(server: str, connect: Any) -> None:
-    """Who closes takes in what was under way, so that its close frame is not lost to a reset."""
 
     class Leave(Echo):
         def __init__(self, peer: Any) -> None:
@@ -353,7 +352,6 @@ def test_keep_alive_finds_who_is_gone(serve: Serve) -> None:
 
 @pytest.mark.parametrize("what", ["messages", "pings"])
 def test_a_flood_from_a_peer_that_never_reads(serve: Serve, what: str) -> None:
-    """Replies stop when the peer's window is full; it is closed after the write timeout."""
     address = serve(timeout=Timeouts(write=0.5))
     with tcp.connect(address, client()) as other, Raw(address) as raw:
         raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

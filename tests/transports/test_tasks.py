@@ -63,7 +63,6 @@ async def read_frame(sock: socket.socket) -> bytes:
 
 
 def test_a_connection_is_freed_when_it_is_gone(run: Run, blobs: Any) -> None:
-    """With its buffers, and without waiting for the garbage collector."""
     kept: list[weakref.ref[Any]] = []
 
     async def main() -> None:
@@ -119,7 +118,6 @@ def test_a_resolver_that_hangs_has_the_attempt_s_time(
 
 
 def test_an_exchange_with_a_server_that_left_meanwhile(run: Run, blobs: Any, kind: Any) -> None:
-    """Its end came while nobody was asking; what is sent then is answered by nobody."""
 
     async def main() -> None:
         server = await LoopServer("127.0.0.1:0", blobs, **kind).start()
@@ -278,7 +276,6 @@ def test_a_cancelled_send_closes(run: Run, blobs: Any) -> None:
 def test_a_storm_of_connections_leaves_room_between(
     run: Run, blobs: Any, kind: Any, admitted: bool
 ) -> None:
-    """What is counted is how many of the storm are taken in between two answers to a client."""
     came: list[int] = [0]
 
     def make_session() -> Any:
@@ -348,7 +345,6 @@ def test_a_closed_connection_reads_nothing_of_who_has_its_number(run: Run, blobs
 
 
 def test_a_loop_without_readers_is_refused(blobs: Any) -> None:
-    """Such as Windows' proactors."""
 
     class Proactor(asyncio.SelectorEventLoop):
         def remove_reader(self, file: Any) -> bool:
