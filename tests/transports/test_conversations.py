@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -97,22 +96,6 @@ def test_each(
             assert peer.closed
             eventually(lambda: ended(running) == {"closed": 1})
         assert not (tmp_path / "s").exists()
-
-
-@pytest.mark.parametrize("server", SERVERS)
-def test_clients_at_the_same_time(server: str, blobs: Any, tmp_path: Path, request: Any) -> None:
-    def talk(kind: str) -> None:
-        with drivers(kind) as driver:
-            peer = driver.connect(running.address, blobs())
-            for number in range(50):
-                assert peer.exchange(b"%d" % number) == b"%d" % number
-
-    with (
-        ends("blocking", server, "responder", "unix", blobs, tmp_path, request) as (peer, running),
-        ThreadPoolExecutor() as pool,
-    ):
-        list(pool.map(talk, ["blocking", "blocking", *LOOPS]))
-        assert peer.exchange(b"still") == b"still"
 
 
 @pytest.mark.parametrize("client", ["blocking", *LOOPS])

@@ -105,33 +105,6 @@ def test_errors_come_out_as_they_are(both: Any, kind: type[BaseException]) -> No
     assert names[-1] == "exchange"
 
 
-def test_a_cancelled_task_cleans_up() -> None:
-    echo = AsyncEcho()
-
-    async def main() -> None:
-        waiting = asyncio.Event()
-
-        def steps() -> Waits[None]:
-            try:
-                waiting.set()
-                yield asyncio.get_running_loop().create_future()
-            except asyncio.CancelledError:
-                echo.log.append("cancelled")
-                raise
-            finally:
-                yield echo.close()
-
-        task = asyncio.ensure_future(drive_async(steps()))
-        await waiting.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert task.cancelled()
-
-    asyncio.run(main())
-    assert echo.log == ["cancelled", "closed"]
-
-
 # --- classes of both kinds ---
 
 
