@@ -76,7 +76,6 @@ MODULES = [
 # Python modules that are compiled as they stand, because every step passes through them. What is
 # typed of them is in a .pxd beside the .py; not compiled they do the same, slower.
 PYTHON_MODULES: list[str] = [
-    "rlwire.serving.batching",
     "rlwire.rlx.hosting",
     "rlwire.codecs._json",
     "rlwire.codecs.rewarder.messages",
@@ -86,7 +85,6 @@ PYTHON_MODULES: list[str] = [
     "rlwire.transports.handler_asyncio",
     "rlwire.transports.connection_asyncio",
     "rlwire.transports.deferred",
-    "rlwire.transports.driver_asyncio",
     "rlwire.transports.waiter_asyncio",
 ]
 PYTHON_DIRECTIVES = {

@@ -1,11 +1,8 @@
-"""The stream core: what one end of a byte stream knows, and a driver need not.
+"""The stream core: the state of one end of a byte stream, without I/O or protocol.
 
-A driver owns the socket, the thread or loop, and the clock: it moves bytes, says how many, and tells
-the time. The core makes no system calls and knows no protocol.
-
-Small messages pass through a small inbox. A larger one is received into a block of its size, so a
-large array is never copied after the kernel's own copy. The message after a large one is expected to
-be like it and is received into a block from its first byte on. What is sent is never copied either.
+A driver owns the socket, the thread or loop, and the clock. Small messages pass through a small inbox.
+A larger one is received into a block of its size, so that only the kernel copies it; the next one is
+expected to be like it, and received into a block from its first byte. Sending copies nothing.
 """
 
 import logging
@@ -26,19 +23,19 @@ __all__ = ["INBOX", "LAST_WORDS", "NOTHING", "TURN", "FrameReader", "Moved", "St
 logger = logging.getLogger(__name__)
 
 INBOX = 4096
-"""Bytes of the inbox. A connection that never had a large message holds no more than this."""
+"""Bytes of the inbox, which is all the memory of a connection without large messages."""
 
 LAST_WORDS = 1.0
-"""Seconds for a peer to take in a farewell or a refusal, and to say its own."""
+"""Seconds for a peer to read a close or error message, and to send its own."""
 
 TURN = 16
-"""Messages that one connection may take before others have their turns; of 64 KiB each, at most."""
+"""Messages of up to 64 KiB that one connection receives before others have their turns."""
 
 cdef Py_ssize_t _INBOX = INBOX
 cdef Py_ssize_t _TURN = TURN
 cdef double _LAST_WORDS = LAST_WORDS
 cdef Py_ssize_t _ALIGNMENT = 64  # a cache line, and the widest vector register
-# A block that waits for a message that may never come is no larger.
+# The largest block that is taken before its message comes.
 cdef Py_ssize_t _LIKELY_MAX = 1024 * 1024
 cdef Py_ssize_t _IOV_MAX = os.sysconf("SC_IOV_MAX")
 cdef bint _HAS_NOTES = sys.version_info >= (3, 11)
@@ -57,29 +54,29 @@ class _Nothing:
 
 
 NOTHING = _Nothing()
-"""What is returned in place of an event while there is none."""
+"""In place of an event while there is none."""
 
 cdef object _NOTHING = NOTHING
 
 
 class StreamPhase(IntEnum):
-    """Where a connection stands; it only ever goes forward."""
+    """The state of a connection; it only goes forward."""
 
     OPENING = 0
     """The session's handshake is under way."""
     FIRST = 1
-    """A server waits for the peer's first message, and has less patience for it."""
+    """A server waits for the peer's first message, with a shorter timeout."""
     OPEN = 2
     DRAINING = 3
-    """The peer sends no more; what came before that is still to be had, and can be answered."""
+    """The peer sends no more; earlier messages can still be received and answered."""
     DEAF = 4
-    """Nothing more is received. Events that were can still be had, and answered."""
+    """Nothing more is received; earlier events can still be answered."""
     CLOSING = 5
-    """Farewell is said, or about to be; what comes is for the session alone."""
+    """The close message is sent or queued; only the session sees what comes."""
     LINGERING = 6
-    """The last words are said, or about to be; what comes is dropped."""
+    """The last message is sent or queued; what comes is dropped."""
     CLOSED = 7
-    """Nothing more comes. What is left to be sent may still go, then the socket is freed."""
+    """Nothing more comes. The socket is freed after what is left to send."""
 
 
 cdef tuple _PHASES = tuple(StreamPhase)
@@ -96,13 +93,13 @@ cdef enum:
 
 cdef tuple _WAITS = ("", "connect", "write", "read", "first", "idle", "")
 
-# What nobody looks at any more, of any connection.
+# For bytes that are dropped, of all connections.
 cdef bytearray _junk = bytearray(65536)
 cdef object _junk_view = memoryview(_junk)
 
 
 cdef class FrameReader:
-    """Collects the bytes of one stream and hands out one whole frame after another.
+    """Splits a stream into frames.
 
     Write received bytes into `room()`, report their number to `advance`, then call `frame`
     until it returns None.
@@ -110,7 +107,7 @@ cdef class FrameReader:
     Attributes:
         inbox: where small frames arrive; always the same object.
         expecting: whether the next frame is expected to be as large as the last one.
-        direct: whether `room()` is the rest of one large frame, so that nothing else fits in.
+        direct: whether `room()` is the rest of one large frame.
     """
 
     def __init__(self, object session, Arena arena=None):
@@ -131,13 +128,13 @@ cdef class FrameReader:
 
     @property
     def partial(self) -> tuple[int, int]:
-        """Bytes that wait here, and the size of the frame that they begin (0: not yet known)."""
+        """Bytes of an incomplete frame, and its size (0: not yet known)."""
         if self._block is not None and self._have:
             return self._have, self._want
         return self._end - self._start, self._want
 
     cpdef object room(self):
-        """Return where the next bytes belong; it is never empty."""
+        """Return where the next bytes belong; never empty."""
         cdef Py_ssize_t size = 0
         self._space(&size)
         if self._block is not None and self._have < self._size:
@@ -150,7 +147,7 @@ cdef class FrameReader:
             if self._have < self._size:
                 size[0] = self._size - self._have
                 return <char *> self._block.data + self._pad + self._have
-            # Nobody has fetched it: what follows begins the next frame, in the inbox.
+            # The frame is not yet returned; the next one begins in the inbox.
         elif self._end == 0 and self.expecting:
             self._take_like_last()
             size[0] = self._size
@@ -161,14 +158,14 @@ cdef class FrameReader:
         return PyByteArray_AS_STRING(self._store) + self._end
 
     cpdef advance(self, Py_ssize_t count):
-        """Take note that `count` bytes were written to the start of `room()`."""
+        """Note that `count` bytes were written to `room()`."""
         if self._block is not None and self._have < self._size:
             self._have += count
         else:
             self._end += count
 
     cpdef object frame(self):
-        """Return the next whole frame, which is then the caller's; None if bytes are missing."""
+        """Return the next whole frame, which the caller then owns; None if bytes are missing."""
         cdef Py_ssize_t start, end, size
         if self._block is not None and (self.direct or self._is_as_expected()):
             return None if self._have < self._want else self._take_block()
@@ -193,10 +190,7 @@ cdef class FrameReader:
         return None
 
     cdef int _begin_block(self, Py_ssize_t size) except -1:
-        """Move the first bytes of a frame of `size` bytes, larger than the inbox, to a block.
-
-        The frame stays in the inbox for now if a few more bytes may tell where its array lies.
-        """
+        """Move the first bytes of a frame of `size` bytes to a block, once its array's offset is known."""
         cdef Py_ssize_t start = self._start
         cdef Py_ssize_t have = self._end - start
         cdef Py_ssize_t offset = self._data_offset(self._store, start, self._end)
@@ -221,7 +215,7 @@ cdef class FrameReader:
         return 0
 
     cdef object _take_block(self):
-        """Return the frame in the block, all of which has been written, and forget it."""
+        """Return the whole frame in the block."""
         block = memoryview(self._block)[self._pad : self._pad + self._size]
         self._likely, self._likely_pad = self._size, self._pad
         self.expecting = self._size <= _LIKELY_MAX
@@ -231,7 +225,7 @@ cdef class FrameReader:
         return block
 
     cdef bint _is_as_expected(self) except -1:
-        """Look at the first bytes that arrived in a block before their size was known."""
+        """Check the first bytes in a block that was taken before their size was known."""
         cdef Py_ssize_t have = self._have
         cdef Py_ssize_t waiting
         cdef Block block = self._block
@@ -243,7 +237,7 @@ cdef class FrameReader:
             self._want = self._size
             self.direct = True
             return True
-        # Another message: its bytes go the usual way, by the inbox, before what is there already.
+        # Another message: its bytes go to the inbox, before what is there already.
         self._block = None
         self.expecting = False
         self._make_room(have)
@@ -255,11 +249,10 @@ cdef class FrameReader:
         return False
 
     cdef int _make_room(self, Py_ssize_t count) except -1:
-        """Make room for `count` bytes: move the waiting ones, or get a larger store for a while.
+        """Make room for `count` bytes: move the waiting ones, or take a larger store for a while.
 
-        The inbox is too small only when a driver delivers bytes while whole frames wait here
-        (asyncio's TLS does, in spite of pause_reading), or when several small messages come where
-        a large one was expected.
+        The inbox is too small only if bytes come while whole frames wait, or if several small
+        messages come where a large one was expected.
         """
         cdef Py_ssize_t start = self._start
         cdef Py_ssize_t waiting = self._end - start
@@ -286,31 +279,30 @@ cdef class FrameReader:
 
 
 cdef class Moved:
-    """How many events a connection has ``sent`` and ``received``; it outlives the connection."""
+    """Numbers of events ``sent`` and ``received``; it outlives the connection."""
 
 
 cdef class StreamCore(FrameReader):
-    """One end of a connection, without what moves its bytes. Its driver is its only user.
+    """One end of a connection, used by its driver only.
 
-    What it cannot do at once it leaves to be seen: `sending`, for what is to be written, and
-    `phase`. After `take`, `next` and `check`, whether they returned or raised, look at both.
+    After `take`, `next` and `check`, also after their errors, the driver checks `sending` and
+    `phase`.
 
     Attributes:
         session: the session.
-        moved: how many events were put in line to be sent, and were given by `take` and `next`.
+        moved: numbers of events that were queued, and returned by `take` and `next`.
         peer: the other end's name.
         fresh: whether the next byte goes to the start of `inbox` and begins a message.
         ended: why nothing more can be received; empty before.
         broken: whether it ended otherwise than by `close`, or inside a message. A reset between two
             messages is a `close` to a session that `pushes`.
-        over: whether a talking session has come to its end: close it when no event is left.
-        half_close: whether, while it lingers, the peer is to see the end of our stream.
+        over: whether a talking session has ended: close it when no event is left.
+        half_close: whether to send the end of the stream while it lingers.
         waiting: bytes that are still to be sent.
-        count: how many messages have been received.
-        more: whether `next` returned `NOTHING` only because its turn is over: it has taken `TURN`
-            messages, events or not, since it last had none. Call it again, before anything is
-            received, after others have had theirs.
-        late: what `check` has found late: the name of a timeout, or ``"session"``.
+        count: number of messages received.
+        more: whether `next` returned `NOTHING` only because its turn of `TURN` messages is over.
+            Call it again, before anything is received, after other connections.
+        late: what `check` found late: the name of a timeout, or ``"session"``.
     """
 
     def __init__(self, object session, str peer, object timeouts, bint accepted=False):
@@ -321,7 +313,6 @@ cdef class StreamCore(FrameReader):
         self.ended = self.late = ""
         self._timeouts = timeouts
         self._talker = session if hasattr(session, "outgoing") else None
-        # The bound methods of the path of every message, looked up once.
         self._session_send = session.send
         self._session_receive = session.receive
         self._session_receive_whole = session.receive_whole
@@ -340,17 +331,17 @@ cdef class StreamCore(FrameReader):
 
     @property
     def phase(self):
-        """Where the connection stands."""
+        """The state of the connection."""
         return _PHASES[self._phase]
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is sent any more but last words."""
+        """Whether nothing is sent any more but last messages."""
         return self._phase >= CLOSING
 
     @property
     def opened(self) -> bool:
-        """Whether events may be sent, as far as a handshake is concerned."""
+        """Whether the handshake is over."""
         return self._phase != OPENING
 
     @property
@@ -360,7 +351,7 @@ cdef class StreamCore(FrameReader):
 
     @property
     def silent(self) -> bool:
-        """Whether nothing of the peer's has come so far."""
+        """Whether nothing has come from the peer so far."""
         return self.count == 0 and self.partial[0] == 0
 
     @property
@@ -370,16 +361,16 @@ cdef class StreamCore(FrameReader):
 
     @property
     def steady(self) -> bool:
-        """Whether it is open and there is nothing to be written: bytes are all that it needs."""
+        """Whether it is open and there is nothing to write."""
         return self._phase == OPEN and self._out is None
 
     @property
     def talks(self) -> bool:
-        """Whether the session also speaks by itself."""
+        """Whether the session is a `TalkingSession`."""
         return self._talker is not None
 
     def begin(self, object seconds=None) -> None:
-        """Begin, now that there is a stream: have a talking session say its first words."""
+        """Begin, now that there is a stream, with the first message of a talking session."""
         self._patience = seconds
         if self._talker is not None:
             self._talk()
@@ -387,7 +378,7 @@ cdef class StreamCore(FrameReader):
     # Receiving.
 
     cpdef object room(self):
-        """Return where the next bytes belong; it is never empty."""
+        """Return where the next bytes belong; never empty."""
         return _junk_view if self._phase == LINGERING else FrameReader.room(self)
 
     cdef char *_space(self, Py_ssize_t *size) except NULL:
@@ -397,7 +388,7 @@ cdef class StreamCore(FrameReader):
         return FrameReader._space(self, size)
 
     cpdef object take(self, Py_ssize_t have):
-        """Take note of `have` bytes in `room()`, 0 for the end of the stream; return an event."""
+        """Process `have` bytes in `room()`, 0 for the end of the stream; return an event."""
         if self.fresh and have:
             try:
                 events = self._session_receive_whole(self._store, have)
@@ -429,10 +420,10 @@ cdef class StreamCore(FrameReader):
         return self.next()
 
     cpdef object next(self):
-        """Return the next event, or `NOTHING` if it takes more bytes.
+        """Return the next event, or `NOTHING` if that needs more bytes.
 
-        After an error of the session's nothing more can be received, unless it is a
-        RemoteProtocolError that left the session open.
+        After an error nothing more can be received, unless it is a RemoteProtocolError that left
+        the session open.
         """
         cdef int phase
         self.more = False
@@ -470,7 +461,7 @@ cdef class StreamCore(FrameReader):
                     self.count += 1
                     self._taken += 1 + (len(message) >> 16)
                     events = self._session_receive(message)
-                    message = None  # the arena may have the block back
+                    message = None  # frees the block for the arena
             except RlwireError as error:
                 self._failed(error, True)
                 raise
@@ -492,7 +483,7 @@ cdef class StreamCore(FrameReader):
                 return _NOTHING
 
     cdef bint _has_more(self) noexcept:
-        """Whether something waits of which a message may be."""
+        """Whether something waits that may be a message."""
         return (
             self._events is not None
             or self._unread
@@ -501,7 +492,7 @@ cdef class StreamCore(FrameReader):
         )
 
     def put_back(self, object event) -> None:
-        """Have `next` return `event` first, which it has returned already."""
+        """Have `next` return `event` again."""
         if self._events is None:
             self._events, self._event = [event], 0
         else:
@@ -510,7 +501,7 @@ cdef class StreamCore(FrameReader):
         self.fresh = False
 
     cdef int _take_events(self, object events) except -1:
-        """Put events in line, after a `receive` that gave not exactly one."""
+        """Queue events after a `receive` that returned not exactly one."""
         kept = [event for event in events if event is not None]
         if kept:
             self._events, self._event = kept, 0
@@ -542,7 +533,7 @@ cdef class StreamCore(FrameReader):
     # Sending.
 
     cpdef object put(self, object event):
-        """Put one event in line to be sent; return the buffer if nothing else waits, or None."""
+        """Queue one event to be sent; return the buffer if nothing else waits, or None."""
         if self._phase >= CLOSING:
             raise self.end()
         if self._out is None:
@@ -607,7 +598,7 @@ cdef class StreamCore(FrameReader):
         return False
 
     cdef int _say(self, object buffers) except -1:
-        """Put buffers in line."""
+        """Queue buffers."""
         cdef Py_ssize_t size = 0
         for data in buffers:
             size += len(data)
@@ -619,8 +610,8 @@ cdef class StreamCore(FrameReader):
             self._out_grows = False
             self.waiting = size
             return 0
-        # What has gone is dropped when it is half of the list, so that each buffer moves once; and
-        # the first list may be the session's.
+        # Sent buffers are dropped when they are half of the list, so that each buffer moves once;
+        # and the first list may be the session's.
         if not self._out_grows or 2 * self._index > len(self._out):
             self._out = list(self._out[self._index :])
             self._index = 0
@@ -630,7 +621,7 @@ cdef class StreamCore(FrameReader):
         return 0
 
     cdef int _talk(self) except -1:
-        """Put in line what the session says by itself, unless something else is under way."""
+        """Queue what the session sends by itself, unless something else is being sent."""
         if self._out is not None or self._phase >= CLOSING:
             self._ask_again = True
             return 0
@@ -643,9 +634,9 @@ cdef class StreamCore(FrameReader):
         return 0
 
     def refuse(self, object error) -> None:
-        """Put in line what tells the peer of `error`, if the protocol has words for that.
+        """Queue the session's error message, if the protocol has one.
 
-        If that was the session's last message the connection goes on to `StreamPhase.LINGERING`.
+        If that closed the session the connection enters `StreamPhase.LINGERING`.
         """
         words = self.session.refuse(error)
         if self._phase >= CLOSING:
@@ -659,20 +650,20 @@ cdef class StreamCore(FrameReader):
     # Ends.
 
     def end(self):
-        """Return the error for whoever wants to receive or send now that it has ended."""
+        """Return the error of receiving or sending after the end."""
         if self._instead is not None:
             return self._instead.with_traceback(None)
         return ConnectionClosed(f"the connection to {self.peer} is {self.ended}")
 
     def eof(self) -> None:
-        """Take note that the peer sends no more."""
+        """Note that the peer sends no more."""
         if self._phase == CLOSING or self._phase == LINGERING:
             self._enter(CLOSED)
         else:
             self._enter(DRAINING)
 
     def lost(self, object error=None):
-        """Take note that the stream is gone, None: without a reason; return the error to raise."""
+        """Note that the stream is gone; return the error to raise."""
         if self._phase != CLOSED:
             if not self.ended:
                 self.broken = not (self._leaves_so(error) and self.partial[0] == 0)
@@ -683,20 +674,17 @@ cdef class StreamCore(FrameReader):
         return self.end()
 
     def _leaves_so(self, object error):
-        """Return whether that is how a peer leaves which is told things unasked.
-
-        Who closes a socket while something is on its way there, or not yet read, resets it.
-        """
+        """Return whether a reset is a normal end: closing a socket with unread bytes resets it."""
         return isinstance(error, ConnectionError) and getattr(self.session, "pushes", False)
 
     def stop(self) -> None:
-        """From any thread: receive no more, as this whole side ends. Answers can still be sent."""
+        """Receive no more, as this whole side stops; replies can still be sent. From any thread."""
         self._ending = True
         self.ended = self.ended or "closed on this side"
         self._enter(DEAF)
 
     def close(self, str reason="closed on this side") -> None:
-        """Say farewell, if the session has one, and nothing else from now on."""
+        """Send the session's close message, if it has one, and nothing else from now on."""
         cdef int phase = self._phase
         if phase >= CLOSING:
             return
@@ -715,7 +703,7 @@ cdef class StreamCore(FrameReader):
             self._abandon()
 
     def abort(self, str reason="closed on this side", object instead=None) -> None:
-        """Close without a further word."""
+        """Close without a message."""
         self.ended = self.ended or reason
         if instead is not None:
             self._instead = instead
@@ -728,7 +716,7 @@ cdef class StreamCore(FrameReader):
         self._ask_again = False
 
     cdef int _note_eof(self) except -1:
-        """Say why nothing more can be received: all that came before the end has been had."""
+        """Note why nothing more can be received, after all that came before the end."""
         self._enter(DEAF)
         if self.ended:
             return 0
@@ -746,7 +734,7 @@ cdef class StreamCore(FrameReader):
         return 0
 
     cdef int _failed(self, object error, bint theirs) except -1:
-        """After the session raised `error`: nothing more comes, or at least not this message."""
+        """Handle an error of the session: this message is lost, or the connection."""
         cdef bint closed = self.session.closed
         cdef bint clean
         if theirs and _HAS_NOTES:
@@ -775,7 +763,7 @@ cdef class StreamCore(FrameReader):
         return 0
 
     cdef int _await_farewell(self) except -1:
-        """Have the session look, in what has come, for the peer's farewell."""
+        """Pass received frames to the session until the peer's close message."""
         try:
             while self._phase == CLOSING:
                 if self._talker.closed:
@@ -789,23 +777,22 @@ cdef class StreamCore(FrameReader):
             self.half_close = False
             self._enter(CLOSED if self._talker.hangs_up else LINGERING)
         except RlwireError as error:
-            logger.debug("%s: it did not part well: %s", self.peer, error)
+            logger.debug("%s: error while closing: %s", self.peer, error)
             self._enter(LINGERING)
         return 0
 
     # Times.
 
     def await_from(self, double since) -> None:
-        """Have what is waited for now be waited for since then, whatever it was before."""
+        """Start the current wait at `since`."""
         self._wait, _ = self._waits_for(True)
         self._wait_serial = self._serial_of(self._wait)
         self._since = since
 
     def check(self, double now, bint waiting=True) -> None:
-        """See whether something has lasted too long, at `now`, seconds on one clock.
+        """Raise DeadlineExceeded if something has lasted too long at `now`, in seconds.
 
-        A wait begins with the first check that sees it. Last words that take too long are given
-        up without an error.
+        A wait begins with the first check that sees it. Last messages are given up without an error.
         """
         cdef unsigned long long serial
         cdef int wait
@@ -832,7 +819,7 @@ cdef class StreamCore(FrameReader):
         raise DeadlineExceeded(self._too_late(wait, limit))
 
     def next_deadline(self, double now, bint waiting=True):
-        """Return when `check` should be called again, at the latest; None for never."""
+        """Return when to call `check` again, at the latest; None for never."""
         cdef unsigned long long serial
         cdef int wait
         wait, limit = self._waits_for(waiting)
@@ -849,7 +836,7 @@ cdef class StreamCore(FrameReader):
         return limit
 
     cdef tuple _waits_for(self, bint waiting):
-        """What is waited for, and how long that may last; None for ever."""
+        """What is waited for, and for how many seconds; None for ever."""
         if self._phase >= CLOSING:
             return TO_CLOSE, _LAST_WORDS
         if self._phase == OPENING:
@@ -865,11 +852,11 @@ cdef class StreamCore(FrameReader):
         return TO_BEGIN, self._timeouts.idle
 
     cdef unsigned long long _message(self) except? 0:
-        """The number of a message of which whole frames have come and more are to; 0: of none."""
+        """The number of a message of several frames that is incomplete; 0 for none."""
         return self.session.inside if self._has_inside else 0
 
     cdef unsigned long long _serial_of(self, int wait) except? 0:
-        """What a wait is for: with another number it is another wait."""
+        """A number that changes when the wait is another one."""
         if wait == TO_WRITE:
             return self._sent
         if wait == TO_READ:

@@ -161,7 +161,7 @@ class _PageHandler:
                 await self._accept(await connection.receive())
         except RlwireError as error:
             # If the server stops, it still answers pending commands.
-            stopping = not (connection.closed or connection.broken)
+            stopping = not (connection.closed or connection.core.broken)
             logger.debug("%s: page disconnected: %s", connection.peer, error)
         finally:
             for agent in self._agents.values():

@@ -1,1 +1,1 @@
-"""What servers of all protocols share above the transports: starting, stopping, URLs, batches."""
+"""Servers of all protocols, above the transports."""

@@ -1,264 +1,24 @@
-"""Acting for many connections at once: `Batched`, and `Together` for threads."""
+"""`Together`: one call of a function for all threads that wait for it."""
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import threading
-from asyncio import get_running_loop
-from collections.abc import Callable, Mapping, Sequence
-from struct import pack_into
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
-import numpy as np
+__all__ = ["Together"]
 
-from rlwire.environments.fitting import fitting
-from rlwire.environments.loading import load
-from rlwire.transports.deferred import DeferredReply
-
-__all__ = ["Batched", "Together"]
-
-_FLOAT: Final = np.dtype(float)
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
 
 
-class Batched:
-    """A policy that is called once for all connections whose observations wait.
-
-    ::
-
-        rlx.Server(Batched(policy), "localhost:7001", workers="asyncio")
-        openpi.Server(Batched(policy), "localhost:8000", threads=64)
-
-    On an event loop these are all that come, until a turn of it brings no more. In threads, whoever
-    finds nobody at it calls the policy, and the others gather meanwhile. Nobody waits for time to
-    pass.
-
-    It is an agent of RLX, which acts and learns nothing, and a policy of openpi.
-
-    Args:
-        policy: called with observations of shape (n, ...), one a row, and returns as many actions,
-            an array or a sequence. Of observations that are dictionaries it is given one of arrays,
-            and may return one. With a parameter ``exploit`` it is given n booleans as well: which
-            environments want no exploration. One call at a time. Or ``"module:policy"``.
-        observation_space: what does not fit it is refused its sender. Without, those of another
-            shape or dtype are a batch of their own, so that they harm nobody else's.
-
-    Raises:
-        TypeError: the policy cannot be called.
-    """
-
-    def __init__(self, policy: Any, observation_space: Any = None) -> None:
-        self._made = policy, observation_space
-        found = load(policy, "'module:policy'") if isinstance(policy, str) else policy
-        found = found() if inspect.isclass(found) else found
-        if not callable(found):
-            raise TypeError(f"a policy is called with observations, {found!r} cannot be")
-        self._policy = found
-        self._explores = "exploit" in inspect.signature(found).parameters
-        fit = None if observation_space is None else fitting(observation_space, "the observation")
-        self._fit = fit or _arrays
-        self._threads = Together(self._act)
-        self._loops: dict[asyncio.AbstractEventLoop, list[_BatchedAgent]] = {}
-
-    def __reduce__(self) -> Any:
-        return Batched, self._made  # for worker processes
-
-    def __call__(self, parameter_server: Any = None) -> _BatchedAgent:
-        """Return an agent, for one connection."""
-        return _BatchedAgent(self)
-
-    def infer(self, observation: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the policy does, as openpi has it: a dictionary, with ``actions``.
-
-        Raises:
-            EncodeError: the observation is none of the space.
-            Exception: what the policy raises.
-        """
-        agent = _BatchedAgent(self)
-        agent.observation = self._fit(dict(observation))
-        action = self._threads.ask(agent)
-        if isinstance(action, _FailedAction):
-            raise action.error
-        return action if isinstance(action, dict) else {"actions": np.asarray(action)}
-
-    def act(self, agent: _BatchedAgent) -> Any:
-        """Return an agent's action or, on an event loop, what will give it."""
-        try:
-            loop = get_running_loop()
-        except RuntimeError:
-            return _plain(self._threads.ask(agent))
-        waiting = self._loops.get(loop)
-        if waiting is None:
-            waiting = self._loops[loop] = []
-            loop.call_soon(self._flush, loop, 0)
-        agent.reply = DeferredReply()
-        waiting.append(agent)
-        return agent.reply
-
-    def _flush(self, loop: asyncio.AbstractEventLoop, before: int) -> None:
-        """Answer all that have come, once a turn of the loop has brought no more."""
-        if len(self._loops[loop]) > before:
-            loop.call_soon(self._flush, loop, len(self._loops[loop]))
-            return
-        waiting = self._loops.pop(loop)
-        try:
-            actions = self._act(waiting)
-        except BaseException as error:
-            actions = [_FailedAction(error)] * len(waiting)
-        for agent, action in zip(waiting, actions, strict=True):
-            reply, agent.reply = agent.reply, None
-            if isinstance(action, _FailedAction):
-                reply.fail(action.error)
-            else:
-                reply.set(_plain(action))
-
-    def _act(self, agents: list[_BatchedAgent]) -> Sequence[Any]:
-        """Return an action for each, or what went wrong with its batch."""
-        if _same_lists(agents):
-            return self._tried(agents)
-        batches: dict[Any, list[int]] = {}
-        for place, agent in enumerate(agents):
-            batches.setdefault(_kind(agent.observation), []).append(place)
-        actions: list[Any] = [None] * len(agents)
-        for places in batches.values():
-            found = self._tried([agents[place] for place in places])
-            for place, action in zip(places, found, strict=True):
-                actions[place] = action
-        return actions
-
-    def _tried(self, agents: list[_BatchedAgent]) -> Sequence[Any]:
-        try:
-            return self._called(agents)
-        except Exception as error:
-            return [_FailedAction(error)] * len(agents)
-
-    def _called(self, agents: list[_BatchedAgent]) -> Sequence[Any]:
-        first = agents[0].observation
-        observations: Any
-        if isinstance(first, dict):
-            observations = {
-                name: _stacked([each.observation[name] for each in agents]) for name in first
-            }
-        else:
-            observations = _stacked([agent.observation for agent in agents])
-        if self._explores:
-            exploit = np.array([agent.exploit for agent in agents])
-            actions = self._policy(observations, exploit=exploit)
-        else:
-            actions = self._policy(observations)
-        if isinstance(actions, Mapping):
-            rows: Sequence[Any] = [
-                {name: column[place] for name, column in actions.items()}
-                for place in range(len(agents))
-            ]
-        else:
-            rows = actions.tolist() if hasattr(actions, "tolist") else actions
-        if len(rows) != len(agents):
-            raise ValueError(f"the policy returned {len(rows)} actions for {len(agents)}")
-        return rows
-
-
-class _FailedAction:
-    """Stands for an action: why there is none."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
-class _BatchedAgent:
-    """One connection's: keeps what the policy is to see."""
-
-    def __init__(self, batched: Batched) -> None:
-        self._batched = batched
-        self.exploit = False
-        self.observation: Any = None
-        self.reply: Any = None  # what gives its action, on an event loop
-
-    def init(self, exploit: bool = False) -> bool:
-        self.exploit = bool(exploit)
-        return True
-
-    def reset(self) -> bool:
-        return True
-
-    def update(self, reward: Any = None, state: Any = None, terminal: bool = False) -> Any:
-        if state is not None:
-            self.observation = self._batched._fit(state)
-        elif self.observation is None:
-            raise ValueError("an update without a state, and there was none before")
-        return self._batched.act(self)
-
-
-def _arrays(value: Any) -> Any:
-    """Return an observation as it came: as arrays, or a list of floats, which is one soon."""
-    if isinstance(value, dict):
-        return {name: np.asarray(part) for name, part in value.items()}
-    return value if type(value) is list and _floats(value) else np.asarray(value)
-
-
-def _floats(values: list[Any]) -> bool:
-    for value in values:  # noqa: SIM110  compiled, and less than a generator
-        if type(value) is not float:
-            return False
-    return True
-
-
-def _same_lists(agents: list[_BatchedAgent]) -> bool:
-    """Return whether all observations are lists of floats of one length: the quickest to batch."""
-    size = -1
-    for agent in agents:
-        observation = agent.observation
-        if type(observation) is not list or size not in (-1, len(observation)):
-            return False
-        size = len(observation)
-    return True
-
-
-def _kind(observation: Any) -> Any:
-    """Return what those of one batch have in common."""
-    if isinstance(observation, dict):
-        return tuple((name, _kind(part)) for name, part in observation.items())
-    if type(observation) is list:
-        return (len(observation),), _FLOAT
-    return observation.shape, observation.dtype
-
-
-def _stacked(rows: list[Any]) -> Any:
-    """Return observations of one kind as one array; `numpy.stack` looks at each more than once."""
-    kinds = set(map(type, rows))
-    if list in kinds:
-        if len(kinds) > 1:
-            return np.array(rows, float)
-        numbers: list[float] = []
-        stacked = np.empty((len(rows), len(rows[0])))
-        for row in rows:
-            numbers += row
-        pack_into(f"{len(numbers)}d", stacked.data, 0, *numbers)  # a fifth of NumPy's work
-        return stacked
-    if not rows[0].ndim:
-        return np.array(rows)
-    return np.concatenate(rows).reshape(len(rows), *rows[0].shape)
-
-
-def _plain(action: Any) -> Any:
-    """Return an action as RLX can send it, or raise why there is none."""
-    if isinstance(action, _FailedAction):
-        raise action.error
-    if type(action) is int or type(action) is float:
-        return action
-    return action.tolist() if isinstance(action, (np.ndarray, np.generic)) else action
-
-
 class Together(Generic[_Asked, _Answer]):
-    """Calls a function with all that waits: whoever finds nobody at it does it for all.
+    """Batches the calls of threads: one thread calls the function for all that wait.
 
-    While one thread does, the others gather, so batches are as large as the callers are many and
-    nobody waits for a time to pass.
+    No timer delays a batch: questions gather while the thread is in the function.
 
     Args:
-        call: called with what was asked, one call at a time; returns one answer for each.
+        call: returns one answer for each question; one call at a time.
     """
 
     def __init__(self, call: Callable[[list[_Asked]], Sequence[_Answer]]) -> None:
@@ -268,19 +28,14 @@ class Together(Generic[_Asked, _Answer]):
         self._led = False
 
     def ask(self, asked: _Asked) -> _Answer:
-        """Return the answer to one question.
-
-        Raises:
-            Exception: what the call raised, in each thread that had asked.
-        """
+        """Return the answer to one question, or raise the error of its batch."""
         question: _Question[_Asked, _Answer] = _Question(asked)
-        leads = False
         with self._lock:
             self._waiting.append(question)
             leads, self._led = not self._led, True
         if not leads:
             question.woken.acquire()
-        if question.answers is None:  # nobody has: it is this thread's turn to do it
+        if question.answers is None:  # it is this thread's turn
             self._lead()
         answers = question.answers
         assert answers is not None
@@ -295,7 +50,7 @@ class Together(Generic[_Asked, _Answer]):
         try:
             answers = self._call([question.asked for question in batch])
             if len(answers) != len(batch):
-                raise ValueError(f"{len(batch)} were asked, and {len(answers)} answers came")
+                raise ValueError(f"{len(batch)} questions got {len(answers)} answers")
         except BaseException as error:
             answers = error
         for place, question in enumerate(batch):
@@ -310,9 +65,7 @@ class Together(Generic[_Asked, _Answer]):
 
 
 class _Question(Generic[_Asked, _Answer]):
-    """What one thread asked; `answers` are all of its batch's."""
-
-    __slots__ = ("answers", "asked", "place", "woken")
+    """The question of one thread; `answers` are those of its batch."""
 
     def __init__(self, asked: _Asked) -> None:
         self.asked = asked

@@ -1,7 +1,4 @@
-"""What the fronts of several protocols share: clients by URL, settings, whole algorithms.
-
-A front is a protocol's module `rlwire.registry.Protocol.front`.
-"""
+"""Shared by the protocols' `rlwire.registry.Protocol.front` modules."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from rlwire.transports.waits import Waits, drive, drive_async
 def clients(
     blocking: type, looped: type
 ) -> tuple[Callable[..., Any], Callable[..., Awaitable[Any]]]:
-    """Return a front's ``client`` and ``async_client``, which return clients that are connected."""
+    """Return a front's ``client`` and ``async_client``, which connect clients."""
 
     def begin(kind: type, url: URL, options: dict[str, Any]) -> Waits[Any]:
         client = kind(url, **options)
@@ -41,7 +38,7 @@ def clients(
 
 
 def with_settings(thing: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
-    """Return what makes environments with these env_kwargs, or an environment as it is."""
+    """Return a maker of environments with these env_kwargs, or an environment as it is."""
     if not env_kwargs:
         return thing
     made, make = maker(thing, env_kwargs)
@@ -49,17 +46,17 @@ def with_settings(thing: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
 
 
 def thing_of(thing: Any, example: str) -> Any:
-    """Return an object that is given as it is, as its class, or by name."""
+    """Return an object given as it is, as its class, or by name."""
     found = load(thing, example) if isinstance(thing, str) else thing
     return found() if isinstance(found, type) else found
 
 
 def check_no_environment(thing: Any, url: URL) -> None:
-    """Refuse to serve an environment by a protocol in which environments call."""
+    """Raise TypeError for an environment, in a protocol where environments connect."""
     name, found = getattr(thing, "__name__", type(thing).__name__), thing
     if isinstance(thing, str):
         name, found = thing, None
-        with contextlib.suppress(Exception):  # which who loads it raises again
+        with contextlib.suppress(Exception):  # raised again where it is loaded
             found = load(thing) if ":" in thing else load_environment(thing)
     by_id = isinstance(thing, str) and ":" not in thing and found is not None
     if is_environment(found) or by_id or name.startswith("gym:") or "://" in name:
@@ -98,11 +95,10 @@ def served(thing: Any, url: URL, options: Mapping[str, Any]) -> BackgroundServer
 
 
 def _keep_ray_here(address: str | None) -> None:
-    """Have a Ray that this process begins listen to this machine alone, if it joins no cluster.
+    """Have a Ray that this process starts listen on 127.0.0.1, if it joins no cluster.
 
-    By default its ports are open to others, whatever address its node is given. What keeps it at
-    127.0.0.1 is the variable by which Ray has no clusters, as on Windows and macOS; it is read when
-    Ray is imported, so this does nothing where it was.
+    By default its ports are open to other machines. This variable, which Ray reads when it is
+    imported, rules out clusters, as on Windows and macOS.
     """
     if not (address or os.environ.get("RAY_ADDRESS") or "ray" in sys.modules):
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")

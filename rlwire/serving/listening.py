@@ -1,4 +1,4 @@
-"""`Listener`: the server of what `rlwire.listen` gives a trainer, for any protocol of callers."""
+"""`Listener`: the server of `rlwire.listen`, to which environments connect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Listener(StreamServer):
-    """Listens for callers, with a thread for each that waits while the trainer has it."""
+    """Accepts environments, with a thread for each, which waits while the trainer uses it."""
 
     handlers = "a caller"
 
@@ -41,8 +41,6 @@ class Listener(StreamServer):
 
 @dataclass
 class _CallerService(Service):
-    """What is done with a connection."""
-
     callers: Callers
     make_session: Callable[[], StreamSession]
     make_caller: Callable[[Connection, Callers], Caller]

@@ -1,4 +1,4 @@
-"""What servers of all protocols do to start, to run in the background and to stop."""
+"""Base classes of all servers: starting, running in the background, draining, stopping."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADD
 from rlwire.transports.interface import Handler, StreamSession
 from rlwire.transports.server import TLS, BaseServer, ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
-from rlwire.transports.sockets import Timeouts, listen, local_address, unlink, warn_if_exposed
+from rlwire.transports.sockets import Timeouts, warn_if_exposed
 from rlwire.transports.threads import LoopThread, run_in_thread
 from rlwire.transports.workers import Stop, Workers
 
-__all__ = ["BackgroundServer", "ServerOptions", "Service", "StreamOptions", "StreamServer"]
+__all__ = ["BackgroundServer", "Service", "StreamOptions", "StreamServer"]
 
 WorkersOption: TypeAlias = Literal["threads", "asyncio"] | int
-"""A thread for each connection; one event loop for all of them; or a number of processes."""
+"""A thread per connection, one event loop for all, or a number of processes."""
 
 logger = logging.getLogger(__name__)
 
@@ -36,35 +36,35 @@ _Self = TypeVar("_Self", bound="BackgroundServer")
 
 
 class Running(Protocol):
-    """A server at work, in whatever threads or processes."""
+    """A running server, in threads or processes."""
 
     @property
     def address(self) -> Address:
         """Where it listens, with the port that the system chose."""
 
     def drain(self, seconds: float) -> None:
-        """Let nobody new in, and wait until nothing is under way, or for so long."""
+        """Stop accepting, and wait up to `seconds` for connections to end."""
 
     def stop(self, grace: float) -> None:
-        """End it; what is at work may end within the grace time."""
+        """End all connections; running handlers may end within the grace time."""
 
 
 class BackgroundServer(ABC):
     """Base of servers: ``with``, `start`, `drain`, `stop`, `wait` and `serve_forever`.
 
-    One that has neither TLS nor a secret, so has not set `_guarded`, warns if others than this
-    machine can reach it.
+    A server without TLS and secret, which does not set `_guarded`, warns if other machines can
+    reach it.
     """
 
     scheme: str
-    """Of its URL; see `rlwire.registry`."""
+    """The scheme of its URL; see `rlwire.registry`."""
     guards: ClassVar[str] = "TLS"
-    """What can be given to the server so that not everybody may speak to it, for a log."""
+    """What can protect the server, for the log."""
 
     def __init__(self, where: Address) -> None:
         self._where = where
-        self._last = where  # of the run before this one
-        self._level = logging.INFO  # of the lines that say that it serves
+        self._last = where  # of the last run
+        self._level = logging.INFO  # of the log lines of starting and stopping
         self._running: Running | None = None
         self._stopping: Stopping | None = None
         self._stopped = threading.Event()
@@ -84,14 +84,14 @@ class BackgroundServer(ABC):
 
     @property
     def address(self) -> Address:
-        """Where the server listens, or last did, with the port that the system chose."""
+        """Where the server listens or last listened, with the port that the system chose."""
         running = self._running
         return self._last if running is None else running.address
 
     @property
     def url(self) -> str:
-        """Where clients find it: for `rlwire.connect`, and `rlwire.make` or whatever calls."""
-        where = self._where  # by the name that a certificate may have
+        """The URL for clients."""
+        where = self._where  # the name that a certificate may have
         return str(
             URL(
                 self.scheme,
@@ -105,17 +105,11 @@ class BackgroundServer(ABC):
         )
 
     def _path(self) -> str:
-        """Return what stands in the URL's path."""
+        """Return the path of the URL."""
         return ""
 
     def check(self) -> None:
-        """Make what each client would be given, so that what is wrong with it raises here and now.
-
-        `rlwire serve` calls it before it listens. What was made is for the first client, or closed.
-
-        Raises:
-            Exception: whatever making it raises.
-        """
+        """Make what the first client will use, so that its errors are raised before listening."""
         return
 
     def start(self: _Self) -> _Self:
@@ -135,9 +129,9 @@ class BackgroundServer(ABC):
         return self
 
     def stop(self, grace: float = 5.0) -> None:
-        """Stop listening, and end whatever is going on; `serve_forever` returns.
+        """Stop listening, and end all connections; `serve_forever` returns.
 
-        What is at work may end within the grace time. The server can be started again.
+        Running handlers may end within the grace time. The server can be started again.
         """
         url, self._last = self.url, self.address
         running, self._running = self._running, None
@@ -153,19 +147,14 @@ class BackgroundServer(ABC):
             stopping.ask()
 
     def stop_soon(self) -> None:
-        """Stop in another thread, which may wait for the one that asks for it."""
+        """Stop in another thread, which may wait for the calling one."""
         run_in_thread("rlwire stop", self.stop)
 
     def drain(self, seconds: float, grace: float = 5.0) -> None:
-        """Let nobody new in, and `stop` when nothing is under way any more.
+        """Stop accepting, wait up to `seconds` for connections to end, and `stop`.
 
-        Peers are told where the protocol has words for that. Connections end between two messages;
-        where peers begin something that takes longer, such as a call of gRPC or a run of PERLERT,
-        with that.
-
-        Args:
-            seconds: the longest time for that.
-            grace: as of `stop`.
+        Peers are told if the protocol has a message for that. Connections end between two messages,
+        or with a gRPC call or a run of PERLERT.
         """
         running = self._running
         if running is not None:
@@ -174,16 +163,16 @@ class BackgroundServer(ABC):
         self.stop(grace)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the server has been stopped; return whether it has."""
+        """Wait until the server is stopped; return whether it is."""
         return self._stopped.wait(timeout)
 
     def serve_forever(self, drain: float | None = None) -> None:
-        """Start if need be, and serve until SIGINT, SIGTERM or `stop`.
+        """Start unless it runs, and serve until SIGINT, SIGTERM or `stop`.
 
-        In another than the main thread, where Python handles no signals, until `stop`.
+        Outside the main thread Python handles no signals.
 
         Args:
-            drain: seconds to `drain` after the first signal, which a second one cuts short.
+            drain: seconds to `drain` after the first signal; a second one stops at once.
 
         Raises:
             OSError: the address cannot be listened on.
@@ -198,84 +187,74 @@ class BackgroundServer(ABC):
                     run_in_thread("rlwire drain", self.drain, drain)
                     self._stopping.wait()
         finally:
-            # The signals' former handlers are back: a second Ctrl-C waits for nothing.
+            # The former signal handlers are back: a second Ctrl-C interrupts.
             self._stopping = None
             self.stop()
 
     @abstractmethod
     def _run(self) -> Running:
-        """Listen, and return what serves."""
+        """Listen, and return the running server."""
 
     @abstractmethod
     def _details(self) -> str:
-        """Return what the log says about a server that starts."""
+        """Return details for the log line of starting."""
 
     @abstractmethod
     def _after_stop(self) -> None:
-        """Tidy up when nothing is served any more."""
+        """Clean up after the server has stopped."""
 
 
-class ServerOptions(TypedDict, total=False):
-    """What each server of streams takes by name.
+class StreamOptions(TypedDict, total=False):
+    """Keyword arguments of each server of streams.
 
     Attributes:
         tls: an SSL context, or a callable that returns one, which worker processes need, such as
-            `rlwire.transports.tls.ServerTLS`; None, by default, for no encryption.
-        timeout: the times of connections.
-        max_connections: further ones are refused, with a line in the log; counted in each process.
-        max_connections_per_address: the same for those from one address, of IPv6 from one network
-            of 64 bits; over unix sockets and shared memory for each user but the process's own.
-        loop_factory: makes the event loop, where there is one, such as ``uvloop.new_event_loop``.
+            `rlwire.transports.tls.ServerTLS`; by default no encryption.
+        timeout: timeouts of connections.
+        idle_timeout: seconds without a message after which a connection is closed; None for never.
+            By default `idle` of `timeout`, which is an hour.
+        max_connections: further connections are rejected and logged; counted in each process.
+        max_connections_per_address: the same for connections from one address, of IPv6 from one
+            network of 64 bits; over unix sockets and shared memory of one other user.
+        loop_factory: makes the event loop, such as ``uvloop.new_event_loop``.
     """
 
     tls: TLS
     timeout: Timeouts | float | None
+    idle_timeout: float | None
     max_connections: int
     max_connections_per_address: int
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None
 
 
-class StreamOptions(ServerOptions, total=False):
-    """`ServerOptions`, of servers whose clients have to say something now and then.
-
-    Attributes:
-        idle_timeout: seconds that a connection may stay silent between two messages before it is
-            closed, with a line in the log; None for no end. By default `idle` of `timeout`, which
-            is an hour.
-    """
-
-    idle_timeout: float | None
-
-
 class Service:
-    """What a `StreamServer` serves. With worker processes it is sent to each, so picklable."""
+    """Makes the sessions and handlers of a `StreamServer`; picklable for worker processes."""
 
     converse: Callable[[Any], Any] | None = None
-    """Instead of `handler`: what serves a whole connection; on an event loop a coroutine function.
-    """
+    """Instead of `handler`: serves a whole connection; on an event loop a coroutine function."""
 
     def session(self) -> StreamSession:
         """Return a new session of the server's side."""
         raise NotImplementedError
 
     def handler(self, connection: Any) -> Handler:
-        """Return what answers a connection's events."""
+        """Return the handler of a connection."""
         raise NotImplementedError
 
     def begin(self) -> None:
-        """Get ready; called in the process that serves, before its first connection."""
+        """Set up, in the process that serves, before its first connection."""
 
     def end(self) -> None:
-        """Tidy up once nothing is served any more; called beside worker processes as well."""
+        """Clean up after the last connection; called in the parent of worker processes too."""
 
     def start(self) -> None:
-        """Begin on an event loop, which runs; called before its first connection."""
+        """Set up on the running event loop, before its first connection."""
 
     def stop(self) -> None:
-        """Say good-bye before connections end; on an event loop, in it."""
+        """Prepare for the end of connections; called in the event loop, if there is one."""
 
     def _parts(self) -> dict[str, Any]:
-        """Return what a transport's server wants to know of it."""
+        """Return arguments of a transport's server."""
         handled = {} if self.converse is not None else {"make_handler": self.handler}
         return {
             "make_session": self.session,
@@ -291,17 +270,16 @@ class StreamServer(BackgroundServer):
     Args:
         address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port 0
             the system chooses one.
-        service: what is served.
-        workers: what carries connections; processes have a thread for each.
-        initializer: called first in each worker process; picklable.
-        tls: this and what follows: `StreamOptions`.
+        service: makes sessions and handlers.
+        workers: threads, event loop or processes, which have a thread per connection.
+        tls: this and the following arguments: `StreamOptions`.
 
     Raises:
-        TypeError, ValueError: an argument makes no sense.
+        TypeError, ValueError: an argument is invalid.
     """
 
     handlers: ClassVar[str] = "a handler"
-    """What may not end in time on an event loop, for a log."""
+    """What may not end in time on an event loop, for the log."""
 
     def __init__(
         self,
@@ -309,7 +287,6 @@ class StreamServer(BackgroundServer):
         service: Service,
         *,
         workers: WorkersOption = "asyncio",
-        initializer: Callable[[], None] | None = None,
         tls: TLS = None,
         timeout: Timeouts | float | None = None,
         idle_timeout: float | EllipsisType | None = ...,
@@ -332,7 +309,6 @@ class StreamServer(BackgroundServer):
             timeout = dataclasses.replace(timeout, idle=idle_timeout)
         self._service = service
         self._workers = workers
-        self.initializer = initializer
         self._loop_factory = loop_factory
         self._guarded = self._encrypted = tls is not None
         self._options: dict[str, Any] = {
@@ -343,30 +319,36 @@ class StreamServer(BackgroundServer):
         self._server: BaseServer[Any] | None = None
 
     def statistics(self) -> Any:
-        """Return counts since the start, from any thread; {} with worker processes.
+        """Return counts of connections since the start, from any thread; {} with worker processes.
 
-        Of connections: how many are ``open``, and were ``rejected`` because there were too many;
-        and how those that are over have ended: ``closed`` (by either side, between two messages),
-        ``lost`` (broken, or ended inside a message), ``invalid`` (the peer sent what is not
-        allowed), ``late`` (a time was over) or ``failed`` (the handler raised).
+        ``open``, ``rejected`` (there were too many), and ended: ``closed`` (by either side, between
+        two messages), ``lost`` (broken, or ended inside a message), ``invalid`` (the peer sent
+        something invalid), ``late`` (a timeout) or ``failed`` (the handler raised).
         """
         return {} if self._server is None else self._server.statistics()
 
     def _run(self) -> Running:
         service = self._service
         if isinstance(self._workers, int):
-            return _Processes(self._where, self._workers, service, self._options, self.initializer)
+            if self._options["tls"] is not None:
+                self._options["tls"]()  # a missing file is raised here, not in dying workers
+            # The workers have only the socket, which does not say that it is for shared memory.
+            options = {**self._options, "shm": self._where.shm}
+            arguments = (service, options, self.initializer)
+            return Workers(_work, self._workers, self._where, arguments)
         service.begin()
         with on_error(service.end):
             if self._workers == "asyncio":
                 return LoopThread(self._on_a_loop, self._loop_factory, self.handlers)
             server = self._server = ThreadServer(self._where, **service._parts(), **self._options)
-            return server.start()
+            with on_error(server.stop):
+                return server.start()
 
     def _on_a_loop(self) -> LoopServer:
         server = LoopServer(self._where, **self._service._parts(), **self._options)
         self._server = server
-        self._service.start()
+        with on_error(server._stop_listening):
+            self._service.start()
         return server
 
     def _details(self) -> str:
@@ -376,41 +358,6 @@ class StreamServer(BackgroundServer):
         self._service.end()
 
 
-class _Processes:
-    """Worker processes, each with a server of threads, on one listening socket."""
-
-    def __init__(
-        self,
-        where: Address,
-        count: int,
-        service: Service,
-        options: dict[str, Any],
-        initializer: Callable[[], None] | None,
-    ) -> None:
-        if options["tls"] is not None:
-            options["tls"]()  # a missing file shows here, not in a log of dying workers
-        self._listener = listen(where)
-        self.address = dataclasses.replace(local_address(self._listener), shm=where.shm)
-        options = {**options, "shm": where.shm}  # the socket, which is all they get, has it not
-        self._workers = Workers(_work, count, self._listener, [service, options, initializer])
-        with on_error(self._close):
-            self._workers.start()
-
-    def drain(self, seconds: float) -> None:
-        self._close()
-        # A worker takes its grace time for its own connections afterwards, and a moment to end.
-        self._workers.stop(10.0, seconds)
-
-    def stop(self, grace: float) -> None:
-        self._workers.stop(grace + 5.0)
-        self._close()
-
-    def _close(self) -> None:
-        if self._listener.fileno() != -1:
-            unlink(self._listener)
-            self._listener.close()
-
-
 def _work(
     listener: socket.socket,
     stop: Stop,
@@ -418,7 +365,7 @@ def _work(
     options: dict[str, Any],
     initializer: Callable[[], None] | None,
 ) -> None:
-    """Run in each worker process."""
+    """Serve in a worker process."""
     if initializer is not None:
         initializer()
     service.begin()
@@ -427,7 +374,7 @@ def _work(
             stop.wait()
             if stop.drain:
                 server.stop_accepting(stop.drain)
-                listener.close()  # that of this process: whoever comes shall see that nobody is in
+                listener.close()  # that of this process, so that new clients are refused
                 server.drain(stop.drain)
     finally:
         service.end()

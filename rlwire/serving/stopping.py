@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: what a server's `serve_forever` waits for, or another thread's word."""
+"""Waiting for SIGINT, SIGTERM or another thread."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 class Stopping:
     """A wait that a signal or another thread ends.
 
-    Sockets and not `threading.Event`: a signal handler that sets an event can hang, because it
-    may run while the waiting thread holds the event's lock.
+    A signal handler that set a `threading.Event` could hang on the event's lock, so this has
+    sockets.
     """
 
     def __init__(self) -> None:
@@ -23,13 +23,12 @@ class Stopping:
         self._writer.setblocking(False)
 
     def fileno(self) -> int:
-        """Return the descriptor that `signal.set_wakeup_fd` takes."""
+        """Return the descriptor for `signal.set_wakeup_fd`."""
         return self._writer.fileno()
 
     def ask(self) -> None:
         """End the wait, from any thread; later waits end at once."""
-        # When the socket's buffer is full there is something to wake up from.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # full: it wakes up already
             self._writer.send(b"\0")
 
     def wait(self) -> str:
@@ -49,25 +48,18 @@ class Stopping:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[Stopping]:
-    """Let SIGINT and SIGTERM end a wait instead of the program, inside the ``with`` block.
-
-    In another than the main thread, where Python handles no signals, only `Stopping.ask` does.
-    """
+    """Let SIGINT and SIGTERM end a wait instead of the program; in the main thread only."""
     stopping = Stopping()
-    if threading.current_thread() is not threading.main_thread():
-        try:
-            yield stopping
-        finally:
-            stopping.close()
-        return
-    # Python's C code writes a signal's number to the socket, whatever the main thread waits for;
-    # it does so only for signals that have a handler in Python.
-    before = {number: signal.signal(number, lambda number, frame: None) for number in _NUMBERS}
-    descriptor = signal.set_wakeup_fd(stopping.fileno(), warn_on_full_buffer=False)
+    main = threading.current_thread() is threading.main_thread()
+    # Python writes a signal's number to the socket, if the signal has a handler in Python.
+    numbers = _NUMBERS if main else ()
+    before = {number: signal.signal(number, lambda number, frame: None) for number in numbers}
+    descriptor = signal.set_wakeup_fd(stopping.fileno(), warn_on_full_buffer=False) if main else -1
     try:
         yield stopping
     finally:
-        signal.set_wakeup_fd(descriptor)
+        if main:
+            signal.set_wakeup_fd(descriptor)
         for number, handler in before.items():
             signal.signal(number, handler)
         stopping.close()
@@ -75,7 +67,7 @@ def stop_signals() -> Iterator[Stopping]:
 
 @contextlib.contextmanager
 def keep_signals() -> Iterator[None]:
-    """Have SIGINT and SIGTERM handled as before when the ``with`` block is left."""
+    """Restore the handlers of SIGINT and SIGTERM after the block."""
     before = {}
     if threading.current_thread() is threading.main_thread():
         before = {number: signal.getsignal(number) for number in _NUMBERS}
@@ -88,7 +80,7 @@ def keep_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def interrupting() -> Iterator[None]:
-    """Have SIGINT and SIGTERM raise KeyboardInterrupt, in the main thread, inside the block."""
+    """Let SIGINT and SIGTERM raise KeyboardInterrupt in the main thread, inside the block."""
     with keep_signals():
         if threading.current_thread() is threading.main_thread():
             for number in _NUMBERS:

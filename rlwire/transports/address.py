@@ -1,7 +1,4 @@
-"""Addresses of stream and datagram sockets: what users write, and what the socket module takes.
-
-No sockets are opened here; `Address.resolve` may ask the system's resolver.
-"""
+"""Addresses of stream and datagram sockets, as users write them."""
 
 from __future__ import annotations
 
@@ -20,14 +17,13 @@ _UNIX_PATH_MAX = 107 if sys.platform.startswith("linux") else 103
 
 @dataclass(frozen=True)
 class Address:
-    """A TCP or UDP address (``host`` and ``port``), or a unix socket (``path``), maybe for memory.
+    """A TCP or UDP address (``host`` and ``port``), or a unix socket (``path``).
 
     Attributes:
         host: name or number, IPv6 without brackets; empty for a unix socket.
         port: 0 to 65535; 0 lets the system choose one to listen on.
         path: file name of a unix socket; empty otherwise.
-        shm: whether the two ends only meet at the unix socket, and what they say goes through
-            memory that they share.
+        shm: whether the two ends only meet at the unix socket, and use shared memory.
     """
 
     host: str = ""
@@ -42,7 +38,7 @@ class Address:
                 "name the host 0.0.0.0 or ::"
             )
         if self.shm and not self.path:
-            raise ValueError("where memory is shared is the path of a unix socket, not a host")
+            raise ValueError("shared memory needs the path of a unix socket, not a host")
         if not 0 <= self.port <= 65535:
             raise ValueError(f"port {self.port} is not between 0 and 65535")
         if len(os.fsencode(self.path)) > _UNIX_PATH_MAX:
@@ -58,7 +54,7 @@ class Address:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach it; False for names other than localhost."""
+        """Whether it is local to this machine; False for names other than localhost."""
         if self.path or self.host == "localhost":
             return True
         try:
@@ -71,14 +67,13 @@ class Address:
         """Return (family, socket address) pairs in the order to try them.
 
         Args:
-            listen: for binding. IPv4 then comes first, because a name such as localhost may
-                mean ::1 too, and RELAAX's own clients open IPv4 sockets only.
-            datagram: for UDP. IPv4 comes first at both ends, because a client that sends to an
-                address where nobody listens does not notice, and so cannot try the next.
+            listen: for binding: IPv4 first, as RELAAX's clients open IPv4 sockets only.
+            datagram: for UDP: IPv4 first at both ends, as a client does not notice that nobody
+                listens.
 
         Raises:
-            ValueError: datagrams do not go over unix sockets here.
-            socket.gaierror: the name is not known.
+            ValueError: a unix socket for datagrams.
+            socket.gaierror: the name is unknown.
         """
         if self.path and datagram:
             raise ValueError(f"{self}: datagrams go over UDP only, use host:port")
@@ -100,7 +95,7 @@ AddressLike: TypeAlias = Address | str | tuple[str, int]
 
 
 def parse(address: AddressLike) -> Address:
-    """Return what ``"host:port"``, ``"[::1]:port"``, ``"unix:/path"`` or ``"shm:/path"`` means."""
+    """Parse ``"host:port"``, ``"[::1]:port"``, ``"unix:/path"`` or ``"shm:/path"``."""
     if isinstance(address, Address):
         return address
     if isinstance(address, str):
@@ -108,34 +103,23 @@ def parse(address: AddressLike) -> Address:
             return Address(path=address[len("unix:") :])
         if address.startswith("shm:"):
             return Address(path=address[len("shm:") :], shm=True)
-        host, colon, port = address.rpartition(":")
+        host, _, port = address.rpartition(":")
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
         elif ":" in host:
-            raise _not_an_address(address, "an IPv6 address needs brackets: [::1]:7001")
-        # isdecimal alone would take digits of other scripts.
-        if not (colon and host and port.isascii() and port.isdecimal()):
-            raise _not_an_address(address, "")
-        return Address(host, int(port))
-    host, number = _pair(address)
-    return Address(host, number)
-
-
-def _pair(address: object) -> tuple[str, int]:
+            host = ""
+        # isdecimal alone accepts digits of other scripts.
+        if host and port.isascii() and port.isdecimal():
+            return Address(host, int(port))
     # An IPv6 address from the socket module has four items; flow and scope are left out.
-    if (
+    elif (
         isinstance(address, (tuple, list))
         and len(address) in (2, 4)
         and isinstance(address[0], str)
-        and isinstance(address[1], int)
-        and not isinstance(address[1], bool)
+        and type(address[1]) is int
     ):
-        return address[0], address[1]
-    raise _not_an_address(address, "")
-
-
-def _not_an_address(address: object, hint: str) -> ValueError:
-    return ValueError(
+        return Address(address[0], address[1])
+    raise ValueError(
         f"{address!r} is not an address; expected 'host:port', '[ipv6]:port', 'unix:/path', "
-        f"'shm:/path' or (host, port){'; ' + hint if hint else ''}"
+        f"'shm:/path' or (host, port); an IPv6 address needs brackets: [::1]:7001"
     )

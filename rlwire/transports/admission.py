@@ -1,4 +1,4 @@
-"""How many connections a server holds, in all and from one address: the maxima, and who counts."""
+"""Limits on a server's connections, in all and per address."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from rlwire.errors import LimitExceeded
 
 MAX_CONNECTIONS = 1000
-"""Every server's default. A thread each, which some servers take, is still bearable."""
+"""The default: a thread for each is still bearable."""
 
 MAX_CONNECTIONS_PER_ADDRESS = 256
-"""Every server's default: as many environments as one large machine runs, and a quarter of all, so
-that one machine that opens connections and says nothing leaves room for the others."""
+"""The default: as many environments as one large machine runs. One machine that opens connections
+and sends nothing leaves three quarters for the others."""
 
 
 def capacity(max_connections: int, max_connections_per_address: int) -> dict[str, Any]:
-    """Return both by name, for the arguments of a transport's server."""
+    """Return the limits as arguments of a `BaseServer`, or raise ValueError."""
     given = {
         "max_connections": max_connections,
         "max_connections_per_address": max_connections_per_address,
@@ -30,10 +30,10 @@ def capacity(max_connections: int, max_connections_per_address: int) -> dict[str
 
 
 class Admission:
-    """Lets connections in, and counts them until they leave; from any thread.
+    """Counts open connections, from any thread.
 
-    An IPv6 address counts as its network of 64 bits, since that is what one host is given. Over
-    unix sockets each user counts as an address, but for the process's own, who has all of them.
+    An IPv6 address counts as its network of 64 bits, as one host has all of it. Over unix sockets
+    each user counts as an address; the process's own user has no limit per address.
     """
 
     def __init__(self, max_connections: int, max_connections_per_address: int) -> None:
@@ -44,13 +44,8 @@ class Admission:
         self._open: Counter[str | bytes] = Counter()
         self._count = 0
 
-    @property
-    def count(self) -> int:
-        """How many are in."""
-        return self._count
-
     def enter(self, host: str) -> None:
-        """Let one in; `leave` is then owed."""
+        """Count a connection in, or raise LimitExceeded; call `leave` when it ends."""
         network = network_of(host)
         with self._lock:
             if self._count >= self._in_all:
@@ -67,7 +62,7 @@ class Admission:
             self._open[network] += 1
 
     def leave(self, host: str) -> None:
-        """Take note that one of this host's has ended."""
+        """Count a connection of this host out."""
         network = network_of(host)
         with self._lock:
             self._count -= 1
@@ -77,13 +72,13 @@ class Admission:
 
 
 def network_of(host: str) -> str | bytes:
-    """Return what counts as one address: of an IPv6 address its network of 64 bits."""
+    """Return what counts as one address: for IPv6 its network of 64 bits."""
     if ":" not in host:
         return host
     try:
         packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
     except OSError:
         return host
-    if packed.startswith(bytes(10) + b"\xff\xff"):  # an IPv4 client of a socket for both
+    if packed.startswith(bytes(10) + b"\xff\xff"):  # an IPv4 client of a dual-stack socket
         return socket.inet_ntop(socket.AF_INET, packed[12:])
     return packed[:8]

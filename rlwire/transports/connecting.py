@@ -1,4 +1,4 @@
-"""Connecting, and trying again: once for all transports and clients, blocking and asyncio."""
+"""Connecting with retries, for blocking and asyncio transports and clients."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def retry(
     passing: Callable[[_Error], bool],
     failed: Callable[[_Error, int, float], Exception] | None = None,
 ) -> Waits[_T]:
-    """Return what `attempt` returns, after as many attempts and waits as `backoff` has.
+    """Return what `attempt` returns, retried as `backoff` says.
 
-    An error that is not `passing` is raised at once. `failed` makes what to raise of the last
-    error, the number of attempts and their seconds.
+    An error that is not `passing` is raised at once. `failed` makes the final error of the last
+    one, the number of attempts and their seconds.
     """
     begun = monotonic()
     until = inf if backoff.deadline is None else begun + backoff.deadline
@@ -62,48 +62,34 @@ def retry(
     raise AssertionError
 
 
-def attempts(
-    where: Address,
-    attempt: Callable[[float], Waits[_T]],
-    sleep: Callable[[float], Any],
-    seconds: float | None,
-    backoff: Backoff | None,
-) -> Waits[_T]:
-    """Return a connection that `attempt` makes, as `retry`; one attempt has so many seconds."""
-    return retry(
-        lambda until: attempt(until if seconds is None else min(until, monotonic() + seconds)),
+def connect(where: Address, dialer: Any, timeout: Timeouts, backoff: Backoff | None) -> Waits[Any]:
+    """Return a connection whose session has finished its handshake.
+
+    The dialer's `sleep`, `resolve`, `connect` and `finish` return a value, or an awaitable, and
+    raise an OSError after `until`, by `time.monotonic`.
+    """
+    seconds = inf if timeout.connect is None else timeout.connect
+    connection = yield from retry(
+        lambda until: dial(where, dialer, min(until, monotonic() + seconds)),
         backoff or Backoff(),
-        sleep,
+        dialer.sleep,
         what=where,
         errors=OSError,
         passing=lambda error: not is_permanent(error),
         failed=lambda error, number, took: connect_error(where, number, took, error),
     )
-
-
-def connect(where: Address, dialer: Any, timeout: Timeouts, backoff: Backoff | None) -> Waits[Any]:
-    """Return a connection whose session has opened the conversation; errors as for `attempts`.
-
-    The dialer's `sleep`, `resolve`, `connect` and `finish` return a value, or something to await
-    for it, and raise an OSError after `until`, by `time.monotonic`.
-    """
-
-    def attempt(until: float) -> Waits[Any]:
-        return dial(where, dialer, until)
-
-    connection = yield from attempts(where, attempt, dialer.sleep, timeout.connect, backoff)
     try:
         yield connection.open(timeout.connect)
     except BaseException as error:
         connection.close()
-        if not isinstance(error, (Exception, GeneratorExit)):  # a task that is cancelled
+        if not isinstance(error, (Exception, GeneratorExit)):  # a cancellation
             yield from close_and_wait(connection)
         raise
     return connection
 
 
 def dial(where: Address, dialer: Any, until: float) -> Waits[Any]:
-    """Return a connection to the first of the addresses of `where` that answers."""
+    """Return a connection to the first address of `where` that accepts."""
     failure: OSError | None = OSError(f"{where} has no address")
     for family, sockaddr in (yield dialer.resolve(where, until)):
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -125,14 +111,14 @@ def dial(where: Address, dialer: Any, until: float) -> Waits[Any]:
 
 
 def close_and_wait(connection: Any) -> Waits[None]:
-    """Close a stream connection of either kind, and wait until it is gone."""
+    """Close a blocking or asyncio connection, and wait until it is gone."""
     connection.close()
     if hasattr(connection, "wait_closed"):
         yield connection.wait_closed()
 
 
 def time_left(until: float) -> float | None:
-    """Return the seconds until then, None for ever."""
+    """Return the seconds until then, None for ever; raise TimeoutError if there are none."""
     if until == inf:
         return None
     left = until - monotonic()

@@ -1,24 +1,26 @@
-"""One end of a blocking connection: sends and receives whole messages, in time or not at all."""
+"""One end of a blocking connection, which sends and receives whole messages."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import logging
+import select
 import socket
 import ssl
+import threading
+from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
 from threading import get_ident
 from time import monotonic, sleep
 from typing import Any, NoReturn
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
-from rlwire.streams import NOTHING, Moved, StreamCore, StreamPhase
+from rlwire.streams import NOTHING, StreamCore, StreamPhase
 from rlwire.transports.deferred import DeferredReply
-from rlwire.transports.forking import PARENTS, of_this_process
+from rlwire.transports.forking import PARENTS, Owned, of_this_process
 from rlwire.transports.interface import StreamSession
-from rlwire.transports.ownership import Owned
-from rlwire.transports.reply_queue import ReplyQueue
 from rlwire.transports.shm import ShmSocket, default_spin
 from rlwire.transports.socket_calls import PlainCalls, SocketCalls
 from rlwire.transports.sockets import Timeouts, ready, set_kernel_timeout
@@ -40,25 +42,10 @@ class Connection(Owned):
     and wakes the owner. Made by `rlwire.transports.tcp`.
 
     Attributes:
-        session: the session that speaks over it.
+        session: the session that encodes and decodes its messages.
+        core: the state of the stream.
         peer: the other end's name, for logs.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "_calls",
-        "_core",
-        "_limits",
-        "_monitor",
-        "_replies",
-        "_shm",
-        "_sock",
-        "_take_over",
-        "_tick",
-        "_tls",
-        "_write",
-        "session",
-    )
 
     def __init__(
         self,
@@ -72,7 +59,7 @@ class Connection(Owned):
         super().__init__(peer)
         self.session = session
         self._sock = sock
-        self._core = StreamCore(session, peer, timeout, accepted)
+        self.core = StreamCore(session, peer, timeout, accepted)
         self._replies: ReplyQueue | None = None
         self._monitor: Monitor | None = None
         self._take_over: Callable[[], None] | None = None
@@ -81,12 +68,12 @@ class Connection(Owned):
         self._shm = sock if isinstance(sock, ShmSocket) else None
         self._calls: SocketCalls
         if self._tls is not None:
-            self._calls = PlainCalls(self._core, self._tls)
+            self._calls = PlainCalls(self.core, self._tls)
         else:
             rings, spin = None, timeout.spin or 0.0
             if self._shm is not None:
                 rings, spin = self._shm.rings, timeout.spin or default_spin()
-            self._calls = SocketCalls(self._core, sock.fileno(), spin=spin, rings=rings)
+            self._calls = SocketCalls(self.core, sock.fileno(), spin=spin, rings=rings)
         waits = [timeout.idle, timeout.read and timeout.read / 2]
         self._tick = min((wait for wait in waits if wait is not None), default=None)
         self._write = timeout.write and timeout.write / 2
@@ -104,41 +91,26 @@ class Connection(Owned):
         return f"<Connection to {self.peer}{', closed' if self.closed else ''}>"
 
     @property
-    def moved(self) -> Moved:
-        """How many events were sent and received."""
-        return self._core.moved
-
-    @property
     def closed(self) -> bool:
         """Whether `close` was called, by the user or because the connection broke."""
-        return self._core.closed
-
-    @property
-    def broken(self) -> bool:
-        """Whether the connection ended otherwise than by `close`, or inside a message."""
-        return self._core.broken
-
-    @property
-    def silent(self) -> bool:
-        """Whether the peer has not said anything so far."""
-        return self._core.silent
+        return self.core.closed
 
     def fileno(self) -> int:
         """Return the socket's descriptor, -1 once it is closed."""
         return self._sock.fileno()
 
     def handshake(self, seconds: float | None) -> None:
-        """Take the connection over for this thread, and run the server's side of the handshakes."""
+        """Claim the connection for this thread, and run the server's side of the handshakes."""
         self._claim()
         self.open(self._shake_hands(seconds))
 
     def send(self, event: Any) -> None:
-        """Send one event; returns when the system has taken all of it.
+        """Send one event; returns when the system has accepted all of it.
 
         Raises:
             LocalProtocolError, EncodeError, LimitExceeded: nothing was sent.
             DeadlineExceeded: the peer does not read; the connection is closed.
-            ConnectionClosed: the connection is gone.
+            ConnectionClosed: the connection has ended.
         """
         if get_ident() != self._owner:
             self._claim()
@@ -150,19 +122,19 @@ class Connection(Owned):
         self._flush(tried=True)
 
     def speak(self) -> None:
-        """Send what the session says by itself, after its user has had it do so."""
+        """Send what the session has queued by itself."""
         if get_ident() != self._owner:
             self._claim()
-        self._core.speak()
+        self.core.speak()
         self._flush()
 
     def receive(self) -> Any:
         """Return the next event, waiting for it.
 
         Raises:
-            DecodeError, LimitExceeded: the peer's bytes are wrong, nothing more can be received.
+            DecodeError, LimitExceeded: the peer's bytes are invalid; nothing more can be received.
             RemoteProtocolError: the peer's message is not allowed now; unless that closed the
-                session, the connection can be used further.
+                session, the connection can still be used.
             DeadlineExceeded: no message began within the idle time (the connection stays open),
                 or one began and did not end in time (the connection is closed).
             ConnectionClosed: the peer closed the connection, or it broke.
@@ -179,14 +151,14 @@ class Connection(Owned):
         return self._receive(waited)
 
     def share(self, seconds: float) -> tuple[Callable[[bool], int | OSError | None], bool]:
-        """Prepare for several threads that read in turns; see `release`."""
+        """Prepare for threads that read in turns; return what reads, and whether it may wait."""
         return self._fetch, self._bound(seconds)
 
     def listen(self, take: Callable[[Any], object], have: int | OSError | None = None) -> None:
-        """Hand over the events that can be had without waiting."""
+        """Pass the events that need no waiting to `take`."""
         if get_ident() != self._owner:
             self._claim()
-        core = self._core
+        core = self.core
         try:
             if isinstance(have, int):
                 event = core.take(have)
@@ -198,7 +170,6 @@ class Connection(Owned):
             while event is not NOTHING or core.more:
                 if event is not NOTHING:
                     take(event)
-                # Nothing more is there, if the next bytes go to the beginning of the inbox.
                 event = NOTHING if core.fresh else core.next()
         except BaseException as error:
             self._failed(error)
@@ -206,7 +177,7 @@ class Connection(Owned):
             self._flush()
 
     def look(self, take: Callable[[Any], object]) -> None:
-        """Take in what has come, without waiting: pings are answered, and events handed over."""
+        """Receive without waiting: answer pings, and pass events to `take`."""
         if get_ident() != self._owner:
             self._claim()
         self.listen(take, self._fetch(False))
@@ -231,10 +202,8 @@ class Connection(Owned):
     ) -> None:
         """Answer one event after another, `send(answer(receive()))`, until one of them raises.
 
-        It returns once another thread has taken the connection over: see `watched`.
-
-        An error in `answer` or in writing its reply leaves the connection as it is: the reply is
-        still owed. It can be sent, and `serve` called again.
+        It returns once another thread has taken over the connection: see `watched`. After an error
+        in `answer` or in encoding its reply, a reply can be sent, and `serve` called again.
         """
         if get_ident() != self._owner:
             self._claim()
@@ -253,14 +222,14 @@ class Connection(Owned):
                 waited = self._failed(error)
             if self._owner != me:
                 return
-            if self._core.sending:
+            if self.core.sending:
                 self._flush(tried=True)
             elif self._replies is None or not self._replies.owed:
-                self._core.put_back(self._receive(waited))
+                self.core.put_back(self._receive(waited))
 
     def _serve_deferred(self, replies: ReplyQueue, answer: Any, failure: Any) -> None:
-        """Do the work of `serve` while replies are owed that come by themselves."""
-        core, me = self._core, self._owner
+        """Do the work of `serve` while deferred replies are due."""
+        core, me = self.core, self._owner
         while replies.owed:
             event = reply = NOTHING
             try:
@@ -286,7 +255,7 @@ class Connection(Owned):
             self._flush()
 
     def defer(self, reply: DeferredReply) -> DeferredReply:
-        """Send a reply by itself, once it is done; called within `serve`. Returns it."""
+        """Send a reply out of order once it is set; called within `serve`. Returns it."""
         if self._replies is None:
             self._replies = ReplyQueue(self.peer)
         self._replies.owed += 1
@@ -294,28 +263,28 @@ class Connection(Owned):
         return reply
 
     def run_in_thread(self, work: Callable[[], None]) -> None:
-        """Have `work` done in another thread."""
+        """Run `work` in another thread."""
         if self._replies is None:
             self._replies = ReplyQueue(self.peer)
         self._replies.run(work)
 
     def on_takeover(self, monitor: Monitor, take_over: Callable[[], None]) -> None:
-        """Say who has another thread `serve` when this one is at work for long."""
+        """Set what makes another thread `serve` while this one runs a handler for long."""
         self._monitor, self._take_over = monitor, take_over
 
     def watched(self, prepare: Callable[[], object]) -> Watched | None:
-        """Return what is told when the thread that serves is at work; None if nobody looks."""
+        """Return what to notify when a handler starts and ends; None without a monitor."""
         if self._monitor is None:
             return None
         return self._monitor.add(self._waits, functools.partial(self._hand_over, prepare))
 
     def _waits(self) -> bool:
-        """Whether something of the peer's has come that was not looked at; for another thread."""
-        return not self._core.fresh or self._readable()
+        """Return whether something has come and was not read; for another thread."""
+        return not self.core.fresh or self._readable()
 
     def _hand_over(self, prepare: Callable[[], object]) -> None:
         assert self._take_over is not None
-        # Before the first thread may go on; who would close it meanwhile sees `_owner_thread`.
+        # Before the first thread may go on; `close` checks `_owner_thread` meanwhile.
         owner, self._owner = self._owner, 0
         try:
             prepare()
@@ -325,31 +294,31 @@ class Connection(Owned):
         self._take_over()
 
     def refuse(self, error: RlwireError) -> None:
-        """Tell the peer what went wrong, if the protocol has words for that."""
+        """Send the session's error message, if the protocol has one."""
         if self._owner == PARENTS:
             return
-        self._core.refuse(error)
-        if self._core.closed:
+        self.core.refuse(error)
+        if self.core.closed:
             self._finish()
             return
         try:
             self._flush()
         except (RlwireError, OSError) as failure:
-            logger.debug("%s: could not be told %r: %s", self.peer, str(error), failure)
+            logger.debug("%s: the error %r was not sent: %s", self.peer, str(error), failure)
 
     def close(self) -> None:
         """Close the connection; a thread that waits in `send` or `receive` wakes up.
 
-        Only the owner frees the socket, at once or in its next call: were another thread to free
-        it, the owner could find itself reading from a new socket with the same number.
+        Only the owner frees the socket, at once or in its next call: otherwise it could read from a
+        new socket with the same number.
         """
         if self._owner == PARENTS:
-            self._core.abort()
+            self.core.abort()
         elif self._is_used_elsewhere():
-            self._core.abort()
+            self.core.abort()
             self._shutdown(socket.SHUT_RDWR)
         else:
-            self._take_over = None  # which knows this connection
+            self._take_over = None  # it refers to this connection
             if self._replies is not None:
                 self._replies.close()
             self._close()
@@ -360,30 +329,29 @@ class Connection(Owned):
         if isinstance(self._sock, ShmSocket):
             self._sock.close_inherited()
         else:
-            # Not SSLSocket's: nothing is said. It closes the number of this process only.
+            # Sends no close_notify, and closes the descriptor of this process only.
             self._sock.close()
 
     def drain(self) -> None:
-        """From any thread: see that it ends, but of what is under way cut nothing short.
+        """Close when nothing is in progress; called from any thread, again and again.
 
-        It is called again, now and then, until it has ended. A session that has words for that says
-        them with what it says next; others end between two messages.
+        A session with a close message sends it with its next message; others end between messages.
         """
         session: Any = self.session
         if getattr(session, "busy", False):
             session.parting = True
-        elif not (self._core.partial[0] or self._readable()):
+        elif not (self.core.partial[0] or self._readable()):
             self.stop_receiving()
 
     def stop_receiving(self) -> None:
-        """From any thread: let the owner finish and send its answer, but receive no more."""
-        self._core.stop()
+        """Receive no more; the owner still sends its reply. From any thread."""
+        self.core.stop()
         self._shutdown(socket.SHUT_RD)
 
-    # Waiting, reading and writing where `_calls` cannot go on by itself.
+    # Slow paths of waiting, reading and writing.
 
     def _shake_hands(self, seconds: float | None) -> float | None:
-        """Run a server's handshake of TLS or shared memory; return the time that is left."""
+        """Run a server's handshake of TLS or shared memory; return the seconds that are left."""
         until = None if seconds is None else monotonic() + seconds
         below = self._tls or self._shm
         if below is not None:
@@ -391,17 +359,17 @@ class Connection(Owned):
                 below.handshake(seconds)
             except TimeoutError as error:
                 self._close()
-                what = "TLS handshake" if self._shm is None else "word on shared memory"
+                what = "TLS" if self._shm is None else "shared memory"
                 raise DeadlineExceeded(
-                    f"{self._core.peer}: no {what} within connect={seconds} s"
+                    f"{self.peer}: no {what} handshake within connect={seconds} s"
                 ) from error
             except (OSError, ValueError) as error:  # ValueError: closed by another thread meanwhile
                 self._lost(error)
         return None if until is None else max(until - monotonic(), _SOON)
 
     def open(self, seconds: float | None) -> None:
-        """Go through the session's handshake, if it has one."""
-        core = self._core
+        """Run the session's handshake, if it has one."""
+        core = self.core
         core.begin(seconds)
         if not core.talks:
             return
@@ -426,8 +394,8 @@ class Connection(Owned):
             self._limit(_READING, self._tick)
 
     def _receive(self, waited: float) -> Any:
-        """Return the next event; `waited` seconds of the time for it are over already."""
-        core = self._core
+        """Return the next event; `waited` seconds of its timeout are over already."""
+        core = self.core
         self._flush(tried=True)
         core.await_from(monotonic() - waited)
         try:
@@ -437,41 +405,35 @@ class Connection(Owned):
             self._flush()
         except BaseException as error:
             self._failed(error)
-        wait = self._tick
-        if core.talks:  # what has come may have brought a deadline
-            due = core.session.next_deadline()
-            if due is not None:
-                left = max(due - monotonic(), _SOON)
-                wait = left if wait is None else min(wait, left)
-        if self._limits[_READING] != wait:
-            self._limit(_READING, wait)
+        # What has come may have brought a deadline.
+        self._wait_until(core.session.next_deadline() if core.talks else None, monotonic())
         return event
 
     def _fetch(self, wait: bool) -> int | OSError | None:
-        """Read once where the next bytes belong, and return how many came; None: none in time.
+        """Read once into the core's room without telling it; return how many bytes came, or None.
 
-        The core is not told; without TLS it may even be used meanwhile, for anything but reading.
+        Without TLS the core may be used meanwhile, for anything but reading.
         """
-        room = self._core.room()
+        room = self.core.room()
         try:
             if self._shm is not None:
                 try:
                     return self._shm.recv_into(room, 0, socket.MSG_DONTWAIT)
                 finally:
-                    self._shm.rings.poll_in()  # what comes next makes the socket readable
+                    self._shm.rings.poll_in()  # ask for a wake-up by socket
             if self._tls is not None:
-                self._limit(_READING, _SOON)  # what is there may be of TLS alone
+                self._limit(_READING, _SOON)  # the bytes may be of TLS alone
                 return self._tls.recv_into(room)
             if not wait:
                 return self._sock.recv_into(room, 0, socket.MSG_DONTWAIT)
-            return self._sock.recv_into(room, 0, socket.MSG_WAITALL if self._core.direct else 0)
+            return self._sock.recv_into(room, 0, socket.MSG_WAITALL if self.core.direct else 0)
         except BlockingIOError:
             return None
         except OSError as error:
             return error
 
     def _bound(self, seconds: float) -> bool:
-        """Have a `fetch` that waits last at most so long; return whether one may wait at all."""
+        """Bound a waiting `_fetch`; return whether it may wait at all."""
         if self._shm is not None:
             self._shm.rings.poll_in()
             return False
@@ -480,7 +442,7 @@ class Connection(Owned):
         return self._tls is None
 
     def may_write(self, seconds: float, reading: bool) -> tuple[bool, bool]:
-        """Wait until something can be read, or written, so many seconds at most; say which."""
+        """Wait until reading or writing is possible; return which."""
         found = room = False
         if self._shm is not None:
             found, room = reading and self._shm.rings.poll_in(), self._shm.rings.poll_out()
@@ -491,12 +453,12 @@ class Connection(Owned):
         return ready(self._sock, seconds, read=reading, write=True)
 
     def _readable(self) -> bool:
-        """Return whether a read would give something at once, be it the end or an error."""
+        """Return whether a read would return at once, be it with the end or an error."""
         return self.pending or (self._shm is None and ready(self._sock, 0.0)[0])
 
     def _next_or(self, replies: ReplyQueue) -> Any:
-        """Return the next event; `NOTHING` once there is none, and something else may be done."""
-        core = self._core
+        """Return the next event; `NOTHING` when a deferred reply may be done."""
+        core = self.core
         event = core.next()
         if event is not NOTHING:
             return event
@@ -508,28 +470,23 @@ class Connection(Owned):
             return NOTHING
         due = core.next_deadline(now, core.inside)
         wait = None if due is None else max(due - now, _SOON)
-        # Bytes in shared memory make the socket readable only once that was asked for.
         here = self.pending if self._shm is None else self._shm.rings.poll_in()
         if not (here or replies.wait(self._sock.fileno(), wait)):
             return NOTHING
         if self._tls is not None or self._shm is not None:
-            self._limit(_READING, _SOON)  # what is there may be of TLS alone, or no byte at all
-        try:
-            return self._calls.read()
-        except BlockingIOError:
-            self._calls.doing = ""
-            return core.next()
+            self._limit(_READING, _SOON)  # the bytes may be of TLS alone
+        return self._read()
 
     @property
     def pending(self) -> bool:
-        """Whether TLS, or shared memory, has something that the system does not know of."""
+        """Whether TLS or shared memory has bytes, for which the socket is not readable."""
         if self._shm is not None:
             return self._shm.rings.readable()
         return self._tls is not None and self._tls.pending
 
     def _step(self) -> Any:
-        """Write what is to be written, and read once; return an event if there is one."""
-        core = self._core
+        """Write, and read once; return the event if one is complete."""
+        core = self.core
         if core.sending:
             self._flush()
         now = monotonic()
@@ -539,14 +496,17 @@ class Connection(Owned):
         if core.more:
             return core.next()
         self._wait_until(core.next_deadline(now), now)
+        return self._read()
+
+    def _read(self) -> Any:
         try:
             return self._calls.read()
         except BlockingIOError:
             self._calls.doing = ""
-            return core.next()
+            return self.core.next()
 
     def _wait_until(self, due: float | None, now: float) -> None:
-        """Have the next read last until then, or until it is time to look at the clock anyway."""
+        """Bound the next read by `due` and the tick."""
         wait = self._tick
         if due is not None:
             left = max(due - now, _SOON)
@@ -555,8 +515,8 @@ class Connection(Owned):
             self._limit(_READING, wait)
 
     def _flush(self, *, tried: bool = False) -> None:
-        """Write all that is to be written; `tried`: of which some was, or could not be."""
-        core, calls = self._core, self._calls
+        """Write everything; `tried`: after an attempt that wrote only some, or nothing."""
+        core, calls = self.core, self._calls
         if not core.sending:
             return
         now = monotonic()
@@ -575,11 +535,11 @@ class Connection(Owned):
             self._failed(error)
         self._limit(_WRITING, self._write)
 
-    # Errors and ends, in the thread that owns it.
+    # Errors and ends, in the owner's thread.
 
     def _failed(self, error: BaseException) -> float:
-        """Go on after `error`, which the core, a system call or the user's own code raised."""
-        core, calls = self._core, self._calls
+        """Handle an error of the core, a system call or the user's code; return seconds waited."""
+        core, calls = self.core, self._calls
         doing, calls.doing = calls.doing, ""
         if isinstance(error, RlwireError):
             doing = ""
@@ -590,8 +550,7 @@ class Connection(Owned):
         if doing and isinstance(error, OSError):
             self._lost(error)
         if doing and not isinstance(error, Exception):
-            # Ctrl-C, and nobody knows how much was sent, or has come: the next message would be
-            # garbage.
+            # Ctrl-C: how much was sent, or has come, is unknown, and the next message garbage.
             if doing == "writing" or core.partial[0]:
                 core.abort()
         elif isinstance(error, DeadlineExceeded) and core.late in ("read", "write"):
@@ -603,19 +562,19 @@ class Connection(Owned):
         raise error
 
     def _lost(self, error: OSError | ValueError) -> NoReturn:
-        """Close, as the system says that the stream is gone, and raise that."""
-        closed = self._core.lost(error)
+        """Close after a system call found the stream gone, and raise that."""
+        closed = self.core.lost(error)
         self._close()
         raise closed from error
 
     def _close(self) -> None:
-        """Say farewell, if the session has one, and free the socket."""
-        self._core.close()
+        """Send the session's close message, if it has one, and free the socket."""
+        self.core.close()
         self._finish()
 
     def _finish(self) -> None:
-        """Say the last words, hear the peer out for a moment, and free the socket."""
-        core, calls = self._core, self._calls
+        """Send the last messages, read for a moment what the peer sends, and free the socket."""
+        core, calls = self.core, self._calls
         half_closed = False
         now = monotonic()
         core.await_from(now)
@@ -630,7 +589,7 @@ class Connection(Owned):
                         half_closed = True
                         self._shutdown(socket.SHUT_WR)
                     elif self._tls is not None and core.phase is StreamPhase.LINGERING:
-                        # Past TLS: what the bytes mean does not matter any more.
+                        # Past TLS: the bytes are dropped.
                         self._sock.settimeout(left)
                         core.take(socket.socket.recv_into(self._sock, core.room()))
                     else:
@@ -639,7 +598,7 @@ class Connection(Owned):
                 now = monotonic()
                 core.check(now)
         except (OSError, ValueError) as error:
-            logger.debug("%s: the last words could not be told: %s", core.peer, error)
+            logger.debug("%s: the last messages were not sent: %s", core.peer, error)
         finally:
             core.abort()
             if self._tls is not None:
@@ -647,21 +606,103 @@ class Connection(Owned):
             self._sock.close()
 
     def _shutdown(self, how: int) -> None:
-        """Shut one direction down; from any thread."""
+        """Shut down one direction, or both; from any thread."""
         with contextlib.suppress(OSError):
             if self._tls is not None:
-                # Not SSLSocket's own: that takes the TLS object away under the owner's feet.
+                # SSLSocket's own would remove the TLS object while the owner uses it.
                 socket.socket.shutdown(self._sock, how)
             else:
                 self._sock.shutdown(how)
 
     def _limit(self, option: int, seconds: float | None) -> None:
-        """Bound each system call: `_READING` or `_WRITING`."""
+        """Bound each system call for `_READING` or `_WRITING`."""
         self._limits[option] = seconds
         if self._shm is not None:
-            if option == _READING:
-                self._shm.rings.reading = seconds
-            else:
-                self._shm.rings.writing = seconds
+            name = "reading" if option == _READING else "writing"
+            setattr(self._shm.rings, name, -1.0 if seconds is None else seconds)
         elif self._tls is None:
             set_kernel_timeout(self._sock, option, seconds)
+
+
+class ReplyQueue:
+    """Replies that other threads make.
+
+    Attributes:
+        owed: how many replies are not yet taken.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.owed = 0
+        self._closed = False
+        self._name = name
+        self._given: deque[DeferredReply] = deque()
+        self._wake, self._waker = socket.socketpair()
+        self._wake.setblocking(False)
+        self._waker.setblocking(False)
+        self._idle: list[SimpleQueue[Callable[[], None] | None]] = []
+
+    def give(self, reply: DeferredReply) -> None:
+        """Queue a reply that is done, and wake the connection's thread."""
+        self._given.append(reply)
+        with contextlib.suppress(OSError):  # full, or closed
+            self._waker.send(b"\0")
+
+    def wait(self, file: int, seconds: float | None) -> bool:
+        """Wait for a reply or for `file` to be readable; return whether the latter is."""
+        if self._given:
+            seconds = 0.0
+        files = [file, self._wake.fileno()]
+        poll = select.poll()
+        for each in files:
+            poll.register(each, select.POLLIN)
+        ready = [found for found, _ in poll.poll(None if seconds is None else 1e3 * seconds)]
+        if files[1] in ready:
+            with contextlib.suppress(BlockingIOError):
+                self._wake.recv(4096)
+        return file in ready
+
+    def take(self) -> DeferredReply | None:
+        """Return the first reply in the queue, or None."""
+        if not self._given:
+            return None
+        self.owed -= 1
+        return self._given.popleft()
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Run `work` in an idle thread or a new one."""
+        if self._idle:
+            self._idle.pop().put(work)
+            return
+        todo: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        todo.put(work)
+        threading.Thread(
+            target=self._work, args=(todo,), name=f"{self._name} aside", daemon=True
+        ).start()
+
+    def _work(self, todo: SimpleQueue[Callable[[], None] | None]) -> None:
+        while True:
+            work = todo.get()
+            if work is None:
+                return
+            try:
+                work()
+            except Exception:
+                logger.exception("%s: a thread failed", self._name)
+            work = None  # it may hold a message
+            if self._closed:
+                return
+            self._idle.append(todo)
+            if self._closed:
+                self._end_idle()
+
+    def close(self) -> None:
+        """End the idle threads, and others when their work is done."""
+        self._closed = True
+        self._end_idle()
+        self._wake.close()
+        self._waker.close()
+
+    def _end_idle(self) -> None:
+        while self._idle:
+            with contextlib.suppress(IndexError):
+                self._idle.pop().put(None)

@@ -1,5 +1,29 @@
-from rlwire.transports.driver_asyncio cimport LoopDriver
+from rlwire.streams cimport StreamCore
+from rlwire.transports.handler_asyncio cimport HandlerRunner
+from rlwire.transports.socket_calls cimport SocketCalls
+from rlwire.transports.waiter_asyncio cimport Waiter
 
 
-cdef class AsyncConnection(LoopDriver):
-    pass
+cdef class AsyncConnection:
+    cdef object __weakref__
+    cdef public object session
+    cdef public str peer
+    cdef public object log
+    cdef public object fault
+    cdef public StreamCore core
+    cdef public bint blocked
+    cdef public HandlerRunner _answers
+    cdef SocketCalls _calls
+    cdef public object _gone
+    cdef bint _held_up
+    cdef object _last_words
+    cdef object _loop
+    cdef object _on_end
+    cdef bint _receiving
+    cdef bint _resting
+    cdef object _sender
+    cdef public object _stream
+    cdef public Waiter _waiter
+
+    cpdef bint write(self)
+    cpdef write_aside(self)

@@ -4,25 +4,69 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from rlwire.errors import DeadlineExceeded, LimitExceeded, LocalProtocolError, RlwireError
-from rlwire.streams import NOTHING, Moved
+from rlwire.streams import LAST_WORDS, NOTHING, StreamCore, StreamPhase
 from rlwire.transports.deferred import DeferredReply
-from rlwire.transports.driver_asyncio import LoopDriver
+from rlwire.transports.forking import not_ours, of_this_process
 from rlwire.transports.handler_asyncio import HandlerRunner
-from rlwire.transports.interface import Handler
+from rlwire.transports.interface import Handler, StreamSession
+from rlwire.transports.rate_limited_log import Log
+from rlwire.transports.sockets import Timeouts
+from rlwire.transports.stream_asyncio import SocketStream
+from rlwire.transports.waiter_asyncio import Waiter
 
-__all__ = ["AsyncConnection", "Handler"]
+__all__ = ["AsyncConnection"]
+
+logger = logging.getLogger(__name__)
 
 
-class AsyncConnection(LoopDriver):
+class AsyncConnection:
     """One end of a connection, for the tasks of one event loop; made by `connect` and a server.
 
-    One task at a time may receive, and one send. What is not explained here is as in
-    `rlwire.transports.connection.Connection`, errors among it.
+    One task at a time may receive, and one may send. Methods and errors are those of
+    `rlwire.transports.connection.Connection`, unless documented here.
+
+    Attributes:
+        session: the session that encodes and decodes its messages.
+        peer: the other end's name, for logs.
+        core: the state of the stream.
+        log: where errors of a served connection are logged; a server sets its own.
+        fault: the error for which this side closed a connection with a handler.
+        blocked: whether the socket's send buffer is full.
     """
+
+    def __init__(
+        self,
+        session: StreamSession,
+        peer: str,
+        timeout: Timeouts,
+        *,
+        on_end: Callable[[Any], None] | None = None,
+        accepted: bool = False,
+    ) -> None:
+        self.session = session
+        self.peer = peer
+        self.log: Log = logger
+        self.fault: BaseException | None = None
+        self.core = StreamCore(session, peer, timeout, accepted)
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._stream: SocketStream | None = None
+        self._calls: Any = None
+        self._answers: HandlerRunner | None = None
+        self._waiter = Waiter(self._loop)  # of the task that receives
+        self._receiving = False  # whether there is one, which may have its event already
+        self._sender: asyncio.Future[None] | None = None  # of the task that sends
+        self.blocked = False
+        self._held_up = False  # reading is paused until everything is written
+        self._resting = False  # reading is paused for one turn of the loop
+        self._last_words: asyncio.TimerHandle | None = None
+        self._gone = self._loop.create_future()
+        of_this_process(self)
 
     async def __aenter__(self) -> AsyncConnection:
         return self
@@ -35,29 +79,14 @@ class AsyncConnection(LoopDriver):
         return f"<AsyncConnection to {self.peer}{', closed' if self.closed else ''}>"
 
     @property
-    def moved(self) -> Moved:
-        """How many events were sent and received."""
-        return self.core.moved
-
-    @property
     def closed(self) -> bool:
         """Whether `close` was called, by the user or because the connection broke."""
         return self._stream is None or self.core.closed
 
-    @property
-    def broken(self) -> bool:
-        """Whether the connection ended otherwise than by `close`, or inside a message."""
-        return self.core.broken
-
-    @property
-    def silent(self) -> bool:
-        """Whether the peer has not said anything so far."""
-        return self.core.silent
-
     # What users call.
 
     async def open(self, seconds: float | None) -> None:
-        """Open the conversation, as `Connection.open`."""
+        """Run the session's handshake, if it has one."""
         core = self.core
         core.begin(seconds)
         if core.opened:
@@ -75,47 +104,43 @@ class AsyncConnection(LoopDriver):
         self._follow()
 
     async def send(self, event: Any) -> None:
-        """Send one event, as `Connection.send`."""
+        """Send one event; returns when the system has accepted all of it."""
         if self._sender is not None:
             raise LocalProtocolError(f"another task is sending to {self.peer}; one may at a time")
-        core, before = self.core, self.core.waiting
+        core = self.core
         core.put(event)
-        self._own, self._posted = core.waiting - before, 0
         if self.blocked or not self.write():
-            await self._drain()
+            await self._sent()
         elif core.broken:
             raise core.end()
 
     def speak(self) -> None:
-        """Send, without waiting, what the session says by itself, when its user had it do so."""
+        """Send, without waiting, what the session has queued by itself."""
         self.core.speak()
         self._follow()
 
     def post(self, event: Any, backlog: int = 1 << 20) -> None:
-        """Send one event without waiting, from the loop's thread: for whoever tells many at once.
+        """Send one event without waiting, from the loop's thread: for broadcasts.
 
-        What the system does not take at once waits on this side, in order, and as long as it does
-        the peer is not listened to. Any task may receive meanwhile. LimitExceeded says that more
-        than `backlog` bytes wait, without those of a task that sends: the peer is too slow.
+        Bytes that the system does not accept at once are queued in order, and the connection stops
+        reading until they are sent. A task may receive meanwhile.
+
+        Raises:
+            LimitExceeded: more than `backlog` bytes are queued: the peer is too slow.
         """
         core = self.core
         if core.ended:
             raise core.end()
-        before = waiting = core.waiting
-        if self._sender is not None:
-            # What was posted since goes last, so this much of the task's message is left.
-            waiting -= min(max(waiting - self._posted, 0), self._own)
-        if waiting > backlog:
-            raise LimitExceeded("backlog", backlog, waiting)
+        if core.waiting > backlog:
+            raise LimitExceeded("backlog", backlog, core.waiting)
         core.put(event)
-        self._posted += core.waiting - before
         if not self.blocked:
             self.write_aside()
             if core.closed:
                 raise core.end()
 
     async def receive(self) -> Any:
-        """Return the next event, as `Connection.receive`."""
+        """Return the next event."""
         try:
             return await self._receive()
         except asyncio.CancelledError:
@@ -127,12 +152,12 @@ class AsyncConnection(LoopDriver):
     async def exchange(self, event: Any) -> Any:
         """Send one event and return the next: `send` and `receive` in one call, for clients.
 
-        A task that is cancelled while it waits for the answer closes the connection, unless the
-        answer has come already, which is dropped: the next exchange would take it for its own.
+        Cancelling it closes the connection unless the reply has come already, which is dropped:
+        the next exchange would receive it.
         """
         core, stream = self.core, self._stream
-        # The way of a small message is in one piece: after a process switch the interpreter runs
-        # cold, and each call less shows.
+        # Inlined for small messages: after a process switch the interpreter runs cold, and each
+        # call shows.
         waits = core.fresh and not (self._receiving or self.blocked)
         if waits and stream is not None:
             core.put(event)
@@ -142,9 +167,8 @@ class AsyncConnection(LoopDriver):
                 self._lose(error)
                 raise core.end() from error
             if self.blocked:
-                self._own, self._posted = core.waiting, 0
                 stream.await_writable(True)
-                await self._drain()
+                await self._sent()
                 waits = False
             elif not stream.listening:
                 self.listen()
@@ -169,7 +193,7 @@ class AsyncConnection(LoopDriver):
         await asyncio.shield(self._gone)
 
     def drain(self) -> None:
-        """See that it ends, as `Connection.drain`; on the loop."""
+        """Close when nothing is in progress; called from the loop, again and again."""
         session: Any = self.session
         if hasattr(session, "drain"):
             session.drain()
@@ -178,7 +202,7 @@ class AsyncConnection(LoopDriver):
             self.stop_receiving()
 
     def stop_receiving(self) -> None:
-        """Let an answer that is being made be sent, but receive no more."""
+        """Receive no more; a reply that is being made is still sent."""
         self.core.stop()
         if self._stream is not None:
             self._stream.listen(False)
@@ -196,12 +220,12 @@ class AsyncConnection(LoopDriver):
         self.listen()
 
     def defer(self, reply: DeferredReply) -> DeferredReply:
-        """Send a reply by itself once it is done; see `Connection.defer`."""
+        """Send a reply out of order once it is set; returns it."""
         reply.add_done_callback(self._give)
         return reply
 
     def _give(self, deferred: DeferredReply) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._send_deferred, deferred)
 
     def _send_deferred(self, deferred: DeferredReply) -> None:
@@ -228,7 +252,7 @@ class AsyncConnection(LoopDriver):
         return event if event is not NOTHING else await self._wait()
 
     async def _wait(self) -> Any:
-        """Wait for what comes next."""
+        """Wait for the next event, or the end of the handshake."""
         self._receiving = True
         waiter = self._waiter.begin()
         if self.core.more:
@@ -239,16 +263,301 @@ class AsyncConnection(LoopDriver):
         finally:
             self._receiving = False
 
-    async def _drain(self) -> None:
-        """Wait until all has gone."""
+    async def _sent(self) -> None:
+        """Wait until everything is written."""
         self._sender = self._loop.create_future()
         try:
             await self._sender
         except BaseException:
-            # A message that was cut short (by a deadline, by cancelling the task) takes the
+            # A message that is cut short (by a deadline, by cancelling the task) takes the
             # stream's message borders with it.
             self.core.abort("closed on this side inside a message")
             self.abort()
             raise
         finally:
             self._sender = None
+
+    # What the stream calls.
+
+    def on_stream(self, stream: SocketStream) -> None:
+        """Adopt a stream that has just opened."""
+        self._stream = stream
+        self._calls = stream.calls
+        stream.listen(True)
+
+    # Small messages pass through few calls: after a process switch the interpreter runs cold, and
+    # each call shows.
+
+    def on_readable(self) -> None:
+        """Receive, and hand the event to the task or handler that waits for it."""
+        answers, waiter, calls = self._answers, self._waiter, self._calls
+        if self._stream is None or self._resting:
+            return
+        try:
+            done = False
+            if answers is not None and answers.ready():
+                if calls.respond(answers.answer, DeferredReply):
+                    return
+                event, reply, failed = calls.unanswered()
+                answers.take_over(event, reply, failed)
+                done = self.core.steady
+            elif waiter.waiting:
+                event = calls.receive()
+                if event is not NOTHING:
+                    waiter.resume(event)
+                    return
+                done = self.core.steady
+            if not done:
+                self._read_on(self._stream)
+        except RlwireError as error:
+            self._not_received(error)
+        except OSError as error:
+            self._lose(error)
+        except Exception as error:  # a defect of the session's
+            told = self._waiter.waiting
+            if told:
+                self._waiter.set_exception(error)
+            self.abort()
+            if not told:
+                raise  # to the loop's exception handler
+            return
+        if self._goes_on():
+            self.rest()
+        if self.core.sending or self.core.ended:
+            self._follow()
+
+    def _goes_on(self) -> bool:
+        """Return whether a task or handler waits for messages that have come."""
+        return self.core.more and (self._waiter.waiting or self._answers is not None)
+
+    def rest(self) -> None:
+        """Go on with received messages in the loop's next turn, so that other connections run."""
+        if not self._resting:
+            self._resting = True
+            self.listen(False)
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._resting = False
+        if not self.blocked:  # else `on_writable` goes on
+            self.on_readable()
+            self.listen()
+
+    def _read_on(self, stream: SocketStream) -> None:
+        """Receive when it was not exactly one message."""
+        core, waiter, answers = self.core, self._waiter, self._answers
+        if not (waiter.waiting or answers is not None or core.closed):
+            stream.listen(False)  # later bytes stay in the system's buffer
+            return
+        opening = not core.opened
+        guess: Any = getattr(self.session, "guess", None) if opening else None
+        held = guess is not None and guess.due is not None
+        event = core.next() if held or core.more else self._calls.read()
+        if event is NOTHING and core.phase == StreamPhase.DRAINING:
+            stream.listen(False)
+            event = core.next()
+        if event is not NOTHING or (opening and core.opened):
+            if answers is not None:
+                answers.take_over(event)
+            elif waiter.waiting:
+                waiter.resume(event)
+            else:
+                core.put_back(event)
+        elif guess is not None and guess.due is not None:
+            stream.listen(False)
+            self._loop.call_at(guess.due, self._check_guess, stream)
+
+    def _check_guess(self, stream: SocketStream) -> None:
+        """Go on with a handshake whose password check was delayed."""
+        if self._stream is None or not self._waiter.waiting:
+            return
+        self.listen()
+        try:
+            self._read_on(stream)
+        except RlwireError as error:
+            self._not_received(error)
+        self._follow()
+
+    def _not_received(self, error: RlwireError) -> None:
+        answers = self._answers
+        if answers is None:
+            if self._waiter.waiting:
+                self._waiter.set_exception(error)
+        elif not answers.failed(error):
+            answers.go_on()
+        elif self.core.talks:
+            self.close_soon()  # other streams may still wait for the reply that is being made
+
+    def on_writable(self) -> None:
+        """Go on writing."""
+        if not self.write():
+            return
+        if self._sender is not None and not self._sender.done():
+            self._sender.set_result(None)
+        self._held_up = False
+        self._follow()
+        if self._answers is not None:
+            self._answers.go_on()
+        if self._goes_on():
+            self.rest()
+        self.listen()
+
+    def on_lost(self, error: Exception | None) -> None:
+        """Note that the stream is gone."""
+        self.core.lost(error)
+        self._wake()
+        if self._last_words is not None:
+            self._last_words.cancel()
+        if not self._gone.done():
+            self._gone.set_result(None)
+        answers, self._answers = self._answers, None
+        if answers is not None:
+            answers.end()
+        if self._on_end is not None:
+            self._on_end(self)
+
+    def close_inherited(self) -> None:
+        """See `Forked.close_inherited`."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close_inherited()
+        self.core.abort(instead=not_ours(self.peer))
+        # The loop's tasks, which wait for these, are the parent's.
+        self._waiter = Waiter(self._loop)
+        self._sender = self._last_words = self._answers = None
+        self._receiving = self.blocked = False
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    # Listening and writing.
+
+    def listen(self, wanted: bool = True) -> None:
+        """Read from the peer, unless something forbids it; or stop reading."""
+        if self._stream is not None and self.core.phase < StreamPhase.DRAINING:
+            full = self._answers is not None and self._answers.full
+            self._stream.listen(wanted and not (self._held_up or full or self._resting))
+
+    def write(self) -> bool:
+        """Write what the system accepts; return whether nothing is left, or all is lost."""
+        if self._stream is None:
+            return True
+        was = self.blocked
+        try:
+            self.blocked = not self._calls.write()
+        except OSError as error:
+            self._lose(error)
+            return True
+        if self.blocked or was:
+            self._stream.await_writable(self.blocked)
+        return not self.blocked
+
+    def write_aside(self) -> None:
+        """Write, and read no more until all is written, as reading could queue more."""
+        if not self.write():
+            self._held_up = True
+            self.listen(False)
+
+    # Ends and times.
+
+    def refuse(self, error: RlwireError) -> None:
+        """Send the session's error message, if the protocol has one."""
+        if not self.core.closed:
+            self.core.refuse(error)
+            if self.core.closed:
+                self.fault = error
+        self._follow()
+
+    def close(self) -> None:
+        """Close the connection; a task that waits in `send` or `receive` wakes up."""
+        if self.core.phase == StreamPhase.LINGERING and not self.core.talks:
+            self.core.abort()
+        self.core.close()
+        self._finish()
+
+    def close_soon(self) -> None:
+        """Close, unless a rejected peer still has a moment to read why."""
+        if self.core.phase != StreamPhase.LINGERING:
+            self.close()
+
+    def abort(self) -> None:
+        """Close at once, without the close messages of TLS and the session."""
+        self.core.abort()
+        self._wake()
+        if self._stream is not None:
+            self._stream.abort()
+
+    def _follow(self) -> None:
+        """Write what the session has queued, or close, after the core has changed."""
+        core = self.core
+        if core.closed:
+            self._finish()
+            return
+        if core.sending and not self.blocked:
+            self.write_aside()
+        if core.over and not core.more:
+            # Later: a task that waits for an event still gets those that came.
+            self._loop.call_soon(self.close)
+
+    def _finish(self) -> None:
+        """Write the last messages, give the peer a moment to read them, and close."""
+        core, stream = self.core, self._stream
+        self._wake()
+        if stream is None:
+            return
+        if not self.blocked:
+            self.write()
+        if not core.sending:
+            if core.phase == StreamPhase.CLOSED:
+                stream.close()
+                return
+            # Closing over unread bytes would reset the connection, and the peer might never see our
+            # last message: read for a moment.
+            if core.phase == StreamPhase.LINGERING and core.half_close and not stream.shutdown():
+                return
+            stream.listen(True)
+        if self._last_words is None:
+            self._last_words = self._loop.call_later(LAST_WORDS, self.abort)
+
+    def _lose(self, error: OSError) -> None:
+        """Note that a system call found the stream gone."""
+        self.core.lost(error)
+        self._wake()
+        if self._stream is not None:
+            self._stream.abort()
+
+    def _wake(self) -> None:
+        if self._waiter.waiting:
+            self._waiter.set_exception(self.core.end())
+        if self._sender is not None and not self._sender.done():
+            self._sender.set_exception(self.core.end())
+
+    def check_timeouts(self, now: float) -> None:
+        """Check the timeouts; called by the `TimeoutTimer`."""
+        answers = self._answers
+        try:
+            self.core.check(now, self._waiter.waiting if answers is None else answers.waiting)
+        except RlwireError as error:
+            self._late(error)
+        self._follow()
+
+    def _late(self, error: RlwireError) -> None:
+        late, answers = self.core.late, self._answers
+        if late == "write" and self._sender is not None:
+            with contextlib.suppress(asyncio.InvalidStateError):
+                self._sender.set_exception(error)
+            return
+        if answers is not None and late == "session":
+            answers.report(error, "%s: closed: %s", self.peer, error)
+        elif answers is not None:
+            answers.report(error, "closed, too slow: %s", error)
+        elif late == "write":
+            self.log.warning("closed, too slow: %s", error)
+        if late == "write":
+            self.abort()
+        elif answers is not None and late != "session":
+            self.refuse(error)
+        else:
+            if self._waiter.waiting:
+                self._waiter.set_exception(error)
+            if late == "read":
+                self.close()

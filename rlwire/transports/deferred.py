@@ -1,4 +1,4 @@
-"""`DeferredReply`: a reply that a handler returns now, and sets later."""
+"""`DeferredReply`: a reply that a handler returns now and sets later."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from rlwire.transports.sockets import hung_up
 
 __all__ = ["DeferredReply"]
 
-_LOOKS = 0.5  # seconds between two looks whether the peer still waits
+_LOOKS = 0.5  # seconds between two checks whether the peer still waits
 
 
 class DeferredReply:
-    """A reply that is not there yet: `set`, `fail` or `cancel` it once, from any thread.
+    """A future reply: `set`, `fail` or `cancel` it from any thread; the first call counts.
 
-    The first of them counts. An event loop's connection sends a reply that is set in the loop's
-    thread at once, and others in its next round.
+    An event loop sends a reply that is set in its own thread at once, and others in its next turn.
     """
 
-    # The interpreter's lock guards it: nothing here calls anything between a look and a change.
+    # The GIL guards it: nothing is called between a check and a change.
 
     def __init__(self) -> None:
         self._call: Callable[[DeferredReply], object] | None = None
@@ -40,13 +39,13 @@ class DeferredReply:
             self._notify()
 
     def fail(self, error: BaseException) -> None:
-        """Have it treated as if the handler had raised `error` instead of deferring."""
+        """Act as if the handler had raised `error`."""
         if not self._done:
             self._done, self._error = True, error
             self._notify()
 
     def cancel(self) -> None:
-        """Send nothing: nobody waits for it any more."""
+        """Send nothing."""
         if not self._done:
             self._done = self._cancelled = True
             self._convert = self._event = None
@@ -57,30 +56,28 @@ class DeferredReply:
         return self._done
 
     def cancelled(self) -> bool:
-        """Return whether it was cancelled, such as by a peer that has gone."""
+        """Return whether it was cancelled, such as when the peer has gone."""
         return self._cancelled
 
     def then(
         self, convert: Callable[[Any, Any, BaseException | None], Any], event: Any = None
     ) -> DeferredReply:
-        """Have ``convert(event, value, error)`` make the reply, where it is sent; return this.
+        """Make the reply with ``convert(event, value, error)``; return this.
 
-        Args:
-            convert: called once, in the connection's own thread, unless it is cancelled before;
-                `error` is None, or why there is no value.
-            event: what it is called with.
+        It is called once, in the connection's thread, unless the reply is cancelled before; `error`
+        is None, or why there is no value.
         """
         self._convert, self._event = convert, event
         return self
 
     def add_done_callback(self, call: Callable[[DeferredReply], object]) -> None:
-        """Have it called with this once it is done, in whatever thread does that; one at most."""
+        """Call `call` with this once it is done, in the thread that sets it; at most one."""
         self._call = call
         if self._done:
             self._notify()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it is done, in a thread that waits for it alone; return whether it is."""
+        """Wait until it is done; return whether it is. For one thread."""
         if not self._done:
             lock = Lock()
             lock.acquire()
@@ -97,7 +94,7 @@ class DeferredReply:
         if error is None:
             return self._value
         if not isinstance(error, Exception):
-            raise RuntimeError(f"what should make the reply raised {type(error).__name__}")
+            raise RuntimeError(f"the reply failed with {type(error).__name__}")
         raise error
 
     def _notify(self) -> None:
@@ -107,9 +104,9 @@ class DeferredReply:
 
 
 def wait_for(reply: DeferredReply, core: StreamCore, file: int) -> Any:
-    """Return a reply, after waiting; raise ConnectionClosed if the peer at socket `file` leaves."""
+    """Wait for a reply; raise ConnectionClosed if the peer at socket `file` closes."""
     while not reply.wait(_LOOKS):
         if core.closed or (core.phase != StreamPhase.DEAF and hung_up(file)):
             reply.cancel()
-            raise ConnectionClosed("the peer has gone, and does not wait for its reply any more")
+            raise ConnectionClosed("the peer has closed before its reply was set")
     return reply.result()

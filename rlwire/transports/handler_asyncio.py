@@ -1,4 +1,4 @@
-"""A handler's side of an asyncio connection: each event is answered, in order, now or later."""
+"""Runs a handler on an asyncio connection: each event is answered, in order, now or later."""
 
 from __future__ import annotations
 
@@ -15,19 +15,15 @@ from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.interface import Handler
 
 if TYPE_CHECKING:
-    from rlwire.transports.driver_asyncio import LoopDriver
+    from rlwire.transports.connection_asyncio import AsyncConnection
 
 
 class HandlerRunner:
-    """Has a handler answer the events of one connection.
-
-    Attributes:
-        answer: the handler's.
-    """
+    """Has a handler answer the events of one connection."""
 
     def __init__(
         self,
-        connection: LoopDriver,
+        connection: AsyncConnection,
         core: StreamCore,
         handler: Handler,
         on_fault: Callable[[RlwireError], object] | None,
@@ -39,35 +35,35 @@ class HandlerRunner:
         self.answer = handler.answer
         self._loop = get_running_loop()
         self._thread = get_ident()
-        self._making: DeferredReply | None = None  # an answer that is being made,
-        self._asked: Any = NOTHING  # what it answers,
-        self._next: Any = NOTHING  # and what has come meanwhile
+        self._making: DeferredReply | None = None  # the reply that is being made,
+        self._asked: Any = NOTHING  # the event that it answers,
+        self._next: Any = NOTHING  # and the event after that
 
     def ready(self) -> bool:
-        """Whether the next event can be answered when it comes."""
+        """Return whether the next event can be answered when it comes."""
         return self._making is None and self._next is NOTHING
 
     @property
     def full(self) -> bool:
-        """Whether nothing more is to come for now."""
+        """Whether to stop reading for now."""
         return self._next is not NOTHING
 
     @property
     def waiting(self) -> bool:
-        """Whether the peer is waited for; while an answer is being made, only inside a message."""
+        """Whether timeouts for the peer apply: not while a reply is made, between messages."""
         return self._making is None or (self._core.inside and self._next is NOTHING)
 
     def take_over(self, event: Any, reply: Any = NOTHING, error: Exception | None = None) -> None:
-        """Go on where an event has come, and maybe its answer, or an error of making that."""
+        """Go on with an event, and maybe its reply, or the error of making one."""
         if reply is not NOTHING or error is not None:
             self._send(event, reply, error)
         elif event is not NOTHING:
             self._next = event
         if not (self._making is not None and self._next is NOTHING and self._core.fresh):
-            self.go_on()  # else nothing has come behind what is being made
+            self.go_on()  # else nothing has come behind a deferred reply
 
     def go_on(self) -> None:
-        """Answer what has come; stop while an answer cannot be made or sent."""
+        """Answer the events that have come, until a reply cannot be made or sent now."""
         while not self._connection.blocked:
             if self._next is NOTHING:
                 try:
@@ -81,7 +77,7 @@ class HandlerRunner:
                         self._connection.rest()
                     return
             if self._making is not None:
-                # Listened to up to its next message, so that it is heard if it leaves.
+                # Read up to its next message, to notice if the peer leaves.
                 self._connection.listen(False)
                 return
             event, self._next = self._next, NOTHING
@@ -91,10 +87,10 @@ class HandlerRunner:
                 self._send(event, NOTHING, error)
             else:
                 self._send(event, reply, None)
-            event = reply = None  # the arena may have the block back
+            event = reply = None  # frees the block for the arena
 
     def _send(self, event: Any, reply: Any, error: BaseException | None) -> None:
-        """Send the answer to an event, once it is there, or what stands for it."""
+        """Send the reply to an event, now or once it is set."""
         if error is None and isinstance(reply, DeferredReply):
             self._making, self._asked = reply, event
             reply.add_done_callback(self._done)
@@ -102,7 +98,7 @@ class HandlerRunner:
             self._put(event, reply, error)
 
     def _put(self, event: Any, reply: Any, error: BaseException | None) -> None:
-        """Send the answer to an event, or what is said when there is none."""
+        """Send the reply to an event, or the handler's `failure`."""
         core, connection = self._core, self._connection
         try:
             try:
@@ -124,16 +120,16 @@ class HandlerRunner:
             connection.log.exception("%s: closed, its handler failed", connection.peer)
             connection.close()
         finally:
-            error = None  # whose traceback has this frame
+            error = None  # its traceback has this frame
         if core.sending and not connection.blocked:
             connection.write_aside()
 
     def failed(self, error: RlwireError) -> bool:
-        """Tell who is concerned that no event could be had; returns whether none can be."""
+        """Report that no event could be received; return whether the connection has ended."""
         if isinstance(error, ConnectionClosed):
             if self._on_fault is not None:
                 self._on_fault(error)
-            # Who sends no more may wait for the answer that is being made.
+            # A peer that sends no more may still wait for the reply.
             if self._making is None:
                 self._connection.close_soon()
             return True
@@ -142,16 +138,16 @@ class HandlerRunner:
         return False
 
     def report(self, error: RlwireError, text: str, *words: object) -> None:
-        """Tell of what ends the connection: who asked for that, or the log."""
+        """Report an error that ends the connection to `on_fault`, or log it."""
         if self._on_fault is not None:
             self._on_fault(error)
         else:
             self._connection.log.warning(text, *words)
 
     def end(self) -> None:
-        """Take note that the connection is gone."""
+        """Note that the connection is gone."""
         if self._making is not None:
-            self._making.cancel()  # nobody waits for it any more
+            self._making.cancel()
         connection, core = self._connection, self._core
         lost = core.broken and not core.silent and self._on_fault is None
         if self._on_fault is not None:
@@ -166,11 +162,11 @@ class HandlerRunner:
             connection.log.exception("%s: its handler failed to close", connection.peer)
 
     def _done(self, answer: DeferredReply) -> None:
-        """Have the answer that has come sent; called in any thread."""
+        """Send a deferred reply that is done; called in any thread."""
         if get_ident() == self._thread:
             self._made(answer)
         else:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._made, answer)
 
     def _made(self, answer: DeferredReply) -> None:
@@ -189,7 +185,7 @@ class HandlerRunner:
         try:
             self.go_on()
             self._connection.listen()
-        except Exception as failed:  # a defect of the session's; whoever gave this has others
+        except Exception as failed:  # a defect of the session's
             self._connection.fault = failed
             self._connection.log.exception("%s: closed, its session failed", self._connection.peer)
             self._connection.abort()

@@ -1,4 +1,4 @@
-"""What transports ask of sessions, which have these methods without inheriting, and of handlers."""
+"""Interfaces between transports and sessions, which have these methods without inheriting."""
 
 from __future__ import annotations
 
@@ -8,28 +8,18 @@ from typing import Any, Protocol, TypeAlias
 from rlwire.errors import RlwireError
 from rlwire.streams import NOTHING
 
-__all__ = [
-    "NOTHING",
-    "Buffer",
-    "DatagramSession",
-    "Handler",
-    "Peer",
-    "Session",
-    "StreamSession",
-    "TalkingSession",
-]
+__all__ = ["NOTHING", "Buffer", "DatagramSession", "Handler", "Peer", "Session", "StreamSession"]
+__all__ += ["TalkingSession"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""What goes over a wire: ``len()`` of it is its size in bytes (a memoryview has one dimension
-and format ``B``)."""
+"""Bytes of a message; a memoryview has one dimension and format ``B``."""
 
 Peer: TypeAlias = Hashable
-"""Whom a datagram comes from or goes to; over UDP the socket module's address. The same peer is
-equal in both directions, so sessions keep what they know of it in a dictionary."""
+"""The address of a datagram's sender or receiver; over UDP the socket module's."""
 
 
 class Session(Protocol):
-    """Who may say what when: values in, buffers out, and back. No I/O, no clock, one thread."""
+    """One end of a protocol: values in, buffers out, and back. No I/O, clock or threads."""
 
     @property
     def closed(self) -> bool:
@@ -38,12 +28,12 @@ class Session(Protocol):
     def receive(self, message: Buffer) -> list[Any]:
         """Return the events, often one, of one whole message (a frame, a datagram).
 
-        The buffer is the session's to keep: arrays may be views of it.
+        The session may keep the buffer: arrays may be views of it.
 
         Raises:
-            DecodeError, LimitExceeded: the bytes are wrong.
-            RemoteProtocolError: the message is not allowed now. If ``closed`` is still false the
-                session can go on.
+            DecodeError, LimitExceeded: the bytes are invalid.
+            RemoteProtocolError: the message is not allowed now. The session can go on if ``closed``
+                is false.
         """
 
     def send(self, event: Any) -> Sequence[Buffer]:
@@ -51,20 +41,19 @@ class Session(Protocol):
 
         Raises:
             LocalProtocolError: the event is not allowed now.
-            EncodeError, LimitExceeded: the event cannot be written.
+            EncodeError, LimitExceeded: the event cannot be encoded.
         """
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
-        """Return the buffers that tell the peer what went wrong, empty if the protocol cannot.
+        """Return the buffers of an error message, empty if the protocol has none.
 
-        After an error that loses the message borders, or one that is the transport's own, the
-        session is closed.
+        It closes the session after an error that loses the message borders, or of the transport.
         """
 
     def next_deadline(self) -> float | None:
-        """Return when the next timed rule falls due, in `time.monotonic` seconds; None for never.
+        """Return when the next timed rule is due, in `time.monotonic` seconds; None for never.
 
-        Of stream sessions only a `TalkingSession` is asked.
+        Only a `TalkingSession` is asked.
         """
 
 
@@ -72,123 +61,119 @@ class StreamSession(Session, Protocol):
     """A session whose messages have borders in a byte stream."""
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return the size of the frame that begins at ``start``, 0 if more bytes must tell.
+        """Return the size of the frame that begins at ``start``, 0 if that needs more bytes.
 
         Raises:
             DecodeError: no frame can begin so.
-            LimitExceeded: the frame says that it is longer than the session accepts.
+            LimitExceeded: the frame is longer than the session accepts.
         """
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
-        """Take the one frame that fills ``buffer[:size]``, as `receive` would, or return None.
+        """Receive the one frame that fills ``buffer[:size]``, like `receive`.
 
-        None, and nothing has happened, when these bytes are more or less than one frame or begin
-        with none. The buffer stays the transport's: nothing may refer to it afterwards.
+        Return None, with no effect, if it is not exactly one frame. Nothing may refer to the
+        buffer afterwards: the transport uses it again.
         """
 
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
         """Return where, from ``start``, the frame's first large array begins; 0 if unknown.
 
-        The transport puts that byte on a 64-byte border, so that the array can be used in place.
+        The transport aligns that byte to 64 bytes.
         """
 
 
 class DatagramSession(Protocol):
-    """Who may say what when, and say again when, over datagrams that may be lost.
+    """State of a protocol over datagrams that may be lost. No I/O, clock or threads.
 
-    No I/O and no clock: ``now`` is in seconds of one clock that never goes backward. One thread.
-    A session has one port, and one peer there or many. Its driver asks, after each call of
-    `receive` or `advance` and of the session's own methods, for `datagrams` and then for
-    `next_deadline`; several received datagrams may share one such round.
+    ``now`` is in seconds of a monotonic clock. A session has one port, and one or many peers. After
+    each call, or several calls of `receive`, its driver calls `datagrams`, then `next_deadline`.
     """
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more will be sent but what `datagrams` still gives, or received."""
+        """Whether nothing more is received, or sent after `datagrams`."""
 
     def receive(self, datagram: Buffer, peer: Peer, now: float) -> list[Any]:
-        """Return the events of one datagram, often none; what is wrong is dropped, and counted."""
+        """Return the events of one datagram, often none; invalid ones are dropped and counted."""
 
     def advance(self, now: float) -> list[Any]:
-        """Do what fell due by ``now`` and return its events. Early calls do nothing."""
+        """Do what was due by ``now`` and return its events. Early calls do nothing."""
 
     def next_deadline(self) -> float | None:
-        """Return when `advance` should be called next, on ``now``'s clock; None for never."""
+        """Return when to call `advance` next; None for never."""
 
     def datagrams(self) -> list[tuple[bytes, Peer]]:
-        """Return what is to be sent now, in order, and forget it."""
+        """Return, once, the datagrams to send now, in order."""
 
 
 class TalkingSession(StreamSession, Protocol):
-    """A stream session that also speaks by itself: a handshake, answers to pings, a farewell.
+    """A stream session that also sends by itself: a handshake, pongs, a close message.
 
-    `receive` may return None among its events: no event, but a sign that `outgoing` has something
-    although there is one event. `send` may return no buffers: `outgoing` has them.
+    `receive` may return None among its events: `outgoing` has something although there is one
+    event. `send` may return no buffers: `outgoing` has them.
 
-    It may have more:
+    Optional members:
 
-    - ``drain()``, to say that nothing new shall begin; ``parting``, which any thread sets to have
-      that called when something is said next; ``busy``: whether something is under way.
-    - ``inside``: 0 between messages, inside one that comes in several frames a number of its own.
-    - ``unread``: whether `receive_rest()` has more events of the last message, so that a peer's few
-      bytes are not many events at once. A list that leaves it true ends with None.
-    - ``guess``, if it compares a password in its handshake: see `rlwire.sessions.guesses`.
-    - ``pushes``: whether it tells the peer things unasked, in a protocol without a farewell; a
-      reset between two messages is then how a peer leaves.
+    - ``drain()``: announce that nothing new may begin; ``parting``, set by any thread, calls it
+      with the next message; ``busy``: whether something is in progress.
+    - ``inside``: 0 between messages; a number of its own inside a message of several frames.
+    - ``unread``: whether `receive_rest()` has more events of the last message, so that few bytes
+      are not many events at once. A list that leaves it true ends with None.
+    - ``guess``: if its handshake compares a password, see `rlwire.sessions.guesses`.
+    - ``pushes``: whether it sends unasked, in a protocol without a close message; a reset between
+      two messages is then a normal end.
 
     Attributes:
-        hangs_up: whether this side closes the stream first, once both sides have said farewell.
+        hangs_up: whether this side closes the stream first, after both close messages.
     """
 
     hangs_up: bool
 
     @property
     def opened(self) -> bool:
-        """Whether events may be sent and received; before, a handshake is under way."""
+        """Whether the handshake is over, and events may be sent and received."""
 
     @property
     def leaving(self) -> bool:
-        """Whether the transport is to close, after what `outgoing` has.
-
-        Looked at whenever `outgoing` was asked for. Events that were received stay to be had.
-        """
+        """Whether the transport is to close after `outgoing`, when its events are received."""
 
     def outgoing(self) -> Sequence[Buffer]:
-        """Return what the session has to say by itself now, and forget it.
+        """Return, once, what the session sends by itself now.
 
-        Asked for when the connection is made, after each `receive` that gave not exactly one event,
-        each `send` that gave nothing, each `tick`, each error, and when what it gave last has gone.
+        Called when the connection is made, after each `receive` that returned not exactly one
+        event, each `send` that returned nothing, each `tick` and error, and when its last buffers
+        are sent.
         """
 
     def tick(self, now: float) -> None:
         """Let time pass; called at `next_deadline` or soon after; raises DeadlineExceeded."""
 
     def farewell(self, ending: bool = False) -> Sequence[Buffer]:
-        """Return the session's last words, before the transport closes the stream.
+        """Return the close message, before the transport closes the stream.
 
-        What still comes goes to `receive`, its events to nobody, until `closed` or for a moment.
+        `receive` is still called until `closed` or for a moment; its events are dropped.
 
         Args:
-            ending: whether the connection ends because this whole side does.
+            ending: whether this whole side stops.
         """
 
     def lost(self) -> str:
-        """Take note that the stream has ended; returns what is wrong with that, or nothing."""
+        """Note that the stream has ended; return what is wrong with that, or nothing."""
 
 
 class Handler(Protocol):
     """Answers one connection's events, one after another."""
 
     def answer(self, event: Any) -> Any:
-        """Return the event to send back. What it raises is logged and closes the connection.
+        """Return the event to send back. An error is logged and closes the connection.
 
-        It may be a `rlwire.transports.deferred.DeferredReply`, which is cancelled if the connection
-        ends before it is set; meanwhile an event loop listens to the peer up to its next message,
-        and a thread waits. It may also be `NOTHING`: nothing is sent now.
+        `NOTHING` sends nothing now. A `rlwire.transports.deferred.DeferredReply` is cancelled if
+        the connection ends before it is set; meanwhile an event loop receives up to the peer's next
+        message, and a thread waits.
         """
 
     def failure(self, event: Any, error: Exception) -> Any:
-        """Return what to send instead of an answer to `event` that cannot be encoded."""
+        """Return what to send instead of a reply to `event` that cannot be encoded."""
 
     def close(self) -> None:
-        """Free what the connection had; it has ended. It may not have been asked anything."""
+        """Free the connection's resources after its end; possibly without any event before."""

@@ -1,4 +1,4 @@
-"""What clients share that are told things unasked: waiting for some, and why no more come."""
+"""Base of clients that receive messages unasked."""
 
 from __future__ import annotations
 
@@ -13,29 +13,25 @@ from rlwire.transports.waits import Counting, Waits, driven
 
 
 class PushClient(Counting):
-    """The base of a client's base: one connection at a time, over which things come unasked."""
+    """A client's base: one connection at a time, on which messages come unasked."""
 
     _ended: Exception | None = None
-    _heard = 0  # times that those that wait were to look again
+    _heard = 0  # how often waiting threads or tasks were woken
 
     def _peer(self) -> Any:
-        """Return what the client is connected to, for errors."""
+        """Return the peer's name, for errors."""
         raise NotImplementedError
 
     def _wait(self, seconds: float | None, heard: int) -> Any:
-        """Wait until something has come since `_heard` was this, or for so long.
-
-        Or return what to await for that.
-        """
+        """Wait, or return an awaitable, until `_heard` has changed, or for so long."""
         raise NotImplementedError
 
     def _close_connection(self, connection: Any) -> Waits[None]:
-        """Close the connection, and wait until it is gone."""
         yield from close_and_wait(connection)
 
     @driven
     def close(self) -> Waits[None]:
-        """Close the connection; whoever waits gets `ConnectionClosed`. What came before stays."""
+        """Close the connection; waiting calls raise `ConnectionClosed`. Received messages stay."""
         self._end(ConnectionClosed(f"the connection to {self._peer()} was closed on this side"))
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -43,30 +39,29 @@ class PushClient(Counting):
 
     @property
     def ended(self) -> bool:
-        """Whether the connection is over, or there was none."""
+        """Whether the connection has ended, or there was none."""
         return self._ended is not None or self._connection is None
 
     def _end(self, error: Exception) -> None:
-        """Take note of why nothing more comes; the first reason counts."""
+        """Note why nothing more comes; the first reason counts."""
         if self._ended is None:
             self._ended = error
         self._wake()
 
     def _wake(self) -> None:
-        """Have those that wait look again."""
+        """Wake waiting threads or tasks."""
 
     def _gone(self) -> None:
         self._end(ConnectionClosed(f"the connection to {self._peer()} is gone"))
 
     def _check(self) -> None:
-        """Raise what ended the connection."""
         if self._ended is not None:
             raise self._ended.with_traceback(None)
         if self._connection is None:
             raise ConnectionClosed(f"{self} is not connected: call connect(), or use `with`")
 
     def _until(self, there: Callable[[], Any], timeout: float | None, what: str) -> Waits[None]:
-        """Wait until something is there."""
+        """Wait until `there` returns something true."""
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             heard = self._heard
@@ -80,23 +75,21 @@ class PushClient(Counting):
 
 
 class PushHandler:
-    """A handler that answers nothing: it hands on what comes, and says when nothing more will."""
-
-    __slots__ = ("_gone", "_hear")
+    """A handler that answers nothing: it passes on events, and the end of the connection."""
 
     def __init__(self, hear: Callable[[Any], object], gone: Callable[[], object]) -> None:
         self._hear = hear
         self._gone = gone
 
     def answer(self, event: Any) -> Any:
-        """Hand one event on."""
+        """Pass one event on."""
         self._hear(event)
         return NOTHING
 
     def failure(self, event: Any, error: Exception) -> Any:
-        """Nothing was to be sent."""
+        """Raise: nothing was to be sent."""
         raise error
 
     def close(self) -> None:
-        """Say that the connection is gone."""
+        """Tell that the connection is gone."""
         self._gone()

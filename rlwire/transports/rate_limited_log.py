@@ -1,4 +1,4 @@
-"""A logger for what peers can cause as often as they like: few lines, each short."""
+"""A logger for events that peers can cause at will: few lines, each short."""
 
 from __future__ import annotations
 
@@ -6,24 +6,17 @@ import logging
 import threading
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlwire.errors import shown
 
 _ARGUMENT = 1000  # characters
 
 
-if TYPE_CHECKING:
-    _Adapter = logging.LoggerAdapter[logging.Logger]
-else:
-    _Adapter = logging.LoggerAdapter  # takes no type before Python 3.11
+class RateLimitedLog(logging.LoggerAdapter):  # type: ignore[type-arg]  # before Python 3.11
+    """Logs at most `lines` lines of one format in `interval` seconds, and counts the others.
 
-
-class RateLimitedLog(_Adapter):
-    """Writes at most so many lines of one format in so many seconds, and counts the others.
-
-    The first line after them says how many were left out, and so does `flush`. From any thread.
-    It can be pickled, without its counts.
+    The next line has the count, and so does `flush`. Thread-safe; picklable, without its counts.
     """
 
     def __init__(
@@ -45,7 +38,7 @@ class RateLimitedLog(_Adapter):
         return type(self), (self.logger, self._interval, self._lines, self._clock)
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """Log a line, or count it."""
+        """See `logging.Logger.log`."""
         if not self.logger.isEnabledFor(level):
             return
         now = self._clock()
@@ -68,7 +61,7 @@ class RateLimitedLog(_Adapter):
         self.logger.log(level, f"{msg}%s", *said, more, stacklevel=2, **kwargs)
 
     def flush(self, about: str = "peers") -> None:
-        """Say how many lines were left out since the last ones."""
+        """Log how many lines were left out."""
         with self._lock:
             left_out = sum(lines[2] for lines in self._formats.values())
             self._formats.clear()
@@ -77,4 +70,4 @@ class RateLimitedLog(_Adapter):
 
 
 Log = logging.Logger | RateLimitedLog
-"""What a connection may log to."""
+"""A connection's logger."""

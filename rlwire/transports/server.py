@@ -1,9 +1,10 @@
-"""The server of all stream protocols, with a thread a connection: fastest while clients are few."""
+"""The server of all stream protocols, with one thread per connection: fastest with few clients."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import logging
 import selectors
 import socket
@@ -22,6 +23,7 @@ from rlwire.errors import (
     LimitExceeded,
     RemoteProtocolError,
     RlwireError,
+    on_error,
 )
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.admission import (
@@ -37,8 +39,7 @@ from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.shm import ShmSocket, check_carrier, refused
 from rlwire.transports.sockets import (
     Timeouts,
-    accept_delay,
-    adopt,
+    listen,
     local_address,
     peer_host,
     peer_name,
@@ -46,7 +47,6 @@ from rlwire.transports.sockets import (
     unlink,
 )
 from rlwire.transports.takeover import Monitor
-from rlwire.transports.threads import Worker
 
 if TYPE_CHECKING:
     from rlwire.transports.connection_asyncio import AsyncConnection
@@ -56,37 +56,33 @@ __all__ = ["TLS", "BaseServer", "ThreadServer"]
 logger = logging.getLogger(__name__)
 
 TLS: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
-"""A server's context, what makes one, or no encryption."""
+"""A server's context, a callable that returns one, or None for no encryption."""
 
 _C = TypeVar("_C", "Connection", "AsyncConnection")
 
 DRAINING = 0.02
-"""Seconds after which a server that drains looks again at what is still under way."""
+"""Seconds between two checks of a draining server."""
 
-_PAUSE = 0.001  # seconds without accepting for each connection that came to nothing
-_PAUSES = 20  # of them at once, at most
+_PAUSE = 0.001  # seconds without accepting for each failed connection
+_PAUSES = 20  # at once, at most
 
 
 class BaseServer(ABC, Generic[_C]):
-    """Who is let in, why connections ended, and what the log says of it.
+    """Accepts connections, counts them, and logs why they ended.
 
     Args:
         listener: an address, or a listening socket (`listen`) that several servers share.
-        make_session: called once a connection, for a new session of the server's side.
-        converse: called with each connection; when it returns, the connection is closed. What it
-            raises is logged and ends that connection only. An error of the peer's (DecodeError,
-            LimitExceeded, RemoteProtocolError) that it lets out is told to the peer first.
-        tls: a context, or what makes one, such as `rlwire.transports.tls.ServerTLS`; None for no
-            encryption.
+        make_session: returns a new session of the server's side for a connection.
+        converse: called with each connection, which is closed when it returns. An error ends that
+            connection only; an error of the peer's (DecodeError, LimitExceeded,
+            RemoteProtocolError) is sent to the peer first.
+        tls: a context, or a callable that returns one, such as `rlwire.transports.tls.ServerTLS`.
         timeout: by default `Timeouts()`.
-        max_connections: further ones are rejected, with a line in the log.
-        max_connections_per_address: the same for those from one address; see `Admission`.
-        make_handler: instead of `converse`: called with each connection, for an object that
-            answers its events one by one. Commands out of turn are rejected without it, and logged.
+        max_connections: further connections are rejected and logged.
+        max_connections_per_address: the same for connections from one address; see `Admission`.
+        make_handler: instead of `converse`: returns the handler of a connection.
         on_stop: called before the server stops; on an event loop, in it.
-        backlog: connections that the system keeps until they are accepted.
-        shm: whether what is said goes through shared memory; None: if the address says so, which a
-            socket cannot.
+        shm: whether bytes go through shared memory; by default as the address says.
 
     Raises:
         OSError: the address cannot be listened on.
@@ -105,7 +101,6 @@ class BaseServer(ABC, Generic[_C]):
         max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         make_handler: Callable[[_C], Handler] | None = None,
         on_stop: Callable[[], object] = bool,
-        backlog: int = 1024,
         shm: bool | None = None,
     ) -> None:
         if (converse is None) == (make_handler is None):
@@ -122,14 +117,16 @@ class BaseServer(ABC, Generic[_C]):
         self._shm = bool(where and where.shm) if shm is None else shm
         if where is not None:
             check_carrier(where, self._tls)
-        self._listener, self._owns_listener = adopt(listener if where is None else where, backlog)
+        self._owns_listener = not isinstance(listener, socket.socket)
+        self._listener = listener if isinstance(listener, socket.socket) else listen(listener)
+        self._listener.setblocking(False)
         self.address: Address = dataclasses.replace(local_address(self._listener), shm=self._shm)
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter(rejected=0)
-        self._vain = 0  # connections that came to nothing, since the last one was accepted
-        self._failures = 0  # of accept(), one after another
+        self._vain = 0  # failed connections since the last one was accepted
+        self._failures = 0  # of accept(), in a row
         self._started = False
-        self._open: dict[Any, _C | None] = {}  # by the thread or task; None while TLS begins
+        self._open: dict[Any, _C | None] = {}  # by thread or task; None during TLS's handshake
         of_this_process(self)
 
     @property
@@ -148,7 +145,7 @@ class BaseServer(ABC, Generic[_C]):
             return {**self._counts, "open": len(self._open)}
 
     def close_inherited(self) -> None:
-        """See `Forked.close_inherited`; one that has not started may start in the child."""
+        """See `Forked.close_inherited`; a server that has not started may start in the child."""
         if self._started:
             self._lock = threading.Lock()
             self._open.clear()
@@ -158,7 +155,7 @@ class BaseServer(ABC, Generic[_C]):
 
     @abstractmethod
     def _forget(self) -> None:
-        """Forget, in the child, what the parent serves."""
+        """Close, in the child, what the parent uses."""
 
     def _start_once(self) -> None:
         if self._started:
@@ -167,7 +164,7 @@ class BaseServer(ABC, Generic[_C]):
         logger.debug("listening on %s", self.address)
 
     def _leave_behind(self, me: object, grace: float) -> None:
-        """Say which handlers did not end, but not the one that stops the server, run by `me`."""
+        """Log which handlers did not end, except the one that stops the server, run by `me`."""
         for runs, connection in self._open.copy().items():
             if runs is not me and connection is not None:
                 logger.warning(
@@ -182,23 +179,25 @@ class BaseServer(ABC, Generic[_C]):
             self._listener.close()
 
     def _pause(self) -> float:
-        """Return for how long not to accept, so that a storm of garbage leaves others time."""
+        """Return how long to pause accepting, so that bad connections leave others time."""
         with self._lock:
             vain, self._vain = self._vain, 0
         return min(vain, _PAUSES) * _PAUSE
 
     def _not_accepted(self, error: OSError) -> float | None:
-        """Return how long to wait after accept() failed; None for ever."""
-        delay = accept_delay(error, self._failures)
-        if delay is None:
+        """Return the seconds to wait after accept() failed; None if the listener is closed."""
+        if error.errno in (errno.EBADF, errno.EINVAL, errno.ENOTSOCK):
             logger.error("%s: cannot accept any more: %s", self.address, error)
             return None
         self._failures += 1
         self._log.warning("%s: cannot accept a connection: %s", self.address, error)
-        return delay
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+            # The connection stays pending, and accepting at once would spin.
+            return float(min(0.05 * 2 ** min(self._failures - 1, 10), 1.0))
+        return 0.0
 
     def _admit(self, sock: socket.socket, sockaddr: Any) -> tuple[str, str] | None:
-        """Return an accepted peer's name and host, which is to leave; None if it was rejected."""
+        """Return an accepted peer's name and host; None if it was rejected."""
         self._failures = 0
         peer, host = peer_name(sock, sockaddr, self._shm), peer_host(sock, sockaddr)
         try:
@@ -212,7 +211,7 @@ class BaseServer(ABC, Generic[_C]):
                     try:
                         sock.send(b"".join(self._make_session().refuse(error)))
                     except OSError:
-                        pass  # gone, or it does not read
+                        pass
                     except Exception:
                         self._log.exception("%s: a session failed", peer)
             return None
@@ -226,7 +225,7 @@ class BaseServer(ABC, Generic[_C]):
         return session
 
     def _over(self, connection: _C, error: Exception | None) -> None:
-        """Note why a connection is over, and tell a peer that is at fault."""
+        """Log and count why a connection ended, and tell a peer that is at fault."""
         peer, log, why = connection.peer, self._log, why_over(connection, error)
         if why == "invalid":
             log.warning("%s: closed, it sent what is not allowed: %s", peer, error)
@@ -237,13 +236,12 @@ class BaseServer(ABC, Generic[_C]):
         elif error is None:
             log.debug("%s: closed after its handler ended", peer)
         else:
-            # A clean end between two messages is how a client leaves; and one that never said a
-            # word, such as a port scan, may do so as it likes. Whoever failed at TLS said one, as
-            # did whom nobody shares memory with.
+            # Clients leave between two messages; a port scan sends nothing. A failed handshake of
+            # TLS or shared memory is worth a warning.
             cause = error.__cause__
-            said = not connection.silent or isinstance(cause, ssl.SSLError) or refused(cause)
+            said = not connection.core.silent or isinstance(cause, ssl.SSLError) or refused(cause)
             log.log(logging.WARNING if why == "lost" and said else logging.DEBUG, "%s", error)
-        self._count(why, vain=why == "invalid" or connection.silent)
+        self._count(why, vain=why == "invalid" or connection.core.silent)
         if why in ("invalid", "late"):
             assert isinstance(error, RlwireError)
             connection.refuse(error)
@@ -255,26 +253,29 @@ class BaseServer(ABC, Generic[_C]):
 
 
 def why_over(connection: Connection | AsyncConnection, error: BaseException | None) -> str:
-    """Return why a connection is over, as the statistics have it."""
+    """Return why a connection ended, as a key of the statistics."""
     if isinstance(error, (DecodeError, LimitExceeded, RemoteProtocolError)):
         return "invalid"
     if isinstance(error, DeadlineExceeded):
         return "late"
     if error is not None and not isinstance(error, ConnectionClosed):
         return "failed"
-    return "lost" if connection.broken else "closed"
+    return "lost" if connection.core.broken else "closed"
 
 
 class ThreadServer(BaseServer[Connection]):
-    """Listens, and serves each connection in a thread of its own; arguments as of `BaseServer`."""
+    """Serves each connection in a thread of its own; arguments as for `BaseServer`."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._full = threading.Event()  # nobody is let in any more
+        self._full = threading.Event()  # accepts no more
         self._stopping = threading.Event()
         self._stopped = threading.Event()
-        self._wake, self._waker = socket.socketpair()
-        self._acceptor = Worker(self._accept, f"rlwire accept {self.address}")
+        with on_error(self._stop_listening):
+            self._wake, self._waker = socket.socketpair()
+        self._acceptor = threading.Thread(
+            target=self._accept, name=f"rlwire accept {self.address}", daemon=True
+        )
         self._monitor = Monitor(f"rlwire monitor {self.address}")
 
     def __enter__(self) -> ThreadServer:
@@ -284,7 +285,7 @@ class ThreadServer(BaseServer[Connection]):
         self.stop()
 
     def start(self) -> ThreadServer:
-        """Begin to accept, in a thread of its own."""
+        """Start accepting, in a thread of its own."""
         self._start_once()
         self._acceptor.start()
         return self
@@ -294,10 +295,10 @@ class ThreadServer(BaseServer[Connection]):
         return self._stopped.wait(timeout)
 
     def drain(self, seconds: float) -> None:
-        """Stop accepting, and wait until nothing is under way; call `stop` afterwards.
+        """Stop accepting, and wait until connections have drained; call `stop` afterwards.
 
-        Peers are told where the protocol has words for that: those that say nothing meanwhile hear
-        of it by `stop`. Other connections end when they are between two messages.
+        Sessions with a close message send it with their next message, or in `stop`. Other
+        connections end between two messages.
         """
         until = monotonic() + seconds
         self.stop_accepting(seconds)
@@ -310,8 +311,8 @@ class ThreadServer(BaseServer[Connection]):
     def stop(self, grace: float = 5.0) -> None:
         """Stop accepting, end all connections and wait for their threads.
 
-        A handler at work may still send its answer; half of the grace time later it cannot. A
-        thread that the grace time does not end is logged and left behind.
+        A running handler may send its reply during half of the grace time. A thread that does not
+        end within the grace time is logged and left behind.
         """
         self._on_stop()
         with self._lock:
@@ -335,11 +336,12 @@ class ThreadServer(BaseServer[Connection]):
         self._stopped.set()
 
     def stop_accepting(self, seconds: float) -> None:
-        """Let nobody new in; give the thread that accepts so long to end."""
+        """Accept no more; wait so long for the accepting thread."""
         self._full.set()
         with contextlib.suppress(OSError):  # it is stopped already
             self._waker.send(b"\0")
-        self._acceptor.stop(seconds)
+        if self._acceptor.ident is not None and self._acceptor is not threading.current_thread():
+            self._acceptor.join(seconds)
         self._stop_listening()
 
     def _forget(self) -> None:
@@ -356,7 +358,7 @@ class ThreadServer(BaseServer[Connection]):
             if thread is not threading.current_thread():
                 thread.join(max(0.0, until - monotonic()))
 
-    def _accept(self, _: Worker) -> None:
+    def _accept(self) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
             selector.register(self._wake, selectors.EVENT_READ)
@@ -367,11 +369,11 @@ class ThreadServer(BaseServer[Connection]):
                     delay = self._accept_one()
 
     def _accept_one(self) -> float | None:
-        """Return how long to wait before the next one, None for ever."""
+        """Return the seconds to wait before the next one; None for ever."""
         try:
             sock, sockaddr = self._listener.accept()
         except BlockingIOError:
-            return 0.0  # another process that shares the listener took it
+            return 0.0  # another process that shares the listener accepted it
         except OSError as error:
             return self._not_accepted(error)
         try:
@@ -386,7 +388,7 @@ class ThreadServer(BaseServer[Connection]):
         return self._pause()
 
     def _attend(self, sock: socket.socket, peer: str, host: str) -> None:
-        """Give an accepted connection its thread."""
+        """Start the thread of an accepted connection."""
         try:
             prepare(sock)
             if self._tls is not None:
@@ -399,11 +401,11 @@ class ThreadServer(BaseServer[Connection]):
         except BaseException as error:
             self._admission.leave(host)
             if isinstance(error, OSError):
-                # Some systems refuse socket options once the peer has hung up.
+                # Some systems reject socket options once the peer has closed.
                 self._log.debug("%s: gone before it was served: %s", peer, error)
             elif not isinstance(error, _NoThread):
                 raise
-            sock.close()  # last: whoever sees the end may look for why
+            sock.close()  # last: the peer may check statistics
 
     def _begin(self, connection: Connection, host: str, handler: Handler | None) -> None:
         thread = threading.Thread(
@@ -437,7 +439,7 @@ class ThreadServer(BaseServer[Connection]):
         except Exception as error:
             if me in self._open:
                 self._over(connection, error)
-            else:  # the connection is another thread's now
+            else:  # another thread owns the connection
                 self._log.exception("%s: an answer failed", connection.peer)
         finally:
             if me in self._open:
@@ -450,7 +452,7 @@ class ThreadServer(BaseServer[Connection]):
         me = threading.current_thread()
 
         def take_over() -> None:
-            """Give the connection another thread, as its own is at work for long."""
+            """Serve the connection in another thread, as its own runs a handler for long."""
             assert handler is not None
             with self._lock:
                 del self._open[me]
@@ -478,4 +480,4 @@ class ThreadServer(BaseServer[Connection]):
 
 
 class _NoThread(Exception):
-    """There is none for a connection, as was logged."""
+    """The system has no thread for a connection; it is logged."""

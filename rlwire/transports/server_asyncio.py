@@ -1,4 +1,4 @@
-"""The server of `rlwire.transports.server`, on asyncio's or uvloop's event loop."""
+"""The server of all stream protocols on an event loop."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ logger = logging.getLogger(__name__)
 
 
 class LoopServer(BaseServer[AsyncConnection]):
-    """Listens, and serves all its connections on one event loop; arguments as of `BaseServer`."""
+    """Serves all connections on one event loop; arguments as for `BaseServer`."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._acceptor: asyncio.Task[None] | None = None
-        self._full = False  # nobody is let in any more
+        self._full = False  # accepts no more
         self._stopped: asyncio.Event | None = None
 
     async def __aenter__(self) -> LoopServer:
@@ -37,7 +37,7 @@ class LoopServer(BaseServer[AsyncConnection]):
         await self.stop()
 
     async def start(self) -> LoopServer:
-        """Begin to accept, on the running loop."""
+        """Start accepting, on the running loop."""
         self._start_once()
         self._stopped = asyncio.Event()
         self._acceptor = asyncio.create_task(self._accept(asyncio.get_running_loop()))
@@ -49,10 +49,9 @@ class LoopServer(BaseServer[AsyncConnection]):
             await self._stopped.wait()
 
     async def drain(self, seconds: float) -> None:
-        """Stop accepting, and wait until nothing is under way; call `stop` afterwards.
+        """Stop accepting, and wait until connections have drained; call `stop` afterwards.
 
-        Peers are told where the protocol has words for that; other connections end when they are
-        between two messages.
+        Sessions with a close message send it; other connections end between two messages.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
@@ -65,7 +64,7 @@ class LoopServer(BaseServer[AsyncConnection]):
     async def stop(self, grace: float = 5.0) -> None:
         """Stop accepting, end all connections and wait for their handlers.
 
-        A handler at work may still send its answer; half of the grace time later it is cancelled.
+        A running handler may send its reply; after half of the grace time it is cancelled.
         """
         self._on_stop()
         await self._stop_accepting()
@@ -88,7 +87,7 @@ class LoopServer(BaseServer[AsyncConnection]):
     async def _stop_accepting(self) -> None:
         acceptor, self._acceptor = self._acceptor, None
         if acceptor is not None:
-            # Were it cancelled with somebody at the door, asyncio would lose the socket.
+            # Cancelled with an accepted socket, asyncio would lose it.
             self._full = True
             with contextlib.suppress(ValueError):  # it is closed
                 asyncio.get_running_loop().remove_reader(self._listener)
@@ -110,7 +109,7 @@ class LoopServer(BaseServer[AsyncConnection]):
         while True:
             try:
                 sock, sockaddr = await loop.sock_accept(self._listener)
-            except ValueError:  # uvloop's, where somebody has closed the listener
+            except ValueError:  # uvloop's, if the listener is closed
                 self._not_accepted(OSError(errno.EBADF, "the listener is closed"))
                 return
             except OSError as error:
@@ -127,7 +126,7 @@ class LoopServer(BaseServer[AsyncConnection]):
                 task = loop.create_task(self._serve(sock, *names))
                 self._open[task] = None
                 task.add_done_callback(functools.partial(self._left, names[1]))
-            # One a turn of the loop, at most: the others have theirs in between.
+            # At most one per turn of the loop, so that connections run in between.
             await asyncio.sleep(self._pause())
 
     def _left(self, host: str, task: asyncio.Task[None]) -> None:
@@ -138,7 +137,7 @@ class LoopServer(BaseServer[AsyncConnection]):
         try:
             connection = await self._adopt(sock, peer, host)
         except (OSError, asyncio.TimeoutError) as error:
-            # It hung up before TLS, which is no fault (some systems then refuse socket options); or
+            # It closed before TLS, which is no fault (some systems then reject socket options); or
             # TLS failed.
             self._log.log(
                 logging.DEBUG if isinstance(error, ConnectionError) else logging.WARNING,
@@ -146,7 +145,7 @@ class LoopServer(BaseServer[AsyncConnection]):
             )  # fmt: skip
             sock.close()
             self._count("lost", vain=True)
-            # Its frames hold it, and all of the handshake, until a full garbage collection.
+            # Frames and error refer to each other, and would live until a garbage collection.
             cause: BaseException | None = error
             while cause is not None:
                 cause.__traceback__, cause = None, cause.__context__
@@ -172,7 +171,7 @@ class LoopServer(BaseServer[AsyncConnection]):
                 connection.serve(self._make_handler(connection))
                 await connection.wait_closed()
                 why = why_over(connection, connection.fault)
-                self._count(why, vain=why == "invalid" or connection.silent)
+                self._count(why, vain=why == "invalid" or connection.core.silent)
         except Exception as error:
             self._over(connection, error)
         finally:

@@ -1,13 +1,12 @@
-"""Unix sockets whose bytes go through shared memory instead, and how the two ends meet there."""
+"""Unix sockets whose bytes go through shared memory."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import errno
 import os
 import select
 import socket
+from collections.abc import Iterator
 from time import monotonic
 
 from rlwire.transports.address import Address
@@ -15,13 +14,13 @@ from rlwire.transports.interface import Buffer
 from rlwire.transports.shm_calls import AVAILABLE, WORDS, Rings, ask
 
 SPIN = 50e-6
-"""Seconds that a blocking connection asks before it sleeps, unless `Timeouts.spin` says else."""
+"""Seconds of busy-waiting of blocking connections, unless `Timeouts.spin` is given."""
 
 _NOT_TRUSTED = {errno.EACCES, errno.EPERM, errno.EPROTO}
 
 
 def check_available() -> None:
-    """See that this system has shared memory of this kind."""
+    """Raise OSError if this system has no such shared memory."""
     if not AVAILABLE:
         raise OSError(
             errno.ENOTSUP, "connections over shared memory need Linux; use a unix socket (+unix)"
@@ -29,27 +28,27 @@ def check_available() -> None:
 
 
 def default_spin() -> float:
-    """Return `SPIN`; 0.0 where this thread has one core only, which the other end may need."""
+    """Return `SPIN`; 0.0 if this thread has one core only."""
     return SPIN if AVAILABLE and len(os.sched_getaffinity(0)) > 1 else 0.0
 
 
 def check_carrier(where: Address, tls: object) -> None:
-    """See that nobody wants to encrypt what no network carries."""
+    """Raise ValueError for TLS over shared memory."""
     if where.shm and tls is not None:
-        raise ValueError(f"{where}: shared memory has no TLS; what is in it is this user's alone")
+        raise ValueError(f"{where}: shared memory has no TLS; only this user can read it")
 
 
 def refused(error: BaseException | None) -> bool:
-    """Return whether that is why a peer with which memory was to be shared was not trusted."""
+    """Return whether the peer was rejected when memory was to be shared."""
     return isinstance(error, OSError) and error.errno in _NOT_TRUSTED
 
 
 class ShmSocket(socket.socket):
-    """A connected unix socket, and beside it two rings for its bytes.
+    """A connected unix socket with two rings for its bytes.
 
     Attributes:
-        rings: what has the bytes, after the handshake.
-        spin: seconds that `recv_into` asks before it sleeps.
+        rings: the two rings, after the handshake.
+        spin: seconds of busy-waiting in `recv_into`.
     """
 
     def __init__(self, sock: socket.socket, *, server_side: bool = False) -> None:
@@ -60,59 +59,40 @@ class ShmSocket(socket.socket):
         self._server_side = server_side
 
     def handshake(self, seconds: float | None) -> None:
-        """Meet the other end, and leave the socket in blocking mode."""
+        """Exchange the rings with the peer, and leave the socket in blocking mode."""
         until = None if seconds is None else monotonic() + seconds
-        self.setblocking(False)
-        if not self._server_side:
-            ask(self.fileno())
-        asked = b""
-        while not self._met(asked):
+        for _ in self.handshake_steps():
             poll = select.poll()
             poll.register(self, select.POLLIN)
             left = None if until is None else max(until - monotonic(), 0.0)
             if not poll.poll(None if left is None else 1e3 * left):
                 raise TimeoutError("timed out")
-            asked += self._hear(len(asked))
         self.setblocking(True)
 
-    async def handshake_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """`handshake`, which leaves the socket in non-blocking mode; whoever waits limits it."""
+    def handshake_steps(self) -> Iterator[None]:
+        """Run the handshake in non-blocking mode; yield whenever the socket must be readable."""
         self.setblocking(False)
+        asked = b""
+        while self._server_side and len(asked) < WORDS:
+            yield
+            data = self.recv(WORDS - len(asked))
+            if not data:
+                raise ConnectionResetError(errno.ECONNRESET, "closed inside the handshake")
+            asked += data
         if not self._server_side:
             ask(self.fileno())
-        asked = b""
-        while not self._met(asked):
-            readable = loop.create_future()
-            loop.add_reader(self.fileno(), _wake, readable)
+        while True:
             try:
-                await readable
-            finally:
-                loop.remove_reader(self.fileno())
-            asked += self._hear(len(asked))
-
-    def _hear(self, have: int) -> bytes:
-        """Return more of what a client asks."""
-        if not self._server_side:
-            return b""
-        data = self.recv(WORDS - have)
-        if not data:
-            raise ConnectionResetError(errno.ECONNRESET, "closed before it was said what to share")
-        return data
-
-    def _met(self, asked: bytes) -> bool:
-        if self._server_side and len(asked) < WORDS:
-            return False
-        try:
-            if self._server_side:
-                self.rings.answer(self.fileno(), asked)
-            else:
-                self.rings.meet(self.fileno())
-        except BlockingIOError:
-            return False
-        return True
+                if self._server_side:
+                    self.rings.answer(self.fileno(), asked)
+                else:
+                    self.rings.meet(self.fileno())
+                return
+            except BlockingIOError:
+                yield
 
     def shutdown(self, how: int) -> None:
-        """Send no more (SHUT_WR), receive no more (SHUT_RD), from any thread, or neither."""
+        """Send no more (SHUT_WR), receive no more (SHUT_RD, from any thread), or both."""
         if how != socket.SHUT_RD:
             self.rings.end()
         if how != socket.SHUT_WR:
@@ -121,7 +101,7 @@ class ShmSocket(socket.socket):
     def recv_into(  # type: ignore[override]
         self, buffer: memoryview | bytearray, nbytes: int = 0, flags: int = 0
     ) -> int:
-        """Receive from the ring, as a socket would; of the flags, these two are known."""
+        """Receive from the ring; the flags are MSG_WAITALL and MSG_DONTWAIT."""
         return self.rings.recv_into(
             memoryview(buffer)[: nbytes or None],
             whole=bool(flags & socket.MSG_WAITALL),
@@ -130,22 +110,17 @@ class ShmSocket(socket.socket):
         )
 
     def sendall(self, data: Buffer, flags: int = 0) -> None:  # type: ignore[override]
-        """Send all of it through the ring, as a socket would; no flag is known."""
+        """Send all bytes through the ring; flags are ignored."""
         view = memoryview(data).cast("B")
         while view.nbytes:
             view = view[self.rings.send_from(view) :]
 
     def close(self) -> None:
-        """Tell the other end that nothing more comes or is read, and give all back."""
+        """Close both directions, and free the memory."""
         self.rings.close()
         super().close()
 
     def close_inherited(self) -> None:
-        """In a child process: give all back without a word, as it is the parent's."""
+        """See `Forked.close_inherited`."""
         self.rings.forget()
         super().close()
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    with contextlib.suppress(asyncio.InvalidStateError):
-        future.set_result(None)

@@ -14,8 +14,8 @@ cdef class Rings:
     cdef bint _mapped
     cdef bint _over
     cdef int _users
-    cdef double _reading
-    cdef double _writing
+    cdef public double reading
+    cdef public double writing
 
     cdef Py_ssize_t recv(self, char *data, Py_ssize_t size, bint whole, double spin, bint wait)
     cdef Py_ssize_t send(self, Py_buffer *parts, int count, Py_ssize_t offset, bint wait)

@@ -1,7 +1,4 @@
-"""One end of two rings in shared memory, one each way: how bytes get in and out of them.
-
-Who waits sleeps or polls as `rlwire/include/rlwire/shm.h` does it.
-"""
+"""One end of two rings in shared memory, one each way, over `rlwire/include/rlwire/shm.h`."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
@@ -11,8 +8,6 @@ from libc.stdint cimport int64_t, uint32_t
 
 import errno
 import os
-
-__all__ = ["AVAILABLE", "RING", "WORDS", "Rings", "ask"]
 
 cdef extern from *:
     """
@@ -80,24 +75,23 @@ cdef extern from *:
     void rlw_shm_close(rlw_shm *shm) noexcept nogil
 
 AVAILABLE = bool(RLW_HAS_SHM)
-"""Whether this system has what it takes: memory that can be sealed, and futexes."""
+"""Whether this system has sealed memory and futexes."""
 
 WORDS = sizeof(rlw_shm_words)
-"""Bytes that a client says first, and a server answers."""
+"""Bytes of a client's request and a server's reply."""
 
 RING = RLW_SHM_RING
-"""Bytes of a ring, unless the client asks for less."""
+"""Default bytes of a ring."""
 
 cdef dict _REASONS = {
-    errno.EPROTO: "what the peer wrote into the shared memory, or said before it was shared, makes no "
-    "sense",
-    EPERM: "the memory that the peer gave is not sealed, so it could be cut short while it is used",
+    errno.EPROTO: "the peer's shared memory or handshake is invalid",
+    EPERM: "the peer's memory is not sealed, so it could be truncated while it is used",
     EACCES: "the peer is a process of another user",
 }
 
 
 def ask(int file, uint32_t ring=0) -> None:
-    """Ask the server at a unix socket for two rings, of so many bytes each; 0: of `RING`."""
+    """Ask the server at a unix socket for two rings of so many bytes; 0 for `RING`."""
     cdef int error = rlw_shm_ask(file, ring)
     if error:
         _fail(error)
@@ -109,12 +103,10 @@ cdef int _fail(Py_ssize_t error) except -1:
 
 
 cdef class Rings:
-    """One end of two rings; empty until it has met the other.
-
-    One thread uses it, and any may `stop` it.
+    """One end of two rings, for one thread; any thread may `stop` it.
 
     Attributes:
-        reading: seconds that a blocking read may wait; None for ever.
+        reading: seconds that a blocking read may wait; negative for ever.
         writing: the same of a write.
     """
 
@@ -124,40 +116,21 @@ cdef class Rings:
             raise MemoryError
         self._mapped = self._over = False
         self._users = 0
-        self._reading = self._writing = -1
+        self.reading = self.writing = -1
 
     def __dealloc__(self):
         if self._mapped:
             rlw_shm_close(self._shm)
         PyMem_Free(self._shm)
 
-    @property
-    def reading(self):
-        """Seconds that a blocking read may wait; None for ever."""
-        return None if self._reading < 0 else self._reading
-
-    @reading.setter
-    def reading(self, seconds):
-        self._reading = -1 if seconds is None else seconds
-
-    @property
-    def writing(self):
-        """Seconds that a blocking write may wait; None for ever."""
-        return None if self._writing < 0 else self._writing
-
-    @writing.setter
-    def writing(self, seconds):
-        self._writing = -1 if seconds is None else seconds
-
-    # Meeting.
+    # Handshake.
 
     def meet(self, int file) -> None:
-        """Take the client's end, of what the server answers at a unix socket."""
+        """Open the client's end from the server's reply at a unix socket."""
         self._take(rlw_shm_meet(self._shm, file))
 
     def answer(self, int file, bytes asked, uint32_t most=0) -> None:
-        """Take the server's end, and tell the client, at a unix socket, what it needs for its own.
-        """
+        """Open the server's end, and reply to the client at a unix socket."""
         if len(asked) != sizeof(rlw_shm_words):
             _fail(-errno.EPROTO)
         self._take(
@@ -189,7 +162,7 @@ cdef class Rings:
         self._users += 1
         with nogil:
             rest = rlw_shm_recv(
-                self._shm, data + got, size - got, whole, spin, self._reading if wait else 0
+                self._shm, data + got, size - got, whole, spin, self.reading if wait else 0
             )
         self._users -= 1
         return rest if got == 0 else got + max(rest, 0)
@@ -205,7 +178,7 @@ cdef class Rings:
         self._users += 1
         with nogil:
             sent = rlw_shm_send_parts(
-                self._shm, parts, count, offset, self._writing if wait else 0
+                self._shm, parts, count, offset, self.writing if wait else 0
             )
         self._users -= 1
         return sent
@@ -216,7 +189,7 @@ cdef class Rings:
     def recv_into(
         self, object buffer, *, bint whole=False, bint wait=True, double spin=0.0
     ) -> int:
-        """Receive, as a socket does; 0 when nothing more comes."""
+        """Receive into a buffer; return 0 at the end."""
         cdef Py_buffer view
         cdef Py_ssize_t got = -EINTR
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
@@ -231,7 +204,7 @@ cdef class Rings:
         return got
 
     def send_from(self, object buffer) -> int:
-        """Send, as a socket does, for `writing` seconds; how many bytes went."""
+        """Send for up to `writing` seconds; return the number of bytes."""
         cdef Py_buffer view
         cdef Py_ssize_t sent = -EINTR
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
@@ -245,34 +218,34 @@ cdef class Rings:
             _fail(sent)
         return sent
 
-    # Waiting with others: on the socket.
+    # Waiting for the socket.
 
     def readable(self) -> bool:
-        """Whether a read would give something at once, be it the end or an error."""
+        """Whether a read would return at once, also with the end or an error."""
         return self._over or not self._mapped or bool(rlw_shm_readable(self._shm))
 
     def poll_in(self) -> bool:
-        """Have the socket be readable once this is; what made it readable so far is taken."""
+        """Clear the socket, and make it readable once this is; whether it is already."""
         return self._over or not self._mapped or bool(rlw_shm_poll_in(self._shm))
 
     def poll_out(self) -> bool:
-        """Have the socket be readable once this can be written; whether it can already."""
+        """Make the socket readable once this is writable; whether it is already."""
         return self._over or not self._mapped or bool(rlw_shm_poll_out(self._shm))
 
     # Ends.
 
     def end(self) -> None:
-        """Tell the other that nothing more comes."""
+        """Send the end of the stream."""
         if self._mapped and not self._over:
             rlw_shm_end(self._shm)
 
     def stop(self) -> None:
-        """Receive nothing more; a thread that waits to receive wakes up. From any thread."""
+        """Receive no more, and wake a thread that receives. From any thread."""
         if self._mapped and not self._over:
             rlw_shm_stop(self._shm)
 
     def close(self) -> None:
-        """End both ways and give the memory back, as soon as nobody is at work with it."""
+        """Close both directions, and free the memory when no call uses it."""
         if self._mapped and not self._over:
             self._over = True
             if self._users == 0:
@@ -280,7 +253,7 @@ cdef class Rings:
                 rlw_shm_close(self._shm)
 
     def forget(self) -> None:
-        """Give the memory back without a word: in a child process, which has it from a fork."""
+        """Free the memory without telling the peer, in a forked child."""
         if self._mapped:
             self._mapped = False
             rlw_shm_forget(self._shm)

@@ -1,9 +1,6 @@
-"""The system calls of plain POSIX sockets, straight from the stream core to the kernel.
+"""The system calls of sockets and shared-memory rings, straight from the stream core to the kernel.
 
-Beside a socket there may be two rings in shared memory, which then have the bytes instead.
-
-After a process switch the interpreter runs cold, and each call less shows: here a whole step, read,
-decoded, answered and written, is one call. `PlainCalls` does the same for TLS, with Python's calls.
+After a process switch the interpreter runs cold, and each call shows: here a whole step is one call.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
@@ -17,8 +14,6 @@ from rlwire.transports.shm_calls cimport Rings
 
 from rlwire.streams import NOTHING, TURN
 from rlwire.transports.deferred import DeferredReply, wait_for
-
-__all__ = ["PlainCalls", "SocketCalls", "open_timer"]
 
 cdef extern from *:
     """
@@ -138,7 +133,7 @@ cdef tuple _NONE_LEFT = (NOTHING, NOTHING, None)
 
 
 def open_timer(double seconds) -> int:
-    """Return a descriptor of Linux's that can be read every so many seconds."""
+    """Return Linux's timer descriptor, readable every so many seconds."""
     cdef int file = rlw_open_timer(seconds)
     if file == -1:
         PyErr_SetFromErrno(OSError)
@@ -148,13 +143,12 @@ def open_timer(double seconds) -> int:
 cdef class SocketCalls:
     """Moves bytes between a core and a socket, or its rings.
 
-    Calls that are `blocking` raise BlockingIOError when a kernel timeout comes; others come to nothing.
-    What raises an OSError has not told the core, and `doing` says which call it was.
+    `blocking` calls raise BlockingIOError after a kernel timeout; others return. The core does not
+    know of an OSError.
 
     Attributes:
-        doing: ``"reading"`` or ``"writing"`` while the system is called, and after it failed;
-            otherwise empty.
-        lasted: seconds that a read lasted which raised BlockingIOError; None: the socket's time.
+        doing: ``"reading"`` or ``"writing"`` during a system call and after its error, or empty.
+        lasted: seconds of a read that raised BlockingIOError; None for the kernel timeout.
     """
 
     def __init__(
@@ -194,12 +188,11 @@ cdef class SocketCalls:
             data = core._space(&size)
             whole = core.direct and self._blocking
             began = rlw_seconds() if whole else 0.0
-        # Another thread may close the connection meanwhile, which leaves the room as it is.
         self._came = 0
         self._filled = False
         self.doing = "reading"
         while True:
-            # A signal that came since the event was put in line would not wake it: Ctrl-C is lost.
+            # A signal before the call would not interrupt it.
             PyErr_CheckSignals()
             if self._rings is not None:
                 got = self._rings.recv(data, size, whole, self._spin, self._blocking)
@@ -215,12 +208,12 @@ cdef class SocketCalls:
                 self.lasted = None
                 self._raise(got)
             elif self._blocking:
-                # Waiting anew, it would wait for ever if signals come often enough.
+                # The caller checks the clock, or frequent signals would prolong the wait.
                 PyErr_CheckSignals()
                 self.lasted = 0.0
                 rlw_raise(EAGAIN)
         if whole and 0 < got < size:
-            # Its time came, or a signal: the bytes count, and the caller looks at the clock.
+            # After a timeout or a signal the bytes count, and the caller checks the clock.
             core.advance(got)
             PyErr_CheckSignals()
             self.lasted = rlw_seconds() - began
@@ -253,8 +246,7 @@ cdef class SocketCalls:
                 parts[0].buf, parts[0].len = <void *> data, size
                 sent = self._send_rings(parts, 1)
             else:
-                # A small one takes less time than to give the interpreter's lock up and get it
-                # again.
+                # A small message takes less time than releasing the GIL.
                 sent = rlw_send(self._file, data, size, True) if size <= RLW_AT_ONCE else -EINTR
                 while sent == -EINTR or (sent == -EAGAIN and self._blocking):
                     with nogil:
@@ -285,7 +277,7 @@ cdef class SocketCalls:
                 return False
             self._raise(sent)
         if not core.wrote(sent):
-            PyErr_CheckSignals()  # one may have cut the message short
+            PyErr_CheckSignals()  # a signal may have cut the message short
         self.doing = ""
         return core._out is None
 
@@ -298,7 +290,7 @@ cdef class SocketCalls:
             PyErr_CheckSignals()
 
     cpdef object receive(self):
-        """Return the next event, or `NOTHING` where the driver has to go on."""
+        """Return the next event, or `NOTHING` if the driver has to go on."""
         cdef StreamCore core = self._core
         cdef int reads
         cdef Py_ssize_t left = AT_ONCE
@@ -309,8 +301,7 @@ cdef class SocketCalls:
                 return _NOTHING
             turn = core.count + _TURN
             event = self.read()
-            # On a loop, what filled its room has more behind it, such as the next piece of something
-            # that is an event only when it is whole. Others are to have their turns, too.
+            # On a loop, a read that filled its room has more behind it; but others have their turns.
             reads = 1 if self._blocking else READS
             while event is _NOTHING and self._came and (core.direct or self._filled):
                 reads -= 1
@@ -320,19 +311,19 @@ cdef class SocketCalls:
                 if not self._blocking and (left <= 0 or core.count >= turn):
                     break
                 event = self.read()
-        # What the session has to say by itself goes before the event is looked at.
+        # What the session sends by itself, such as a pong, goes before the event is answered.
         if core._out is not None and not self.write() and event is not _NOTHING:
             core.put_back(event)
             return _NOTHING
         return event
 
     def send(self, object event) -> bool:
-        """Put an event in line and write once; return whether all is written."""
+        """Queue an event and write once; return whether all is written."""
         self._core.put(event)
         return self.write()
 
     def exchange(self, object event):
-        """`send`, and `receive` if all is written; `NOTHING` where the driver has to go on."""
+        """`send`, and `receive` if all is written; `NOTHING` if the driver has to go on."""
         self._core.put(event)
         return self.receive() if self.write() else _NOTHING
 
@@ -354,7 +345,7 @@ cdef class SocketCalls:
                 if failure is None or core._phase >= CLOSING:
                     raise
                 core.put(failure(event, error))
-            # They may hold the receive buffer, which is used again once nobody does.
+            # They may refer to the receive buffer, which is used again when nothing does.
             event = reply = None
             if not self.write():
                 return
@@ -362,8 +353,7 @@ cdef class SocketCalls:
     cpdef bint respond(self, object answer, type deferred) except -1:
         """Answer the next event, if there is one; return whether nothing is left to be done.
 
-        What `answer` or putting its reply in line raises is not raised here, and a deferred reply
-        is not put in line: see `unanswered`. `NOTHING` is no reply.
+        Errors of `answer` and its reply, and deferred replies, are left to `unanswered`.
         """
         cdef StreamCore core = self._core
         event = self.receive()
@@ -384,17 +374,11 @@ cdef class SocketCalls:
         return self.write() and core.fresh
 
     def forget(self) -> None:
-        """Let go of the socket before it is closed: its number may be another's at once.
-
-        What is called afterwards raises OSError, and reads nothing that is meant for that one.
-        """
+        """Fail from now on: the descriptor's number may be another socket's after closing."""
         self._file = -1
 
     def unanswered(self) -> tuple[object, object, object]:
-        """Return, once, what `respond` has left: an event, its reply, and an error.
-
-        `NOTHING` stands for an event, or for a reply, that there is not.
-        """
+        """Return, once, what `respond` has left: an event and its reply, or `NOTHING`, and an error."""
         left, self._left = self._left, _NONE_LEFT
         return left
 
@@ -433,7 +417,7 @@ cdef class PlainCalls(SocketCalls):
             self.doing = ""
             return _NOTHING
         self.doing = ""
-        if self._blocking:  # who dribbles is not read from on and on: the driver has the clock
+        if self._blocking:
             return core.take(got)
         self._came = got
         self._filled = got == size

@@ -1,4 +1,4 @@
-"""What the blocking and the asyncio TCP transports share: times, options, listening, waiting."""
+"""Timeouts, back-off, socket options and listening, for blocking and asyncio transports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ __all__ = ["Backoff", "Timeouts", "listen", "local_address"]
 
 logger = logging.getLogger(__name__)
 
-
 _credentials = struct.Struct("iII")  # pid, uid, gid
 
 
@@ -34,23 +33,17 @@ class Timeouts:
     """Seconds that a connection waits; None waits for ever.
 
     Attributes:
-        connect: for one attempt to connect, its TLS handshake included; a server gives a TLS
-            handshake as much.
-        read: for a message to arrive whole, from its first byte, so a peer that dribbles
-            cannot hold a connection.
-        write: for the system to take a whole message.
-        idle: for the next message to begin. A client waits so long for an answer, and an agent
-            that loads or learns may be slow: an hour.
-        first: on a server only, for a new peer's first word: for its handshakes, where `connect`
-            is not less, and then, where the protocol has none of its own, for its first message
-            to begin. Whoever connects and says nothing costs the server as much as a client.
-        spin: for the next bytes by asking again and again before sleeping, in blocking
-            connections without TLS. Waking a sleeping thread costs more than a short exchange;
-            50 to 200 microseconds of asking avoid it, and keep a core busy as long. Only for
-            two ends that have a core each: where they share one, each gets in the other's way.
-            Over shared memory asking costs no call of the system, and None is 50 microseconds
-            where there is more than one core; a nanosecond is none. There, who asks in vain does
-            so more and more seldom.
+        connect: for one attempt to connect with its TLS handshake; on a server, for the handshake.
+        read: for a whole message, from its first byte.
+        write: for the system to accept a whole message.
+        idle: for the next message to begin, such as a reply: an agent that loads or learns may
+            need long.
+        first: on a server, for each handshake of a new peer, and then, without a handshake of the
+            protocol, for its first message to begin.
+        spin: for busy-waiting before sleeping, in blocking connections without TLS. 50 to 200
+            microseconds avoid wake-ups in short exchanges, if the two ends have a core each; they
+            are slower where they share one. Over shared memory None is 50 microseconds if there
+            is more than one core, and busy-waiting in vain becomes rarer.
     """
 
     connect: float | None = 10.0
@@ -67,7 +60,7 @@ class Timeouts:
 
     @classmethod
     def of(cls, given: Timeouts | float | None, **defaults: float | None) -> Timeouts:
-        """Return what is given; seconds are for connecting, for each message and each answer."""
+        """Return timeouts; a number of seconds is for connecting, each message and each reply."""
         if isinstance(given, Timeouts):
             return given
         if given is None:
@@ -76,26 +69,26 @@ class Timeouts:
 
     @property
     def first_message(self) -> float | None:
-        """Seconds that a server gives a new peer's first message; None if `idle` is all of it."""
+        """Seconds for a new peer's first message; None if `idle` is shorter."""
         if self.first is None or (self.idle is not None and self.idle <= self.first):
             return None
         return self.first
 
     @property
     def handshake(self) -> float | None:
-        """Seconds that a server gives each of a new peer's handshakes."""
+        """Seconds for each of a new peer's handshakes."""
         return min((x for x in (self.connect, self.first) if x is not None), default=None)
 
 
 @dataclass(frozen=True)
 class Backoff:
-    """How long to wait between attempts to connect.
+    """Waits between attempts to connect.
 
     Attributes:
-        attempts: how many attempts at most.
-        deadline: seconds for all attempts and the waits between them; None for no deadline.
+        attempts: the largest number of attempts.
+        deadline: seconds for all attempts and waits; None for no deadline.
         first: seconds to wait after the first failure; each further wait is twice as long.
-        longest: seconds that a wait grows to.
+        longest: the longest wait in seconds.
     """
 
     attempts: int = 1
@@ -112,7 +105,7 @@ class Backoff:
             raise ValueError(f"deadline must be positive or None, not {self.deadline!r}")
 
     def delays(self) -> Iterator[float]:
-        """Yield the waits: exponential, each drawn between half of its value and all of it."""
+        """Yield the waits, each drawn from the upper half of its value."""
         delay = self.first
         for _ in range(self.attempts - 1):
             yield random.uniform(0.5, 1.0) * min(delay, self.longest)
@@ -121,24 +114,24 @@ class Backoff:
 
 def set_kernel_timeout(sock: socket.socket, option: int, seconds: float | None) -> None:
     """Set SO_RCVTIMEO or SO_SNDTIMEO; None means no limit."""
-    # A struct timeval; all zero means for ever.
+    # A struct timeval; zero means no limit.
     micros = 0 if seconds is None else max(1, round(seconds * 1e6))
     value = struct.pack("@ll", *divmod(micros, 1_000_000))
     sock.setsockopt(socket.SOL_SOCKET, option, value)
 
 
 def prepare(sock: socket.socket) -> None:
-    """Set what every connection's socket wants: no Nagle, and probes for hosts that vanished."""
+    """Set TCP_NODELAY, and SO_KEEPALIVE for hosts that vanish."""
     if sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 def check_not_self(sock: socket.socket) -> None:
-    """Refuse a TCP socket that is connected to itself.
+    """Reject a TCP socket that is connected to itself.
 
-    On loopback the system may pick, for the near end, the very port that nobody listens on, and
-    TCP's simultaneous open then succeeds.
+    On loopback the system may choose the port that nobody listens on for the near end, and TCP's
+    simultaneous open then succeeds.
     """
     if (
         sock.family in (socket.AF_INET, socket.AF_INET6)
@@ -148,12 +141,12 @@ def check_not_self(sock: socket.socket) -> None:
 
 
 def is_permanent(error: OSError) -> bool:
-    """Return whether trying to connect again is no use."""
+    """Return whether connecting again would fail too."""
     return isinstance(error, (ssl.SSLCertVerificationError, PermissionError))
 
 
 def connect_error(where: Address, attempts: int, seconds: float, error: OSError) -> OSError:
-    """Return the error to raise when connecting failed for good: the same kind, with more text."""
+    """Return the last error with the address and the number of attempts."""
     tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
     text = f"cannot connect to {where} ({tries} in {seconds:.1f} s): {error.strerror or error}"
     if isinstance(error, TimeoutError):
@@ -161,7 +154,7 @@ def connect_error(where: Address, attempts: int, seconds: float, error: OSError)
     return type(error)(text) if error.errno is None else type(error)(error.errno, text)
 
 
-def listen(address: AddressLike, *, backlog: int = 1024) -> socket.socket:
+def listen(address: AddressLike) -> socket.socket:
     """Return a listening socket; with port 0 the system chooses the port."""
     where = parse(address)
     sock: socket.socket | None = None
@@ -172,15 +165,15 @@ def listen(address: AddressLike, *, backlog: int = 1024) -> socket.socket:
             _remove_stale(where)
             if where.shm:
                 check_available()
-                os.fchmod(sock.fileno(), 0o600)  # before its file is there, which has it too
+                os.fchmod(sock.fileno(), 0o600)  # before bind() makes its file
         else:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            # "::" then means all interfaces of both families, whatever the system's default.
+            # "::" is then all interfaces of both families.
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.bind(sockaddr)
-        sock.listen(backlog)
+        sock.listen(1024)
     except OSError as error:
         if sock is not None:
             sock.close()
@@ -207,22 +200,22 @@ def _remove_stale(where: Address) -> None:
 
 
 def local_address(sock: socket.socket) -> Address:
-    """Return where a listening socket listens, with the port that the system chose."""
+    """Return a listening socket's address, with the port that the system chose."""
     name = sock.getsockname()
     return Address(path=name) if isinstance(name, str) else parse(name)
 
 
 def unlink(sock: socket.socket) -> None:
-    """Remove the file of a listening unix socket; nothing happens for other sockets."""
+    """Remove the file of a listening unix socket."""
     if sock.family == socket.AF_UNIX:
         with contextlib.suppress(OSError):
             os.unlink(sock.getsockname())
 
 
 def peer_host(sock: socket.socket, sockaddr: Any) -> str:
-    """Return the numeric address that a peer comes from.
+    """Return a peer's numeric address.
 
-    Of a unix socket "user 1000", where the system tells that; empty for this process's own user.
+    Over unix sockets it is "user 1000", if the system tells, and empty for this process's user.
     """
     if isinstance(sockaddr, tuple):
         return str(sockaddr[0])
@@ -234,29 +227,17 @@ def peer_host(sock: socket.socket, sockaddr: Any) -> str:
 
 
 def peer_name(sock: socket.socket, sockaddr: Any, shm: bool = False) -> str:
-    """Return a peer's name for logs: of a unix socket the file's, and whose it is if not ours."""
+    """Return a peer's name for logs."""
     if isinstance(sockaddr, tuple):
         return str(parse(sockaddr))
     name = f"{'shm' if shm else 'unix'}:{sockaddr or sock.getsockname()}#{sock.fileno()}"
     return f"{name} {peer_host(sock, sockaddr)}".rstrip()
 
 
-def adopt(listener: AddressLike | socket.socket, backlog: int) -> tuple[socket.socket, bool]:
-    """Return a listening socket that never blocks, and whether it was made here."""
-    given = isinstance(listener, socket.socket)
-    sock = listener if isinstance(listener, socket.socket) else listen(listener, backlog=backlog)
-    sock.setblocking(False)
-    return sock, not given
-
-
-_OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-_CLOSED_LISTENER = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
-
-
 def ready(
     sock: socket.socket | int, seconds: float, *, read: bool = True, write: bool = False
 ) -> tuple[bool, bool]:
-    """Wait until a socket can be read or written, be it to find the end or an error; say which."""
+    """Wait until a socket is readable (also at its end) or writable; return which."""
     try:
         poll = select.poll()  # select takes no descriptor above 1023
         poll.register(sock, select.POLLIN * read | select.POLLOUT * write)
@@ -267,28 +248,14 @@ def ready(
 
 
 def hung_up(file: int) -> bool:
-    """Return whether the peer has ended its side; nothing is taken from what it sent before."""
+    """Return whether the peer has closed its side, without reading."""
     poll = select.poll()
     poll.register(file, getattr(select, "POLLRDHUP", 0))  # POLLHUP and POLLERR come by themselves
     return bool(poll.poll(0))
 
 
-def accept_delay(error: OSError, failures: int) -> float | None:
-    """Return how long to wait after accept() failed; None when the listener itself is gone.
-
-    0.0 for what concerns the one connection only (it was reset before we took it, a firewall
-    refused it). Out of descriptors or memory: the pending connection stays pending, so trying
-    again at once would spin.
-    """
-    if error.errno in _CLOSED_LISTENER:
-        return None
-    if error.errno in _OUT_OF_RESOURCES:
-        return float(min(0.05 * 2 ** min(failures, 10), 1.0))
-    return 0.0
-
-
 def warn_if_exposed(where: Address, guards: str) -> None:
-    """Warn of a server that has neither TLS nor a secret, if other machines can reach it."""
+    """Warn of a server without TLS and secret that other machines can reach."""
     if not where.loopback:
         logger.warning(
             "%s can be reached from other machines, with neither encryption nor a secret: anyone "

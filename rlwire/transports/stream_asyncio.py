@@ -1,38 +1,318 @@
-"""Opens the stream of a connected socket: plain, with TLS, or beside shared memory."""
+"""The streams below asyncio connections: a plain socket, TLS, or rings in shared memory."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import socket
 import ssl
+from collections.abc import Callable
+from typing import Any
 
+from rlwire.errors import on_error
+from rlwire.streams import StreamCore
+from rlwire.transports.interface import Buffer
 from rlwire.transports.shm import ShmSocket
-from rlwire.transports.shm_asyncio import ShmStream
-from rlwire.transports.socket_asyncio import SocketStream, StreamOwner
-from rlwire.transports.tls_asyncio import TLSPipe, TLSStream
-from rlwire.transports.waiter_asyncio import try_waiters
+from rlwire.transports.socket_calls import PlainCalls, SocketCalls
+
+_RECORD = 16384  # bytes, the longest record of TLS
+_AT_ONCE = 4 * _RECORD  # bytes that are encrypted or received before the other is done
+_GOODBYE = 1.0  # seconds for the peer's close_notify
 
 
-async def _share(
-    loop: asyncio.AbstractEventLoop,
-    sock: socket.socket,
-    owner: StreamOwner,
-    server_side: bool,
-    seconds: float | None,
-) -> None:
-    shared = ShmSocket(sock, server_side=server_side)
+class SocketStream:
+    """A non-blocking socket, and the loop's callbacks for it.
+
+    It calls its owner's `on_stream` once it is open, `on_readable`, `on_writable`, and `on_lost`
+    after it was closed or aborted.
+
+    Attributes:
+        listening: whether `on_readable` is called.
+        calls: what reads and writes.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, owner: Any) -> None:
+        self._owner = owner
+        self._loop = loop
+        self._sock = sock
+        # Given the socket, asyncio formats it, in two system calls, for an exception that is never
+        # shown, whenever it has no reader or writer of it yet. The number is ours until `abort`.
+        self._file = sock.fileno()
+        self.listening = self._has_writer = self._closing = self._gone = False
+        self.calls = self._make_calls(owner.core)
+        owner.on_stream(self)
+
+    def _make_calls(self, core: StreamCore) -> SocketCalls:
+        return SocketCalls(core, self._file, blocking=False)
+
+    def listen(self, wanted: bool) -> None:
+        """Start or stop calling `on_readable`."""
+        if wanted == self.listening or self._closing:
+            return
+        self.listening = wanted
+        if wanted:
+            self._loop.add_reader(self._file, self._owner.on_readable)
+        else:
+            self._loop.remove_reader(self._file)
+
+    def await_writable(self, wanted: bool) -> None:
+        """Start or stop calling `on_writable`."""
+        if wanted != self._has_writer and not self._gone:
+            self._call_when_writable(self._owner.on_writable if wanted else None)
+
+    def shutdown(self) -> bool:
+        """Send the end of the stream; return whether the peer can still be read from."""
+        with contextlib.suppress(OSError):  # the peer was faster
+            self._sock.shutdown(socket.SHUT_WR)
+        return True
+
+    def close(self) -> None:
+        """Close after everything was written."""
+        self.abort()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._gone:
+            return
+        self.listen(False)
+        self._closing = self._gone = True
+        self._call_when_writable(None)
+        self.calls.forget()
+        self._sock.close()
+        # Later: the caller may be in the middle of something.
+        self._loop.call_soon(self._end)
+
+    def close_inherited(self) -> None:
+        """Close this process's descriptor only, without telling the loop or the owner."""
+        if not self._gone:
+            self.calls.forget()
+        self._closing = self._gone = True
+        self._sock.close()
+
+    def _call_when_writable(self, call: Callable[[], None] | None) -> None:
+        if call is not None:
+            self._loop.add_writer(self._file, call)
+        elif self._has_writer:
+            self._loop.remove_writer(self._file)
+        self._has_writer = call is not None
+
+    def _end(self) -> None:
+        owner = self._owner
+        del self._owner, self.calls  # they refer to the stream
+        owner.on_lost(None)
+
+
+class ShmStream(SocketStream):
+    """Two rings, and a socket that wakes the loop up."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: ShmSocket, owner: Any) -> None:
+        self._rings = sock.rings
+        self._watched = self._ringing = False
+        super().__init__(loop, sock, owner)
+
+    def _make_calls(self, core: StreamCore) -> SocketCalls:
+        return SocketCalls(core, self._file, blocking=False, rings=self._rings)
+
+    def listen(self, wanted: bool) -> None:
+        """See `SocketStream.listen`."""
+        if wanted != self.listening and not self._closing:
+            self.listening = wanted
+            self._watch()
+
+    def shutdown(self) -> bool:
+        """See `SocketStream.shutdown`."""
+        self._rings.end()
+        return True
+
+    def close_inherited(self) -> None:
+        """See `SocketStream.close_inherited`."""
+        self._rings.forget()
+        super().close_inherited()
+
+    def _call_when_writable(self, call: Callable[[], None] | None) -> None:
+        self._has_writer = call is not None
+        self._watch()
+
+    def _watch(self) -> None:
+        """Have the loop watch the socket while anything is waited for."""
+        wanted = self.listening or self._has_writer
+        if wanted != self._watched:
+            self._watched = wanted
+            if wanted:
+                self._loop.add_reader(self._file, self._react)
+            else:
+                self._loop.remove_reader(self._file)
+        if wanted:
+            self._poll()
+
+    def _poll(self) -> None:
+        """Ask the peer for wake-ups; bytes that are there already do not cause one."""
+        readable, writable = self._rings.poll_in(), self._has_writer and self._rings.poll_out()
+        if ((readable and self.listening) or writable) and not self._ringing:
+            self._ringing = True
+            self._loop.call_soon(self._react)
+
+    def _react(self) -> None:
+        """Have the owner read and write what is possible."""
+        self._ringing = False
+        if self._has_writer:
+            self._owner.on_writable()
+        if self.listening:
+            self._owner.on_readable()
+        if self._watched:
+            self._poll()
+
+
+class TLSStream(SocketStream):
+    """A socket with TLS, whose handshake is over."""
+
+    _sock: ssl.SSLSocket
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket, owner: Any) -> None:
+        self._retry: Buffer = b""  # what OpenSSL could not write, and must be given again
+        self._ringing = self._over = self._draining = False
+        self._goodbye: asyncio.TimerHandle | None = None
+        super().__init__(loop, sock, owner)
+
+    def _make_calls(self, core: StreamCore) -> SocketCalls:
+        return PlainCalls(core, self, blocking=False)
+
+    def listen(self, wanted: bool) -> None:
+        """See `SocketStream.listen`."""
+        super().listen(wanted)
+        self._ring_again()
+
+    def sendmsg(self, buffers: list[Buffer]) -> int:
+        """Encrypt and send."""
+        data = self._retry
+        if not data:
+            # Small parts share a record; TLS copies what it encrypts in any case.
+            small = sum(map(len, buffers)) <= _RECORD
+            data = b"".join(buffers) if small else next(filter(len, buffers))
+        data = memoryview(data)[:_AT_ONCE]
+        try:
+            sent = self._sock.send(data)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            self._retry = data
+            raise BlockingIOError from None
+        self._retry = b""
+        return sent
+
+    def recv_into(self, buffer: Buffer) -> int:
+        """Receive and decrypt."""
+        try:
+            got = self._sock.recv_into(buffer)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+        self._over = not got  # also without close_notify, as is common
+        self._ring_again()
+        return got
+
+    def shutdown(self) -> bool:
+        """Close: TLS has no half-close."""
+        self.close()
+        return False
+
+    def close(self) -> None:
+        """Send close_notify, and wait a moment for the peer's.
+
+        Closing over unread bytes would reset the connection, and lose the last messages.
+        """
+        if self._closing:
+            return
+        self.listen(False)
+        self._closing = True
+        self._goodbye = self._loop.call_later(_GOODBYE, self.abort)
+        self._part()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._draining and not self._gone:
+            self._loop.remove_reader(self._file)
+        if self._goodbye is not None:
+            self._goodbye.cancel()
+        super().abort()
+
+    def _ring_again(self) -> None:
+        """Have `on_readable` called for bytes that are decrypted already."""
+        if self.listening and not self._ringing and self._sock.pending():
+            self._ringing = True
+            self._loop.call_soon(self._ring)
+
+    def _ring(self) -> None:
+        self._ringing = False
+        if self.listening:
+            self._owner.on_readable()
+
+    def _part(self) -> None:
+        """Send close_notify, and then wait for the peer's."""
+        try:
+            self._sock.unwrap()
+        except ssl.SSLWantWriteError:
+            self._call_when_writable(self._part)
+            return
+        except (OSError, ValueError):  # such as SSLWantReadError, before the peer's
+            pass
+        self._call_when_writable(None)
+        if self._over:
+            self.abort()
+            return
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self._sock, socket.SHUT_WR)
+        self._draining = True
+        self._loop.add_reader(self._file, self._drain)
+
+    def _drain(self) -> None:
+        """Read and drop bytes until the peer closes."""
+        try:
+            if socket.socket.recv(self._sock, _AT_ONCE):
+                return
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            pass
+        self.abort()
+
+
+async def _wait(add: Callable[..., Any], remove: Callable[..., Any], file: int) -> None:
+    """Wait until a file is readable or writable, by the loop's `add` and `remove`."""
+    future = asyncio.get_running_loop().create_future()
+    add(file, _resolve, future)
     try:
-        await asyncio.wait_for(shared.handshake_on(loop), seconds)
-        ShmStream(loop, shared, owner)
-    except BaseException as error:
-        shared.close()
-        if isinstance(error, asyncio.TimeoutError):
-            raise TimeoutError(f"no word on shared memory within connect={seconds} s") from None
-        raise
+        await future
+    finally:
+        remove(file)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def _share(loop: asyncio.AbstractEventLoop, sock: ShmSocket) -> None:
+    """Run the handshake of shared memory."""
+    for _ in sock.handshake_steps():
+        await _wait(loop.add_reader, loop.remove_reader, sock.fileno())
+
+
+async def _shake_hands(loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket) -> None:
+    """Run TLS's handshake."""
+    while True:
+        try:
+            sock.do_handshake()
+            return
+        except ssl.SSLWantReadError:
+            ways = loop.add_reader, loop.remove_reader
+        except ssl.SSLWantWriteError:
+            ways = loop.add_writer, loop.remove_writer
+        except ssl.SSLEOFError as error:
+            raise ConnectionResetError(errno.ECONNRESET, "closed inside TLS's handshake") from error
+        await _wait(*ways, sock.fileno())
 
 
 async def open_stream(
-    owner: StreamOwner,
+    owner: Any,
     sock: socket.socket,
     *,
     tls: ssl.SSLContext | None = None,
@@ -40,9 +320,9 @@ async def open_stream(
     shm: bool = False,
     handshake_timeout: float | None = None,
 ) -> None:
-    """Make the stream of a connected, non-blocking socket, and give it to its owner.
+    """Open the stream of a connected, non-blocking socket, and give it to its owner.
 
-    The socket stays the caller's if this raises. `server_hostname` is None on a server.
+    `server_hostname` is None on a server. The socket of TLS or shared memory is closed on errors.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -52,15 +332,30 @@ async def open_stream(
             f"{type(loop).__name__} has no add_reader, which rlwire's connections need; "
             "use a selector event loop or uvloop, on a POSIX system"
         ) from None
-    await try_waiters()
-    if shm:
-        await _share(loop, sock, owner, server_hostname is None, handshake_timeout)
-    elif tls is None:
+    if tls is None and not shm:
         SocketStream(loop, sock, owner)
+        return
+    made: Any
+    stream: type[SocketStream]
+    if shm:
+        made = ShmSocket(sock, server_side=server_hostname is None)
+        stream, what, handshake = ShmStream, "shared memory", _share(loop, made)
     else:
-        pipe = TLSPipe(tls, server_hostname)
+        assert tls is not None
+        made = tls.wrap_socket(
+            sock,
+            server_side=server_hostname is None,
+            do_handshake_on_connect=False,
+            server_hostname=server_hostname or None,
+        )
+        stream, what, handshake = TLSStream, "TLS", _shake_hands(loop, made)
+    with on_error(made.close):
         try:
-            await asyncio.wait_for(pipe.shake_hands(loop, sock), handshake_timeout)
-        except asyncio.TimeoutError:
-            raise TimeoutError(f"no TLS handshake within connect={handshake_timeout} s") from None
-        TLSStream(loop, sock, owner, pipe)
+            await asyncio.wait_for(handshake, handshake_timeout)
+        except asyncio.TimeoutError as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the network's own
+            raise TimeoutError(
+                f"no {what} handshake within connect={handshake_timeout} s"
+            ) from None
+        stream(loop, made, owner)

@@ -1,4 +1,4 @@
-"""Has another thread take a blocking connection over while its own is at work for long."""
+"""Has another thread take over a blocking connection while its own runs a handler for long."""
 
 from __future__ import annotations
 
@@ -6,72 +6,69 @@ import logging
 import threading
 from collections.abc import Callable
 
-from rlwire.transports.threads import Worker
-
 logger = logging.getLogger(__name__)
 
-_LONG = 0.05  # seconds that a thread may be at one piece of work before somebody looks what waits
+_LONG = 0.05  # seconds between two checks
 
 
 class Monitor:
-    """One thread that sees, for many connections, whether another has to take one over.
-
-    It looks every so often, and rests while nobody is at work when it does.
+    """A thread that checks whether connections have to be taken over.
 
     Attributes:
-        resting: whether somebody who begins to work is to `wake` it.
+        resting: whether it sleeps, as no handler runs, until `wake` is called.
     """
 
     def __init__(self, name: str) -> None:
         self.resting = True
         self._lock = threading.Lock()
         self._watched: set[Watched] = set()
-        self._worker = Worker(self._run, name)
+        self._name = name
+        self._thread: threading.Thread | None = None
+        self._woken, self._stopping = threading.Event(), threading.Event()
 
     def add(self, waits: Callable[[], bool], take_over: Callable[[], object]) -> Watched:
-        """Watch one more connection, until it is closed."""
+        """Watch a connection until it is closed."""
         watched = Watched(self, waits, take_over)
         with self._lock:
             self._watched.add(watched)
         return watched
 
-    def discard(self, watched: Watched) -> None:
-        """Watch a connection no more."""
-        with self._lock:
-            self._watched.discard(watched)
-
     def wake(self) -> None:
-        """Have it look, for somebody works."""
+        """Start checking: a handler runs."""
         with self._lock:
             self.resting = False
-            self._worker.wake()
-            if not (self._worker.started or self._worker.stopping):
-                self._worker.start()
+            self._woken.set()
+            if self._thread is None and not self._stopping.is_set():
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                thread.start()
+                self._thread = thread
 
     def close(self) -> None:
-        """Have nothing taken over any more; returns when that holds."""
-        self._worker.stop()
+        """Stop; nothing is taken over after this returns."""
+        self._stopping.set()
+        self._woken.set()
+        if self._thread not in (None, threading.current_thread()):
+            self._thread.join()
 
     def _look(self) -> bool:
-        """Return whether anybody is at work."""
+        """Return whether any handler runs."""
         with self._lock:
             watched = list(self._watched)
         return any([each.look() for each in watched])
 
-    def _run(self, worker: Worker) -> None:
-        while worker.sleep(_LONG):
+    def _run(self) -> None:
+        while not self._stopping.wait(_LONG):
             if not self._look():
                 self.resting = True
-                # Who began before that did not see it rest.
+                # A handler that began before did not see it rest.
                 if not self._look():
-                    worker.wait()
+                    self._woken.wait()
+                    self._woken.clear()
                 self.resting = False
 
 
 class Watched:
-    """A connection's thread, as a `Monitor` sees it; what is called for each message is short."""
-
-    __slots__ = ("_mine", "_monitor", "_take_over", "_waits")
+    """A watched connection; `begin` and `end` are called for each message."""
 
     def __init__(
         self, monitor: Monitor, waits: Callable[[], bool], take_over: Callable[[], object]
@@ -79,18 +76,18 @@ class Watched:
         self._monitor = monitor
         self._waits = waits
         self._take_over = take_over
-        # While the thread is at work: whether the monitor has seen that. Whoever pops it, the
-        # thread that is done or the monitor's, goes on with the connection: only one of them can.
+        # While a handler runs: whether the monitor has seen it. The thread that pops it, the
+        # connection's or the monitor's, goes on with the connection.
         self._mine: list[bool] = []
 
     def begin(self) -> None:
-        """Note that the thread begins a piece of work."""
+        """Note that a handler starts."""
         self._mine.append(False)
         if self._monitor.resting:
             self._monitor.wake()
 
     def end(self) -> bool:
-        """Note that it is done; return whether the connection is still the thread's."""
+        """Note that it has ended; return whether the connection is still the thread's."""
         try:
             self._mine.pop()
         except IndexError:
@@ -98,7 +95,7 @@ class Watched:
         return True
 
     def look(self) -> bool:
-        """Return whether the thread is at work."""
+        """Return whether a handler runs; take over if it did in the last check too."""
         try:
             seen, self._mine[0] = self._mine[0], True
         except IndexError:
@@ -107,9 +104,10 @@ class Watched:
             if seen and self._waits() and self.end():
                 self._take_over()
         except Exception:
-            logger.exception("a connection whose thread is at work could not be taken over")
+            logger.exception("a connection with a slow handler could not be taken over")
         return True
 
     def close(self) -> None:
-        """Be watched no more."""
-        self._monitor.discard(self)
+        """Stop being watched."""
+        with self._monitor._lock:
+            self._monitor._watched.discard(self)

@@ -1,4 +1,4 @@
-"""Blocking TCP, TLS, unix sockets and shared memory: `connect` for a client."""
+"""Blocking connections over TCP, TLS, unix sockets and shared memory."""
 
 from __future__ import annotations
 
@@ -34,19 +34,17 @@ def connect(
         address: ``"host:port"``, ``"[ipv6]:port"``, ``"unix:/path"``, ``"shm:/path"`` or
             ``(host, port)``.
         session: a new session of the client's side.
-        tls: an SSL context, or what makes one, such as `rlwire.transports.tls.ClientTLS`; None for
-            no encryption.
+        tls: an SSL context, or a callable that returns one, such as
+            `rlwire.transports.tls.ClientTLS`; None for no encryption.
         server_hostname: the name that the server's certificate must have, if not the host's.
         timeout: by default `Timeouts()`.
-        backoff: how often and when to try; by default once.
+        backoff: retries; by default none.
 
     Raises:
-        ValueError: the address makes no sense.
-        DeadlineExceeded: the last attempt took too long, or the backoff's deadline came.
-        OSError: the last attempt failed; the system's own error, with the address and the number
-            of attempts in its text.
-        RlwireError: the session and its peer found nothing to talk about (such as a WebSocket
-            that was refused); this is not tried again.
+        ValueError: the address is invalid.
+        DeadlineExceeded: the last attempt took too long, or the deadline passed.
+        OSError: the last attempt failed; the text has the address and the number of attempts.
+        RlwireError: the session's handshake failed; this is not retried.
     """
     where = parse(address)
     timeout = Timeouts.of(timeout)
@@ -74,7 +72,7 @@ class _BlockingDialer:
 
     @staticmethod
     def resolve(where: Address, until: float) -> list[tuple[int, Any]]:
-        return where.resolve()  # the system's resolver has times of its own
+        return where.resolve()  # the system's resolver has its own timeouts
 
     @staticmethod
     def connect(sock: socket.socket, sockaddr: Any, until: float) -> None:

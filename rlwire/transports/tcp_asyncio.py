@@ -1,4 +1,4 @@
-"""TCP, TLS, unix sockets and shared memory over asyncio or uvloop: `connect` for a client."""
+"""Connections over TCP, TLS, unix sockets and shared memory on asyncio or uvloop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from rlwire.transports import connecting
 from rlwire.transports.address import Address, AddressLike, parse
-from rlwire.transports.connection_asyncio import AsyncConnection, Handler
+from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.shm import check_carrier
 from rlwire.transports.sockets import Backoff, Timeouts
@@ -20,13 +20,7 @@ from rlwire.transports.timers_asyncio import TimeoutTimer
 from rlwire.transports.tls import ClientSide, context_of
 from rlwire.transports.waits import drive_async
 
-__all__ = [
-    "AsyncConnection",
-    "Backoff",
-    "Handler",
-    "Timeouts",
-    "connect",
-]
+__all__ = ["AsyncConnection", "Backoff", "Timeouts", "connect"]
 
 
 async def connect(

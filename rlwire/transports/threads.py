@@ -1,4 +1,4 @@
-"""Threads of rlwire's own: `Worker` runs a function, `LoopThread` an event loop and what serves."""
+"""`LoopThread`: an event loop with a server in a thread of its own."""
 
 from __future__ import annotations
 
@@ -8,111 +8,32 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from rlwire.errors import on_error
 from rlwire.transports.address import Address
 
 logger = logging.getLogger(__name__)
 
-_Self = TypeVar("_Self", bound="Worker")
-
-
-class Worker:
-    """A daemon thread that runs one function; what that raises is logged.
-
-    The function is called with the worker, whose `wait` and `sleep` end early when it is to end.
-    """
-
-    def __init__(self, run: Callable[[Any], object], name: str) -> None:
-        self.name = name
-        self._run = run
-        self._woken, self._stopping = threading.Event(), threading.Event()
-        self._thread: threading.Thread | None = None
-
-    @property
-    def stopping(self) -> bool:
-        """Whether `stop` was called."""
-        return self._stopping.is_set()
-
-    @property
-    def started(self) -> bool:
-        """Whether `start` was called."""
-        return self._thread is not None
-
-    def start(self: _Self) -> _Self:
-        """Start the thread; a RuntimeError says that the system has none."""
-        thread = threading.Thread(target=self._work, name=self.name, daemon=True)
-        thread.start()
-        self._thread = thread
-        return self
-
-    def wake(self) -> None:
-        """End a `wait`, from any thread."""
-        self._woken.set()
-
-    def wait(self, seconds: float | None = None) -> bool:
-        """Wait until somebody calls `wake` or `stop`, or for so long; return whether to go on."""
-        self._woken.wait(seconds)
-        self._woken.clear()
-        return not self.stopping
-
-    def sleep(self, seconds: float) -> bool:
-        """Wait for so long, or until `stop` is called; return whether to go on."""
-        return not self._stopping.wait(seconds)
-
-    def stop(self, timeout: float | None = None) -> bool:
-        """End it, and wait for that; return whether it has ended. In its own thread, only ask."""
-        self._stopping.set()
-        self._woken.set()
-        thread = self._thread
-        if thread is None or thread is threading.current_thread():
-            return True
-        thread.join(timeout)
-        return not thread.is_alive()
-
-    def _work(self) -> None:
-        try:
-            self._run(self)
-        except Exception:
-            logger.exception("%s: the thread failed", self.name)
-
 
 def run_in_thread(name: str, call: Callable[..., object], *arguments: Any) -> None:
-    """Have something called once in a thread that nobody waits for."""
-    Worker(lambda _: call(*arguments), name).start()
-
-
-class AsyncServing(Protocol):
-    """What a `LoopThread` runs."""
-
-    @property
-    def address(self) -> Address:
-        """Where it listens."""
-
-    async def start(self) -> object:
-        """Begin, on the running loop."""
-
-    async def drain(self, seconds: float) -> Any:
-        """Let nobody new in, and wait until nothing is under way, or for so long."""
-
-    async def stop(self, grace: float) -> None:
-        """End."""
+    """Call a function in a new thread."""
+    threading.Thread(target=call, args=arguments, name=name, daemon=True).start()
 
 
 class LoopThread:
-    """Runs an event loop, and a server on it, in a thread of its own."""
+    """Runs an event loop with a server, such as a `LoopServer`, in a thread of its own."""
 
     def __init__(
         self,
-        make_server: Callable[[], AsyncServing],
+        make_server: Callable[[], Any],
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None,
         what: str,
     ) -> None:
         self._what = what
         self.loop = (loop_factory or asyncio.new_event_loop)()
         self._stopping: asyncio.Future[float] = self.loop.create_future()
-        self._server: AsyncServing | None = None
+        self._server: Any = None
         self._draining: asyncio.Task[None] | None = None
         started: Future[Address] = Future()
         self._thread = threading.Thread(
@@ -123,21 +44,20 @@ class LoopThread:
             self.address = started.result()
 
     def drain(self, seconds: float) -> None:
-        """Have the server drain."""
+        """Drain the server."""
         done = threading.Event()
 
         def begin() -> None:
-            assert self._server is not None
             self._draining = self.loop.create_task(self._server.drain(seconds))
             self._draining.add_done_callback(lambda _: done.set())
 
-        with contextlib.suppress(RuntimeError):  # the loop is closed: it failed before
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(begin)
             done.wait(seconds + 1.0)
 
     def stop(self, grace: float) -> None:
         """Stop the server and end the thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: it failed before
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(self._stopping.set_result, grace)
         if self._thread is not threading.current_thread():
             self._thread.join(grace + 1.0)
@@ -147,7 +67,7 @@ class LoopThread:
                     self.address, self._what, grace,
                 )  # fmt: skip
 
-    def _run(self, make_server: Callable[[], AsyncServing], started: Future[Address]) -> None:
+    def _run(self, make_server: Callable[[], Any], started: Future[Address]) -> None:
         try:
             self.loop.run_until_complete(self._serve(make_server, started))
         except BaseException as error:
@@ -157,9 +77,7 @@ class LoopThread:
         finally:
             self.loop.close()
 
-    async def _serve(
-        self, make_server: Callable[[], AsyncServing], started: Future[Address]
-    ) -> None:
+    async def _serve(self, make_server: Callable[[], Any], started: Future[Address]) -> None:
         server = self._server = make_server()
         await server.start()
         started.set_result(server.address)

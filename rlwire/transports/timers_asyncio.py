@@ -1,14 +1,13 @@
-"""One timer for the times of all asyncio connections of a loop, so that a message costs none."""
+"""One timer per loop for the timeouts of all its connections, so that messages need none."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-from typing import Protocol
+from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from rlwire.transports.interface import StreamSession
 from rlwire.transports.socket_calls import open_timer
 from rlwire.transports.sockets import Timeouts
 
@@ -16,25 +15,16 @@ _FINEST, _COARSEST = 0.01, 1.0  # seconds between two checks
 _NEVER = float("inf")
 
 
-class Timed(Protocol):
-    """What it watches."""
-
-    session: StreamSession
-
-    def check_timeouts(self, now: float) -> None:
-        """Look whether something has lasted too long."""
-
-
 class TimeoutTimer:
-    """Lets connections look, all at once, whether something has lasted too long."""
+    """Calls `check_timeouts` of connections, all at once."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        # `_all` keeps this: neither the loop nor what is in it is to live longer because of it.
+        # `_all` keeps this object, which must not keep the loop or its connections alive.
         self._loop = ref(loop)
-        self._ticks: WeakKeyDictionary[Timed, float] = WeakKeyDictionary()
+        self._ticks: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
         self._tick = _NEVER  # seconds between two checks
         self._file = -1
-        self._handle: ref[asyncio.TimerHandle] | None = None  # it, too, holds the loop
+        self._handle: ref[asyncio.TimerHandle] | None = None  # it refers to the loop
 
     def __del__(self) -> None:
         if self._file != -1:
@@ -42,14 +32,14 @@ class TimeoutTimer:
 
     @staticmethod
     def of(loop: asyncio.AbstractEventLoop) -> TimeoutTimer:
-        """Return the loop's one."""
+        """Return the timer of a loop."""
         timer = _all.get(loop)
         if timer is None:
             timer = _all[loop] = TimeoutTimer(loop)
         return timer
 
-    def add(self, connection: Timed, timeout: Timeouts) -> None:
-        """Watch a connection; the timer runs while there is one."""
+    def add(self, connection: Any, timeout: Timeouts) -> None:
+        """Watch a connection."""
         loop = self._loop()
         assert loop is not None
         times = [
@@ -62,8 +52,8 @@ class TimeoutTimer:
         self._ticks[connection] = tick
         self._check_every(min(tick, self._tick))
 
-    def discard(self, connection: Timed) -> None:
-        """Watch a connection no more."""
+    def discard(self, connection: Any) -> None:
+        """Stop watching a connection."""
         self._ticks.pop(connection, None)
         if not self._ticks:
             self._check_every(_NEVER)
@@ -100,7 +90,7 @@ class TimeoutTimer:
         now = loop.time()
         for connection in list(self._ticks):
             connection.check_timeouts(now)
-        # The one that wanted the finest tick may have gone.
+        # The connection with the finest tick may be gone.
         self._check_every(min(self._ticks.values(), default=_NEVER))
 
 

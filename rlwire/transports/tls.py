@@ -1,4 +1,4 @@
-"""TLS for stream sockets: contexts with the settings that both ends should have, and a wrapper."""
+"""TLS for stream sockets: contexts, and a wrapper for blocking connections."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -17,16 +17,16 @@ __all__ = ["ClientSide", "ClientTLS", "ServerTLS"]
 _Path: TypeAlias = str | os.PathLike[str]
 
 ClientSide: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
-"""A client's context, what makes one, such as `ClientTLS`, or no encryption."""
+"""A client's context, a callable that returns one such as `ClientTLS`, or None."""
 
 
 @dataclass(frozen=True)
 class ClientTLS:
-    """A client's files for TLS, all PEM. A server's certificate is always checked.
+    """A client's PEM files for TLS. The server's certificate is always checked.
 
     Attributes:
         ca: certificates of the authorities to trust; None for the system's.
-        cert: our own certificate, for a server that asks for one (mutual TLS).
+        cert: the client's certificate, for mutual TLS.
         key: its key; None if it is in the same file.
         server_hostname: the name that the server's certificate must have, if not the address's.
     """
@@ -37,7 +37,7 @@ class ClientTLS:
     server_hostname: str | None = None
 
     def __call__(self) -> ssl.SSLContext:
-        """Read the files, and return a context: TLS 1.2 or newer, and the name is checked."""
+        """Read the files, and return a context for TLS 1.2 or newer."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.ca is None:
@@ -47,18 +47,18 @@ class ClientTLS:
         if self.cert is not None:
             _load_own(context, self.cert, self.key)
         elif self.key is not None:
-            raise ValueError("a key without cert is of no use")
+            raise ValueError("a key needs its certificate: give cert as well")
         return context
 
 
 @dataclass(frozen=True)
 class ServerTLS:
-    """A server's files for TLS, all PEM; they can be sent to worker processes.
+    """A server's PEM files for TLS; picklable for worker processes.
 
     Attributes:
         cert: the server's certificate, with the chain above it.
         key: its key; None if it is in the same file.
-        client_ca: if given, clients must show a certificate of these authorities (mutual TLS).
+        client_ca: authorities of client certificates, which are then required (mutual TLS).
     """
 
     cert: _Path
@@ -66,7 +66,7 @@ class ServerTLS:
     client_ca: _Path | None = None
 
     def __call__(self) -> ssl.SSLContext:
-        """Read the files, and return a context; as `ClientTLS`."""
+        """Read the files, and return a context for TLS 1.2 or newer."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         _load_own(context, self.cert, self.key)
@@ -77,43 +77,35 @@ class ServerTLS:
 
 
 def context_of(tls: ClientSide) -> ssl.SSLContext | None:
-    """Return the context that `tls` is or makes."""
     return tls() if callable(tls) else tls
 
 
-def _load_authorities(context: ssl.SSLContext, path: _Path) -> None:
-    _check_readable(path)
+@contextlib.contextmanager
+def _named(what: str, *paths: _Path | None) -> Iterator[None]:
+    """Name the files in errors, which the ssl module's own errors do not."""
+    files = [os.fspath(path) for path in paths if path is not None]
+    for file in files:
+        with open(file, "rb"):
+            pass
     try:
-        context.load_verify_locations(os.fspath(path))
+        yield
     except ssl.SSLError as error:
-        raise ssl.SSLError(
-            error.errno, f"{os.fspath(path)!r} holds no PEM certificates: {error}"
-        ) from error
+        text = f"{' and '.join(map(repr, files))}: no PEM {what}: {error}"
+        raise ssl.SSLError(error.errno, text) from error
+
+
+def _load_authorities(context: ssl.SSLContext, path: _Path) -> None:
+    with _named("certificates", path):
+        context.load_verify_locations(path)
 
 
 def _load_own(context: ssl.SSLContext, cert: _Path, key: _Path | None) -> None:
-    _check_readable(cert)
-    if key is not None:
-        _check_readable(key)
-    try:
-        context.load_cert_chain(os.fspath(cert), None if key is None else os.fspath(key))
-    except ssl.SSLError as error:
-        files = repr(os.fspath(cert)) + ("" if key is None else f" and {os.fspath(key)!r}")
-        raise ssl.SSLError(
-            error.errno, f"{files}: no PEM certificate with its key: {error}"
-        ) from error
-
-
-def _check_readable(path: _Path) -> None:
-    # The ssl module's own error leaves the file's name out.
-    with open(path, "rb"):
-        pass
+    with _named("certificate with its key", cert, key):
+        context.load_cert_chain(cert, key)
 
 
 class TLSSocket:
-    """Gives an SSLSocket the calls of a plain socket with kernel timeouts, for a connection."""
-
-    __slots__ = ("_current", "_limits", "_sock")
+    """An SSLSocket whose calls raise BlockingIOError after their timeout, for `PlainCalls`."""
 
     def __init__(self, sock: ssl.SSLSocket, limits: Mapping[int, float | None]) -> None:
         self._sock = sock
@@ -121,7 +113,6 @@ class TLSSocket:
         self._limits = limits
 
     def handshake(self, seconds: float | None) -> None:
-        """Run TLS's handshake."""
         self._limit(seconds)
         self._sock.do_handshake()
 
@@ -135,11 +126,11 @@ class TLSSocket:
 
     @property
     def pending(self) -> bool:
-        """Whether something was received and decrypted, and waits for `recv_into`."""
+        """Whether decrypted bytes wait for `recv_into`."""
         return self._sock.fileno() != -1 and self._sock.pending() > 0
 
     def send(self, data: Buffer) -> int:
-        """Send and return how much was taken."""
+        """Send; return the number of bytes."""
         self._limit(self._limits[socket.SO_SNDTIMEO])
         try:
             return self._sock.send(data)
@@ -147,14 +138,14 @@ class TLSSocket:
             raise BlockingIOError from error
 
     def sendmsg(self, parts: Sequence[Buffer]) -> int:
-        """Send and return how much was taken, of all parts together."""
+        """Send; return the number of bytes of all parts."""
         # Small parts share a record; TLS copies what it encrypts in any case.
         if sum(map(len, parts)) <= 16384:
             return self.send(b"".join(parts))
         return self.send(parts[0])
 
     def say_goodbye(self) -> None:
-        """Send TLS's close_notify, without waiting for the peer's."""
+        """Send close_notify, without waiting for the peer's."""
         with contextlib.suppress(OSError, ValueError):
             self._sock.settimeout(0.0)
             self._sock.unwrap()

@@ -13,8 +13,8 @@ from typing import Any
 
 from rlwire.errors import ConnectionClosed
 from rlwire.transports.address import AddressLike, parse
+from rlwire.transports.forking import Owned
 from rlwire.transports.interface import DatagramSession, Peer
-from rlwire.transports.ownership import Owned
 from rlwire.transports.udp_sockets import DatagramDriver, DatagramSocket, dial
 
 _NEVER = float("inf")

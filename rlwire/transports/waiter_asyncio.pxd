@@ -13,7 +13,3 @@ cdef class Waiter:
     cpdef set_result(self, object result)
     cpdef set_exception(self, object error)
     cpdef take_late(self)
-
-
-cdef class FutureWaiter(Waiter):
-    cdef object _future

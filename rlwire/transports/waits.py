@@ -146,7 +146,7 @@ class Counting(SharedClient):
 
     def _count(self, connection: Any) -> Any:
         """Return a connection that was just made, and count it and what goes over it."""
-        self._before, self._moved = self._counts(), connection.moved
+        self._before, self._moved = self._counts(), getattr(connection, "core", connection).moved
         self._connections += 1
         return connection
 

@@ -1,14 +1,14 @@
-"""Worker processes that share one listening socket: started, restarted when one dies, stopped.
+"""Worker processes that share one listening socket, and are restarted when they die.
 
-What a worker does with the socket is its target's business, such as running a `ThreadServer` of
-`rlwire.transports.server`. Workers are spawned, not forked, so a program that starts them needs the
-usual ``if __name__ == "__main__":``, and what they are given must be picklable.
+Workers are spawned, not forked: a program needs the usual ``if __name__ == "__main__":``, and the
+target's arguments must be picklable.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import logging
 import multiprocessing
 import multiprocessing.connection
@@ -23,56 +23,54 @@ from time import monotonic
 from types import FrameType
 from typing import Any, TypeAlias
 
+from rlwire.errors import on_error
+from rlwire.transports.address import Address
 from rlwire.transports.forking import of_this_process
+from rlwire.transports.sockets import listen, local_address, unlink
 
 logger = logging.getLogger(__name__)
 
 Target: TypeAlias = Callable[..., None]
-"""Called in each worker as ``target(listener, stop, *args)``: a listening socket that all workers
-share, and a `Stop` that is set when the worker shall return."""
+"""Called in each worker as ``target(listener, stop, *args)``; it returns once the `Stop` is set."""
 
-_FIRST_DELAY = 0.1  # seconds until a worker that died is started again; doubled each time
-_LONGEST_DELAY = 10.0  # and a worker that lived longer than this begins anew
+_FIRST_DELAY = 0.1  # seconds until a worker that died is restarted; doubled each time
+_LONGEST_DELAY = 10.0  # a worker that lived longer begins with the first delay again
 _KILL_AFTER = 1.0  # seconds from SIGTERM to SIGKILL
 
 
 class Stop(threading.Event):
-    """Set when a worker shall return.
-
-    Attributes:
-        drain: seconds that it may take for what is under way.
-    """
+    """Set when a worker shall return, after it has drained for `drain` seconds."""
 
     drain = 0.0
 
 
 class Workers:
-    """A number of processes that run the same target.
+    """Processes that run the same target on one listening socket.
 
-    When the program that started them dies, of whatever, they stop by themselves. They ignore
-    SIGINT, which a terminal sends to all processes of a program: the program then calls `stop`.
+    When their program dies they stop. They ignore SIGINT, which a terminal sends to all processes
+    of a program: the program then calls `stop`.
     """
 
     def __init__(
-        self, target: Target, count: int, listener: socket.socket, args: Sequence[Any] = ()
+        self, target: Target, count: int, where: Address, args: Sequence[Any] = ()
     ) -> None:
-        if count < 1:
-            raise ValueError(f"the number of workers must be at least 1, not {count}")
         self._target = target
-        self._listener = listener
         self._args = tuple(args)
         self._slots = [_WorkerSlot(number) for number in range(count)]
         self._stopping = threading.Event()
         self._stopped = threading.Event()
-        self._monitor: threading.Thread | None = None
-        self._wake, self._waker = multiprocessing.Pipe(duplex=False)
+        self._monitor = threading.Thread(target=self._watch, name="rlwire workers", daemon=True)
+        self._listener = listen(where)
+        with on_error(self._stop_listening):
+            self.address = dataclasses.replace(local_address(self._listener), shm=where.shm)
+            self._wake, self._waker = multiprocessing.Pipe(duplex=False)
+        # Before multiprocessing's own exit handler, which would wait for the workers for ever.
+        atexit.register(self.stop)
         of_this_process(self)
-
-    def __enter__(self) -> Workers:
-        return self.start()
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
+        with on_error(self.stop):
+            for slot in self._slots:
+                self._launch(slot)
+            self._monitor.start()
 
     @property
     def pids(self) -> list[int]:
@@ -80,36 +78,26 @@ class Workers:
         processes = [slot.process for slot in self._slots]
         return [process.pid for process in processes if process is not None and process.pid]
 
-    def start(self) -> Workers:
-        """Start the processes."""
-        if self._monitor is not None:
-            raise RuntimeError("workers start once; make new ones")
-        # Before multiprocessing's own exit handler, which would wait for them for ever.
-        atexit.register(self.stop)
-        self._monitor = threading.Thread(target=self._watch, name="rlwire workers", daemon=True)
-        try:
-            for slot in self._slots:
-                self._launch(slot)
-        except BaseException:
-            self.stop()
-            raise
-        self._monitor.start()
-        return self
+    def drain(self, seconds: float) -> None:
+        """Stop listening, and let the workers drain and stop."""
+        self._stop_listening()
+        # A worker has its own grace time afterwards, and a moment to end.
+        self._stop(10.0 + seconds, seconds)
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the workers have been stopped; returns whether they have."""
-        return self._stopped.wait(timeout)
+    def stop(self, grace: float = 5.0) -> None:
+        """Stop the workers; kill those that do not end 5 seconds after the grace time."""
+        self._stop(grace + 5.0)
+        self._stop_listening()
 
-    def stop(self, grace: float = 10.0, drain: float = 0.0) -> None:
-        """Ask the workers to stop and wait; those that do not within the grace time are killed."""
+    def _stop(self, seconds: float, drain: float = 0.0) -> None:
         if self._stopping.is_set():
-            self._stopped.wait(grace + 2 * _KILL_AFTER)
+            self._stopped.wait(seconds + 2 * _KILL_AFTER)
             return
-        until = monotonic() + drain + grace
+        until = monotonic() + seconds
         self._stopping.set()
         atexit.unregister(self.stop)
         self._waker.send(None)
-        if self._monitor is not None and self._monitor.ident is not None:
+        if self._monitor.ident is not None:
             self._monitor.join()
         for slot in self._slots:
             slot.ask_to_stop(drain)
@@ -119,17 +107,21 @@ class Workers:
         self._waker.close()
         self._stopped.set()
 
+    def _stop_listening(self) -> None:
+        if self._listener.fileno() != -1:
+            unlink(self._listener)
+            self._listener.close()
+
     def close_inherited(self) -> None:
-        """See `Forked.close_inherited`: the workers stop when the parent alone has gone."""
-        if self._monitor is None:
-            return
+        """See `Forked.close_inherited`: the workers stop when the parent ends."""
         atexit.unregister(self.stop)
         self._stopping.set()
         self._stopped.set()
         self._wake.close()
         self._waker.close()
+        self._listener.close()
         for slot in self._slots:
-            slot.ask_to_stop()  # its pipe closes only when the parent, too, closes it
+            slot.ask_to_stop()  # its pipe closes once the parent closes it too
 
     def _launch(self, slot: _WorkerSlot) -> None:
         context = multiprocessing.get_context("spawn")
@@ -166,13 +158,13 @@ class Workers:
                 if slot.process is None and slot.due <= monotonic():
                     try:
                         self._launch(slot)
-                    except OSError as error:  # no more processes or descriptors for us
+                    except OSError as error:  # no more processes or descriptors
                         logger.error("worker %d: cannot be started: %s", slot.number, error)
                         slot.delay()
 
 
 class _WorkerSlot:
-    """One worker's place: the process that fills it now, and when to start another."""
+    """One worker: its process, and when to start another."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -204,7 +196,7 @@ class _WorkerSlot:
     def ask_to_stop(self, drain: float = 0.0) -> None:
         if self.control is not None:
             if drain:
-                with contextlib.suppress(OSError):  # it has died
+                with contextlib.suppress(OSError):  # it is dead
                     self.control.send(drain)
             self.control.close()
 
@@ -233,7 +225,7 @@ class _WorkerSlot:
 
 
 def _work(control: Pipe, listener: socket.socket, target: Target, args: tuple[Any, ...]) -> None:
-    """Run in the worker: the target, until the pipe to the program that started it closes."""
+    """Run in the worker: the target, until the pipe to its program closes."""
     stop = Stop()
     wake, waker = multiprocessing.Pipe(duplex=False)
 
@@ -243,7 +235,7 @@ def _work(control: Pipe, listener: socket.socket, target: Target, args: tuple[An
 
     def until_asked() -> None:
         if control in multiprocessing.connection.wait([control, wake]):
-            with contextlib.suppress(EOFError, OSError):  # it just closes, or its program died
+            with contextlib.suppress(EOFError, OSError):  # no drain, or its program died
                 stop.drain = control.recv()
         stop.set()
 
@@ -260,11 +252,7 @@ def _work(control: Pipe, listener: socket.socket, target: Target, args: tuple[An
 
 @contextlib.contextmanager
 def _sigint_blocked() -> Iterator[None]:
-    """Let a new process begin with SIGINT blocked.
-
-    Before it can ignore the signal it has to start Python, and a Ctrl-C meanwhile would end in a
-    traceback.
-    """
+    """Start a process with SIGINT blocked: Ctrl-C before it ignores it would print a traceback."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

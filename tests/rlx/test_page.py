@@ -20,7 +20,6 @@ import trustme
 from rlwire.errors import ConnectionClosed
 from rlwire.limits import DEFAULT
 from rlwire.rlx import RLXPageServer, Server
-from rlwire.serving.batching import Batched
 from rlwire.sessions.websocket import Closed, Refused
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.sockets import Timeouts
@@ -184,17 +183,6 @@ def test_metrics(remote):
         page.init(1)
         assert page.ask(sid=1, command="update_metrics", **message)["response"] == "done"
     assert metrics.calls == [("score", 2.5, 3)] * 2
-
-
-def test_agents_that_act_together(serve):
-    policy = Batched(lambda observations: observations.sum(axis=1))
-    with serve(policy, arrays="float32") as proxy, Page(proxy) as page:
-        for sid in range(8):
-            page.say(sid=sid, command="init")
-            page.say(sid=sid, command="update", state=[sid, 1])
-        replies = [page.hear() for _ in range(16)]
-        found = {reply["sid"]: reply["data"] for reply in replies if "data" in reply}
-        assert found == {sid: sid + 1 for sid in range(8)}
 
 
 def test_a_deferred_reply(serve):

@@ -17,9 +17,6 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2
 from gymnasium.envs.classic_control import CartPoleEnv
 
 from rlwire.dm_env_rpc import Client, EnvironmentWorlds, Server
-from rlwire.errors import ConnectionClosed
-from rlwire.openpi import Client as PolicyClient
-from rlwire.openpi import Server as PolicyServer
 from rlwire.rlx import AgentProxy, AgentProxyException
 from rlwire.rlx import Server as RLXServer
 from rlwire.serving.serving import BackgroundServer
@@ -202,34 +199,6 @@ class TestOthers:
                 asking.join()
                 assert answers == [5]
             idle.disconnect()
-
-    def test_on_a_loop(self) -> None:
-        at_work, gate = threading.Event(), threading.Event()
-
-        def policy(observation: dict[str, Any]) -> dict[str, Any]:
-            at_work.set()
-            assert gate.wait(30)
-            return {"action": 7}
-
-        with PolicyServer(policy, LOOPBACK) as server:
-            address = str(server.address)
-            answers: list[Any] = []
-
-            def ask() -> None:
-                with PolicyClient(address, reconnect=False) as client:
-                    answers.append(client.infer({}))
-
-            with PolicyClient(address, reconnect=False) as idle:
-                asking = threading.Thread(target=ask)
-                asking.start()
-                assert at_work.wait(30)
-                with draining(server) as drain:
-                    assert drain.is_alive()
-                    gate.set()
-                    asking.join()
-                assert answers[0]["action"] == 7
-                with pytest.raises(ConnectionClosed):
-                    idle.infer({})
 
     def test_in_worker_processes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "agents_that_wait.py").write_text(FILES)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
+import gc
+import importlib
 import signal
 import ssl
 import threading
@@ -13,9 +14,10 @@ from typing import Any
 import pytest
 
 from rlwire.rlx import Server as RLXServer
-from rlwire.serving.serving import BackgroundServer
+from rlwire.serving.serving import BackgroundServer, Service, StreamServer
 from rlwire.sessions import rlx
 from rlwire.transports.address import Address
+from rlwire.transports.server import ThreadServer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp import connect
 from rlwire.transports.threads import LoopThread
@@ -86,6 +88,24 @@ def test_what_fails_at_the_start():
         with pytest.raises(OSError, match="no line"):
             server.start()
     assert server.tidied == 0
+
+
+@pytest.mark.parametrize("workers", ["threads", "asyncio"])
+def test_a_server_that_cannot_start_closes_its_listener(workers, monkeypatch):
+    class Failing(Service):
+        def start(self):
+            raise ValueError("not today")
+
+        session = start
+
+    class Listens(StreamServer):
+        scheme = "rlx"
+
+    if workers == "threads":
+        monkeypatch.setattr(ThreadServer, "_start_once", Failing.start)
+    with pytest.raises(ValueError, match="not today"):
+        Listens("127.0.0.1:0", Failing(), workers=workers).start()
+    gc.collect()  # a socket that is left open warns, which is an error
 
 
 @pytest.mark.parametrize("how", ["signal", "stop"])
@@ -177,45 +197,26 @@ class TestWhatOthersCanReach:
     @pytest.fixture(params=["rlx", "page", "rewarder", "openpi", "dm_env_rpc", "perlert"])
     def make(self, request: pytest.FixtureRequest) -> Any:
         """Make a server at an address, with what guards it or without."""
-        if request.param == "rlx":
-            from rlwire.rlx import Server as RLXServer
-
-            return lambda where, guarded: RLXServer(
-                _Agent, where, tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if guarded else None
-            )
-        if request.param == "page":
-            from rlwire.rlx import RLXPageServer
-
-            return lambda where, guarded: RLXPageServer(
-                _Agent, where, check=(lambda request: None) if guarded else None
-            )
-        if request.param == "rewarder":
-            from rlwire.universe.rewarder import RewarderServer
-
-            return lambda where, guarded: RewarderServer(
-                "a", where, auth="its own" if guarded else "openai"
-            )
-        if request.param == "openpi":
-            from rlwire.openpi import Server as PolicyServer
-
-            return lambda where, guarded: PolicyServer(
-                lambda observation: {}, where, auth="its own" if guarded else None
-            )
-        if request.param == "dm_env_rpc":
-            pytest.importorskip("hpack")
-            from rlwire.dm_env_rpc import Server as DmEnvRpcServer
-
-            return lambda where, guarded: DmEnvRpcServer(
-                lambda settings: None, where, auth="sesame" if guarded else None
-            )
-        gymnasium = pytest.importorskip("gymnasium")
-        from rlwire.perlert import Server as PerlertServer
-
-        if importlib.util.find_spec("cryptography") is None:
-            pytest.skip("no cryptography")
-        return lambda where, guarded: PerlertServer(
-            gymnasium.make("CartPole-v1"), where, auth=bytes(32) if guarded else None
-        )
+        kind = request.param
+        room = "rlx" if kind == "page" else "universe.rewarder" if kind == "rewarder" else kind
+        for needed in {"dm_env_rpc": ["hpack"], "perlert": ["gymnasium", "cryptography"]}.get(
+            kind, []
+        ):
+            pytest.importorskip(needed)
+        served: Any = {
+            "rewarder": "a",
+            "openpi": lambda observation: {},
+            "dm_env_rpc": lambda settings: None,
+            "perlert": "gym:CartPole-v1",
+        }.get(kind, _Agent)
+        guards: Any = {
+            "rlx": {"tls": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)},
+            "page": {"check": lambda request: None},
+            "perlert": {"auth": bytes(32)},
+        }.get(kind, {"auth": "sesame"})
+        name = {"page": "RLXPageServer", "rewarder": "RewarderServer"}.get(kind, "Server")
+        server = getattr(importlib.import_module(f"rlwire.{room}"), name)
+        return lambda where, guarded: server(served, where, **(guards if guarded else {}))
 
     WORDS = "can be reached from other machines, with neither encryption nor a secret"
 

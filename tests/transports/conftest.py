@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
@@ -128,41 +129,31 @@ def contexts(files: Files) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 @pytest.fixture
-def raw() -> Iterator[Callable[[Any], socket.socket]]:
-    """Connect a plain socket to an address; all are closed after the test."""
-    opened = []
+def from_address() -> Iterator[Callable[[str, Any], socket.socket]]:
+    """Connect a plain socket from one of loopback's addresses, if it is not empty."""
+    with contextlib.ExitStack() as stack:
 
-    def connect(address: Any) -> socket.socket:
-        family, sockaddr = address.resolve()[0]
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.settimeout(10)
-        sock.connect(sockaddr)
-        opened.append(sock)
-        return sock
+        def connect(source: str, address: Any) -> socket.socket:
+            family, sockaddr = address.resolve()[0]
+            sock = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            sock.settimeout(10)
+            try:
+                if source:
+                    sock.bind((source, 0))
+                sock.connect(sockaddr)
+            except OSError as error:  # such as macOS, which has 127.0.0.1 only
+                if not source:
+                    raise
+                pytest.skip(f"no connection from {source} here: {error}")
+            return sock
 
-    yield connect
-    for sock in opened:
-        sock.close()
+        yield connect
 
 
 @pytest.fixture
-def from_address() -> Iterator[Callable[[str, Any], socket.socket]]:
-    """Connect a plain socket from one of loopback's addresses; all are closed after the test."""
-    opened = []
-
-    def connect(source: str, address: Any) -> socket.socket:
-        try:
-            sock = socket.create_connection(
-                (address.host, address.port), timeout=10, source_address=(source, 0)
-            )
-        except OSError as error:  # such as macOS, which has 127.0.0.1 only
-            pytest.skip(f"no connection from {source} here: {error}")
-        opened.append(sock)
-        return sock
-
-    yield connect
-    for sock in opened:
-        sock.close()
+def raw(from_address: Any) -> Callable[[Any], socket.socket]:
+    """Connect a plain socket to an address."""
+    return lambda address: from_address("", address)
 
 
 @pytest.fixture

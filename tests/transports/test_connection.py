@@ -6,13 +6,11 @@ What a server does is in `test_server.py`, what only tasks can do in `test_tasks
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import signal
 import socket
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,7 +26,6 @@ from rlwire.errors import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from rlwire.transports import connection as connection_module
 from rlwire.transports.connection import Connection
 from rlwire.transports.sockets import Timeouts
 from tests.transports.drivers import Drivers, drivers
@@ -145,7 +142,7 @@ def test_the_peer_closes_between_messages(ends: Ends) -> None:
     for _ in range(2):
         with pytest.raises(ConnectionClosed, match=r"the peer is closed by the peer$"):
             connection.receive()
-    assert not connection.broken
+    assert not connection.core.broken
 
 
 @pytest.mark.parametrize("count", [3, 50, 50_000])
@@ -157,7 +154,7 @@ def test_the_peer_closes_inside_a_message(ends: Ends, blobs: Any, count: int) ->
     size = "an unknown number" if count == 3 else str(2 * count + HEADER)
     with pytest.raises(ConnectionClosed, match=f"after {count} of {size} "):
         connection.receive()
-    assert connection.broken
+    assert connection.core.broken
 
 
 @pytest.mark.parametrize("call", ["send", "exchange"])
@@ -230,17 +227,6 @@ def test_a_refused_peer_that_still_writes_sees_why(
         connection.refuse(caught.value)
         connection.close()
     assert b"over the limit received=10000" in seen[0]
-
-
-@only
-def test_a_refusal_that_cannot_be_sent_is_only_logged(ends: Ends, log: Any) -> None:
-    connection, peer = ends()
-    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-    peer.close()
-    time.sleep(0.01)
-    connection.refuse(LimitExceeded("max_connections", 1, 2))
-    assert connection.closed
-    assert "could not be told" in log.text
 
 
 def test_what_goes_wrong_in_an_exchange(ends: Ends, blobs: Any) -> None:
@@ -325,19 +311,6 @@ def test_spinning_ends_in_sleep_and_in_time(ends: Ends, blobs: Any) -> None:
     connection, peer = ends(Timeouts(spin=0.05))
     with meanwhile(lambda: (time.sleep(0.01), peer.sendall(blobs.frame(b"while it spins")))):
         assert bytes(connection.receive()) == b"while it spins"
-
-
-@only
-def test_small_messages_read_no_clock(ends: Ends, blobs: Any, monkeypatch: Any) -> None:
-    def clock() -> float:
-        raise AssertionError("the clock was read")
-
-    connection, peer = ends()
-    monkeypatch.setattr(connection_module, "monotonic", clock)
-    peer.sendall(blobs.frame(b"x"))
-    assert bytes(connection.receive()) == b"x"
-    connection.send(b"y")
-    monkeypatch.undo()
 
 
 # --- signals ---
@@ -462,33 +435,6 @@ def test_close_from_another_thread_wakes_the_owner(ends: Ends, eventually: Any, 
     assert "closed on this side" in str(error)
     connection.close()
     assert connection.fileno() == -1, "its owner has ended, so any thread may free it"
-
-
-@only
-def test_a_socket_is_freed_though_the_system_gave_its_owner_s_ident_out_again(ends: Ends) -> None:
-    connection, _ = ends()
-    leave = threading.Event()
-    others: list[threading.Thread] = []
-    owner = threading.Thread(target=connection.send, args=[b"x"])
-    owner.start()
-    owner.join()
-    kept = weakref.ref(owner)
-    ident = owner.ident
-    del owner
-    gc.collect()
-    assert kept() is None, "a connection does not keep its owner"
-    try:
-        while ident not in [other.ident for other in others]:
-            if len(others) == 50:
-                pytest.skip("the system gives out new idents")
-            others.append(threading.Thread(target=leave.wait))
-            others[-1].start()
-        connection.close()
-        assert connection.fileno() == -1
-    finally:
-        leave.set()
-        for other in others:
-            other.join()
 
 
 # --- what a blocking server does with one ---

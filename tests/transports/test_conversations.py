@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlwire.sessions.websocket import RawMessages, WebSocketClientSession, WebSocketServerSession
-from rlwire.testing.memory import pair
 from rlwire.transports import shm
+from tests.transports.conftest import Echo
 from tests.transports.drivers import LOOPS, SERVERS, drivers, ended, serving
 
 SIZES = [0, 1, 64, 4076, 4077, 9_000, 9_000, 5, 100_000, 3 << 20, 3 << 20, 7, 60_000]
@@ -55,33 +54,10 @@ TABLE: dict[str, Callable[[Any], None]] = {
 }
 
 
-class Handler:
-    """Answers with what came."""
-
-    def answer(self, event: Any) -> Any:
-        return bytes(event)
-
-    def failure(self, event: Any, error: Exception) -> Any:
-        raise error
-
-    def close(self) -> None:
-        pass
-
-
-def handler(peer: Any) -> None:
-    while True:
-        peer.send(bytes(peer.receive()))
-
-
-async def async_handler(peer: Any) -> None:
-    while True:
-        await peer.send(bytes(await peer.receive()))
-
-
-def answers(kind: str, how: str) -> dict[str, Any]:
+def answers(kind: str, how: str, request: Any) -> dict[str, Any]:
     if how == "responder":
-        return {"make_handler": lambda peer: Handler()}
-    return {"converse": handler if kind == "threads" else async_handler}
+        return {"make_handler": Echo}
+    return {"converse": request.getfixturevalue("echo" if kind == "threads" else "async_echo")}
 
 
 @contextlib.contextmanager
@@ -89,7 +65,7 @@ def ends(
     client: str, server: str, how: str, carrier: str, blobs: Any, folder: Path, request: Any
 ) -> Iterator[tuple[Any, Any]]:
     """A connected client, and the server."""
-    options, asked, where = answers(server, how), {}, carrier
+    options, asked, where = answers(server, how, request), {}, carrier
     if carrier == "TLS":
         theirs, ours = request.getfixturevalue("contexts")
         options["tls"], asked, where = theirs, {"tls": ours}, "127.0.0.1:0"
@@ -122,48 +98,6 @@ def test_each(
         assert not (tmp_path / "s").exists()
 
 
-@pytest.mark.parametrize("feed", ["whole", "bytes"])
-def test_each_in_memory(blobs: Any, feed: Any) -> None:
-    class Peer:
-        """An end whose other one answers at once."""
-
-        def __init__(self, one: Any, two: Any) -> None:
-            self.one, self.two = one, two
-
-        def send(self, event: Any) -> None:
-            self.one.send(event)
-            with contextlib.suppress(TimeoutError):
-                while True:
-                    self.two.send(bytes(self.two.receive()))
-
-        def receive(self) -> Any:
-            return self.one.receive()
-
-        def exchange(self, event: Any) -> Any:
-            self.send(event)
-            return self.receive()
-
-    for talk in TABLE.values():
-        if feed == "whole" or (talk is not exchanges and talk is not parts):
-            talk(Peer(*pair(blobs(), blobs(), feed=feed)))
-
-
-@pytest.mark.parametrize("server", SERVERS)
-def test_clients_at_the_same_time(server: str, blobs: Any, tmp_path: Path, request: Any) -> None:
-    def talk(kind: str) -> None:
-        with drivers(kind) as driver:
-            peer = driver.connect(running.address, blobs())
-            for number in range(50):
-                assert peer.exchange(b"%d" % number) == b"%d" % number
-
-    with (
-        ends("blocking", server, "responder", "unix", blobs, tmp_path, request) as (peer, running),
-        ThreadPoolExecutor() as pool,
-    ):
-        list(pool.map(talk, ["blocking", "blocking", *LOOPS]))
-        assert peer.exchange(b"still") == b"still"
-
-
 @pytest.mark.parametrize("client", ["blocking", *LOOPS])
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("carrier", ["127.0.0.1:0", "TLS"])
@@ -171,7 +105,7 @@ def test_a_session_that_speaks_by_itself(
     client: str, server: str, carrier: str, request: Any
 ) -> None:
     bodies: list[Any] = ["text", b"", b"x" * 125, b"y" * 5000, b"z" * 200_000, "ü" * 40_000, "end"]
-    options: dict[str, Any] = {"make_handler": lambda peer: Plain()}
+    options: dict[str, Any] = {"make_handler": Plain}
     asked: dict[str, Any] = {}
     if carrier == "TLS":
         options["tls"], asked["tls"] = request.getfixturevalue("contexts")
@@ -190,7 +124,7 @@ def test_a_session_that_speaks_by_itself(
             assert peer.receive() == body
 
 
-class Plain(Handler):
+class Plain(Echo):
     """Texts stay texts."""
 
     def answer(self, event: Any) -> Any:

@@ -17,10 +17,8 @@ import pytest
 from rlwire.errors import ConnectionClosed
 from rlwire.sessions import websocket
 from rlwire.transports import tcp
-from rlwire.transports.server import ThreadServer
-from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
-from rlwire.transports.threads import LoopThread
+from tests.transports.drivers import serving
 
 
 @pytest.fixture(params=["threads", "handler", "responder"])
@@ -28,16 +26,15 @@ def serve(request: Any, echo: Any, async_echo: Any, responder: Any) -> Iterator[
     """Serve sessions made by the first argument; return the server."""
     with contextlib.ExitStack() as stack:
 
-        def make(make_session: Callable[[], Any], **options: Any) -> Any:
-            where = options.pop("where", "127.0.0.1:0")
-            if request.param == "threads":
-                return stack.enter_context(ThreadServer(where, make_session, echo, **options))
-            kind: dict[str, Any] = {"converse": async_echo}
+        def make(
+            make_session: Callable[[], Any], where: Any = "127.0.0.1:0", **options: Any
+        ) -> Any:
+            kind = "threads" if request.param == "threads" else "asyncio"
             if request.param == "responder":
-                kind = {"make_handler": responder}
-            server = LoopServer(where, make_session, **kind, **options)
-            stack.callback(LoopThread(lambda: server, None, "an echo").stop, 2.0)
-            return server
+                options["make_handler"] = responder
+            else:
+                options["converse"] = echo if kind == "threads" else async_echo
+            return stack.enter_context(serving(kind, where, make_session, **options))
 
         yield make
 

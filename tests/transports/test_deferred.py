@@ -103,27 +103,6 @@ def test_one_may_be_none(way: Any, blobs: Any) -> None:
                 later.do(later.made[number].cancel)
 
 
-@pytest.mark.parametrize("kind", SERVERS[1:])
-def test_a_defect_behind_one_is_its_connection_s(kind: str, blobs: Any, log: Any, raw: Any) -> None:
-    class Kind(Later):
-        made: ClassVar[list[Any]] = []
-        loops: ClassVar[list[Any]] = []
-
-    class Broken(blobs):
-        def frame_size(self, buffer: Any, start: int, end: int) -> int:
-            if bytes(buffer[start:end]) == blobs.frame(b"defect"):
-                raise ZeroDivisionError("a defect")
-            size: int = super().frame_size(buffer, start, end)
-            return size
-
-    with serving(kind, "127.0.0.1:0", Broken, make_handler=Kind) as server:
-        raw(server.address).sendall(b"".join(map(blobs.frame, (b"x", b"y", b"defect"))))
-        eventually(lambda: Kind.made)
-        Kind.made[0].set(b"done")
-        eventually(lambda: server.connections == 0)
-    assert "closed, its session failed" in log.text
-
-
 def test_a_peer_that_leaves_cancels_it(way: Any, blobs: Any, raw: Any) -> None:
     server, later = way
     peer = raw(server.address)

@@ -182,7 +182,7 @@ def test_a_client_that_vanishes_closes_its_responders(workers: str, room: Room) 
         connection.exchange(b"x")
         connection.send(b"meet")
         assert eventually(lambda: bool(room.meeting))
-        connection._core.abort()
+        connection.core.abort()
         connection.close()
         assert eventually(lambda: len(room.made) == 1)
         room.meeting[0].cancel() if workers == "threads" else None
@@ -194,7 +194,7 @@ def test_a_client_that_leaves_a_world_that_blocks(room: Room) -> None:
         connection = tcp.connect(address, GrpcClientSession(GrpcRawMessages(), METHOD))
         connection.send(b"wait")
         assert room.waiting.wait(60)
-        connection._core.abort()
+        connection.core.abort()
         connection.close()
         with connected(address) as another:
             assert another.exchange(b"open") == b"open"
@@ -206,7 +206,6 @@ def test_a_client_that_leaves_a_world_that_blocks(room: Room) -> None:
 
 @pytest.mark.parametrize("how", ["plain", "tls"])
 def test_grpcio_meets_a_world_that_blocks(how: str, room: Room, files: Any) -> None:
-    """Another call on its connection begins, and ends, meanwhile; then all goes on."""
     tls = {"tls": ServerTLS(files.server)()} if how == "tls" else {}
     if tls:
         tls["tls"].set_alpn_protocols(["h2"])
@@ -286,7 +285,6 @@ def test_tls_and_alpn_with_grpcio(workers: str, room: Room, files: Any) -> None:
 
 
 def test_no_stream_waits_for_another(workers: str, room: Room) -> None:
-    """Two agents of one world, over one connection: each waits for the other."""
     with served(workers, room) as address, grpc.insecure_channel(address, options=BIG) as channel:
         one, two = Stream(channel), Stream(channel)
         assert one.exchange(b"1") == b"1"
@@ -391,15 +389,6 @@ def test_grpcio_serves_us() -> None:
             pytest.raises(CallEnded, match="UNIMPLEMENTED"),
         ):
             connection.exchange(b"x")
-
-
-def test_grpcio_serves_us_on_a_loop() -> None:
-    with grpcio_server() as address, drivers("asyncio") as driver:
-        connection = driver.connect(address, GrpcClientSession(GrpcRawMessages(), METHOD))
-        for size in (0, 1, 4096, 100_000, 5_000_000):
-            assert len(connection.exchange(bytes(size))) == size
-        connection.close()
-        assert connection.session.main.status.code == "OK"
 
 
 # Times and ends.

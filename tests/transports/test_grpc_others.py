@@ -148,10 +148,6 @@ def test_grpcios_goaway_lets_us_end_our_call() -> None:
 
 
 def deaf(address: str) -> socket.socket:
-    """A client that asks for an answer of a million bytes again and again, and never reads.
-
-    Its requests are sent until the server takes no more of them, or ends the connection.
-    """
     host, _, port = address.rpartition(":")
     sock = socket.create_connection((host, int(port)))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

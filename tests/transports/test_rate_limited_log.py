@@ -67,7 +67,6 @@ def test_arguments_are_one_line_and_cut(caplog: pytest.LogCaptureFixture) -> Non
 def test_a_server_refuses_many_in_a_few_lines(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of 60 peers sends a forged line as its command's key."""
     key = "a\n2026-01-01 INFO all is well"
     wrong = codec.encode({key: 1}, framed=True)[:-1] + b"?"
     server = ThreadServer(

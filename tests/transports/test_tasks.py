@@ -63,7 +63,6 @@ async def read_frame(sock: socket.socket) -> bytes:
 
 
 def test_a_connection_is_freed_when_it_is_gone(run: Run, blobs: Any) -> None:
-    """With its buffers, and without waiting for the garbage collector."""
     kept: list[weakref.ref[Any]] = []
 
     async def main() -> None:
@@ -119,7 +118,6 @@ def test_a_resolver_that_hangs_has_the_attempt_s_time(
 
 
 def test_an_exchange_with_a_server_that_left_meanwhile(run: Run, blobs: Any, kind: Any) -> None:
-    """Its end came while nobody was asking; what is sent then is answered by nobody."""
 
     async def main() -> None:
         server = await LoopServer("127.0.0.1:0", blobs, **kind).start()
@@ -158,37 +156,6 @@ def test_a_flood_leaves_turns_to_the_others(run: Run, blobs: Any, kind: str, wor
             assert await read_frame(good) == b"good"
             assert heard.index(b"good") <= 4 * TURN
             await eventually_async(lambda: len(heard) == 2001)
-
-    run(main())
-
-
-def test_what_nobody_waits_for_any_more_keeps_no_loop_busy(run: Run, blobs: Any) -> None:
-    async def main() -> None:
-        async with LoopServer("127.0.0.1:0", blobs, converse=echo) as server:
-            connection = await tcp_asyncio.connect(server.address, blobs())
-            async with connection:
-                for _ in range(3 * TURN):
-                    await connection.send(b"word")
-                for _ in range(TURN):
-                    assert await connection.receive() == b"word"
-                waits = asyncio.ensure_future(connection.receive())
-                await asyncio.sleep(0)
-                waits.cancel()  # while others have their turns
-                loop, calls = asyncio.get_running_loop(), []
-                plainly = loop.call_soon
-
-                def call_soon(call: Any, *words: Any, **options: Any) -> Any:
-                    calls.append(call)
-                    return plainly(call, *words, **options)
-
-                loop.call_soon = call_soon  # type: ignore[method-assign]
-                await asyncio.sleep(0.05)
-                del loop.call_soon  # type: ignore[method-assign]
-                assert len(calls) < 50, len(calls)
-                with contextlib.suppress(asyncio.CancelledError):
-                    await waits
-                left = [await connection.receive() for _ in range(2 * TURN - 1)]
-                assert left == [b"word"] * (2 * TURN - 1)
 
     run(main())
 
@@ -309,7 +276,6 @@ def test_a_cancelled_send_closes(run: Run, blobs: Any) -> None:
 def test_a_storm_of_connections_leaves_room_between(
     run: Run, blobs: Any, kind: Any, admitted: bool
 ) -> None:
-    """What is counted is how many of the storm are taken in between two answers to a client."""
     came: list[int] = [0]
 
     def make_session() -> Any:
@@ -379,7 +345,6 @@ def test_a_closed_connection_reads_nothing_of_who_has_its_number(run: Run, blobs
 
 
 def test_a_loop_without_readers_is_refused(blobs: Any) -> None:
-    """Such as Windows' proactors."""
 
     class Proactor(asyncio.SelectorEventLoop):
         def remove_reader(self, file: Any) -> bool:

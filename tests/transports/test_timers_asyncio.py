@@ -73,27 +73,6 @@ def test_no_descriptor_stays_open(run: Any) -> None:
     run(main())
 
 
-def test_a_connection_may_go_when_it_is_looked_at(run: Any) -> None:
-    class Leaving(Watched):
-        def check_timeouts(self, now: float) -> None:
-            super().check_timeouts(now)
-            mine.discard(self)
-
-    async def main() -> list[float]:
-        nonlocal mine
-        mine = TimeoutTimer(asyncio.get_running_loop())
-        leaving, staying = Leaving(), Watched()
-        mine.add(leaving, times(0.01))
-        await eventually_async(lambda: leaving.looks)
-        mine.add(staying, times(0.01))
-        await eventually_async(lambda: len(staying.looks) > 2)
-        mine.discard(staying)
-        return leaving.looks
-
-    mine: Any = None
-    assert len(run(main())) == 1
-
-
 def test_one_timer_a_loop_as_fine_as_its_finest(run: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()

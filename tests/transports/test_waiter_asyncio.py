@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.transports import waiter_asyncio as module
-from rlwire.transports.waiter_asyncio import FutureWaiter, Waiter, best_waiter, try_waiters
+from rlwire.transports.waiter_asyncio import Waiter
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -15,11 +14,6 @@ def run(request: Any) -> Callable[[Any], Any]:
     if request.param == "uvloop":
         return pytest.importorskip("uvloop").run
     return asyncio.run
-
-
-@pytest.fixture(params=[Waiter, FutureWaiter])
-def make(request: Any) -> Any:
-    return request.param
 
 
 def test_a_task_is_resumed_within_the_call(run: Any) -> None:
@@ -50,9 +44,9 @@ def test_a_task_is_resumed_within_the_call(run: Any) -> None:
 
 
 @pytest.mark.parametrize("way", ["resume", "set_result"])
-def test_from_inside_another_task_the_loop_resumes(run: Any, make: Any, way: str) -> None:
+def test_from_inside_another_task_the_loop_resumes(run: Any, way: str) -> None:
     async def main() -> list[Any]:
-        waiter, seen = make(asyncio.get_running_loop()), []
+        waiter, seen = Waiter(asyncio.get_running_loop()), []
 
         async def wait() -> None:
             seen.append(await waiter.begin())
@@ -67,10 +61,10 @@ def test_from_inside_another_task_the_loop_resumes(run: Any, make: Any, way: str
     assert run(main()) == ["after", "a"]
 
 
-def test_cancelling(run: Any, make: Any) -> None:
+def test_cancelling(run: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        waiter = make(loop)
+        waiter = Waiter(loop)
 
         async def wait() -> Any:
             return await waiter.begin()
@@ -96,10 +90,10 @@ def test_cancelling(run: Any, make: Any) -> None:
     run(main())
 
 
-def test_an_error_too_late_is_not_the_next_wait_s(run: Any, make: Any) -> None:
+def test_an_error_too_late_is_not_the_next_wait_s(run: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        waiter = make(loop)
+        waiter = Waiter(loop)
 
         async def wait() -> Any:
             return await waiter.begin()
@@ -112,66 +106,5 @@ def test_an_error_too_late_is_not_the_next_wait_s(run: Any, make: Any) -> None:
             await task
         loop.call_soon(waiter.resume, "next")
         assert await wait() == "next"
-
-    run(main())
-
-
-class Deaf(Waiter):
-    """Never resumes anybody."""
-
-    def resume(self, result: Any) -> None:
-        self.waiting = False
-
-
-class Unknown(Waiter):
-    """What tasks take for no future."""
-
-    def __await__(self) -> Any:
-        yield self
-
-
-class Late(Waiter):
-    """Resumes a round late."""
-
-    def resume(self, result: Any) -> None:
-        self.set_result(result)
-
-
-@pytest.fixture
-def untried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_holds", type(module._holds)())
-
-
-@pytest.mark.usefixtures("untried")
-def test_turns_are_tried_once_a_kind_of_loop(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        assert type(best_waiter(loop)) is FutureWaiter, "not tried yet"
-        await asyncio.gather(try_waiters(), try_waiters())
-        assert type(best_waiter(loop)) is Waiter
-        monkeypatch.setattr(module, "_kind", Deaf)
-        await try_waiters()
-        assert type(best_waiter(loop)) is Deaf, "it was not tried again"
-
-    run(main())
-    assert len(module._holds) == 1
-
-
-@pytest.mark.usefixtures("untried")
-@pytest.mark.parametrize("broken", [Deaf, Unknown, Late])
-def test_where_they_do_not_hold_there_are_futures(
-    run: Any, broken: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_kind", broken)
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        reported: list[Any] = []
-        loop.set_exception_handler(lambda _, context: reported.append(context))
-        before = asyncio.all_tasks()
-        await try_waiters()
-        assert type(best_waiter(loop)) is FutureWaiter
-        assert asyncio.all_tasks() == before
-        assert not reported
 
     run(main())

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import inspect
 import traceback
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -107,112 +105,6 @@ def test_errors_come_out_as_they_are(both: Any, kind: type[BaseException]) -> No
     assert names[-1] == "exchange"
 
 
-class Thing:
-    """What a generator holds while it waits."""
-
-
-def fails(thing: Thing, wait: Callable[[], Any]) -> Waits[None]:
-    yield wait()
-    assert thing
-
-
-def blocking_failure() -> None:
-    raise ValueError("no")
-
-
-async def asyncio_failure() -> None:
-    raise ValueError("no")
-
-
-def future_failure() -> asyncio.Future[None]:
-    future = asyncio.get_running_loop().create_future()
-    future.set_exception(ValueError("no"))
-    return future
-
-
-@pytest.mark.parametrize("wait", [blocking_failure, asyncio_failure, future_failure])
-def test_an_error_leaves_no_cycles(wait: Callable[[], Any]) -> None:
-    async def main() -> weakref.ref[Thing]:
-        thing = Thing()
-        try:
-            if wait is blocking_failure:
-                drive(fails(thing, wait))
-            else:
-                await drive_async(fails(thing, wait))
-        except ValueError:
-            pass
-        else:
-            raise AssertionError
-        return weakref.ref(thing)
-
-    gc.collect()
-    gc.disable()
-    try:
-        assert asyncio.run(main())() is None
-    finally:
-        gc.enable()
-
-
-class Interrupted:
-    """A generator that Ctrl-C keeps from being gone on with, each of so many times."""
-
-    def __init__(self, steps: Any, *at: int) -> None:
-        self._steps = steps
-        self._at = at
-        self._count = 0
-
-    def send(self, value: object) -> Any:
-        self._count += 1
-        if self._count in self._at:
-            raise KeyboardInterrupt(str(self._count))
-        return self._steps.send(value)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._steps, name)
-
-
-def test_an_interrupt_between_two_steps_is_raised_where_the_generator_waits() -> None:
-    echo = Echo()
-    with pytest.raises(KeyboardInterrupt, match="2"):
-        drive(Interrupted(talk(echo, 1, 2, 3), 2))
-    assert echo.log == [1, "closed"]  # by a generator that waits in its finally
-    tasks = AsyncEcho()
-    with pytest.raises(KeyboardInterrupt, match="2"):
-        run_async(Interrupted(talk(tasks, 1, 2, 3), 2))
-    assert tasks.log == [1, "closed"]
-    echo.log.clear()
-    with pytest.raises(KeyboardInterrupt, match="1"):
-        drive(Interrupted(talk(echo, 1), 1))
-    assert echo.log == []
-
-
-def test_a_cancelled_task_cleans_up() -> None:
-    echo = AsyncEcho()
-
-    async def main() -> None:
-        waiting = asyncio.Event()
-
-        def steps() -> Waits[None]:
-            try:
-                waiting.set()
-                yield asyncio.get_running_loop().create_future()
-            except asyncio.CancelledError:
-                echo.log.append("cancelled")
-                raise
-            finally:
-                yield echo.close()
-
-        task = asyncio.ensure_future(drive_async(steps()))
-        await waiting.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert task.cancelled()
-
-    asyncio.run(main())
-    assert echo.log == ["cancelled", "closed"]
-
-
 # --- classes of both kinds ---
 
 
@@ -278,9 +170,3 @@ def test_methods_look_as_if_written_there(kind: type[Any]) -> None:
     assert signature.return_annotation == "list[Any]"
     assert method.__annotations__["return"] == "list[Any]"
     assert inspect.iscoroutinefunction(method) == (kind is Tasks)
-
-
-def test_a_class_of_neither_kind_says_so() -> None:
-    assert isinstance(Base.ask, driven)
-    with pytest.raises(TypeError, match=r"Base\.ask: it is for its subclasses"):
-        Base(Echo()).ask(1)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.transports import sockets
+from rlwire.transports.address import Address
 from rlwire.transports.workers import Workers
 
 # Workers import their target by name, so it has to be in a module that they can find.
@@ -63,14 +63,21 @@ def targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     del sys.modules["rlwire_test_targets"]
 
 
-@pytest.fixture
-def listener() -> Iterator[socket.socket]:
-    with sockets.listen("127.0.0.1:0") as sock:
-        yield sock
+WHERE = Address("127.0.0.1")
 
 
-def ask(listener: socket.socket) -> bytes:
-    with socket.create_connection(listener.getsockname(), timeout=20) as sock:
+@contextlib.contextmanager
+def running(target: Any, count: int, *args: Any) -> Iterator[Workers]:
+    workers = Workers(target, count, WHERE, args)
+    try:
+        yield workers
+    finally:
+        workers.stop()
+
+
+def ask(workers: Workers) -> bytes:
+    where = workers.address
+    with socket.create_connection((where.host, where.port), timeout=20) as sock:
         return sock.recv(100)
 
 
@@ -91,16 +98,16 @@ def begun(path: Path) -> list[int]:
 
 
 def test_workers_share_a_listener_and_a_dead_one_is_replaced(
-    targets: Any, listener: socket.socket, eventually: Any, log: Any
+    targets: Any, eventually: Any, log: Any
 ) -> None:
-    with Workers(targets.pid, 2, listener, [b"pid "]) as workers:
+    with running(targets.pid, 2, b"pid ") as workers:
         pids = set(workers.pids)
         assert len(pids) == 2
         assert os.getpid() not in pids
         answers = set()
 
         def both() -> bool:
-            answers.add(int(ask(listener).removeprefix(b"pid ")))
+            answers.add(int(ask(workers).removeprefix(b"pid ")))
             return answers == pids
 
         eventually(both)
@@ -112,16 +119,14 @@ def test_workers_share_a_listener_and_a_dead_one_is_replaced(
         pids.add(new)
         eventually(both)
     assert not workers.pids
-    assert workers.wait(0)
+    assert workers._listener.fileno() == -1
     assert not any(map(alive, pids))
     assert f"(process {victim}) died with exit code -9" in log.text
 
 
-def test_stop_lets_workers_finish(
-    targets: Any, listener: socket.socket, tmp_path: Path, eventually: Any, log: Any
-) -> None:
+def test_stop_lets_workers_finish(targets: Any, tmp_path: Path, eventually: Any, log: Any) -> None:
     path = tmp_path / "out"
-    workers = Workers(targets.until_stopped, 2, listener, [path]).start()
+    workers = Workers(targets.until_stopped, 2, WHERE, [path])
     eventually(lambda: len(begun(path)) == 2)
     workers.stop()
     assert path.read_text().count("end") == 2
@@ -130,11 +135,9 @@ def test_stop_lets_workers_finish(
     workers.stop()
 
 
-def test_sigterm_stops_and_sigint_does_not(
-    targets: Any, listener: socket.socket, tmp_path: Path, eventually: Any
-) -> None:
+def test_sigterm_stops_and_sigint_does_not(targets: Any, tmp_path: Path, eventually: Any) -> None:
     path = tmp_path / "out"
-    with Workers(targets.until_stopped, 1, listener, [path]):
+    with running(targets.until_stopped, 1, path):
         eventually(lambda: len(begun(path)) == 1)
         (pid,) = begun(path)
         os.kill(pid, signal.SIGINT)
@@ -146,10 +149,10 @@ def test_sigterm_stops_and_sigint_does_not(
 
 
 def test_a_worker_that_dies_at_once_is_started_ever_more_slowly(
-    targets: Any, listener: socket.socket, tmp_path: Path, eventually: Any, log: Any
+    targets: Any, tmp_path: Path, eventually: Any, log: Any
 ) -> None:
     path = tmp_path / "out"
-    with Workers(targets.dying, 1, listener, [path]) as workers:
+    with running(targets.dying, 1, path) as workers:
         eventually(lambda: len(begun(path)) == 3)
         start = time.monotonic()
     assert time.monotonic() - start < 5, "stopping does not wait for the next start"
@@ -160,12 +163,12 @@ def test_a_worker_that_dies_at_once_is_started_ever_more_slowly(
 
 
 def test_a_worker_that_does_not_stop_is_killed(
-    targets: Any, listener: socket.socket, tmp_path: Path, eventually: Any, log: Any
+    targets: Any, tmp_path: Path, eventually: Any, log: Any
 ) -> None:
     path = tmp_path / "out"
-    workers = Workers(targets.deaf, 1, listener, [path]).start()
+    workers = Workers(targets.deaf, 1, WHERE, [path])
     eventually(lambda: begun(path))
-    workers.stop(grace=0.1)
+    workers.stop(grace=-4.9)
     assert not alive(begun(path)[0])
     assert "did not stop in time and is killed" in log.text
 
@@ -174,13 +177,12 @@ MAIN = """
     import sys, time
     from pathlib import Path
     import rlwire_test_targets
-    from rlwire.transports import sockets
+    from rlwire.transports.address import Address
     from rlwire.transports.workers import Workers
 
     if __name__ == "__main__":
-        listener = sockets.listen("127.0.0.1:0")
-        path = Path(sys.argv[1])
-        workers = Workers(rlwire_test_targets.until_stopped, 2, listener, [path]).start()
+        path, where = Path(sys.argv[1]), Address("127.0.0.1")
+        workers = Workers(rlwire_test_targets.until_stopped, 2, where, [path])
         while not path.exists() or path.read_text().count("begin") < 2:
             time.sleep(0.01)
         if sys.argv[2] == "wait":

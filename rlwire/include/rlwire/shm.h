@@ -1,12 +1,7 @@
-/* Two rings between two processes of one user, one each way: what a stream socket does, without the
- * system in between. Linux only (RLW_HAS_SHM), C11 or C++17; shm_ring.h has the rings themselves.
+/* A byte stream between two processes of one user, over two rings in shared memory. Linux only
+ * (RLW_HAS_SHM), C11 or C++17; see docs/protocols/shm.md. Functions return a negative errno on errors.
  *
- * The two meet at a unix socket, where the server passes the descriptors of two sealed pieces of
- * memory that have no name (rlw_shm_connect, rlw_shm_accept). The socket stays: that it ends tells
- * of the other's death, and a byte on it wakes up who polls (an event loop). Who does not poll
- * sleeps on the other's position (a futex). All functions return a negative errno when they fail.
- *
- * It needs _GNU_SOURCE, as it defines itself if no header of the system was included before.
+ * It needs _GNU_SOURCE, which it defines if no system header was included before.
  */
 #ifndef RLWIRE_SHM_H
 #define RLWIRE_SHM_H
@@ -17,7 +12,6 @@
 
 #include "shm_ring.h"
 
-/* Whether this system has it. Where it does not, this header has the rings only, as shm_ring.h. */
 #ifndef __linux__
 #define RLW_HAS_SHM 0
 #else
@@ -49,9 +43,8 @@
 #define RLW_SHM_LOST 255u
 #define RLW_SHM_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-/* What each of the two says at the socket, in this machine's byte order: the client first, with the
- * sizes of the rings that it would like; then the server, with those that they have, and beside the
- * bytes the descriptors of their memory, or with an errno instead. */
+/* The handshake at the socket: the client's wanted sizes, then the server's granted sizes with the
+ * descriptors beside them, or an errno. */
 typedef struct rlw_shm_words {
     uint32_t magic;
     uint32_t version;
@@ -80,7 +73,7 @@ static inline double rlw_shm_now(void) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Makes memory for a ring of `size` bytes, without a name, and sealed; returns its descriptor. */
+/* Makes sealed, nameless memory for a ring of `size` bytes; returns its descriptor. */
 static inline int rlw_shm_make(uint32_t size) {
     int file = -1, error;
     if (!rlw_ring_can_be(size)) return -EINVAL;
@@ -97,8 +90,7 @@ static inline int rlw_shm_make(uint32_t size) {
     return file;
 }
 
-/* Maps a ring of `size` bytes whose descriptor was given to us. What the other could cut short
- * under our feet is refused: -EPERM if its size is not sealed, -EPROTO if it is not that size. */
+/* Maps a ring of `size` bytes: -EPERM if its size is not sealed, -EPROTO if it is another size. */
 static inline int rlw_shm_map(int file, uint32_t size, void **memory) {
     struct stat found;
     int seals = fcntl(file, F_GET_SEALS);
@@ -111,7 +103,7 @@ static inline int rlw_shm_map(int file, uint32_t size, void **memory) {
     return *memory == MAP_FAILED ? -errno : 0;
 }
 
-/* Takes one end of two rings, of descriptors that may be closed afterwards, beside a unix socket. */
+/* Opens one end of two rings; their descriptors may be closed afterwards. */
 static inline int rlw_shm_open(rlw_shm *shm, int file, int in, uint32_t in_size, int out,
                                uint32_t out_size) {
     void *memory;
@@ -136,8 +128,7 @@ static inline void rlw_shm_futex_wake(uint32_t *word) {
     syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-/* Wakes the other side up, if it said that it waits: `side` is what it says of itself, `word` our
- * position, on which it sleeps. */
+/* Wakes the peer if it waits: `side` is the peer's, `word` our position, on which it sleeps. */
 static inline void rlw_shm_wake(rlw_shm *shm, rlw_ring_side *side, uint32_t *word) {
     if (rlw_shared_load(&side->waits) == RLW_RING_AWAKE) return;
     if (rlw_shared_swap(&side->waits, RLW_RING_AWAKE) == RLW_RING_POLLS)
@@ -146,7 +137,7 @@ static inline void rlw_shm_wake(rlw_shm *shm, rlw_ring_side *side, uint32_t *wor
         rlw_shm_futex_wake(word);
 }
 
-/* Takes what rang at the socket; notes if the other is gone. */
+/* Reads the wake-ups from the socket; notes if the peer is gone. */
 static inline void rlw_shm_hush(rlw_shm *shm) {
     char rung[256];
     struct pollfd ends;
@@ -165,11 +156,10 @@ static inline void rlw_shm_hush(rlw_shm *shm) {
         rlw_shared_store(&shm->dead, 1);
 }
 
-/* Sleeps until the other is no longer where it was last seen in `ring`, or until then, by the clock;
- * 0 before it, -EAGAIN, or -EINTR after a signal. `mine` is our side there, `side` the other's.
+/* Sleeps until the peer moves in `ring`, or until `until`: returns 0, -EAGAIN, or -EINTR.
  *
- * The first RLW_SHM_SLICE it sleeps on the other's position, which is soonest awake; nothing tells
- * there of the other's death. Who waits longer polls the socket, which does. `naps` counts. */
+ * It sleeps for RLW_SHM_SLICE on the peer's position, which wakes soonest, and then polls the socket,
+ * which also tells of the peer's death. `naps` counts the sleeps. */
 static inline int rlw_shm_sleep(rlw_shm *shm, rlw_ring *ring, rlw_ring_side *mine,
                                 rlw_ring_side *side, double until, int *naps) {
     struct timespec slice;
@@ -201,12 +191,10 @@ static inline int rlw_shm_sleep(rlw_shm *shm, rlw_ring *ring, rlw_ring_side *min
     return error == ETIMEDOUT && late && !rlw_shared_load(&shm->dead) ? -EAGAIN : 0;
 }
 
-/* Asks, for `spin` seconds, whether the other has moved on; whether it has, or nobody wants it.
+/* Busy-waits for `spin` seconds; returns whether the peer has moved, or this end is deaf.
  *
- * Each yield of the core may cost a whole turn, milliseconds, where others want it who do not yield;
- * and where nothing comes within `spin`, asking is in vain. So who asked in vain twice does so more
- * and more seldom, down to one wait of some 16, and who lost a turn to one of some 128, until it is
- * not in vain. Which ones is chance's, so that two ends that both ask seldom do so at once. */
+ * A yield may cost a whole time slice. So after waits in vain it busy-waits in one wait of about 16, or
+ * of about 128 after a lost slice, chosen at random, until it succeeds again. */
 static inline int rlw_shm_spin(rlw_shm *shm, rlw_ring *ring, rlw_ring_side *side, double spin) {
     double until = 0, late;
     unsigned asked;
@@ -240,19 +228,16 @@ static inline int rlw_shm_spin(rlw_shm *shm, rlw_ring *ring, rlw_ring_side *side
     return 1;
 }
 
-/* When a wait of so many seconds ends, by the clock; -1 for never. */
 static inline double rlw_shm_until(double seconds) {
     return seconds < 0 ? -1 : rlw_shm_now() + seconds;
 }
 
 /* ---- what a socket does ---------------------------------------------------------------------- */
 
-/* Receives at least one byte, or `all` of them. Returns how many; 0 if the other side has said that
- * nothing more comes, or this one that it wants nothing more; fewer than `all` where less came in
- * time, or before the end. -EAGAIN: nothing came in time; -EINTR: a signal did; -EPROTO: the shared
- * words are nonsense; -ECONNRESET: the other side is gone, and had not said so.
+/* Receives at least one byte, or `all` unless the time or the stream ends. Returns how many; 0 at the
+ * end. -EAGAIN: timeout; -EINTR: a signal; -EPROTO: invalid shared words; -ECONNRESET: the peer died.
  *
- *     spin     seconds of asking before the thread sleeps
+ *     spin     seconds of busy-waiting before the thread sleeps
  *     seconds  to wait; 0 for not at all, negative for ever
  */
 static inline int64_t rlw_shm_recv(rlw_shm *shm, void *data, size_t size, int all, double spin,
@@ -265,7 +250,7 @@ static inline int64_t rlw_shm_recv(rlw_shm *shm, void *data, size_t size, int al
     uint32_t dead;
     int error, naps = 0;
     for (;;) {
-        dead = rlw_shared_load(&shm->dead); /* what came before is still to be had */
+        dead = rlw_shared_load(&shm->dead); /* earlier bytes can still be read */
         got = rlw_ring_read(ring, (uint8_t *)data + have, size - have);
         if (got < 0) return -EPROTO;
         if (got > 0) {
@@ -284,9 +269,8 @@ static inline int64_t rlw_shm_recv(rlw_shm *shm, void *data, size_t size, int al
     }
 }
 
-/* Sends all that some buffers have, waking the other side up at the end, or when there is no room.
- * Returns how many bytes went, fewer if there was no room for more in time; -EAGAIN: none went in
- * time; -EINTR, -EPROTO as above; -EPIPE: the other side reads no more. */
+/* Sends buffers, and wakes the peer at the end or when the ring is full. Returns how many bytes were
+ * sent, fewer after a timeout; -EAGAIN: none; -EINTR, -EPROTO as above; -EPIPE: the peer reads no more. */
 static inline int64_t rlw_shm_sendv(rlw_shm *shm, const struct iovec *parts, int count,
                                     double seconds) {
     rlw_ring *ring = &shm->out;
@@ -331,47 +315,45 @@ static inline int64_t rlw_shm_send(rlw_shm *shm, const void *data, size_t size, 
     return rlw_shm_sendv(shm, &part, 1, seconds);
 }
 
-/* Whether a read would give something at once, be it the end or an error. */
+/* Whether a read would return at once, also with the end or an error. */
 static inline int rlw_shm_readable(rlw_shm *shm) {
     return rlw_ring_ready(&shm->in) != 0 || shm->in.gone ||
            rlw_shared_load(&shm->deaf) || rlw_shared_load(&shm->dead);
 }
 
-/* Whether a write would take something at once, or fail. */
+/* Whether a write would send at once, or fail. */
 static inline int rlw_shm_writable(rlw_shm *shm) {
     return rlw_ring_room(&shm->out) != 0 || shm->out.gone ||
            rlw_shared_load(&shm->dead);
 }
 
-/* Takes what rang, and has the socket be readable as soon as something can be read: poll it then,
- * unless this returns that something can be read already. */
+/* Clears the socket, and makes it readable once something can be read; returns whether it can be. */
 static inline int rlw_shm_poll_in(rlw_shm *shm) {
     rlw_shm_hush(shm);
     rlw_shared_store(&shm->in.words->reader.waits, RLW_RING_POLLS);
     return rlw_shm_readable(shm);
 }
 
-/* The same for writing, without taking what rang. */
+/* The same for writing, without clearing the socket. */
 static inline int rlw_shm_poll_out(rlw_shm *shm) {
     rlw_shared_store(&shm->out.words->writer.waits, RLW_RING_POLLS);
     return rlw_shm_writable(shm);
 }
 
-/* Says that nothing more will be sent; the other has what was. */
+/* Sends the end of the stream. */
 static inline void rlw_shm_end(rlw_shm *shm) {
     rlw_ring_leave(&shm->out, &shm->out.words->writer);
     rlw_shm_wake(shm, &shm->out.words->reader, &shm->out.words->writer.at);
 }
 
-/* Receives nothing more; may be called while another thread receives, which then returns. */
+/* Receives no more; another thread that receives then returns. */
 static inline void rlw_shm_stop(rlw_shm *shm) {
     rlw_shared_store(&shm->deaf, 1);
     shutdown(shm->file, SHUT_RD);
     rlw_shm_futex_wake(&shm->in.words->writer.at);
 }
 
-/* Gives the memory back without a word to the other side, as a child process does that has it from
- * a fork. */
+/* Frees the memory without telling the peer, in a forked child. */
 static inline void rlw_shm_forget(rlw_shm *shm) {
     if (!shm->in.words) return;
     munmap(shm->in.words, (size_t)shm->in.size + RLW_RING_DATA);
@@ -379,7 +361,7 @@ static inline void rlw_shm_forget(rlw_shm *shm) {
     shm->in.words = shm->out.words = NULL;
 }
 
-/* Ends both ways, and gives the memory back; not the socket, which is the caller's to close. */
+/* Closes both directions and frees the memory; the caller closes the socket. */
 static inline void rlw_shm_close(rlw_shm *shm) {
     if (!shm->in.words) return;
     rlw_shm_end(shm);
@@ -388,9 +370,9 @@ static inline void rlw_shm_close(rlw_shm *shm) {
     rlw_shm_forget(shm);
 }
 
-/* ---- meeting --------------------------------------------------------------------------------- */
+/* ---- handshake ------------------------------------------------------------------------------- */
 
-/* 0 if the other end of a unix socket is a process of our own user; -EACCES. */
+/* -EACCES if the peer of a unix socket is another user's process. */
 static inline int rlw_shm_check_user(int file) {
     struct ucred other;
     socklen_t size = sizeof other;
@@ -398,7 +380,7 @@ static inline int rlw_shm_check_user(int file) {
     return other.uid == geteuid() ? 0 : -EACCES;
 }
 
-/* What the other said, if it is what it may say; -EPROTO. */
+/* Checks the peer's words: 0, its errno, or -EPROTO. */
 static inline int rlw_shm_check_words(const rlw_shm_words *words) {
     if (words->magic != RLW_SHM_MAGIC || words->version != RLW_SHM_VERSION) return -EPROTO;
     if (words->error) return words->error < 4096 ? -(int)words->error : -EPROTO;
@@ -417,7 +399,7 @@ static inline int rlw_shm_ask(int file, uint32_t ring) {
     return send(file, &words, sizeof words, MSG_NOSIGNAL) == (ssize_t)sizeof words ? 0 : -EPIPE;
 }
 
-/* Takes the client's end, of what the server answers. */
+/* Opens the client's end from the server's reply. */
 static inline int rlw_shm_meet(rlw_shm *shm, int file) {
     union {
         struct cmsghdr head;
@@ -452,13 +434,13 @@ static inline int rlw_shm_meet(rlw_shm *shm, int file) {
     return error;
 }
 
-/* Meets a server at a connected, blocking unix socket; see rlw_shm_ask(). */
+/* Connects to a server at a connected, blocking unix socket; see rlw_shm_ask(). */
 static inline int rlw_shm_connect(rlw_shm *shm, int file, uint32_t ring) {
     int error = rlw_shm_ask(file, ring);
     return error ? error : rlw_shm_meet(shm, file);
 }
 
-/* Sends what a server says, `words`, with the two descriptors, unless it says an error. */
+/* Sends a server's `words`, with the two descriptors unless they are an error. */
 static inline int rlw_shm_reply(int file, const rlw_shm_words *words, const int *files) {
     union {
         struct cmsghdr head;
@@ -484,15 +466,15 @@ static inline int rlw_shm_reply(int file, const rlw_shm_words *words, const int 
     return sendmsg(file, &message, MSG_NOSIGNAL) == (ssize_t)sizeof said ? 0 : -EPIPE;
 }
 
-/* The size that a ring gets of the size that was asked for. */
+/* The granted size of a ring. */
 static inline uint32_t rlw_shm_grant(uint32_t asked, uint32_t most) {
     uint32_t size = RLW_RING_LEAST;
     while (size < asked && size < most) size *= 2;
     return size;
 }
 
-/* Answers what a client has said at a unix socket, and takes the server's end. `most`: bytes that a
- * ring may have, a size that it can be. A client that is refused is told why. */
+/* Replies to a client's request at a unix socket, and opens the server's end; a ring has at most
+ * `most` bytes, a valid size. */
 static inline int rlw_shm_answer(rlw_shm *shm, int file, const rlw_shm_words *asked, uint32_t most) {
     rlw_shm_words words = *asked;
     int files[2] = {-1, -1}, error = rlw_shm_check_user(file);
@@ -515,7 +497,7 @@ static inline int rlw_shm_answer(rlw_shm *shm, int file, const rlw_shm_words *as
     return error;
 }
 
-/* Meets a client at an accepted, blocking unix socket; see rlw_shm_answer(). */
+/* Accepts a client at an accepted, blocking unix socket; see rlw_shm_answer(). */
 static inline int rlw_shm_accept(rlw_shm *shm, int file, uint32_t most) {
     rlw_shm_words words;
     ssize_t got = recv(file, &words, sizeof words, MSG_WAITALL);

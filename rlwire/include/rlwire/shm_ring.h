@@ -1,12 +1,10 @@
-/* A ring of bytes in memory that two processes share: one of them writes, the other reads.
+/* A ring of bytes in memory that two processes share: one writes, the other reads.
  *
- * Neither believes what the other could have written. Each keeps its own position for itself,
- * reads the other's once, and checks it before it is used, so that nonsense in the shared words
- * is an error and never an access outside of the ring. What the bytes are may change while they
- * are copied, if the writer means harm: so they are copied out, and looked at afterwards.
+ * Neither trusts the other. Each keeps its own position, reads the other's once, and checks it
+ * before use, so that invalid words are an error and never an access outside the ring. Bytes are
+ * copied out before they are decoded, as the writer could change them.
  *
- * The memory has the shared words in its first RLW_RING_DATA bytes, and then the ring. Waiting for
- * the other side, and where such memory comes from, is in shm.h.
+ * The shared words are in the first RLW_RING_DATA bytes, before the ring. Waiting is in shm.h.
  */
 #ifndef RLWIRE_SHM_RING_H
 #define RLWIRE_SHM_RING_H
@@ -21,12 +19,11 @@
 #define RLW_RING_PIECE 65536
 #define RLW_RING_GONE 0x80000000u
 
-/* How a side waits, which it says so that the other wakes it up, and only then. */
+/* How a side waits, so that the other wakes it. */
 enum { RLW_RING_AWAKE = 0, RLW_RING_SLEEPS = 1, RLW_RING_POLLS = 2 };
 
-/* What one side says of itself, in a cache line that is mostly its own. `at` is how many bytes it
- * has written or read, modulo 2**31, with RLW_RING_GONE once it will do so no more: in one word,
- * so that whoever sleeps on it misses neither. */
+/* One side's words, in a cache line mostly its own. `at` is the number of bytes that it has
+ * written or read, modulo 2**31, with RLW_RING_GONE once it is closed: in one word, for the futex. */
 typedef struct rlw_ring_side {
     uint32_t at;
     uint32_t waits;
@@ -44,8 +41,8 @@ typedef struct rlw_ring {
     uint8_t *data;
     uint32_t size;   /* bytes, a power of two */
     uint32_t mine;   /* our position */
-    uint32_t theirs; /* the other's, as it was last seen and found possible */
-    int gone;        /* whether the other has said that it is gone */
+    uint32_t theirs; /* the peer's, as last read and checked */
+    int gone;        /* whether the peer has closed */
 } rlw_ring;
 
 #if defined(_MSC_VER) && !defined(__clang__)
@@ -60,7 +57,7 @@ static inline uint32_t rlw_shared_swap(uint32_t *word, uint32_t value) {
     return (uint32_t)_InterlockedExchange((volatile long *)word, (long)value);
 }
 #else
-/* Loads, stores and exchanges of shared words, all in one order that every thread sees. */
+/* Sequentially consistent. */
 static inline uint32_t rlw_shared_load(uint32_t *word) {
     return __atomic_load_n(word, __ATOMIC_SEQ_CST);
 }
@@ -72,13 +69,12 @@ static inline uint32_t rlw_shared_swap(uint32_t *word, uint32_t value) {
 }
 #endif
 
-/* Whether a ring can have that size. */
+/* Whether a ring's size is valid. */
 static inline int rlw_ring_can_be(uint64_t size) {
     return size >= RLW_RING_LEAST && size <= RLW_RING_MOST && (size & (size - 1)) == 0;
 }
 
-/* Takes one end of a ring in RLW_RING_DATA + `size` bytes of memory, which were zero when the first
- * of the two took its own; `size` is one that rlw_ring_can_be(). */
+/* Opens one end of a ring in RLW_RING_DATA + `size` bytes of memory, which were zero at first. */
 static inline void rlw_ring_open(rlw_ring *ring, void *memory, uint32_t size) {
     ring->words = (rlw_ring_words *)memory;
     ring->data = (uint8_t *)memory + RLW_RING_DATA;
@@ -92,8 +88,7 @@ static inline uint32_t rlw_ring_between(uint32_t from, uint32_t to) {
     return (to - from) & (RLW_RING_GONE - 1);
 }
 
-/* Looks where the other side is; returns -1 if it cannot be there, and else 0. `most` is how far it
- * can have come since it was last seen. */
+/* Reads the peer's position; returns -1 if it has moved by more than `most`. */
 static inline int rlw_ring_look(rlw_ring *ring, rlw_ring_side *side, uint32_t most) {
     uint32_t word = rlw_shared_load(&side->at);
     uint32_t at = word & (RLW_RING_GONE - 1);
@@ -103,28 +98,28 @@ static inline int rlw_ring_look(rlw_ring *ring, rlw_ring_side *side, uint32_t mo
     return 0;
 }
 
-/* For the writer: bytes that can be written now, or -1 if the reader is where it cannot be. */
+/* For the writer: bytes that can be written now, or -1 if the reader's position is invalid. */
 static inline int64_t rlw_ring_room(rlw_ring *ring) {
     uint32_t full = rlw_ring_between(ring->theirs, ring->mine);
     if (rlw_ring_look(ring, &ring->words->reader, full)) return -1;
     return ring->size - rlw_ring_between(ring->theirs, ring->mine);
 }
 
-/* For the reader: bytes that can be read now, or -1 if the writer is where it cannot be. */
+/* For the reader: bytes that can be read now, or -1 if the writer's position is invalid. */
 static inline int64_t rlw_ring_ready(rlw_ring *ring) {
     uint32_t most = ring->size - rlw_ring_between(ring->mine, ring->theirs);
     if (rlw_ring_look(ring, &ring->words->writer, most)) return -1;
     return rlw_ring_between(ring->mine, ring->theirs);
 }
 
-/* Moves our own position on, and tells. */
+/* Advances and publishes our position. */
 static inline void rlw_ring_advance(rlw_ring *ring, rlw_ring_side *side, uint32_t count) {
     ring->mine = (ring->mine + count) & (RLW_RING_GONE - 1);
     rlw_shared_store(&side->at, ring->mine);
 }
 
-/* Writes what there is room for of `size` bytes, telling the reader piece by piece, so that it can
- * copy at the same time. Returns how many, or -1 if the reader is where it cannot be. */
+/* Writes up to `size` bytes in pieces, so that the reader can copy at the same time. Returns how
+ * many, or -1 if the reader's position is invalid. */
 static inline int64_t rlw_ring_write(rlw_ring *ring, const void *data, size_t size) {
     const uint8_t *from = (const uint8_t *)data;
     int64_t room = rlw_ring_room(ring), done = 0;
@@ -141,8 +136,7 @@ static inline int64_t rlw_ring_write(rlw_ring *ring, const void *data, size_t si
     return done;
 }
 
-/* Reads what is there, at most `size` bytes. Returns how many, or -1 if the writer is where it
- * cannot be. */
+/* Reads up to `size` bytes. Returns how many, or -1 if the writer's position is invalid. */
 static inline int64_t rlw_ring_read(rlw_ring *ring, void *data, size_t size) {
     uint8_t *to = (uint8_t *)data;
     int64_t ready = rlw_ring_ready(ring), done = 0;
@@ -159,7 +153,7 @@ static inline int64_t rlw_ring_read(rlw_ring *ring, void *data, size_t size) {
     return done;
 }
 
-/* Says that this side will write, or read, no more; what was written can still be read. */
+/* Closes this side; written bytes can still be read. */
 static inline void rlw_ring_leave(rlw_ring *ring, rlw_ring_side *side) {
     rlw_shared_store(&side->at, ring->mine | RLW_RING_GONE);
 }

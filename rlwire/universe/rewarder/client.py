@@ -28,7 +28,7 @@ from rlwire.transports.forking import not_ours, of_this_process
 from rlwire.transports.push_client import PushClient, PushHandler
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
-from rlwire.transports.waiter_asyncio import Waiter, best_waiter
+from rlwire.transports.waiter_asyncio import Waiter
 from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 from rlwire.universe.rewarder._reader import Reader
 
@@ -465,7 +465,7 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
                 self._turn.resume(None)
 
     def _listen(self, connection: Any) -> None:
-        self._turn = best_waiter(asyncio.get_running_loop())
+        self._turn = Waiter(asyncio.get_running_loop())
         self._transmit = connection.post
         connection.serve(PushHandler(self._hear, self._gone), self._end)
 
