@@ -288,7 +288,7 @@ def test_hooks_that_were_imported_before(installed: None) -> None:
 # -- other versions ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["packb", "decode", "Packer", "Unpacker"])
+@pytest.mark.parametrize("name", ["packb", "decode", "Packer"])
 def test_a_version_without_a_part(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(library, name)
     with pytest.raises(RuntimeError, match=rf"{name}\b.* 0\.4\.8"):

@@ -159,10 +159,6 @@ def test_all_of_it_goes_through_rlwire(installed: None) -> None:
         assert np.shares_memory(image, np.frombuffer(packed, np.uint8))
     for make in (Packer, theirs.Packer):
         assert isinstance(make(), msgpack_numpy.Packer)
-    for make in (Unpacker, theirs.Unpacker):
-        unpacker = make()
-        unpacker.feed(packed)
-        assert unpacker.unpack()["observation/image"].flags.writeable  # theirs never is
 
 
 def test_uninstalling_puts_everything_back() -> None:
