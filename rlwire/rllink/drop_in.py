@@ -1,11 +1,9 @@
 """RLlib's own functions for RLlink, replaced: `rlwire.install("rllib")`.
 
-`send_rllink_message` and `get_rllink_message` of Ray then pack and unpack here, wherever one of
-RLlib's modules has them by name. The bytes are the same. What rlwire's codec refuses to write,
-Ray's own function is asked about. Arrays of objects, which Ray's function would unpickle, are
-refused; so is a length that is no number of eight digits.
-
-Not here: a server or a client in the place of Ray's (`rlwire.rllink`).
+`send_rllink_message` and `get_rllink_message` of Ray then use rlwire's codec, in every module of
+RLlib's that has imported them. The bytes are the same. Ray's own function gets what the codec
+rejects. Arrays of objects, which Ray's function would unpickle, and lengths other than eight digits
+are rejected.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Give RLlib its own functions back; does nothing where `install` was not called."""
+    """Restore RLlib's own functions; does nothing if `install` was not called."""
     if _originals:
         _swap(_replaced, _originals)
         _originals.clear()
@@ -77,8 +75,8 @@ def _sender(original: Callable[..., Any]) -> Callable[..., None]:
             size = sum(map(len, parts))
             if HEAD + size > FRAME_MAXIMUM:
                 raise ConnectionError(
-                    f"Error sending message: its body has {size} bytes, and eight digits cannot "
-                    f"tell more than {FRAME_MAXIMUM - HEAD}"
+                    f"Error sending message: its body has {size} bytes, RLlink's limit is "
+                    f"{FRAME_MAXIMUM - HEAD}"
                 )
         except RlwireError:
             original(sock_, message)
@@ -94,7 +92,6 @@ def _sender(original: Callable[..., Any]) -> Callable[..., None]:
 
 
 def _receiver(kinds: Any) -> Callable[[Any], tuple[Any, dict[str, Any]]]:
-    # What Ray's function gives can be written to.
     decode = msgpack.Decoder(arrays="bytes", copy=None).decode
     types = {kind.name: kind for kind in kinds}
 

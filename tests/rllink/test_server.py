@@ -267,7 +267,7 @@ def test_tokens_over_sockets(caplog: pytest.LogCaptureFixture) -> None:
             with pytest.raises(ConnectionClosed):
                 client_of(server, auth=token).connect()
             eventually(lambda words=words: words in caplog.text)  # type: ignore[misc]
-    with pytest.raises(ValueError, match="empty token"):
+    with pytest.raises(ValueError, match="auth= is empty"):
         Server(auth="")
 
 
@@ -292,7 +292,7 @@ BAD = {
     Codec().encode(GetState())[:-3]: "closed by the peer after 21 of 24 message bytes",
     Codec().encode(EpisodesAndGetState([{"rewards": 3}], 1)): "an episode is a map",
     wrong("actions", 2): "2 actions for 3 rewards",
-    Codec().encode(EpisodesAndGetState([episode(3).to_state()], 7)): "7 timesteps are announced",
+    Codec().encode(EpisodesAndGetState([episode(3).to_state()], 7)): "timesteps is 7",
     Codec().encode(
         EpisodesAndGetState([{**episode(3).to_document(), "actions": [1]}], 3), "json"
     ): "1 actions for 3 rewards",
