@@ -8,7 +8,7 @@ stands in the entry `observation`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,6 @@ def listen(
     *,
     observation_space: Any = None,
     action_space: Any = None,
-    kind: Callable[[int, Any, Any], Callers] = Callers,
     horizon: int | None = None,
     metadata: Mapping[str, Any] | None = None,
     auth: str | None = None,
@@ -75,7 +74,7 @@ def listen(
         limits=limits,
     )
     caller = partial(OpenpiCaller, dict(metadata or {}), horizon is None)
-    callers = kind(num_envs, observation_space, action_space)
+    callers = Callers(num_envs, observation_space, action_space)
     return callers.open(
         Listener("openpi", address, callers, session, caller, guarded=auth is not None, **options)
     )
