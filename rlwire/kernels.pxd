@@ -480,10 +480,8 @@ cdef extern from "rlwire/msgpack.h" nogil:
     rlw_status rlw_msgpack_put_unsigned(rlw_writer *w, uint64_t value) noexcept
     rlw_status rlw_msgpack_put_integer(rlw_writer *w, int64_t value) noexcept
     rlw_status rlw_msgpack_put_float64(rlw_writer *w, double value) noexcept
-    rlw_status rlw_msgpack_put_string_head(rlw_writer *w, uint32_t size, size_t more,
-                                           bint old) noexcept
-    rlw_status rlw_msgpack_put_binary_head(rlw_writer *w, uint32_t size, size_t more,
-                                           bint old) noexcept
+    rlw_status rlw_msgpack_put_string_head(rlw_writer *w, uint32_t size, size_t more) noexcept
+    rlw_status rlw_msgpack_put_binary_head(rlw_writer *w, uint32_t size, size_t more) noexcept
     rlw_status rlw_msgpack_put_array_head(rlw_writer *w, uint32_t count) noexcept
     rlw_status rlw_msgpack_put_map_head(rlw_writer *w, uint32_t count) noexcept
     rlw_status rlw_msgpack_put_ext_head(rlw_writer *w, int8_t code, uint32_t size,

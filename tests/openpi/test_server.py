@@ -227,17 +227,6 @@ def test_an_action_that_cannot_be_sent(server: Server) -> None:
         assert "actions" in client.infer({})  # over a new connection
 
 
-def test_a_traceback_only_if_it_is_wanted(policy: Policy) -> None:
-    with (
-        Server(policy, LOOPBACK, tracebacks=True) as server,
-        client_of(server) as client,
-        pytest.raises(PeerError) as caught,
-    ):
-        client.infer({"prompt": "raise"})
-    assert str(caught.value).startswith("Traceback")
-    assert "in act" in str(caught.value)
-
-
 def test_an_observation_that_cannot_be_sent(server: Server) -> None:
     with client_of(server) as client:
         with pytest.raises(EncodeError):
@@ -561,7 +550,6 @@ def test_what_is_no_policy(policy: Any) -> None:
         {"threads": 1.5},
         {"max_connections": 0},
         {"auth": ""},
-        {"ping_interval": 0},
         {"idle_timeout": 0},
         {"address": "nowhere"},
         {"metadata": {"x": object()}},

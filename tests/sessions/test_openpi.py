@@ -71,7 +71,7 @@ def test_both_dialects_are_read_whichever_is_written() -> None:
 
 def test_a_client_waits_for_the_server_to_speak() -> None:
     client = OpenPIClientSession()
-    with pytest.raises(LocalProtocolError, match="not said yet"):
+    with pytest.raises(LocalProtocolError, match="metadata"):
         client.send(OBSERVATION)
     assert not client.greeted
 
@@ -79,7 +79,7 @@ def test_a_client_waits_for_the_server_to_speak() -> None:
 def test_a_client_asks_once_at_a_time() -> None:
     client, _ = greeted()
     client.send(OBSERVATION)
-    with pytest.raises(LocalProtocolError, match="no answer yet"):
+    with pytest.raises(LocalProtocolError, match="waits for its action"):
         client.send(OBSERVATION)
 
 

@@ -60,41 +60,6 @@ def test_options_are_those_of_the_decoder() -> None:
         Unpacker(copy="no")
 
 
-def test_skip_and_headers_and_bytes() -> None:
-    unpacker = Unpacker()
-    assert unpacker.skip() is False
-    assert unpacker.read_array_header() is None
-    unpacker.feed(plain.packb("skipped") + plain.packb([1, {"k": 2}]) + b"raw" + b"\xdd\x00")
-    assert unpacker.skip() is True
-    assert unpacker.read_array_header() == 2
-    assert next(unpacker) == 1
-    with pytest.raises(DecodeError, match="not an array: got byte 0x81 - at byte 10"):
-        unpacker.read_array_header()
-    assert unpacker.read_map_header() == 1
-    assert [next(unpacker), next(unpacker)] == ["k", 2]
-    assert unpacker.read_bytes(3) == b"raw"
-    assert unpacker.read_array_header() is None
-    unpacker.feed(b"\x00\xff\xff")
-    assert unpacker.read_array_header() == 65535
-    assert unpacker.tell() == len(plain.packb("skipped")) + 6 + 3 + 5
-    unpacker.feed(b"\xa5he")
-    with pytest.raises(DecodeError, match="not a map: got byte 0xa5"):
-        unpacker.read_map_header()
-    unpacker.feed(b"llo")
-    assert list(unpacker) == ["hello"]
-    assert unpacker.read_bytes(9) == b""
-    with pytest.raises(ValueError, match="count must not be negative"):
-        unpacker.read_bytes(-1)
-
-
-def test_a_header_larger_than_what_waits_is_no_fault() -> None:
-    unpacker = Unpacker()
-    unpacker.feed(b"\xdc\x03\xe8\x01")
-    assert list(unpacker) == []
-    assert unpacker.read_array_header() == 1000
-    assert list(unpacker) == [1]
-
-
 def test_the_buffer_is_bounded() -> None:
     unpacker = Unpacker(max_buffer_size=10)
     assert unpacker.max_buffer_size == 10
@@ -138,10 +103,6 @@ def test_bytes_that_no_value_goes_on_with() -> None:
         with pytest.raises(DecodeError, match="unknown type byte") as caught:
             next(unpacker)
         assert caught.value.offset == 3
-    with pytest.raises(DecodeError, match="unknown type byte"):
-        unpacker.skip()
-    assert unpacker.read_bytes(1) == b"\x92"
-    assert next(unpacker) == 2
 
 
 @pytest.mark.parametrize(
