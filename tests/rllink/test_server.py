@@ -122,14 +122,6 @@ def test_many_clients(server: Server) -> None:
         assert numbers <= {1, 2}
 
 
-def test_before_the_first_weights_everybody_waits() -> None:
-    with Server("127.0.0.1:0") as server, Apart(server) as client:
-        answer = client.do("get_state")
-        eventually(lambda: server.statistics().waiting == 1)
-        server.set_state(SetState(5, WEIGHTS))
-        assert answer.result(30).weights_seq_no == 5
-
-
 def test_asyncio(server: Server) -> None:
     async def talk() -> int:
         async with AsyncClient(str(server.address)) as client:
@@ -206,14 +198,6 @@ def test_play_without_new_weights_to_wait_for() -> None:
 
         rlwire.play("gym:CartPole-v1", server.url, policy=policy, episodes=2)
     assert used[:10] == [1] * 5 + [6] * 5  # those that there were when a batch was sent
-
-
-def test_play_without_a_number_of_steps() -> None:
-    pytest.importorskip("gymnasium")
-    with Server("127.0.0.1:0", config=SetConfig(config=b"pickle")) as server:
-        server.set_state(SetState(1, WEIGHTS))
-        with pytest.raises(ValueError, match="give steps="):
-            rlwire.play("gym:CartPole-v1", server.url, policy=lambda observation, weights: 0)
 
 
 def test_play_finds_a_trainer_that_was_started_again() -> None:
@@ -426,12 +410,3 @@ def test_older_weights_are_not_used(server: Server) -> None:
         assert client.closed
         with pytest.raises(ConnectionClosed):
             client.get_state()
-
-
-def test_a_failing_encode_is_the_caller_s(server: Server) -> None:
-    wrong = Episode(np.zeros((2, 4)), np.zeros(5), np.zeros(5))
-    with client_of(server) as client:
-        with pytest.raises(ValueError, match="observations") as caught:
-            client.send([wrong])
-        assert not isinstance(caught.value, DecodeError)
-        assert client.get_state().weights_seq_no == 1
