@@ -200,13 +200,9 @@ def packs(dialect: Dialect, make_packer: Callable[..., Any]) -> Callable[..., An
 
     def packb(o: Any, **kwargs: Any) -> Any:
         """Return a value as bytes; options as for `Packer`."""
-        try:
-            if not kwargs:
+        if not kwargs:
+            with contextlib.suppress(RlwireError):
                 return quick(o)
-            if (encoder := _encoder(dialect, kwargs)) is not None:
-                return encoder.encode(o)
-        except RlwireError:
-            pass
         return make_packer(**kwargs).pack(o)
 
     return packb
@@ -257,7 +253,6 @@ class DropIn:
 
     def install(self, **options: Any) -> None:
         """Replace the library's packing; again does nothing."""
-        options = {name: value for name, value in options.items() if value is not False}
         if self._installed is None:
             self._installed = self._replace(**options), options
         elif self._installed[1] != options:

@@ -190,8 +190,6 @@ _Reply: TypeAlias = dict[str, Any] | Failure
 
 @dataclasses.dataclass
 class _PolicyService(Service):
-    """What all connections of a server share."""
-
     infer: Infer
     metadata: dict[str, Any]
     count: int | None  # None: clients have threads
@@ -249,15 +247,18 @@ class _PolicyHandler:
     def answer(self, observation: dict[str, Any] | Undecoded) -> _Reply | DeferredReply:
         """Return the policy's action, or a failure; deferred if a thread makes it."""
         service = self._service
+        begun = time.perf_counter()
         if isinstance(observation, Undecoded):
             assert service.decoders is not None
-            decoded = service.decoders.submit(observation.decode)
-            return self._decoded(decoded, time.perf_counter())
+            if service.workers is None:
+                return service.decoders.submit(observation.decode).then(self._made, begun)
+            reply = DeferredReply()
+            service.decoders.submit(self._decode, observation, begun, reply)
+            return reply.then(self._made)
         if service.workers is not None:
-            thought = service.workers.submit(self._inferred, observation, time.perf_counter())
-            return thought.then(self._made)
+            return service.workers.submit(self._inferred, observation, begun).then(self._made)
         with service.turn:
-            return self._counted(self._inferred(observation, None))
+            return self._made(begun, observation, None)
 
     def failure(self, observation: Any, error: Exception) -> Failure:
         """Return the text instead of an action that cannot be sent."""
@@ -274,30 +275,16 @@ class _PolicyHandler:
             self._service.clients -= 1
         self._service.log.info("%s: client gone", self._peer)
 
-    def _decoded(self, decoded: DeferredReply, begun: float) -> DeferredReply:
-        """Return the reply to an observation that a thread decodes."""
+    def _decode(self, observation: Undecoded, begun: float, reply: DeferredReply) -> None:
         workers = self._service.workers
-        if workers is None:
-            return decoded.then(self._infer_decoded, begun)
-        thought = DeferredReply()
+        try:
+            if workers is not None and not reply.cancelled():
+                workers.submit(self._inferred, observation.decode(), begun, reply=reply)
+        except Exception as error:
+            reply.fail(error)
 
-        def think(decoded: DeferredReply) -> None:
-            try:
-                if not thought.cancelled():
-                    workers.submit(self._inferred, decoded.result(), begun, reply=thought)
-            except Exception as error:
-                thought.fail(error)
-
-        decoded.add_done_callback(think)
-        return thought.then(self._made)
-
-    def _infer_decoded(self, begun: float, observation: Any, error: BaseException | None) -> _Reply:
-        if error is not None:
-            raise error
-        return self._counted(self._inferred(observation, begun))
-
-    def _inferred(self, observation: dict[str, Any], begun: float | None) -> _Reply:
-        """Call the policy for an observation that came at `begun`, None: now; in any thread."""
+    def _inferred(self, observation: dict[str, Any], begun: float) -> _Reply:
+        """Call the policy for an observation that came at `begun`; in any thread."""
         service = self._service
         try:
             if not service.timing:
@@ -315,25 +302,23 @@ class _PolicyHandler:
                 timing = {"infer_ms": (done - called) * 1e3}
                 if self._took is not None:
                     timing["prev_total_ms"] = self._took * 1e3
-                self._took = time.perf_counter() - (called if begun is None else begun)
+                self._took = time.perf_counter() - begun
                 action = {**action, "server_timing": timing}
         except BaseException as error:  # SystemExit as well: a policy does not end the server
             service.log.exception("%s: the policy failed", self._peer)
             return Failure(describe(error))
         return action
 
-    def _counted(self, reply: _Reply) -> _Reply:
-        """Count a reply, before it is sent."""
+    def _made(self, begun: float | None, value: Any, error: BaseException | None) -> _Reply:
+        """Count and return a reply; with `begun`, call the policy for an observation first."""
+        if error is not None:
+            raise error
+        reply: _Reply = value if begun is None else self._inferred(value, begun)
         if type(reply) is Failure:
             self._service.failures += 1
         else:
             self._service.actions += 1
         return reply
-
-    def _made(self, _: object, reply: Any, error: BaseException | None) -> _Reply:
-        if error is not None:
-            raise error
-        return self._counted(reply)
 
 
 def resolve_policy(policy: Any) -> Infer:

@@ -10,7 +10,6 @@ import logging
 import os
 import re
 import shutil
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +29,7 @@ from rlwire.rlx.metrics import Metrics
 from rlwire.serving.serving import BackgroundServer, Running
 from rlwire.serving.stopping import keep_signals
 from rlwire.transports.address import Address
+from rlwire.transports.threads import Worker
 
 with optional("ray", "rllib"):
     import ray
@@ -104,29 +104,15 @@ def algorithm_config(name: str) -> AlgorithmConfig:
     """Return a config by name: ``"PPO"``, or ``"module:factory"`` of your own."""
     if ":" in name:
         found = load(name, "'PPO' or 'module:config'")
-        config = found() if callable(found) and not isinstance(found, AlgorithmConfig) else found
-        if not isinstance(config, AlgorithmConfig):
-            raise TypeError(
-                f"{name} must give RLlib's AlgorithmConfig, not {type(config).__name__}"
-            )
-        return config.copy(copy_frozen=False)
-    kind = getattr(algorithms, f"{name}Config", AlgorithmConfig)
-    if kind is AlgorithmConfig:
+    elif (found := getattr(algorithms, f"{name}Config", None)) is None:
         raise ValueError(
             f"RLlib has no algorithm {name!r}; expected one such as {', '.join(ALGORITHMS)}, or "
             f"'module:config' of your own"
         )
-    made: AlgorithmConfig = kind()
-    return made
-
-
-def _set(config: AlgorithmConfig, settings: Mapping[str, Any] | Options) -> None:
-    plain = _plain(settings)
-    plain.pop("name", None)  # the algorithm's, in an app.yaml
-    for name in plain:
-        if not hasattr(config, name):
-            raise ValueError(f"RLlib's {type(config).__name__} has no setting {name!r}")
-    config.update_from_dict(plain)
+    config = found() if callable(found) and not isinstance(found, AlgorithmConfig) else found
+    if not isinstance(config, AlgorithmConfig):
+        raise TypeError(f"{name} must give RLlib's AlgorithmConfig, not {type(config).__name__}")
+    return config.copy(copy_frozen=False)
 
 
 def _plain(value: Any) -> Any:
@@ -205,7 +191,11 @@ class RLlibServer(BackgroundServer):
         if unknown := sorted(name for name in options if not hasattr(listening, name)):
             raise TypeError(f"rllib:{name} has no option {unknown[0]}")
         own = algorithm_config(name)
-        _set(own, section(config) if isinstance(config, str) else config or {})
+        settings = _plain(section(config) if isinstance(config, str) else config or {})
+        settings.pop("name", None)  # the algorithm's, in an app.yaml
+        if unknown := [setting for setting in settings if not hasattr(own, setting)]:
+            raise ValueError(f"RLlib's {type(own).__name__} has no setting {unknown[0]!r}")
+        own.update_from_dict(settings)
         if own.is_multi_agent:
             raise ValueError(f"{name} has several agents: environments that call have one each")
         if like is None and observation_space is None and own.observation_space is None:
@@ -243,8 +233,7 @@ class RLlibServer(BackgroundServer):
     @property
     def urls(self) -> list[str]:
         """Where each runner listens."""
-        running = self._running
-        return running.urls if isinstance(running, _Training) else []
+        return getattr(self._running, "urls", [])
 
     def statistics(self) -> RLlibStatistics:
         """Return the counters; from any thread."""
@@ -304,7 +293,6 @@ class _Training:
 
     def __init__(self, server: RLlibServer) -> None:
         self._server = server
-        self._ending = threading.Event()
         self.algorithm = server.config.build_algo()
         with on_error(self.algorithm.stop):
             self._group = self.algorithm.env_runner_group
@@ -314,8 +302,7 @@ class _Training:
             if server._folder is not None and (newest := saved(server._folder)):
                 logger.info("restoring %s", newest[-1])
                 self.algorithm.restore_from_path(str(newest[-1]))
-        self._thread = threading.Thread(target=self._train, name="rlwire rllib", daemon=True)
-        self._thread.start()
+        self._worker = Worker(self._train, "rlwire rllib").start()
 
     def _found(self) -> list[str]:
         local = not self._server.config.num_env_runners
@@ -328,33 +315,31 @@ class _Training:
 
     def drain(self, seconds: float) -> None:
         """Go on for so long: training has no end of its own."""
-        self._ending.wait(seconds)
+        self._worker.sleep(seconds)
 
     def stop(self, grace: float) -> None:
         """End the runners, and with them the iteration; save."""
-        self._ending.set()
+        self._worker.stop(0)
         reports = logging.getLogger("ray.rllib")  # logs each runner that ends here as an error
         level = reports.level
         reports.setLevel(logging.CRITICAL)
         try:
             for actor in self._actors:
                 ray.kill(actor)  # even if it waits for a caller
-            if self.algorithm.env_runner is not None:
-                _end(self.algorithm.env_runner)
-            if self._thread is not threading.current_thread():
-                self._thread.join(grace + _LONGEST)
-                if self._thread.is_alive():
-                    logger.warning("RLlib did not end its iteration; it is not saved")
+            if (runner := self.algorithm.env_runner).env is not None:
+                runner.callers.close()
+            if not self._worker.stop(grace + _LONGEST):
+                logger.warning("RLlib did not end its iteration; it is not saved")
             self.algorithm.stop()
         finally:
             reports.setLevel(level)
 
-    def _train(self) -> None:
+    def _train(self, worker: Worker) -> None:
         server = self._server
         try:
-            while not self._ending.is_set():
+            while not worker.stopping:
                 results = self.algorithm.train()
-                if self._ending.is_set():
+                if worker.stopping:
                     break
                 server.learnt(results)
                 restarts = self._group.num_remote_worker_restarts()
@@ -368,7 +353,7 @@ class _Training:
                     server.stop_soon()
                     break
         except Exception:
-            if not self._ending.is_set():
+            if not worker.stopping:
                 logger.exception("RLlib failed; the server stops")
                 server.stop_soon()
         self._save()
@@ -404,8 +389,3 @@ def _actor_of(runner: Any) -> Any:
 
 def _url_of(runner: Any) -> str:
     return reachable(runner.callers.url)
-
-
-def _end(runner: Any) -> None:
-    if runner.env is not None:
-        runner.callers.close()

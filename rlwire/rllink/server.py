@@ -31,6 +31,7 @@ from rlwire.transports.address import AddressLike
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.interface import NOTHING
 from rlwire.transports.rate_limited_log import RateLimitedLog
+from rlwire.transports.threads import Worker
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -346,31 +347,24 @@ class LearnerServer(Server):
         super().__init__(address, config=SetConfig(steps, on_policy), **options)
         self._learner = learner
         self._batch = batch
-        self._thread: threading.Thread | None = None
-        self._ending = threading.Event()
+        self._worker: Worker | None = None
 
     def _run(self) -> Running:
         running = super()._run()
-        self._ending.clear()
-        self._thread = threading.Thread(target=self._learn, name="rlwire learner", daemon=True)
-        self._thread.start()
+        self._worker = Worker(self._learn, "rlwire learner").start()
         return running
 
     def _after_stop(self) -> None:
-        self._ending.set()
         super()._after_stop()
-        thread, self._thread = self._thread, None
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(5.0)
-            if thread.is_alive():
-                logger.warning("the learner did not end within 5.0 s; its thread goes on")
+        if self._worker is not None and not self._worker.stop(5.0):
+            logger.warning("the learner did not end within 5.0 s; its thread goes on")
 
-    def _learn(self) -> None:
+    def _learn(self, worker: Worker) -> None:
         try:
             state = self._learner.get_state()
             self.set_state(state)
             episodes: list[Any] = []
-            while not self._ending.is_set():
+            while not worker.stopping:
                 episodes += self.sample()
                 if episodes and sum(map(len, episodes)) >= self._batch:
                     state = self._learner.learn(episodes) or state
@@ -378,6 +372,6 @@ class LearnerServer(Server):
                 # Clients whose batch is not full go on with the same weights.
                 self.set_state(state)
         except Exception:
-            if not self._ending.is_set():
+            if not worker.stopping:
                 logger.exception("the learner failed; the server stops")
                 self.stop_soon()

@@ -9,14 +9,14 @@ from rlwire.codecs.msgpack.values import Timestamp as Timestamp
 from rlwire.limits import Limits
 
 class _EncoderOptions(TypedDict, total=False):
-    arrays: Literal["msgpack_numpy", "openpi", "refuse"]
+    arrays: Literal["msgpack_numpy", "openpi"]
     default: Callable[[Any], Any] | None
     strict_types: bool
     limits: Limits | None
 
 @disjoint_base
 class Encoder(PartsEncoder):
-    arrays: Final[Literal["msgpack_numpy", "openpi", "refuse"]]
+    arrays: Final[Literal["msgpack_numpy", "openpi"]]
     default: Final[Callable[[Any], Any] | None]
     strict_types: Final[bool]
     def __init__(self, **options: Unpack[_EncoderOptions]) -> None: ...

@@ -353,8 +353,6 @@ cdef int _put_any_array(const Options *o, Output *out, object value, uint32_t de
     if isinstance(value, _np_masked):
         raise EncodeError("a masked array would lose its mask: send its .filled() or .data",
                           path=path_of(path))
-    if o.arrays == ARRAYS_REFUSE:
-        return _put_default(o, out, value, depth, path)
     return _put_array(o, out, np.asarray(value), depth, path)
 
 
@@ -364,8 +362,6 @@ cdef int _put_scalar(const Options *o, Output *out, object value, uint32_t depth
     cdef cnp.dtype descr = value.dtype
     cdef cnp.ndarray array
     cdef str name
-    if o.arrays == ARRAYS_REFUSE:
-        return _put_default(o, out, value, depth, path)
     name = _name_of(o, descr, path)
     if name is None:
         raise EncodeError(f"a scalar of dtype {descr} cannot be sent: send it as an array with "
@@ -470,7 +466,7 @@ cdef int _put_node(const Options *o, Output *out, PyObject *value, uint32_t dept
         return _put_dict(o, out, value, depth, path)
     if kind == _LIST or kind == _TUPLE and not o.strict:
         return _put_list(o, out, value, depth, path)
-    if kind == _ARRAY and o.arrays != ARRAYS_REFUSE:
+    if kind == _ARRAY:
         return _put_array(o, out, <cnp.ndarray> value, depth, path)
     if kind == _BYTES:
         return _put_binary(o, out, <const uint8_t *> PyBytes_AS_STRING(<object> value),
@@ -587,18 +583,14 @@ cdef int _put_default(const Options *o, Output *out, object value, uint32_t dept
         instead = (<object> o.default_hook)(value)
         if instead is not value:
             return _put(o, out, <PyObject *> instead, depth + 1, path)
-    elif o.arrays != ARRAYS_REFUSE and not isinstance(value, (np.ndarray, _np_generic, int)):
+    elif not isinstance(value, (np.ndarray, _np_generic, int)):
         try:
             array = foreign_array(value)
         except EncodeError as problem:
             raise EncodeError(problem.reason, path=path_of(path)) from problem.__cause__
         if array is not None:
             return _put_any_array(o, out, array, depth, path)
-    raise EncodeError(
-        f"msgpack has no type for {type(value).__qualname__}"
-        + (", and arrays='refuse'" if isinstance(value, (np.ndarray, _np_generic)) else ""),
-        path=path_of(path),
-    )
+    raise EncodeError(f"msgpack has no type for {type(value).__qualname__}", path=path_of(path))
 
 
 cdef int _put_other(const Options *o, Output *out, object value, uint32_t depth,
@@ -644,7 +636,6 @@ cdef int _put_other(const Options *o, Output *out, object value, uint32_t depth,
 cdef dict _ARRAYS = {
     "msgpack_numpy": ARRAYS_ND,
     "openpi": ARRAYS_NDARRAY,
-    "refuse": ARRAYS_REFUSE,
 }
 
 cdef class Encoder(PartsEncoder):
@@ -655,8 +646,7 @@ cdef class Encoder(PartsEncoder):
     msgpack package has too carry its names.
 
     Args:
-        arrays: the dialect of ndarrays and NumPy scalars, ``"msgpack_numpy"`` or ``"openpi"``;
-            ``"refuse"`` rejects them.
+        arrays: the dialect of ndarrays and NumPy scalars, ``"msgpack_numpy"`` or ``"openpi"``.
         default: called with a value that msgpack has no type for; its result is encoded instead.
             Without it, values that offer an array (`__array__`, `__dlpack__`, the buffer protocol)
             are encoded as one.
@@ -670,9 +660,7 @@ cdef class Encoder(PartsEncoder):
         self._options.string, self._options.dims = min(limits.string, 0xFFFFFFFF), limits.dims
         self._options.message = limits.message
         if arrays not in _ARRAYS:
-            raise ValueError(
-                f"arrays must be 'msgpack_numpy', 'openpi' or 'refuse', not {arrays!r}"
-            )
+            raise ValueError(f"arrays must be 'msgpack_numpy' or 'openpi', not {arrays!r}")
         self.arrays = arrays
         self._options.arrays = _ARRAYS[arrays]
         if default is not None and not callable(default):

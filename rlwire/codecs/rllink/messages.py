@@ -11,7 +11,7 @@ import binascii
 import gzip
 import json
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -133,27 +133,20 @@ class SetConfig(_Fields):
         env_steps_per_sample: steps of one message with episodes.
         force_on_policy: whether a client waits for new weights before it goes on.
         config: RLlib's own configuration, pickled by Ray; never unpickled here.
-        others: fields that RLlink does not know.
     """
 
     env_steps_per_sample: int | None = None
     force_on_policy: bool | None = None
     config: bytes | None = None
-    others: dict[str, Any] = field(default_factory=dict)
 
     def _to_fields(self, form: Form) -> dict[str, Any]:
-        fields = dict(self.others)
-        for name in ("env_steps_per_sample", "force_on_policy", "config"):
-            if getattr(self, name) is not None:
-                fields[name] = getattr(self, name)
         if self.config is not None and form == "json":
             raise EncodeError("RLlink in JSON has no field for RLlib's config", path="$.config")
-        return fields
+        return {name: value for name, value in vars(self).items() if value is not None}
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> SetConfig:
-        steps = _count(fields, "env_steps_per_sample", 1)
-        on_policy, config = fields.pop("force_on_policy", None), fields.pop("config", None)
+        on_policy, config = fields.get("force_on_policy"), fields.get("config")
         if on_policy is not None and not isinstance(on_policy, bool):
             raise DecodeError(
                 f"force_on_policy must be true or false, not {quoted(on_policy)}",
@@ -161,8 +154,7 @@ class SetConfig(_Fields):
             )
         if config is not None and not isinstance(config, bytes):
             raise DecodeError(f"a config must be bytes, not {quoted(config)}", path="$.config")
-        fields.pop("env_steps_per_sample", None)
-        return cls(steps, on_policy, config, fields)
+        return cls(_count(fields, "env_steps_per_sample", 1), on_policy, config)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,17 +166,15 @@ class SetState(_Fields):
         state: maps of arrays, as RLlib's modules have them (Ray's form).
         onnx: an ONNX file, unpacked (the document's form).
         mlir: an MLIR file (the document's form).
-        others: fields that RLlink does not know.
     """
 
     weights_seq_no: int = 0
     state: dict[str, Any] | None = None
     onnx: bytes | None = None
     mlir: bytes | None = None
-    others: dict[str, Any] = field(default_factory=dict)
 
     def _to_fields(self, form: Form) -> dict[str, Any]:
-        fields = dict(self.others)
+        fields: dict[str, Any] = {}
         if self.state is None:
             fields["weights_seq_no"] = self.weights_seq_no
         elif form == "json":
@@ -200,7 +190,7 @@ class SetState(_Fields):
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> SetState:
-        state = fields.pop("state", None)
+        state = fields.get("state")
         if state is None:
             number = _count(fields, "weights_seq_no") or 0
         elif type(state) is not dict:
@@ -210,11 +200,10 @@ class SetState(_Fields):
         else:
             number = _count(state, "weights_seq_no", path="$.state") or 0
             state.pop("weights_seq_no", None)
-        fields.pop("weights_seq_no", None)
         onnx = _file(fields, "onnx_file")
         if onnx is not None:
             onnx = _gunzip(onnx, limits)
-        return cls(number, state, onnx, _file(fields, "mlir_file"), fields)
+        return cls(number, state, onnx, _file(fields, "mlir_file"))
 
 
 Message: TypeAlias = (
@@ -377,7 +366,7 @@ def _count(fields: dict[str, Any], name: str, least: int = 0, path: str = "$") -
 
 
 def _file(fields: dict[str, Any], name: str) -> bytes | None:
-    text = fields.pop(name, None)
+    text = fields.get(name)
     if text is None:
         return None
     try:

@@ -1,7 +1,7 @@
 /* MessagePack: every type of the specification, read and written one value at a time.
  *
- * Source: msgpack's spec.md. Of an array or map, reading returns the count, which it has compared with
- * the bytes left. msgpack_array.h has ndarrays.
+ * Source: msgpack's spec.md. Of an array or map, reading returns the count, which it has compared
+ * with the bytes left. msgpack_array.h has ndarrays.
  */
 #ifndef RLWIRE_MSGPACK_H
 #define RLWIRE_MSGPACK_H

@@ -255,7 +255,7 @@ static inline int rlw_msgpack_read_usual(rlw_msgpack_reader *r, const rlw_msgpac
 /* The entries of a map whose head has just been read, `depth` arrays and maps deep with itself.
  *
  * Moves behind a marked map. For others `mark` is RLW_MSGPACK_UNMARKED and the cursor stays. Maps
- * with more than 8 entries, a map, or an array that no mark has are unmarked, so the cost is at most
+ * with more than 8 entries, a map, or an array that no mark has are unmarked: the cost is that of
  * the map's own entries. */
 static inline rlw_status rlw_msgpack_read_marked(rlw_msgpack_reader *r,
                                                  const rlw_msgpack_value *map, uint64_t depth,

@@ -72,7 +72,7 @@ def test_the_bytes_and_the_values_are_those_of_the_original(value: Any) -> None:
     assert buffer == bytes(3) + expected + bytes(4)
 
 
-@pytest.mark.parametrize("value", [(1, 2), Lives.THREE, OrderedDict(a=1), np.float64(1), True])
+@pytest.mark.parametrize("value", [(1, 2), Lives.THREE, OrderedDict(a=1), True])
 def test_strict_types_hands_subclasses_to_default(value: Any) -> None:
     seen: list[Any] = []
 
@@ -80,7 +80,7 @@ def test_strict_types_hands_subclasses_to_default(value: Any) -> None:
         seen.append(other)
         return "instead"
 
-    encoded = Encoder(strict_types=True, arrays="refuse", default=default).encode([value])
+    encoded = Encoder(strict_types=True, default=default).encode([value])
     assert encoded == original.packb([value], strict_types=True, default=lambda _: "instead")
     assert len(seen) == (value is not True)
 
