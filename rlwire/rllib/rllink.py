@@ -6,9 +6,7 @@ Source: `ray.rllib.env.external` of Ray 2.60. Needs the extra ``rllib``.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping
-from time import monotonic
 from typing import Any, Final
 
 import numpy as np
@@ -39,7 +37,6 @@ __all__ = ["ModulePolicy", "RLlinkEnvRunner"]
 
 logger = logging.getLogger(__name__)
 
-_QUIET: Final = 60.0  # seconds without samples after which the log has the runner's URL
 _MOST_BEGUN: Final = 1000  # unfinished episodes that count for metrics
 _MODULE: Final = "rl_module"  # the entry of a state that has a module's weights
 
@@ -83,7 +80,6 @@ class RLlinkEnvRunner(EnvRunnerServerForExternalInference):
         self._publish()
         self.server.start()
         self._forget = register(str(given.get("name", "")), self.worker_index, self.url)
-        self._quiet = monotonic() + _QUIET
         nodes = ray.nodes() if ray.is_initialized() else []
         if sum(node["Alive"] for node in nodes) > 1 and parse_url(self.url).address.loopback:
             logger.warning(
@@ -105,16 +101,24 @@ class RLlinkEnvRunner(EnvRunnerServerForExternalInference):
 
     def stop(self) -> None:
         """Stop listening."""
-        if self.server is not None:
+        server, self.server = self.server, None
+        if server is not None:
             self._forget()
-            self.server.stop()
+            server.stop()
 
     def sample(self, **options: Any) -> list[Any]:
         """Return the received episodes; wait up to the config's `sample_timeout_s` for some."""
         if self.server is None:
             return []
+        clients, url = self.server.statistics().clients, self.url
+        batch = self.server.sample(self.config.sample_timeout_s)
+        if not batch and self.server is not None:  # else it was stopped
+            logger.warning(
+                "no samples for %g s: the runner with worker_index %d listens at %s, and has %d "
+                "clients", self.config.sample_timeout_s, self.worker_index, url, clients,
+            )  # fmt: skip
         episodes, steps = [], 0
-        for received in self._wait(self.server):
+        for received in batch:
             try:
                 episode = SingleAgentEpisode.from_state(received.to_state()).to_numpy()
             except Exception as error:
@@ -133,25 +137,6 @@ class RLlinkEnvRunner(EnvRunnerServerForExternalInference):
         SingleAgentEnvRunner._increase_sampled_metrics(self, steps, done)
         # An episode that ended without a further step counts, but has nothing to learn from.
         return [episode for episode in episodes if len(episode)]
-
-    def _wait(self, server: Server) -> list[Any]:
-        timeout = self.config.sample_timeout_s
-        end = math.inf if timeout is None else monotonic() + timeout
-        while True:
-            until = min(end, self._quiet)
-            found = server.sample(max(until - monotonic(), 0.0))
-            now = monotonic()
-            if found:
-                self._quiet = now + _QUIET
-            elif now >= self._quiet:
-                logger.warning(
-                    "no samples for %g s: the runner with worker_index %d listens at %s, and has "
-                    "%d clients",
-                    _QUIET, self.worker_index, self.url, server.statistics().clients,
-                )  # fmt: skip
-                self._quiet = now + _QUIET
-            if found or now >= end or now < until:  # before its time: the server has stopped
-                return found
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Set new weights, and send them to the simulators."""
@@ -172,17 +157,13 @@ class ModulePolicy:
     Args:
         config: the algorithm's, made by the program itself: the trainer's is a pickle, and is
             never opened here.
-        explore: whether to draw actions; else the likeliest is taken.
-        seed: of the draws.
+        seed: for drawing actions.
     """
 
-    def __init__(
-        self, config: AlgorithmConfig, *, explore: bool = True, seed: int | None = None
-    ) -> None:
+    def __init__(self, config: AlgorithmConfig, *, seed: int | None = None) -> None:
         whole = (config.observation_space, config.action_space)
         spaces = {INPUT_ENV_SPACES: whole, DEFAULT_MODULE_ID: whole}
         self._module = config.get_rl_module_spec(spaces=spaces, inference_only=True).build()
-        self._explore = explore
         self._random = np.random.default_rng(seed)
         self._of: SetState | None = None
 
@@ -192,17 +173,12 @@ class ModulePolicy:
             assert weights.state is not None
             self._module.set_state(weights.state[_MODULE])
             self._of = weights
-        module = self._module
-        forward = module.forward_exploration if self._explore else module.forward_inference
         with torch.no_grad():
             batch = {Columns.OBS: torch.as_tensor(np.asarray(observation, np.float32)[None])}
-            inputs = forward(batch)[Columns.ACTION_DIST_INPUTS][0]
+            inputs = self._module.forward_exploration(batch)[Columns.ACTION_DIST_INPUTS][0]
             logs = torch.log_softmax(inputs.double(), 0).numpy()
-        if self._explore:
-            drawn = np.searchsorted(np.cumsum(np.exp(logs)), self._random.random())
-            action = min(int(drawn), len(logs) - 1)
-        else:
-            action = int(logs.argmax())
+        drawn = np.searchsorted(np.cumsum(np.exp(logs)), self._random.random())
+        action = min(int(drawn), len(logs) - 1)
         return action, {
             Columns.ACTION_DIST_INPUTS: inputs.numpy(),
             Columns.ACTION_LOGP: np.float32(logs[action]),

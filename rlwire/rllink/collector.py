@@ -23,11 +23,11 @@ class EpisodeCollector:
     ::
 
         collector = EpisodeCollector(config.env_steps_per_sample)
-        collector.reset(observation, info)
+        collector.reset(observation)
         while not collector.full:
             action, outputs = policy(observation)
             observation, reward, terminated, truncated, info = env.step(action)
-            collector.step(action, observation, reward, terminated, truncated, info, outputs)
+            collector.step(action, observation, reward, terminated, truncated, outputs)
             ...                                         # reset, once it has ended
         weights = client.send(collector.take())
 
@@ -36,14 +36,12 @@ class EpisodeCollector:
 
     Args:
         steps: of a batch.
-        infos: whether to keep the environment's infos, an object a step.
     """
 
-    def __init__(self, steps: int, *, infos: bool = False) -> None:
+    def __init__(self, steps: int) -> None:
         if steps < 1:
             raise ValueError(f"a batch has at least one step, not {steps}")
         self._steps = steps
-        self._keeps_infos = infos
         self._taken = 0  # steps in the batch's finished pieces
         self._id = ""
         self._started = 0
@@ -53,7 +51,6 @@ class EpisodeCollector:
         self._batch: list[Episode] = []
         self._observations: Any = None
         self._columns: dict[str, Any] | None = None
-        self._infos: list[dict[str, Any]] = []
 
     def __len__(self) -> int:
         return self._taken + self._count
@@ -68,7 +65,7 @@ class EpisodeCollector:
         """Whether `reset` comes next."""
         return not self._open
 
-    def reset(self, observation: Any, info: Mapping[str, Any] | None = None) -> None:
+    def reset(self, observation: Any) -> None:
         """Begin an episode; an unfinished one ends as truncated.
 
         Raises:
@@ -77,7 +74,7 @@ class EpisodeCollector:
         if self._open:
             self._end(False, True)
         self._id, self._started, self._open = uuid.uuid4().hex, 0, True
-        self._begin(observation, dict(info or {}))
+        self._begin(observation)
 
     def step(
         self,
@@ -86,7 +83,6 @@ class EpisodeCollector:
         reward: float,
         terminated: bool,
         truncated: bool = False,
-        info: Mapping[str, Any] | None = None,
         outputs: Mapping[str, Any] | None = None,
     ) -> None:
         """Record a step.
@@ -106,8 +102,6 @@ class EpisodeCollector:
             self._columns = _new(step, self._steps)
         _put(self._columns, at, step, "a step")
         _put(self._observations, at + 1, observation, "the observation")
-        if self._keeps_infos:
-            self._infos.append(dict(info or {}))
         self._count = at + 1
         if terminated or truncated:
             self._end(bool(terminated), bool(truncated))
@@ -116,19 +110,17 @@ class EpisodeCollector:
         """Return the batch, and go on with the unfinished episode."""
         if self._open and self._count:
             last = mapped(lambda column: column[self._count].copy(), self._observations)
-            info = self._infos[-1] if self._keeps_infos else {}
             started = self._started + self._count
             self._end(False, False)
             self._started, self._open = started, True
-            self._begin(last, info)
+            self._begin(last)
         batch, self._batch, self._taken = self._batch, [], 0
         return batch
 
-    def _begin(self, observation: Any, info: dict[str, Any]) -> None:
+    def _begin(self, observation: Any) -> None:
         if self._observations is None:
             self._observations = _new(observation, self._steps + 1)
         _put(self._observations, 0, observation, "the observation")
-        self._infos = [info]
         self._count, self._begun = 0, time.perf_counter()
 
     def _end(self, terminated: bool, truncated: bool) -> None:
@@ -146,9 +138,8 @@ class EpisodeCollector:
                 terminated,
                 truncated,
                 columns["outputs"],
-                self._infos if self._keeps_infos else None,
-                self._id,
-                self._started,
+                id=self._id,
+                started=self._started,
                 duration=time.perf_counter() - self._begun,
             )
         )
