@@ -140,13 +140,12 @@ class RLlibServer(BackgroundServer):
         observation_space: of the environments; by default the config's.
         action_space: of the environments; by default the config's.
         config: more settings by RLlib's names, such as ``{"lr": 0.001}``, or ``"FILE"`` or
-            ``"FILE:SECTION"`` of YAML; the section is ``algorithm`` by default. Each runner has
-            places for ``num_envs_per_env_runner`` callers, and waits until all are taken.
+            ``"FILE:SECTION"`` of YAML (by default ``algorithm``). Each runner waits for
+            ``num_envs_per_env_runner`` callers.
         runners: how many, each an actor of Ray's; 0 for one in this process.
-        ray_address: of a cluster to join; ``"auto"`` finds this machine's. By default the variable
-            ``RAY_ADDRESS``; without it Ray is started here, unless it already is, and ended with
-            the server. A Ray that `rlwire.serve` starts listens at 127.0.0.1 only, unless the
-            program has imported Ray before.
+        ray_address: of a cluster to join, such as ``"auto"``. By default the variable
+            ``RAY_ADDRESS``, else Ray is started here, if it is not, and ended with the server.
+            `rlwire.serve` has it listen at 127.0.0.1 only, if Ray is not imported yet.
         iterations: of RLlib's, after which the server stops; None for never.
         checkpoints: a folder. The newest checkpoint in it is restored at the start, and one is
             saved at the end and every `save_every` iterations.

@@ -15,13 +15,11 @@ class RLlinkServerOptions(_options.SecretOptions, _options.StreamServerOptions):
     Attributes:
         steps: of a message with episodes.
         on_policy: clients wait for new weights before they go on.
-        batch: least steps that the learner gets at once.
         backlog: steps that may wait for the learner; clients that send more have to wait.
     """
 
     steps: _options.Positive = 500
     on_policy: bool = True
-    batch: _options.Positive = 1
     backlog: _options.Positive = 1_000_000
 
 

@@ -128,10 +128,6 @@ class Server(StreamServer):
         """Set the weights, and send them to the clients whose episodes were sampled."""
         self._exchange.set_state(state)
 
-    def set_config(self, config: SetConfig) -> None:
-        """Set the reply to `GetConfig`."""
-        self._exchange.config = config
-
     def statistics(self) -> RLlinkStatistics:
         """Return the counters; from any thread."""
         return self._exchange.statistics()
@@ -320,7 +316,6 @@ class LearnerServer(Server):
         address: where to listen.
         steps: of one message of a client.
         on_policy: whether clients wait for new weights before they go on.
-        batch: least steps that the learner gets at once.
         options: of `Server`.
 
     Raises:
@@ -335,18 +330,15 @@ class LearnerServer(Server):
         *,
         steps: int = 500,
         on_policy: bool = True,
-        batch: int = 1,
         **options: Any,
     ) -> None:
         for name in ("get_state", "learn"):
             if not callable(getattr(learner, name, None)):
                 raise TypeError(f"a learner needs {name}(); {type(learner).__name__} has none")
-        for name, value in (("steps", steps), ("batch", batch)):
-            if value < 1:
-                raise ValueError(f"{name} must be 1 or more, not {value}")
+        if steps < 1:
+            raise ValueError(f"steps must be 1 or more, not {steps}")
         super().__init__(address, config=SetConfig(steps, on_policy), **options)
         self._learner = learner
-        self._batch = batch
         self._worker: Worker | None = None
 
     def _run(self) -> Running:
@@ -363,13 +355,9 @@ class LearnerServer(Server):
         try:
             state = self._learner.get_state()
             self.set_state(state)
-            episodes: list[Any] = []
             while not worker.stopping:
-                episodes += self.sample()
-                if episodes and sum(map(len, episodes)) >= self._batch:
+                if episodes := self.sample():
                     state = self._learner.learn(episodes) or state
-                    episodes = []
-                # Clients whose batch is not full go on with the same weights.
                 self.set_state(state)
         except Exception:
             if not worker.stopping:

@@ -90,11 +90,6 @@ def test_the_same_bytes_and_the_same_values(name: str) -> None:
     same(list(ours.Unpacker(io.BytesIO(packed * 2))), [expected, expected])
 
 
-def test_arrays_of_the_other_dialect_are_read() -> None:
-    library = pytest.importorskip("msgpack_numpy")
-    same(ours.unpackb(library.packb(VALUES["nested"])), VALUES["nested"])
-
-
 @pytest.mark.parametrize(
     "value", [COMPLEX, np.complex64(1j), np.array([None]), np.zeros(2, [("a", np.int32)])]
 )

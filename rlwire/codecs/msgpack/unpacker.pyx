@@ -107,40 +107,28 @@ cdef class Unpacker:
         finally:
             PyBuffer_Release(&view)
 
-    cdef void _open(self, rlw_msgpack_reader *r) noexcept:
-        cdef size_t waiting = self._end - self._begin
-        rlw_msgpack_reader_init(r, NULL if waiting == 0 else self._block.data + self._begin,
-                                waiting, &self._decoder._limits)
-        r.partial = True
-
-    cdef int _consume(self, size_t size) except -1:
-        self._begin += size
-        self._passed += size
-        rlw_msgpack_scan_init(&self._scan)
-        if self._begin == self._end and not self._views:
-            self._begin = self._end = 0
-        return 0
-
     cdef Py_ssize_t _whole(self) except -1:
         """The size of the next value; 0: it is not complete."""
         cdef rlw_msgpack_reader r
         cdef rlw_status status
         cdef const rlw_fault *fault = &r.c.fault
+        cdef size_t waiting = self._end - self._begin
+        cdef uint64_t before
         self._check_idle()
-        if self._begin == self._end:
+        if waiting == 0:
             return 0
-        self._open(&r)
+        rlw_msgpack_reader_init(&r, self._block.data + self._begin, waiting,
+                                &self._decoder._limits)
+        r.partial = True
         status = rlw_msgpack_scan_value(&r, &self._scan)
         if status == RLW_OK:
             return <Py_ssize_t> self._scan.done
         if status == RLW_NEED_MORE:
             # A string that could never be fed whole.
-            if fault.got > self._most - <uint64_t> (fault.at - (self._block.data + self._begin)):
-                raise LimitExceeded(
-                    "max_buffer_size", self._most,
-                    fault.got + <uint64_t> (fault.at - (self._block.data + self._begin)),
-                    offset=self._passed + (fault.at - (self._block.data + self._begin)),
-                )
+            before = <uint64_t> (fault.at - (self._block.data + self._begin))
+            if fault.got > self._most - before:
+                raise LimitExceeded("max_buffer_size", self._most, fault.got + before,
+                                    offset=self._passed + before)
             return 0
         try:
             return raise_fault(fault, self._block.data + self._begin, "")
@@ -149,25 +137,11 @@ cdef class Unpacker:
 
     cdef object _shifted(self, object problem):
         """The same with the offset in the stream."""
-        if problem.offset is not None:
-            offset = self._passed + problem.offset
-        else:
-            offset = None
+        offset = None if problem.offset is None else self._passed + problem.offset
         if isinstance(problem, DecodeError):
             return DecodeError(problem.reason, offset=offset, path=problem.path)
         return LimitExceeded(problem.limit, problem.maximum, problem.size, offset=offset,
                              path=problem.path, advice=problem.advice)
-
-    cdef object _decoded(self, size_t size):
-        cdef size_t begin = self._begin
-        self._busy = True
-        try:
-            return self._decoder.decode_memory(self._block.data + begin, size, self._block, True)
-        except (DecodeError, LimitExceeded) as problem:
-            raise self._shifted(problem) from None
-        finally:
-            self._busy = False
-            self._consume(size)
 
     def __iter__(self):
         return self
@@ -176,18 +150,16 @@ cdef class Unpacker:
         cdef Py_ssize_t size = self._whole()
         if size == 0:
             raise StopIteration
-        return self._decoded(<size_t> size)
-
-    def tell(self):
-        """Return how many bytes have been consumed."""
-        return self._passed
-
-    @property
-    def max_buffer_size(self):
-        """The option, as given."""
-        return self._most
-
-    @property
-    def buffered(self):
-        """Bytes that wait."""
-        return self._end - self._begin
+        self._busy = True
+        try:
+            return self._decoder.decode_memory(self._block.data + self._begin, <size_t> size,
+                                               self._block, True)
+        except (DecodeError, LimitExceeded) as problem:
+            raise self._shifted(problem) from None
+        finally:
+            self._busy = False
+            self._begin += <size_t> size
+            self._passed += <size_t> size
+            rlw_msgpack_scan_init(&self._scan)
+            if self._begin == self._end and not self._views:
+                self._begin = self._end = 0

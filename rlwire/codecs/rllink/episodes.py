@@ -3,8 +3,7 @@
 Ray sends the state of its `SingleAgentEpisode`: a map of buffers, each with its ``data`` as a list
 with an item a step, or as one array ("finalized"). Both are read; written is one array a column,
 which is 16 times cheaper to encode. The document has plain lists under other names. Columns of a
-Dict or Tuple space are dicts or tuples of arrays. In the state of a `MultiAgentEpisode` there is
-such an episode for each agent.
+Dict or Tuple space are dicts or tuples of arrays. Episodes have one agent.
 """
 
 from __future__ import annotations
@@ -40,9 +39,6 @@ class Episode:
         id: the same in all pieces of an episode.
         started: steps of the episode before the piece's first.
         lookback: leading entries of each column that an earlier piece has too.
-        agent_id: None where there is one agent.
-        module_id: which of several policies acted.
-        multi_agent_episode_id: the episode that it is a part of.
         duration: seconds, for RLlib's metrics.
         custom_data: anything that can be sent.
     """
@@ -57,9 +53,6 @@ class Episode:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     started: int = 0
     lookback: int = 0
-    agent_id: Any = None
-    module_id: Any = None
-    multi_agent_episode_id: Any = None
     duration: float = 0.0
     custom_data: dict[str, Any] = field(default_factory=dict)
 
@@ -96,9 +89,9 @@ class Episode:
         infos = [{}] * (len(self.rewards) + 1) if self.infos is None else self.infos
         return {
             "id_": self.id,
-            "agent_id": self.agent_id,
-            "module_id": self.module_id,
-            "multi_agent_episode_id": self.multi_agent_episode_id,
+            "agent_id": None,
+            "module_id": None,
+            "multi_agent_episode_id": None,
             "observations": _buffer(self.observations, look),
             "actions": _buffer(self.actions, look),
             "rewards": _buffer(self.rewards, look),
@@ -143,9 +136,6 @@ class Episode:
             taken.text("id_"),
             taken.count("t_started"),
             look,
-            taken.get("agent_id"),
-            taken.get("module_id"),
-            taken.get("multi_agent_episode_id"),
             taken.seconds(),
             taken.get("custom_data") or {},
         )

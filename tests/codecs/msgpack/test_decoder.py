@@ -35,17 +35,6 @@ NESTED = original.packb({"a": [1, {"b": (2, [3])}], "c": {b"d": "text"}, "e": b"
 STAMP = [original.packb(original.Timestamp(s, n)) for s, n in ((1, 0), (-1, 5), (2**34, 999))]
 
 
-def test_options_of_the_original() -> None:
-    for options, value in (
-        ({"strict_map_key": False}, {1: 2, None: 3, 1.5: 4, False: 5, b"": 6}),
-        ({"ext_hook": lambda code, data: [code, data]}, [original.ExtType(9, b"abc")]),
-    ):
-        data = original.packb(value)
-        expected = original.unpackb(data, **options)
-        assert repr(Decoder(**options).decode(data)) == repr(expected)
-        assert repr(msgpack.decode(data, **options)) == repr(expected)
-
-
 @pytest.mark.parametrize("data", STAMP)
 def test_timestamps(data: bytes) -> None:
     stamp = original.unpackb(data)
@@ -93,12 +82,6 @@ def test_a_contiguous_buffer_is_needed() -> None:
 
 
 def test_options_are_checked_and_kept() -> None:
-    limits = Limits(depth=3)
-    hooks: dict[str, Any] = {"ext_hook": ExtType, "timestamp": Timestamp}
-    decoder = Decoder(arrays=False, copy=None, strict_map_key=False, limits=limits, **hooks)
-    assert (decoder.arrays, decoder.copy, decoder.strict_map_key) == (False, None, False)
-    assert (decoder.timestamp, decoder.ext_hook) == (Timestamp, ExtType)
-    assert decoder.limits == limits
     wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"copy": "yes"}, ValueError, "copy must be"),
         ({"timestamp": 3}, TypeError, "timestamp must be"),

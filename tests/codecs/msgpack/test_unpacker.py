@@ -25,8 +25,6 @@ def test_pieces_of_any_size(size: int) -> None:
         unpacker.feed(STREAM[at : at + size])
         found += list(unpacker)
     assert found == VALUES
-    assert unpacker.tell() == len(STREAM)
-    assert unpacker.buffered == 0
     assert list(unpacker) == []
 
 
@@ -36,7 +34,6 @@ def test_iteration_goes_on_after_the_next_feed() -> None:
     assert next(values, None) is None
     unpacker.feed(b"\x92\x01")
     assert next(values, None) is None
-    assert unpacker.buffered == 2
     unpacker.feed(b"\x02\x03")
     assert next(values) == [1, 2]
     assert next(values) == 3
@@ -62,7 +59,6 @@ def test_options_are_those_of_the_decoder() -> None:
 
 def test_the_buffer_is_bounded() -> None:
     unpacker = Unpacker(max_buffer_size=10)
-    assert unpacker.max_buffer_size == 10
     unpacker.feed(b"\xa9" + b"x" * 5)
     with pytest.raises(LimitExceeded, match="11 is over the limit max_buffer_size=10"):
         unpacker.feed(b"x" * 5)
@@ -70,8 +66,8 @@ def test_the_buffer_is_bounded() -> None:
     assert list(unpacker) == ["x" * 9]
     with pytest.raises(LimitExceeded, match="max_buffer_size"):  # it could never be fed
         next(_fed(Unpacker(max_buffer_size=8), b"\xc4\x09"))
-    assert Unpacker().max_buffer_size == Limits().received
-    assert Unpacker(limits=Limits(received=99)).max_buffer_size == 99
+    with pytest.raises(LimitExceeded, match="max_buffer_size=99"):
+        Unpacker(limits=Limits(received=99)).feed(bytes(100))
     for wrong in (0, -1, 1.5, "9", 2**60):
         with pytest.raises(ValueError, match="max_buffer_size must be"):
             Unpacker(max_buffer_size=wrong)
@@ -93,7 +89,6 @@ def test_a_value_that_cannot_be_decoded_is_passed() -> None:
         next(unpacker)
     assert caught.value.offset == 7
     assert next(unpacker) == 4
-    assert unpacker.tell() == 10
 
 
 def test_bytes_that_no_value_goes_on_with() -> None:
