@@ -1,8 +1,7 @@
 """openpi's part of `rlwire.listen` and `rlwire.play`: callers that ask for a policy's actions.
 
-The protocol has no rewards or episodes. An observation may have the entries `reward`, `terminated`
-and `truncated`, as `play` sends them; by default the reward is 0 and the episode goes on. An
-observation that is no dictionary is sent in the entry `observation`.
+The protocol has no rewards or episodes: `play` adds `reward`, `terminated` and `truncated` to an
+observation. An observation that is no dictionary is sent in the entry `observation`.
 """
 
 from __future__ import annotations

@@ -90,21 +90,16 @@ class Server(StreamServer):
             ...
         Server(policy, "0.0.0.0:8000", auth="...").serve_forever()   # until SIGINT
 
-    A client first receives `metadata`, then the policy's dict for each of its observations. If the
-    policy raises, or its dict cannot be sent, the client receives the reason as a text and is
-    disconnected, as by openpi's server; the log has the traceback. ``GET /healthz`` is answered
-    with 200.
-
-    Arrays in an observation are views of the received message where they are aligned in it. The
-    policy may keep and change them.
+    A client receives `metadata`, then the policy's dict for each observation. If the policy raises,
+    or its dict cannot be sent, the client receives the reason as a text and is disconnected; the
+    log has the traceback. ``GET /healthz`` returns 200. The policy may keep and change arrays.
 
     Args:
         policy: an object with a method ``infer(observation)``, or a function of an observation.
         address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
             0 the system chooses one.
         workers: ``"asyncio"``, all clients on one event loop; ``"threads"``, a thread for each,
-            which decodes its observations and calls the policy, once at a time: the fastest for
-            few clients.
+            which calls the policy, once at a time: the fastest for few clients.
         auth: the key that clients must send as ``Authorization: Api-Key``; None accepts all.
         limits: maxima for messages; `received` bounds an observation.
         metadata: by default the policy's own `metadata`, if it has that, or nothing.

@@ -82,10 +82,7 @@ class RLlinkEnvRunner(EnvRunnerServerForExternalInference):
         self._forget = register(str(given.get("name", "")), self.worker_index, self.url)
         nodes = ray.nodes() if ray.is_initialized() else []
         if sum(node["Alive"] for node in nodes) > 1 and parse_url(self.url).address.loopback:
-            logger.warning(
-                "%s can be reached from its own node only: listen at the host 0.0.0.0, with a "
-                "token or TLS", self.url,
-            )  # fmt: skip
+            logger.warning("%s is for its own node only; host 0.0.0.0 is for others", self.url)
 
     def _client_message_listener(self) -> None:
         """Do nothing: the server has threads of its own."""

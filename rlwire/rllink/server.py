@@ -73,10 +73,9 @@ class Server(StreamServer):
                 ...                                     # learn
                 server.set_state(SetState(number, {"rl_module": weights}))
 
-    Requests for weights get the newest ones, or wait for the first `set_state`. The reply to
-    EPISODES_AND_GET_STATE waits for the first `set_state` after `sample` has returned the episodes,
-    so the client's next samples are on-policy. A `sample` that finds no episodes sends the current
-    weights to the clients whose episodes it returned before: the batch needs more of them.
+    GET_STATE gets the newest weights, or waits for the first. EPISODES_AND_GET_STATE waits for the
+    first `set_state` after `sample` has returned the episodes. A `sample` that finds none sends the
+    current weights to the clients whose episodes it returned before: the batch needs more.
 
     Args:
         address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port

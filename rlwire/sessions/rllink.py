@@ -1,8 +1,7 @@
 """RLlink: a simulator (`RLlinkClientSession`) asks, a trainer (`RLlinkServerSession`) replies.
 
 `REPLIES` is all that may be sent, one request at a time. A server replies in the form of the first
-message that it receives. A token is part of the first `Ping`, so servers that do not know it ignore
-it.
+message that it receives.
 """
 
 from __future__ import annotations

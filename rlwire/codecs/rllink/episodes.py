@@ -1,9 +1,8 @@
-"""Episodes: columns of steps, in Ray's form and in the document's.
+"""Episodes of one agent: columns of steps, in Ray's form and in the document's.
 
 Ray sends the state of its `SingleAgentEpisode`: a map of buffers, each with its ``data`` as a list
-with an item a step, or as one array ("finalized"). Both are read; written is one array a column,
-which is 16 times cheaper to encode. The document has plain lists under other names. Columns of a
-Dict or Tuple space are dicts or tuples of arrays. Episodes have one agent.
+with an item a step, or as one array ("finalized"). Both are read; one array a column is written,
+which is 16 times cheaper to encode. The document has plain lists under other names.
 """
 
 from __future__ import annotations

@@ -44,8 +44,7 @@ typedef struct rlw_msgpack_marked {
     rlw_dtype dtype; /* itemsize 0: the type names none of the plain dtypes */
     uint32_t dims;
     uint64_t shape[RLW_MSGPACK_DIMS];
-    /* FIELD_TYPE: a text, or an array that describes a structured dtype. FIELD_DATA: a text or
-     * binary, or the value of RLW_MSGPACK_NP_GENERIC. */
+    /* FIELD_TYPE may be an array that describes a structured dtype. */
     rlw_msgpack_value field[RLW_MSGPACK_FIELDS];
 } rlw_msgpack_marked;
 
@@ -329,7 +328,7 @@ static inline rlw_status rlw_msgpack_put_nd(rlw_writer *w, const char *type, uin
     return RLW_OK;
 }
 
-/* openpi-client's, up to the `size` bytes of data that must follow, */
+/* openpi-client's, up to the `size` bytes of data, */
 static inline rlw_status rlw_msgpack_put_ndarray(rlw_writer *w, uint32_t size) {
     if (rlw_reserve(w, 32) != RLW_OK) return RLW_NO_MEMORY;
     memcpy(w->at, "\x84\xC4\x0B__ndarray__\xC3\xC4\x04" "data", 21);
@@ -337,7 +336,7 @@ static inline rlw_status rlw_msgpack_put_ndarray(rlw_writer *w, uint32_t size) {
     return RLW_OK;
 }
 
-/* and what stands behind them. */
+/* and behind them. */
 static inline rlw_status rlw_msgpack_put_ndarray_end(rlw_writer *w, const char *type,
                                                      uint32_t type_size, uint32_t dims,
                                                      const int64_t *shape) {

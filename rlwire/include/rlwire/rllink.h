@@ -470,13 +470,8 @@ static inline rlw_status rlw_rllink_put_episode(rlw_writer *w, const rlw_rllink_
     static const char start[] = "\xAB_start_time\xCB\0\0\0\0\0\0\0\0";
     static const char no_spaces[] = "\xB2_observation_space\xC0\xAD_action_space\xC0"
                                     "\xAB" "custom_data\x80";
-    const struct {
-        const char *name;
-        const rlw_rllink_column *column;
-        uint64_t entries;
-    } columns[] = {{"observations", &e->observations, e->steps + UINT64_C(1)},
-                   {"actions", &e->actions, e->steps},
-                   {"rewards", &e->rewards, e->steps}};
+    static const char *const names[] = {"observations", "actions", "rewards"};
+    const rlw_rllink_column *const columns[] = {&e->observations, &e->actions, &e->rewards};
     rlw_status status;
     uint32_t i;
     if ((status = rlw_msgpack_put_map_head(w, 18)) != RLW_OK) return status;
@@ -484,8 +479,8 @@ static inline rlw_status rlw_rllink_put_episode(rlw_writer *w, const rlw_rllink_
     if ((status = rlw_rllink_put_text(w, e->id)) != RLW_OK) return status;
     if ((status = rlw_put(w, nobody, sizeof nobody - 1)) != RLW_OK) return status;
     for (i = 0; i < 3; i++) {
-        if ((status = rlw_rllink_put_text(w, columns[i].name)) != RLW_OK) return status;
-        status = rlw_rllink_put_column(w, columns[i].column, columns[i].entries);
+        if ((status = rlw_rllink_put_text(w, names[i])) != RLW_OK) return status;
+        status = rlw_rllink_put_column(w, columns[i], e->steps + UINT64_C(1) - (i > 0));
         if (status != RLW_OK) return status;
     }
     if ((status = rlw_rllink_put_text(w, "infos")) != RLW_OK) return status;

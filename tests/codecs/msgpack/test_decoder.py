@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlwire.codecs import msgpack
-from rlwire.codecs.msgpack import Decoder, ExtType, Timestamp
+from rlwire.codecs.msgpack import Decoder, Timestamp
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
 
@@ -40,14 +40,6 @@ def test_timestamps(data: bytes) -> None:
     stamp = original.unpackb(data)
     assert msgpack.decode(data) == Timestamp(stamp.seconds, stamp.nanoseconds)
     assert msgpack.decode(data, timestamp=original.Timestamp) == stamp
-
-
-def test_extensions() -> None:
-    data = b"\x92\xd4\x80a\xc7\x00\x7f"
-    found = msgpack.decode(data)
-    assert found == [ExtType(-128, b"a"), ExtType(127, b"")]
-    assert [type(item) for item in found] == [ExtType, ExtType]
-    assert msgpack.encode(found) == data
 
 
 @pytest.mark.parametrize(
