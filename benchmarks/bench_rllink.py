@@ -39,6 +39,7 @@ from pairs import TINY, print_head, print_table
 from rounds import take_turns
 
 from rlwire.bench import ServerProcess
+from rlwire.codecs.rllink import Pong
 from rlwire.rllink import Client, Episode, Server, SetConfig, SetState
 from rlwire.sessions.rllink import RLlinkServerSession
 from rlwire.transports.connection import Connection
@@ -103,8 +104,8 @@ def serve_alone(report: Callable[[Any], None], rays: bool) -> None:
     def answer(connection: Connection) -> None:
         if rays:  # Ray takes its time to begin; the client waits
             from ray.rllib.env.single_agent_episode import SingleAgentEpisode
-        session: Any = connection.session
-        connection.send(session.pong(connection.receive()))
+        connection.receive()
+        connection.send(Pong())
         while True:
             for episode in connection.receive().episodes:
                 if rays:

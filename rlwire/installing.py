@@ -15,7 +15,7 @@ LIBRARIES = {
     "dm_env_rpc": "rlwire.dm_env_rpc.drop_in",
     "msgpack_numpy": "rlwire.msgpack_numpy:msgpack_numpy_drop_in",
     "openpi_client": "rlwire.msgpack_numpy:openpi_client_drop_in",
-    "rllib": "rlwire.rllink.drop_in",
+    "rllib": "rlwire.rllink.drop_in:rllib_drop_in",
 }
 """Libraries by their import names (RLlib by its own), and what installs here for each."""
 

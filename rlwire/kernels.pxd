@@ -393,12 +393,14 @@ cdef extern from "rlwire/msgpack.h" nogil:
     rlw_status rlw_msgpack_put_unsigned(rlw_writer *w, uint64_t value)
     rlw_status rlw_msgpack_put_integer(rlw_writer *w, int64_t value)
     rlw_status rlw_msgpack_put_float64(rlw_writer *w, double value)
-    rlw_status rlw_msgpack_put_string_head(rlw_writer *w, uint32_t size, size_t more, bint old)
-    rlw_status rlw_msgpack_put_binary_head(rlw_writer *w, uint32_t size, size_t more, bint old)
+    rlw_status rlw_msgpack_put_string_head(rlw_writer *w, uint32_t size, size_t more)
+    rlw_status rlw_msgpack_put_binary_head(rlw_writer *w, uint32_t size, size_t more)
     rlw_status rlw_msgpack_put_array_head(rlw_writer *w, uint32_t count)
     rlw_status rlw_msgpack_put_map_head(rlw_writer *w, uint32_t count)
-    rlw_status rlw_msgpack_put_ext_head(rlw_writer *w, int8_t code, uint32_t size, size_t more)
-    rlw_status rlw_msgpack_put_timestamp(rlw_writer *w, int64_t seconds, uint32_t nanoseconds)
+    rlw_status rlw_msgpack_put_ext_head(rlw_writer *w, int8_t code, uint32_t size,
+                                        size_t more)
+    rlw_status rlw_msgpack_put_timestamp(rlw_writer *w, int64_t seconds,
+                                         uint32_t nanoseconds)
 
 cdef extern from "rlwire/msgpack_array.h" nogil:
     ctypedef enum rlw_msgpack_mark:

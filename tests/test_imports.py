@@ -43,7 +43,7 @@ ALLOWED = {
     "dm_env_rpc": SHARED | {"dm_env_rpc"},
     "perlert": SHARED | {"perlert"},
     "universe": SHARED | {"universe"},
-    "rllink": SHARED | {"rllink"},
+    "rllink": SHARED | {"rllink", "msgpack_numpy"},
     "openpi": SHARED | {"openpi", "msgpack_numpy"},
     "msgpack_numpy": {"codecs", "errors", "limits", "msgpack_numpy"},
     "installing": {"errors"},

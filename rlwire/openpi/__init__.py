@@ -1,12 +1,6 @@
 """openpi's remote policies: a server, a client, and openpi-client's functions over rlwire's codec.
 
-| openpi | here |
-|---|---|
-| `openpi_client.msgpack_numpy` | `packb`, `unpackb`, `Packer`, `Unpacker`, and its two hooks |
-| `openpi_client.websocket_client_policy` | `Client`, `AsyncClient` |
-| `openpi.serving.websocket_policy_server` | `Server` |
-
-Either end may be openpi's own. A program that uses openpi-client as it is calls
+Either end may be openpi's own. Programs that use openpi-client call
 ``rlwire.install("openpi_client")``. `rlwire.msgpack_numpy` describes the functions.
 """
 

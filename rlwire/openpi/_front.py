@@ -1,4 +1,4 @@
-"""openpi's policies by URL: what the front door calls; see `rlwire.registry`."""
+"""openpi's policies by URL; see `rlwire.registry`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["OPTIONS", "async_client", "client", "listen", "play", "server"]
 
 
 def server(policy: Any, url: URL, **options: Any) -> BackgroundServer:
-    """Return a server, not started, of a policy or of a whole algorithm, ``rllib:NAME``."""
+    """Return a server, not started, of a policy or of ``rllib:NAME``."""
     whole = served(policy, url, options)
     return whole or Server(thing_of(policy, "'module:policy'"), str(url), **options)
 

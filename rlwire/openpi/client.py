@@ -1,8 +1,4 @@
-"""`Client` and `AsyncClient`: a policy on a server, for a program with observations.
-
-They speak to `rlwire.openpi.Server` and to openpi's own server. Not here: what is
-said (`rlwire.sessions.openpi`).
-"""
+"""`Client` and `AsyncClient`: a policy on a server, rlwire's or openpi's own."""
 
 from __future__ import annotations
 
@@ -23,23 +19,23 @@ from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 
 
 class OpenPIClientBase(waits.Counting):
-    """What both clients are made of.
+    """A policy on a server.
 
     Args:
         address: ``"host:port"``, ``"unix:/path"``, or a URL: ``ws://host:port/path``, or ``wss``
             for TLS.
-        auth: what the server wants as ``Authorization: Api-Key``.
+        auth: the key to send as ``Authorization: Api-Key``.
         tls: for TLS; by default, for ``wss``, a context that trusts the system's authorities.
-        timeout: by default `Timeouts()`; its `idle` is how long a policy may think.
-        backoff: how often and when to try to reach the server; by default once.
+        timeout: by default `Timeouts()`; its `idle` bounds the time of the policy.
+        backoff: retries of `connect`; by default none.
         limits: maxima for messages.
         arrays: how arrays are written; both dialects are read.
         reconnect: whether an observation that meets a closed connection is sent again over a new
-            one, once. A server closes after an error of its policy, and may close a client that
-            was silent for long. The policy may then see an observation twice.
+            one, once. Servers close after an error of the policy, and after long silence. The
+            policy may then see an observation twice.
 
     Attributes:
-        metadata: what the server says about its policy; empty before it has.
+        metadata: what the server says about its policy.
     """
 
     _open: Callable[..., Any]
@@ -73,20 +69,20 @@ class OpenPIClientBase(waits.Counting):
         self._begin()
 
     def _begin(self) -> None:
-        """Do what making one ends with."""
+        pass
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._url}>"
 
     @driven
     def connect(self) -> Waits[None]:
-        """Connect, and hear what the policy is; a connection that is open is closed.
+        """Connect, and receive `metadata`; an open connection is closed first.
 
         Raises:
             ValueError: there is no such address.
             OSError: the server cannot be reached.
-            rlwire.sessions.websocket.Refused: it does not want us, such as for a wrong key.
-            PeerError, RlwireError: it says something else than a policy server does.
+            rlwire.sessions.websocket.Refused: the server rejects the client, as for a wrong key.
+            PeerError, RlwireError: the server does not speak openpi's protocol.
         """
         if self._connection is not None:
             yield from close_and_wait(self._connection)
@@ -104,11 +100,11 @@ class OpenPIClientBase(waits.Counting):
         """Return the policy's action for an observation.
 
         Raises:
-            PeerError: the policy failed, with the server's words.
+            PeerError: the policy failed; with the server's text.
             EncodeError, LimitExceeded: the observation cannot be sent; nothing was.
             LocalProtocolError: another observation waits for its action.
             DeadlineExceeded: no action came in time; the connection is closed.
-            ConnectionClosed, OSError: the connection is lost, and cannot be made again.
+            ConnectionClosed, OSError: the connection is lost, and reconnecting failed.
         """
         try:
             action = yield from self._exchange(observation)
@@ -135,16 +131,15 @@ class OpenPIClientBase(waits.Counting):
 
     def _close_if_owed(self, error: BaseException) -> None:
         if self._session.asked and not isinstance(error, LocalProtocolError):
-            # The action may still come, and would be taken for the next one's.
-            self._connection.close()
+            self._connection.close()  # a late action would be taken for the next one's
 
     def get_server_metadata(self) -> dict[str, Any]:
-        """Return `metadata`, by the name that openpi's client has for it."""
+        """Return `metadata`; openpi's name."""
         return self.metadata
 
     @driven
     def reset(self) -> Waits[None]:
-        """Do nothing: the protocol has no words for it. openpi's policies have this method."""
+        """Do nothing, as openpi's client."""
         yield None
 
     @driven
@@ -163,7 +158,7 @@ class Client(Blocking, OpenPIClientBase):
         with Client("localhost:8000") as policy:
             action = policy.infer({"image": frame, "state": state, "prompt": "fold the towel"})
 
-    The arguments are `OpenPIClientBase`'s, the errors those of `connect`.
+    Arguments: `OpenPIClientBase`; errors as for `connect`.
     """
 
     _open = staticmethod(websocket.connect)
@@ -173,7 +168,7 @@ class Client(Blocking, OpenPIClientBase):
 
     def infer(self, observation: dict[str, Any]) -> dict[str, Any]:
         """Return the policy's action for an observation; errors as for `OpenPIClientBase.infer`."""
-        # That is a generator, which is for what goes wrong.
+        # The base's generator is slower, and for errors only.
         try:
             action = self._connection.exchange(observation)
         except BaseException as error:
@@ -187,17 +182,15 @@ class Client(Blocking, OpenPIClientBase):
 
 
 class AsyncClient(Asyncio, OpenPIClientBase):
-    """`Client` for a task of an event loop: the same methods, to be awaited.
+    """`Client` with the same methods as coroutines. Arguments: `OpenPIClientBase`.
 
     ::
 
         async with AsyncClient("localhost:8000") as policy:
             action = await policy.infer({"image": frame, "state": state})
 
-    It connects on entry, or with `connect`. One observation waits for its action at a time; when
-    its task is cancelled, the connection is closed, and the next observation goes over a new one.
-
-    The arguments are `OpenPIClientBase`'s.
+    It connects on entry, or with `connect`. A cancelled `infer` closes the connection; the next one
+    opens a new one.
     """
 
     _open = staticmethod(websocket.connect_asyncio)

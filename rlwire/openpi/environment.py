@@ -1,14 +1,12 @@
-"""openpi's part of `rlwire.listen` and `rlwire.play`: callers that want a policy's actions.
+"""openpi's part of `rlwire.listen` and `rlwire.play`: callers that ask for a policy's actions.
 
-openpi's protocol knows observations and chunks of actions, and no rewards or episodes. An
-observation may have the entries `reward`, `terminated` and `truncated` besides those of its space,
-as `play` sends them; one without goes on, with the reward 0. An observation that is no dictionary
-stands in the entry `observation`.
+The protocol has no rewards or episodes: `play` adds `reward`, `terminated` and `truncated` to an
+observation. An observation that is no dictionary is sent in the entry `observation`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +40,6 @@ def listen(
     *,
     observation_space: Any = None,
     action_space: Any = None,
-    kind: Callable[[int, Any, Any], Callers] = Callers,
     horizon: int | None = None,
     metadata: Mapping[str, Any] | None = None,
     auth: str | None = None,
@@ -53,9 +50,7 @@ def listen(
 ) -> Callers:
     """Listen for environments that ask for actions; returns at once if the spaces are given."""
     if action_space is None:
-        raise ValueError(
-            "openpi does not tell which actions there are: give action_space= or like="
-        )
+        raise ValueError("openpi has no messages for spaces: give action_space= or like=")
     actions = tree_of(action_space, "the action", "which openpi's actions cannot carry")
     if not actions.lone:
         raise EncodeError(
@@ -75,7 +70,7 @@ def listen(
         limits=limits,
     )
     caller = partial(OpenpiCaller, dict(metadata or {}), horizon is None)
-    callers = kind(num_envs, observation_space, action_space)
+    callers = Callers(num_envs, observation_space, action_space)
     return callers.open(
         Listener("openpi", address, callers, session, caller, guarded=auth is not None, **options)
     )
@@ -84,7 +79,7 @@ def listen(
 class OpenpiCaller(Caller):
     """An environment that asks for actions."""
 
-    attention = 5.0  # openpi's own client pings after 20 s, and leaves 20 s later
+    attention = 5.0  # openpi's own client closes 20 s after an unanswered ping
 
     def __init__(
         self, metadata: dict[str, Any], single: bool, connection: Connection, callers: Callers
@@ -95,7 +90,7 @@ class OpenpiCaller(Caller):
         connection.send(metadata)
 
     def turn(self) -> Turn:
-        """Wait for the next observation; errors as `Caller.turn`."""
+        """Wait for the next observation."""
         while True:
             try:
                 given = self.receive()
@@ -111,7 +106,7 @@ class OpenpiCaller(Caller):
             observation = self.callers.fit(given)
             reward = float(np.sum(np.asarray(about.get("reward", 0.0), np.float64)))
         except (ValueError, TypeError) as error:
-            # A failure ends the conversation: so does openpi's own server.
+            # A failure closes the connection, as openpi's own server does.
             self.connection.send(Failure(describe(error)))
             raise RemoteProtocolError(str(error)) from error
         terminated, truncated = bool(about.get("terminated")), bool(about.get("truncated"))
@@ -119,7 +114,7 @@ class OpenpiCaller(Caller):
         return Turn(observation, None if begins else reward, terminated, truncated, {})
 
     def act(self, action: Any) -> None:
-        """Answer the last observation; errors as `Caller.act`."""
+        """Answer the last observation."""
         actions = np.asarray(action)
         self.connection.send({"actions": actions[None] if self._single else actions})
 
@@ -132,9 +127,9 @@ def play(
     seed: int | None = None,
     **options: Any,
 ) -> list[float]:
-    """Have a policy on an openpi server play an environment; return the rewards of each episode.
+    """Play an environment with a policy on a server; return the sum of rewards of each episode.
 
-    The actions of a chunk are done one after another, up to the end of the episode.
+    The actions of a chunk are stepped one after another, up to the end of the episode.
     """
     totals = []
     with opened(environment, seed, "openpi") as game, Client(where, **options) as policy:

@@ -21,7 +21,7 @@ class _ArrayOptions(_options.SecretOptions):
 
 @dataclass(frozen=True)
 class _PolicyOptions(_options.OriginOptions, _ArrayOptions, _options.StreamServerOptions):
-    """Of whoever answers observations; `metadata` is what clients get when they connect."""
+    """Of both kinds of servers; clients receive `metadata` when they connect."""
 
     metadata: Any = None
 
@@ -31,7 +31,7 @@ class OpenPIListenerOptions(_PolicyOptions):
     """Of a trainer whose environments call over openpi.
 
     Attributes:
-        horizon: how many actions a chunk has; one that is no chunk if it is not given.
+        horizon: actions of a chunk (default: one action, no chunk).
     """
 
     horizon: _options.Positive | None = None
@@ -42,22 +42,16 @@ class OpenPIServerOptions(_options.LearningOptions, _PolicyOptions):
     """Of a server of a policy.
 
     Attributes:
-        workers: one event loop for all clients, or a thread for each, in which the policy is
-            called once at a time.
-        threads: how many the policy thinks in beside the event loop; 0 calls it on the loop, for
-            policies that answer at once.
-        timing: tell clients how long the policy took.
-        tracebacks: tell clients where an error arose.
-        ping_interval: how often a client is asked for a sign of life.
-        ping_timeout: how long it may be in coming.
+        workers: one event loop for all clients, or a thread for each; the policy is called once at
+            a time.
+        threads: of the policy, beside the event loop; 0 calls it on the loop, for policies that
+            take microseconds.
+        timing: send clients the time that the policy took.
     """
 
     workers: Literal["threads", "asyncio"] = "asyncio"
     threads: _options.Natural = 1
     timing: bool = True
-    tracebacks: bool = False
-    ping_interval: float | None = None
-    ping_timeout: float | None = 20.0
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,7 @@
-"""`Server`: answers the observations of any number of clients with one policy's actions.
+"""`Server`: replies to any number of clients' observations with one policy's actions.
 
-It speaks what openpi's own policy server speaks, so `openpi_client.WebsocketClientPolicy` is a
-client of it.
-
-The original answers inside its event loop: while the policy thinks, no other client is heard and no
-ping is answered, so that a client gives up a policy that is merely slow. Here the policy thinks in
-a thread of its own.
+openpi's own server calls the policy on its event loop, so a slow policy blocks pings and other
+clients. Here the policy has a thread of its own.
 """
 
 from __future__ import annotations
@@ -18,9 +14,8 @@ import logging
 import queue
 import threading
 import time
-import traceback
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from rlwire.codecs.websocket.handshake import UpgradeRequest, same_secret
 from rlwire.errors import describe, on_error
@@ -40,26 +35,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PORT = 8000
-"""Where openpi's server listens."""
+PORT = 8000  # openpi's
 
 Infer: TypeAlias = Callable[[Any], Any]
+_Job: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], DeferredReply]
 
-_TRACEBACK = 20_000  # characters of one that a client is told
-
+# Bytes of an observation that a thread decodes: values without arrays take up to 0.1 s for so much.
 _LARGE = 512 * 1024
-"""Bytes of an observation that is decoded in a thread of its own. Values without arrays take up to
-0.1 s for so much, in which no other client is heard."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PolicyStatistics:
-    """What a `Server` has done since it was made.
+    """Counters of a `Server`.
 
     Attributes:
-        clients: that are connected now.
-        actions: that were sent.
-        failures: texts that were sent instead of one.
+        clients: connected now.
+        actions: sent.
+        failures: texts sent instead of an action.
     """
 
     clients: int = 0
@@ -68,13 +60,13 @@ class PolicyStatistics:
 
 
 def api_key_check(key: str) -> websocket.Check:
-    """Return a check that lets in who sends ``Authorization: Api-Key`` and this key.
+    """Return a check for ``Authorization: Api-Key`` with this key.
 
     Raises:
         ValueError: the key is empty.
     """
     if not key:
-        raise ValueError("an empty API key would let in everyone who sends none")
+        raise ValueError("the API key is empty: it would accept clients without one")
 
     def check(request: UpgradeRequest) -> websocket.HttpRefusal | None:
         scheme, _, given = (request.headers.get("Authorization") or "").partition(" ")
@@ -98,47 +90,31 @@ class Server(StreamServer):
             ...
         Server(policy, "0.0.0.0:8000", auth="...").serve_forever()   # until SIGINT
 
-    A client is first told `metadata`. Then each of its observations, a dict, goes to the policy,
-    and the dict that the policy returns goes back. When the policy raises, or what it returns
-    cannot be sent, the client is told so in a text and disconnected, as openpi's server does; the
-    log has the traceback. ``GET /healthz`` is answered with 200, for whoever watches servers.
-
-    Arrays in an observation are views of the received message where they are aligned in it; they
-    are the policy's, which may keep and change them.
+    A client receives `metadata`, then the policy's dict for each observation. If the policy raises,
+    or its dict cannot be sent, the client receives the reason as a text and is disconnected; the
+    log has the traceback. ``GET /healthz`` returns 200. The policy may keep and change arrays.
 
     Args:
         policy: an object with a method ``infer(observation)``, or a function of an observation.
         address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
             0 the system chooses one.
         workers: ``"asyncio"``, all clients on one event loop; ``"threads"``, a thread for each,
-            which decodes its observations and calls the policy, once at a time: the quickest for
-            few clients. A client is not heard while the policy thinks for it, or it waits for
-            its turn.
-        auth: what clients must send as ``Authorization: Api-Key``; None lets all in.
+            which calls the policy, once at a time: the fastest for few clients.
+        auth: the key that clients must send as ``Authorization: Api-Key``; None accepts all.
         limits: maxima for messages; `received` bounds an observation.
-        metadata: what clients are told first; by default the policy's own `metadata`, if it has
-            that, or nothing.
-        threads: that the policy thinks in, beside the event loop. By default 1: it is called once
-            at a time, and always from the same thread, which libraries for accelerators like best;
-            observations wait in the order in which they came. More is for policies that may be
-            called from several threads at once. 0 calls it on the event loop, which saves two
-            changes of thread and is for policies that answer at once, because all clients wait
-            meanwhile.
-        timing: whether an action gets the entry ``server_timing``, as from openpi's server:
-            milliseconds that the policy took, and that the whole exchange before took, from its
-            observation to its action; to send that is not counted.
-        tracebacks: whether a client is told the traceback of an error, as openpi's server does.
-            By default only what was wrong: a traceback shows paths and lines of the program.
+        metadata: by default the policy's own `metadata`, if it has that, or nothing.
+        threads: of the policy, beside the event loop. With 1 it is called once at a time, always
+            from the same thread, as libraries for accelerators need. 0 calls it on the event loop,
+            for policies that take microseconds: all clients wait meanwhile.
+        timing: whether an action gets openpi's entry ``server_timing``: milliseconds of the policy,
+            and of the exchange before.
         origins: the pages whose scripts may connect; see `WebSocketServerSession`.
         arrays: how arrays are written. Both dialects are read.
-        ping_interval: seconds of silence after which a client is asked whether it is still there.
-            None, for never, by default: a blocking client between two observations cannot answer.
-        ping_timeout: seconds that it has to answer.
         options: `rlwire.serving.serving.StreamOptions`.
 
     Raises:
-        TypeError: the policy is none.
-        ValueError: another argument makes no sense.
+        TypeError: the policy is neither.
+        ValueError: another argument is out of range.
         EncodeError: the metadata cannot be sent.
     """
 
@@ -157,11 +133,8 @@ class Server(StreamServer):
         metadata: Mapping[str, Any] | None = None,
         threads: int = 1,
         timing: bool = True,
-        tracebacks: bool = False,
         origins: Collection[str] = (),
         arrays: Dialect = "openpi",
-        ping_interval: float | None = None,
-        ping_timeout: float | None = 20.0,
         **options: Unpack[StreamOptions],
     ) -> None:
         if workers not in ("threads", "asyncio"):
@@ -176,7 +149,6 @@ class Server(StreamServer):
             dict(metadata),
             None if each else threads,
             timing=timing,
-            tracebacks=tracebacks,
             speech=functools.partial(
                 OpenPIServerSession, arrays=arrays, limits=limits, large=None if each else _LARGE
             ),
@@ -184,18 +156,16 @@ class Server(StreamServer):
                 "check": None if auth is None else api_key_check(auth),
                 "origins": origins,
                 "limits": limits,
-                "ping_interval": ping_interval,
-                "ping_timeout": ping_timeout,
             },
         )
-        # What makes no sense raises here, not in a log.
+        # Wrong options raise here, not in a log.
         self._policy.session()
         self._policy.speech().send(self._policy.metadata)
         super().__init__(address, self._policy, workers=workers, **options)
         self._guarded = self._guarded or auth is not None
 
     def statistics(self) -> PolicyStatistics:
-        """Return what it has done so far; from any thread."""
+        """Return the counters; from any thread."""
         service = self._policy
         return PolicyStatistics(service.clients, service.actions, service.failures)
 
@@ -215,13 +185,10 @@ _Reply: TypeAlias = dict[str, Any] | Failure
 
 @dataclasses.dataclass
 class _PolicyService(Service):
-    """What all connections of a server share."""
-
     infer: Infer
     metadata: dict[str, Any]
     count: int | None  # None: clients have threads
     timing: bool
-    tracebacks: bool
     speech: Callable[[], OpenPIServerSession]
     socket: dict[str, Any]
     workers: PolicyThreads | None = None
@@ -230,7 +197,7 @@ class _PolicyService(Service):
     clients: int = 0
     actions: int = 0
     failures: int = 0
-    # Where clients have threads: whose the policy is, and who counts clients.
+    # Where clients have threads: for the policy and its counters, and for the clients.
     turn: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     counting: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
@@ -270,23 +237,26 @@ class _PolicyHandler:
         self._took: float | None = None  # seconds of the exchange before
         with service.counting:
             service.clients += 1
-        service.log.info("%s: a client has connected", peer)
+        service.log.info("%s: client connected", peer)
 
     def answer(self, observation: dict[str, Any] | Undecoded) -> _Reply | DeferredReply:
-        """Return the policy's action, or why there is none; deferred where a thread makes it."""
+        """Return the policy's action, or a failure; deferred if a thread makes it."""
         service = self._service
+        begun = time.perf_counter()
         if isinstance(observation, Undecoded):
             assert service.decoders is not None
-            decoded = service.decoders.submit(observation.decode)
-            return self._decoded(decoded, time.perf_counter())
+            if service.workers is None:
+                return service.decoders.submit(observation.decode).then(self._made, begun)
+            reply = DeferredReply()
+            service.decoders.submit(self._decode, observation, begun, reply)
+            return reply.then(self._made)
         if service.workers is not None:
-            thought = service.workers.submit(self._inferred, observation, time.perf_counter())
-            return thought.then(self._made)
+            return service.workers.submit(self._inferred, observation, begun).then(self._made)
         with service.turn:
-            return self._counted(self._inferred(observation, None))
+            return self._made(begun, observation, None)
 
     def failure(self, observation: Any, error: Exception) -> Failure:
-        """Return what is said instead of an action that cannot be sent."""
+        """Return the text instead of an action that cannot be sent."""
         service = self._service
         with service.turn:
             service.actions -= 1
@@ -295,35 +265,21 @@ class _PolicyHandler:
         return Failure(describe(error))
 
     def close(self) -> None:
-        """The client is gone, and what the policy is still asked for is nobody's."""
+        """Count the client out."""
         with self._service.counting:
             self._service.clients -= 1
-        self._service.log.info("%s: the client is gone", self._peer)
+        self._service.log.info("%s: client gone", self._peer)
 
-    def _decoded(self, decoded: DeferredReply, begun: float) -> DeferredReply:
-        """Answer one whose decoding neither the policy nor the other clients wait for."""
+    def _decode(self, observation: Undecoded, begun: float, reply: DeferredReply) -> None:
         workers = self._service.workers
-        if workers is None:
-            return decoded.then(self._infer_decoded, begun)
-        thought = DeferredReply()
+        try:
+            if workers is not None and not reply.cancelled():
+                workers.submit(self._inferred, observation.decode(), begun, reply=reply)
+        except Exception as error:
+            reply.fail(error)
 
-        def think(decoded: DeferredReply) -> None:
-            try:
-                if not thought.cancelled():
-                    workers.submit(self._inferred, decoded.result(), begun, reply=thought)
-            except Exception as error:
-                thought.fail(error)
-
-        decoded.add_done_callback(think)
-        return thought.then(self._made)
-
-    def _infer_decoded(self, begun: float, observation: Any, error: BaseException | None) -> _Reply:
-        if error is not None:
-            raise error
-        return self._counted(self._inferred(observation, begun))
-
-    def _inferred(self, observation: dict[str, Any], begun: float | None) -> _Reply:
-        """Have the policy answer an observation that came at `begun`, None: now; in any thread."""
+    def _inferred(self, observation: dict[str, Any], begun: float) -> _Reply:
+        """Call the policy for an observation that came at `begun`; in any thread."""
         service = self._service
         try:
             if not service.timing:
@@ -341,34 +297,29 @@ class _PolicyHandler:
                 timing = {"infer_ms": (done - called) * 1e3}
                 if self._took is not None:
                     timing["prev_total_ms"] = self._took * 1e3
-                self._took = time.perf_counter() - (called if begun is None else begun)
+                self._took = time.perf_counter() - begun
                 action = {**action, "server_timing": timing}
         except BaseException as error:  # SystemExit as well: a policy does not end the server
             service.log.exception("%s: the policy failed", self._peer)
-            if service.tracebacks:
-                return Failure("".join(traceback.format_exception(error))[-_TRACEBACK:])
             return Failure(describe(error))
         return action
 
-    def _counted(self, reply: _Reply) -> _Reply:
-        """Count what goes to the client, before it is sent: who has the action may look at once."""
+    def _made(self, begun: float | None, value: Any, error: BaseException | None) -> _Reply:
+        """Count and return a reply; with `begun`, call the policy for an observation first."""
+        if error is not None:
+            raise error
+        reply: _Reply = value if begun is None else self._inferred(value, begun)
         if type(reply) is Failure:
             self._service.failures += 1
         else:
             self._service.actions += 1
         return reply
 
-    def _made(self, _: object, reply: Any, error: BaseException | None) -> _Reply:
-        """Return what a thread has made."""
-        if error is not None:
-            raise error
-        return self._counted(reply)
-
 
 def resolve_policy(policy: Any) -> Infer:
-    """Return what answers an observation: a policy's `infer`, or the policy itself."""
+    """Return a policy's `infer`, or the policy itself."""
     if inspect.isclass(policy):
-        raise TypeError(f"a policy is wanted, not its class; write {policy.__name__}(...)")
+        raise TypeError(f"the policy is a class; write {policy.__name__}(...)")
     infer: Callable[[Any], Any] = getattr(policy, "infer", policy)
     if not callable(infer):
         raise TypeError(
@@ -377,17 +328,11 @@ def resolve_policy(policy: Any) -> Infer:
     return infer
 
 
-class _Job(NamedTuple):
-    call: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    reply: DeferredReply
-
-
 class PolicyThreads:
-    """Threads that call a policy, or decode for one, in the order in which they are asked to.
+    """Daemon threads that call a policy or a decoder, in the order of `submit`.
 
-    Not `concurrent.futures`: its threads keep a program from ending while one of them is stuck, as
-    a call into an accelerator can be.
+    Threads of `concurrent.futures` would keep a program from ending while a call is stuck in an
+    accelerator.
     """
 
     def __init__(self, count: int, what: str = "policy") -> None:
@@ -399,16 +344,13 @@ class PolicyThreads:
     def submit(
         self, call: Callable[..., Any], *arguments: Any, reply: DeferredReply | None = None
     ) -> DeferredReply:
-        """Have ``call(*arguments)`` called; the reply, by default a new one, is set to its result.
-
-        A call whose reply is cancelled before its turn comes is not made.
-        """
+        """Set the reply, by default a new one, to ``call(*arguments)``, unless it is cancelled."""
         reply = DeferredReply() if reply is None else reply
-        self._jobs.put(_Job(call, arguments, reply))
+        self._jobs.put((call, arguments, reply))
         return reply
 
     def stop(self) -> None:
-        """Let the threads end, each after the call that it is in; what waits is not called."""
+        """End the threads, each after the call that it is in."""
         while not self._jobs.empty():
             with contextlib.suppress(queue.Empty):  # a thread was faster
                 self._jobs.get_nowait()
@@ -417,10 +359,10 @@ class PolicyThreads:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            if not job.reply.cancelled():  # else the client has gone
+            call, arguments, reply = job
+            if not reply.cancelled():
                 try:
-                    job.reply.set(job.call(*job.arguments))
+                    reply.set(call(*arguments))
                 except BaseException as error:
-                    job.reply.fail(error)
-            # Nothing is kept until the next observation comes: not this one's memory either.
-            del job
+                    reply.fail(error)
+            del job, call, arguments, reply  # keep no observation until the next one comes

@@ -1,5 +1,5 @@
-"""RLlib over rlwire's protocols; whatever is distributed is Ray's. Needs the extra ``rllib``.
+"""RLlib over rlwire's protocols; distribution is Ray's. Needs the extra ``rllib``.
 
-`rllink` has the runner that simulators send episodes to, `runners` what all runners share,
-`directory` where they listen. Nothing is imported here: Ray takes seconds.
+`rllink` has the runner that simulators send episodes to, `serving` RLlib's algorithms behind a
+server, `directory` the URLs of runners. Nothing is imported here: Ray takes seconds.
 """

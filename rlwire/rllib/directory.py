@@ -1,7 +1,6 @@
-"""Where the runners of a cluster of Ray's listen: an actor knows, to which they tell it.
+"""URLs of a Ray cluster's runners, which register them with an actor.
 
-RLlib is not imported here, which takes seconds of every process that only asks, and of the actor's.
-Not here: the runners (`rlwire.rllib.runners`).
+RLlib is not imported here: it takes seconds.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 from rlwire.errors import optional
+from rlwire.registry import parse_url
 
 with optional("ray", "rllib"):
     import ray
+    import ray.util
 
 __all__ = ["runners"]
-
-_NAME = "rlwire.runners"
 
 
 class _Directory:
@@ -38,19 +37,19 @@ class _Directory:
 def _directory() -> Any:
     actor = ray.remote(_Directory)
     return actor.options(
-        name=_NAME,
+        name="rlwire.runners",
         namespace="rlwire",
         get_if_exists=True,
         num_cpus=0,
-        resources={"node:__internal_head__": 0.001},  # a node that is lost does not take it along
+        resources={"node:__internal_head__": 0.001},  # survives the loss of any other node
         lifetime="detached",
     ).remote()
 
 
 def register(algorithm: str, number: int, url: str) -> Callable[[], None]:
-    """Tell where a runner listens; return a function that takes it back, for when it does no more.
+    """Register a runner's URL; return a function that takes it back.
 
-    Both do nothing where Ray is not initialized.
+    Both do nothing if Ray is not initialized.
     """
     if not ray.is_initialized():
         return lambda: None
@@ -59,7 +58,7 @@ def register(algorithm: str, number: int, url: str) -> Callable[[], None]:
 
     def forget() -> None:
         if ray.is_initialized():
-            there.forget.remote(algorithm, number, url)  # nobody waits for it
+            there.forget.remote(algorithm, number, url)
 
     return forget
 
@@ -67,10 +66,18 @@ def register(algorithm: str, number: int, url: str) -> Callable[[], None]:
 def runners(algorithm: str = "") -> dict[int, str]:
     """Return the URL of each runner of this cluster, by its number; Ray must be initialized.
 
-    One that was killed is in it until another has its number.
+    A killed runner stays until another has its number.
 
     Args:
-        algorithm: whose: the ``name`` of its `env_config`. Without one, those whose has none.
+        algorithm: the ``name`` in its `env_config`; empty for algorithms without one.
     """
     found: dict[int, str] = ray.get(_directory().urls.remote(algorithm))
     return found
+
+
+def reachable(url: str) -> str:
+    """Return a URL with this node's address in place of a host that stands for all addresses."""
+    where = parse_url(url)
+    if where.host in ("", "0.0.0.0", "::"):
+        where = where.replace(host=ray.util.get_node_ip_address())
+    return str(where)

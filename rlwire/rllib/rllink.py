@@ -1,43 +1,48 @@
 """RLlib behind RLlink: `RLlinkEnvRunner` samples for its algorithms, `ModulePolicy` acts for them.
 
-Here is what one runner does, for as many simulators as connect to it. Source:
-`ray.rllib.env.external` of Ray 2.60. Needs the extra ``rllib``.
+Source: `ray.rllib.env.external` of Ray 2.60. Needs the extra ``rllib``.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping
-from time import monotonic
 from typing import Any, Final
 
 import numpy as np
 
 from rlwire.codecs.rllink import SetConfig, SetState
 from rlwire.errors import optional
-from rlwire.rllib.runners import Runner, spaces_of
+from rlwire.registry import parse_url
+from rlwire.rllib.directory import reachable, register
 from rlwire.rllink.client import PORT
 from rlwire.rllink.server import Server
 
 with optional("ray", "rllib"):
+    import ray
     from ray import cloudpickle
 with optional("torch", "rllib"):
     import torch
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
+from ray.rllib.env import INPUT_ENV_SPACES
+from ray.rllib.env.external.env_runner_server_for_external_inference import (
+    EnvRunnerServerForExternalInference,
+)
+from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 __all__ = ["ModulePolicy", "RLlinkEnvRunner"]
 
 logger = logging.getLogger(__name__)
 
-_QUIET: Final = 60.0  # seconds without samples after which the log says where it listens
-_MODULE = "rl_module"  # the entry of a state that has a module's weights
+_MOST_BEGUN: Final = 1000  # unfinished episodes that count for metrics
+_MODULE: Final = "rl_module"  # the entry of a state that has a module's weights
 
 
-class RLlinkEnvRunner(Runner):
-    """A runner of RLlib's new API stack that simulators send episodes to.
+class RLlinkEnvRunner(EnvRunnerServerForExternalInference):
+    """A runner of RLlib's new API stack that any number of simulators send episodes to.
 
     ::
 
@@ -45,128 +50,132 @@ class RLlinkEnvRunner(Runner):
             observation_space=..., action_space=..., env_config={"port": 5555}
         ).env_runners(env_runner_cls=RLlinkEnvRunner, num_env_runners=2)
 
-    A runner listens at the port and its `worker_index`, as Ray's own does: 5556 and 5557 here, and
-    5555 with ``num_env_runners=0``.
-
-    Clients are told RLlib's config as its own runner tells it (a pickle, which only RLlib's clients
-    read), how many steps RLlib wants of a message, and whether they must wait for new weights.
+    A runner listens at the port plus its `worker_index`, as Ray's own does: 5556 and 5557 here, and
+    5555 with ``num_env_runners=0``. Metrics and weights are handled by Ray's class.
 
     The `env_config` may have: ``host`` (by default ``"localhost"``), ``port`` (5555; 0 for any,
     found by `rlwire.rllib.directory.runners`), ``steps`` of a message (by default RLlib's
-    rollout fragment), ``on_policy`` (by default true), ``name`` (where several algorithms share a
+    rollout fragment), ``on_policy`` (by default true), ``name`` (if several algorithms share a
     cluster), and ``server``, more options of `rllink.Server`.
-
-    Args:
-        config: the algorithm's.
-        options: RLlib's own, such as `worker_index`.
     """
 
     def __init__(self, *, config: AlgorithmConfig, **options: Any) -> None:
+        self.server: Server | None = None
+        options["worker_index"] = options.get("worker_index") or 0
         super().__init__(config=config, **options)
-        if self.listens:
-            told: Mapping[str, Any] = self.config.env_config
-            port = int(told.get("port", PORT))
-            self.server = Server(
-                (told.get("host", "localhost"), port and port + self.worker_index),
-                config=SetConfig(
-                    int(
-                        told.get("steps")
-                        or self.config.get_rollout_fragment_length(self.worker_index)
-                    ),
-                    bool(told.get("on_policy", True)),
-                    cloudpickle.dumps(self.config),  # functions in it too
-                ),
-                **told.get("server", {}),
-            )
-            self._publish()
-            self.server.start()
-            self.started()
-            self._quiet = monotonic() + _QUIET  # when it is to say that nothing came
+        if self.config.num_env_runners and not self.worker_index:
+            return
+        given: Mapping[str, Any] = self.config.env_config
+        port = int(given.get("port", PORT))
+        steps = given.get("steps") or self.config.get_rollout_fragment_length(self.worker_index)
+        self.server = Server(
+            (given.get("host", "localhost"), port and port + self.worker_index),
+            config=SetConfig(
+                int(steps),
+                bool(given.get("on_policy", True)),
+                cloudpickle.dumps(self.config),  # read by RLlib's own clients only
+            ),
+            **given.get("server", {}),
+        )
+        self._publish()
+        self.server.start()
+        self._forget = register(str(given.get("name", "")), self.worker_index, self.url)
+        nodes = ray.nodes() if ray.is_initialized() else []
+        if sum(node["Alive"] for node in nodes) > 1 and parse_url(self.url).address.loopback:
+            logger.warning("%s is for its own node only; host 0.0.0.0 is for others", self.url)
+
+    def _client_message_listener(self) -> None:
+        """Do nothing: the server has threads of its own."""
+
+    @property
+    def url(self) -> str:
+        """Where simulators on other machines find it; "" if it does not listen."""
+        return "" if self.server is None else reachable(self.server.url)
+
+    def assert_healthy(self) -> None:
+        """Raise AssertionError if it does not listen."""
+        assert self.server is None or self.server.url
+
+    def stop(self) -> None:
+        """Stop listening."""
+        server, self.server = self.server, None
+        if server is not None:
+            self._forget()
+            server.stop()
 
     def sample(self, **options: Any) -> list[Any]:
-        """Return the episodes that simulators have sent, and wait for some if there are none.
-
-        No longer than the config's `sample_timeout_s`; then there are none.
-        """
+        """Return the received episodes; wait up to the config's `sample_timeout_s` for some."""
         if self.server is None:
             return []
-        episodes = []
-        for episode in self._wait():
+        clients, url = self.server.statistics().clients, self.url
+        batch = self.server.sample(self.config.sample_timeout_s)
+        if not batch and self.server is not None:  # else it was stopped
+            logger.warning(
+                "no samples for %g s: the runner with worker_index %d listens at %s, and has %d "
+                "clients", self.config.sample_timeout_s, self.worker_index, url, clients,
+            )  # fmt: skip
+        episodes, steps = [], 0
+        for received in batch:
             try:
-                episodes.append(SingleAgentEpisode.from_state(episode.to_state()).to_numpy())
-            except Exception as error:  # a simulator's: others go on
-                logger.warning("an episode of %d steps is of no use: %s", len(episode), error)
-        return self.sampled(episodes)
-
-    def _wait(self) -> list[Any]:
-        """Return what came within `sample_timeout_s`; the log says where nothing comes."""
-        timeout = self.config.sample_timeout_s
-        end = math.inf if timeout is None else monotonic() + timeout
-        while True:
-            until = min(end, self._quiet)
-            found: list[Any] = self.server.sample(max(until - monotonic(), 0.0))
-            now = monotonic()
-            if found:
-                self._quiet = now + _QUIET
-            elif now >= self._quiet:
-                logger.warning(
-                    "no samples for %g s: the runner with worker_index %d listens at %s, and has "
-                    "%d clients",
-                    _QUIET, self.worker_index, self.url, self.server.statistics().clients,
-                )  # fmt: skip
-                self._quiet = now + _QUIET
-            if found or now >= end or now < until:  # before its time: the server has stopped
-                return found
+                episode = SingleAgentEpisode.from_state(received.to_state()).to_numpy()
+            except Exception as error:
+                logger.warning("an episode of %d steps is invalid: %s", len(received), error)
+                continue
+            steps += len(episode)
+            if episode.is_done:
+                self._done_episodes_for_metrics.append(episode)
+            else:
+                self._ongoing_episodes_for_metrics[episode.id_].append(episode)
+            episodes.append(episode)
+        while len(self._ongoing_episodes_for_metrics) > _MOST_BEGUN:  # of simulators that have gone
+            del self._ongoing_episodes_for_metrics[next(iter(self._ongoing_episodes_for_metrics))]
+        done = sum(episode.is_done for episode in episodes)
+        self.num_env_steps_sampled_lifetime += steps
+        SingleAgentEnvRunner._increase_sampled_metrics(self, steps, done)
+        # An episode that ended without a further step counts, but has nothing to learn from.
+        return [episode for episode in episodes if len(episode)]
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take new weights, and give them to the simulators."""
+        """Set new weights, and send them to the simulators."""
         super().set_state(state)
         self._publish()
 
     def _publish(self) -> None:
         if self.server is not None:
             weights = _arrays(self.module.get_state())
-            self.server.set_state(SetState(self._number, {_MODULE: weights}))
+            self.server.set_state(SetState(self._weights_seq_no, {_MODULE: weights}))
 
 
 class ModulePolicy:
-    """A policy that runs RLlib's module here, with the weights that the trainer sends.
+    """A policy for `rlwire.play` that runs RLlib's module with the trainer's weights.
 
-    For Discrete spaces; see `rlwire.rllink.environment`.
+    For Discrete spaces.
 
     Args:
-        config: the algorithm's, made by the program itself. What the trainer sends is a pickle,
-            and is never opened here.
-        explore: whether actions are drawn; else the likeliest is taken.
-        seed: of the draws.
+        config: the algorithm's, made by the program itself: the trainer's is a pickle, and is
+            never opened here.
+        seed: for drawing actions.
     """
 
-    def __init__(
-        self, config: AlgorithmConfig, *, explore: bool = True, seed: int | None = None
-    ) -> None:
-        spec = config.get_rl_module_spec(spaces=spaces_of(config), inference_only=True)
-        self._module = spec.build()
-        self._explore = explore
+    def __init__(self, config: AlgorithmConfig, *, seed: int | None = None) -> None:
+        whole = (config.observation_space, config.action_space)
+        spaces = {INPUT_ENV_SPACES: whole, DEFAULT_MODULE_ID: whole}
+        self._module = config.get_rl_module_spec(spaces=spaces, inference_only=True).build()
         self._random = np.random.default_rng(seed)
         self._of: SetState | None = None
 
     def __call__(self, observation: Any, weights: SetState) -> tuple[int, dict[str, Any]]:
-        """Return an action, its distribution's inputs and its probability's logarithm."""
+        """Return an action, its distribution's inputs and its log-probability."""
         if weights is not self._of:
             assert weights.state is not None
             self._module.set_state(weights.state[_MODULE])
             self._of = weights
-        module = self._module
-        forward = module.forward_exploration if self._explore else module.forward_inference
         with torch.no_grad():
             batch = {Columns.OBS: torch.as_tensor(np.asarray(observation, np.float32)[None])}
-            inputs = forward(batch)[Columns.ACTION_DIST_INPUTS][0]
+            inputs = self._module.forward_exploration(batch)[Columns.ACTION_DIST_INPUTS][0]
             logs = torch.log_softmax(inputs.double(), 0).numpy()
-        if self._explore:
-            drawn = np.searchsorted(np.cumsum(np.exp(logs)), self._random.random())
-            action = min(int(drawn), len(logs) - 1)
-        else:
-            action = int(logs.argmax())
+        drawn = np.searchsorted(np.cumsum(np.exp(logs)), self._random.random())
+        action = min(int(drawn), len(logs) - 1)
         return action, {
             Columns.ACTION_DIST_INPUTS: inputs.numpy(),
             Columns.ACTION_LOGP: np.float32(logs[action]),
@@ -174,7 +183,7 @@ class ModulePolicy:
 
 
 def _arrays(state: Any) -> Any:
-    """Return a state with arrays in the places of tensors."""
+    """Return a state with arrays in place of tensors."""
     if isinstance(state, Mapping):
         return {name: _arrays(part) for name, part in state.items()}
     return state.detach().cpu().numpy() if isinstance(state, torch.Tensor) else state

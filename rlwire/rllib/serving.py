@@ -1,61 +1,91 @@
-"""`RLlibServer`: one of RLlib's algorithms, which environments call; by name, ``rllib:PPO``.
+"""`RLlibServer`: one of RLlib's algorithms, trained by environments that call; ``rllib:PPO``.
 
-Ray is begun, or a cluster joined; the runners (`rlwire.rllib.calling`) are Ray's actors,
-each on its own port, which Ray starts again if they die; the algorithm trains in a thread of the
-serving process. Nothing here is distributed by itself.
+Runners are RLlib's own, in Ray's actors; their environments are places for callers. Each runner has
+its own port. The algorithm trains in a thread of the serving process.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import re
 import shutil
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gymnasium.wrappers.vector import DictInfoToList
+
+from rlwire.environments import vector
 from rlwire.environments.loading import load
-from rlwire.environments.remote import given_spaces
+from rlwire.environments.remote import RemoteEnvironment, given_spaces
 from rlwire.environments.spaces import named_space
 from rlwire.errors import on_error, optional
-from rlwire.registry import URL, check_server_tls, parse_url
+from rlwire.registry import URL, check_server_tls, parse_url, resolve
 from rlwire.rlx.config import Options, section
 from rlwire.rlx.metrics import Metrics
 from rlwire.serving.serving import BackgroundServer, Running
 from rlwire.serving.stopping import keep_signals
 from rlwire.transports.address import Address
+from rlwire.transports.threads import Worker
 
 with optional("ray", "rllib"):
     import ray
-    import ray.actor
 from ray.rllib import algorithms
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
-from rlwire.rllib.calling import CallersEnvRunner
+from rlwire.rllib.directory import reachable
 
-__all__ = ["RLlibServer", "RLlibStatistics"]
+__all__ = ["CallersEnvRunner", "RLlibServer", "RLlibStatistics"]
 
 logger = logging.getLogger(__name__)
 
-ALGORITHMS = ("PPO", "DQN", "IMPALA", "APPO", "SAC")
-"""RLlib's that have been tried; any other of its new API stack that samples is taken as well."""
+ALGORITHMS = ("PPO", "DQN", "IMPALA", "APPO", "SAC")  # that tests train
 
 _KEPT = 3  # checkpoints
-_LONGEST = 30.0  # seconds, beyond any grace time, for what is learnt to be saved
+_LONGEST = 30.0  # seconds for the end of an iteration, beyond any grace time
+
+
+class CallersEnvRunner(SingleAgentEnvRunner):
+    """RLlib's own runner over environments that call.
+
+    It has places for the config's `num_envs_per_env_runner` callers, which step together. The
+    `env_config` has ``url``, where the first runner listens, and ``server``, options of
+    `rlwire.listen_vec`.
+    """
+
+    def make_env(self) -> None:
+        """Listen for callers."""
+        self.stop()
+        config = self.config
+        url = parse_url(config.env_config["url"])
+        if url.port:
+            url = url.replace(port=url.port + max((self.worker_index or 0) - 1, 0))
+        listen, where, options = resolve(url, "listener", config.env_config["server"])
+        self.num_envs = config.num_envs_per_env_runner
+        self.callers = listen(
+            where,
+            self.num_envs,
+            observation_space=config.observation_space,
+            action_space=config.action_space,
+            **options,
+        )
+        makes = [partial(RemoteEnvironment, place) for place in self.callers.endpoints]
+        self.env = DictInfoToList(vector.remote(makes))
+        self._needs_initial_reset = True
 
 
 @dataclass(frozen=True)
 class RLlibStatistics:
-    """What an `RLlibServer` has done since it was started.
+    """Counters of an `RLlibServer` since its start.
 
     Attributes:
         iterations: of RLlib's.
-        steps: that were learnt from.
-        episodes: that ended.
+        steps: sampled.
+        episodes: that have ended.
         episode_return_mean: of the last ones, as RLlib counts it; None before one has ended.
     """
 
@@ -74,30 +104,15 @@ def algorithm_config(name: str) -> AlgorithmConfig:
     """Return a config by name: ``"PPO"``, or ``"module:factory"`` of your own."""
     if ":" in name:
         found = load(name, "'PPO' or 'module:config'")
-        config = found() if callable(found) and not isinstance(found, AlgorithmConfig) else found
-        if not isinstance(config, AlgorithmConfig):
-            raise TypeError(
-                f"{name} must give RLlib's AlgorithmConfig, not {type(config).__name__}"
-            )
-        return config.copy(copy_frozen=False)
-    kind = getattr(algorithms, f"{name}Config", AlgorithmConfig)
-    if kind is AlgorithmConfig:
+    elif (found := getattr(algorithms, f"{name}Config", None)) is None:
         raise ValueError(
             f"RLlib has no algorithm {name!r}; expected one such as {', '.join(ALGORITHMS)}, or "
             f"'module:config' of your own"
         )
-    made: AlgorithmConfig = kind()
-    return made
-
-
-def _set(config: AlgorithmConfig, settings: Mapping[str, Any] | Options | None) -> None:
-    """Set what an application says, by RLlib's own names."""
-    told = _plain(settings or {})
-    told.pop("name", None)  # the algorithm's, in an app.yaml
-    for name in told:
-        if not hasattr(config, name):
-            raise ValueError(f"{type(config).__name__} of RLlib's has no setting {name!r}")
-    config.update_from_dict(told)
+    config = found() if callable(found) and not isinstance(found, AlgorithmConfig) else found
+    if not isinstance(config, AlgorithmConfig):
+        raise TypeError(f"{name} must give RLlib's AlgorithmConfig, not {type(config).__name__}")
+    return config.copy(copy_frozen=False)
 
 
 def _plain(value: Any) -> Any:
@@ -115,31 +130,28 @@ class RLlibServer(BackgroundServer):
             ...
         rlwire.serve("rllib:PPO", "rlx://localhost:7001", like="CartPole-v1").wait()
 
-    Checkpoints are RLlib's own, which have pickles in them: restore none of a stranger's.
+    Checkpoints are RLlib's own, which have pickles in them: restore only those that you trust.
 
     Args:
-        name: of RLlib's algorithm, ``"PPO"``, or ``"module:factory"`` of a config. What the config
-            says is kept, but for what follows.
-        url: where the first runner listens, in any protocol in which the environment calls; the
-            next one listens on the next port. With port 0 the system chooses each.
+        name: of RLlib's algorithm, ``"PPO"``, or ``"module:factory"`` of a config.
+        url: where the first runner listens, over RLX or openpi; the next one listens on the next
+            port. With port 0 the system chooses each.
         like: takes the spaces from an environment, or one of this name.
         observation_space: of the environments; by default the config's.
         action_space: of the environments; by default the config's.
         config: more settings by RLlib's names, such as ``{"lr": 0.001}``, or ``"FILE"`` or
-            ``"FILE:SECTION"`` of YAML that has them; the section is ``algorithm`` by default.
+            ``"FILE:SECTION"`` of YAML (by default ``algorithm``). Each runner waits for
+            ``num_envs_per_env_runner`` callers.
         runners: how many, each an actor of Ray's; 0 for one in this process.
-        ray_address: of a cluster to join; ``"auto"`` finds this machine's. By default it is the
-            variable ``RAY_ADDRESS``; without it Ray is begun here, if it is not already, and ended
-            with the server. What `rlwire.serve` begins listens at 127.0.0.1 alone, unless the
-            program has imported Ray before: so such a process joins no other cluster later.
+        ray_address: of a cluster to join, such as ``"auto"``. By default the variable
+            ``RAY_ADDRESS``, else Ray is started here, if it is not, and ended with the server.
+            `rlwire.serve` has it listen at 127.0.0.1 only, if Ray is not imported yet.
         iterations: of RLlib's, after which the server stops; None for never.
         checkpoints: a folder. The newest checkpoint in it is restored at the start, and one is
             saved at the end and every `save_every` iterations.
         save_every: iterations between two checkpoints.
-        metrics: a sink for RLlib's results: ``episode_return_mean`` and others, by steps.
-        options: of the protocol's ``listen``, such as `tls`, `timeout` and `limits`. They go to
-            the runners' processes, so they are picklable.
-
+        metrics: a sink for ``episode_return_mean`` and ``episode_len_mean``, by steps.
+        options: of `rlwire.listen_vec`, such as `tls`, `timeout` and `limits`; picklable.
     """
 
     scheme = "rlx"
@@ -163,7 +175,7 @@ class RLlibServer(BackgroundServer):
     ) -> None:
         url = parse_url(url)
         if url.protocol.caller != "environment" or url.scheme == "rllink":
-            raise ValueError(f"{url}: environments do not call in {url.scheme}://, so not here")
+            raise ValueError(f"{url}: environments do not call over {url.scheme}://")
         check_server_tls(url, options.get("tls"))
         for what, number, least in (
             ("runners", runners, 0),
@@ -173,12 +185,16 @@ class RLlibServer(BackgroundServer):
             if number is not None and number < least:
                 raise ValueError(f"{what} must be {least} or more, not {number}")
         if url.unix is not None and runners > 1:
-            raise ValueError(f"{url}: a unix socket is one runner's; there are {runners}")
+            raise ValueError(f"{url}: a unix socket is for one runner, not {runners}")
         listening = url.protocol.options["listener"]
         if unknown := sorted(name for name in options if not hasattr(listening, name)):
             raise TypeError(f"rllib:{name} has no option {unknown[0]}")
         own = algorithm_config(name)
-        _set(own, section(config) if isinstance(config, str) else config)
+        settings = _plain(section(config) if isinstance(config, str) else config or {})
+        settings.pop("name", None)  # the algorithm's, in an app.yaml
+        if unknown := [setting for setting in settings if not hasattr(own, setting)]:
+            raise ValueError(f"RLlib's {type(own).__name__} has no setting {unknown[0]!r}")
+        own.update_from_dict(settings)
         if own.is_multi_agent:
             raise ValueError(f"{name} has several agents: environments that call have one each")
         if like is None and observation_space is None and own.observation_space is None:
@@ -189,15 +205,13 @@ class RLlibServer(BackgroundServer):
         }
         spaces = {which: given or getattr(own, which) for which, given in spaces.items()}
         if None in spaces.values():
-            raise ValueError(
-                "nobody tells RLlib the spaces before it begins: give like=, or observation_space= "
-                "and action_space="
-            )
+            raise ValueError("RLlib needs the spaces: give like=, or both of them")
         own.environment(env=None, env_config={"url": str(url), "server": options}, **spaces)
         own.env_runners(
             env_runner_cls=CallersEnvRunner,
             num_env_runners=runners,
             create_env_on_local_worker=not runners,
+            sample_timeout_s=None,  # callers may be slow, and late samples would be lost
         )
         own.fault_tolerance(restart_failed_env_runners=True)
         own.validate()
@@ -209,39 +223,37 @@ class RLlibServer(BackgroundServer):
         self._encrypted = url.tls
         self._ray_address = ray_address or os.environ.get("RAY_ADDRESS")
         self._iterations = iterations
-        self._saved = None if checkpoints is None else Path(checkpoints).absolute()
+        self._folder = None if checkpoints is None else Path(checkpoints).absolute()
         self._save_every = save_every
         self._metrics = metrics
         self._owns_ray = False
-        self.statistics_now = RLlibStatistics()
+        self._statistics = RLlibStatistics()
 
     @property
     def urls(self) -> list[str]:
         """Where each runner listens."""
-        running = self._running
-        return running.urls if isinstance(running, _Training) else []
+        return getattr(self._running, "urls", [])
 
     def statistics(self) -> RLlibStatistics:
-        """Return what it has done so far; from any thread."""
-        return self.statistics_now
+        """Return the counters; from any thread."""
+        return self._statistics
 
     def _run(self) -> Running:
-        self.statistics_now = RLlibStatistics()
+        self._statistics = RLlibStatistics()
         if not ray.is_initialized():
-            several: dict[str, Any] = {}
+            more: dict[str, Any] = {}
             if self._ray_address is None:  # each runner asks for a CPU, and so does a learner
                 most = self.config.num_env_runners + self.config.num_learners + 1
-                several = {"num_cpus": max(os.cpu_count() or 1, most), "include_dashboard": False}
-            logger.info("beginning Ray; a signal is heeded once runners listen")
+                more = {"num_cpus": max(os.cpu_count() or 1, most), "include_dashboard": False}
+            logger.info("starting Ray")
             with keep_signals():
-                ray.init(address=self._ray_address or "local", log_to_driver=False, **several)
+                ray.init(address=self._ray_address or "local", log_to_driver=False, **more)
             self._owns_ray = True
         with on_error(self._end_ray):
             return _Training(self)
 
     def _details(self) -> str:
-        where = ", ".join(self.urls[1:])
-        return f"RLlib's {self.name} behind it" + (f"; and {where}" if where else "")
+        return "; and ".join([f"RLlib's {self.name} behind it", *self.urls[1:]])
 
     def _after_stop(self) -> None:
         self._end_ray()
@@ -254,11 +266,11 @@ class RLlibServer(BackgroundServer):
             ray.shutdown()
 
     def learnt(self, results: dict[str, Any]) -> None:
-        """Take note of the results of one iteration."""
+        """Count an iteration."""
         of = results.get("env_runners", {})
         mean = of.get("episode_return_mean")
         steps = int(of.get("num_env_steps_sampled_lifetime", 0))
-        self.statistics_now = RLlibStatistics(
+        self._statistics = RLlibStatistics(
             int(results["training_iteration"]),
             steps,
             int(of.get("num_episodes_lifetime", 0)),
@@ -266,12 +278,12 @@ class RLlibServer(BackgroundServer):
         )
         logger.info(
             "iteration %d: %d steps, episode_return_mean %s",
-            self.statistics_now.iterations, steps, self.statistics_now.episode_return_mean,
+            self._statistics.iterations, steps, self._statistics.episode_return_mean,
         )  # fmt: skip
         if self._metrics is not None:
-            told = {key: of.get(key) for key in ("episode_return_mean", "episode_len_mean")}
-            for key, value in {**told, **of.get("reported", {})}.items():
-                if isinstance(value, (int, float)) and value == value:
+            for key in ("episode_return_mean", "episode_len_mean"):
+                value = of.get(key)
+                if value is not None and value == value:
                     self._metrics.scalar(key, value, steps)
 
 
@@ -280,26 +292,20 @@ class _Training:
 
     def __init__(self, server: RLlibServer) -> None:
         self._server = server
-        self._ending = threading.Event()
         self.algorithm = server.config.build_algo()
-        self._actors: list[Any] = []
         with on_error(self.algorithm.stop):
-            group = self.algorithm.env_runner_group
-            self._actors = group.foreach_env_runner(_actor_of, local_env_runner=False)
-            self._restarts = group.num_remote_worker_restarts()
-            self.urls = self._told()
-            folder = server._saved
-            if folder is not None and (newest := saved(folder)):
-                logger.info("going on from %s", newest[-1])
+            self._group = self.algorithm.env_runner_group
+            self._actors = self._group.foreach_env_runner(_actor_of, local_env_runner=False)
+            self._restarts = self._group.num_remote_worker_restarts()
+            self.urls = self._found()
+            if server._folder is not None and (newest := saved(server._folder)):
+                logger.info("restoring %s", newest[-1])
                 self.algorithm.restore_from_path(str(newest[-1]))
-        self._thread = threading.Thread(target=self._train, name="rlwire rllib", daemon=True)
-        self._thread.start()
+        self._worker = Worker(self._train, "rlwire rllib").start()
 
-    def _told(self) -> list[str]:
-        """Return where runners listen, as they say."""
+    def _found(self) -> list[str]:
         local = not self._server.config.num_env_runners
-        found = self.algorithm.env_runner_group.foreach_env_runner(_url_of, local_env_runner=local)
-        return [url for url in found if url]
+        return list(self._group.foreach_env_runner(_url_of, local_env_runner=local))
 
     @property
     def address(self) -> Address:
@@ -307,66 +313,53 @@ class _Training:
         return parse_url(self.urls[0]).address
 
     def drain(self, seconds: float) -> None:
-        """Let what is under way go on for so long; RLlib has no end of it."""
-        self._ending.wait(seconds)
+        """Go on for so long: training has no end of its own."""
+        self._worker.sleep(seconds)
 
     def stop(self, grace: float) -> None:
-        """End the iteration that is under way, save, and end the runners."""
-        self._ending.set()
-        reports = logging.getLogger("ray.rllib")  # each runner that ends here is an error to RLlib
+        """End the runners, and with them the iteration; save."""
+        self._worker.stop(0)
+        reports = logging.getLogger("ray.rllib")  # logs each runner that ends here as an error
         level = reports.level
         reports.setLevel(logging.CRITICAL)
         try:
-            self._stop(grace)
+            for actor in self._actors:
+                ray.kill(actor)  # even if it waits for a caller
+            if (runner := self.algorithm.env_runner).env is not None:
+                runner.callers.close()
+            if not self._worker.stop(grace + _LONGEST):
+                logger.warning("RLlib did not end its iteration; it is not saved")
+            self.algorithm.stop()
         finally:
             reports.setLevel(level)
 
-    def _stop(self, grace: float) -> None:
-        group = self.algorithm.env_runner_group
-        with contextlib.suppress(Exception):  # it may be gone
-            group.foreach_env_runner(_end, local_env_runner=True, timeout_seconds=grace)
-        if self._thread is not threading.current_thread():
-            self._thread.join(grace)
-            if self._thread.is_alive():  # its runners wait for steps, and nobody calls any more
-                self._end_runners()
-            self._thread.join(_LONGEST)
-            if self._thread.is_alive():
-                logger.warning("RLlib did not end its iteration; nothing is saved of it")
-        self._end_runners()
-        self.algorithm.stop()
-
-    def _end_runners(self) -> None:
-        """End runners even if they wait in a call, behind which Ray would queue any other."""
-        actors, self._actors = self._actors, []
-        for actor in actors:
-            ray.kill(actor)
-
-    def _train(self) -> None:
+    def _train(self, worker: Worker) -> None:
         server = self._server
         try:
-            while not self._ending.is_set():
+            while not worker.stopping:
                 results = self.algorithm.train()
-                if self._ending.is_set():
+                if worker.stopping:
                     break
                 server.learnt(results)
-                restarts = self.algorithm.env_runner_group.num_remote_worker_restarts()
-                if restarts != self._restarts:  # one may be on another node now
-                    self._restarts, self.urls = restarts, self._told()
-                done = server.statistics_now.iterations
+                restarts = self._group.num_remote_worker_restarts()
+                if restarts != self._restarts:  # a runner may be on another node now
+                    self._restarts, self.urls = restarts, self._found()
+                    self._actors = self._group.foreach_env_runner(_actor_of, local_env_runner=False)
+                done = server.statistics().iterations
                 if done % server._save_every == 0:
                     self._save()
                 if server._iterations is not None and done >= server._iterations:
                     server.stop_soon()
                     break
         except Exception:
-            if not self._ending.is_set():
-                logger.exception("RLlib failed; nothing is learnt any more")
-                server.stop_soon()  # callers would wait for actions that never come
+            if not worker.stopping:
+                logger.exception("RLlib failed; the server stops")
+                server.stop_soon()
         self._save()
 
     def _save(self) -> None:
-        """Save what there is, under another name until it is whole; the oldest ones go."""
-        folder = self._server._saved
+        """Save a checkpoint, under another name until it is complete; delete the oldest."""
+        folder = self._server._folder
         if folder is None:
             return
         whole = folder / f"rllib-{self.algorithm.iteration:08d}"
@@ -378,7 +371,7 @@ class _Training:
             part.rename(whole)
             for old in saved(folder)[:-_KEPT]:
                 shutil.rmtree(old, ignore_errors=True)
-        except Exception:  # a full disk is no reason to stop the training
+        except Exception:  # training goes on with a full disk
             logger.exception("no checkpoint could be saved in %s", folder)
 
 
@@ -394,11 +387,4 @@ def _actor_of(runner: Any) -> Any:
 
 
 def _url_of(runner: Any) -> str:
-    return str(runner.url)
-
-
-def _end(runner: Any) -> None:
-    runner.end()
-    if runner.worker_index:  # an actor that raised would be waited for, and started again
-        runner.stop()
-        ray.actor.exit_actor()
+    return reachable(runner.callers.url)

@@ -1,4 +1,4 @@
-"""RLlink by URL: what the front door calls; see `rlwire.registry`."""
+"""RLlink by URL; see `rlwire.registry`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ __all__ = ["OPTIONS", "async_client", "client", "play", "server"]
 
 
 def server(learner: Any, url: URL, **options: Any) -> LearnerServer:
-    """Return a server of a learner; not started."""
     check_no_environment(learner, url)
     return LearnerServer(thing_of(learner, "'module:learner'"), str(url), **options)
 

@@ -1,8 +1,7 @@
 """`EpisodeCollector`: steps of an environment become episodes, cut as RLlib cuts them.
 
-A batch has exactly so many steps; an episode that is under way at its end is sent as a piece, and
-goes on in the next batch under the same id, with its last observation as the first one. Steps are
-written into one array a column as they come.
+A batch has an exact number of steps. An episode that goes on in the next batch keeps its id, and
+its last observation is the first one there. Steps are written into one array a column.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from rlwire.codecs.rllink import Episode
+from rlwire.codecs.rllink.episodes import mapped
 
 
 class EpisodeCollector:
@@ -23,31 +23,26 @@ class EpisodeCollector:
     ::
 
         collector = EpisodeCollector(config.env_steps_per_sample)
-        collector.reset(observation, info)
+        collector.reset(observation)
         while not collector.full:
             action, outputs = policy(observation)
             observation, reward, terminated, truncated, info = env.step(action)
-            collector.step(action, observation, reward, terminated, truncated, info, outputs)
+            collector.step(action, observation, reward, terminated, truncated, outputs)
             ...                                         # reset, once it has ended
         weights = client.send(collector.take())
 
-    Observations, actions and outputs may be numbers, arrays, or dicts and tuples of them; those of
-    a column have the same shape and dtype, that of the first one.
+    Observations, actions and outputs are numbers, arrays, or dicts and tuples of them. All entries
+    of a column have the shape and dtype of the first one.
 
     Args:
-        steps: in a batch.
-        infos: whether to keep what the environment says in its info, which takes an object a step.
-
-    Raises:
-        ValueError: there are no steps in a batch.
+        steps: of a batch.
     """
 
-    def __init__(self, steps: int, *, infos: bool = False) -> None:
+    def __init__(self, steps: int) -> None:
         if steps < 1:
             raise ValueError(f"a batch has at least one step, not {steps}")
         self._steps = steps
-        self._keeps_infos = infos
-        self._taken = 0  # steps in the batch
+        self._taken = 0  # steps in the batch's finished pieces
         self._id = ""
         self._started = 0
         self._count = 0  # steps of the piece
@@ -56,23 +51,22 @@ class EpisodeCollector:
         self._batch: list[Episode] = []
         self._observations: Any = None
         self._columns: dict[str, Any] | None = None
-        self._infos: list[dict[str, Any]] = []
 
     def __len__(self) -> int:
         return self._taken + self._count
 
     @property
     def full(self) -> bool:
-        """Whether there are as many steps as a batch has."""
+        """Whether the batch has all its steps."""
         return len(self) >= self._steps
 
     @property
     def needs_reset(self) -> bool:
-        """Whether `reset` comes next: the episode is over, or none has begun."""
+        """Whether `reset` comes next."""
         return not self._open
 
-    def reset(self, observation: Any, info: Mapping[str, Any] | None = None) -> None:
-        """Begin an episode; one that is under way ends as truncated.
+    def reset(self, observation: Any) -> None:
+        """Begin an episode; an unfinished one ends as truncated.
 
         Raises:
             ValueError: the observation does not fit those before.
@@ -80,7 +74,7 @@ class EpisodeCollector:
         if self._open:
             self._end(False, True)
         self._id, self._started, self._open = uuid.uuid4().hex, 0, True
-        self._begin(observation, dict(info or {}))
+        self._begin(observation)
 
     def step(
         self,
@@ -89,77 +83,63 @@ class EpisodeCollector:
         reward: float,
         terminated: bool,
         truncated: bool = False,
-        info: Mapping[str, Any] | None = None,
         outputs: Mapping[str, Any] | None = None,
     ) -> None:
-        """Take a step: what was done, and what came of it.
+        """Record a step.
 
-        Args:
-            action: that was taken.
-            observation: after it.
-            reward: for it.
-            terminated: whether the environment ended with it.
-            truncated: whether it was cut there.
-            info: what the environment says besides.
-            outputs: what the model gave beside the action, such as ``{"action_logp": ...}``.
+        `outputs` are the model's other outputs, such as ``{"action_logp": ...}``.
 
         Raises:
             RuntimeError: there is no episode, or the batch is full.
-            ValueError: something does not fit what came before, in shape, kind or entries.
+            ValueError: a value does not fit those before, in shape, kind or entries.
         """
         if not self._open or self.full:
             why = "the batch is full: take() it" if self._open else "reset() comes first"
-            raise RuntimeError(f"no step can be taken, {why}")
+            raise RuntimeError(f"no step can be recorded: {why}")
         at = self._count
         step = {"actions": action, "rewards": float(reward), "outputs": dict(outputs or {})}
         if self._columns is None:
             self._columns = _new(step, self._steps)
         _put(self._columns, at, step, "a step")
         _put(self._observations, at + 1, observation, "the observation")
-        if self._keeps_infos:
-            self._infos.append(dict(info or {}))
         self._count = at + 1
         if terminated or truncated:
             self._end(bool(terminated), bool(truncated))
 
     def take(self) -> list[Episode]:
-        """Return all that was collected, and go on with the episode that is under way."""
+        """Return the batch, and go on with the unfinished episode."""
         if self._open and self._count:
-            last = _at(self._observations, self._count)
-            info = self._infos[-1] if self._keeps_infos else {}
+            last = mapped(lambda column: column[self._count].copy(), self._observations)
             started = self._started + self._count
             self._end(False, False)
             self._started, self._open = started, True
-            self._begin(last, info)
+            self._begin(last)
         batch, self._batch, self._taken = self._batch, [], 0
         return batch
 
-    def _begin(self, observation: Any, info: dict[str, Any]) -> None:
+    def _begin(self, observation: Any) -> None:
         if self._observations is None:
             self._observations = _new(observation, self._steps + 1)
         _put(self._observations, 0, observation, "the observation")
-        self._infos = [info]
         self._count, self._begun = 0, time.perf_counter()
 
     def _end(self, terminated: bool, truncated: bool) -> None:
-        """Put the piece that is under way into the batch."""
         self._open = False
         count, self._count = self._count, 0
         if not count:
             return
         assert self._columns is not None
-        columns = _copied(self._columns, count)
+        columns = mapped(lambda column: column[:count].copy(), self._columns)
         self._batch.append(
             Episode(
-                _copied(self._observations, count + 1),
+                mapped(lambda column: column[: count + 1].copy(), self._observations),
                 columns["actions"],
                 columns["rewards"],
                 terminated,
                 truncated,
                 columns["outputs"],
-                self._infos if self._keeps_infos else None,
-                self._id,
-                self._started,
+                id=self._id,
+                started=self._started,
                 duration=time.perf_counter() - self._begun,
             )
         )
@@ -167,7 +147,6 @@ class EpisodeCollector:
 
 
 def _new(value: Any, length: int) -> Any:
-    """Return columns for values like this one."""
     if isinstance(value, Mapping):
         return {name: _new(part, length) for name, part in value.items()}
     if isinstance(value, tuple):
@@ -179,7 +158,7 @@ def _new(value: Any, length: int) -> Any:
 
 
 _TAKES: Final = {float: "f", int: "if", bool: "b"}
-"""The kinds of columns that take such a value without a look at it."""
+"""Kinds of columns into which such a value fits."""
 
 
 def _put(columns: Any, at: int, value: Any, what: str) -> None:
@@ -204,19 +183,3 @@ def _put(columns: Any, at: int, value: Any, what: str) -> None:
             raise ValueError(f"{what} is no tuple of {len(columns)} parts")
         for index, part in enumerate(columns):
             _put(part, at, value[index], f"{what}, {index}")
-
-
-def _at(columns: Any, at: int) -> Any:
-    if isinstance(columns, dict):
-        return {name: _at(part, at) for name, part in columns.items()}
-    if isinstance(columns, tuple):
-        return tuple(_at(part, at) for part in columns)
-    return columns[at].copy()
-
-
-def _copied(columns: Any, count: int) -> Any:
-    if isinstance(columns, dict):
-        return {name: _copied(part, count) for name, part in columns.items()}
-    if isinstance(columns, tuple):
-        return tuple(_copied(part, count) for part in columns)
-    return columns[:count].copy()

@@ -1,16 +1,14 @@
 """RLlib's own functions for RLlink, replaced: `rlwire.install("rllib")`.
 
-`send_rllink_message` and `get_rllink_message` of Ray then pack and unpack here, wherever one of
-RLlib's modules has them by name. The bytes are the same. What rlwire's codec refuses to write,
-Ray's own function is asked about. Arrays of objects, which Ray's function would unpickle, are
-refused; so is a length that is no number of eight digits.
-
-Not here: a server or a client in the place of Ray's (`rlwire.rllink`).
+`send_rllink_message` and `get_rllink_message` of Ray then use rlwire's codec, in every module of
+RLlib's that has imported them. The bytes are the same. Ray's own function gets what the codec
+rejects. Arrays of objects, which Ray's function would unpickle, and lengths other than eight digits
+are rejected.
 """
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -18,25 +16,12 @@ from typing import Any
 from rlwire.codecs import msgpack
 from rlwire.codecs.rllink.messages import FRAME_MAXIMUM, HEAD, frame_size
 from rlwire.errors import RlwireError
-
-logger = logging.getLogger(__name__)
+from rlwire.msgpack_numpy import DropIn
 
 _NAMES = ("send_rllink_message", "get_rllink_message")
-_ROOM = "ray.rllib"
-
-_originals: dict[str, Any] = {}
-_replaced: dict[str, Any] = {}
 
 
-def install() -> None:
-    """Replace RLlib's functions; again does nothing.
-
-    Raises:
-        ImportError: Ray with RLlib is not installed.
-        RuntimeError: this version of it has other functions than 2.60.
-    """
-    if _originals:
-        return
+def _replace() -> contextlib.ExitStack:
     from ray.rllib.env.external import rllink
 
     for name in (*_NAMES, "RLlink"):
@@ -44,27 +29,21 @@ def install() -> None:
             raise RuntimeError(
                 f"this RLlib has no {rllink.__name__}.{name}: rlwire's drop-in is made for Ray 2.60"
             )
-    _originals.update({name: getattr(rllink, name) for name in _NAMES})
-    _replaced["send_rllink_message"] = _sender(_originals["send_rllink_message"])
-    _replaced["get_rllink_message"] = _receiver(rllink.RLlink)
-    _swap(_originals, _replaced)
-    logger.debug("rllib sends and receives RLlink with rlwire now")
+    send, get = (getattr(rllink, name) for name in _NAMES)
+    replaced = {send: _sender(send), get: _receiver(rllink.RLlink)}
+    undo = contextlib.ExitStack()
+    undo.callback(_swap, {ours: theirs for theirs, ours in replaced.items()})
+    _swap(replaced)
+    return undo
 
 
-def uninstall() -> None:
-    """Give RLlib its own functions back; does nothing where `install` was not called."""
-    if _originals:
-        _swap(_replaced, _originals)
-        _originals.clear()
-        _replaced.clear()
-
-
-def _swap(given: dict[str, Any], taken: dict[str, Any]) -> None:
+def _swap(functions: dict[Any, Any]) -> None:
+    """Replace functions in all modules of RLlib's that have them, those loaded since too."""
     for module_name, module in list(sys.modules.items()):
-        if module_name.startswith(_ROOM) and module is not None:
+        if module_name.startswith("ray.rllib") and module is not None:
             for name in _NAMES:
-                if vars(module).get(name) is given[name]:
-                    setattr(module, name, taken[name])
+                if (found := vars(module).get(name)) in functions:
+                    setattr(module, name, functions[found])
 
 
 def _sender(original: Callable[..., Any]) -> Callable[..., None]:
@@ -77,8 +56,8 @@ def _sender(original: Callable[..., Any]) -> Callable[..., None]:
             size = sum(map(len, parts))
             if HEAD + size > FRAME_MAXIMUM:
                 raise ConnectionError(
-                    f"Error sending message: its body has {size} bytes, and eight digits cannot "
-                    f"tell more than {FRAME_MAXIMUM - HEAD}"
+                    f"Error sending message: its body has {size} bytes, RLlink's limit is "
+                    f"{FRAME_MAXIMUM - HEAD}"
                 )
         except RlwireError:
             original(sock_, message)
@@ -94,7 +73,6 @@ def _sender(original: Callable[..., Any]) -> Callable[..., None]:
 
 
 def _receiver(kinds: Any) -> Callable[[Any], tuple[Any, dict[str, Any]]]:
-    # What Ray's function gives can be written to.
     decode = msgpack.Decoder(arrays="bytes", copy=None).decode
     types = {kind.name: kind for kind in kinds}
 
@@ -126,3 +104,6 @@ def _received(sock: Any, size: int) -> bytearray:
             raise ConnectionError(f"No data received from socket {sock}!")
         view = view[count:]
     return data
+
+
+rllib_drop_in = DropIn(_replace)

@@ -13,15 +13,13 @@ class RLlinkServerOptions(_options.SecretOptions, _options.StreamServerOptions):
     """Of a server of a learner.
 
     Attributes:
-        steps: that a message with episodes is to bring.
-        on_policy: have clients wait for new weights before they go on.
-        batch: steps that the learner is given at once, at least.
-        backlog: steps that may wait for the learner; who sends more is not heard meanwhile.
+        steps: of a message with episodes.
+        on_policy: clients wait for new weights before they go on.
+        backlog: steps that may wait for the learner; clients that send more have to wait.
     """
 
     steps: _options.Positive = 500
     on_policy: bool = True
-    batch: _options.Positive = 1
     backlog: _options.Positive = 1_000_000
 
 
@@ -31,11 +29,9 @@ class RLlinkClientOptions(_options.SecretOptions, _options.StreamClientOptions):
 
     Attributes:
         form: of the messages that are sent; json for RLlib before 2.44.
-        compression: compress messages, if the trainer supports it (default: none).
     """
 
     form: Literal["msgpack", "json"] = "msgpack"
-    compression: Literal["zstd"] | None = None
 
 
 @dataclass(frozen=True)
@@ -43,9 +39,8 @@ class RLlinkPlayerOptions(_options.PlayerOptions, RLlinkClientOptions):
     """Of `rlwire.play` over RLlink.
 
     Attributes:
-        policy: what acts, with the weights that the trainer sends (default: it runs the ONNX that
-            is sent).
-        steps: in a batch, where the trainer does not say.
+        policy: chooses actions with the weights that the trainer sends.
+        steps: of a batch, if the trainer does not say.
     """
 
     policy: Annotated[Any, _options.Reads(str, "MODULE:POLICY")] = None

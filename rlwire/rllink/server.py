@@ -1,8 +1,7 @@
 """`Server` receives episodes from simulators and sends them weights; `LearnerServer` learns.
 
-Ray's own server takes one client, looks every 10 ms whether it may go on, and does not hear its
-client meanwhile. Here who waits for weights is answered when they come, and who waits for episodes
-is woken up by them. A connection's thread that waits sees within a second that its client has gone.
+Requests for weights get deferred replies, so nothing polls. A thread that waits for its client's
+reply notices within a second that the client has gone.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from rlwire.codecs.rllink import (
     GetState,
     Message,
     Ping,
+    Pong,
     SetConfig,
     SetState,
 )
@@ -31,6 +31,7 @@ from rlwire.transports.address import AddressLike
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.interface import NOTHING
 from rlwire.transports.rate_limited_log import RateLimitedLog
+from rlwire.transports.threads import Worker
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -41,14 +42,14 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class RLlinkStatistics:
-    """What an `Server` has done since it was made.
+    """Counters of a `Server`.
 
     Attributes:
-        clients: that are connected now.
-        waiting: of these, those that wait for weights.
-        episodes: pieces of episodes that came.
+        clients: connected now.
+        waiting: clients that wait for weights.
+        episodes: received pieces of episodes.
         steps: in them.
-        queued: steps that came and that `sample` has not taken yet.
+        queued: received steps that `sample` has not returned yet.
         weights_seq_no: of the newest weights.
     """
 
@@ -72,25 +73,22 @@ class Server(StreamServer):
                 ...                                     # learn
                 server.set_state(SetState(number, {"rl_module": weights}))
 
-    Clients are answered with the newest weights. One that sends its episodes with
-    EPISODES_AND_GET_STATE is answered by the first `set_state` after `sample` has taken them, so
-    what it samples next is on-policy. Before the first `set_state` everybody who asks for weights
-    waits. A `sample` that finds nothing answers those whose episodes were taken with the weights
-    that there are: the trainer wants more of the same, and nobody waits for each other.
+    GET_STATE gets the newest weights, or waits for the first. EPISODES_AND_GET_STATE waits for the
+    first `set_state` after `sample` has returned the episodes. A `sample` that finds none sends the
+    current weights to the clients whose episodes it returned before: the batch needs more.
 
     Args:
         address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
             0 the system chooses one.
-        auth: a token that clients of rlwire's must bring; Ray's client has none, and is not let in
-            then. None lets all in.
+        auth: a token that clients must send; Ray's client has none, so it is rejected then.
         limits: maxima for messages.
-        config: what clients are told.
-        backlog: steps that may wait for `sample`; a client that sends more is not answered, and
-            not heard, until some are taken.
+        config: the reply to `GetConfig`.
+        backlog: steps that may wait for `sample`; a client that sends more waits until some are
+            taken.
         options: `rlwire.serving.serving.StreamOptions`.
 
     Raises:
-        ValueError: an argument makes no sense.
+        ValueError: an argument is out of range.
     """
 
     scheme = "rllink"
@@ -108,7 +106,7 @@ class Server(StreamServer):
         **options: Unpack[StreamOptions],
     ) -> None:
         if auth == "":
-            raise ValueError("an empty token would let in everyone who sends none")
+            raise ValueError("auth= is empty: it would accept clients without a token")
         if backlog < 1:
             raise ValueError(f"backlog must be at least one step, not {backlog}")
         self._exchange = _RLlinkService(
@@ -118,31 +116,23 @@ class Server(StreamServer):
         self._guarded = self._guarded or auth is not None
 
     def sample(self, timeout: float | None = None) -> list[Any]:
-        """Return the pieces of episodes that have come, and wait for some if there are none.
+        """Return the received pieces of episodes (`Episode`), in order; wait if there are none.
 
         Args:
-            timeout: seconds to wait; None for as long as the server runs.
-
-        Returns:
-            The pieces, each an `Episode`, in the order in which they came; none after the timeout
-            or `stop`.
+            timeout: seconds to wait, after which there are none; None waits until `stop`.
         """
         return self._exchange.sample(timeout)
 
     def set_state(self, state: SetState) -> None:
-        """Give weights: to those whose episodes were sampled, and to all who ask from now on."""
+        """Set the weights, and send them to the clients whose episodes were sampled."""
         self._exchange.set_state(state)
 
-    def set_config(self, config: SetConfig) -> None:
-        """Change what clients that ask from now on are told."""
-        self._exchange.config = config
-
     def statistics(self) -> RLlinkStatistics:
-        """Return what it has done so far; from any thread."""
+        """Return the counters; from any thread."""
         return self._exchange.statistics()
 
     def stop(self, grace: float = 5.0) -> None:
-        """Stop listening; who waits for weights or episodes waits no longer."""
+        """Stop listening, and end all waiting for weights or episodes."""
         self._exchange.end()
         super().stop(grace)
 
@@ -155,27 +145,20 @@ class Server(StreamServer):
         logger.info("%d steps in %d pieces of episodes", done.steps, done.episodes)
 
 
-class _Waiting(DeferredReply):
-    """What a client waits for.
+class _Weights(DeferredReply):
+    """A reply with weights.
 
     Attributes:
-        taken: whether `sample` has the episodes that weights are owed for.
+        taken: whether `sample` has returned the episodes that it is for.
     """
 
-    def __init__(self, taken: bool = False) -> None:
-        super().__init__()
-        self.taken = taken
+    taken = False
 
 
 class _RLlinkService(Service):
-    """Where clients' episodes and the trainer's weights meet; from any thread."""
+    """Exchanges clients' episodes and the trainer's weights; from any thread."""
 
-    def __init__(
-        self,
-        session_options: dict[str, Any],
-        config: SetConfig,
-        backlog: int,
-    ) -> None:
+    def __init__(self, session_options: dict[str, Any], config: SetConfig, backlog: int) -> None:
         self.config = config
         self.log = RateLimitedLog(logger)
         self._session_options = session_options
@@ -183,11 +166,11 @@ class _RLlinkService(Service):
         self._changed = threading.Condition()
         self._running = False
         self._state: SetState | None = None
-        self._queue: list[tuple[list[Any], _Waiting | None]] = []
-        self._waiting: list[_Waiting] = []
-        self._held: list[_Waiting] = []  # of clients that wait for room
+        self._queue: list[tuple[list[Any], _Weights | None]] = []
+        self._waiting: list[_Weights] = []
+        self._held: list[DeferredReply] = []  # of clients that wait for room in the backlog
         self._clients = self._episodes = self._steps = self._queued = 0
-        RLlinkServerSession(**session_options)  # what makes no sense raises here
+        self.session()  # raises for wrong options
 
     def session(self) -> RLlinkServerSession:
         return RLlinkServerSession(**self._session_options)
@@ -204,10 +187,10 @@ class _RLlinkService(Service):
         with self._changed:
             self._running = False
             self._changed.notify_all()
-            waiting, self._waiting = self._waiting, []
-            held, self._held = self._held, []
-        for later in [*waiting, *held]:
-            later.set(NOTHING)
+            replies = [*self._waiting, *self._held]
+            self._waiting, self._held = [], []
+        for reply in replies:
+            reply.set(NOTHING)
         self.log.flush()
 
     def left(self) -> None:
@@ -226,15 +209,15 @@ class _RLlinkService(Service):
         with self._changed:
             empty, state = not self._queue, self._state
         if empty and state is not None:
-            self.set_state(state)  # those that wait for it can go on
+            self.set_state(state)
         with self._changed:
             self._changed.wait_for(lambda: self._queue or not self._running, timeout)
             queue, self._queue = self._queue, []
             self._queued = 0
             held, self._held = self._held, []
-        for _, waiting in queue:
-            if waiting is not None:
-                waiting.taken = True
+        for _, reply in queue:
+            if reply is not None:
+                reply.taken = True
         for room in held:
             room.set(NOTHING)
         return [episode for episodes, _ in queue for episode in episodes]
@@ -247,37 +230,39 @@ class _RLlinkService(Service):
         for one in answered:
             one.set(state)
 
-    def state(self) -> SetState | _Waiting:
-        """Return the newest weights, or where the first ones will be."""
+    def state(self) -> SetState | _Weights:
         with self._changed:
-            return self._state if self._state is not None else self._wait(True)
+            if self._state is not None:
+                return self._state
+            reply = self._wait()
+            reply.taken = True
+            return reply
 
     def take(self, message: Episodes) -> Any:
-        """Take episodes; return what their client waits for, if for anything."""
+        """Queue episodes; return the client's reply, or what it waits for without one."""
         with self._changed:
-            waiting = self._wait(False) if isinstance(message, EpisodesAndGetState) else None
-            self._queue.append((message.episodes, waiting))
+            reply = self._wait() if isinstance(message, EpisodesAndGetState) else None
+            self._queue.append((message.episodes, reply))
             steps = sum(map(len, message.episodes))
             self._episodes += len(message.episodes)
             self._steps += steps
             self._queued += steps
             self._changed.notify_all()
-            if waiting is not None:
-                return waiting
+            if reply is not None:
+                return reply
             if self._queued <= self._backlog or not self._running:
                 return NOTHING
-            room = _Waiting()
-            self._held.append(room)
+            self._held.append(room := DeferredReply())
             return room
 
-    def _wait(self, taken: bool) -> _Waiting:
-        waiting = _Waiting(taken)
+    def _wait(self) -> _Weights:
+        reply = _Weights()
         self._waiting = [one for one in self._waiting if not one.cancelled()]
         if self._running:
-            self._waiting.append(waiting)
+            self._waiting.append(reply)
         else:
-            waiting.set(NOTHING)
-        return waiting
+            reply.set(NOTHING)
+        return reply
 
 
 class _RLlinkHandler:
@@ -286,13 +271,13 @@ class _RLlinkHandler:
     def __init__(self, exchange: _RLlinkService, connection: Any) -> None:
         self._exchange = exchange
         self._connection = connection
-        exchange.log.info("%s: a client has connected", connection.peer)
+        exchange.log.info("%s: client connected", connection.peer)
 
     def answer(self, message: Message) -> Any:
-        """Return what answers a message; it is deferred where that is weights to come."""
+        """Return the reply, deferred if the weights are yet to come."""
         exchange = self._exchange
         if isinstance(message, Ping):
-            return self._connection.session.pong(message)
+            return Pong()
         if isinstance(message, GetConfig):
             return exchange.config
         if isinstance(message, GetState):
@@ -301,41 +286,40 @@ class _RLlinkHandler:
         return exchange.take(message)
 
     def failure(self, message: Message, error: Exception) -> Any:
-        """Hang up: there are no words for weights that cannot be sent."""
+        """Close the connection: RLlink has no message for errors."""
         self._exchange.log.error("%s: %s", self._connection.peer, error)
         raise error
 
     def close(self) -> None:
-        """The client is gone; the episodes that it sent stay."""
+        """Count the client out; its episodes stay."""
         self._exchange.left()
         with contextlib.suppress(Exception):
-            self._exchange.log.info("%s: the client is gone", self._connection.peer)
+            self._exchange.log.info("%s: client gone", self._connection.peer)
 
 
 class Learner(Protocol):
     """An algorithm."""
 
     def get_state(self) -> SetState:
-        """Return the weights that simulators begin with; called once, in the server's thread."""
+        """Return the first weights; called once, in the server's thread."""
 
     def learn(self, episodes: list[Any]) -> SetState | None:
-        """Learn from what `Server.sample` gave; return new weights, or None for the same."""
+        """Learn from episodes; return new weights, or None for the same."""
 
 
 class LearnerServer(Server):
-    """An `Server` whose episodes go to a learner, and whose weights come from it.
+    """A `Server` with a `Learner`, which gets the episodes and makes the weights.
 
     Args:
-        learner: a `Learner`.
+        learner: the algorithm.
         address: where to listen.
-        steps: that one message of a client is to bring.
+        steps: of one message of a client.
         on_policy: whether clients wait for new weights before they go on.
-        batch: steps that the learner is given at once, at least; by default what there is.
         options: of `Server`.
 
     Raises:
-        TypeError: it is no learner.
-        ValueError: another argument makes no sense.
+        TypeError: the learner lacks a method.
+        ValueError: another argument is out of range.
     """
 
     def __init__(
@@ -345,50 +329,36 @@ class LearnerServer(Server):
         *,
         steps: int = 500,
         on_policy: bool = True,
-        batch: int = 1,
         **options: Any,
     ) -> None:
         for name in ("get_state", "learn"):
             if not callable(getattr(learner, name, None)):
-                raise TypeError(f"a learner has a method {name}, {type(learner).__name__} has none")
-        for name, value in (("steps", steps), ("batch", batch)):
-            if value < 1:
-                raise ValueError(f"{name} must be 1 or more, not {value}")
+                raise TypeError(f"a learner needs {name}(); {type(learner).__name__} has none")
+        if steps < 1:
+            raise ValueError(f"steps must be 1 or more, not {steps}")
         super().__init__(address, config=SetConfig(steps, on_policy), **options)
         self._learner = learner
-        self._batch = batch
-        self._thread: threading.Thread | None = None
-        self._ending = threading.Event()
+        self._worker: Worker | None = None
 
     def _run(self) -> Running:
         running = super()._run()
-        self._ending.clear()
-        self._thread = threading.Thread(target=self._learn, name="rlwire learner", daemon=True)
-        self._thread.start()
+        self._worker = Worker(self._learn, "rlwire learner").start()
         return running
 
     def _after_stop(self) -> None:
-        self._ending.set()
         super()._after_stop()
-        thread, self._thread = self._thread, None
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(5.0)
-            if thread.is_alive():
-                logger.warning("the learner did not end within 5.0 s and is left behind")
+        if self._worker is not None and not self._worker.stop(5.0):
+            logger.warning("the learner did not end within 5.0 s; its thread goes on")
 
-    def _learn(self) -> None:
+    def _learn(self, worker: Worker) -> None:
         try:
             state = self._learner.get_state()
             self.set_state(state)
-            episodes: list[Any] = []
-            while not self._ending.is_set():
-                episodes += self.sample()
-                if episodes and sum(map(len, episodes)) >= self._batch:
+            while not worker.stopping:
+                if episodes := self.sample():
                     state = self._learner.learn(episodes) or state
-                    episodes = []
-                # Those whose batch is not full go on with what there is.
                 self.set_state(state)
         except Exception:
-            if not self._ending.is_set():
-                logger.exception("the learner failed; nothing is learnt any more")
-                self.stop_soon()  # clients would wait for weights that never come
+            if not worker.stopping:
+                logger.exception("the learner failed; the server stops")
+                self.stop_soon()

@@ -1,7 +1,7 @@
-"""One guard against passwords that are tried one after another, or many at once: `Guess`.
+"""`Guess`: slows down attempts at passwords, one after another or many at once.
 
-Pixels, their page, the rewarder and openpi's policy server have it. It locks nobody out: a password
-waits for its turn before it is compared, but for no longer than `_LONGEST`.
+RFB, its page, the rewarder and openpi's policy server use it. It locks no client out: a password
+waits for at most `_LONGEST` before it is compared.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Final
 
 __all__ = ["Guess", "Guesses", "new_password"]
 
-_FREE: Final = 10  # guesses of an address at once that wait for nothing,
-_EACH: Final = 0.1  # seconds that each further one waits for the one before,
-_LONGEST: Final = 4.0  # and at most: who knows the password is let in, however many others guess
-_ADDRESSES: Final = 4096  # that are remembered
+_FREE: Final = 10  # guesses of an address at once that do not wait
+_EACH: Final = 0.1  # seconds between further ones
+_LONGEST: Final = 4.0  # seconds that a guess waits at most
+_ADDRESSES: Final = 4096  # remembered
 
 
 def new_password() -> str:
@@ -26,22 +26,19 @@ def new_password() -> str:
 
 
 class Guesses:
-    """Passwords that are tried, by the address that they come from; from any thread.
-
-    Each has its place in the address's line before it is compared, so those that come at once wait
-    for each other. A right one gives its place back: only wrong ones make others wait.
+    """Attempts at passwords, by address; from any thread. Only wrong ones make others wait.
 
     Args:
-        clock: seconds of a clock that only goes forward.
+        clock: seconds of a monotonic clock.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.clock = clock
         self._lock = threading.Lock()
-        self._lines: dict[Hashable, float] = {}  # when the last place of each is due
+        self._lines: dict[Hashable, float] = {}  # when the last guess of each is due
 
     def place(self, caller: Hashable) -> float:
-        """Return when the next password from an address is compared."""
+        """Return when the next password from an address may be compared."""
         now = self.clock()
         with self._lock:
             line = max(self._lines.pop(caller, 0.0), now - _FREE * _EACH) + _EACH
@@ -51,18 +48,18 @@ class Guesses:
         return max(line, now)
 
     def give_back(self, caller: Hashable) -> None:
-        """Take note that a password was right."""
+        """Count a password as right."""
         with self._lock:
             if caller in self._lines:
                 self._lines[caller] -= _EACH
 
 
 class Guess:
-    """One connection's try at a password, in its handshake; its session has it as `guess`.
+    """One connection's attempt, in its handshake; its session has it as `guess`.
 
     Attributes:
-        caller: the address that it comes from.
-        due: when the password is compared, while that is to be waited for.
+        caller: the peer's address.
+        due: when the password may be compared; None if it need not wait.
     """
 
     def __init__(self, guesses: Guesses | None = None) -> None:
@@ -72,7 +69,7 @@ class Guess:
         self._tried = False
 
     def waits(self) -> bool:
-        """Return whether the password, which is there, is not to be compared yet."""
+        """Return whether the received password must wait."""
         if not self._tried:
             self._tried = True
             self.due = self._guesses.place(self.caller)
@@ -81,10 +78,9 @@ class Guess:
         return self.due is not None
 
     def right(self) -> None:
-        """Take note that it was right."""
+        """Count the password as right."""
         if self._tried:
             self._guesses.give_back(self.caller)
 
 
-GUESSES = Guesses()
-"""Of all servers of this process: the page's password is VNC's, and often the rewarder's."""
+GUESSES = Guesses()  # shared by all servers of this process: they often share a password

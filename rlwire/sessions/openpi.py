@@ -1,12 +1,7 @@
-"""openpi's policy protocol: a `Server` with a policy, a `Client` with observations.
+"""openpi's policy protocol, inside a WebSocket's session.
 
-They are the sessions inside a WebSocket's (`rlwire.sessions.websocket`). The server speaks first,
-with what it says about itself; from then on each observation is answered by an action. All three
-are binary messages in msgpack with arrays. A text instead of an action says what went wrong, and
-ends the conversation.
-
-Not here: bytes (`rlwire.codecs.msgpack`), what is done with an observation
-(`rlwire.openpi`).
+The server first sends metadata, then an action for each observation: binary messages in msgpack
+with arrays. A text instead of an action says what went wrong, and ends the conversation.
 
 Source: openpi-client 0.1.2, and the policy server of the openpi repository.
 """
@@ -18,12 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 from rlwire.codecs import msgpack
-from rlwire.errors import (
-    LocalProtocolError,
-    RemoteProtocolError,
-    RlwireError,
-    for_peer,
-)
+from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer
 from rlwire.limits import DEFAULT, Limits
 
 __all__ = ["Dialect", "Failure", "OpenPIClientSession", "OpenPIServerSession", "Undecoded"]
@@ -33,17 +23,13 @@ Dialect: TypeAlias = Literal["openpi", "msgpack_numpy"]
 
 
 class Failure(NamedTuple):
-    """What is said instead of an action.
-
-    Attributes:
-        text: what went wrong.
-    """
+    """A text instead of an action: what went wrong."""
 
     text: str
 
 
 class Undecoded:
-    """An observation whose message is large, for who decodes it in another thread."""
+    """A large observation, to be decoded in another thread."""
 
     __slots__ = ("_decode", "_message")
 
@@ -61,9 +47,8 @@ class _Session:
 
     def __init__(self, arrays: Dialect, limits: Limits | None) -> None:
         limits = DEFAULT if limits is None else limits
-        # Both dialects are read, whichever is written; only bytes mark an array, as openpi has it.
-        # None: views of the message where numbers are aligned there; of bytes, which are small
-        # messages, nobody could write to these.
+        # copy=None: arrays are views of the message where they are aligned. Small messages come as
+        # bytes, whose views would be read-only. Both dialects are read.
         self._views = msgpack.Decoder(arrays="bytes", copy=None, limits=limits)
         self._copies = msgpack.Decoder(arrays="bytes", limits=limits)
         self._encoder = msgpack.Encoder(arrays=arrays, limits=limits)
@@ -74,7 +59,6 @@ class _Session:
         return None
 
     def _map(self, message: Buffer, what: str) -> dict[str, Any]:
-        """Return the map in a message."""
         if type(message) is bytes:
             value = self._copies.decode(message)
         else:
@@ -89,14 +73,11 @@ class _Session:
 
 
 class OpenPIServerSession(_Session):
-    """The side that has the policy.
-
-    The first event that is sent is what it says about itself. Events that are received are
-    observations; each is answered by an action, or by a `Failure`.
+    """The policy's side: sends metadata, receives observations, sends an action or `Failure` each.
 
     Attributes:
         closed: whether the conversation is over; it is after a `Failure`.
-        pending: observations that have no answer yet.
+        pending: observations without a reply.
     """
 
     def __init__(
@@ -114,7 +95,7 @@ class OpenPIServerSession(_Session):
         self.closing, self.closing_code = "", 1000
 
     def receive(self, message: Buffer | str) -> list[dict[str, Any] | Undecoded]:
-        """Return the observation in a message."""
+        """Return the observation in a message; `Undecoded` if it is large."""
         if isinstance(message, str):
             self._break("an observation is a binary message, this is a text")
         observation: Any
@@ -129,7 +110,7 @@ class OpenPIServerSession(_Session):
         return self._map(message, "an observation")
 
     def send(self, event: Mapping[str, Any] | Failure) -> list[Any] | str:
-        """Return the message: what the policy says about itself, an action or a failure."""
+        """Return the message of metadata, an action or a failure."""
         if type(event) is Failure:
             self.pending = max(0, self.pending - 1)
             self.closed = True
@@ -137,7 +118,7 @@ class OpenPIServerSession(_Session):
             self.closing_code = 1011
             return event.text.encode("utf-8", "backslashreplace").decode()
         if self._greeted and not self.pending:
-            raise LocalProtocolError("there is no observation that this could answer")
+            raise LocalProtocolError("no observation waits for an action")
         parts = self._encoder.encode_parts(event)
         if self._greeted:
             self.pending -= 1
@@ -145,21 +126,18 @@ class OpenPIServerSession(_Session):
         return parts
 
     def refuse(self, error: RlwireError) -> str:
-        """Return the text that tells the client what was wrong, and be closed."""
+        """Close the session; return the text for the client."""
         self.closed = True
         return f"{type(error).__name__}: {for_peer(error, 'the server')}"
 
 
 class OpenPIClientSession(_Session):
-    """The side that has observations.
-
-    Events that are sent are observations, one after another. The first event that is received is
-    what the server says about its policy; the others are actions, or a `Failure`.
+    """The robot's side: receives metadata, then an action or `Failure` for each observation.
 
     Attributes:
         closed: whether the conversation is over.
-        greeted: whether the server has said what its policy is.
-        asked: whether an observation was sent that has no answer yet.
+        greeted: whether the metadata has come.
+        asked: whether an observation waits for its action.
     """
 
     def __init__(self, *, arrays: Dialect = "openpi", limits: Limits | None = None) -> None:
@@ -170,26 +148,26 @@ class OpenPIClientSession(_Session):
     def send(self, event: Any) -> list[Any]:
         """Return the message of an observation."""
         if not self.greeted:
-            raise LocalProtocolError("the server has not said yet what its policy is")
+            raise LocalProtocolError("the server has not sent its metadata yet")
         if self.asked:
-            raise LocalProtocolError("the last observation has no answer yet")
+            raise LocalProtocolError("the last observation waits for its action")
         parts = self._encoder.encode_parts(event)
         self.asked = True
         return parts
 
     def receive(self, message: Buffer | str) -> list[Any]:
-        """Return what the server says: of its policy, an action or a failure."""
+        """Return the metadata, an action or a failure."""
         if self.greeted and not self.asked:
             self._break("an action without an observation")
         if isinstance(message, str):
             self.asked = False
             return [Failure(message)]
-        event = self._map(message, "an action" if self.greeted else "what a server first says")
+        event = self._map(message, "an action" if self.greeted else "the metadata")
         self.greeted = True
         self.asked = False
         return [event]
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
-        """Return nothing: the reason in the close frame says it."""
+        """Close the session; the close frame has the reason."""
         self.closed = True
         return []

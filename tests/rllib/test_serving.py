@@ -94,7 +94,7 @@ def test_ppo_trains_and_goes_on_from_its_checkpoint(
     server = RLlibServer(
         "PPO", where, like="CartPole-v1", iterations=60, checkpoints=tmp_path, metrics=kept,
         config={"train_batch_size_per_learner": 1000, "num_epochs": 6, "lr": 0.001,
-                "vf_loss_coeff": 0.01},
+                "vf_loss_coeff": 0.01, "num_envs_per_env_runner": 2},
     )  # fmt: skip
     with server, environments(server.urls * 2):
         assert wait(lambda: (server.statistics().episode_return_mean or 0.0) >= 60)  # chance: 22
@@ -119,7 +119,7 @@ def test_clients_go_on_when_a_runner_is_killed() -> None:
         port = listener.getsockname()[1]
     server = RLlibServer(
         "PPO", f"rlx://localhost:{port}", like="CartPole-v1",
-        config={"train_batch_size_per_learner": 200, "num_epochs": 1},
+        config={"train_batch_size_per_learner": 200, "num_epochs": 1, "num_envs_per_env_runner": 2},
     )  # fmt: skip
     with server, environments(server.urls * 2) as processes:
         assert wait(lambda: server.statistics().iterations >= 1)
@@ -161,7 +161,7 @@ def test_algorithms(algorithm: str) -> None:
     ("name", "options", "error", "why"),
     [
         ("PPPO", {"like": "CartPole-v1"}, ValueError, "no algorithm 'PPPO'; expected one such as"),
-        ("PPO", {}, ValueError, "nobody tells RLlib the spaces"),
+        ("PPO", {}, ValueError, "RLlib needs the spaces"),
         ("PPO", {"like": "CartPole-v1", "wrokers": 2}, TypeError, "has no option 'wrokers'"),
         ("PPO", {"like": "CartPole-v1", "config": {"lrr": 1}}, ValueError, "no setting 'lrr'"),
         ("PPO", {"like": "CartPole-v1", "runners": -1}, ValueError, "runners must be 0 or more"),
@@ -185,3 +185,19 @@ def test_a_config_of_one_s_own() -> None:
     )  # fmt: skip
     assert server.config.action_space == gymnasium.spaces.Discrete(2)
     assert server.config.observation_space.shape == (4,)
+
+
+def test_openpi_s_callers_train_and_one_that_leaves_gives_its_place_to_the_next() -> None:
+    server = RLlibServer(
+        "PPO", "openpi://localhost:0", like="CartPole-v1", runners=0,
+        config={"train_batch_size_per_learner": 128, "num_epochs": 1},
+    )  # fmt: skip
+    with server:
+        for _ in range(2):
+            before = server.statistics().steps
+            with rlwire.connect(server.url) as policy:
+                policy.infer({"observation": [0.0] * 4})
+                policy.infer({"observation": [0.0] * 4, "reward": 1.0})
+            totals = rlwire.play("gym:CartPole-v1", server.url, episodes=20)
+            assert wait(lambda before=before: server.statistics().steps > before)
+            assert len(totals) == 20

@@ -63,20 +63,16 @@ def test_a_reset_truncates() -> None:
     assert not collector.needs_reset
 
 
-def test_dicts_tuples_and_infos() -> None:
-    collector = EpisodeCollector(2, infos=True)
+def test_dicts_and_tuples() -> None:
+    collector = EpisodeCollector(2)
     place = {"a": np.zeros(3), "b": (1.0, np.int64(2))}
-    collector.reset(place, {"first": 1})
+    collector.reset(place)
     for _ in range(2):
-        collector.step((0, 0.5), place, 0.0, False, info={"x": 1})
+        collector.step((0, 0.5), place, 0.0, False)
     [piece] = collector.take()
     assert piece.observations["a"].shape == (3, 3)
     assert piece.observations["b"][1].tolist() == [2, 2, 2]
     assert piece.actions[1].tolist() == [0.5, 0.5]
-    assert piece.infos == [{"first": 1}, {"x": 1}, {"x": 1}]
-    collector.step((0, 0.5), place, 0.0, True, info={"y": 1})
-    [piece] = collector.take()
-    assert piece.infos == [{"x": 1}, {"y": 1}]
 
 
 @pytest.mark.parametrize(

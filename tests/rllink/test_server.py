@@ -122,14 +122,6 @@ def test_many_clients(server: Server) -> None:
         assert numbers <= {1, 2}
 
 
-def test_before_the_first_weights_everybody_waits() -> None:
-    with Server("127.0.0.1:0") as server, Apart(server) as client:
-        answer = client.do("get_state")
-        eventually(lambda: server.statistics().waiting == 1)
-        server.set_state(SetState(5, WEIGHTS))
-        assert answer.result(30).weights_seq_no == 5
-
-
 def test_asyncio(server: Server) -> None:
     async def talk() -> int:
         async with AsyncClient(str(server.address)) as client:
@@ -208,14 +200,6 @@ def test_play_without_new_weights_to_wait_for() -> None:
     assert used[:10] == [1] * 5 + [6] * 5  # those that there were when a batch was sent
 
 
-def test_play_without_a_number_of_steps() -> None:
-    pytest.importorskip("gymnasium")
-    with Server("127.0.0.1:0", config=SetConfig(config=b"pickle")) as server:
-        server.set_state(SetState(1, WEIGHTS))
-        with pytest.raises(ValueError, match="give steps="):
-            rlwire.play("gym:CartPole-v1", server.url, policy=lambda observation, weights: 0)
-
-
 def test_play_finds_a_trainer_that_was_started_again() -> None:
     pytest.importorskip("gymnasium")
     first, second = Counting(), Counting()
@@ -267,7 +251,7 @@ def test_tokens_over_sockets(caplog: pytest.LogCaptureFixture) -> None:
             with pytest.raises(ConnectionClosed):
                 client_of(server, auth=token).connect()
             eventually(lambda words=words: words in caplog.text)  # type: ignore[misc]
-    with pytest.raises(ValueError, match="empty token"):
+    with pytest.raises(ValueError, match="auth= is empty"):
         Server(auth="")
 
 
@@ -292,7 +276,7 @@ BAD = {
     Codec().encode(GetState())[:-3]: "closed by the peer after 21 of 24 message bytes",
     Codec().encode(EpisodesAndGetState([{"rewards": 3}], 1)): "an episode is a map",
     wrong("actions", 2): "2 actions for 3 rewards",
-    Codec().encode(EpisodesAndGetState([episode(3).to_state()], 7)): "7 timesteps are announced",
+    Codec().encode(EpisodesAndGetState([episode(3).to_state()], 7)): "timesteps is 7",
     Codec().encode(
         EpisodesAndGetState([{**episode(3).to_document(), "actions": [1]}], 3), "json"
     ): "1 actions for 3 rewards",
@@ -426,12 +410,3 @@ def test_older_weights_are_not_used(server: Server) -> None:
         assert client.closed
         with pytest.raises(ConnectionClosed):
             client.get_state()
-
-
-def test_a_failing_encode_is_the_caller_s(server: Server) -> None:
-    wrong = Episode(np.zeros((2, 4)), np.zeros(5), np.zeros(5))
-    with client_of(server) as client:
-        with pytest.raises(ValueError, match="observations") as caught:
-            client.send([wrong])
-        assert not isinstance(caught.value, DecodeError)
-        assert client.get_state().weights_seq_no == 1

@@ -162,16 +162,14 @@ def test_ray_s_example_finds_our_runner() -> None:
 
 
 def test_a_runner_without_samples_says_where_it_listens(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(rllink, "_QUIET", 0.2)
     port = free_port()
     given = config(RLlinkEnvRunner, port, 2).env_runners(sample_timeout_s=0.5)
     runner = RLlinkEnvRunner(config=given, worker_index=2)
     try:
         assert runner.sample() == []
         said = [record.getMessage() for record in caplog.records if record.name == rllink.__name__]
-        assert 1 <= len(said) <= 2
         assert f"rllink://localhost:{port + 2}" in said[0]
         caplog.clear()
         start_simulators(port + 2, 1, policy=by_chance)

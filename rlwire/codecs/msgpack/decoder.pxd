@@ -14,10 +14,10 @@ cdef class Decoder:
     cdef readonly object timestamp
     cdef readonly object arrays
     cdef bint _arrays
-    cdef bint _bytes_marks  # those that are strings are none
+    cdef bint _bytes_marks  # str keys mark no array
     cdef readonly bint strict_map_key
     cdef readonly object ext_hook
 
     cpdef object decode(self, object buffer)
-    # `data` must stay as it is while `owner` lives; the views that are made keep `owner` alive.
+    # `data` must not change while `owner` lives; views keep `owner` alive.
     cdef object decode_memory(self, const uint8_t *data, size_t size, object owner, bint writable)

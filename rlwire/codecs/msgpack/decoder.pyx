@@ -1,8 +1,7 @@
 """msgpack to values; include/rlwire/msgpack.h has the bytes.
 
-The kernel reads one value at a time and has checked every length before this module makes an
-object of it. Functions that return `PyObject *` give a new reference: what is made goes into its
-list or dictionary without being counted up and down on the way.
+The kernel has checked every length before this module makes an object of it. Functions that return
+`PyObject *` give a new reference.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
@@ -61,8 +60,8 @@ cdef extern from *:
     """
     dict rlw_new_dict(Py_ssize_t count)
     PyObject *rlw_new_ascii(const uint8_t *data, size_t size) except NULL
-    object rlw_own(PyObject *new)  # a new reference that Cython shall look after from now on
-    PyObject *rlw_give(object o) noexcept  # a new reference to what Cython looks after
+    object rlw_own(PyObject *new)  # takes over a new reference
+    PyObject *rlw_give(object o) noexcept
     PyObject *rlw_new_int(int64_t value) except NULL
     PyObject *PyLong_FromUnsignedLongLong(unsigned long long value) except NULL
     PyObject *PyFloat_FromDouble(double value) except NULL
@@ -104,14 +103,13 @@ cdef enum:
 
 
 cdef int _rest() except -1:
-    """Let other threads run: a message of a million values takes a tenth of a second."""
+    """Let other threads run."""
     with nogil:
         pass
     return 0
 
 
 cdef inline int _begin(Input *input) except -1:
-    """Count one more container."""
     input.containers += 1
     return _rest() if input.containers & (REST_CONTAINERS - 1) == 0 else 0
 
@@ -129,10 +127,7 @@ cdef int _copy(uint8_t *to, const uint8_t *data, size_t size) except -1:
 
 
 cdef str _path_to(const uint8_t *data, size_t size, const uint8_t *at):
-    """`$.state[3]`, where in the value at `data` the byte at `at` stands.
-
-    Found by reading the value again up to there, so that decoding keeps no account of it.
-    """
+    """The path, such as `$.state[3]`, of the byte at `at`; found by reading the value again."""
     cdef rlw_msgpack_limits unlimited
     cdef rlw_msgpack_reader r
     cdef rlw_msgpack_value v
@@ -168,7 +163,6 @@ cdef str _path_to(const uint8_t *data, size_t size, const uint8_t *at):
 
 
 cdef str _short_text(const rlw_msgpack_value *v):
-    """The beginning of a text, for an error."""
     cdef size_t size = <size_t> v.size if v.size < 100 else 100
     return v.data[:size].decode("utf-8", "replace")
 
@@ -196,7 +190,6 @@ cdef object _over(Input *input, object size, const uint8_t *at):
 
 
 cdef int _wrong(Decoder self, Input *input) except -1:
-    """Raise what the kernel has found."""
     cdef const rlw_fault *fault = &input.reader.c.fault
     return raise_fault(fault, input.start, _path(input, fault.at))
 
@@ -264,19 +257,19 @@ cdef cnp.dtype _named_dtype(str name):
     return descr if descr.itemsize == EXTENDED[name] else None
 
 
-# Structured dtypes; ValueError says what is wrong. No text reaches NumPy's own parser of dtypes, but
-# for the dates and strings that the grammar in dtype.h has passed.
+# Structured dtypes; errors are ValueErrors. NumPy's own parser of dtypes gets only the dates and
+# strings that the grammar in dtype.h has passed.
 
 cdef str _as_text(object value):
     if type(value) is bytes:
         value = (<bytes> value).decode("utf-8")  # UnicodeDecodeError is a ValueError
     if type(value) is not str:
-        raise ValueError(f"a text expected, not {type(value).__name__}")
+        raise ValueError(f"expected a string, not {type(value).__name__}")
     return <str> value
 
 
 cdef cnp.dtype _plain(str text):
-    """A dtype that dtype.h's grammar knows, or "|V8": bytes without a meaning."""
+    """A dtype of dtype.h's grammar, or "|V8": opaque bytes."""
     cdef bytes data = text.encode("utf-8")
     cdef rlw_dtype parsed
     cdef rlw_text name
@@ -311,7 +304,7 @@ cdef tuple _dimensions(object shape):
 cdef cnp.dtype _structure(list fields, int level, list count):
     """The dtype that `dtype.descr` describes: its inverse."""
     cdef object descr  # see _refuse_extended()
-    names, formats, offsets, titles, at = [], [], [], [], 0
+    names, formats, offsets, at = [], [], [], 0
     if level > MOST_NESTED:
         raise ValueError(f"more than {MOST_NESTED} structures inside each other")
     count[0] += len(fields)
@@ -320,13 +313,7 @@ cdef cnp.dtype _structure(list fields, int level, list count):
     for field in fields:
         if type(field) is not list or not 2 <= len(field) <= 3:
             raise ValueError("a field is not a list of a name, a dtype and perhaps a shape")
-        name, kind = field[0], field[1]
-        title = None
-        if type(name) is list:  # (title, name)
-            if len(name) != 2:
-                raise ValueError("a field's name is not a text, nor a title and a name")
-            title, name = _as_text(name[0]), name[1]
-        name = _as_text(name)
+        name, kind = _as_text(field[0]), field[1]
         if type(kind) is list:
             descr = _structure(kind, level + 1, count)
         else:
@@ -336,23 +323,19 @@ cdef cnp.dtype _structure(list fields, int level, list count):
         for dimension in shape:
             size *= dimension
         # What dtype.descr writes for the bytes between two fields.
-        padding = name == "" and title is None and descr.kind == "V" and descr.names is None
+        padding = name == "" and descr.kind == "V" and descr.names is None
         if not padding:
             names.append(name)
-            titles.append(title)
             formats.append((descr, shape) if shape else descr)
             offsets.append(at)
         at += size
         if at > MOST_BYTES:
             raise ValueError("an element is too large")
     if not names and len(fields) == 1 and len(fields[0]) == 2:
-        return _plain(_as_text(fields[0][1]))  # bytes without a meaning, not a structure
+        return _plain(_as_text(fields[0][1]))  # opaque bytes, not a structure
     if at == 0:
         raise ValueError("an element of no bytes")
-    described = {"names": names, "formats": formats, "offsets": offsets, "itemsize": at}
-    if titles.count(None) != len(titles):
-        described["titles"] = titles
-    return np.dtype(described)
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": at})
 
 
 # --- arrays
@@ -367,7 +350,7 @@ cdef object _owner(Input *input):
 
 
 cdef cnp.dtype _dtype(Decoder self, Input *input, const rlw_msgpack_marked *m):
-    """The dtype of a mark, the data's size checked against it."""
+    """The dtype of a mark; checks the data's size."""
     cdef const rlw_msgpack_value *type = &m.field[RLW_MSGPACK_FIELD_TYPE]
     cdef rlw_text name
     cdef cnp.dtype descr
@@ -426,7 +409,6 @@ cdef cnp.ndarray _array(Decoder self, Input *input, const rlw_msgpack_marked *m)
 
 
 cdef object _scalar(Decoder self, Input *input, const rlw_msgpack_marked *m):
-    """A NumPy scalar."""
     cdef const rlw_msgpack_value *item = &m.field[RLW_MSGPACK_FIELD_DATA]
     cdef cnp.dtype descr = _dtype(self, input, m)
     cdef cnp.ndarray array
@@ -440,10 +422,9 @@ cdef object _scalar(Decoder self, Input *input, const rlw_msgpack_marked *m):
         memcpy(cnp.PyArray_DATA(array), item.data, item.size)
         return array[()]
     value = rlw_own(_made(self, input, item, 0))
-    # What openpi-client takes from an item(): no text becomes a number, and no object anything.
+    # As openpi-client writes an item().
     if isinstance(value, str) if descr.kind == "U" else isinstance(value, bytes) \
             if descr.kind == "S" else type(value) in (bool, int, float):
-        # A scalar's dtype is as long as the scalar: any more would be made of nothing.
         if is_text:
             needed = max(len(value), 1) * (4 if descr.kind == c"U" else 1)
             if size != needed:
@@ -459,7 +440,7 @@ cdef object _scalar(Decoder self, Input *input, const rlw_msgpack_marked *m):
 
 
 cdef object _complex(Input *input, const rlw_msgpack_marked *m):
-    """Python's complex; None where a map that only looks like one has no number in it."""
+    """Python's complex; None for a map of str keys that has no number."""
     cdef const rlw_msgpack_value *item = &m.field[RLW_MSGPACK_FIELD_DATA]
     try:
         return complex(_short_text(item))
@@ -471,7 +452,7 @@ cdef object _complex(Input *input, const rlw_msgpack_marked *m):
 
 cdef object _marked(Decoder self, Input *input, const rlw_msgpack_value *map, uint32_t depth,
                     const uint8_t *first, uint64_t items):
-    """The array or scalar that a map is, whose entries begin at `first`; None: it is a map."""
+    """The array or scalar of a map whose entries begin at `first`; None: it is a plain map."""
     cdef rlw_msgpack_marked m
     cdef rlw_status status
     cdef const uint8_t *here = input.reader.c.at
@@ -515,7 +496,7 @@ cdef PyObject *_list(Decoder self, Input *input, const rlw_msgpack_value *v,
 
 
 cdef object _other_key(Decoder self, Input *input, const rlw_msgpack_value *v, uint32_t depth):
-    """A key that is no string, already read; arrays in it become tuples."""
+    """A key that is no string; arrays in it become tuples."""
     if v.kind == RLW_MSGPACK_BINARY:
         return v.data[:v.size]
     if self.strict_map_key:
@@ -552,7 +533,6 @@ cdef object _any_key(Decoder self, Input *input, uint32_t depth):
 
 
 cdef inline int _pay_items(Input *input, const rlw_msgpack_value *v) except -1:
-    """For what stands in an array or a map; a map that is an array or a scalar is no dictionary."""
     if not afford_items(&input.budget, v.size):
         raise _over(input, ITEM * v.size, v.at)
     return 0
@@ -580,7 +560,7 @@ cdef PyObject *_map(Decoder self, Input *input, const rlw_msgpack_value *v,
     cdef uint64_t left = v.size, items = input.reader.items
     cdef const uint8_t *first = input.reader.c.at
     cdef rlw_msgpack_value key
-    # Looked for at the first key that is a mark, and once: see rlw_msgpack_read_marked().
+    # Tried once, at the first key that is a mark: see rlw_msgpack_read_marked().
     cdef bint may_be_marked = self._arrays and 2 <= left <= 8
     cdef dict entries
     _begin(input)
@@ -618,7 +598,6 @@ cdef inline PyObject *_bytes(const rlw_msgpack_value *v) except NULL:
 
 cdef PyObject *_made(Decoder self, Input *input, const rlw_msgpack_value *v,
                      uint32_t depth) except NULL:
-    """The object of a value that the kernel has read."""
     if v.kind == RLW_MSGPACK_STRING:
         return _text(self, input, v)
     if v.kind == RLW_MSGPACK_INTEGER:
@@ -650,24 +629,22 @@ cdef PyObject *_value(Decoder self, Input *input, uint32_t depth) except NULL:
 
 
 cdef class Decoder:
-    """Decodes values; configured once, without state of its own, so threads may share it.
+    """Decodes values; without state, so threads may share it.
 
     Options that the msgpack package has too carry its names.
 
     Args:
-        arrays: False leaves the maps that stand for ndarrays and NumPy scalars as they are.
-            ``"bytes"`` does so with those whose mark is a string, which the packages never write
-            and do not take for arrays.
+        arrays: False leaves the maps that stand for ndarrays and NumPy scalars as they are;
+            ``"bytes"`` only those whose mark is a string, which the packages never write.
         copy: True: every array is owned, writable, aligned and row-major. False: every array is a
-            view of the buffer, which it keeps alive (``.base``), writable if the buffer is,
-            aligned if it happens to be. None: arrays of 4 KiB and more that are aligned become
-            views, others are copied; all are writable if the buffer is, else none.
-        ext_hook: called with the code and the bytes of an extension; without it, an `ExtType`. What
-            a hook makes is not counted in ``limits.expanded``.
-        timestamp: called with the seconds and nanoseconds of a timestamp; without it, a
-            `Timestamp`.
-        strict_map_key: a key must be a string or bytes. False takes any that has a hash, arrays as
-            tuples; a hostile peer can choose numbers that collide, so `limits.keys` counts them.
+            view of the buffer, which it keeps alive (``.base``), writable if the buffer is. None:
+            arrays of 4 KiB and more that are aligned become views, others are copied; all are
+            writable if the buffer is, else none.
+        ext_hook: called with the code and the bytes of an extension; by default `ExtType`. Its
+            results do not count for ``limits.expanded``.
+        timestamp: called with seconds and nanoseconds; by default `Timestamp`.
+        strict_map_key: a key must be a string or bytes. False accepts any hashable key, arrays as
+            tuples, up to `limits.keys`: a hostile peer can choose numbers that collide.
         limits: maxima; `rlwire.limits.DEFAULT` when None.
     """
 
@@ -677,7 +654,6 @@ cdef class Decoder:
         self._limits.depth, self._limits.items = limits.depth, limits.items
         self._limits.dims = limits.dims
         self._limits.string = min(limits.string, 0xFFFFFFFF)
-        # Sizes of one value, which have 32 bits on the wire, are without more.
         self._limits.binary = self._limits.ext = 0xFFFFFFFF
         self._limits.array = self._limits.map = 0xFFFFFFFF
         self._message = limits.message
@@ -702,8 +678,8 @@ cdef class Decoder:
         """Return the value in `buffer`, which holds exactly one.
 
         Raises:
-            DecodeError: the bytes are not a value; it names the offset and the path.
-            LimitExceeded: the value passes one of the limits; nothing of that size was made.
+            DecodeError: the bytes are not a value; with the offset and the path.
+            LimitExceeded: the value exceeds a limit; nothing of that size was allocated.
         """
         cdef Py_buffer view
         if PyBytes_CheckExact(buffer):

@@ -9,7 +9,6 @@ cdef enum:
 cdef enum Arrays:
     ARRAYS_ND       # msgpack-numpy's
     ARRAYS_NDARRAY  # openpi-client's
-    ARRAYS_REFUSE
 
 cdef struct Options:
     uint64_t depth

@@ -1,8 +1,4 @@
-"""Values to msgpack; include/rlwire/msgpack.h has the bytes.
-
-Small values go into a buffer on the stack, large arrays and bytes are noted by reference. What
-becomes of both is in `_output`.
-"""
+"""Values to msgpack; include/rlwire/msgpack.h has the bytes, `_output` the buffers."""
 
 cimport numpy as cnp
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
@@ -51,7 +47,7 @@ cdef extern from *:
         return 1;
     }
 
-    /* Most texts are short: two overlapping words are quicker than a call of memcpy. */
+    /* For short texts two overlapping words are faster than memcpy. */
     static inline void rlw_copy_text(uint8_t *to, const uint8_t *from, size_t size) {
         if (size > 16) {
             memcpy(to, from, size);
@@ -94,7 +90,7 @@ cdef PyObject *_DICT = <PyObject *> dict
 cdef PyObject *_BYTES = <PyObject *> bytes
 cdef PyObject *_ARRAY = <PyObject *> np.ndarray
 
-# dtype.str costs a microsecond; these are asked for with each array.
+# dtype.str costs a microsecond.
 cdef list _NATIVE_NAMES = [None] * 32
 for _number in (*range(cnp.NPY_BOOL, cnp.NPY_CLONGDOUBLE + 1), cnp.NPY_FLOAT16):
     if _number != cnp.NPY_OBJECT:
@@ -118,7 +114,7 @@ cdef int _over_message(const Options *o, Output *out, uint64_t size, const Step 
 
 
 cdef inline int _make_room(const Options *o, Output *out, uint64_t size, const Step *path) except -1:
-    """Refuse bytes that pass the limit before they are copied, and more than 32 bits count."""
+    """Check limits before bytes are copied."""
     if size + out.referenced + rlw_written(&out.writer) > o.message:
         return _over_message(o, out, size, path)
     if size > 0xFFFFFFFF:
@@ -134,7 +130,7 @@ cdef int _put_utf8(const Options *o, Output *out, const uint8_t *data, Py_ssize_
                    const Step *path) except -1:
     if <uint64_t> size > o.string:
         raise LimitExceeded("string", o.string, size, path=path_of(path))
-    _checked(rlw_msgpack_put_string_head(&out.writer, <uint32_t> size, size, 0))
+    _checked(rlw_msgpack_put_string_head(&out.writer, <uint32_t> size, size))
     rlw_copy_text(out.writer.at, data, size)
     out.writer.at += size
     return 0
@@ -169,12 +165,12 @@ cdef inline int _put_text(const Options *o, Output *out, PyObject *text, const S
 
 cdef int _put_binary(const Options *o, Output *out, const uint8_t *data, size_t size, object owner,
                      const Step *path) except -1:
-    """Bytes; by reference where there are many and `owner` keeps them as they are."""
+    """Bytes; by reference if there are many and `owner` keeps them."""
     _make_room(o, out, size, path)
     if size >= REFER_LEAST and owner is not None:
-        _checked(rlw_msgpack_put_binary_head(&out.writer, <uint32_t> size, 0, 0))
+        _checked(rlw_msgpack_put_binary_head(&out.writer, <uint32_t> size, 0))
         return refer(out, data, size, owner)
-    _checked(rlw_msgpack_put_binary_head(&out.writer, <uint32_t> size, size, 0))
+    _checked(rlw_msgpack_put_binary_head(&out.writer, <uint32_t> size, size))
     memcpy(out.writer.at, data, size)
     out.writer.at += size
     return 0
@@ -211,10 +207,7 @@ cdef int _put_ext(const Options *o, Output *out, int code, bytes data, const Ste
 
 
 cdef str _wire_name(cnp.dtype descr):
-    """The text that stands for a dtype: what both packages write, or a name of ml_dtypes.
-
-    None for a structured dtype or bytes without a meaning (kind V), which have none.
-    """
+    """A dtype's text, as both packages write it, or a name of ml_dtypes; None for kind V."""
     cdef int number = descr.type_num
     cdef char order = descr.byteorder
     if 0 <= number < 32 and order != c">" and order != c"<":
@@ -244,10 +237,9 @@ cdef object _lists(object value):
 
 
 cdef list _structured_fields(cnp.dtype descr):
-    """`dtype.descr` of a dtype of kind V, which msgpack-numpy writes: [[name, type[, shape]], ...].
+    """`dtype.descr` of kind V, as msgpack-numpy writes it: [[name, type[, shape]], ...].
 
-    There is no such list for fields that overlap or are out of order. Of ml_dtypes's kinds it would
-    make bytes without a meaning.
+    It does not exist for fields that overlap or are out of order, and loses ml_dtypes's kinds.
     """
     _refuse_extended(descr)
     try:
@@ -261,6 +253,8 @@ cdef int _refuse_extended(object descr) except -1:
     base = descr.base
     if base.names is not None:
         for field in base.fields.values():
+            if len(field) > 2:
+                raise EncodeError("a structure with titles cannot be sent")
             _refuse_extended(field[0])
     elif base.num > cnp.NPY_FLOAT16:
         raise EncodeError(f"a structure with a field of dtype {base} cannot be sent")
@@ -268,8 +262,7 @@ cdef int _refuse_extended(object descr) except -1:
 
 
 cdef int _put_field(const Options *o, Output *out, const char *name, uint32_t size) except -1:
-    """The name of a mark's field, which both packages write as bytes."""
-    _checked(rlw_msgpack_put_binary_head(&out.writer, size, size, 0))
+    _checked(rlw_msgpack_put_binary_head(&out.writer, size, size))
     memcpy(out.writer.at, name, size)
     out.writer.at += size
     return 0
@@ -291,7 +284,7 @@ cdef int _put_data(const Options *o, Output *out, cnp.ndarray array, const Step 
 
 
 cdef str _name_of(const Options *o, cnp.dtype descr, const Step *path):
-    """`_wire_name`, with the dialect's own refusals."""
+    """`_wire_name`, with the dialect's limits."""
     try:
         name = _wire_name(descr)
     except EncodeError as problem:
@@ -306,7 +299,6 @@ cdef str _name_of(const Options *o, cnp.dtype descr, const Step *path):
 
 cdef int _put_structured(const Options *o, Output *out, cnp.ndarray array, uint32_t depth,
                          const Step *path) except -1:
-    """An array of a structured dtype, field by field."""
     _checked(rlw_msgpack_put_map_head(&out.writer, 5))
     _put_field(o, out, b"nd", 2)
     _checked(rlw_msgpack_put_boolean(&out.writer, True))
@@ -361,8 +353,6 @@ cdef int _put_any_array(const Options *o, Output *out, object value, uint32_t de
     if isinstance(value, _np_masked):
         raise EncodeError("a masked array would lose its mask: send its .filled() or .data",
                           path=path_of(path))
-    if o.arrays == ARRAYS_REFUSE:
-        return _put_default(o, out, value, depth, path)
     return _put_array(o, out, np.asarray(value), depth, path)
 
 
@@ -372,8 +362,6 @@ cdef int _put_scalar(const Options *o, Output *out, object value, uint32_t depth
     cdef cnp.dtype descr = value.dtype
     cdef cnp.ndarray array
     cdef str name
-    if o.arrays == ARRAYS_REFUSE:
-        return _put_default(o, out, value, depth, path)
     name = _name_of(o, descr, path)
     if name is None:
         raise EncodeError(f"a scalar of dtype {descr} cannot be sent: send it as an array with "
@@ -401,7 +389,6 @@ cdef int _put_scalar(const Options *o, Output *out, object value, uint32_t depth
 
 
 cdef int _put_complex(const Options *o, Output *out, object value, const Step *path) except -1:
-    """Python's own; only msgpack-numpy has a form for it."""
     text = repr(value)
     _checked(rlw_msgpack_put_map_head(&out.writer, 2))
     _put_field(o, out, b"complex", 7)
@@ -410,7 +397,7 @@ cdef int _put_complex(const Options *o, Output *out, object value, const Step *p
     return _put_text(o, out, <PyObject *> text, path)
 
 
-# --- numbers, and what has nothing in it
+# --- numbers and other leaves
 
 
 cdef inline int _put_float(Output *out, double value) except -1:
@@ -445,10 +432,7 @@ cdef inline int _put_int(Output *out, PyObject *value) except -1:
 
 cdef inline int _put_leaf(const Options *o, Output *out, PyObject *value,
                           const Step *path) except -1:
-    """1 if the value has nothing in it and is written; else 0, and nothing is.
-
-    No hook runs in here, so nobody need keep the value alive.
-    """
+    """1 if the value is a leaf, and written; else 0. No hook runs, so `value` may be borrowed."""
     cdef PyObject *kind = rlw_type(value)
     if kind == _STR:
         _put_text(o, out, value, path)
@@ -476,13 +460,13 @@ cdef int _put_big(const Options *o, Output *out, object value, uint32_t depth,
 
 cdef int _put_node(const Options *o, Output *out, PyObject *value, uint32_t depth,
                    const Step *path) except -1:
-    """A value that is no leaf, which the caller keeps alive."""
+    """A value that is no leaf; the caller keeps it alive."""
     cdef PyObject *kind = rlw_type(value)
     if kind == _DICT:
         return _put_dict(o, out, value, depth, path)
     if kind == _LIST or kind == _TUPLE and not o.strict:
         return _put_list(o, out, value, depth, path)
-    if kind == _ARRAY and o.arrays != ARRAYS_REFUSE:
+    if kind == _ARRAY:
         return _put_array(o, out, <cnp.ndarray> value, depth, path)
     if kind == _BYTES:
         return _put_binary(o, out, <const uint8_t *> PyBytes_AS_STRING(<object> value),
@@ -494,7 +478,7 @@ cdef int _put_node(const Options *o, Output *out, PyObject *value, uint32_t dept
 
 cdef int _put(const Options *o, Output *out, PyObject *value, uint32_t depth,
               const Step *path) except -1:
-    """One value, which the caller keeps alive."""
+    """One value; the caller keeps it alive."""
     if _put_leaf(o, out, value, path):
         return 0
     return _put_node(o, out, value, depth, path)
@@ -517,8 +501,7 @@ cdef int _count_items(const Options *o, Output *out, Py_ssize_t count, uint32_t 
 
 cdef int _put_held(const Options *o, Output *out, PyObject *key, PyObject *value, uint32_t depth,
                    const Step *step) except -1:
-    """An entry of a dictionary, or its value alone, kept alive: a hook may change the dictionary.
-    """
+    """An entry of a dictionary, or its value alone, kept alive: hooks may change the dictionary."""
     key_object, value_object = <object> step.key, <object> value
     if key != NULL:
         _put(o, out, <PyObject *> key_object, depth, step.parent)
@@ -549,7 +532,6 @@ cdef int _put_dict(const Options *o, Output *out, PyObject *value, uint32_t dept
 
 cdef int _put_list(const Options *o, Output *out, PyObject *value, uint32_t depth,
                    const Step *path) except -1:
-    """A list or a tuple."""
     cdef Py_ssize_t i, count = Py_SIZE(<object> value)
     cdef PyObject *item
     cdef Step step = below(path, NULL)
@@ -570,13 +552,13 @@ cdef int _put_list(const Options *o, Output *out, PyObject *value, uint32_t dept
 
 
 cdef object _module_class(str module, str name):
-    """A class of a package, if somebody has imported it."""
+    """A class of a package, if the program has imported it."""
     found = sys.modules.get(module)
     return getattr(found, name, None) if found is not None else None
 
 
 cdef bint _is_a(object value, object ours, str name) except -1:
-    """Whether it is one of our class or of msgpack's own of that name."""
+    """Whether it is of our class, or of the msgpack package's of that name."""
     if isinstance(value, ours):
         return True
     theirs = _module_class("msgpack", name)
@@ -594,31 +576,26 @@ cdef int _put_timestamp(Output *out, object seconds, object nanoseconds,
 
 cdef int _put_default(const Options *o, Output *out, object value, uint32_t depth,
                       const Step *path) except -1:
-    """What msgpack has no type for: the hook's business, else an array of somebody's, else wrong.
-    """
+    """A value without a type in msgpack: for the hook, else perhaps a foreign array."""
     if o.default_hook != NULL:
-        if depth >= o.depth:  # a hook may give itself back, in a new dress each time
+        if depth >= o.depth:  # a hook may return ever new values
             raise LimitExceeded("depth", o.depth, depth + 1, path=path_of(path))
         instead = (<object> o.default_hook)(value)
         if instead is not value:
             return _put(o, out, <PyObject *> instead, depth + 1, path)
-    elif o.arrays != ARRAYS_REFUSE and not isinstance(value, (np.ndarray, _np_generic, int)):
+    elif not isinstance(value, (np.ndarray, _np_generic, int)):
         try:
             array = foreign_array(value)
         except EncodeError as problem:
             raise EncodeError(problem.reason, path=path_of(path)) from problem.__cause__
         if array is not None:
             return _put_any_array(o, out, array, depth, path)
-    raise EncodeError(
-        f"msgpack has no type for {type(value).__qualname__}"
-        + (", and arrays='refuse'" if isinstance(value, (np.ndarray, _np_generic)) else ""),
-        path=path_of(path),
-    )
+    raise EncodeError(f"msgpack has no type for {type(value).__qualname__}", path=path_of(path))
 
 
 cdef int _put_other(const Options *o, Output *out, object value, uint32_t depth,
                     const Step *path) except -1:
-    """All that is not exactly of a plain type: subclasses, NumPy's scalars, extensions."""
+    """Subclasses of plain types, NumPy's scalars, extensions."""
     kind = type(value)
     if kind is bytearray or isinstance(value, memoryview):
         return _put_buffer(o, out, value, path)
@@ -659,23 +636,21 @@ cdef int _put_other(const Options *o, Output *out, object value, uint32_t depth,
 cdef dict _ARRAYS = {
     "msgpack_numpy": ARRAYS_ND,
     "openpi": ARRAYS_NDARRAY,
-    "refuse": ARRAYS_REFUSE,
 }
 
 cdef class Encoder(PartsEncoder):
-    """Encodes values; configured once, without state of its own, so threads may share it.
+    """Encodes values; without state, so threads may share it.
 
     None, bool, int, float, str, bytes, bytearray, memoryview, list, tuple, dict, `ExtType` and
     `Timestamp` (rlwire's or the msgpack package's), ndarrays and NumPy scalars. Options that the
     msgpack package has too carry its names.
 
     Args:
-        arrays: how ndarrays and NumPy scalars are written: ``"msgpack_numpy"`` or ``"openpi"``, as
-            the packages do it; ``"refuse"``: not at all.
+        arrays: the dialect of ndarrays and NumPy scalars, ``"msgpack_numpy"`` or ``"openpi"``.
         default: called with a value that msgpack has no type for; its result is encoded instead.
-            Without it, what offers an array (`__array__`, `__dlpack__`, the buffer protocol) is
-            encoded as one.
-        strict_types: subclasses, and tuples, are not taken for the type they derive from.
+            Without it, values that offer an array (`__array__`, `__dlpack__`, the buffer protocol)
+            are encoded as one.
+        strict_types: hands subclasses and tuples to `default`.
         limits: maxima; `rlwire.limits.DEFAULT` when None.
     """
 
@@ -685,9 +660,7 @@ cdef class Encoder(PartsEncoder):
         self._options.string, self._options.dims = min(limits.string, 0xFFFFFFFF), limits.dims
         self._options.message = limits.message
         if arrays not in _ARRAYS:
-            raise ValueError(
-                f"arrays must be 'msgpack_numpy', 'openpi' or 'refuse', not {arrays!r}"
-            )
+            raise ValueError(f"arrays must be 'msgpack_numpy' or 'openpi', not {arrays!r}")
         self.arrays = arrays
         self._options.arrays = _ARRAYS[arrays]
         if default is not None and not callable(default):
@@ -697,7 +670,6 @@ cdef class Encoder(PartsEncoder):
         self._options.strict = self.strict_types = bool(strict_types)
 
     cdef int write(self, Output *out, object value) except -1:
-        """The whole message into `out`."""
         _put(&self._options, out, <PyObject *> value, 0, NULL)
         if output_size(out) > self._options.message:
             raise LimitExceeded("message", self._options.message, output_size(out))
@@ -717,15 +689,15 @@ cdef Encoder _encoder(dict options):
 
 
 def encode(value, **options):
-    """Return a value as bytes; `Encoder` explains the options."""
+    """Return a value as bytes; options of `Encoder`."""
     return _encoder(options).encode(value)
 
 
 def encode_into(value, buffer, offset=0, **options):
-    """Write a value into a buffer, return the bytes written; see `Encoder`."""
+    """Write a value into a buffer, return the bytes written; options of `Encoder`."""
     return _encoder(options).encode_into(value, buffer, offset)
 
 
 def encode_parts(value, **options):
-    """Return a value as buffers, large arrays by reference; see `Encoder`."""
+    """Return a value as buffers, large arrays by reference; options of `Encoder`."""
     return _encoder(options).encode_parts(value)

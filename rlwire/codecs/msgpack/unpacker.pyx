@@ -1,7 +1,6 @@
 """A stream of values, whose bytes come in any pieces. `rlwire.codecs.msgpack` is the face."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy, memmove
 
@@ -17,7 +16,7 @@ cdef enum:
 
 
 cdef class Unpacker:
-    """Takes bytes as they come and gives the values that are there as a whole.
+    """Decodes the complete values of a stream, whose bytes come in any pieces.
 
     ::
 
@@ -27,13 +26,12 @@ cdef class Unpacker:
             for value in unpacker:
                 ...
 
-    Iteration ends when the next value is not complete, and goes on after the next `feed`. However
-    small the pieces are, each byte is looked at once for a value's end and once to decode it. An
-    Unpacker belongs to one thread.
+    Iteration ends at an incomplete value, and goes on after the next `feed`. The cost is linear
+    however small the pieces are. An Unpacker belongs to one thread.
 
-    A value that is whole but cannot be decoded (such as a string that is not UTF-8) raises, and is
-    consumed; bytes that no value begins or goes on with raise each time. `DecodeError.offset`
-    counts from the first byte that was ever fed.
+    A complete value that cannot be decoded (such as a string that is not UTF-8) raises, and is
+    consumed; bytes that no value begins or continues with raise each time. `DecodeError.offset`
+    counts from the first byte of the stream.
 
     Args:
         max_buffer_size: bytes that may wait; `limits.received` when None.
@@ -43,12 +41,12 @@ cdef class Unpacker:
 
     cdef Decoder _decoder
     cdef Block _block
-    cdef size_t _begin  # of what is not consumed yet, in the block
+    cdef size_t _begin  # of the bytes in the block that wait
     cdef size_t _end
     cdef uint64_t _passed  # bytes consumed
     cdef uint64_t _most
     cdef bint _busy
-    cdef bint _views  # values may look at the block
+    cdef bint _views  # of the block may exist
     cdef rlw_msgpack_scan _scan
 
     def __init__(self, *, max_buffer_size=None, **options):
@@ -78,7 +76,7 @@ cdef class Unpacker:
         if not self._views and waiting + size <= room and self._begin >= room // 2:
             memmove(self._block.data, self._block.data + self._begin, waiting)
         else:
-            # Twice, so that what waits is moved seldom; what views look at is left alone.
+            # Twice, so that bytes move seldom; the memory of views is left alone.
             block = Block(max(waiting + size, min(2 * waiting, <size_t> self._most),
                               <size_t> BLOCK_LEAST))
             if waiting:
@@ -89,10 +87,10 @@ cdef class Unpacker:
         return 0
 
     def feed(self, buffer):
-        """Take the next bytes.
+        """Append bytes.
 
         Raises:
-            LimitExceeded: more would wait than `max_buffer_size`; nothing was taken.
+            LimitExceeded: more would wait than `max_buffer_size`; nothing was appended.
         """
         cdef Py_buffer view
         cdef size_t waiting
@@ -109,46 +107,29 @@ cdef class Unpacker:
         finally:
             PyBuffer_Release(&view)
 
-    cdef void _open(self, rlw_msgpack_reader *r) noexcept:
-        """A reader of what waits."""
-        cdef size_t waiting = self._end - self._begin
-        rlw_msgpack_reader_init(r, NULL if waiting == 0 else self._block.data + self._begin,
-                                waiting, &self._decoder._limits)
-        r.partial = True
-
-    cdef int _consume(self, size_t size) except -1:
-        self._begin += size
-        self._passed += size
-        rlw_msgpack_scan_init(&self._scan)
-        if self._begin == self._end and not self._views:
-            self._begin = self._end = 0
-        return 0
-
     cdef Py_ssize_t _whole(self) except -1:
         """The size of the next value; 0: it is not complete."""
         cdef rlw_msgpack_reader r
         cdef rlw_status status
         cdef const rlw_fault *fault = &r.c.fault
+        cdef size_t waiting = self._end - self._begin
+        cdef uint64_t before
         self._check_idle()
-        if self._begin == self._end:
+        if waiting == 0:
             return 0
-        self._open(&r)
+        rlw_msgpack_reader_init(&r, self._block.data + self._begin, waiting,
+                                &self._decoder._limits)
+        r.partial = True
         status = rlw_msgpack_scan_value(&r, &self._scan)
         if status == RLW_OK:
             return <Py_ssize_t> self._scan.done
         if status == RLW_NEED_MORE:
-            # A string that could never be fed in whole is refused now.
-            if fault.got > self._most - <uint64_t> (fault.at - (self._block.data + self._begin)):
-                raise LimitExceeded(
-                    "max_buffer_size", self._most,
-                    fault.got + <uint64_t> (fault.at - (self._block.data + self._begin)),
-                    offset=self._passed + (fault.at - (self._block.data + self._begin)),
-                )
+            # A string that could never be fed whole.
+            before = <uint64_t> (fault.at - (self._block.data + self._begin))
+            if fault.got > self._most - before:
+                raise LimitExceeded("max_buffer_size", self._most, fault.got + before,
+                                    offset=self._passed + before)
             return 0
-        return self._fault(fault)
-
-    cdef int _fault(self, const rlw_fault *fault) except -1:
-        """Raise what the kernel has found in what waits."""
         try:
             return raise_fault(fault, self._block.data + self._begin, "")
         except (DecodeError, LimitExceeded) as problem:
@@ -156,25 +137,11 @@ cdef class Unpacker:
 
     cdef object _shifted(self, object problem):
         """The same with the offset in the stream."""
-        if problem.offset is not None:
-            offset = self._passed + problem.offset
-        else:
-            offset = None
+        offset = None if problem.offset is None else self._passed + problem.offset
         if isinstance(problem, DecodeError):
             return DecodeError(problem.reason, offset=offset, path=problem.path)
         return LimitExceeded(problem.limit, problem.maximum, problem.size, offset=offset,
                              path=problem.path, advice=problem.advice)
-
-    cdef object _decoded(self, size_t size):
-        cdef size_t begin = self._begin
-        self._busy = True
-        try:
-            return self._decoder.decode_memory(self._block.data + begin, size, self._block, True)
-        except (DecodeError, LimitExceeded) as problem:
-            raise self._shifted(problem) from None
-        finally:
-            self._busy = False
-            self._consume(size)
 
     def __iter__(self):
         return self
@@ -183,83 +150,16 @@ cdef class Unpacker:
         cdef Py_ssize_t size = self._whole()
         if size == 0:
             raise StopIteration
-        return self._decoded(<size_t> size)
-
-    def skip(self):
-        """Pass over the next value; False when it is not complete."""
-        cdef Py_ssize_t size = self._whole()
-        if size == 0:
-            return False
-        self._consume(<size_t> size)
-        return True
-
-    cdef object _header(self, int kind):
-        cdef rlw_msgpack_reader r
-        cdef rlw_msgpack_value v
-        cdef rlw_status status
-        self._check_idle()
-        self._open(&r)
-        status = rlw_msgpack_read(&r, &v)
-        if status == RLW_NEED_MORE and (r.c.at == r.c.end or not _is_bytes(r.c.at[0])):
-            return None
-        if status == RLW_OK and v.kind == <rlw_msgpack_kind> kind:
-            self._consume(r.c.at - v.at)
-            return v.size
-        if status != RLW_OK and status != RLW_NEED_MORE:
-            self._fault(&r.c.fault)
-        raise DecodeError(f"not {'a map' if kind == RLW_MSGPACK_MAP else 'an array'}: got byte "
-                          f"{r.c.at[0] if status != RLW_OK else v.at[0]:#04x}",
-                          offset=self._passed)
-
-    def read_array_header(self):
-        """Take the head of an array and return its count; None when it is not complete.
-
-        Its values are the next that iteration gives.
-
-        Raises:
-            DecodeError: another value comes next; nothing was consumed.
-        """
-        return self._header(RLW_MSGPACK_ARRAY)
-
-    def read_map_header(self):
-        """Take the head of a map and return its count of entries; None when it is not complete.
-
-        Its keys and values are the next that iteration gives, in turn.
-
-        Raises:
-            DecodeError: another value comes next; nothing was consumed.
-        """
-        return self._header(RLW_MSGPACK_MAP)
-
-    def read_bytes(self, Py_ssize_t count):
-        """Take up to `count` bytes as they are."""
-        cdef size_t size = self._end - self._begin
-        self._check_idle()
-        if count < 0:
-            raise ValueError(f"count must not be negative: {count}")
-        size = min(size, <size_t> count)
-        if size == 0:
-            return b""
-        taken = PyBytes_FromStringAndSize(<char *> self._block.data + self._begin,
-                                          <Py_ssize_t> size)
-        self._consume(size)
-        return taken
-
-    def tell(self):
-        """Return how many bytes have been consumed since the beginning."""
-        return self._passed
-
-    @property
-    def max_buffer_size(self):
-        """The option, as given."""
-        return self._most
-
-    @property
-    def buffered(self):
-        """Bytes that wait."""
-        return self._end - self._begin
-
-
-cdef bint _is_bytes(unsigned type) noexcept:
-    """Whether a value that begins so is a string, binary or extension, and not a count."""
-    return 0xA0 <= type <= 0xBF or 0xC4 <= type <= 0xC9 or 0xD4 <= type <= 0xDB
+        self._busy = True
+        try:
+            return self._decoder.decode_memory(self._block.data + self._begin, <size_t> size,
+                                               self._block, True)
+        except (DecodeError, LimitExceeded) as problem:
+            raise self._shifted(problem) from None
+        finally:
+            self._busy = False
+            self._begin += <size_t> size
+            self._passed += <size_t> size
+            rlw_msgpack_scan_init(&self._scan)
+            if self._begin == self._end and not self._views:
+                self._begin = self._end = 0

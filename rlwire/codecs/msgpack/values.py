@@ -1,7 +1,4 @@
-"""Values that msgpack has and Python has not: extensions and timestamps.
-
-Both can stand for the classes of the same name in the msgpack package.
-"""
+"""Extensions and timestamps; they may stand for the msgpack package's classes of the same name."""
 
 from __future__ import annotations
 
@@ -24,10 +21,10 @@ class _ExtType(NamedTuple):
 
 
 class ExtType(_ExtType):
-    """An extension: a type's number and bytes that this type gives a meaning to.
+    """An extension.
 
     Args:
-        code: -128 to 127; what is below 0 the specification keeps for itself.
+        code: -128 to 127; the specification reserves those below 0.
         data: the bytes.
     """
 

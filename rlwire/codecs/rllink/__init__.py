@@ -1,9 +1,7 @@
 """RLlink: a simulator's episodes and a trainer's weights, to bytes and back.
 
 A frame is eight ASCII digits, the body's length, and a body in msgpack with arrays, as Ray sends it
-since 2.44, or in JSON, as the document and older programs have it. Messages are in `messages`, the
-episodes in them in `episodes`. The values' own bytes are `rlwire.codecs.msgpack`'s, and
-msgspec's for JSON (the extra `rllink`).
+since 2.44, or in JSON, as the document has it (msgspec, from the extra `rllink`).
 
 Source: RLlib's page on external environments, and Ray 2.60.0's ``rllib/env/external/rllink.py``.
 """

@@ -1,12 +1,8 @@
-"""Episodes: columns of steps, and the two ways in which RLlink writes them.
+"""Episodes of one agent: columns of steps, in Ray's form and in the document's.
 
-Ray sends the state of its own `SingleAgentEpisode`: a map of buffers, each with its ``data`` as a
-list with an item a step, or as one array for all of them ("finalized"). Both are read; written is
-one array a column, which is 16 times cheaper to encode than an array a step. The document's form
-has plain lists under other names. Columns of a Dict or Tuple space are dicts or tuples of arrays.
-
-An episode of several agents is the state of a `MultiAgentEpisode`: one of the above for each agent,
-and when it observed. The document has none.
+Ray sends the state of its `SingleAgentEpisode`: a map of buffers, each with its ``data`` as a list
+with an item a step, or as one array ("finalized"). Both are read; one array a column is written,
+which is 16 times cheaper to encode. The document has plain lists under other names.
 """
 
 from __future__ import annotations
@@ -21,32 +17,28 @@ import numpy as np
 from rlwire.errors import DecodeError, EncodeError, quoted
 
 Column: TypeAlias = Any
-"""An array whose first axis is the step, or a dict or tuple of columns; or a list of what cannot be
-an array."""
+"""An array whose first axis is the step, a dict or tuple of columns, or a list of other values."""
 
-_DEPTH = 32  # columns inside each other
+_DEPTH = 32  # of nested columns
 
 
 @dataclass(eq=False)
 class Episode:
-    """A piece of an episode of one agent: `len` of it is its number of steps, T.
+    """A piece of an episode of one agent; its `len` is T, its number of steps.
 
     Attributes:
-        observations: T + 1 of them, the first one being from before the first step.
+        observations: T + 1, the first one from before the first step.
         actions: T.
         rewards: T.
         terminated: whether the environment ended after the last step.
         truncated: whether it was cut there by something else, such as a time limit.
-        outputs: what the model gave beside the action, T each: ``"action_dist_inputs"`` and
-            ``"action_logp"`` are what RLlib's PPO wants.
-        infos: T + 1 dicts, or None where there is nothing in them.
+        outputs: the model's other outputs, T each; RLlib's PPO needs ``"action_dist_inputs"`` and
+            ``"action_logp"``.
+        infos: T + 1 dicts, or None if all are empty.
         id: the same in all pieces of an episode.
         started: steps of the episode before the piece's first.
-        lookback: how many of the first entries of each column were sent in an earlier piece.
-        agent_id: None where there is one agent.
-        module_id: which of several policies acted; None where there is one.
-        multi_agent_episode_id: what it is a part of.
-        duration: seconds that it took, for RLlib's metrics.
+        lookback: leading entries of each column that an earlier piece has too.
+        duration: seconds, for RLlib's metrics.
         custom_data: anything that can be sent.
     """
 
@@ -60,9 +52,6 @@ class Episode:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     started: int = 0
     lookback: int = 0
-    agent_id: Any = None
-    module_id: Any = None
-    multi_agent_episode_id: Any = None
     duration: float = 0.0
     custom_data: dict[str, Any] = field(default_factory=dict)
 
@@ -71,20 +60,20 @@ class Episode:
 
     @property
     def done(self) -> bool:
-        """Whether the environment has to be reset after it."""
+        """Whether the episode is over after it."""
         return self.terminated or self.truncated
 
     def check(self) -> None:
-        """See whether all columns are as long as they say.
+        """Compare the lengths of the columns.
 
         Raises:
-            ValueError: one is not, with its name; or `lookback` or `started` makes no sense.
+            EncodeError: one differs, with its name; or `lookback` or `started` is out of range.
         """
         steps = _length(self.rewards, "rewards")
         if not 0 <= self.lookback <= steps:
-            raise ValueError(f"lookback={self.lookback} of {steps} steps")
+            raise EncodeError(f"lookback={self.lookback} of {steps} steps")
         if self.started < 0:
-            raise ValueError(f"t_started={self.started} is below 0")
+            raise EncodeError(f"t_started={self.started} is below 0")
         _same(self.observations, steps + 1, "observations", steps)
         _same(self.actions, steps, "actions", steps)
         for name, column in self.outputs.items():
@@ -92,31 +81,20 @@ class Episode:
         if self.infos is not None:
             _same(self.infos, steps + 1, "infos", steps)
 
-    def to_state(self, *, empty_infos: bool = True) -> dict[str, Any]:
-        """Return the map that Ray's `SingleAgentEpisode.from_state` reads.
-
-        Args:
-            empty_infos: whether there is a dict a step also where `infos` is None, as Ray wants it.
-
-        Raises:
-            EncodeError: columns disagree in length.
-        """
-        self._check_sent()
+    def to_state(self) -> dict[str, Any]:
+        """Return the map that Ray's `SingleAgentEpisode` reads; errors as for `check`."""
+        self.check()
         look = self.lookback
-        infos: Any = self.infos
-        if infos is None and empty_infos:
-            infos = [{}] * (len(self.rewards) + 1)
-        if infos is not None:
-            infos = {"data": infos, "lookback": look, "finalized": False, "space": None}
+        infos = [{}] * (len(self.rewards) + 1) if self.infos is None else self.infos
         return {
             "id_": self.id,
-            "agent_id": self.agent_id,
-            "module_id": self.module_id,
-            "multi_agent_episode_id": self.multi_agent_episode_id,
+            "agent_id": None,
+            "module_id": None,
+            "multi_agent_episode_id": None,
             "observations": _buffer(self.observations, look),
             "actions": _buffer(self.actions, look),
             "rewards": _buffer(self.rewards, look),
-            "infos": infos,
+            "infos": {"data": infos, "lookback": look, "finalized": False, "space": None},
             "extra_model_outputs": {
                 name: _buffer(column, look) for name, column in self.outputs.items()
             }
@@ -137,7 +115,7 @@ class Episode:
         """Return the episode in a map of Ray's, its columns as arrays.
 
         Raises:
-            DecodeError: it is none, or its columns disagree in length; with the path.
+            DecodeError: an entry is wrong, or columns differ in length; with the path.
         """
         taken = _Fields(state, path)
         rewards, look = taken.buffer("rewards")
@@ -157,9 +135,6 @@ class Episode:
             taken.text("id_"),
             taken.count("t_started"),
             look,
-            taken.get("agent_id"),
-            taken.get("module_id"),
-            taken.get("multi_agent_episode_id"),
             taken.seconds(),
             taken.get("custom_data") or {},
         )
@@ -169,30 +144,29 @@ class Episode:
         """Return the map that the document has, for JSON.
 
         Raises:
-            EncodeError: columns disagree in length, or have names of the document's own.
+            EncodeError: columns differ in length, or have names of the document's own.
         """
-        self._check_sent()
-        look = self.lookback
+        self.check()
+
+        def after(column: Column) -> Column:
+            return mapped(lambda part: part[self.lookback :], column)
+
         written: dict[str, Any] = {
-            "obs": _after(self.observations, look),
-            "actions": _after(self.actions, look),
-            "rewards": _after(self.rewards, look),
+            "obs": after(self.observations),
+            "actions": after(self.actions),
+            "rewards": after(self.rewards),
         }
         for name, column in self.outputs.items():
             if name in written or name in _DOCUMENT:
                 raise EncodeError(f"a model's output cannot be called {name!r} in the document")
-            written[name] = _after(column, look)
+            written[name] = after(column)
         written["is_terminated"] = self.terminated
         written["is_truncated"] = self.truncated
         return written
 
     @classmethod
     def from_document(cls, written: Any, path: str = "$.episodes[]") -> Episode:
-        """Return the episode in a map of the document's.
-
-        Raises:
-            DecodeError: it is none, or its columns disagree in length; with the path.
-        """
+        """Return the episode in a map of the document's; errors as for `from_state`."""
         taken = _Fields(written, path)
         outputs = {
             name: taken.column(name, value)
@@ -209,17 +183,11 @@ class Episode:
         )
         return episode._checked(path)
 
-    def _check_sent(self) -> None:
-        try:
-            self.check()
-        except ValueError as error:
-            raise EncodeError(str(error)) from None
-
     def _checked(self, path: str) -> Episode:
         try:
             self.check()
-        except ValueError as error:
-            raise DecodeError(str(error), path=path) from None
+        except EncodeError as error:
+            raise DecodeError(error.reason, path=path) from None
         return self
 
 
@@ -227,7 +195,7 @@ _DOCUMENT = ("obs", "actions", "rewards", "is_terminated", "is_truncated")
 
 
 class _Fields:
-    """The entries of a map that came, and errors that say where they stand."""
+    """The entries of a received map; errors name their path."""
 
     def __init__(self, entries: Any, path: str) -> None:
         if type(entries) is not dict:
@@ -241,27 +209,22 @@ class _Fields:
             raise DecodeError(f"an episode without {name!r}", path=self._path)
         return self._entries[name]
 
-    def _wrong(self, name: str, wanted: str) -> DecodeError:
-        value = self._entries[name]
-        return DecodeError(f"{name} is {wanted}, not {quoted(value)}", path=f"{self._path}.{name}")
+    def _typed(self, name: str, kinds: Any, wanted: str) -> Any:
+        value = self.need(name)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise DecodeError(
+                f"{name} is {wanted}, not {quoted(value)}", path=f"{self._path}.{name}"
+            )
+        return value
 
     def flag(self, name: str) -> bool:
-        value = self.need(name)
-        if not isinstance(value, (bool, np.bool_)):
-            raise self._wrong(name, "true or false")
-        return bool(value)
+        return bool(self._typed(name, (bool, np.bool_), "true or false"))
 
     def count(self, name: str) -> int:
-        value = self.need(name)
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-            raise self._wrong(name, "a number")
-        return int(value)
+        return int(self._typed(name, (int, np.integer), "a number"))
 
     def text(self, name: str) -> str:
-        value = self.need(name)
-        if not isinstance(value, str):
-            raise self._wrong(name, "a text")
-        return value
+        return str(self._typed(name, (str,), "a string"))
 
     def seconds(self) -> float:
         begun, ended = self.get("_start_time"), self.get("_last_step_time")
@@ -276,13 +239,11 @@ class _Fields:
             raise DecodeError(str(error), path=f"{self._path}.{name}") from None
 
     def buffer(self, name: str, raw: bool = False) -> tuple[Column, int]:
-        """Return what is in one of Ray's buffers, and how many entries of it look back."""
+        """Return the data of one of Ray's buffers, and its lookback."""
         given = _Fields(self.need(name), f"{self._path}.{name}")
-        data = given.need("data")
         if raw:
-            if not isinstance(data, (list, tuple, np.ndarray)):
-                raise given._wrong("data", "a list")
-            return data, 0
+            return given._typed("data", (list, tuple, np.ndarray), "a list"), 0
+        data = given.need("data")
         column = given.column("data", data, given.flag("finalized"))
         return column, given.count("lookback")
 
@@ -294,22 +255,22 @@ def _buffer(column: Column, lookback: int) -> dict[str, Any]:
 
 
 def _column(data: Any, whole: bool, depth: int = 0) -> Column:
-    """Return the column that arrays, dicts of them, or a list with an item a step are.
+    """Return the column of received data.
 
     Args:
-        data: as it came.
-        whole: whether lists are tuples of columns, rather than have an item a step.
+        data: an array, a dict of data, or a list with an item a step.
+        whole: whether lists are tuples of columns instead.
         depth: levels above.
 
     Raises:
-        ValueError: no array can be made of it, or it is too deep.
+        ValueError: no array can be made of it, or it is nested too deeply.
     """
     if isinstance(data, np.ndarray):
         if data.ndim == 0:
             raise ValueError("a column has an entry a step, this is one number")
         return data
     if depth > _DEPTH:
-        raise ValueError(f"columns inside each other, over {_DEPTH} levels")
+        raise ValueError(f"columns are nested over {_DEPTH} levels deep")
     if type(data) is dict:
         return {name: _column(part, whole, depth + 1) for name, part in data.items()}
     if not isinstance(data, (list, tuple)):
@@ -337,41 +298,34 @@ def _column(data: Any, whole: bool, depth: int = 0) -> Column:
     return column
 
 
-def _after(column: Column, lookback: int) -> Column:
-    """Return a column without what looks back."""
-    if not lookback:
-        return column
+def mapped(function: Callable[[Any], Any], column: Column) -> Column:
+    """Return a column with a function called for each array or list in it."""
     if isinstance(column, Mapping):
-        return {name: _after(part, lookback) for name, part in column.items()}
+        return {name: mapped(function, part) for name, part in column.items()}
     if isinstance(column, tuple):
-        return tuple(_after(part, lookback) for part in column)
-    return column[lookback:]
+        return tuple(mapped(function, part) for part in column)
+    return function(column)
 
 
 def _length(column: Column, name: str) -> int:
-    """Return how many entries a column has.
-
-    Raises:
-        ValueError: its parts disagree, or there are none.
-    """
     if isinstance(column, np.ndarray):
         if column.ndim == 0:
-            raise ValueError(f"{name} has an entry a step, this is one number")
+            raise EncodeError(f"{name} has an entry a step, this is one number")
         return len(column)
     if isinstance(column, list):
         return len(column)
     if not isinstance(column, (Mapping, tuple)):
-        raise ValueError(f"{name} is no column, but a {type(column).__name__}")
+        raise EncodeError(f"{name} is no column, but a {type(column).__name__}")
     parts = column.items() if isinstance(column, Mapping) else enumerate(column)
     lengths = {f"{name}.{part}": _length(value, f"{name}.{part}") for part, value in parts}
     if not lengths:
-        raise ValueError(f"{name} is empty")
+        raise EncodeError(f"{name} is empty")
     if len(set(lengths.values())) > 1:
-        raise ValueError(f"entries in {quoted(lengths, 300)}: they differ")
+        raise EncodeError(f"entries in {quoted(lengths, 300)}: they differ")
     return next(iter(lengths.values()))
 
 
 def _same(column: Column, wanted: int, name: str, steps: int) -> None:
     found = _length(column, name)
     if found != wanted:
-        raise ValueError(f"{found} {name} for {steps} rewards, {wanted} expected")
+        raise EncodeError(f"{found} {name} for {steps} rewards, {wanted} expected")

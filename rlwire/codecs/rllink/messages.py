@@ -1,12 +1,7 @@
-"""RLlink's messages: what is in them, and a `Codec` for their two forms.
+"""RLlink's messages, and a `Codec` for their two forms, told apart by a body's first byte.
 
-Which form a body has is seen from its first byte: a JSON object's brace is no map in msgpack.
-
-Two things are rlwire's own, and a peer that does not know them never sees them: a `Ping` may say
-which compressions its sender reads and bring a token, and the `Pong` to it says what is used from
-then on. Compressed bodies begin with zstd's magic number, which neither form begins with.
-
-The pickle in Ray's `SetConfig` stays bytes.
+A token in `Ping` is rlwire's own; peers that do not know it ignore it. The pickle in Ray's
+`SetConfig` stays bytes.
 """
 
 from __future__ import annotations
@@ -16,43 +11,25 @@ import binascii
 import gzip
 import json
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
 from rlwire.codecs import msgpack
-from rlwire.codecs.rllink.compression import COMPRESSIONS, compress, expand, is_compressed
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, optional, quoted
 from rlwire.limits import Limits, checked
-
-__all__ = [
-    "FRAME_MAXIMUM",
-    "HEAD",
-    "Codec",
-    "Episodes",
-    "EpisodesAndGetState",
-    "Form",
-    "GetConfig",
-    "GetState",
-    "Message",
-    "Ping",
-    "Pong",
-    "SetConfig",
-    "SetState",
-    "frame_size",
-]
 
 Form: TypeAlias = Literal["msgpack", "json"]
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 HEAD: Final = 8
-"""Bytes before a body: its length in ASCII digits, with zeros before it."""
+"""Bytes before a body: its length in ASCII digits, zero padded."""
 
 FRAME_MAXIMUM: Final = HEAD + 99_999_999
-"""Bytes of the longest frame that eight digits can tell."""
+"""Bytes of the longest frame that eight digits can express."""
 
-_OWN = "rlwire"  # the field with what is no part of RLlink
+_OWN = "rlwire"  # the field that is not part of RLlink
 
 
 class _Fields:
@@ -71,80 +48,44 @@ class Ping(_Fields):
     """The first message of a client.
 
     Attributes:
-        own: whether it says that it is rlwire's, by the two below.
-        compressions: what it can read.
-        token: what lets it in.
+        token: for a server of rlwire's that asks for one.
     """
 
-    own: bool = False
-    compressions: tuple[str, ...] = ()
     token: str | None = None
 
     def _to_fields(self, form: Form) -> dict[str, Any]:
-        if not self.own:
-            return {}
-        own: dict[str, Any] = {"compressions": list(self.compressions)}
-        if self.token is not None:
-            own["token"] = self.token
-        return {_OWN: own}
+        return {} if self.token is None else {_OWN: {"token": self.token}}
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> Ping:
         own = fields.get(_OWN)
-        if type(own) is not dict:
-            return cls()
-        offered, token = own.get("compressions"), own.get("token")
-        known = [kind for kind in COMPRESSIONS if isinstance(offered, list) and kind in offered]
-        return cls(True, tuple(known), token if isinstance(token, str) else None)
+        token = own.get("token") if type(own) is dict else None
+        return cls(token if isinstance(token, str) else None)
 
 
 @dataclass(frozen=True)
 class Pong(_Fields):
-    """Answers a `Ping`.
-
-    Attributes:
-        own: whether the server is rlwire's, and so needs no empty infos.
-        compression: of the bodies from now on, in both directions; None for none.
-    """
-
-    own: bool = False
-    compression: str | None = None
-
-    def _to_fields(self, form: Form) -> dict[str, Any]:
-        return {_OWN: {"compression": self.compression}} if self.own else {}
-
-    @classmethod
-    def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> Pong:
-        own = fields.get(_OWN)
-        if type(own) is not dict:
-            return cls()
-        compression = own.get("compression")
-        if compression is not None and compression not in COMPRESSIONS:
-            raise DecodeError(
-                f"compression must be one of {', '.join(COMPRESSIONS)}, not {quoted(compression)}",
-                path=f"$.{_OWN}.compression",
-            )
-        return cls(True, compression)
+    """The reply to `Ping`."""
 
 
 @dataclass(frozen=True)
 class GetConfig(_Fields):
-    """Asks for a `SetConfig`."""
+    """Requests a `SetConfig`."""
 
 
 @dataclass(frozen=True)
 class GetState(_Fields):
-    """Asks for a `SetState`."""
+    """Requests a `SetState`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Episodes(_Fields):
-    """Brings episodes, and is not answered.
+    """Brings episodes, without a reply.
 
     Attributes:
         episodes: maps, as `rlwire.codecs.rllink.Episode` reads and makes them.
-        timesteps: in all of them; ``env_steps`` in JSON. None: the sender did not say.
-        weights_seq_no: of the weights that acted; None as before.
+        timesteps: in all of them; ``env_steps`` in JSON.
+        weights_seq_no: of the weights that acted.
     """
 
     episodes: list[Any]
@@ -154,7 +95,7 @@ class Episodes(_Fields):
     def _to_fields(self, form: Form) -> dict[str, Any]:
         fields: dict[str, Any] = {"episodes": self.episodes}
         if self.timesteps is not None:
-            # The program's name of it, and the document's.
+            # Ray's name, and the document's.
             fields["timesteps" if form == "msgpack" else "env_steps"] = self.timesteps
         if self.weights_seq_no is not None:
             fields["weights_seq_no"] = self.weights_seq_no
@@ -181,38 +122,31 @@ class Episodes(_Fields):
 
 @dataclass(frozen=True, eq=False)
 class EpisodesAndGetState(Episodes):
-    """Brings episodes, and is answered by a `SetState` when they were learnt from."""
+    """Brings episodes; the reply is a `SetState`, after the trainer has learnt from them."""
 
 
 @dataclass(frozen=True)
 class SetConfig(_Fields):
-    """Answers `GetConfig`.
+    """The reply to `GetConfig`.
 
     Attributes:
-        env_steps_per_sample: steps that one message with episodes is to bring.
+        env_steps_per_sample: steps of one message with episodes.
         force_on_policy: whether a client waits for new weights before it goes on.
         config: RLlib's own configuration, pickled by Ray; never unpickled here.
-        others: fields that RLlink does not know.
     """
 
     env_steps_per_sample: int | None = None
     force_on_policy: bool | None = None
     config: bytes | None = None
-    others: dict[str, Any] = field(default_factory=dict)
 
     def _to_fields(self, form: Form) -> dict[str, Any]:
-        fields = dict(self.others)
-        for name in ("env_steps_per_sample", "force_on_policy", "config"):
-            if getattr(self, name) is not None:
-                fields[name] = getattr(self, name)
         if self.config is not None and form == "json":
-            raise EncodeError("RLlink in JSON has no place for RLlib's own config", path="$.config")
-        return fields
+            raise EncodeError("RLlink in JSON has no field for RLlib's config", path="$.config")
+        return {name: value for name, value in vars(self).items() if value is not None}
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> SetConfig:
-        steps = _count(fields, "env_steps_per_sample", 1)
-        on_policy, config = fields.pop("force_on_policy", None), fields.pop("config", None)
+        on_policy, config = fields.get("force_on_policy"), fields.get("config")
         if on_policy is not None and not isinstance(on_policy, bool):
             raise DecodeError(
                 f"force_on_policy must be true or false, not {quoted(on_policy)}",
@@ -220,8 +154,7 @@ class SetConfig(_Fields):
             )
         if config is not None and not isinstance(config, bytes):
             raise DecodeError(f"a config must be bytes, not {quoted(config)}", path="$.config")
-        fields.pop("env_steps_per_sample", None)
-        return cls(steps, on_policy, config, fields)
+        return cls(_count(fields, "env_steps_per_sample", 1), on_policy, config)
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,29 +162,27 @@ class SetState(_Fields):
     """Brings weights.
 
     Attributes:
-        weights_seq_no: counts up with each change of them; 0 where it is not known.
-        state: maps of arrays, as RLlib's modules take them (Ray's form).
-        onnx: a file of ONNX, unpacked (the document's form).
-        mlir: a file of MLIR (the document's form).
-        others: fields that RLlink does not know.
+        weights_seq_no: counts up with each change of them; 0 if the server does not count.
+        state: maps of arrays, as RLlib's modules have them (Ray's form).
+        onnx: an ONNX file, unpacked (the document's form).
+        mlir: an MLIR file (the document's form).
     """
 
     weights_seq_no: int = 0
     state: dict[str, Any] | None = None
     onnx: bytes | None = None
     mlir: bytes | None = None
-    others: dict[str, Any] = field(default_factory=dict)
 
     def _to_fields(self, form: Form) -> dict[str, Any]:
-        fields = dict(self.others)
+        fields: dict[str, Any] = {}
         if self.state is None:
             fields["weights_seq_no"] = self.weights_seq_no
         elif form == "json":
-            raise EncodeError("RLlink in JSON has files of ONNX and MLIR, no state", path="$.state")
+            raise EncodeError("RLlink in JSON has ONNX and MLIR files, no state", path="$.state")
         else:
             fields["state"] = {**self.state, "weights_seq_no": self.weights_seq_no}
         if self.onnx is not None:
-            # No time in it, so that the same file is the same text.
+            # mtime=0: the same file is the same text.
             fields["onnx_file"] = base64.b64encode(gzip.compress(self.onnx, mtime=0)).decode()
         if self.mlir is not None:
             fields["mlir_file"] = base64.b64encode(self.mlir).decode()
@@ -259,7 +190,7 @@ class SetState(_Fields):
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> SetState:
-        state = fields.pop("state", None)
+        state = fields.get("state")
         if state is None:
             number = _count(fields, "weights_seq_no") or 0
         elif type(state) is not dict:
@@ -269,11 +200,10 @@ class SetState(_Fields):
         else:
             number = _count(state, "weights_seq_no", path="$.state") or 0
             state.pop("weights_seq_no", None)
-        fields.pop("weights_seq_no", None)
         onnx = _file(fields, "onnx_file")
         if onnx is not None:
             onnx = _gunzip(onnx, limits)
-        return cls(number, state, onnx, _file(fields, "mlir_file"), fields)
+        return cls(number, state, onnx, _file(fields, "mlir_file"))
 
 
 Message: TypeAlias = (
@@ -284,17 +214,12 @@ Message: TypeAlias = (
 def frame_size(
     buffer: Buffer, start: int, end: int, maximum: int = FRAME_MAXIMUM, limit: str = "received"
 ) -> int:
-    """Return the size of the frame that begins at `start`, 0 if more bytes must tell.
+    """Return the size of the frame at ``buffer[start:end]``, 0 if it needs more bytes.
 
-    Args:
-        buffer: what has come.
-        start: where the frame begins.
-        end: where what has come ends.
-        maximum: bytes of the longest body that is taken.
-        limit: the maximum's name, for errors.
+    `maximum` is in bytes of a body, `limit` its name in errors.
 
     Raises:
-        DecodeError: there are other bytes than digits.
+        DecodeError: the length is not eight digits, or 0.
         LimitExceeded: the body is longer than `maximum`.
     """
     head = bytes(buffer[start : min(end, start + HEAD)])
@@ -311,7 +236,7 @@ def frame_size(
     if size > maximum:
         raise LimitExceeded(limit, maximum, size, offset=start)
     if not size:
-        raise DecodeError("a body without a byte, which has no type", offset=start)
+        raise DecodeError("the body is empty, so it has no type", offset=start)
     return HEAD + size
 
 
@@ -321,9 +246,6 @@ class Codec:
     Args:
         limits: maxima for both directions; ``received`` counts for whole bodies that come.
         copy: of arrays that are read: None for views of the frame where they are aligned in it.
-
-    Raises:
-        TypeError: the limits are none.
     """
 
     def __init__(self, *, limits: Limits | None = None, copy: bool | None = None) -> None:
@@ -331,16 +253,13 @@ class Codec:
         self._pack = msgpack.Encoder(arrays="msgpack_numpy", limits=limits)
         self._unpack = msgpack.Decoder(arrays="bytes", copy=copy, limits=limits)
 
-    def encode_parts(
-        self, message: Message, form: Form = "msgpack", compression: str | None = None
-    ) -> list[Any]:
-        """Return the buffers of a frame, large arrays by reference unless they are compressed.
+    def encode_parts(self, message: Message, form: Form = "msgpack") -> list[Any]:
+        """Return the buffers of a frame, large arrays by reference.
 
         Raises:
-            TypeError: it is no message, or the form is none.
-            EncodeError: something in it cannot be sent.
-            LimitExceeded: the frame would be longer than eight digits or the limits allow.
-            MissingExtra: zstandard is not installed.
+            TypeError: not a message, or an unknown form.
+            EncodeError: a value cannot be sent.
+            LimitExceeded: the frame is longer than eight digits express or the limits allow.
         """
         name = _NAMES.get(type(message))
         if name is None:
@@ -353,10 +272,6 @@ class Codec:
             parts = [self._json(message, body)]
         else:
             raise TypeError(f"form must be 'msgpack' or 'json', not {form!r}")
-        if compression is not None:
-            if compression not in COMPRESSIONS:
-                raise ValueError(f"compression must be 'zstd' or None, not {compression!r}")
-            parts = [compress(b"".join(parts))]
         size = sum(map(len, parts))
         if HEAD + size > FRAME_MAXIMUM:
             raise LimitExceeded(
@@ -364,11 +279,9 @@ class Codec:
             )
         return [b"%08d" % size, *parts]
 
-    def encode(
-        self, message: Message, form: Form = "msgpack", compression: str | None = None
-    ) -> bytes:
+    def encode(self, message: Message, form: Form = "msgpack") -> bytes:
         """Return a whole frame; errors as for `encode_parts`."""
-        return b"".join(self.encode_parts(message, form, compression))
+        return b"".join(self.encode_parts(message, form))
 
     def _json(self, message: Message, body: dict[str, Any]) -> bytes:
         if type(message) in _SMALL and {type(value) for value in body.values()} <= _PLAIN:
@@ -378,33 +291,21 @@ class Codec:
         return text
 
     def form_of(self, frame: Buffer) -> Form:
-        """Return which form a whole frame's body has, where it is not compressed."""
+        """Return the form of a whole frame's body."""
         return "json" if frame[HEAD] == 0x7B else "msgpack"
 
-    def decode(self, frame: Buffer, compression: str | None = None) -> Message:
-        """Return the message in a whole frame; arguments and errors as for `open`."""
-        return self.read(*self.open(frame, compression))
+    def decode(self, frame: Buffer) -> Message:
+        """Return the message in a whole frame; errors as for `open`."""
+        return self.read(*self.open(frame))
 
-    def open(
-        self, frame: Buffer, compression: str | None = None
-    ) -> tuple[type[Any], dict[str, Any]]:
+    def open(self, frame: Buffer) -> tuple[type[Any], dict[str, Any]]:
         """Return the class of the message in a whole frame, and its fields for `read`.
-
-        Args:
-            frame: the length and the body.
-            compression: what the body may be compressed with; None for nothing.
 
         Raises:
             DecodeError: the bytes are no message of RLlink; with the offset or the path.
             LimitExceeded: it is over one of the limits.
-            MissingExtra: it is compressed, and zstandard is not installed.
         """
-        view = memoryview(frame)[HEAD:]
-        if is_compressed(view):
-            if compression is None:
-                raise DecodeError("a body in zstd, which was not agreed on", offset=HEAD)
-            view = memoryview(expand(view, self.limits, HEAD))
-        fields = self._fields(view)
+        fields = self._fields(memoryview(frame)[HEAD:])
         if type(fields) is not dict:
             raise DecodeError(f"a body is a map, not a {type(fields).__name__}", offset=HEAD)
         name = fields.pop("type", None)
@@ -417,11 +318,7 @@ class Codec:
         return message, fields
 
     def read(self, kind: type[Any], fields: dict[str, Any]) -> Message:
-        """Return the message that has these fields; files in it are unpacked.
-
-        Raises:
-            DecodeError, LimitExceeded: a field is wrong, or too large.
-        """
+        """Return a message of this kind; unpacks its files."""
         message: Message = kind._from_fields(fields, self.limits)
         return message
 
@@ -436,7 +333,7 @@ class Codec:
 
 
 def _msgspec() -> Any:
-    """Return what writes and reads JSON."""
+    """Return the codec for JSON."""
     with optional("msgspec", "rllink"):
         from rlwire.codecs import _json
     return _json
@@ -463,19 +360,19 @@ def _count(fields: dict[str, Any], name: str, least: int = 0, path: str = "$") -
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise DecodeError(
-            f"{name} is a number from {least} on, not {quoted(value)}", path=f"{path}.{name}"
+            f"{name} must be an integer from {least} on, not {quoted(value)}", path=f"{path}.{name}"
         )
     return value
 
 
 def _file(fields: dict[str, Any], name: str) -> bytes | None:
-    text = fields.pop(name, None)
+    text = fields.get(name)
     if text is None:
         return None
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError, TypeError):
-        raise DecodeError(f"{name} is no base64: {quoted(text)}", path=f"$.{name}") from None
+        raise DecodeError(f"{name} is not base64: {quoted(text)}", path=f"$.{name}") from None
 
 
 def _gunzip(data: bytes, limits: Limits) -> bytes:
@@ -487,7 +384,7 @@ def _gunzip(data: bytes, limits: Limits) -> bytes:
                 "expanded", limits.expanded, limits.expanded + 1, path="$.onnx_file"
             )
     except zlib.error as error:
-        raise DecodeError(f"onnx_file is no gzip: {error}", path="$.onnx_file") from None
+        raise DecodeError(f"onnx_file is not gzip: {error}", path="$.onnx_file") from None
     if not engine.eof:
         raise DecodeError("onnx_file is cut off", path="$.onnx_file")
     return plain

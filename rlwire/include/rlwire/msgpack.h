@@ -1,8 +1,7 @@
 /* MessagePack: every type of the specification, read and written one value at a time.
  *
- * Source: msgpack's spec.md (with bin, ext and the timestamp extension). Reading takes a value's
- * head, and the bytes of a string, binary or extension with it; of an array or map only the count,
- * which has been compared with the bytes left. What an ndarray looks like is in msgpack_array.h.
+ * Source: msgpack's spec.md. Of an array or map, reading returns the count, which it has compared
+ * with the bytes left. msgpack_array.h has ndarrays.
  */
 #ifndef RLWIRE_MSGPACK_H
 #define RLWIRE_MSGPACK_H
@@ -45,8 +44,8 @@ typedef struct rlw_msgpack_value {
     uint64_t size;
 } rlw_msgpack_value;
 
-/* Maxima; all ones for none. `depth` counts arrays and maps inside each other, `items` the values
- * of arrays and the entries of maps over all levels, the others are of one value. */
+/* Maxima; all ones for none. `depth` counts nested arrays and maps, `items` the values and entries
+ * over all levels; the others are for one value. */
 typedef struct rlw_msgpack_limits {
     uint64_t depth;
     uint64_t items;
@@ -62,7 +61,7 @@ typedef struct rlw_msgpack_reader {
     rlw_cursor c;
     rlw_msgpack_limits limits;
     uint64_t items;
-    int partial; /* more bytes may come: a count that passes the bytes left is no fault yet */
+    int partial; /* more bytes may come: a count above the bytes left is no fault yet */
 } rlw_msgpack_reader;
 
 static inline void rlw_msgpack_reader_init(rlw_msgpack_reader *r, const uint8_t *data, size_t size,
@@ -243,12 +242,10 @@ static inline void rlw_msgpack_scan_init(rlw_msgpack_scan *s) {
     s->left[0] = 1;
 }
 
-/* Passes over one value and all that is in it, and moves the cursor behind it.
+/* Moves the cursor from a value's first byte behind the value.
  *
- * The cursor stands at the value's first byte, each time. RLW_NEED_MORE: the value goes on behind
- * the last byte; called again with more of them, the scan goes on where it stopped, so the cost is
- * linear however small the pieces are. Without `partial` set in the reader a count that passes the
- * bytes left is a fault at once. */
+ * RLW_NEED_MORE: call again with more bytes, the cursor at the first byte again; the scan goes on
+ * where it stopped, so the cost is linear however small the pieces are. */
 static inline rlw_status rlw_msgpack_scan_value(rlw_msgpack_reader *r, rlw_msgpack_scan *s) {
     const uint8_t *start = r->c.at;
     uint64_t deepest = RLW_MSGPACK_DEEPEST;
@@ -279,7 +276,7 @@ static inline rlw_status rlw_msgpack_scan_value(rlw_msgpack_reader *r, rlw_msgpa
     }
 }
 
-/* Passes over one value that is there as a whole. `depth`: the arrays and maps it is in. */
+/* Skips one complete value. `depth`: the arrays and maps it is in. */
 static inline rlw_status rlw_msgpack_skip(rlw_msgpack_reader *r, uint64_t depth) {
     rlw_msgpack_scan scan;
     rlw_status status;
@@ -437,18 +434,14 @@ static inline rlw_status rlw_msgpack_put_float64(rlw_writer *w, double value) {
     return RLW_OK;
 }
 
-/* Heads of texts and bytes: the room for `more` bytes that follow is there when they return. `old`:
- * as before bin and str 8 came into the specification, when a string was any bytes. */
-static inline rlw_status rlw_msgpack_put_string_head(rlw_writer *w, uint32_t size, size_t more,
-                                                     int old) {
+/* Heads of texts and bytes, with room for `more` bytes behind them. */
+static inline rlw_status rlw_msgpack_put_string_head(rlw_writer *w, uint32_t size, size_t more) {
     if (rlw_reserve(w, RLW_MSGPACK_HEAD_MOST + more) != RLW_OK) return RLW_NO_MEMORY;
-    w->at = rlw_msgpack_store_head(w->at, 0xA0, 31, old ? 0 : 0xD9, 0xDA, 0xDB, size);
+    w->at = rlw_msgpack_store_head(w->at, 0xA0, 31, 0xD9, 0xDA, 0xDB, size);
     return RLW_OK;
 }
 
-static inline rlw_status rlw_msgpack_put_binary_head(rlw_writer *w, uint32_t size, size_t more,
-                                                     int old) {
-    if (old) return rlw_msgpack_put_string_head(w, size, more, old);
+static inline rlw_status rlw_msgpack_put_binary_head(rlw_writer *w, uint32_t size, size_t more) {
     if (rlw_reserve(w, RLW_MSGPACK_HEAD_MOST + more) != RLW_OK) return RLW_NO_MEMORY;
     w->at = rlw_msgpack_store_head(w->at, 0, 0, 0xC4, 0xC5, 0xC6, size);
     return RLW_OK;
@@ -467,14 +460,14 @@ static inline rlw_status rlw_msgpack_put_map_head(rlw_writer *w, uint32_t count)
 }
 
 static inline rlw_status rlw_msgpack_put_string(rlw_writer *w, const char *text, uint32_t size) {
-    if (rlw_msgpack_put_string_head(w, size, size, 0) != RLW_OK) return RLW_NO_MEMORY;
+    if (rlw_msgpack_put_string_head(w, size, size) != RLW_OK) return RLW_NO_MEMORY;
     if (size) memcpy(w->at, text, size);
     w->at += size;
     return RLW_OK;
 }
 
 static inline rlw_status rlw_msgpack_put_binary(rlw_writer *w, const void *data, uint32_t size) {
-    if (rlw_msgpack_put_binary_head(w, size, size, 0) != RLW_OK) return RLW_NO_MEMORY;
+    if (rlw_msgpack_put_binary_head(w, size, size) != RLW_OK) return RLW_NO_MEMORY;
     if (size) memcpy(w->at, data, size);
     w->at += size;
     return RLW_OK;

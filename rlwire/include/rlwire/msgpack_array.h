@@ -6,8 +6,8 @@
  * openpi-client 0.1.2: {b"__ndarray__": true, b"data": .., b"dtype": "<f4", b"shape": [..]}
  *                      {b"__npgeneric__": true, b"data": 1.5, b"dtype": "<f4"}
  *
- * Both are read in any order of the keys, with keys and texts as strings or as binaries. A map that
- * lacks one of its mark's fields, or has one of another type, is a map like any other.
+ * Both are read in any order of the keys, with keys and texts as strings or binaries. A map without
+ * all of its mark's fields is a plain map.
  */
 #ifndef RLWIRE_MSGPACK_ARRAY_H
 #define RLWIRE_MSGPACK_ARRAY_H
@@ -16,10 +16,10 @@
 #include "msgpack.h"
 
 typedef enum rlw_msgpack_mark {
-    RLW_MSGPACK_UNMARKED,   /* a map like any other */
+    RLW_MSGPACK_UNMARKED,   /* a plain map */
     RLW_MSGPACK_ND,         /* an array */
-    RLW_MSGPACK_ND_SCALAR,  /* msgpack-numpy's: the element's bytes in data */
-    RLW_MSGPACK_NP_GENERIC, /* openpi-client's: the element as a value of its own */
+    RLW_MSGPACK_ND_SCALAR,  /* msgpack-numpy: the element's bytes in data */
+    RLW_MSGPACK_NP_GENERIC, /* openpi-client: the element as a value */
     RLW_MSGPACK_COMPLEX     /* Python's complex, as text in data */
 } rlw_msgpack_mark;
 
@@ -44,8 +44,7 @@ typedef struct rlw_msgpack_marked {
     rlw_dtype dtype; /* itemsize 0: the type names none of the plain dtypes */
     uint32_t dims;
     uint64_t shape[RLW_MSGPACK_DIMS];
-    /* FIELD_TYPE: a text, or an array that describes a structured dtype. FIELD_DATA: a text or
-     * binary, or the value of RLW_MSGPACK_NP_GENERIC. */
+    /* FIELD_TYPE may be an array that describes a structured dtype. */
     rlw_msgpack_value field[RLW_MSGPACK_FIELDS];
 } rlw_msgpack_marked;
 
@@ -103,8 +102,7 @@ static inline rlw_status rlw_msgpack_read_shape(rlw_msgpack_reader *r, const uin
     return RLW_OK;
 }
 
-/* Whether the data is as long as the shape and an itemsize ask for; never 0, and an array without
- * elements has none however large its other dimensions are. */
+/* Compares the data's size with the shape and an itemsize, which is not 0. */
 static inline rlw_status rlw_msgpack_check_size(rlw_cursor *c, const rlw_msgpack_marked *m,
                                                 uint64_t itemsize) {
     const rlw_msgpack_value *data = &m->field[RLW_MSGPACK_FIELD_DATA];
@@ -228,8 +226,7 @@ static inline int rlw_msgpack_pass_shape(rlw_msgpack_reader *r, rlw_msgpack_mark
     return 1;
 }
 
-/* Exactly what the two packages write for an array of a plain dtype, which is nearly all that
- * comes; 0 for anything else, right or wrong. */
+/* An array of a plain dtype exactly as the two packages write it; 0 for anything else. */
 static inline int rlw_msgpack_read_usual(rlw_msgpack_reader *r, const rlw_msgpack_value *map,
                                          rlw_msgpack_marked *out) {
     rlw_msgpack_value *data = &out->field[RLW_MSGPACK_FIELD_DATA];
@@ -256,10 +253,9 @@ static inline int rlw_msgpack_read_usual(rlw_msgpack_reader *r, const rlw_msgpac
 
 /* The entries of a map whose head has just been read, `depth` arrays and maps deep with itself.
  *
- * Moves behind the map when it is marked. Otherwise `mark` is RLW_MSGPACK_UNMARKED and the cursor
- * stays: the caller reads the entries one by one and meets what is wrong with them, if anything. A
- * map is not marked that has more than 8 entries, or a map in it, or an array that no mark asks
- * for: so to find out costs no more than the map's own entries, and maps in maps do not add up. */
+ * Moves behind a marked map. For others `mark` is RLW_MSGPACK_UNMARKED and the cursor stays. Maps
+ * with more than 8 entries, a map, or an array that no mark has are unmarked: the cost is that of
+ * the map's own entries. */
 static inline rlw_status rlw_msgpack_read_marked(rlw_msgpack_reader *r,
                                                  const rlw_msgpack_value *map, uint64_t depth,
                                                  rlw_msgpack_marked *out) {
@@ -332,7 +328,7 @@ static inline rlw_status rlw_msgpack_put_nd(rlw_writer *w, const char *type, uin
     return RLW_OK;
 }
 
-/* openpi-client's, up to the `size` bytes of data that must follow, */
+/* openpi-client's, up to the `size` bytes of data, */
 static inline rlw_status rlw_msgpack_put_ndarray(rlw_writer *w, uint32_t size) {
     if (rlw_reserve(w, 32) != RLW_OK) return RLW_NO_MEMORY;
     memcpy(w->at, "\x84\xC4\x0B__ndarray__\xC3\xC4\x04" "data", 21);
@@ -340,7 +336,7 @@ static inline rlw_status rlw_msgpack_put_ndarray(rlw_writer *w, uint32_t size) {
     return RLW_OK;
 }
 
-/* and what stands behind them. */
+/* and behind them. */
 static inline rlw_status rlw_msgpack_put_ndarray_end(rlw_writer *w, const char *type,
                                                      uint32_t type_size, uint32_t dims,
                                                      const int64_t *shape) {

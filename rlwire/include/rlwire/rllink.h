@@ -1,14 +1,12 @@
-/* RLlink, the wire of Ray's RLlib: what a simulator says and hears, in the form of msgpack.
+/* RLlink, the protocol of Ray's RLlib, in msgpack: what a simulator sends and receives.
  *
- * A frame is eight digits, the bytes of its body, and the body: one map. A simulator asks one thing
- * at a time: it writes a request, and reads the answer with `rlw_rllink_read_frame` and
- * `rlw_rllink_read`. What it found are views into the frame. Episodes are written with one array a
- * column, which Ray reads as it reads its own.
+ * A frame is eight digits, the length of its body, and the body: one map. A simulator sends one
+ * request at a time, and reads the reply with `rlw_rllink_read_frame` and `rlw_rllink_read`, whose
+ * results are views into the frame. Episodes are written with one array a column, which Ray reads.
  *
  *     rlw_rllink_put_ping(&w, NULL);  rlw_rllink_end(&w, &frame, &size);  ... send, receive ...
  *
- * A configuration of Ray's is a pickle: bytes that are handed over and never looked at. Not here:
- * the older form in JSON, files of ONNX, episodes of several agents, sockets.
+ * Not here: the form in JSON, ONNX files, episodes of several agents, sockets.
  */
 #ifndef RLWIRE_RLLINK_H
 #define RLWIRE_RLLINK_H
@@ -33,7 +31,6 @@ typedef enum rlw_rllink_kind {
     RLW_RLLINK_SET_STATE
 } rlw_rllink_kind;
 
-/* Maxima for a body: arrays and maps inside each other, items over all of them, bytes of a text. */
 #define RLW_RLLINK_DEFAULT_LIMITS \
     {64, 1 << 20, 1 << 24, RLW_RLLINK_MOST, RLW_RLLINK_MOST, 1 << 20, 1 << 20, RLW_MSGPACK_DIMS}
 
@@ -54,9 +51,8 @@ static inline const char *rlw_rllink_name(rlw_rllink_kind kind) {
 
 /* ---- reading ---- */
 
-/* The frame at the cursor: its body, and the cursor behind it. RLW_NEED_MORE: the rest has to come;
- * of the fault, `got` is the bytes from the frame's first one on, as soon as its length is known.
- * `most`: bytes of the longest body that is taken. */
+/* Returns the body of the frame at the cursor, and moves the cursor behind it. RLW_NEED_MORE: `got`
+ * of the fault is the frame's size, once it is known. `most`: bytes of the longest body. */
 static inline rlw_status rlw_rllink_read_frame(rlw_cursor *c, uint64_t most, const uint8_t **body,
                                                size_t *size) {
     size_t left = rlw_left(c), i;
@@ -77,22 +73,22 @@ static inline rlw_status rlw_rllink_read_frame(rlw_cursor *c, uint64_t most, con
     return RLW_OK;
 }
 
-/* A message that came. What it does not have is of the kind RLW_MSGPACK_NIL. */
+/* A received message. Fields that it lacks are of the kind RLW_MSGPACK_NIL. */
 typedef struct rlw_rllink_message {
     rlw_rllink_kind kind;
     rlw_msgpack_value steps;     /* SET_CONFIG: an integer from 1 on, steps of a batch */
     rlw_msgpack_value on_policy; /* SET_CONFIG: a boolean, whether to wait for new weights */
-    rlw_msgpack_value config;    /* SET_CONFIG: a binary, Ray's pickle; hand it over at most */
+    rlw_msgpack_value config;    /* SET_CONFIG: a binary, Ray's pickle; never open it */
     rlw_msgpack_value state;     /* SET_STATE: a map; `rlw_rllink_tensors_init` takes it */
     uint64_t state_size;         /* bytes of it, from `state.at` on; 0 where there is none */
-    int64_t number;              /* SET_STATE: of the weights; 0 where nobody counts */
+    int64_t number;              /* SET_STATE: of the weights; 0 if the server does not count */
 } rlw_rllink_message;
 
 static inline int rlw_rllink_is(const rlw_msgpack_value *v, const char *word) {
     return rlw_msgpack_is_text(v, word, strlen(word));
 }
 
-/* Passes over a value of which nothing but its head was read. */
+/* Skips a value of which only the head was read. */
 static inline rlw_status rlw_rllink_pass(rlw_msgpack_reader *r, const rlw_msgpack_value *v,
                                          uint64_t depth) {
     if (v->kind < RLW_MSGPACK_ARRAY) return RLW_OK;
@@ -120,7 +116,7 @@ static inline rlw_status rlw_rllink_number(rlw_msgpack_reader *r, const rlw_msgp
     return RLW_OK;
 }
 
-/* The number among the entries of a state, whose head has just been read; the cursor stays. */
+/* Finds the number in a state whose head has just been read; the cursor stays. */
 static inline rlw_status rlw_rllink_state_number(rlw_msgpack_reader *r, uint64_t entries,
                                                  int64_t *out) {
     const uint8_t *start = r->c.at;
@@ -170,10 +166,10 @@ static inline rlw_status rlw_rllink_entry(rlw_msgpack_reader *r, const rlw_msgpa
     return rlw_rllink_pass(r, &v, 1);
 }
 
-/* Reads the message that a body is; all of it is looked at, so what is found later can be trusted.
+/* Reads a body, and checks all of it.
  *
- * RLW_BAD_WORD: of no known type. RLW_BAD_WIRE: no map, or a field of another kind than it has;
- * `got` and `allowed` are kinds of msgpack.h. */
+ * RLW_BAD_WORD: an unknown type. RLW_BAD_WIRE: no map, or a field of the wrong kind; `got` and
+ * `allowed` are kinds of msgpack.h. */
 static inline rlw_status rlw_rllink_read(rlw_cursor *c, const uint8_t *body, size_t size,
                                          const rlw_msgpack_limits *limits,
                                          rlw_rllink_message *m) {
@@ -240,7 +236,7 @@ static inline void rlw_rllink_tensors_init(rlw_rllink_tensors *t, const rlw_rlli
     t->level = 1;
 }
 
-/* The next array of a plain dtype; what is none is passed over. `found`: 0 at the end. */
+/* The next array of a plain dtype; other values are skipped. `found`: 0 at the end. */
 static inline rlw_status rlw_rllink_next_tensor(rlw_rllink_tensors *t, rlw_rllink_tensor *out,
                                                 int *found) {
     rlw_msgpack_value v;
@@ -292,8 +288,7 @@ static inline rlw_status rlw_rllink_next_tensor(rlw_rllink_tensors *t, rlw_rllin
     return RLW_OK;
 }
 
-/* Writes a tensor's elements to `out`, as floats of this machine. 1, or 0 if they are neither
- * float32 nor float64, or are not `count`. */
+/* Writes a tensor's elements to `out`; 0 if they are not `count` of float32 or float64. */
 static inline int rlw_rllink_floats(const rlw_rllink_tensor *t, float *out, uint64_t count) {
     uint64_t i;
     int big = t->dtype.order == '>';
@@ -313,14 +308,13 @@ static inline int rlw_rllink_floats(const rlw_rllink_tensor *t, float *out, uint
 
 /* ---- writing: one frame after `rlw_rllink_begin`, or after one of the requests ---- */
 
-/* Begins a frame; what the writer had is forgotten, and its memory used again. */
+/* Begins a frame in the memory of the last one. */
 static inline rlw_status rlw_rllink_begin(rlw_writer *w) {
     w->at = w->start;
     return rlw_put(w, "00000000", RLW_RLLINK_HEAD);
 }
 
-/* Ends it: its bytes, valid until the next write. RLW_OVER_FRAME: eight digits cannot tell its
- * length; send fewer steps at once. */
+/* Ends a frame; its bytes are valid until the next write. RLW_OVER_FRAME: send fewer steps. */
 static inline rlw_status rlw_rllink_end(rlw_writer *w, const uint8_t **frame, size_t *size) {
     size_t length = rlw_written(w) - RLW_RLLINK_HEAD;
     int i;
@@ -349,12 +343,12 @@ static inline rlw_status rlw_rllink_put_head(rlw_writer *w, rlw_rllink_kind kind
     return rlw_rllink_put_text(w, rlw_rllink_name(kind));
 }
 
-/* A request without anything in it: PING, GET_CONFIG or GET_STATE. */
+/* A request without fields: PING, GET_CONFIG or GET_STATE. */
 static inline rlw_status rlw_rllink_put_request(rlw_writer *w, rlw_rllink_kind kind) {
     return rlw_rllink_put_head(w, kind, 0);
 }
 
-/* A PING that brings a token, or NULL, to a server of rlwire's; Ray's server ignores it. */
+/* A PING with a token, or NULL, for a server of rlwire's; Ray's server ignores it. */
 static inline rlw_status rlw_rllink_put_ping(rlw_writer *w, const char *token) {
     rlw_status status;
     if ((status = rlw_rllink_put_head(w, RLW_RLLINK_PING, 1)) != RLW_OK) return status;
@@ -453,9 +447,8 @@ static inline rlw_status rlw_rllink_put_column(rlw_writer *w, const rlw_rllink_c
     return rlw_put(w, rest, sizeof rest - 1);
 }
 
-/* EPISODES, or with `wait` EPISODES_AND_GET_STATE, which is answered when the trainer has learnt.
- * Then `count` of `rlw_rllink_put_episode`, with `steps` together. `number`: of the weights that
- * acted, 0 where nobody counts. */
+/* EPISODES, or with `wait` EPISODES_AND_GET_STATE, whose reply has new weights. Then `count` calls
+ * of `rlw_rllink_put_episode`, with `steps` together. `number`: of the weights that acted, or 0. */
 static inline rlw_status rlw_rllink_put_episodes(rlw_writer *w, int wait, uint32_t count,
                                                  uint64_t steps, int64_t number) {
     rlw_status status = rlw_rllink_put_head(
@@ -474,27 +467,11 @@ static inline rlw_status rlw_rllink_put_episode(rlw_writer *w, const rlw_rllink_
     static const char nobody[] = "\xA8" "agent_id\xC0\xA9module_id\xC0"
                                  "\xB6multi_agent_episode_id\xC0";
     static const char no_infos[] = "\xA8lookback\x00\xA9" "finalized\xC2\xA5space\xC0";
+    static const char start[] = "\xAB_start_time\xCB\0\0\0\0\0\0\0\0";
     static const char no_spaces[] = "\xB2_observation_space\xC0\xAD_action_space\xC0"
                                     "\xAB" "custom_data\x80";
-    const struct {
-        const char *name;
-        const rlw_rllink_column *column;
-        uint64_t entries;
-    } columns[] = {{"observations", &e->observations, e->steps + UINT64_C(1)},
-                   {"actions", &e->actions, e->steps},
-                   {"rewards", &e->rewards, e->steps}};
-    const struct {
-        const char *name;
-        int flag;
-    } flags[] = {{"is_terminated", e->terminated}, {"is_truncated", e->truncated}};
-    const struct {
-        const char *name;
-        double seconds;
-    } times[] = {{"_start_time", 0.0}, {"_last_step_time", e->seconds}};
-    const struct {
-        const char *name;
-        int64_t step;
-    } steps[] = {{"t_started", e->started}, {"t", e->started + e->steps}};
+    static const char *const names[] = {"observations", "actions", "rewards"};
+    const rlw_rllink_column *const columns[] = {&e->observations, &e->actions, &e->rewards};
     rlw_status status;
     uint32_t i;
     if ((status = rlw_msgpack_put_map_head(w, 18)) != RLW_OK) return status;
@@ -502,8 +479,8 @@ static inline rlw_status rlw_rllink_put_episode(rlw_writer *w, const rlw_rllink_
     if ((status = rlw_rllink_put_text(w, e->id)) != RLW_OK) return status;
     if ((status = rlw_put(w, nobody, sizeof nobody - 1)) != RLW_OK) return status;
     for (i = 0; i < 3; i++) {
-        if ((status = rlw_rllink_put_text(w, columns[i].name)) != RLW_OK) return status;
-        status = rlw_rllink_put_column(w, columns[i].column, columns[i].entries);
+        if ((status = rlw_rllink_put_text(w, names[i])) != RLW_OK) return status;
+        status = rlw_rllink_put_column(w, columns[i], e->steps + UINT64_C(1) - (i > 0));
         if (status != RLW_OK) return status;
     }
     if ((status = rlw_rllink_put_text(w, "infos")) != RLW_OK) return status;
@@ -526,14 +503,17 @@ static inline rlw_status rlw_rllink_put_episode(rlw_writer *w, const rlw_rllink_
         status = rlw_rllink_put_column(w, &e->outputs[i], e->steps);
         if (status != RLW_OK) return status;
     }
-    for (i = 0; i < 2; i++) {
-        if ((status = rlw_rllink_put_text(w, flags[i].name)) != RLW_OK) return status;
-        if ((status = rlw_msgpack_put_boolean(w, flags[i].flag)) != RLW_OK) return status;
-        if ((status = rlw_rllink_put_text(w, steps[i].name)) != RLW_OK) return status;
-        if ((status = rlw_msgpack_put_integer(w, steps[i].step)) != RLW_OK) return status;
-        if ((status = rlw_rllink_put_text(w, times[i].name)) != RLW_OK) return status;
-        if ((status = rlw_msgpack_put_float64(w, times[i].seconds)) != RLW_OK) return status;
-    }
+    if ((status = rlw_rllink_put_text(w, "is_terminated")) != RLW_OK) return status;
+    if ((status = rlw_msgpack_put_boolean(w, e->terminated)) != RLW_OK) return status;
+    if ((status = rlw_rllink_put_text(w, "t_started")) != RLW_OK) return status;
+    if ((status = rlw_msgpack_put_integer(w, e->started)) != RLW_OK) return status;
+    if ((status = rlw_put(w, start, sizeof start - 1)) != RLW_OK) return status;
+    if ((status = rlw_rllink_put_text(w, "is_truncated")) != RLW_OK) return status;
+    if ((status = rlw_msgpack_put_boolean(w, e->truncated)) != RLW_OK) return status;
+    if ((status = rlw_rllink_put_text(w, "t")) != RLW_OK) return status;
+    if ((status = rlw_msgpack_put_integer(w, e->started + e->steps)) != RLW_OK) return status;
+    if ((status = rlw_rllink_put_text(w, "_last_step_time")) != RLW_OK) return status;
+    if ((status = rlw_msgpack_put_float64(w, e->seconds)) != RLW_OK) return status;
     return rlw_put(w, no_spaces, sizeof no_spaces - 1);
 }
 

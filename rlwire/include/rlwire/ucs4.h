@@ -25,8 +25,8 @@ static inline size_t rlw_ucs4_size(const uint32_t *text, size_t count) {
     return bad ? RLW_NOT_UNICODE : size;
 }
 
-/* Stores characters that rlw_ucs4_size() has passed; returns where the next byte goes. Stops
- * before one that does not fit or, because the text has changed meanwhile, is none. */
+/* Stores characters checked by rlw_ucs4_size(); returns where the next byte goes. Stops before one
+ * that does not fit, or has become invalid meanwhile. */
 static inline uint8_t *rlw_ucs4_to_utf8(uint8_t *to, const uint8_t *end, const uint32_t *text,
                                         size_t count) {
     size_t i;

@@ -1,8 +1,5 @@
-/* Packed arrays of varints in bulk: their size, to bytes, their number, from bytes.
- *
- * The functions here take the fastest way that the processor has, found out once at run time.
- * int64 is uint64 with another name; a negative int32 is sent as a 64-bit number.
- */
+/* Packed arrays of varints, by the fastest code for the processor, chosen at run time. Use uint64
+ * for int64; a negative int32 is sent as a 64-bit number. */
 #ifndef RLWIRE_VARINT_H
 #define RLWIRE_VARINT_H
 
@@ -29,8 +26,7 @@ static inline uint64_t rlw_varints_size_u64(const uint64_t *values, size_t count
     RLW_VARINT_WAY(rlw_varints_size_u64, values, count);
 }
 
-/* Stores the values; returns where the next byte goes. Stops before a value that does not fit into
- * the room up to `end`; bytes between the last value's end and `end` may be overwritten. */
+/* Stores the values up to `end`; returns where the next byte goes. May overwrite bytes behind. */
 static inline uint8_t *rlw_varints_pack_i32(uint8_t *to, uint8_t *end, const int32_t *values,
                                             size_t count) {
     RLW_VARINT_WAY(rlw_varints_pack_i32, to, end, values, count);
@@ -51,9 +47,8 @@ static inline size_t rlw_varints_count(const uint8_t *data, size_t size) {
     RLW_VARINT_WAY(rlw_varints_count, data, size);
 }
 
-/* Reads exactly `count` values from exactly `size` bytes. Returns data + size; or where the first
- * wrong varint, or one too many, stands; or NULL when there are too few. Nothing outside of the
- * two arrays is touched whatever the bytes are, also when they change meanwhile. */
+/* Reads exactly `count` values from exactly `size` bytes. Returns data + size, or the first wrong
+ * or surplus varint, or NULL for too few. Touches only the two arrays, even if the bytes change. */
 static inline const uint8_t *rlw_varints_unpack_u32(const uint8_t *data, size_t size,
                                                     uint32_t *out, size_t count) {
     RLW_VARINT_WAY(rlw_varints_unpack_u32, data, data + size, out, out + count);

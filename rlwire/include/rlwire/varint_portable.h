@@ -1,6 +1,4 @@
-/* Packed arrays of varints, on any host: what varint.h falls back on, and the ends of the arrays
- * that varint_x86.h leaves over. Eight bytes at a time in ordinary registers.
- */
+/* Packed arrays of varints on any host, eight bytes at a time; also for the ends of x86 arrays. */
 #ifndef RLWIRE_VARINT_PORTABLE_H
 #define RLWIRE_VARINT_PORTABLE_H
 
@@ -79,11 +77,7 @@ static inline uint64_t rlw_varints_size_u64_portable(const uint64_t *values, siz
     return size;
 }
 
-/* ---- to bytes ----
- *
- * Each stops before a value that does not fit, and returns where the next byte goes. That a
- * caller's room fits what it measured is not enough: another thread may change the values.
- */
+/* ---- to bytes: up to `end`, as another thread may change values after they were measured ---- */
 
 static inline uint8_t *rlw_varint_put(uint8_t *to, const uint8_t *end, uint64_t v) {
     if (end - to >= 10) {
@@ -155,8 +149,7 @@ static inline const uint8_t *rlw_varint_get(const uint8_t *p, const uint8_t *end
     return NULL;
 }
 
-/* Exactly `count` values from exactly `size` bytes. Returns data + size, or else the first varint
- * that is wrong, or one too many; what is at data + size when there are too few values, NULL. */
+/* As rlw_varints_unpack_u32() and others of varint.h. */
 #define RLW_UNPACK_PORTABLE(NAME, TYPE) \
     static inline const uint8_t *NAME(const uint8_t *p, const uint8_t *end, TYPE *out, \
                                       const TYPE *out_end) { \

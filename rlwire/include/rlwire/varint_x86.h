@@ -1,8 +1,5 @@
-/* Packed arrays of varints with AVX2 and BMI2; varint.h decides at run time whether to come here.
- *
- * Defines RLW_VARINT_X86 where the compiler can do it, and nothing else elsewhere. Intel's names:
- * PDEP deals the low bits of a word out to the places of a mask, PEXT collects them from there.
- */
+/* Packed arrays of varints with AVX2 and BMI2; defines RLW_VARINT_X86 if the compiler can do it.
+ * PDEP deals the low bits of a word out to the places of a mask, PEXT collects them from there. */
 #ifndef RLWIRE_VARINT_X86_H
 #define RLWIRE_VARINT_X86_H
 

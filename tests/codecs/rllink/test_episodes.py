@@ -50,7 +50,7 @@ def assert_same(one: Episode, other: Episode) -> None:
 
 
 def test_ray_s_form_through_ray_s_msgpack() -> None:
-    sent = episode(5, truncated=True, started=7, duration=1.5, agent_id="a", custom_data={"k": 1})
+    sent = episode(5, truncated=True, started=7, duration=1.5, custom_data={"k": 1})
     frame = ours.encode(sent.to_state(), arrays="msgpack_numpy")
     fields = msgpack.unpackb(frame, object_hook=msgpack_numpy.decode, raw=False)
     assert fields["t"] == 12
@@ -58,7 +58,7 @@ def test_ray_s_form_through_ray_s_msgpack() -> None:
     assert fields["observations"]["finalized"] is True
     got = Episode.from_state(fields)
     assert_same(got, sent)
-    assert (got.id, got.started, got.agent_id) == (sent.id, 7, "a")
+    assert (got.id, got.started) == (sent.id, 7)
     assert (got.custom_data, got.duration, len(got), got.done) == ({"k": 1}, 1.5, 5, True)
 
 
