@@ -1,7 +1,4 @@
-"""`rlwire.install`: swap the codec inside an installed library for rlwire's, and put it back.
-
-Each library has a module, or an object, with `install()` and `uninstall()`; this only finds it.
-"""
+"""`rlwire.install`: replace the codec inside an installed library by rlwire's, and undo that."""
 
 from __future__ import annotations
 
@@ -17,20 +14,20 @@ LIBRARIES = {
     "openpi_client": "rlwire.msgpack_numpy:openpi_client_drop_in",
     "rllib": "rlwire.rllink.drop_in",
 }
-"""Libraries by their import names (RLlib by its own), and what installs here for each."""
+"""Drop-ins by import name (RLlib by its own)."""
 
 _WANTED = {
     "dm_env_rpc": ("dm_env_rpc", ["dm_env_rpc"]),
     "msgpack_numpy": ("msgpack-numpy", ["msgpack_numpy", "msgpack"]),
     "openpi_client": ("openpi-client", ["openpi_client", "msgpack"]),
     "rllib": ("'ray[rllib]'", ["ray"]),
-}  # how they are installed, and what is missing then
+}  # the package to install, and modules whose absence means that it is missing
 
 _lock = threading.Lock()
 
 
 def install(library: str, **options: Any) -> None:
-    """Make `library` use rlwire's codec from now on, in this process; again does nothing."""
+    """Make `library` use rlwire's codec in this process; a second call does nothing."""
     with _lock:
         drop_in = _drop_in(library)
         package, wanted = _WANTED[library]
@@ -41,14 +38,13 @@ def install(library: str, **options: Any) -> None:
             if missing not in wanted:
                 raise
             raise ImportError(
-                f"{missing} is not installed, so there is nothing of {library} to replace: "
-                f"pip install {package}",
+                f"{missing} is not installed: pip install {package}",
                 name=missing,
             ) from None
 
 
 def uninstall(library: str) -> None:
-    """Give `library` its own codec back; does nothing where `install` was not called."""
+    """Undo `install`, if it was called."""
     with _lock:
         _drop_in(library).uninstall()
 

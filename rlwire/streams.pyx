@@ -1,11 +1,11 @@
-"""The stream core: what one end of a byte stream knows, and a driver need not.
+"""The stream core: one end of a byte stream, without I/O.
 
-A driver owns the socket, the thread or loop, and the clock: it moves bytes, says how many, and tells
-the time. The core makes no system calls and knows no protocol.
+A driver owns the socket, the thread or loop, and the clock. It moves bytes, reports their number,
+and passes the time. The core makes no system calls and knows no protocol.
 
-Small messages pass through a small inbox. A larger one is received into a block of its size, so a
-large array is never copied after the kernel's own copy. The message after a large one is expected to
-be like it and is received into a block from its first byte on. What is sent is never copied either.
+Small messages pass through a small inbox. A larger one is received into a block of its size,
+without a copy; the next one is expected to be as large and is received into a block from its first
+byte on. Sent buffers are never copied.
 """
 
 import logging
@@ -21,32 +21,28 @@ from rlwire.buffers cimport Arena, Block
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RemoteProtocolError, RlwireError
 
-__all__ = ["INBOX", "LAST_WORDS", "NOTHING", "TURN", "FrameReader", "Moved", "StreamPhase", "StreamCore"]
-
 logger = logging.getLogger(__name__)
 
 INBOX = 4096
-"""Bytes of the inbox. A connection that never had a large message holds no more than this."""
+"""Bytes of the inbox: all that a connection without large messages allocates."""
 
 LAST_WORDS = 1.0
-"""Seconds for a peer to take in a farewell or a refusal, and to say its own."""
+"""Seconds for a peer to receive a farewell or a refusal, and to send its own."""
 
 TURN = 16
-"""Messages that one connection may take before others have their turns; of 64 KiB each, at most."""
+"""Messages of one connection, of up to 64 KiB each, before others have their turns."""
 
 cdef Py_ssize_t _INBOX = INBOX
 cdef Py_ssize_t _TURN = TURN
 cdef double _LAST_WORDS = LAST_WORDS
 cdef Py_ssize_t _ALIGNMENT = 64  # a cache line, and the widest vector register
-# A block that waits for a message that may never come is no larger.
+# The largest block that is allocated for an expected message.
 cdef Py_ssize_t _LIKELY_MAX = 1024 * 1024
 cdef Py_ssize_t _IOV_MAX = os.sysconf("SC_IOV_MAX")
 cdef bint _HAS_NOTES = sys.version_info >= (3, 11)
 
 
 class _Nothing:
-    """The type of `NOTHING`."""
-
     __slots__ = ()
 
     def __repr__(self) -> str:
@@ -57,34 +53,34 @@ class _Nothing:
 
 
 NOTHING = _Nothing()
-"""What is returned in place of an event while there is none."""
+"""Returned in place of an event while there is none."""
 
 cdef object _NOTHING = NOTHING
 
 
 class StreamPhase(IntEnum):
-    """Where a connection stands; it only ever goes forward."""
+    """The phase of a connection; it never goes back."""
 
     OPENING = 0
-    """The session's handshake is under way."""
+    """The session's handshake is not finished."""
     FIRST = 1
-    """A server waits for the peer's first message, and has less patience for it."""
+    """A server waits for the peer's first message, with a shorter timeout."""
     OPEN = 2
     DRAINING = 3
-    """The peer sends no more; what came before that is still to be had, and can be answered."""
+    """The peer sends no more; received messages are still delivered, and can be answered."""
     DEAF = 4
-    """Nothing more is received. Events that were can still be had, and answered."""
+    """Nothing more is received; queued events are still delivered, and can be answered."""
     CLOSING = 5
-    """Farewell is said, or about to be; what comes is for the session alone."""
+    """The farewell is sent or queued; only the session receives."""
     LINGERING = 6
-    """The last words are said, or about to be; what comes is dropped."""
+    """The last buffers are sent or queued; received bytes are discarded."""
     CLOSED = 7
-    """Nothing more comes. What is left to be sent may still go, then the socket is freed."""
+    """Nothing more is received; queued buffers may still be sent."""
 
 
 cdef tuple _PHASES = tuple(StreamPhase)
 
-# What is being waited for.
+# The waits.
 cdef enum:
     NONE
     TO_CONNECT
@@ -96,21 +92,21 @@ cdef enum:
 
 cdef tuple _WAITS = ("", "connect", "write", "read", "first", "idle", "")
 
-# What nobody looks at any more, of any connection.
+# Discarded bytes of all connections.
 cdef bytearray _junk = bytearray(65536)
 cdef object _junk_view = memoryview(_junk)
 
 
 cdef class FrameReader:
-    """Collects the bytes of one stream and hands out one whole frame after another.
+    """Splits a byte stream into frames.
 
     Write received bytes into `room()`, report their number to `advance`, then call `frame`
     until it returns None.
 
     Attributes:
-        inbox: where small frames arrive; always the same object.
+        inbox: buffer of small frames; always the same object.
         expecting: whether the next frame is expected to be as large as the last one.
-        direct: whether `room()` is the rest of one large frame, so that nothing else fits in.
+        direct: whether `room()` is the rest of one large frame.
     """
 
     def __init__(self, object session, Arena arena=None):
@@ -120,10 +116,10 @@ cdef class FrameReader:
         self.inbox = bytearray(_INBOX)
         self._small = memoryview(self.inbox)
         self._store, self._view = self.inbox, self._small  # a larger one, while that is needed
-        self._start = self._end = 0  # the bytes in it that are not yet handed out
-        self._block = None  # of the large frame that is being received
+        self._start = self._end = 0  # the bytes in it that were not returned yet
+        self._block = None  # of a large frame
         self._pad = self._size = 0  # where the frame lies in it
-        self._have = 0  # bytes of it that are there
+        self._have = 0  # received bytes of it
         self._want = 0  # size of the current frame; 0 while unknown
         self._likely = self._likely_pad = 0  # size and place in its block of the last large frame
         self.expecting = False
@@ -131,13 +127,13 @@ cdef class FrameReader:
 
     @property
     def partial(self) -> tuple[int, int]:
-        """Bytes that wait here, and the size of the frame that they begin (0: not yet known)."""
+        """Bytes of an incomplete frame, and its size (0: not yet known)."""
         if self._block is not None and self._have:
             return self._have, self._want
         return self._end - self._start, self._want
 
     cpdef object room(self):
-        """Return where the next bytes belong; it is never empty."""
+        """Return the buffer for the next bytes; it is never empty."""
         cdef Py_ssize_t size = 0
         self._space(&size)
         if self._block is not None and self._have < self._size:
@@ -145,12 +141,12 @@ cdef class FrameReader:
         return self._view[self._end :] if self._end else self._view
 
     cdef char *_space(self, Py_ssize_t *size) except NULL:
-        """Where the next bytes belong, and how many; valid until the next call."""
+        """As `room`, as a pointer that is valid until the next call."""
         if self._block is not None:
             if self._have < self._size:
                 size[0] = self._size - self._have
                 return <char *> self._block.data + self._pad + self._have
-            # Nobody has fetched it: what follows begins the next frame, in the inbox.
+            # It was not fetched yet: the next frame begins in the inbox.
         elif self._end == 0 and self.expecting:
             self._take_like_last()
             size[0] = self._size
@@ -161,14 +157,14 @@ cdef class FrameReader:
         return PyByteArray_AS_STRING(self._store) + self._end
 
     cpdef advance(self, Py_ssize_t count):
-        """Take note that `count` bytes were written to the start of `room()`."""
+        """Report that `count` bytes were written to the start of `room()`."""
         if self._block is not None and self._have < self._size:
             self._have += count
         else:
             self._end += count
 
     cpdef object frame(self):
-        """Return the next whole frame, which is then the caller's; None if bytes are missing."""
+        """Return the next whole frame, which the caller owns; None if bytes are missing."""
         cdef Py_ssize_t start, end, size
         if self._block is not None and (self.direct or self._is_as_expected()):
             return None if self._have < self._want else self._take_block()
@@ -193,16 +189,16 @@ cdef class FrameReader:
         return None
 
     cdef int _begin_block(self, Py_ssize_t size) except -1:
-        """Move the first bytes of a frame of `size` bytes, larger than the inbox, to a block.
+        """Move a frame of `size` bytes, larger than the inbox, to a block.
 
-        The frame stays in the inbox for now if a few more bytes may tell where its array lies.
+        It stays in the inbox while its first bytes do not show where its array begins.
         """
         cdef Py_ssize_t start = self._start
         cdef Py_ssize_t have = self._end - start
         cdef Py_ssize_t offset = self._data_offset(self._store, start, self._end)
         if not offset and have < PyByteArray_GET_SIZE(self._store):
             return 0
-        # Of an unsigned number, as C's remainder of a negative one is negative.
+        # Unsigned: C's remainder of a negative number is negative.
         self._pad = (_ALIGNMENT - <size_t> offset % _ALIGNMENT) % _ALIGNMENT
         self._block = self._arena.take(self._pad + size)
         self._size = size
@@ -214,14 +210,13 @@ cdef class FrameReader:
         return 0
 
     cdef int _take_like_last(self) except -1:
-        """Take a block for a frame as large as the last one."""
         self._block = self._arena.take(self._likely_pad + self._likely)
         self._pad, self._size = self._likely_pad, self._likely
         self._have = 0
         return 0
 
     cdef object _take_block(self):
-        """Return the frame in the block, all of which has been written, and forget it."""
+        """Return the complete frame in the block."""
         block = memoryview(self._block)[self._pad : self._pad + self._size]
         self._likely, self._likely_pad = self._size, self._pad
         self.expecting = self._size <= _LIKELY_MAX
@@ -231,7 +226,7 @@ cdef class FrameReader:
         return block
 
     cdef bint _is_as_expected(self) except -1:
-        """Look at the first bytes that arrived in a block before their size was known."""
+        """Return whether a block's first bytes begin a frame of the expected size."""
         cdef Py_ssize_t have = self._have
         cdef Py_ssize_t waiting
         cdef Block block = self._block
@@ -243,7 +238,7 @@ cdef class FrameReader:
             self._want = self._size
             self.direct = True
             return True
-        # Another message: its bytes go the usual way, by the inbox, before what is there already.
+        # Another one: its bytes go to the inbox, before those that are there.
         self._block = None
         self.expecting = False
         self._make_room(have)
@@ -255,11 +250,11 @@ cdef class FrameReader:
         return False
 
     cdef int _make_room(self, Py_ssize_t count) except -1:
-        """Make room for `count` bytes: move the waiting ones, or get a larger store for a while.
+        """Make room for `count` bytes: move the unread ones, or allocate a larger store.
 
-        The inbox is too small only when a driver delivers bytes while whole frames wait here
-        (asyncio's TLS does, in spite of pause_reading), or when several small messages come where
-        a large one was expected.
+        The inbox is too small if a driver delivers bytes while whole frames are queued (asyncio's
+        TLS ignores pause_reading), or if several small messages arrive where a large one was
+        expected.
         """
         cdef Py_ssize_t start = self._start
         cdef Py_ssize_t waiting = self._end - start
@@ -286,31 +281,28 @@ cdef class FrameReader:
 
 
 cdef class Moved:
-    """How many events a connection has ``sent`` and ``received``; it outlives the connection."""
+    """The events that a connection has ``sent`` and ``received``; it outlives the connection."""
 
 
 cdef class StreamCore(FrameReader):
-    """One end of a connection, without what moves its bytes. Its driver is its only user.
+    """One end of a connection, for its driver only.
 
-    What it cannot do at once it leaves to be seen: `sending`, for what is to be written, and
-    `phase`. After `take`, `next` and `check`, whether they returned or raised, look at both.
+    After `take`, `next` and `check`, whether they returned or raised, check `sending` and `phase`.
 
     Attributes:
-        session: the session.
-        moved: how many events were put in line to be sent, and were given by `take` and `next`.
+        moved: events that were queued to be sent, and delivered by `take` and `next`.
         peer: the other end's name.
         fresh: whether the next byte goes to the start of `inbox` and begins a message.
         ended: why nothing more can be received; empty before.
-        broken: whether it ended otherwise than by `close`, or inside a message. A reset between two
+        broken: whether it ended inside a message, or otherwise than by `close`. A reset between two
             messages is a `close` to a session that `pushes`.
-        over: whether a talking session has come to its end: close it when no event is left.
-        half_close: whether, while it lingers, the peer is to see the end of our stream.
-        waiting: bytes that are still to be sent.
-        count: how many messages have been received.
-        more: whether `next` returned `NOTHING` only because its turn is over: it has taken `TURN`
-            messages, events or not, since it last had none. Call it again, before anything is
-            received, after others have had theirs.
-        late: what `check` has found late: the name of a timeout, or ``"session"``.
+        over: whether a talking session has ended: close it after the last event.
+        half_close: whether to shut down the sending side while it lingers.
+        waiting: bytes that are queued to be sent.
+        count: messages received.
+        more: whether `next` returned `NOTHING` because its turn (`TURN` messages) is over. Call it
+            again, before anything is received, after other connections' turns.
+        late: the timeout that `check` found exceeded, or ``"session"``.
     """
 
     def __init__(self, object session, str peer, object timeouts, bint accepted=False):
@@ -321,7 +313,6 @@ cdef class StreamCore(FrameReader):
         self.ended = self.late = ""
         self._timeouts = timeouts
         self._talker = session if hasattr(session, "outgoing") else None
-        # The bound methods of the path of every message, looked up once.
         self._session_send = session.send
         self._session_receive = session.receive
         self._session_receive_whole = session.receive_whole
@@ -340,46 +331,46 @@ cdef class StreamCore(FrameReader):
 
     @property
     def phase(self):
-        """Where the connection stands."""
+        """The connection's `StreamPhase`."""
         return _PHASES[self._phase]
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is sent any more but last words."""
+        """Whether only a farewell is still sent."""
         return self._phase >= CLOSING
 
     @property
     def opened(self) -> bool:
-        """Whether events may be sent, as far as a handshake is concerned."""
+        """Whether the handshake is finished."""
         return self._phase != OPENING
 
     @property
     def sending(self) -> bool:
-        """Whether something is to be written: `output`."""
+        """Whether `output` has something."""
         return self._out is not None
 
     @property
     def silent(self) -> bool:
-        """Whether nothing of the peer's has come so far."""
+        """Whether nothing has been received."""
         return self.count == 0 and self.partial[0] == 0
 
     @property
     def inside(self) -> bool:
-        """Whether a message has begun to come, and not ended."""
+        """Whether a message is incomplete."""
         return self.partial[0] > 0 or self._message() > 0
 
     @property
     def steady(self) -> bool:
-        """Whether it is open and there is nothing to be written: bytes are all that it needs."""
+        """Whether it is open, and nothing is queued to be sent."""
         return self._phase == OPEN and self._out is None
 
     @property
     def talks(self) -> bool:
-        """Whether the session also speaks by itself."""
+        """Whether the session also sends by itself."""
         return self._talker is not None
 
     def begin(self, object seconds=None) -> None:
-        """Begin, now that there is a stream: have a talking session say its first words."""
+        """Start: queue a talking session's first buffers; `seconds` limit the handshake."""
         self._patience = seconds
         if self._talker is not None:
             self._talk()
@@ -387,7 +378,7 @@ cdef class StreamCore(FrameReader):
     # Receiving.
 
     cpdef object room(self):
-        """Return where the next bytes belong; it is never empty."""
+        """Return the buffer for the next bytes; it is never empty."""
         return _junk_view if self._phase == LINGERING else FrameReader.room(self)
 
     cdef char *_space(self, Py_ssize_t *size) except NULL:
@@ -397,7 +388,7 @@ cdef class StreamCore(FrameReader):
         return FrameReader._space(self, size)
 
     cpdef object take(self, Py_ssize_t have):
-        """Take note of `have` bytes in `room()`, 0 for the end of the stream; return an event."""
+        """Receive `have` bytes in `room()`, 0 for the end of the stream; return an event."""
         if self.fresh and have:
             try:
                 events = self._session_receive_whole(self._store, have)
@@ -429,10 +420,10 @@ cdef class StreamCore(FrameReader):
         return self.next()
 
     cpdef object next(self):
-        """Return the next event, or `NOTHING` if it takes more bytes.
+        """Return the next event, or `NOTHING` if bytes are missing.
 
-        After an error of the session's nothing more can be received, unless it is a
-        RemoteProtocolError that left the session open.
+        An error of the session ends receiving, unless it is a RemoteProtocolError that left the
+        session open.
         """
         cdef int phase
         self.more = False
@@ -470,7 +461,7 @@ cdef class StreamCore(FrameReader):
                     self.count += 1
                     self._taken += 1 + (len(message) >> 16)
                     events = self._session_receive(message)
-                    message = None  # the arena may have the block back
+                    message = None  # free for the arena
             except RlwireError as error:
                 self._failed(error, True)
                 raise
@@ -492,7 +483,6 @@ cdef class StreamCore(FrameReader):
                 return _NOTHING
 
     cdef bint _has_more(self) noexcept:
-        """Whether something waits of which a message may be."""
         return (
             self._events is not None
             or self._unread
@@ -501,7 +491,7 @@ cdef class StreamCore(FrameReader):
         )
 
     def put_back(self, object event) -> None:
-        """Have `next` return `event` first, which it has returned already."""
+        """Undo the delivery of `event`."""
         if self._events is None:
             self._events, self._event = [event], 0
         else:
@@ -510,7 +500,7 @@ cdef class StreamCore(FrameReader):
         self.fresh = False
 
     cdef int _take_events(self, object events) except -1:
-        """Put events in line, after a `receive` that gave not exactly one."""
+        """Queue events, after a `receive` that returned not exactly one."""
         kept = [event for event in events if event is not None]
         if kept:
             self._events, self._event = kept, 0
@@ -523,7 +513,7 @@ cdef class StreamCore(FrameReader):
         return 0
 
     cdef void _settle(self) noexcept:
-        """Decide where the next bytes go."""
+        """Update `fresh`."""
         self.fresh = (
             self._phase == OPEN
             and self._events is None
@@ -534,7 +524,6 @@ cdef class StreamCore(FrameReader):
         )
 
     cdef void _enter(self, int phase) noexcept:
-        """Go on to a later phase."""
         if phase > self._phase:
             self._phase = phase
         self.fresh = False
@@ -542,7 +531,7 @@ cdef class StreamCore(FrameReader):
     # Sending.
 
     cpdef object put(self, object event):
-        """Put one event in line to be sent; return the buffer if nothing else waits, or None."""
+        """Queue one event; return the buffer if nothing else is queued, or None."""
         if self._phase >= CLOSING:
             raise self.end()
         if self._out is None:
@@ -557,7 +546,7 @@ cdef class StreamCore(FrameReader):
             self._say(buffers)
         else:
             if self._talker is not None:
-                # What the session said before comes before: its messages may be numbered.
+                # Its own buffers come first: messages may be numbered.
                 self._say(self._talker.outgoing())
             buffers = self._session_send(event)
             self.moved.sent += 1
@@ -567,12 +556,12 @@ cdef class StreamCore(FrameReader):
         return None
 
     def speak(self) -> None:
-        """Put in line what a talking session says by itself, after somebody has had it do so."""
+        """Queue what a talking session sends by itself."""
         if self._talker is not None:
             self._talk()
 
     cpdef list output(self):
-        """Return what is to be written next, in the order to be written."""
+        """Return the next buffers to be written, in order."""
         cdef list buffers
         if self._out is None:
             return []
@@ -582,7 +571,7 @@ cdef class StreamCore(FrameReader):
         return buffers
 
     cpdef bint wrote(self, Py_ssize_t count) except -1:
-        """Take note that `count` bytes of `output` were written; return whether that was all."""
+        """Report that `count` bytes of `output` were written; return whether that was all."""
         cdef Py_ssize_t size
         if self._out is None:  # another thread has closed it meanwhile
             raise self.end()
@@ -607,7 +596,6 @@ cdef class StreamCore(FrameReader):
         return False
 
     cdef int _say(self, object buffers) except -1:
-        """Put buffers in line."""
         cdef Py_ssize_t size = 0
         for data in buffers:
             size += len(data)
@@ -619,8 +607,8 @@ cdef class StreamCore(FrameReader):
             self._out_grows = False
             self.waiting = size
             return 0
-        # What has gone is dropped when it is half of the list, so that each buffer moves once; and
-        # the first list may be the session's.
+        # Sent buffers are dropped when they are half of the list: each moves once. The first list
+        # may be the session's.
         if not self._out_grows or 2 * self._index > len(self._out):
             self._out = list(self._out[self._index :])
             self._index = 0
@@ -630,7 +618,7 @@ cdef class StreamCore(FrameReader):
         return 0
 
     cdef int _talk(self) except -1:
-        """Put in line what the session says by itself, unless something else is under way."""
+        """Queue what the session sends by itself, unless something is being written."""
         if self._out is not None or self._phase >= CLOSING:
             self._ask_again = True
             return 0
@@ -643,10 +631,7 @@ cdef class StreamCore(FrameReader):
         return 0
 
     def refuse(self, object error) -> None:
-        """Put in line what tells the peer of `error`, if the protocol has words for that.
-
-        If that was the session's last message the connection goes on to `StreamPhase.LINGERING`.
-        """
+        """Queue the session's error message for the peer; linger if the session is then closed."""
         words = self.session.refuse(error)
         if self._phase >= CLOSING:
             return
@@ -659,20 +644,20 @@ cdef class StreamCore(FrameReader):
     # Ends.
 
     def end(self):
-        """Return the error for whoever wants to receive or send now that it has ended."""
+        """Return the error of receiving and sending after the end."""
         if self._instead is not None:
             return self._instead.with_traceback(None)
         return ConnectionClosed(f"the connection to {self.peer} is {self.ended}")
 
     def eof(self) -> None:
-        """Take note that the peer sends no more."""
+        """Report the end of the peer's stream."""
         if self._phase == CLOSING or self._phase == LINGERING:
             self._enter(CLOSED)
         else:
             self._enter(DRAINING)
 
     def lost(self, object error=None):
-        """Take note that the stream is gone, None: without a reason; return the error to raise."""
+        """Report the loss of the stream; return the error to raise."""
         if self._phase != CLOSED:
             if not self.ended:
                 self.broken = not (self._leaves_so(error) and self.partial[0] == 0)
@@ -683,20 +668,17 @@ cdef class StreamCore(FrameReader):
         return self.end()
 
     def _leaves_so(self, object error):
-        """Return whether that is how a peer leaves which is told things unasked.
-
-        Who closes a socket while something is on its way there, or not yet read, resets it.
-        """
+        """Whether the error is a regular end: closing a socket with unread bytes resets it."""
         return isinstance(error, ConnectionError) and getattr(self.session, "pushes", False)
 
     def stop(self) -> None:
-        """From any thread: receive no more, as this whole side ends. Answers can still be sent."""
+        """From any thread: receive no more; replies can still be sent."""
         self._ending = True
         self.ended = self.ended or "closed on this side"
         self._enter(DEAF)
 
     def close(self, str reason="closed on this side") -> None:
-        """Say farewell, if the session has one, and nothing else from now on."""
+        """Queue the session's farewell, and send nothing else from now on."""
         cdef int phase = self._phase
         if phase >= CLOSING:
             return
@@ -715,7 +697,7 @@ cdef class StreamCore(FrameReader):
             self._abandon()
 
     def abort(self, str reason="closed on this side", object instead=None) -> None:
-        """Close without a further word."""
+        """Close without a farewell."""
         self.ended = self.ended or reason
         if instead is not None:
             self._instead = instead
@@ -728,7 +710,7 @@ cdef class StreamCore(FrameReader):
         self._ask_again = False
 
     cdef int _note_eof(self) except -1:
-        """Say why nothing more can be received: all that came before the end has been had."""
+        """Set `ended`, after the last message before the end was delivered."""
         self._enter(DEAF)
         if self.ended:
             return 0
@@ -746,7 +728,7 @@ cdef class StreamCore(FrameReader):
         return 0
 
     cdef int _failed(self, object error, bint theirs) except -1:
-        """After the session raised `error`: nothing more comes, or at least not this message."""
+        """The session raised `error`: receive no more, or skip this message."""
         cdef bint closed = self.session.closed
         cdef bint clean
         if theirs and _HAS_NOTES:
@@ -775,7 +757,7 @@ cdef class StreamCore(FrameReader):
         return 0
 
     cdef int _await_farewell(self) except -1:
-        """Have the session look, in what has come, for the peer's farewell."""
+        """Pass received frames to the session until the peer's farewell."""
         try:
             while self._phase == CLOSING:
                 if self._talker.closed:
@@ -789,23 +771,22 @@ cdef class StreamCore(FrameReader):
             self.half_close = False
             self._enter(CLOSED if self._talker.hangs_up else LINGERING)
         except RlwireError as error:
-            logger.debug("%s: it did not part well: %s", self.peer, error)
+            logger.debug("%s: error after the farewell: %s", self.peer, error)
             self._enter(LINGERING)
         return 0
 
     # Times.
 
     def await_from(self, double since) -> None:
-        """Have what is waited for now be waited for since then, whatever it was before."""
+        """Start the current wait at `since`."""
         self._wait, _ = self._waits_for(True)
         self._wait_serial = self._serial_of(self._wait)
         self._since = since
 
     def check(self, double now, bint waiting=True) -> None:
-        """See whether something has lasted too long, at `now`, seconds on one clock.
+        """Raise DeadlineExceeded if a wait is too long at `now`, in seconds of one clock.
 
-        A wait begins with the first check that sees it. Last words that take too long are given
-        up without an error.
+        A wait begins with its first check. A farewell that takes too long is dropped silently.
         """
         cdef unsigned long long serial
         cdef int wait
@@ -832,7 +813,7 @@ cdef class StreamCore(FrameReader):
         raise DeadlineExceeded(self._too_late(wait, limit))
 
     def next_deadline(self, double now, bint waiting=True):
-        """Return when `check` should be called again, at the latest; None for never."""
+        """Return when to call `check` again, at the latest; None for never."""
         cdef unsigned long long serial
         cdef int wait
         wait, limit = self._waits_for(waiting)
@@ -849,7 +830,7 @@ cdef class StreamCore(FrameReader):
         return limit
 
     cdef tuple _waits_for(self, bint waiting):
-        """What is waited for, and how long that may last; None for ever."""
+        """The current wait, and its timeout; None for none."""
         if self._phase >= CLOSING:
             return TO_CLOSE, _LAST_WORDS
         if self._phase == OPENING:
@@ -865,11 +846,11 @@ cdef class StreamCore(FrameReader):
         return TO_BEGIN, self._timeouts.idle
 
     cdef unsigned long long _message(self) except? 0:
-        """The number of a message of which whole frames have come and more are to; 0: of none."""
+        """The number of a message of several frames that is incomplete; 0 for none."""
         return self.session.inside if self._has_inside else 0
 
     cdef unsigned long long _serial_of(self, int wait) except? 0:
-        """What a wait is for: with another number it is another wait."""
+        """The number of the message that a wait is for."""
         if wait == TO_WRITE:
             return self._sent
         if wait == TO_READ:

@@ -94,9 +94,6 @@ def scheme(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-# ---- one environment -----------------------------------------------------------------------------
-
-
 def test_one_environment(scheme):
     game = Counting()
     with (
@@ -117,16 +114,6 @@ def test_one_environment(scheme):
     assert list(map(int, game.actions)) == [0, 1, 2, 0, 1, 2]
     assert all(spaces.Discrete(3).contains(action) for action in game.actions)
     assert not game.closed  # it is the user's
-
-
-def test_a_truncated_episode_is_told_from_one_that_ends(scheme):
-    with (
-        contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
-        aside(lambda: rlwire.play(Counting(1, True), env.callers.url)) as came,
-    ):
-        env.reset()
-        assert env.step(0)[2:4] == (False, True)
-    assert came == [[0.5]]
 
 
 @pytest.mark.parametrize("scheme", ["rlx", "openpi"])
@@ -205,9 +192,6 @@ def test_spaces_that_nobody_tells(tmp_path, state, action_space, text):
     with aside(call) as came, pytest.raises(ValueError, match=text):
         rlwire.listen(f"rlx+unix://{tmp_path}/s", action_space=action_space)
     assert isinstance(came[0], AgentProxyException)
-
-
-# ---- callers that are not ours -------------------------------------------------------------------
 
 
 def test_a_training_of_relaax(caplog):
@@ -314,9 +298,6 @@ def test_a_gateway(agent):
     assert total == len(UPDATES) - 1 > 5
     with gymnasium.make("CartPole-v1") as original:
         assert UPDATES[0][1] == original.reset(seed=3)[0].tolist()
-
-
-# ---- callers that come and go --------------------------------------------------------------------
 
 
 def test_a_caller_that_leaves(scheme, caplog):
@@ -450,9 +431,6 @@ def test_a_command_out_of_turn_is_refused():
     assert came[0][0].tolist() == [1, 2]
 
 
-# ---- many ----------------------------------------------------------------------------------------
-
-
 def test_many_callers(scheme):
     lengths = (2, 3, 5)
     options = {"backoff": QUICK} if scheme == "rlx" else {"reconnect": False}
@@ -490,9 +468,6 @@ def test_further_callers_wait_for_a_place():
                 assert envs.reset()[0].tolist() == [[1, 0]]
                 assert envs.step([0])[2].all()
         assert one == two == [[0.5]]
-
-
-# ---- ends ----------------------------------------------------------------------------------------
 
 
 def test_closing_wakes_who_waits_for_a_caller(scheme):

@@ -26,7 +26,7 @@ ROOMS = {"rlx", "dm_env_rpc", "perlert", "universe", "rllink", "openpi", "rllib"
 ALLOWED = {
     "__init__": BASE | {"environments", "installing", "registry", "serving", "transports"},
     "aio": {"__init__", "registry", "serving"},
-    "errors": set(),
+    "errors": {"limits"},
     "limits": set(),
     "kernels": set(),
     "buffers": {"errors"},

@@ -12,20 +12,6 @@ FIELDS = [field.name for field in dataclasses.fields(Limits)]
 
 def test_nothing_is_unlimited_by_default() -> None:
     assert Limits() == DEFAULT
-    assert FIELDS == [
-        "message",
-        "received",
-        "depth",
-        "items",
-        "dims",
-        "string",
-        "pixels",
-        "expanded",
-        "datagram",
-        "header",
-        "unsent",
-        "keys",
-    ]
     assert DEFAULT.message == 10**9  # RELAAX's own maximum
     for name in FIELDS:
         assert 0 < getattr(DEFAULT, name) <= 10**9

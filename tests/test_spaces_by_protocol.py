@@ -255,32 +255,6 @@ def test_a_mission_travels_as_text(protocol: str, kind: Callable[[], Any]) -> No
         assert told.contains(observation)
 
 
-STOCK = sorted(
-    spec.id
-    for spec in gymnasium.registry.values()
-    if str(spec.entry_point).split(".")[2:3] in (["classic_control"], ["toy_text"])
-)
-
-
-@pytest.mark.filterwarnings("ignore:.*out of date")
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.each("name", STOCK)
-def test_stock_environments(protocol: str, name: str) -> None:
-    with contextlib.closing(gymnasium.make(name)) as ours, made(protocol, f"gym:{name}") as env:
-        assert env.observation_space == ours.observation_space
-        assert env.action_space == ours.action_space
-        over = True
-        for _ in range(20):
-            if over:
-                observation, _ = env.reset(seed=3)
-            observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
-            over = terminated or truncated
-            assert ours.observation_space.contains(observation)
-
-
-# ---- environments that call ------------------------------------------------------------------
-
-
 class Brief(Mirror):
     """Ends with its third action."""
 
@@ -318,8 +292,6 @@ def test_actions_that_openpi_cannot_carry_are_refused(name: str, tmp_path: Path)
         rlwire.listen(f"openpi+unix://{tmp_path}/socket", action_space=SPACES[name])
     assert not list(tmp_path.iterdir())
 
-
-# ---- infos --------------------------------------------------------------------------------------
 
 BEGUN = {"begun": True, "map": np.arange(6, dtype=np.float32).reshape(2, 3), "seed": None}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -129,23 +129,6 @@ def test_what_is_not_as_large_as_expected_arrives_too(blobs: Any, sizes: list[in
     while reader.expecting:
         feed(reader, blobs.frame(b"small"))
     assert len(reader.room()) == INBOX, "a larger store is not kept"
-
-
-def test_a_block_that_was_not_fetched_does_not_stop_the_stream(blobs: Any) -> None:
-    reader = FrameReader(blobs())
-    large, small = blobs.frame(body(20_000)), blobs.frame(b"small")
-    feed(reader, large)
-    data = large + small + large
-    while data:
-        space = reader.room()
-        count = min(len(space), len(data))
-        space[:count] = data[:count]
-        reader.advance(count)
-        data = data[count:]
-    got = []
-    while (frame := reader.frame()) is not None:
-        got.append(bytes(frame))
-    assert got == [large, small, large]
 
 
 def test_nothing_is_allocated_for_a_frame_over_the_limit(blobs: Any) -> None:
@@ -418,33 +401,6 @@ def test_output_goes_in_any_pieces_and_is_not_copied(blobs: Any, piece: int) -> 
         assert core.wrote(len(ready[:piece])) == (not core.sending)
     assert wire == blobs.frame(b"".join(parts)) + blobs.frame(b"the next")
     assert core.output() == []
-
-
-def test_what_waits_grows_in_a_list_of_the_core_s_own(blobs: Any) -> None:
-    class Same(blobs):
-        """Gives the same list each time."""
-
-        given: ClassVar[list[Any]] = [b"abc"]
-
-        def send(self, event: Any) -> list[Any]:
-            return self.given
-
-    core = core_of(Same())
-    core.put(b"")
-    sent = b""
-    for _ in range(100):
-        core.put(b"")
-        core.put(b"")
-        data = b"".join(core.output())[:4]
-        sent += data
-        core.wrote(len(data))
-        assert core.waiting == len(b"".join(core.output()))
-    while core.sending:
-        data = b"".join(core.output())
-        sent += data
-        core.wrote(len(data))
-    assert sent == b"abc" * 201
-    assert Same.given == [b"abc"]
 
 
 def test_half_closed_peers_are_heard_out_and_answered(blobs: Any) -> None:

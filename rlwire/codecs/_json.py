@@ -1,6 +1,6 @@
-"""JSON by msgspec, with rlwire's limits, errors and arrays; needs msgspec.
+"""JSON by msgspec, with rlwire's limits, errors and arrays.
 
-Importers name the extra that brings msgspec (`rlwire.errors.optional`).
+Importers name the extra that msgspec comes with (`rlwire.errors.optional`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _NUMBERS: Final = frozenset((int, float))
 _LISTS: Final = frozenset((list,))
-_ITEM: Final = 256  # bytes that a list item or an object's member counts, see `Limits.expanded`
+_ITEM: Final = 256  # bytes of a list item or member, see `Limits.expanded`
 _WIDE: Final = 4  # bytes of a character, if the string has one beyond the basic plane
 _BYTE: Final = re.compile(r" \(byte (\d+)\)$")
 
@@ -45,7 +45,7 @@ def bounded(buffer: Buffer, limits: Limits) -> bytes:
 
 
 def read(decode: Callable[[bytes], Any], data: bytes, limits: Limits) -> Any:
-    """Return what msgspec's `decode` makes of a bounded text; its errors become rlwire's."""
+    """Call msgspec's `decode` with a bounded text; convert its errors."""
     try:
         return decode(data)
     except msgspec.ValidationError as error:
@@ -61,7 +61,7 @@ def read(decode: Callable[[bytes], Any], data: bytes, limits: Limits) -> Any:
 
 
 def misfit(error: Exception, about: str = "", path: str = "$") -> DecodeError:
-    """Return the DecodeError of a value of a wrong type, whose path begins with `path`."""
+    """Return the DecodeError of a value of a wrong type."""
     reason, _, inside = str(error).partition(" - at `$")
     return DecodeError(about + reason, path=path + inside.rstrip("`"))
 
@@ -88,7 +88,7 @@ def array_of(value: list[Any], dtype: Any = None) -> Any:
     Raises:
         OverflowError, FloatingPointError: a number is too large for the dtype.
     """
-    # Level by level, each in a few calls of C: an image has many thousand numbers.
+    # Level by level, each in a few calls of C.
     shape, level = [len(value)], value
     while (kinds := set(map(type, level))) == _LISTS and len(shape) < 32:
         lengths = set(map(len, level))
@@ -108,7 +108,7 @@ def array_of(value: list[Any], dtype: Any = None) -> Any:
 
 
 def arrays_of(value: Any, dtype: Any = None) -> Any:
-    """Return a value with arrays in place of its lists of numbers; other lists stay lists."""
+    """Replace lists of numbers by arrays."""
     if type(value) is dict:
         return {key: arrays_of(item, dtype) for key, item in value.items()}
     if type(value) is not list:
@@ -118,7 +118,7 @@ def arrays_of(value: Any, dtype: Any = None) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return what msgspec can write in place of a value that it cannot."""
+    """Convert a value that msgspec cannot encode."""
     if type(value) is np.ndarray and (text := _json_arrays.text_of(value)) is not None:
         return msgspec.Raw(text)
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biuf":

@@ -36,9 +36,9 @@ cdef class WebSocketEndpoint:
     """One end of a connection: its frames, and the path of whole messages.
 
     A client's frames are masked (section 5.3). Messages of the kinds ``"text"`` and ``"binary"`` are
-    bytes; with ``"any"`` a text is a str. An attached inner session has `receive`, for the events of a
-    message, `send`, for the buffers of an event, and `closed`. A subclass handles everything else in
-    `_receive_rest`.
+    bytes; with ``"any"`` a text is a str. An attached inner session has `receive`, for the events
+    of a message, `send`, for the buffers of an event, and `closed`. A subclass handles everything
+    else in `_receive_rest`.
 
     Attributes:
         listening: whether whole messages are received; if not, `_receive_rest` gets all frames.
@@ -102,8 +102,8 @@ cdef class WebSocketEndpoint:
     cpdef object whole(self, object buffer, Py_ssize_t size, bint own=False):
         """Return the message in the one frame that fills ``buffer[:size]``.
 
-        Returns None for control frames, fragments, and anything wrong or too large. If the buffer is
-        the endpoint's `own`, a large message is a view of it, unmasked in place.
+        Returns None for control frames, fragments, and anything wrong or too large. If the buffer
+        is the endpoint's `own`, a large message is a view of it, unmasked in place.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
