@@ -227,9 +227,9 @@ def make(
             are streamed, else requested from rlwire's dm_env_rpc servers. Gymnasium's `RecordVideo`
             and `HumanRendering` need it.
         auth: the server's secret; the environment's `spec` hides it.
-        tls: as of `connect`.
-        timeout: as of `connect`.
-        limits: as of `connect`.
+        tls: as `connect`.
+        timeout: as `connect`.
+        limits: as `connect`.
         options: further options of the protocol.
 
     Raises:
@@ -381,19 +381,9 @@ def listen(
     The returned ``callers`` is a `rlwire.environments.called.Callers`, with `url` and
     `statistics()`.
 
-    Args:
-        url: where to listen; port 0 lets the system choose.
-        like: an environment, or its name, with the same spaces.
-        observation_space: by default the first client's, or that of its first message; then this
-            function waits for it.
-        action_space: by default the first client's, as rlwire's `play` over RLX sends it.
-        auth: as of `serve`.
-        tls: as of `serve`.
-        timeout: as of `serve`.
-        idle_timeout: seconds after which a silent client counts as lost (an hour).
-        limits: as of `serve`.
-        max_connections: as of `serve`.
-        options: further options of the protocol.
+    `like` is an environment, or its name, with the same spaces. By default the spaces are the first
+    client's, or those of its first message, and this function waits for it. A silent client counts
+    as lost after `idle_timeout` seconds (an hour). Other arguments are those of `serve`.
 
     Raises:
         OSError: the address cannot be listened on, or a file cannot be read.
@@ -468,12 +458,8 @@ def play(
         rlwire.play("gym:CartPole-v1", "rlx://localhost:7001", episodes=10)
         rlwire.play("dm-env-rpc://localhost:9911", "rlx://localhost:7001")      # a gateway
 
-    Args:
-        environment: an environment, a factory, its name, or the URL of a served one.
-        url: the agent's or policy's server.
-        episodes: number of episodes.
-        seed: of the first episode.
-        options: as of `connect`.
+    `environment` is an environment, a factory, its name, or the URL of a served one; `seed` is that
+    of the first episode. Options are those of `connect`.
 
     Raises:
         OSError, RlwireError, TypeError, ValueError: as `connect`, or an action does not fit.

@@ -36,8 +36,6 @@ QUICK = Backoff(attempts=3, deadline=None, first=0.01, longest=0.02)
 
 
 class Counting(gymnasium.Env):
-    """Observes the seed and the number of steps; ends after `length`."""
-
     observation_space: Any = BOX
     action_space: Any = spaces.Discrete(3)
 
@@ -118,7 +116,6 @@ def test_one_environment(scheme):
 
 @pytest.mark.parametrize("scheme", ["rlx", "openpi"])
 def test_who_waits_for_a_first_caller_says_where(scheme):
-    """In a program without a log: the port is the system's choice."""
     program = (
         "import rlwire, gymnasium; "
         f"rlwire.listen('{scheme}://localhost:0', action_space=gymnasium.spaces.Discrete(2))"
@@ -195,7 +192,6 @@ def test_spaces_that_nobody_tells(tmp_path, state, action_space, text):
 
 
 def test_a_training_of_relaax(caplog):
-    """Its loop: a reward of None first, then each reward, then its metric."""
     sink = Recorder()
 
     class Training(TrainingBase):
@@ -395,7 +391,6 @@ def test_a_reset_in_the_middle_goes_on():
 
 
 def test_a_state_of_no_space_is_refused_in_words(scheme):
-    """RLX goes on after it; openpi's protocol ends there."""
 
     def call() -> Any:
         with ask(scheme, env) as ask_one:
@@ -499,7 +494,6 @@ def test_closing_wakes_who_waits_for_a_step_and_who_waits_for_an_action(scheme):
 @pytest.mark.parametrize("there", [False, True], ids=["for a caller", "for a step"])
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no such signals here")
 def test_ctrl_c_ends_a_wait(there):
-    """The next reset finds the caller where it stands."""
     with contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env:
         heard = threading.Event()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import signal
 import socket
@@ -122,8 +121,6 @@ def refused(scheme, arguments):
 
 
 class Serving:
-    """A `rlwire serve` process in a folder; its log tells where it listens."""
-
     def __init__(self, folder, *arguments, what=()):
         what = what or ("my_agents:Agent", anywhere("rlx"))
         command = [sys.executable, "-m", "rlwire", "serve", *what, *arguments]
@@ -193,7 +190,6 @@ def test_serve_rlx(folder, workers, number):
 
 
 def test_a_signal_drains_if_it_shall(folder):
-    """What is connected may go on until it ends; a second signal waits for nothing."""
     with Serving(folder, "--drain", "60") as serving:
         with AgentProxy(serving.address) as agent:
             agent.init()
@@ -206,38 +202,6 @@ def test_a_signal_drains_if_it_shall(folder):
         agent.init()
         serving.drain()
         assert serving.stop(signal.SIGINT) == 0
-
-
-@pytest.mark.parametrize(
-    ("workers", "number"), [("threads", signal.SIGTERM), ("asyncio", signal.SIGINT)]
-)
-def test_serve_dm_env_rpc(folder, workers, number):
-    from rlwire.dm_env_rpc import Client, StatusError
-
-    serving = Serving(
-        folder, "--workers", workers, "--agents", "2",
-        "--max-connections", "5", "--max-worlds", "1", "--idle-timeout", "60",
-        "--max-connections-per-address", "4", "--timeout.first", "20",
-        "--reward", "score", "--discount", "", "--limits.received", "100000",
-        "--accepts", "start", "--accepts", "step",
-        "--env-kwargs", "unit=2", "--env-kwargs", "start=4",
-        what=("my_worlds:Counter", anywhere("dm-env-rpc")),
-    )  # fmt: skip
-    with serving, Client(serving.address) as one, Client(serving.address) as two:
-        with pytest.raises(StatusError, match="'config' not accepted; accepted: seed, start, step"):
-            one.create_world({"config": "my_worlds.py"})
-        name = one.create_world({"start": 5})
-        with pytest.raises(StatusError, match="as many as this server allows"):
-            two.create_world()
-        for client in (one, two):
-            client.join_world(name)
-            client.step()
-        assert one.step({"add": 2}).observations == {"count": 9, "score": 1.0}
-        with pytest.raises(StatusError, match="above max 2"):
-            one.step({"add": 3})
-        assert serving.stop(number) == 0
-    assert f"stopping: {number.name}" in serving.log
-    assert "Traceback" not in serving.log
 
 
 def test_serve_perlert(folder):
@@ -502,8 +466,6 @@ def test_an_environment_is_not_served_where_environments_call(scheme, thing, cap
 
 
 class TestWhatIsServedIsMadeFirst:
-    """Nothing listens before the environment or the agent is known to be one."""
-
     @pytest.fixture(autouse=True)
     def folder(self, tmp_path, monkeypatch, caplog):
         (tmp_path / "misfits.py").write_text(MISFITS)
@@ -533,22 +495,6 @@ class TestWhatIsServedIsMadeFirst:
             returned = refused(scheme, [f"misfits:{what}", url])
         check_refusal(capsys, returned, 1, f"127.0.0.1:{port}")
         assert sys.modules["misfits"].made == []
-
-    def test_an_agent_that_was_made_is_the_first_connections(self):
-        from rlwire.rlx import Server
-
-        with contextlib.suppress(KeyError):
-            del sys.modules["misfits"]
-        server = Server("misfits:Agent", "127.0.0.1:0")
-        server.check()
-        made = sys.modules["misfits"].made
-        first = made[0]
-        with server:
-            with AgentProxy(str(server.address)) as agent:
-                agent.init()
-                assert made == [first]
-            assert server.address
-        assert made == []
 
 
 def test_a_client_over_a_limit_is_told_whose_it_is(folder):

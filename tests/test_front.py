@@ -220,7 +220,6 @@ def test_pages_reach_what_is_served_by_its_url() -> None:
 
 @pytest.mark.parametrize("scheme", ["dm-env-rpc", "perlert", "universe"])
 def test_what_is_served_may_be_served_elsewhere(scheme: str, caplog: Any) -> None:
-    """A gateway: its environment is behind a URL, and stepped in another thread than made."""
     with (
         rlwire.serve("gym:CartPole-v1", anywhere("dm-env-rpc")) as behind,
         rlwire.serve(behind.url, anywhere(scheme)) as server,
@@ -251,8 +250,6 @@ def test_for_asyncio() -> None:
 
 
 class Failing(gymnasium.Env[Any, Any]):
-    """Its second step fails, in a line that the server's log shall have."""
-
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (2,))
     action_space = gymnasium.spaces.Discrete(2)
 
@@ -288,7 +285,6 @@ def test_an_environments_own_exception_has_its_traceback_in_the_log(
 class TestBadInput:
     @pytest.mark.parametrize(("scheme", "other"), [*itertools.permutations(STREAMS, 2)])
     def test_a_server_of_another_protocol(self, scheme: str, other: str) -> None:
-        """Whoever calls is told at once, and the server goes on."""
         with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
             wrong = parse_url(server.url).replace(scheme=other)
             with pytest.raises(RlwireError) as raised:
@@ -354,7 +350,6 @@ class TestBadInput:
         assert "serving" not in caplog.text
 
     def test_an_option_that_there_is_not(self) -> None:
-        """In Python and in the query, of each function, before anything is made or connected."""
         with pytest.raises(ValueError, match="a server of rlx:// has no option 'colour'"):
             rlwire.serve(Agent, anywhere("rlx") + "?colour=red")
         with pytest.raises(TypeError, match=r"a server of rlx://.*'limts'; did you mean 'limits'"):

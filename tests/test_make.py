@@ -107,7 +107,6 @@ def test_a_secret_is_kept_and_not_shown() -> None:
 
 
 def test_vectors_in_real_time() -> None:
-    """Two instances of one server that does not wait, their episodes one after the other."""
     with rlwire.serve(
         "gym:CartPole-v1", "perlert://127.0.0.1:0/poles", rate=500, instances=2
     ) as server:
@@ -126,7 +125,6 @@ def test_vectors_in_real_time() -> None:
 
 @pytest.mark.parametrize("url", ["perlert", "universe://127.0.0.1:+0", "universe://127.0.0.1:0+0"])
 def test_a_vector_is_refused_at_once_where_a_server_has_one_place(url: str) -> None:
-    """Not after the minute in which a slot could become free."""
     with rlwire.serve(
         "gym:CartPole-v1", "perlert://127.0.0.1:0" if url == "perlert" else url
     ) as server:
@@ -148,7 +146,6 @@ def test_who_waits_for_a_slot_says_so(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_an_answer_that_cannot_come_ends_with_what_it_waits_for() -> None:
-    """Neither the first step, of a reset, nor the second goes on without the other agent."""
     with rlwire.serve(Pair, "dm-env-rpc://127.0.0.1:0") as server:
         with (
             rlwire.make(server.url, timeout=Timeouts(idle=0.5)) as one,
@@ -167,8 +164,6 @@ def test_an_answer_that_cannot_come_ends_with_what_it_waits_for() -> None:
 
 
 class Pair(pettingzoo.ParallelEnv[str, int, int]):
-    """Two agents that see nothing and never end."""
-
     metadata: ClassVar[dict[str, Any]] = {"name": "pair"}
     possible_agents: ClassVar[list[str]] = ["one", "other"]
 

@@ -240,7 +240,6 @@ class TestOptions:
 
     @pytest.mark.parametrize("scheme", PROTOCOLS)
     def test_each_is_documented_and_has_the_default_of_what_takes_it(self, scheme):
-        """One name means one keyword, in whatever protocol."""
         known = {}
         for record in PROTOCOLS.values():
             for kind in record.options.values():

@@ -13,8 +13,6 @@ import rlwire
 
 
 class Painted(gymnasium.Env):
-    """An environment whose picture says how many steps have been taken."""
-
     metadata = {"render_modes": ["rgb_array"], "render_fps": 24}  # noqa: RUF012 - Gymnasium's
     observation_space = gymnasium.spaces.Box(0, 255, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -37,8 +35,6 @@ class Painted(gymnasium.Env):
 
 
 class Plain(Painted):
-    """An environment that cannot render."""
-
     metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's
 
 

@@ -47,8 +47,6 @@ def body(size: int) -> bytes:
 
 
 class Plain:
-    """Asks for frames of a 4-byte size and a body, and has no other side."""
-
     def frame_size(self, buffer: Any, start: int, end: int) -> int:
         return int.from_bytes(buffer[start : start + 4], "big") if end - start >= 4 else 0
 
@@ -142,9 +140,6 @@ def test_nothing_is_allocated_for_a_frame_over_the_limit(blobs: Any) -> None:
     assert caught.value.limit == "received"
 
 
-# The core around the frames: conversations of every session.
-
-
 class Times(NamedTuple):
     read: float | None = 2.0
     write: float | None = 3.0
@@ -209,8 +204,6 @@ TALKS: dict[str, Make] = {"rlx": rlx_talk, "websocket": websocket_talk, "openpi"
 
 
 class Wire:
-    """Two cores, and what moves bytes between them: so many at a time, up to a cut."""
-
     def __init__(self, one: Any, two: Any, chunk: int = 2**30, cut: tuple[int, int] | None = None):
         self.cores = StreamCore(one, "two", Times()), StreamCore(two, "one", Times(), True)
         self.chunk = chunk
@@ -321,9 +314,6 @@ def test_ended_at_every_byte(talk: str, side: int) -> None:
         assert ("message bytes" in core.ended) == inside
         if inside:
             assert core.broken
-
-
-# Phases, ends, output and times, with the small session.
 
 
 def core_of(session: Any, times: Times | None = None) -> StreamCore:
@@ -466,8 +456,6 @@ def test_wrong_bytes_end_receiving_and_can_be_refused(blobs: Any) -> None:
 
 
 class Clock:
-    """Calls `check` at times, and says what came of it."""
-
     def __init__(self, core: StreamCore) -> None:
         self.core = core
 
@@ -570,7 +558,6 @@ actions = st.one_of(
     cut=st.integers(0, 400),
 )
 def test_whatever_comes_when(seed: str, side: int, how: list[Any], cut: int) -> None:
-    """Bytes of anybody's, calls in any order: only the errors that are documented, one way on."""
     wire = converse(TALKS[seed], cut=(side, cut))
     core = wire.cores[side]
     now, before = 0.0, core.phase

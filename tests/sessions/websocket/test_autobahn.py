@@ -32,8 +32,6 @@ KEY = b"\x37\xfa\x21\x3d"
 
 @dataclass
 class Frame:
-    """One frame, as the peer sends it or expects it."""
-
     opcode: int
     payload: bytes = b""
     fin: bool = True
@@ -78,8 +76,6 @@ def parse(data: bytes, masked: bool) -> Iterator[Frame]:
 
 
 class Echo:
-    """A session under test with its transport: what it receives it sends back."""
-
     def __init__(self, side: str, kind: str = "any", limits: Limits | None = None) -> None:
         client = WebSocketClientSession(
             RawMessages(), "ws://test/", kind="any" if side == "server" else kind
@@ -164,9 +160,6 @@ def expect_failure(
     assert echo.close_code() == code
 
 
-# 1: framing.
-
-
 @pytest.mark.parametrize("size", [0, 125, 126, 127, 128, 65535, 65536])
 @pytest.mark.parametrize("opcode", [TEXT, BINARY])
 def test_1_payloads(side: str, opcode: int, size: int) -> None:
@@ -231,9 +224,6 @@ def test_2_5_and_7_what_fails(side: str, name: str, step: int) -> None:
     expect_failure(side, *FAILURES[name], step)
 
 
-# 3: reserved bits.
-
-
 @pytest.mark.parametrize("rsv", range(1, 8))
 def test_3_reserved_bits(side: str, rsv: int, step: int) -> None:
     for opcode in (TEXT, BINARY, CLOSE, PING, PONG):
@@ -242,17 +232,12 @@ def test_3_reserved_bits(side: str, rsv: int, step: int) -> None:
     expect_failure(side, frames, 1002, [HELLO], step)
 
 
-# 4: opcodes.
-
-
 @pytest.mark.each("opcode", [3, 4, 5, 6, 7, 11, 12, 13, 14, 15])
 @pytest.mark.each("payload", [b"", b"reserved opcode payload"])
 def test_4_opcodes(side: str, opcode: int, payload: bytes, step: int) -> None:
     expect_failure(side, [Frame(opcode, payload)], 1002, step=step)
     expect_failure(side, [HELLO, Frame(opcode, payload), Frame(PING)], 1002, [HELLO], step)
 
-
-# 6: texts.
 
 GREEK = b"\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5"
 
@@ -346,9 +331,6 @@ def test_6_5_to_6_22_sequences(side: str, payload: bytes, good: bool) -> None:
             expect_failure(side, pieces(payload, size), 1007)
 
 
-# 7: closing.
-
-
 def test_7_1_2_to_7_1_5_nothing_follows_a_close(side: str, step: int) -> None:
     close = Frame(CLOSE, b"\x03\xe8")
     for after in ([close], [Frame(PING)], [Frame(TEXT, b"no")], [TWO]):
@@ -392,9 +374,6 @@ def test_7_7_codes_that_are_right(side: str, code: int) -> None:
 )
 def test_7_9_and_7_13_codes_that_are_wrong(side: str, code: int) -> None:
     expect_failure(side, [Frame(CLOSE, code.to_bytes(2, "big"))], 1002)
-
-
-# 9: large messages, and small ones in great number.
 
 
 @pytest.mark.parametrize("size", [64, 1024, 16_384, 262_144])
