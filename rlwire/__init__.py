@@ -444,12 +444,7 @@ def _called(
 
 
 def play(
-    environment: Any,
-    url: str | URL,
-    *,
-    episodes: int = 1,
-    seed: int | None = None,
-    **options: Any,
+    environment: Any, url: str | URL, *, episodes: int = 1, seed: int | None = None, **options: Any
 ) -> list[float]:
     """Play an environment with an agent or policy at a URL; return each episode's reward.
 

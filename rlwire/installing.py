@@ -38,8 +38,7 @@ def install(library: str, **options: Any) -> None:
             if missing not in wanted:
                 raise
             raise ImportError(
-                f"{missing} is not installed: pip install {package}",
-                name=missing,
+                f"{missing} is not installed: pip install {package}", name=missing
             ) from None
 
 

@@ -292,13 +292,7 @@ def check_server_tls(url: URL, tls: Any) -> None:
         raise ValueError(f"{url}: +tls needs a certificate: pass tls=, or tls.cert as text")
 
 
-_PARTS: Final[Mapping[Side, str]] = {
-    "server": "server",
-    "client": "client",
-    "environment": "endpoint",
-    "listener": "listen",
-    "player": "play",
-}
+_PARTS: Final = {"environment": "endpoint", "listener": "listen", "player": "play"}
 
 
 def resolve(
@@ -312,7 +306,7 @@ def resolve(
 
     parsed = parse_url(url)
     record = parsed.protocol
-    part = record.part(prefix + _PARTS[side])
+    part = record.part(prefix + _PARTS.get(side, side))
     whole = keywords(record.options, side, record.scheme, parsed.options, options)
     parsed = parsed.replace(options=())
     if side in ("server", "listener"):

@@ -40,10 +40,7 @@ class TestURL:
                 "universe://localhost:+15900/gym.ALE/Pong-v5",
                 URL("universe", "localhost", 15900, path="gym.ALE/Pong-v5"),
             ),
-            (
-                "universe://localhost:5900+15900",
-                URL("universe", "localhost", 15900, pixels=5900),
-            ),
+            ("universe://localhost:5900+15900", URL("universe", "localhost", 15900, pixels=5900)),
             (
                 "universe+tls://[::1]:0+0/gym.ALE/Pong-v5",
                 URL("universe", "::1", 0, tls=True, path="gym.ALE/Pong-v5", pixels=0),
@@ -202,11 +199,7 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("url", "side", "words"),
         [
-            (
-                "rlx://h?rate=5",
-                "server",
-                "a server of rlx:// has no option 'rate'; it has",
-            ),
+            ("rlx://h?rate=5", "server", "a server of rlx:// has no option 'rate'; it has"),
             ("rlx://h?workers=2", "client", "a client of rlx:// has no option 'workers'"),
             ("rlx://h?workers=fibers", "server", "workers: expected threads.asyncio.N"),
             ("rlx://h?workers=0", "server", "a positive number"),

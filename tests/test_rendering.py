@@ -83,10 +83,7 @@ def test_a_server_s_own_properties_stay() -> None:
             self.properties = Properties()
             self.properties.add("lives", dtype=np.int32, read=lambda: 3)
 
-    with (
-        rlwire.serve(Both, "dm-env-rpc://127.0.0.1:0") as server,
-        Client(server.address) as client,
-    ):
+    with rlwire.serve(Both, "dm-env-rpc://127.0.0.1:0") as server, Client(server.address) as client:
         client.join_world()
         names = {each.key for each in PropertiesExtension(client).list()}
         assert names == {"lives", "rlwire"}
