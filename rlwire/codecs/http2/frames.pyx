@@ -821,13 +821,6 @@ cdef class Http2Endpoint:
                 self._went(stream, size)
                 return out
             for part in parts:
-                if type(part) is bytes:
-                    count = PyBytes_GET_SIZE(part)
-                    if <uint64_t> count > total - done:
-                        raise EncodeError("a part of the message changed its size")
-                    memcpy(to + done, PyBytes_AS_STRING(part), <size_t> count)
-                    done += <uint64_t> count
-                    continue
                 PyObject_GetBuffer(part, &view, PyBUF_SIMPLE)
                 try:
                     if <uint64_t> view.len > total - done:
