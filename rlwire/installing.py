@@ -8,20 +8,17 @@ from typing import Any
 
 __all__ = ["LIBRARIES", "install", "uninstall"]
 
+# By import name (RLlib by its own): the drop-in, the package to install, modules that it brings.
 LIBRARIES = {
-    "dm_env_rpc": "rlwire.dm_env_rpc.drop_in",
-    "msgpack_numpy": "rlwire.msgpack_numpy:msgpack_numpy_drop_in",
-    "openpi_client": "rlwire.msgpack_numpy:openpi_client_drop_in",
-    "rllib": "rlwire.rllink.drop_in",
-}
-"""Drop-ins by import name (RLlib by its own)."""
-
-_WANTED = {
-    "dm_env_rpc": ("dm_env_rpc", ["dm_env_rpc"]),
-    "msgpack_numpy": ("msgpack-numpy", ["msgpack_numpy", "msgpack"]),
-    "openpi_client": ("openpi-client", ["openpi_client", "msgpack"]),
-    "rllib": ("'ray[rllib]'", ["ray"]),
-}  # the package to install, and modules whose absence means that it is missing
+    "dm_env_rpc": ("rlwire.dm_env_rpc.drop_in", "dm_env_rpc", ["dm_env_rpc"]),
+    "msgpack_numpy": (
+        "rlwire.msgpack_numpy:msgpack_numpy_drop_in", "msgpack-numpy", ["msgpack_numpy", "msgpack"]
+    ),
+    "openpi_client": (
+        "rlwire.msgpack_numpy:openpi_client_drop_in", "openpi-client", ["openpi_client", "msgpack"]
+    ),
+    "rllib": ("rlwire.rllink.drop_in", "'ray[rllib]'", ["ray"]),
+}  # fmt: skip
 
 _lock = threading.Lock()
 
@@ -30,7 +27,7 @@ def install(library: str, **options: Any) -> None:
     """Make `library` use rlwire's codec in this process; a second call does nothing."""
     with _lock:
         drop_in = _drop_in(library)
-        package, wanted = _WANTED[library]
+        _, package, wanted = LIBRARIES[library]
         try:
             drop_in.install(**options)
         except ImportError as error:
@@ -50,7 +47,7 @@ def uninstall(library: str) -> None:
 
 def _drop_in(library: str) -> Any:
     try:
-        module, _, name = LIBRARIES[library].partition(":")
+        module, _, name = LIBRARIES[library][0].partition(":")
     except (KeyError, TypeError):
         raise ValueError(
             f"there is no drop-in for {library!r}; there is one for {', '.join(LIBRARIES)}"
