@@ -1,14 +1,9 @@
 """rlwire: compiled codecs and thin transports for the wire protocols of reinforcement learning.
 
-Here is the front door; `rlwire.registry.URL` explains the URLs that it takes, and `rlwire.aio` is
-the same for asyncio. Layers, each a folder: `codecs` (bytes to values and back, compiled),
-`sessions` (who may say what when), `transports` (moving buffers), `environments` (one, or many side
-by side), and a room for each protocol, such as `rlwire.rlx`. Nothing is imported until it is used.
-
-All functions take the options of a URL's protocol by name: some are in their signatures, and all
-are fields of the dataclasses in ``rlwire.<room>.options``, such as
-`rlwire.rlx.options.RLXServerOptions`. ``rlwire serve rlx:// --help`` lists them as well. They go
-before those of the URL's query.
+These functions take URLs (`rlwire.registry.URL`); `rlwire.aio` is the same for asyncio. Each also
+takes the options of the URL's protocol, the fields of the dataclasses in ``rlwire.<room>.options``,
+as keywords, before those of the URL's query. ``rlwire serve rlx:// --help`` lists them. Modules are
+imported on first use.
 """
 
 from __future__ import annotations
@@ -36,17 +31,13 @@ __all__ += ["make_vec", "play", "serve", "uninstall"]
 
 
 def _with_compiled_modules(sources: str) -> str:
-    """Return where the package is: here, or where it is installed.
-
-    Python that is started in a checkout imports this file from there, and a regular install leaves
-    no compiled modules in it. All other modules are then those of the installed package.
-    """
+    """Return the package's folder: a checkout without compiled modules uses the installed one."""
     folders = [sources, *(os.path.join(folder, "rlwire") for folder in sys.path)]
     found = PathFinder.find_spec("rlwire.buffers", folders)
     if found is None or found.origin is None:
         raise ImportError(
-            f"the rlwire in {os.path.dirname(sources)} has no compiled modules, and no other is "
-            "installed: run `pip install .` there, or Python elsewhere",
+            f"rlwire in {os.path.dirname(sources)} has no compiled modules, and no other is "
+            "installed: run `pip install .` there",
             name="rlwire",
             path=sources,
         )
@@ -54,14 +45,14 @@ def _with_compiled_modules(sources: str) -> str:
 
 
 _here = os.path.dirname(os.path.abspath(__file__))
-if os.path.exists(os.path.join(_here, "buffers.pyx")):  # which no wheel has
+if os.path.exists(os.path.join(_here, "buffers.pyx")):  # a checkout
     __path__ = [_with_compiled_modules(_here)]
 
 
 def __getattr__(name: str) -> str:
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Not above: it imports half of Python, and with `python -m rlwire` the current folder is first.
+    # Imported late: it is slow, and with `python -m rlwire` the current folder comes first.
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -75,28 +66,28 @@ def __dir__() -> list[str]:
 
 
 def get_include() -> str:
-    """Return the folder to give a C or C++ compiler for ``#include <rlwire/rlwire.h>``."""
+    """Return the include folder for ``#include <rlwire/rlwire.h>``."""
     import rlwire.buffers as buffers  # the compiled module knows where the package really is
 
     return os.path.join(os.path.dirname(os.path.abspath(buffers.__file__)), "include")
 
 
 def install(library: str, **options: Any) -> None:
-    """Make an installed library use rlwire's codec: `rlwire.installing.install`."""
+    """Make an installed library use rlwire's codec; see `rlwire.installing.install`."""
     from rlwire import installing
 
     installing.install(library, **options)
 
 
 def uninstall(library: str) -> None:
-    """Take `install` back: `rlwire.installing.uninstall`."""
+    """Undo `install`."""
     from rlwire import installing
 
     installing.uninstall(library)
 
 
 def _given(options: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Return options with those of a signature that were given; None is a value of two of them."""
+    """Add the arguments that were given; None is a value of two of them."""
     named = {name: value for name, value in more.items() if value is not ...}
     may_be_none = ("auth", "idle_timeout")
     return options | {k: v for k, v in named.items() if v is not None or k in may_be_none}
@@ -123,27 +114,25 @@ def serve(
             print(server.url)
         rlwire.serve(MyAgent, "rlx://localhost:7001", workers=4).wait()
 
-    What is served is made and checked before anything listens.
-
     Args:
-        thing: what there is to serve: where the trainer calls, an environment; where the
-            environment calls, an agent or a policy. An object, what makes one, or its name:
-            ``"gym:CartPole-v1"``, ``"my_module:MyAgent"``.
-        url: where to listen; with port 0 the system chooses one.
-        auth: the secret that clients must have, if any; PERLERT's is a key.
+        thing: an environment for clients that train; an agent or policy for clients that are
+            environments. An object, a factory, or a name: ``"gym:CartPole-v1"``,
+            ``"my_module:MyAgent"``. It is made and checked before the server listens.
+        url: where to listen; port 0 lets the system choose.
+        auth: the secret that clients must send; PERLERT's is a key.
         tls: a `ServerTLS`, an SSL context, or a callable that returns one.
-        timeout: seconds, or a `Timeouts`, for what connections wait for.
+        timeout: seconds, or a `Timeouts`.
         idle_timeout: seconds after which a silent connection is closed; None for never.
-        limits: maxima for what is read and written.
+        limits: maxima for received and sent messages.
         workers: ``"threads"``, ``"asyncio"``, or over RLX a number of processes.
-        max_connections: how many are served at once, in each process.
-        options: the protocol's others.
+        max_connections: concurrent connections of each process.
+        options: further options of the protocol.
 
     Raises:
         OSError: the address cannot be listened on, or a file cannot be read.
         TypeError, ValueError: the URL or an option is invalid.
-        ImportError, AttributeError: there is no such thing; `MissingExtra` if a package is missing.
-        Exception: whatever making the thing raises.
+        ImportError, AttributeError: the name does not exist; `MissingExtra` if an extra is missing.
+        Exception: the factory's own.
     """
     from rlwire.registry import resolve
 
@@ -165,7 +154,7 @@ def connect(
     limits: Limits | None = None,
     **options: Any,
 ) -> Any:
-    """Return a connected client of a URL's protocol, which speaks as the protocol does.
+    """Return a connected client of a URL's protocol.
 
     ::
 
@@ -182,17 +171,17 @@ def connect(
     | ``rllink://`` | `rlwire.rllink.Client` |
 
     Args:
-        url: where the server is.
-        auth: the secret that the server asks for.
+        url: the server.
+        auth: the server's secret.
         tls: a `ClientTLS`, an SSL context, or a callable that returns one.
-        timeout: seconds, or a `Timeouts`, for what the connection waits for.
+        timeout: seconds, or a `Timeouts`.
         backoff: the waits between attempts to connect.
-        limits: maxima for what is read and written.
-        options: the protocol's others.
+        limits: maxima for received and sent messages.
+        options: further options of the protocol.
 
     Raises:
         OSError: the server cannot be reached, or a file cannot be read.
-        RlwireError: it speaks another protocol, or refuses us.
+        RlwireError: the server speaks another protocol, or rejects the client.
         TypeError, ValueError: the URL or an option is invalid.
     """
     from rlwire.registry import resolve, spoken
@@ -217,44 +206,42 @@ def make(
     limits: Limits | None = None,
     **options: Any,
 ) -> RemoteEnvironment:
-    """Return the environment that is served at a URL, as a `gymnasium.Env`.
+    """Return the environment at a URL as a `gymnasium.Env`.
 
     ::
 
         env = rlwire.make("dm-env-rpc://localhost:9911")
         env = gymnasium.make("rlwire/Remote-v0", url="dm-env-rpc://localhost:9911")
 
-    What a lost connection does is said in `rlwire.environments.endpoint.Endpoint`.
+    `rlwire.environments.endpoint.Endpoint` describes lost connections.
 
     Args:
-        url: where it is served.
-        like: takes the spaces from an environment, or one of this name: ``"CartPole-v1"``,
-            ``"module:factory"``.
-        observation_space: in place of what the server tells. Where the protocol tells nothing, and
-            the server is not rlwire's, it is needed, or `like`.
+        url: the server.
+        like: an environment, or its name (``"CartPole-v1"``, ``"module:factory"``), with the same
+            spaces.
+        observation_space: overrides the server's. Servers other than rlwire's may not describe
+            theirs; then pass both spaces, or `like`.
         action_space: as `observation_space`.
-        copy: False lets observations be read-only views, where the protocol allows it.
-        render_mode: ``"rgb_array"`` lets `render` return the environment's picture: the newest one
-            where pixels travel, otherwise asked for, from rlwire's dm_env_rpc servers. Gymnasium's
-            `RecordVideo` and `HumanRendering` need it.
-        auth: the secret that the server asks for; the environment's `spec` does not show it.
-        tls: a `ClientTLS`, an SSL context, or a callable that returns one.
-        timeout: seconds, or a `Timeouts`, for what the connection waits for.
-        limits: maxima for what is read and written.
-        options: the protocol's others.
+        copy: False allows observations that are read-only views.
+        render_mode: ``"rgb_array"`` makes `render` return a picture: the newest one where pixels
+            are streamed, else requested from rlwire's dm_env_rpc servers. Gymnasium's `RecordVideo`
+            and `HumanRendering` need it.
+        auth: the server's secret; the environment's `spec` hides it.
+        tls: as `connect`.
+        timeout: as `connect`.
+        limits: as `connect`.
+        options: further options of the protocol.
 
     Raises:
-        OSError: the server cannot be reached, or a file cannot be read.
-        RlwireError: it speaks another protocol, or refuses us; EncodeError if the spaces are not
-            the server's.
-        TypeError, ValueError: the URL or an option is invalid.
+        OSError, RlwireError, TypeError, ValueError: as `connect`; EncodeError if the spaces do not
+            fit the server's.
         MissingExtra: Gymnasium is not installed.
     """
     from rlwire.registry import resolve, spoken
 
     if render_mode not in (None, "rgb_array"):
         raise ValueError(
-            f'render_mode is "rgb_array" or None, not {render_mode!r}; for a window, wrap the '
+            f'render_mode must be "rgb_array" or None, not {render_mode!r}; for a window, wrap the '
             f"environment in gymnasium.wrappers.HumanRendering"
         )
     options = _given(options, auth=auth, tls=tls, timeout=timeout, limits=limits)
@@ -284,40 +271,35 @@ def make_vec(
     context: str | None = None,
     env_kwargs: dict[str, Any] | None = None,
 ) -> VectorEnvironment:
-    """Return environments as one of Gymnasium's vector environments: in processes, or by URL.
+    """Return environments, in worker processes or by URL, as a Gymnasium vector environment.
 
     ::
 
         envs = rlwire.make_vec("gym:ALE/Pong-v5", num_envs=16)
         envs = rlwire.make_vec([server.url for server in servers])
 
-    Each process steps its share of the environments, and writes what they give where it belongs in
-    the batch, in shared memory. Those that are served somewhere, by URL, need no processes: a step
-    asks all of them before it waits for any. One that is lost ends its episode as truncated, and
-    comes back with the next.
+    Workers write their results straight into the batch, in shared memory. For URLs, a step sends
+    all requests before it receives; a lost environment ends its episode as truncated and reconnects
+    for the next.
 
     Args:
-        environment: what makes one of them, such as ``gym:CartPole-v1``, ``module:factory`` or a
-            function; or a sequence of such, one for each environment. Or URLs, as `make` takes
-            them; one URL is connected to `num_envs` times.
-        num_envs: how many; for a sequence it is known.
-        workers: how many processes; as many as there are cores by default, 0 for this one alone.
-        caller_steps: whether this process steps a share of them as well, beside one worker less
-            by default. A step then waits for no wake-up of this process; but what crashes one of
-            its environments ends the program, and what they raise is raised here as it is.
-        autoreset_mode: when an environment whose episode is over begins the next one, as
-            `gymnasium.vector.AutoresetMode` has it: ``"NextStep"``, ``"SameStep"``, ``"Disabled"``.
-        copy: whether each call gives arrays of its own; without, the next step writes to the same.
-        context: how processes are started, as `multiprocessing.get_context` takes it. Unless they
-            are forked, functions must be picklable, and a program needs the usual
-            ``if __name__ == "__main__":``.
-        env_kwargs: keyword arguments for what makes the environments; for URLs, those of `make`.
+        environment: a factory: ``"gym:CartPole-v1"``, ``"module:factory"`` or a function; or a
+            sequence of factories. Or URLs, as of `make`; one URL is connected to `num_envs` times.
+        num_envs: number of environments; optional for a sequence.
+        workers: number of processes, by default that of cores; 0 steps in this process.
+        caller_steps: whether this process steps a share as well. That saves a wake-up, but a crash
+            of an environment ends the program.
+        autoreset_mode: as `gymnasium.vector.AutoresetMode`: ``"NextStep"``, ``"SameStep"``,
+            ``"Disabled"``.
+        copy: False lets the next step overwrite the returned arrays.
+        context: start method, as of `multiprocessing.get_context`. Unless processes are forked,
+            functions must be picklable, and scripts need ``if __name__ == "__main__":``.
+        env_kwargs: keyword arguments of the factory; for URLs, those of `make`.
 
     Raises:
-        TypeError, ValueError: there is nothing to make environments of, or no number of them; or a
-            server has no place for so many.
-        EncodeError: a space has no arrays of a fixed size, such as Text or Sequence.
-        PeerError: an environment could not be made in its process.
+        TypeError, ValueError: invalid arguments, or a server has too few places.
+        EncodeError: a space has no fixed size, such as Text or Sequence.
+        PeerError: a factory failed in its process.
         MissingExtra: Gymnasium is not installed.
     """
     from collections import Counter
@@ -329,14 +311,14 @@ def make_vec(
     count = len(environment) if several and num_envs is None else num_envs
     if count is None or count < 1 or (several and count != len(environment)):
         raise ValueError(
-            f"num_envs must be how many environments there shall be, not {num_envs}"
-            + (f": {len(environment)} were given" if several else "")
+            f"num_envs must be the number of environments, not {num_envs}"
+            + (f": got {len(environment)}" if several else "")
         )
     many = environment if several else [environment] * count
     urls = [isinstance(each, URL) or (isinstance(each, str) and "://" in each) for each in many]
     if any(urls):
         if not all(urls) or workers or caller_steps:
-            raise ValueError("environments by URL have no worker processes, nor others beside them")
+            raise ValueError("URLs cannot be combined with other environments, nor with workers")
         options = {"copy": False, **(env_kwargs or {})}
         counts = Counter(map(str, many))
         return vector.remote(
@@ -356,14 +338,14 @@ def make_vec(
 
 
 def _one_of(count: int, url: str | URL, options: dict[str, Any]) -> RemoteEnvironment:
-    """Make an environment, if its URL has a place for so many."""
+    """Make an environment if its server has `count` places."""
     made = make(url, **options)
     places = made.endpoint.places if count > 1 else None
     if places is not None and places < count:
         made.close()
         raise ValueError(
             f"{url} has {places} place{'' if places == 1 else 's'} for environments, not {count}: "
-            f"serve several, and give make_vec their URLs"
+            f"start several servers, and pass make_vec their URLs"
         )
     return made
 
@@ -382,43 +364,31 @@ def listen(
     max_connections: int | None = None,
     **options: Any,
 ) -> RemoteEnvironment:
-    """Return an environment that calls here, for its trainer, as a `gymnasium.Env`: RLX and openpi.
+    """Return an environment that connects to its trainer, as a `gymnasium.Env`: RLX and openpi.
 
     ::
 
         env = rlwire.listen("rlx://localhost:7001", like="CartPole-v1")
 
-    A reset waits for a caller for as long as it takes; Ctrl-C ends that. Further callers wait until
-    the place is free, and are refused beyond `max_connections`. A caller that leaves ends its
-    episode as truncated, with the last observation and ``info["lost"]``; the next reset waits for
-    the next caller. Episodes are begun by callers: seeds and options are not told to them, and a
-    reset in the middle of one goes on where it stands, with ``info["continued"]``.
+    A reset waits for a client, without a timeout; Ctrl-C interrupts it. Further clients wait, and
+    are rejected above `max_connections`. A client that disconnects ends its episode as truncated,
+    with the last observation and ``info["lost"]``. Clients begin episodes: they get no seeds or
+    options, and a reset inside an episode continues it, with ``info["continued"]``.
 
-    Between two calls of the trainer callers wait, however long it learns: pings of openpi's are
-    answered meanwhile, and `AgentProxy` and `openpi.Client` put up with an hour (`idle` of their
-    `Timeouts`), RELAAX's for ever.
+    Clients wait while the trainer learns: the server answers openpi's pings, `AgentProxy` and
+    `openpi.Client` wait for an hour (`Timeouts.idle`), RELAAX's clients without a limit.
 
-    ``callers`` of what is returned is `rlwire.environments.called.Callers`, with `url` and
+    The returned ``callers`` is a `rlwire.environments.called.Callers`, with `url` and
     `statistics()`.
 
-    Args:
-        url: where to listen; with port 0 the system chooses one.
-        like: takes the spaces from an environment, or one of this name.
-        observation_space: by default the first caller's, which rlwire's `play` over RLX sends; this
-            function then waits for that caller.
-        action_space: as `observation_space`.
-        auth: as of `serve`.
-        tls: as of `serve`.
-        timeout: as of `serve`.
-        idle_timeout: seconds after which a caller that says nothing counts as gone (an hour).
-        limits: as of `serve`.
-        max_connections: as of `serve`.
-        options: the protocol's others.
+    `like` is an environment, or its name, with the same spaces. By default the spaces are those
+    that the first client sends, as rlwire's `play` over RLX does, and this function waits for it. A silent client counts
+    as lost after `idle_timeout` seconds (an hour). Other arguments are those of `serve`.
 
     Raises:
         OSError: the address cannot be listened on, or a file cannot be read.
-        TypeError, ValueError: the URL or an option is invalid, or nobody tells a space.
-        EncodeError: a space has no arrays of a fixed size.
+        TypeError, ValueError: the URL or an option is invalid, or a space is unknown.
+        EncodeError: a space has no fixed size.
         MissingExtra: Gymnasium is not installed.
     """
     more = {"timeout": timeout, "limits": limits, "tls": tls, "auth": auth}
@@ -440,29 +410,19 @@ def listen_vec(
     copy: bool = True,
     **options: Any,
 ) -> VectorEnvironment:
-    """Return environments that call here as one of Gymnasium's vector environments.
+    """Return environments that connect to their trainer as a Gymnasium vector environment.
 
     ::
 
         envs = rlwire.listen_vec("rlx://localhost:7001", num_envs=8, like="CartPole-v1")
 
-    Each caller has a place, as of `listen`, and steps with the others.
-
-    Args:
-        url: where to listen; with port 0 the system chooses one.
-        num_envs: how many places.
-        like: as of `listen`, and so are the spaces.
-        observation_space: as of `listen`.
-        action_space: as of `listen`.
-        autoreset_mode: as of `make_vec`.
-        copy: as of `make_vec`.
-        options: as of `listen`.
+    Each client has one of `num_envs` places. Other arguments are those of `listen` and `make_vec`.
     """
     from rlwire.environments import vector
 
     found, callers = _called(url, num_envs, like, observation_space, action_space, options)
     try:
-        makes = [functools.partial(_same, each) for each in found]
+        makes = [lambda each=each: each for each in found]
         together = vector.remote(makes, mode=autoreset_mode, copy=copy)
     except BaseException:
         callers.close()
@@ -474,7 +434,6 @@ def listen_vec(
 def _called(
     url: str | URL, num_envs: int, like: Any, seen: Any, done: Any, options: dict[str, Any]
 ) -> tuple[list[RemoteEnvironment], Any]:
-    """Return an environment for each place, and what has the places."""
     from rlwire.registry import resolve
 
     begin, where, keywords = resolve(url, "listener", options)
@@ -484,37 +443,21 @@ def _called(
     return [RemoteEnvironment(endpoint) for endpoint in callers.endpoints], callers
 
 
-def _same(environment: Any) -> Any:
-    return environment
-
-
 def play(
-    environment: Any,
-    url: str | URL,
-    *,
-    episodes: int = 1,
-    seed: int | None = None,
-    **options: Any,
+    environment: Any, url: str | URL, *, episodes: int = 1, seed: int | None = None, **options: Any
 ) -> list[float]:
-    """Have an agent or policy somewhere play an environment; return each episode's reward.
+    """Play an environment with an agent or policy at a URL; return each episode's reward.
 
     ::
 
         rlwire.play("gym:CartPole-v1", "rlx://localhost:7001", episodes=10)
         rlwire.play("dm-env-rpc://localhost:9911", "rlx://localhost:7001")      # a gateway
 
-    Args:
-        environment: an environment, what makes one, or its name; or a URL of one that is served.
-        url: where the agent is.
-        episodes: how many to play.
-        seed: of the first episode.
-        options: as of `connect`.
+    `environment` is an environment, a factory, its name, or the URL of a served one; `seed` is that
+    of the first episode. Options are those of `connect`.
 
     Raises:
-        OSError: nobody is there, or a file cannot be read.
-        RlwireError: the connection is lost for good, what listens there speaks another protocol, or
-            an action is none of the environment's.
-        TypeError, ValueError: the URL or an option is invalid, or it is no environment.
+        OSError, RlwireError, TypeError, ValueError: as `connect`, or an action does not fit.
         MissingExtra: Gymnasium is not installed.
     """
     from rlwire.registry import resolve, spoken
@@ -526,14 +469,11 @@ def play(
 
 
 class _Registration:
-    """Finds Gymnasium's registry for a program that imports Gymnasium after rlwire.
-
-    Gymnasium has had no entry points since 1.0.
-    """
+    """Registers with a Gymnasium that is imported later: it has had no entry points since 1.0."""
 
     @classmethod
     def find_spec(cls, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Find the registry as it would be found without this, and register once it has run."""
+        """Find the registry, and register once it has run."""
         if name != _REGISTRY:
             return None
         sys.meta_path.remove(cls)

@@ -1,9 +1,8 @@
 """Options: frozen dataclasses, from which keywords, URL queries and the command line are derived.
 
-Each protocol has its own in the module ``options`` of its room; here is what they share. A field's
-type says how its text is read, its default is the server's or client's, and the class's docstring
-has its help. A field that is a dataclass itself has a text for each of its own fields, with a
-period between: ``limits.received``.
+Each protocol has its own in the module ``options`` of its room. A field's type defines how its text
+is parsed; the class's docstring has its help. A field that is a dataclass has a text for each of
+its own fields, with a period between: ``limits.received``.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Kinds: TypeAlias = Mapping[Side, type]
 
 @dataclass(frozen=True)
 class Reads:
-    """In `Annotated`: how an option's text is read, and its name in help, which a flag has not."""
+    """In `Annotated`: an option's parser, and the metavar of its help; a flag has none."""
 
     read: Callable[[str], Any]
     metavar: str | None
@@ -42,12 +41,9 @@ class Reads:
 
 @dataclass(frozen=True)
 class Into:
-    """In `Annotated`: the keyword that an option is another form of, as ``auth_file`` of auth."""
+    """In `Annotated`: the keyword that an option becomes, as ``auth_file`` does auth."""
 
     keyword: str
-
-
-# ---- texts ---------------------------------------------------------------------------------------
 
 
 def _text(written: str) -> str:
@@ -69,20 +65,16 @@ def _number(written: str, least: float = -float("inf"), kind: type = int) -> Any
 
 
 positive: Final = functools.partial(_number, least=1)
-"""Reads a whole number of at least 1."""
 positive_float: Final = functools.partial(_number, kind=float)
-"""Reads a number above 0."""
 
 
 def flag(written: str) -> bool:
-    """Return whether a text is true."""
-    if written.lower() not in _FLAGS:
-        raise ValueError(f"expected true or false, not {written!r}")
-    return _FLAGS[written.lower()]
-
-
-_FLAGS: Final = {"": True, "1": True, "true": True, "yes": True}
-_FLAGS.update({"0": False, "false": False, "no": False})
+    """Parse a boolean; an empty text is true."""
+    if written.lower() in ("", "1", "true", "yes"):
+        return True
+    if written.lower() in ("0", "false", "no"):
+        return False
+    raise ValueError(f"expected true or false, not {written!r}")
 
 
 def _setting(written: str) -> tuple[str, Any]:
@@ -102,7 +94,7 @@ def _secret_file(path: str) -> str:
 
 def _secret_variable(name: str) -> str:
     if name not in os.environ:
-        raise ValueError(f"there is no variable {name}")
+        raise ValueError(f"environment variable {name} is not set")
     return _secret(os.environ[name], name)
 
 
@@ -139,22 +131,17 @@ SecretFile: TypeAlias = Annotated[str, Reads(_secret_file, "FILE")]
 Settings: TypeAlias = Annotated[dict[str, Any], Reads(_setting, "NAME=VALUE")]
 
 
-# ---- what is derived -----------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Option:
     """One option, derived from a field.
 
     Attributes:
-        name: as Python and a URL's query have it, or, with a period, the query alone.
-        help: what it does, with its default.
-        keyword: the keyword of the server or client that it becomes.
-        read: makes a value of its text; None where only Python has it.
-        metavar: what the text is called; None for a flag.
-        many: list or dict for one that may be given several times.
-        default: of the field.
-        kind: of a field with a period, the dataclass that it is one of.
+        name: in Python and URL queries; with a period in queries only.
+        keyword: the keyword of the server or client.
+        read: parses its text; None for Python only.
+        metavar: of its text; None for a flag.
+        many: list or dict if it may be repeated.
+        kind: the dataclass of an option with a period.
     """
 
     name: str
@@ -168,11 +155,11 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """As a command line has it."""
+        """The command line's form."""
         return "--" + self.name.replace("_", "-")
 
     def value(self, written: str) -> Any:
-        """Return the value of a text."""
+        """Parse a text."""
         assert self.read is not None
         try:
             return self.read(written)
@@ -182,7 +169,7 @@ class Option:
 
 @functools.cache
 def options_of(kind: type | None) -> Mapping[str, Option]:
-    """Return the options that a dataclass has, by name."""
+    """Return a dataclass's options by name."""
     return {} if kind is None else {option.name: option for option in _derived(kind)}
 
 
@@ -221,21 +208,21 @@ def _derived(options: type) -> Iterator[Option]:
 
 
 def _bare(hint: Any) -> Any:
-    """Return a type without None, if that leaves one."""
+    """Strip None from a union of two."""
     others = [each for each in typing.get_args(hint) if each is not type(None)]
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     return others[0] if union and len(others) == 1 else hint
 
 
 def _documented(kind: type) -> dict[str, str]:
-    """Return what a class's docstring says of its attributes."""
+    """Return the attributes' descriptions in a class's docstring."""
     _, _, text = inspect.cleandoc(vars(kind).get("__doc__") or "").partition("Attributes:\n")
     found = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", text, re.MULTILINE)
     return {name: " ".join(said.split()).removesuffix(".") for name, said in found}
 
 
 def _reader(hint: Any) -> tuple[Callable[[str], Any] | None, str | None]:
-    """Return what reads the text of a type, and what it is called."""
+    """Return parser and metavar of a type."""
     origin, of = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         found: Reads = hint.__metadata__[0]
@@ -259,11 +246,11 @@ def keywords(
     given: Iterable[tuple[str, str]],
     named: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the keywords that texts by name become, with Python's own, which go before them.
+    """Parse texts to keywords; `named`, Python's own, override them.
 
     Raises:
-        ValueError: there is no such text, or it is not what its option takes.
-        TypeError: Python has no such keyword.
+        ValueError: an unknown name, or an invalid text.
+        TypeError: an unknown keyword.
     """
     known = options_of(kinds.get(side))
     values: dict[str, Any] = {}
@@ -290,26 +277,25 @@ def keywords(
             own[name] = value
     for name, entries in nested.items():
         if name in own:
-            raise ValueError(f"{name} is given twice: as a whole, and {name}.{next(iter(entries))}")
+            raise ValueError(f"{name} is given twice, also as {name}.{next(iter(entries))}")
         option = next(each for each in known.values() if each.name.startswith(f"{name}."))
         own[name] = _made(option, name, entries)
     return own
 
 
 def _put(values: dict[str, Any], option: Option, value: Any) -> None:
-    """Add a value to those by keyword."""
     if option.many is list:
         values.setdefault(option.keyword, []).append(value)
     elif option.many is dict:
         values.setdefault(option.keyword, {}).update([value])
     elif option.keyword in values:
-        raise ValueError(f"{option.name} is given twice, or with another of its kind")
+        raise ValueError(f"{option.name} is given twice, or with another form of it")
     else:
         values[option.keyword] = value
 
 
 def _made(option: Option, name: str, entries: dict[str, Any]) -> Any:
-    """Return the dataclass that some of its fields make, over the option's default."""
+    """Make the dataclass of an option from some of its fields."""
     assert option.kind is not None
     if option.default is not None:
         return dataclasses.replace(option.default, **entries)
@@ -322,10 +308,7 @@ def _made(option: Option, name: str, entries: dict[str, Any]) -> Any:
 def unknown(
     kinds: Kinds, side: Side, scheme: str, name: str, more: Iterable[str] | None = None
 ) -> str:
-    """Return what is said of a name that is no option: whose it is, the nearest one, and all.
-
-    `more` are names besides; without them it is about Python, which has others than a text.
-    """
+    """Return the error text for an unknown option; `more` has further names of texts."""
     has = options_of(kinds.get(side)).values()
     names = [each.name for each in has if (each.kind is None if more is None else each.read)]
     names = sorted({*names, *(more or ())})
@@ -339,15 +322,12 @@ def unknown(
     return f"{words} {', '.join(names) or 'none'}"
 
 
-# ---- what several protocols have -----------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class LimitOptions:
     """Of all protocols.
 
     Attributes:
-        limits: maxima for what is read and written.
+        limits: maxima for received and sent messages.
     """
 
     limits: Limits | None = None
@@ -355,12 +335,12 @@ class LimitOptions:
 
 @dataclass(frozen=True)
 class SecretOptions:
-    """Of protocols that know a secret in words.
+    """Of protocols with a secret.
 
     Attributes:
-        auth: the secret: a server accepts only clients that have the same.
-        auth_file: the secret in this file.
-        auth_env: the secret in this environment variable.
+        auth: the secret that clients must send.
+        auth_file: file with the secret.
+        auth_env: environment variable with the secret.
     """
 
     auth: Any = None
@@ -370,15 +350,14 @@ class SecretOptions:
 
 @dataclass(frozen=True)
 class StreamServerOptions(LimitOptions):
-    """Of servers of protocols over connections.
+    """Of servers of stream protocols.
 
     Attributes:
         tls: a `ServerTLS`, an SSL context, or a callable that returns one.
-        timeout: seconds, or a `Timeouts`, for what connections wait for.
-        idle_timeout: close a connection that sends nothing for so long (default: 3600).
-        max_connections: how many connections are served at once (by each process); further ones
-            are refused.
-        max_connections_per_address: how many of them from one address.
+        timeout: seconds, or a `Timeouts`.
+        idle_timeout: close a connection after this silence (default: 3600).
+        max_connections: concurrent connections (of each process); further ones are rejected.
+        max_connections_per_address: those from one address.
         loop_factory: makes the event loop, such as uvloop.new_event_loop.
     """
 
@@ -392,11 +371,11 @@ class StreamServerOptions(LimitOptions):
 
 @dataclass(frozen=True)
 class StreamClientOptions(LimitOptions):
-    """Of clients of protocols over connections.
+    """Of clients of stream protocols.
 
     Attributes:
         tls: a `ClientTLS`, an SSL context, or a callable that returns one.
-        timeout: seconds, or a `Timeouts`, for what the connection waits for.
+        timeout: seconds, or a `Timeouts`.
         backoff: the waits between attempts to connect.
     """
 
@@ -407,12 +386,11 @@ class StreamClientOptions(LimitOptions):
 
 @dataclass(frozen=True)
 class OriginOptions:
-    """Of servers that pages may reach.
+    """Of servers for browsers.
 
     Attributes:
         origins: pages whose scripts may connect, such as https://example.org; * for all; null for
-            pages without an origin of their own, such as files: any page on the web can have that
-            origin by way of a sandboxed frame, so it keeps out as few as * (default: none).
+            files and sandboxed frames, which any page can make: as open as * (default: none).
     """
 
     origins: tuple[Annotated[str, Reads(_text, "ORIGIN")], ...] = ()
@@ -423,7 +401,7 @@ class MakingOptions:
     """Of servers that make environments.
 
     Attributes:
-        env_kwargs: keyword arguments for what makes environments, in JSON or as plain text.
+        env_kwargs: keyword arguments of the factory, in JSON or as plain text.
     """
 
     env_kwargs: Settings | None = None
@@ -431,20 +409,18 @@ class MakingOptions:
 
 @dataclass(frozen=True)
 class LearningOptions:
-    """Of servers of whole algorithms, ``algorithm:NAME`` and ``rllib:NAME``.
+    """Of servers of ``algorithm:NAME`` and ``rllib:NAME``.
 
     Attributes:
-        like: of rllib:NAME, takes the spaces from the environment of this name.
-        observation_space: of rllib:NAME, in JSON, such as {"discrete": 2}, or by name.
-        action_space: the same of actions.
-        runners: of rllib:NAME: how many, each on its own port from the URL's on (default: 1).
-        ray_address: of rllib:NAME: the cluster to join (default: Ray is begun here).
-        iterations: of rllib:NAME: after which the server stops (default: never).
-        save_every: of rllib:NAME: iterations between two checkpoints.
-        config: the settings of algorithm:NAME or rllib:NAME, in a file of YAML (its section:
-            algorithm).
-        checkpoints: where algorithm:NAME or rllib:NAME keeps what it has learned, and begins with
-            the latest (default: nowhere).
+        like: (rllib) environment with the same spaces.
+        observation_space: (rllib) in JSON, such as {"discrete": 2}, or by name.
+        action_space: (rllib) as observation_space.
+        runners: (rllib) how many, each on its own port from the URL's on (default: 1).
+        ray_address: (rllib) the cluster to join (default: a new local one).
+        iterations: (rllib) stop after so many (default: never).
+        save_every: (rllib) iterations between two checkpoints.
+        config: settings, in a YAML file (section: algorithm).
+        checkpoints: folder to save to, and to resume from the latest in (default: none).
     """
 
     like: Annotated[Any, Reads(_text, "CartPole-v1|MODULE:NAME")] = None
@@ -460,10 +436,10 @@ class LearningOptions:
 
 @dataclass(frozen=True)
 class PlayerOptions:
-    """Of whoever plays an environment.
+    """Of players of an environment.
 
     Attributes:
-        seed: of the first episode that is played.
+        seed: of the first episode.
     """
 
     seed: int | None = None

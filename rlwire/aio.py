@@ -1,4 +1,4 @@
-"""The front door for asyncio: `connect` by URL, as `rlwire.connect`, and `serve`."""
+"""The front door for asyncio: `connect` and `serve`, as of `rlwire`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ __all__ = ["Connecting", "connect", "serve"]
 
 @contextlib.asynccontextmanager
 async def serve(thing: Any, url: str | URL, **options: Any) -> AsyncIterator[BackgroundServer]:
-    """Serve something at a URL while the ``async with`` lasts, beside the running loop.
+    """Serve something at a URL inside an ``async with``; arguments and errors as `rlwire.serve`.
 
     ::
 
         async with rlwire.aio.serve("gym:CartPole-v1", "dm-env-rpc://localhost:0") as server:
             print(server.url)
 
-    What makes the thing, and what stops the server, runs in another thread. Arguments and errors as
-    of `rlwire.serve`.
+    Factories, and stopping the server, run in another thread.
     """
     import asyncio
 
@@ -37,7 +36,7 @@ async def serve(thing: Any, url: str | URL, **options: Any) -> AsyncIterator[Bac
 
 
 class Connecting:
-    """A client that is about to be: ``async with`` it, or ``await`` it and close it later."""
+    """A pending client: ``async with`` it, or ``await`` it and close it later."""
 
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._begin = begin
@@ -55,7 +54,7 @@ class Connecting:
 
 
 def connect(url: str | URL, **options: Any) -> Connecting:
-    """Return what connects, when it is awaited, to a server on the running loop.
+    """Return an awaitable that connects to a server; arguments and errors as `rlwire.connect`.
 
     ::
 
@@ -63,8 +62,8 @@ def connect(url: str | URL, **options: Any) -> Connecting:
             await client.step()
         client = await rlwire.aio.connect("rlx://localhost:7001")
 
-    The clients are those of `rlwire.connect` whose names begin with Async. Arguments and errors as
-    there; a URL or an option that is wrong raises at once.
+    The clients are the Async variants of those of `rlwire.connect`. An invalid URL or option raises
+    at once.
     """
     begin, where, keywords = resolve(url, "client", options, "async_")
 

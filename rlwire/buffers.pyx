@@ -1,8 +1,4 @@
-"""Owned memory for what comes in, and views of other objects' memory for what goes out.
-
-A `Block` is received into, and arrays decoded from it keep it alive. An `Arena` hands out blocks and
-reuses one that nobody holds any more.
-"""
+"""Blocks of memory to receive into, and views of other objects' memory to send from."""
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo, Py_buffer
@@ -34,15 +30,12 @@ DEBUG = bool(RLWIRE_DEBUG_FLAG)
 
 
 def live_blocks() -> int:
-    """Blocks that exist now; counted in debug builds (`RLWIRE_DEBUG=1`), else always 0."""
+    """Return the number of live blocks in debug builds (`RLWIRE_DEBUG=1`), else 0."""
     return rlw_live_blocks
 
 
 cdef class Block:
-    """Owned, writable memory that starts on a 64-byte boundary; its bytes are not initialised.
-
-    It has the buffer protocol. Memoryviews and arrays made from it keep it alive.
-    """
+    """Writable, uninitialised memory on a 64-byte boundary; buffers of it keep it alive."""
 
     def __cinit__(self, Py_ssize_t size):
         cdef uintptr_t address
@@ -73,20 +66,15 @@ cdef class Block:
 
 
 cdef class Arena:
-    """Hands out blocks; gives the same one again when nobody holds it or a view of it.
-
-    A connection owns one arena: as long as its user drops each array before the next message, all
-    messages land in the same, already mapped memory.
-    """
+    """Reuses a block that is not referenced any more: the memory is already mapped."""
 
     def __cinit__(self, Py_ssize_t keep=4 * 1024 * 1024):
         self.keep = keep
 
     cpdef Block take(self, Py_ssize_t size):
-        """Return a block of at least `size` bytes that nobody else looks at."""
+        """Return a block of at least `size` bytes that is not referenced elsewhere."""
         cdef Block block = self._spare
         if block is not None:
-            # Two references are ours: the attribute and the local variable.
             self._spare = None
             if block.size >= size and rlw_sole_owner(block):
                 self._spare = block
@@ -99,14 +87,14 @@ cdef class Arena:
 
 @cython.freelist(16)
 cdef class _Span:
-    """Read-only bytes inside another object, which it keeps alive."""
+    """Read-only bytes of another object, kept alive."""
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, <void *> self.data, self.size, 1, flags)
 
 
 cdef object span_view(const uint8_t *data, Py_ssize_t size, object owner):
-    """A memoryview of `size` bytes at `data` that keeps `owner` alive."""
+    """Return a memoryview of `size` bytes at `data` that keeps `owner` alive."""
     cdef _Span span = _Span.__new__(_Span)
     span.data = data
     span.size = size

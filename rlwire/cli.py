@@ -1,10 +1,7 @@
-"""The command ``rlwire``: reads its arguments and calls what does the work.
+"""The command ``rlwire``.
 
-``rlwire bench`` lives in `rlwire.bench`; ``rlwire new``, ``generate``, ``config`` and
-``run`` in `rlwire.relaax.applications`;
-``rlwire serve`` and ``rlwire play`` take a URL, and their options are those of its protocol
-(`rlwire.registry`). All import only what they are asked for, because some of it needs optional
-dependencies.
+Options of ``serve`` and ``play`` are those of the URL's protocol (`rlwire.registry`). Commands
+import their modules late: some need optional dependencies.
 """
 
 from __future__ import annotations
@@ -38,14 +35,13 @@ logger = logging.getLogger(__name__)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status.
 
-    0: done, or a server was stopped by SIGINT or SIGTERM. 1: it failed, for a reason that one line
-    says. 2: the arguments are wrong; only then the usage is shown. 130: a signal ended `play`
-    before its episodes.
+    0: done, or a server was stopped by SIGINT or SIGTERM. 1: failed, with a line on standard error.
+    2: invalid arguments. 130: a signal interrupted `play`.
     """
     try:
         given = _read(list(sys.argv[1:] if argv is None else argv))
         return int(given.run(given) or 0)
-    except KeyboardInterrupt:  # while modules were imported, for one
+    except KeyboardInterrupt:
         print("rlwire: interrupted", file=sys.stderr)
         return 130
     except (RlwireError, OSError, _Failed) as error:
@@ -54,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _read(arguments: list[str]) -> argparse.Namespace:
-    """Return what the arguments mean, with the function that runs the command."""
+    """Parse the arguments; `run` of the result is the command's function."""
     parser = argparse.ArgumentParser(
         prog="rlwire", description="Codecs and transports for reinforcement learning protocols."
     )
@@ -71,7 +67,7 @@ def _read(arguments: list[str]) -> argparse.Namespace:
         bench.set_defaults(run=benchmarks.run)
     for name, side, run, text in (
         ("serve", "server", _serve, "serve an environment, an agent or a policy"),
-        ("play", "player", _play, "let an agent or a policy somewhere play an environment"),
+        ("play", "player", _play, "play an environment with an agent or a policy at a URL"),
     ):
         its = commands.add_parser(
             name,
@@ -83,8 +79,8 @@ def _read(arguments: list[str]) -> argparse.Namespace:
             _add_url(its, arguments, cast("Side", side))
             its.set_defaults(run=run)
     for name, text in (
-        ("new", "make an application: an environment, an algorithm, their servers"),
-        ("generate", "give an application another environment, or an algorithm to change"),
+        ("new", "create an application: an environment, an algorithm, their servers"),
+        ("generate", "add another environment or algorithm to an application"),
         ("config", "list configurations of algorithms, or apply one"),
         ("run", "run an application"),
     ):
@@ -101,15 +97,15 @@ def _read(arguments: list[str]) -> argparse.Namespace:
 
 
 class _Failed(Exception):
-    """What cannot be done, in words for the user."""
+    """A failure, described for users."""
 
 
 @dataclass(frozen=True)
 class _CommandOptions:
-    """Of the commands that take a URL.
+    """Of the commands with a URL.
 
     Attributes:
-        log_level: what is logged, to standard error.
+        log_level: of the log on standard error.
     """
 
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
@@ -120,8 +116,8 @@ class _ServeOptions(_CommandOptions):
     """Of ``rlwire serve``.
 
     Attributes:
-        drain: at the first signal let nobody new in, and what is under way end for so long; the
-            second stops at once (default: the first does).
+        drain: at the first signal accept no new clients, and let episodes end for so long; the
+            second signal stops at once (default: the first does).
     """
 
     drain: _options.Seconds | None = None
@@ -132,7 +128,7 @@ class _PlayOptions(_CommandOptions):
     """Of ``rlwire play``.
 
     Attributes:
-        episodes: how many to play.
+        episodes: number of episodes.
     """
 
     episodes: _options.Positive = 1
@@ -142,7 +138,7 @@ _OWN: Final[_options.Kinds] = {"server": _ServeOptions, "player": _PlayOptions}
 
 
 class _Said(argparse.Action):
-    """Keeps an option's name and text, for its dataclass to make a value of."""
+    """Collects an option's name and text."""
 
     def __call__(
         self,
@@ -156,29 +152,26 @@ class _Said(argparse.Action):
 
 
 def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) -> None:
-    """Add what is served or played, the URL, and the options that its protocol has."""
+    """Add the arguments, and the options of the URL's protocol."""
     from rlwire.registry import protocols
 
     record = _protocol_of(arguments)
     served = "an environment, an agent or a policy" if record is None else record.served
-    thing, where = f"what is served: {served}", "where to listen; the system chooses a port for 0"
+    thing, where = served, "where to listen; port 0 lets the system choose"
     if side == "player":
-        thing, where = "what is played: an environment", "where the agent or policy is"
+        thing, where = "an environment", "of the agent or policy"
     parser.add_argument(
         "thing",
         metavar="THING",
-        help=f"{thing}; as MODULE:NAME of a class, function or instance, or gym:ID of an "
-        "environment that is registered with Gymnasium",
+        help=f"{thing}; as MODULE:NAME of a class, function or instance, or gym:ID of Gymnasium",
     )
-    parser.add_argument(
-        "url", metavar="URL", help=f"{where}. Options may stand in its query as well"
-    )
+    parser.add_argument("url", metavar="URL", help=f"{where}. Its query may have options as well")
     protocols_own = {} if record is None else record.options
     kinds = [_OWN[side], *([protocols_own[side]] if side in protocols_own else [])]
     for option in (each for kind in kinds for each in _options.options_of(kind).values()):
         if option.read is None:
             continue
-        more = "; may be given more than once" if option.many else ""
+        more = "; may be repeated" if option.many else ""
         takes: dict[str, Any] = {"metavar": option.metavar} if option.metavar else {"nargs": 0}
         parser.add_argument(
             option.flag,
@@ -195,12 +188,12 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
         f"  {each.example}\n      {each.summary}" for each in shown
     )
     if record is None:
-        parser.epilog += "\n\nEach has options of its own, which --help after such a URL shows."
+        parser.epilog += "\n\n--help after a URL shows the options of its protocol."
     parser.set_defaults(parser=parser, said=[], record=record, side=side)
 
 
 def _unknown(given: argparse.Namespace, word: str) -> str:
-    """Return what is said of an option that a command has not, or of its URL if that is none."""
+    """Return the error text for an unknown option, or for an invalid URL."""
     from rlwire.registry import parse_url
 
     if "url" in given:
@@ -216,7 +209,7 @@ def _unknown(given: argparse.Namespace, word: str) -> str:
 
 
 def _protocol_of(arguments: list[str]) -> Protocol | None:
-    """Return the protocol of the last URL in the arguments, if there is one."""
+    """Return the protocol of the last URL in the arguments."""
     from rlwire.registry import protocol
 
     for word in reversed(arguments):
@@ -228,7 +221,7 @@ def _protocol_of(arguments: list[str]) -> Protocol | None:
 
 
 def _serve(given: argparse.Namespace) -> None:
-    """Make a server, see that what it serves can be made, and serve until a signal."""
+    """Serve until a signal."""
     make, url, keywords, own = _begin(given, "server")
     with _in_one_line("exec_module"):
         server = make(given.thing, url, **keywords)
@@ -239,7 +232,7 @@ def _serve(given: argparse.Namespace) -> None:
 
 
 def _play(given: argparse.Namespace) -> int:
-    """Play episodes, and say what they came to; a signal ends them, and closes the environment."""
+    """Play episodes, and log their mean reward."""
     from rlwire.serving.stopping import interrupting
 
     play, url, keywords, own = _begin(given, "player")
@@ -250,22 +243,19 @@ def _play(given: argparse.Namespace) -> int:
         logger.info("stopped by a signal")
         return 128 + signal.SIGINT
     mean = sum(totals) / len(totals)
-    logger.info("played %d episodes, with a reward of %g in the mean", len(totals), mean)
+    logger.info("played %d episodes, mean reward %g", len(totals), mean)
     return 0
 
 
 def _begin(
     given: argparse.Namespace, side: Side
 ) -> tuple[Callable[..., Any], URL, dict[str, Any], dict[str, Any]]:
-    """Return what the URL and the options mean, with a log and the current folder's modules.
-
-    Of the options, the command's own come last.
-    """
+    """Return function, URL, its options and the command's own; set up log and ``sys.path``."""
     from rlwire.registry import parse_url, resolve
 
-    # Agents are usually a file in the directory that one works in.
+    # Agents are usually a file in the current folder.
     if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.append(os.getcwd())  # a `copy.py` there does not stand for Python's own
+        sys.path.append(os.getcwd())  # last: a `copy.py` there must not replace Python's own
     own = _options.options_of(_OWN[side])
     try:
         said = [pair for pair in given.said if pair[0] in own]
@@ -285,7 +275,7 @@ def _set_up_log(level: str) -> None:
 
 @contextlib.contextmanager
 def _in_one_line(*methods: str) -> Iterator[None]:
-    """Make a `_Failed` of whatever is wrong with what is named."""
+    """Turn exceptions of user code into a `_Failed`; log the traceback of `methods`."""
     try:
         yield
     except (RlwireError, OSError):
@@ -293,6 +283,6 @@ def _in_one_line(*methods: str) -> Iterator[None]:
     except Exception as error:
         called = {frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)}
         level = logging.ERROR if called.intersection(methods) else logging.DEBUG
-        logger.log(level, "where it failed", exc_info=True)
+        logger.log(level, "traceback", exc_info=True)
         text = " ".join(str(error).split())
         raise _Failed(f"{type(error).__name__}: {text}") from error

@@ -1,4 +1,4 @@
-"""Every exception that rlwire raises on purpose.
+"""rlwire's exceptions.
 
 ::
 
@@ -6,18 +6,16 @@
     ├── EncodeError          (ValueError)       the caller's value cannot be sent
     ├── DecodeError          (ValueError)       the bytes are not what the protocol says
     ├── LimitExceeded        (ValueError)       a size passed one of the maxima of `rlwire.limits`
-    ├── LocalProtocolError                      we spoke out of turn
-    ├── RemoteProtocolError                     the peer spoke out of turn
-    ├── PeerError                               the peer answered with its protocol's error message
-    ├── DeadlineExceeded     (TimeoutError)     nothing, or too little, came or went in time
+    ├── LocalProtocolError                      this side broke the protocol's order
+    ├── RemoteProtocolError                     the peer broke the protocol's order
+    ├── PeerError                               the peer sent its protocol's error message
+    ├── DeadlineExceeded     (TimeoutError)     a connect, read or write took too long
     ├── ConnectionClosed     (ConnectionError)  the peer or the network ended the connection
     └── MissingExtra         (ImportError)      an optional dependency is not installed
 
-What a peer wrote gets into their texts, and these into logs: each is one line of printable
-characters, and not too long (`shown`, `quoted`).
-
-Not here: what the operating system reports (`OSError` stays what it is) and wrong
-argument types (`TypeError`).
+Their texts may quote the peer and end in logs: each is one line of printable characters, of limited
+length (`shown`, `quoted`). Errors of the operating system stay `OSError`, wrong argument types
+`TypeError`.
 """
 
 from __future__ import annotations
@@ -27,6 +25,8 @@ import reprlib
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from rlwire.limits import Limits
 
 __all__ = [
     "ConnectionClosed",
@@ -48,19 +48,18 @@ __all__ = [
 _PATH = 200  # characters
 _TEXT = 2000
 
-# Errors travel between worker processes; what pickle does by default forgets keyword arguments.
-_Rebuilt = tuple[Callable[..., Any], tuple[Any, ...]]
 
-
-def _rebuild(kind: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    return kind(*arguments, **keywords)
+def _rebuilt(kind: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(attributes)
+    return error
 
 
 def shown(text: str, most: int = _PATH) -> str:
-    """Return a text as it may stand in an error or a log: on one line, printable, not too long.
+    """Return a text for an error or a log: one line, printable, at most `most` characters.
 
-    What cannot be printed is escaped, as `repr` does it. Of a longer text the beginning is
-    returned, and how long it is; no more than that is looked at.
+    Other characters are escaped as by `repr`. A longer text is cut, and its length appended.
     """
     mark = ""
     total = len(text)
@@ -68,7 +67,7 @@ def shown(text: str, most: int = _PATH) -> str:
         mark = f"... ({total} characters)"
         text = text[: max(0, most - len(mark))]
     if not text.isprintable():
-        # Each on its own: repr() of all would escape backslashes and quotes as well.
+        # One by one: repr() of the whole would escape backslashes and quotes as well.
         text = "".join([c if c.isprintable() else repr(c)[1:-1] for c in text])
         if len(text) + len(mark) > most:
             mark = mark or f"... ({total} characters)"
@@ -81,7 +80,7 @@ _brief.maxother = _brief.maxstring = _brief.maxlong = 100
 
 
 def quoted(value: object, most: int = 100) -> str:
-    """Return a value as `repr` writes it, cut as by `shown`; a text or bytes before that."""
+    """Return a value's `repr` as `shown`; a text or bytes are cut first."""
     if isinstance(value, (str, bytes)):
         total = len(value)
         if total <= most:
@@ -90,24 +89,28 @@ def quoted(value: object, most: int = 100) -> str:
         return shown(repr(value[:most]), 10 * most) + f"... ({total} {kind})"
     try:
         text = _brief.repr(value)
-    except Exception:  # such as an int of more digits than Python prints
+    except Exception:  # such as an int with too many digits
         return f"<{type(value).__qualname__}>"
     return shown(text, most)
 
 
 class RlwireError(Exception):
-    """Base of all exceptions that rlwire raises on purpose."""
+    """Base of rlwire's exceptions."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*[shown(arg, _TEXT) if isinstance(arg, str) else arg for arg in args])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default pickle calls the class with `args`, which are not those of subclasses.
+        return _rebuilt, (type(self), self.args, vars(self))
 
 
 class EncodeError(RlwireError, ValueError):
     """A value that the protocol cannot carry.
 
     Attributes:
-        path: where in the message the value stands, such as ``$.state[3]``; empty when the
-            message itself is meant.
+        path: the value's place in the message, such as ``$.state[3]``; empty for the message
+            itself.
     """
 
     def __init__(self, reason: str, *, path: str = "") -> None:
@@ -116,16 +119,13 @@ class EncodeError(RlwireError, ValueError):
         self.reason = reason
         self.path = path
 
-    def __reduce__(self) -> _Rebuilt:
-        return _rebuild, (type(self), (self.reason,), {"path": self.path})
-
 
 class DecodeError(RlwireError, ValueError):
-    """Bytes that are not what the protocol says.
+    """Bytes that violate the protocol.
 
     Attributes:
-        offset: index, in the buffer that was handed in, of the first byte of the field at fault.
-        path: where in the message the field stands, such as ``$.state[3]``; empty outside values.
+        offset: index, in the given buffer, of the first byte of the wrong field.
+        path: the field's place in the message, such as ``$.state[3]``; empty outside values.
     """
 
     def __init__(self, reason: str, *, offset: int = 0, path: str = "") -> None:
@@ -136,33 +136,24 @@ class DecodeError(RlwireError, ValueError):
         self.offset = offset
         self.path = path
 
-    def __reduce__(self) -> _Rebuilt:
-        return _rebuild, (type(self), (self.reason,), {"offset": self.offset, "path": self.path})
 
-
-# The fields of `rlwire.limits.Limits`, and those that cannot be raised beyond some value.
-_LIMITS = frozenset(
-    [
-        *("message", "received", "depth", "items", "dims", "string", "pixels", "expanded"),
-        *("datagram", "header", "unsent", "keys"),
-    ]
-)
+# The largest value of limits that have one.
 _CEILINGS = {"depth": 500, "dims": 32}
-_DATAGRAM = 65_507  # bytes, what UDP over IPv4 carries
-_SEAL = 64  # and more than a cipher takes of them
+_DATAGRAM = 65_507  # bytes of UDP over IPv4
+_SEAL = 64  # the most that a cipher adds
 
 
 class LimitExceeded(RlwireError, ValueError):
     """A size passed a limit; nothing of that size has been allocated.
 
     Attributes:
-        limit: the name of the limit, a field of `rlwire.limits.Limits` or an argument's name.
+        limit: a field of `rlwire.limits.Limits`, or an argument's name.
         maximum: its value.
-        size: what was asked for.
+        size: the size that exceeds it.
         offset: index of the length field in the buffer, or None when encoding.
-        path: where in the message, as in `DecodeError`.
-        advice: what the caller can do about it, beside raising the limit.
-        whose: who has the limit, such as ``"the server"``; empty for this side.
+        path: as in `DecodeError`.
+        advice: what to do, other than raising the limit.
+        whose: the peer whose limit it is, such as ``"the server"``; empty for this side.
     """
 
     def __init__(
@@ -183,7 +174,7 @@ class LimitExceeded(RlwireError, ValueError):
         text = f"{size} is over the limit {limit}={maximum}"
         text += f" of {whose}" if whose else ""
         way = _way(limit, maximum, size, "raise it there" if whose else "raise this side's limit")
-        if whose:  # who has the limit hears it cut, and knows where
+        if whose:  # a WebSocket's close frame cuts the end
             text += (f": {way}" if way else "") + where + (f": {advice}" if advice else "")
         else:
             text += where + "".join(f": {words}" for words in (advice, way) if words)
@@ -196,25 +187,20 @@ class LimitExceeded(RlwireError, ValueError):
         self.advice = advice
         self.whose = whose
 
-    def __reduce__(self) -> _Rebuilt:
-        arguments = (self.limit, self.maximum, self.size)
-        names = ("offset", "path", "advice", "whose")
-        return _rebuild, (type(self), arguments, {name: getattr(self, name) for name in names})
-
 
 def _way(limit: str, maximum: int, size: int, raise_it: str) -> str:
-    """Return how to raise a limit, empty if that is not for the user to do."""
+    """Return how to raise a limit; empty if users cannot."""
     if limit == "datagram":
         if max(size, maximum + _SEAL) > _DATAGRAM:
             return (
-                f"no datagram holds more than {_DATAGRAM} bytes: scale or crop the observation, "
-                "round it (--decimals), or serve it over a stream, such as dm_env_rpc or RLX"
+                f"no datagram holds more than {_DATAGRAM} bytes: scale, crop or round (--decimals) "
+                "the observation, or use a stream, such as dm_env_rpc or RLX"
             )
         return (
             "send less (fewer decimals, a smaller observation), or raise it at both ends, with "
             f"limits=Limits(datagram=N) and --limits.datagram N, up to {_DATAGRAM}"
         )
-    if limit in _LIMITS and maximum < _CEILINGS.get(limit, 2**31 - 1):
+    if limit in Limits.__dataclass_fields__ and maximum < _CEILINGS.get(limit, 2**31 - 1):
         return f"{raise_it}: limits=Limits({limit}=N), --limits.{limit}"
     if limit in ("max_sent", "backlog"):
         return f"{raise_it}: {limit}=N"
@@ -224,15 +210,15 @@ def _way(limit: str, maximum: int, size: int, raise_it: str) -> str:
 
 
 def for_peer(error: BaseException, side: str) -> str:
-    """Return an error's text for the peer of `side`, such as ``"the server"``, which met it."""
+    """Return an error's text for the peer of `side`, such as ``"the server"``."""
     if isinstance(error, LimitExceeded) and not error.whose:
-        function, (kind, arguments, keywords) = error.__reduce__()
-        return str(function(kind, arguments, {**keywords, "whose": side}))
+        names = ("limit", "maximum", "size", "offset", "path", "advice")
+        return str(LimitExceeded(**{name: getattr(error, name) for name in names}, whose=side))
     return str(error)
 
 
 def describe(error: BaseException) -> str:
-    """Return the type and text of what user code raised at a server, fit to be sent to a client."""
+    """Return type and text of an exception of user code, for a client."""
     if isinstance(error, LimitExceeded):
         return f"LimitExceeded: {for_peer(error, 'the server')}"
     text = "".join(traceback.format_exception_only(error)).strip()
@@ -243,7 +229,7 @@ def describe(error: BaseException) -> str:
 
 
 class LocalProtocolError(RlwireError):
-    """Our side asked for something the protocol does not allow now; nothing was sent."""
+    """The protocol does not allow this call now; nothing was sent."""
 
 
 class RemoteProtocolError(RlwireError):
@@ -251,22 +237,15 @@ class RemoteProtocolError(RlwireError):
 
 
 class PeerError(RlwireError):
-    """The peer answered with its protocol's error message.
-
-    Attributes:
-        text: the message as it came; the exception's own text is cut and escaped.
-    """
+    """The peer sent its protocol's error message; `text` is its original text."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
 
-    def __reduce__(self) -> _Rebuilt:
-        return _rebuild, (type(self), (self.text,), {})
-
 
 class DeadlineExceeded(RlwireError, TimeoutError):
-    """A connect, a read or a write did not end in time."""
+    """A connect, read or write did not end in time."""
 
 
 class ConnectionClosed(RlwireError, ConnectionError):
@@ -284,13 +263,10 @@ class MissingExtra(RlwireError, ImportError):
         self.package = package
         self.extra = extra
 
-    def __reduce__(self) -> _Rebuilt:
-        return _rebuild, (type(self), (self.package, self.extra), {})
-
 
 @contextlib.contextmanager
 def on_error(undo: Callable[[], object]) -> Iterator[None]:
-    """Call something if the block fails, whatever with, and let the error pass."""
+    """Call `undo` if the block raises anything."""
     try:
         yield
     except BaseException:
@@ -300,20 +276,14 @@ def on_error(undo: Callable[[], object]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def optional(package: str, extra: str, module: str | None = None) -> Iterator[None]:
-    """Around imports of an optional dependency.
+    """Raise `MissingExtra` if an import of an optional package inside the block fails.
 
     ::
 
         with optional("dm-env", "dm", "dm_env"):
             import dm_env
 
-    Args:
-        package: as it is installed.
-        extra: what it comes with.
-        module: as it is imported, if that is not the package's name.
-
-    Raises:
-        MissingExtra: it is not installed. That it lacks a module itself stays what it is.
+    `module` is the import name if it differs from the package's.
     """
     try:
         yield

@@ -1,7 +1,6 @@
-"""The registry: one record a protocol, what its URLs mean, and entry points for others'.
+"""The registry: one record a protocol, the meaning of URLs, and entry points for other packages.
 
-A record has what the front door has to know before anything of the protocol is imported. What it
-calls then are functions of the module `Protocol.front`. Nothing here opens a socket.
+Records are read before anything of their protocol is imported. Nothing here opens a socket.
 """
 
 from __future__ import annotations
@@ -35,27 +34,25 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Protocol:
-    """What there is to know of a protocol before anything of it is imported.
+    """A protocol, before anything of it is imported.
 
     Attributes:
-        scheme: what its URLs begin with.
-        port: where it is served, unless a URL says another.
-        caller: who connects and asks: the trainer, whom a server shows an environment, or the
-            environment, which a server gives actions.
-        front: dotted name of the module with what the front door calls. Where the trainer calls:
-            ``server(environment, url, **options)``, ``client(url, **options)``,
-            ``async_client(url, **options)``, ``endpoint(url, **options)``. Where the environment
-            calls: ``server(agent_or_policy, url, ...)``, both clients, ``listen(url, num_envs,
-            ...)`` and ``play(environment, url, ...)``. What a protocol does not have is left out;
-            one that needs an extra may be its name, ``"package.module:name"``. ``OPTIONS`` has the
-            dataclasses of options by side: server, client, environment, listener, player.
-        summary: what it is, in a line.
-        served: what a server serves, for a user.
-        path: what the path of a URL names, such as ``"world"``; "" if it has none.
-        carriers: of ``"tls"``, ``"unix"`` and ``"shm"`` those that may stand after the scheme, with
-            a plus.
-        plus: whether the port of this protocol stands after a plus, because that of its pixels,
-            which go over a connection of their own, may stand before it.
+        scheme: of its URLs.
+        port: the default.
+        caller: the side that connects: the trainer, to environments, or the environment, to agents
+            and policies.
+        front: dotted name of the module that the front door calls. If the trainer connects, it has
+            ``server(environment, url, **options)``, ``client(url, **options)``, ``async_client(url,
+            **options)`` and ``endpoint(url, **options)``. If the environment connects, it has
+            ``server(agent_or_policy, url, ...)``, both clients, ``listen(url, num_envs, ...)`` and
+            ``play(environment, url, ...)``. Each may be missing, or a name,
+            ``"package.module:name"``, to import it late. ``OPTIONS`` has the dataclasses of options
+            by side: server, client, environment, listener, player.
+        summary: one line for users.
+        served: what a server serves, for users.
+        path: what a URL's path names, such as ``"world"``; "" for no path.
+        carriers: of ``"tls"``, ``"unix"`` and ``"shm"`` those allowed after the scheme.
+        plus: whether the port follows a plus, since that of pixels may precede it.
     """
 
     scheme: str
@@ -70,21 +67,21 @@ class Protocol:
 
     @property
     def example(self) -> str:
-        """A URL of this protocol."""
+        """An example URL."""
         return f"{self.scheme}://localhost:{'+' if self.plus else ''}{self.port}"
 
     def load(self) -> ModuleType:
-        """Import the module that the front door calls."""
+        """Import the module `front`."""
         return importlib.import_module(self.front)
 
     def part(self, name: str) -> Any:
-        """Return one of its functions, such as `server`."""
+        """Return a function of `front`, such as `server`."""
         found = getattr(self.load(), name, None)
         if found is None:
             instead = _INSTEAD.get((self.caller, name))
             why = f"has no {name.replace('async_', '')} in Python"
             if instead:
-                why = f"is a protocol in which the {self.caller} calls: {instead}"
+                why = f"is a protocol in which the {self.caller} connects: {instead}"
             raise ValueError(f"{self.scheme}:// {why}")
         if isinstance(found, str):
             module, _, name = found.partition(":")
@@ -93,40 +90,37 @@ class Protocol:
 
     @property
     def options(self) -> Mapping[Side, type]:
-        """Its dataclasses of options, by side."""
+        """The dataclasses of options, by side."""
         found: Mapping[Side, type] = getattr(self.load(), "OPTIONS", {})
         return found
 
 
 _INSTEAD: Final = {
-    ("trainer", "listen"): "`rlwire.make(url)` gives it an environment",
-    ("trainer", "play"): "`rlwire.serve(environment, url)` serves it one",
-    ("environment", "endpoint"): "`rlwire.listen(url)` gives its trainer environments",
+    ("trainer", "listen"): "use `rlwire.make(url)`",
+    ("trainer", "play"): "use `rlwire.serve(environment, url)`",
+    ("environment", "endpoint"): "use `rlwire.listen(url)`",
 }
-"""What to do where a protocol lacks a function because of who calls."""
 
 
 @dataclass(frozen=True)
 class URL:
-    """Where a server of some protocol is: ``scheme[+tls][+unix|+shm]://host:port/path?option=value``.
+    """An address: ``scheme[+tls][+unix|+shm]://host:port/path?option=value``.
 
-    Universe's has pixels beside it: ``universe://host:5900+15900`` for both, ``host:+15900`` for
-    the rewarder only, ``host:5900`` for the pixels only.
+    Universe's has pixels as well: ``universe://host:5900+15900`` for both, ``host:+15900`` for the
+    rewarder only, ``host:5900`` for the pixels only.
 
     Attributes:
-        scheme: the protocol's, without what stands after a plus.
+        scheme: without what follows a plus.
         host: name or number, IPv6 without brackets; "" for a unix socket.
-        port: 0 for a unix socket, and to have the system choose one to listen on.
-        pixels: where the pixels are, of a protocol that has them on a connection of their own: a
-            port of the same host, or the path of a unix socket, which stands in the query, as
-            ``pixels``; None for no pixels.
-        only_pixels: whether there is nothing but pixels; `address` is then theirs.
+        port: 0 for a unix socket, or for the system to choose.
+        pixels: port of the pixels on the same host, or path of their unix socket (in the query, as
+            ``pixels``); None for no pixels.
+        only_pixels: whether there are only pixels; `address` is then theirs.
         tls: whether the connection is encrypted.
-        unix: file name of a unix socket; None for a host and port.
-        shm: whether the two ends only meet at the unix socket, and share memory for what they say.
-        path: what `Protocol.path` says; "" if there is none. After a unix socket's own path it
-            stands in the query, as ``path``.
-        query: options by name; of one that is given several times, the last.
+        unix: path of a unix socket; None for a host and port.
+        shm: whether the connection continues in shared memory after the unix socket.
+        path: see `Protocol.path`; for a unix socket in the query, as ``path``.
+        query: options by name; the last of repeated ones.
         options: all names and texts of the query, in order.
     """
 
@@ -145,23 +139,23 @@ class URL:
     def __post_init__(self) -> None:
         record = protocol(self.scheme)
         if self.shm and self.unix is None:
-            raise ValueError("who shares memory meets at a unix socket, whose path it needs")
+            raise ValueError("shared memory needs the path of a unix socket")
         if self.shm and self.tls:
-            raise ValueError("shared memory has no TLS; what is in it is this user's alone")
+            raise ValueError("shared memory has no TLS; only this user can read it")
         on_socket = "shm" if self.shm else "unix"
         for carrier, wanted in (("tls", self.tls), (on_socket, self.unix is not None)):
             if wanted and carrier not in record.carriers:
-                raise ValueError(f"{self.scheme}:// goes over UDP, which +{carrier} is not for")
+                raise ValueError(f"{self.scheme}:// uses UDP, without +{carrier}")
         if self.path and not record.path:
-            raise ValueError(f"{self.scheme}:// has no path, so not {self.path!r}")
+            raise ValueError(f"{self.scheme}:// has no path, got {self.path!r}")
         if self.pixels is not None and not record.plus:
-            raise ValueError(f"{self.scheme}:// has no pixels beside it, so not {self.pixels!r}")
+            raise ValueError(f"{self.scheme}:// has no pixels, got {self.pixels!r}")
         if isinstance(self.pixels, str) != (self.unix is not None) and self.pixels is not None:
-            raise ValueError("pixels are on a port of the same host, or on another unix socket")
+            raise ValueError("pixels need a port of the same host, or another unix socket")
         if self.only_pixels and (self.port or not isinstance(self.pixels, int)):
-            raise ValueError("where there are only pixels, theirs is the one port")
+            raise ValueError("only_pixels excludes another port")
         object.__setattr__(self, "query", dict(self.options))
-        _ = self.address, self.pixels_address  # which say now what is wrong with them
+        _ = self.address, self.pixels_address  # they raise
 
     def __str__(self) -> str:
         carriers = "+tls" if self.tls else ""
@@ -185,12 +179,12 @@ class URL:
 
     @property
     def protocol(self) -> Protocol:
-        """The record of its scheme."""
+        """The scheme's record."""
         return protocol(self.scheme)
 
     @property
     def address(self) -> Address:
-        """What transports take."""
+        """The address for transports."""
         if self.unix is not None:
             return Address(path=self.unix, shm=self.shm)
         if self.only_pixels and isinstance(self.pixels, int):
@@ -199,7 +193,7 @@ class URL:
 
     @property
     def pixels_address(self) -> Address | None:
-        """What transports take for the pixels; None if there are none."""
+        """The pixels' address; None for no pixels."""
         if self.pixels is None:
             return None
         if isinstance(self.pixels, str):
@@ -207,7 +201,7 @@ class URL:
         return Address(self.host, self.pixels)
 
     def replace(self, **changes: Any) -> URL:
-        """Return a URL with some attributes changed."""
+        """Return a copy with changes."""
         return dataclasses.replace(self, **changes)
 
 
@@ -215,12 +209,12 @@ _SCHEME: Final = re.compile(r"([a-z][a-z0-9._-]*)((?:\+[a-z]+)*)://(.*)", re.DOT
 
 
 def parse_url(url: str | URL) -> URL:
-    """Return what a URL means."""
+    """Parse a URL."""
     if isinstance(url, URL):
         return url
     found = _SCHEME.fullmatch(url) if isinstance(url, str) else None
     if found is None:
-        raise ValueError(f"{url!r} is no URL; expected one such as {_examples()}")
+        raise ValueError(f"{url!r} is not a URL; expected one such as {_examples()}")
     scheme, suffixes, rest = found.groups()
     record = protocol(scheme)
     try:
@@ -234,10 +228,10 @@ def _parsed(record: Protocol, suffixes: str, rest: str) -> URL:
     unknown = set(carriers) - {"tls", "unix", "shm"}
     if unknown or len(set(carriers)) != len(carriers) or {"unix", "shm"} <= set(carriers):
         raise ValueError(
-            f"after {record.scheme} stands at most +tls, and +unix or +shm, not {suffixes}"
+            f"expected at most +tls, and +unix or +shm, after {record.scheme}, not {suffixes}"
         )
     if "#" in rest:
-        raise ValueError("it has a fragment, which no protocol takes; write # as %23")
+        raise ValueError("fragments are not supported; write # as %23")
     rest, _, query = rest.partition("?")
     options = parse_qsl(query, keep_blank_values=True)
     tls = "tls" in carriers
@@ -261,7 +255,7 @@ def _parsed(record: Protocol, suffixes: str, rest: str) -> URL:
         )
     place, _, path = rest.partition("/")
     if "@" in place:
-        raise ValueError("secrets do not belong in a URL: give them as auth")
+        raise ValueError("secrets do not belong in a URL: pass them as auth")
     host, port, pixels = _place(record, place)
     return URL(
         record.scheme,
@@ -276,7 +270,7 @@ def _parsed(record: Protocol, suffixes: str, rest: str) -> URL:
 
 
 def _place(record: Protocol, place: str) -> tuple[str, int | None, int | None]:
-    """Return the host, the port, and that of the pixels; None where there is none."""
+    """Return host, port, and port of the pixels."""
     host, colon, port = place, "", ""
     if not place.endswith("]"):
         host, colon, port = place.rpartition(":") if ":" in place else (place, "", "")
@@ -284,7 +278,7 @@ def _place(record: Protocol, place: str) -> tuple[str, int | None, int | None]:
     if record.plus and colon:
         pixels, plus, port = port.partition("+")
         if not plus and pixels == str(record.port):
-            raise ValueError("its port stands after a plus")
+            raise ValueError("the port follows a plus")
         if not plus and pixels:
             where = parse(f"{host}:{pixels}")
             return where.host, None, where.port
@@ -293,32 +287,26 @@ def _place(record: Protocol, place: str) -> tuple[str, int | None, int | None]:
 
 
 def check_server_tls(url: URL, tls: Any) -> None:
-    """Refuse to serve without TLS what the URL says is served with it."""
+    """Raise unless a ``+tls`` URL comes with a certificate."""
     if url.tls and tls is None:
-        raise ValueError(f"{url}: +tls needs a certificate: give tls=, or tls.cert as text")
+        raise ValueError(f"{url}: +tls needs a certificate: pass tls=, or tls.cert as text")
 
 
-_PARTS: Final[Mapping[Side, str]] = {
-    "server": "server",
-    "client": "client",
-    "environment": "endpoint",
-    "listener": "listen",
-    "player": "play",
-}
+_PARTS: Final = {"environment": "endpoint", "listener": "listen", "player": "play"}
 
 
 def resolve(
     url: str | URL, side: Side, options: Mapping[str, Any], prefix: str = ""
 ) -> tuple[Callable[..., Any], URL, dict[str, Any]]:
-    """Return what a side calls, the URL without its query, and the query's options and the given.
+    """Return a side's function, the URL without its query, and all options as keywords.
 
-    The name of what is called may have a prefix, ``async_``.
+    `prefix`, such as ``async_``, goes before the function's name.
     """
     from rlwire._options import keywords
 
     parsed = parse_url(url)
     record = parsed.protocol
-    part = record.part(prefix + _PARTS[side])
+    part = record.part(prefix + _PARTS.get(side, side))
     whole = keywords(record.options, side, record.scheme, parsed.options, options)
     parsed = parsed.replace(options=())
     if side in ("server", "listener"):
@@ -329,12 +317,10 @@ def resolve(
 def located(
     scheme: str, where: AddressLike | URL, tls: ClientSide = None, *, pixels: bool = False
 ) -> tuple[AddressLike, ClientSide, str]:
-    """Return the address that a URL of this protocol means, or of its pixels, TLS, and its path.
+    """Return address (or that of the pixels), TLS and path of a URL of this protocol.
 
-    An address, and a WebSocket's URL, is returned as it is.
-
-    Raises:
-        ValueError: it is a URL of another protocol, or has options.
+    An address, or a WebSocket's URL, is returned as it is. ValueError for another protocol's URL,
+    or for options.
     """
     if not isinstance(where, URL) and not (isinstance(where, str) and "://" in where):
         return where, tls, ""
@@ -344,17 +330,17 @@ def located(
     if url.scheme != scheme:
         raise ValueError(f"{url}: expected {protocol(scheme).example}, not {url.scheme}://")
     if url.options:
-        raise ValueError(f"{url}: give options as keywords here; rlwire.connect reads a query")
+        raise ValueError(f"{url}: pass options as keywords; only rlwire.connect parses a query")
     if pixels != (url.pixels is not None):
         raise ValueError(
             f"{url}: expected the {'pixels' if pixels else 'rewarder'} alone, {url.host}:"
-            f"{5900 if pixels else '+PORT'}; rlwire.make, make_vec and UniverseEnv take both"
+            f"{5900 if pixels else '+PORT'}; rlwire.make, make_vec and UniverseEnv accept both"
         )
     return url.address, client_tls(url, tls), url.path
 
 
 def served_at(scheme: str, where: AddressLike | URL, tls: Any) -> AddressLike:
-    """Return where a server listens; as `located`."""
+    """Return a server's address, as `located`."""
     if isinstance(where, URL) or (isinstance(where, str) and "://" in where):
         url = parse_url(where)
         check_server_tls(url, tls)
@@ -363,7 +349,7 @@ def served_at(scheme: str, where: AddressLike | URL, tls: Any) -> AddressLike:
 
 
 def client_tls(url: URL, tls: ClientSide) -> ClientSide:
-    """Return what is given for a client, or for ``+tls`` the system's authorities."""
+    """Return a client's TLS: by default for ``+tls`` the system's authorities."""
     if tls is None and url.tls:
         from rlwire.transports.tls import ClientTLS
 
@@ -372,8 +358,8 @@ def client_tls(url: URL, tls: ClientSide) -> ClientSide:
 
 
 @contextlib.contextmanager
-def spoken(url: URL, peer: str = "what listens there") -> Iterator[None]:
-    """Say of a peer, if what it says makes no sense, that it speaks something else."""
+def spoken(url: URL, peer: str = "the server") -> Iterator[None]:
+    """Turn protocol errors into one that says that the peer speaks another protocol."""
     try:
         yield
     except RlwireError as error:
@@ -387,16 +373,14 @@ def spoken(url: URL, peer: str = "what listens there") -> Iterator[None]:
         ) from error
 
 
-# ---- the registry --------------------------------------------------------------------------------
-
 _GROUP: Final = "rlwire.protocols"
 
 
 def protocol(scheme: str) -> Protocol:
-    """Return the record of a scheme: rlwire's own, or one that an installed package registers.
+    """Return the record of a scheme: rlwire's own, or an installed package's.
 
-    A package registers its record by an entry point of the group ``rlwire.registry``, whose name
-    is the scheme and whose object is the `Protocol`.
+    A package registers its record by an entry point of the group ``rlwire.protocols``: its name is
+    the scheme, its object the `Protocol`.
     """
     record = PROTOCOLS.get(scheme)
     if record is not None:
@@ -409,16 +393,13 @@ def protocol(scheme: str) -> Protocol:
 
 
 def protocols() -> dict[str, Protocol]:
-    """Return the records of all schemes, rlwire's own first.
-
-    A log says which of those that packages register cannot be had.
-    """
+    """Return the records of all schemes, rlwire's own first; failures to load are logged."""
     found = dict(PROTOCOLS)
     for scheme, entry in _registered().items():
         try:
             found[scheme] = _loaded(scheme)
         except Exception as error:
-            logger.warning("the protocol %r of %s cannot be had: %s", scheme, entry.value, error)
+            logger.warning("cannot load the protocol %r of %s: %s", scheme, entry.value, error)
     return found
 
 
@@ -434,7 +415,7 @@ def _loaded(scheme: str) -> Protocol:
     record = entry.load()
     if not isinstance(record, Protocol) or record.scheme != scheme:
         raise TypeError(
-            f"{entry.value} is registered as the protocol {scheme!r}, and is no "
+            f"{entry.value} is registered as the protocol {scheme!r}, expected a "
             f"rlwire.registry.Protocol of that scheme"
         )
     return record
@@ -445,8 +426,6 @@ def _examples() -> str:
     return f"{', '.join(others)} or {last}"
 
 
-# ---- rlwire's own --------------------------------------------------------------------------------
-
 PROTOCOLS: Final[dict[str, Protocol]] = {
     record.scheme: record
     for record in (
@@ -455,7 +434,7 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
             7001,
             "environment",
             "rlwire.rlx._front",
-            "RELAAX's protocol: an agent for each environment that calls",
+            "RELAAX's protocol: an agent for each environment that connects",
             served="an agent, such as my_agents:Agent",
         ),
         Protocol(
@@ -463,8 +442,8 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
             9000,
             "environment",
             "rlwire.rlx.page",
-            "RLX for pages: JSON over a WebSocket",
-            served="an agent, such as my_agents:Agent, or those of an RLX server, by its URL",
+            "RLX for browsers: JSON over a WebSocket",
+            served="an agent, such as my_agents:Agent, or an RLX server, by its URL",
         ),
         Protocol(
             "dm-env-rpc",
@@ -489,8 +468,7 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
             15900,
             "trainer",
             "rlwire.universe._front",
-            "OpenAI Universe: an environment in real time, its rewards and (host:5900+15900) its "
-            "pixels",
+            "OpenAI Universe: a real-time environment, its rewards and (host:5900+15900) pixels",
             path="environment",
             plus=True,
         ),
@@ -499,8 +477,7 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
             8000,
             "environment",
             "rlwire.openpi._front",
-            "Physical Intelligence's policy servers: observations to chunks of actions, over "
-            "WebSocket",
+            "Physical Intelligence's policy servers, over WebSocket",
             served="a policy, such as my_policies:Policy",
         ),
         Protocol(
@@ -508,9 +485,8 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
             5555,
             "environment",
             "rlwire.rllink._front",
-            "RLlib's protocol: simulators that sample by themselves send episodes and get weights",
+            "RLlib's protocol: simulators send episodes and receive weights",
             served="a learner, such as my_learners:Learner",
         ),
     )
 }
-"""rlwire's own, by scheme."""

@@ -13,24 +13,15 @@ cdef enum:
 
 
 cdef class FrameReader:
-    cdef object _frame_size
-    cdef object _data_offset
+    cdef object _frame_size, _data_offset
     cdef Arena _arena
     cdef readonly bytearray inbox
-    cdef readonly bint expecting
-    cdef readonly bint direct
-    cdef object _small
+    cdef readonly bint expecting, direct
+    cdef object _small, _view
     cdef bytearray _store
-    cdef object _view
-    cdef Py_ssize_t _start
-    cdef Py_ssize_t _end
+    cdef Py_ssize_t _start, _end
     cdef Block _block
-    cdef Py_ssize_t _pad
-    cdef Py_ssize_t _size
-    cdef Py_ssize_t _have
-    cdef Py_ssize_t _want
-    cdef Py_ssize_t _likely
-    cdef Py_ssize_t _likely_pad
+    cdef Py_ssize_t _pad, _size, _have, _want, _likely, _likely_pad
 
     cdef char *_space(self, Py_ssize_t *size) except NULL
     cpdef object room(self)
@@ -45,47 +36,31 @@ cdef class FrameReader:
 
 
 cdef class Moved:
-    cdef readonly unsigned long long sent
-    cdef readonly unsigned long long received
+    cdef readonly unsigned long long sent, received
 
 
 cdef class StreamCore(FrameReader):
     cdef readonly Moved moved
     cdef readonly object session
-    cdef readonly str peer
-    cdef readonly str ended
-    cdef readonly str late
-    cdef readonly bint fresh
-    cdef readonly bint broken
-    cdef readonly bint over
-    cdef readonly bint half_close
-    cdef readonly bint more
+    cdef readonly str peer, ended, late
+    cdef readonly bint fresh, broken, over, half_close, more
     cdef readonly Py_ssize_t waiting
     cdef readonly unsigned long long count
-    cdef object _timeouts
-    cdef object _talker
-    cdef object _session_send
-    cdef object _session_receive
-    cdef object _session_receive_whole
+    cdef object _timeouts, _talker
+    cdef object _session_send, _session_receive, _session_receive_whole, _session_rest
+    cdef bint _has_inside
     cdef int _phase
     cdef bint _ending
     cdef list _events
-    cdef Py_ssize_t _event
-    cdef Py_ssize_t _taken
+    cdef Py_ssize_t _event, _taken
     cdef bint _unread
-    cdef object _session_rest
-    cdef bint _has_inside
-    cdef object _out
-    cdef bint _out_grows
-    cdef object _instead
-    cdef Py_ssize_t _index
-    cdef Py_ssize_t _offset
-    cdef bint _ask_again
+    cdef object _out, _instead
+    cdef bint _out_grows, _ask_again
+    cdef Py_ssize_t _index, _offset
     cdef object _patience
     cdef double _since
     cdef int _wait
-    cdef unsigned long long _wait_serial
-    cdef unsigned long long _sent
+    cdef unsigned long long _wait_serial, _sent
 
     cpdef object take(self, Py_ssize_t have)
     cpdef object next(self)

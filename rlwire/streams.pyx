@@ -1,8 +1,11 @@
-"""The stream core: the state of one end of a byte stream, without I/O or protocol.
+"""The stream core: one end of a byte stream, without I/O.
 
-A driver owns the socket, the thread or loop, and the clock. Small messages pass through a small inbox.
-A larger one is received into a block of its size, so that only the kernel copies it; the next one is
-expected to be like it, and received into a block from its first byte. Sending copies nothing.
+A driver owns the socket, the thread or loop, and the clock. It moves bytes, reports their number,
+and passes the time. The core makes no system calls and knows no protocol.
+
+Small messages pass through a small inbox. A larger one is received into a block of its size,
+without a copy; the next one is expected to be as large and is received into a block from its first
+byte on. Sent buffers are never copied.
 """
 
 import logging
@@ -18,32 +21,28 @@ from rlwire.buffers cimport Arena, Block
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RemoteProtocolError, RlwireError
 
-__all__ = ["INBOX", "LAST_WORDS", "NOTHING", "TURN", "FrameReader", "Moved", "StreamPhase", "StreamCore"]
-
 logger = logging.getLogger(__name__)
 
 INBOX = 4096
-"""Bytes of the inbox, which is all the memory of a connection without large messages."""
+"""Bytes of the inbox: all that a connection without large messages allocates."""
 
 LAST_WORDS = 1.0
-"""Seconds for a peer to read a close or error message, and to send its own."""
+"""Seconds for a peer to receive a farewell or a refusal, and to send its own."""
 
 TURN = 16
-"""Messages of up to 64 KiB that one connection receives before others have their turns."""
+"""Messages of one connection, of up to 64 KiB each, before others have their turns."""
 
 cdef Py_ssize_t _INBOX = INBOX
 cdef Py_ssize_t _TURN = TURN
 cdef double _LAST_WORDS = LAST_WORDS
 cdef Py_ssize_t _ALIGNMENT = 64  # a cache line, and the widest vector register
-# The largest block that is taken before its message comes.
+# The largest block that is allocated for an expected message.
 cdef Py_ssize_t _LIKELY_MAX = 1024 * 1024
 cdef Py_ssize_t _IOV_MAX = os.sysconf("SC_IOV_MAX")
 cdef bint _HAS_NOTES = sys.version_info >= (3, 11)
 
 
 class _Nothing:
-    """The type of `NOTHING`."""
-
     __slots__ = ()
 
     def __repr__(self) -> str:
@@ -54,34 +53,34 @@ class _Nothing:
 
 
 NOTHING = _Nothing()
-"""In place of an event while there is none."""
+"""Returned in place of an event while there is none."""
 
 cdef object _NOTHING = NOTHING
 
 
 class StreamPhase(IntEnum):
-    """The state of a connection; it only goes forward."""
+    """The phase of a connection; it never goes back."""
 
     OPENING = 0
-    """The session's handshake is under way."""
+    """The session's handshake is not finished."""
     FIRST = 1
     """A server waits for the peer's first message, with a shorter timeout."""
     OPEN = 2
     DRAINING = 3
-    """The peer sends no more; earlier messages can still be received and answered."""
+    """The peer sends no more; received messages are still delivered, and can be answered."""
     DEAF = 4
-    """Nothing more is received; earlier events can still be answered."""
+    """Nothing more is received; queued events are still delivered, and can be answered."""
     CLOSING = 5
-    """The close message is sent or queued; only the session sees what comes."""
+    """The farewell is sent or queued; only the session receives."""
     LINGERING = 6
-    """The last message is sent or queued; what comes is dropped."""
+    """The last buffers are sent or queued; received bytes are discarded."""
     CLOSED = 7
-    """Nothing more comes. The socket is freed after what is left to send."""
+    """Nothing more is received; queued buffers may still be sent."""
 
 
 cdef tuple _PHASES = tuple(StreamPhase)
 
-# What is being waited for.
+# The waits.
 cdef enum:
     NONE
     TO_CONNECT
@@ -93,19 +92,19 @@ cdef enum:
 
 cdef tuple _WAITS = ("", "connect", "write", "read", "first", "idle", "")
 
-# For bytes that are dropped, of all connections.
+# Discarded bytes of all connections.
 cdef bytearray _junk = bytearray(65536)
 cdef object _junk_view = memoryview(_junk)
 
 
 cdef class FrameReader:
-    """Splits a stream into frames.
+    """Splits a byte stream into frames.
 
     Write received bytes into `room()`, report their number to `advance`, then call `frame`
     until it returns None.
 
     Attributes:
-        inbox: where small frames arrive; always the same object.
+        inbox: buffer of small frames; always the same object.
         expecting: whether the next frame is expected to be as large as the last one.
         direct: whether `room()` is the rest of one large frame.
     """
@@ -117,10 +116,10 @@ cdef class FrameReader:
         self.inbox = bytearray(_INBOX)
         self._small = memoryview(self.inbox)
         self._store, self._view = self.inbox, self._small  # a larger one, while that is needed
-        self._start = self._end = 0  # the bytes in it that are not yet handed out
-        self._block = None  # of the large frame that is being received
+        self._start = self._end = 0  # the bytes in it that were not returned yet
+        self._block = None  # of a large frame
         self._pad = self._size = 0  # where the frame lies in it
-        self._have = 0  # bytes of it that are there
+        self._have = 0  # received bytes of it
         self._want = 0  # size of the current frame; 0 while unknown
         self._likely = self._likely_pad = 0  # size and place in its block of the last large frame
         self.expecting = False
@@ -134,7 +133,7 @@ cdef class FrameReader:
         return self._end - self._start, self._want
 
     cpdef object room(self):
-        """Return where the next bytes belong; never empty."""
+        """Return the buffer for the next bytes; it is never empty."""
         cdef Py_ssize_t size = 0
         self._space(&size)
         if self._block is not None and self._have < self._size:
@@ -142,12 +141,12 @@ cdef class FrameReader:
         return self._view[self._end :] if self._end else self._view
 
     cdef char *_space(self, Py_ssize_t *size) except NULL:
-        """Where the next bytes belong, and how many; valid until the next call."""
+        """As `room`, as a pointer that is valid until the next call."""
         if self._block is not None:
             if self._have < self._size:
                 size[0] = self._size - self._have
                 return <char *> self._block.data + self._pad + self._have
-            # The frame is not yet returned; the next one begins in the inbox.
+            # It was not fetched yet: the next frame begins in the inbox.
         elif self._end == 0 and self.expecting:
             self._take_like_last()
             size[0] = self._size
@@ -158,14 +157,14 @@ cdef class FrameReader:
         return PyByteArray_AS_STRING(self._store) + self._end
 
     cpdef advance(self, Py_ssize_t count):
-        """Note that `count` bytes were written to `room()`."""
+        """Report that `count` bytes were written to the start of `room()`."""
         if self._block is not None and self._have < self._size:
             self._have += count
         else:
             self._end += count
 
     cpdef object frame(self):
-        """Return the next whole frame, which the caller then owns; None if bytes are missing."""
+        """Return the next whole frame, which the caller owns; None if bytes are missing."""
         cdef Py_ssize_t start, end, size
         if self._block is not None and (self.direct or self._is_as_expected()):
             return None if self._have < self._want else self._take_block()
@@ -190,13 +189,16 @@ cdef class FrameReader:
         return None
 
     cdef int _begin_block(self, Py_ssize_t size) except -1:
-        """Move the first bytes of a frame of `size` bytes to a block, once its array's offset is known."""
+        """Move a frame of `size` bytes, larger than the inbox, to a block.
+
+        It stays in the inbox while its first bytes do not show where its array begins.
+        """
         cdef Py_ssize_t start = self._start
         cdef Py_ssize_t have = self._end - start
         cdef Py_ssize_t offset = self._data_offset(self._store, start, self._end)
         if not offset and have < PyByteArray_GET_SIZE(self._store):
             return 0
-        # Of an unsigned number, as C's remainder of a negative one is negative.
+        # Unsigned: C's remainder of a negative number is negative.
         self._pad = (_ALIGNMENT - <size_t> offset % _ALIGNMENT) % _ALIGNMENT
         self._block = self._arena.take(self._pad + size)
         self._size = size
@@ -208,14 +210,13 @@ cdef class FrameReader:
         return 0
 
     cdef int _take_like_last(self) except -1:
-        """Take a block for a frame as large as the last one."""
         self._block = self._arena.take(self._likely_pad + self._likely)
         self._pad, self._size = self._likely_pad, self._likely
         self._have = 0
         return 0
 
     cdef object _take_block(self):
-        """Return the whole frame in the block."""
+        """Return the complete frame in the block."""
         block = memoryview(self._block)[self._pad : self._pad + self._size]
         self._likely, self._likely_pad = self._size, self._pad
         self.expecting = self._size <= _LIKELY_MAX
@@ -225,7 +226,7 @@ cdef class FrameReader:
         return block
 
     cdef bint _is_as_expected(self) except -1:
-        """Check the first bytes in a block that was taken before their size was known."""
+        """Return whether a block's first bytes begin a frame of the expected size."""
         cdef Py_ssize_t have = self._have
         cdef Py_ssize_t waiting
         cdef Block block = self._block
@@ -237,7 +238,7 @@ cdef class FrameReader:
             self._want = self._size
             self.direct = True
             return True
-        # Another message: its bytes go to the inbox, before what is there already.
+        # Another one: its bytes go to the inbox, before those that are there.
         self._block = None
         self.expecting = False
         self._make_room(have)
@@ -249,10 +250,11 @@ cdef class FrameReader:
         return False
 
     cdef int _make_room(self, Py_ssize_t count) except -1:
-        """Make room for `count` bytes: move the waiting ones, or take a larger store for a while.
+        """Make room for `count` bytes: move the unread ones, or allocate a larger store.
 
-        The inbox is too small only if bytes come while whole frames wait, or if several small
-        messages come where a large one was expected.
+        The inbox is too small if a driver delivers bytes while whole frames are queued (asyncio's
+        TLS ignores pause_reading), or if several small messages arrive where a large one was
+        expected.
         """
         cdef Py_ssize_t start = self._start
         cdef Py_ssize_t waiting = self._end - start
@@ -279,30 +281,28 @@ cdef class FrameReader:
 
 
 cdef class Moved:
-    """Numbers of events ``sent`` and ``received``; it outlives the connection."""
+    """The events that a connection has ``sent`` and ``received``; it outlives the connection."""
 
 
 cdef class StreamCore(FrameReader):
-    """One end of a connection, used by its driver only.
+    """One end of a connection, for its driver only.
 
-    After `take`, `next` and `check`, also after their errors, the driver checks `sending` and
-    `phase`.
+    After `take`, `next` and `check`, whether they returned or raised, check `sending` and `phase`.
 
     Attributes:
-        session: the session.
-        moved: numbers of events that were queued, and returned by `take` and `next`.
+        moved: events that were queued to be sent, and delivered by `take` and `next`.
         peer: the other end's name.
         fresh: whether the next byte goes to the start of `inbox` and begins a message.
         ended: why nothing more can be received; empty before.
-        broken: whether it ended otherwise than by `close`, or inside a message. A reset between two
+        broken: whether it ended inside a message, or otherwise than by `close`. A reset between two
             messages is a `close` to a session that `pushes`.
-        over: whether a talking session has ended: close it when no event is left.
-        half_close: whether to send the end of the stream while it lingers.
-        waiting: bytes that are still to be sent.
-        count: number of messages received.
-        more: whether `next` returned `NOTHING` only because its turn of `TURN` messages is over.
-            Call it again, before anything is received, after other connections.
-        late: what `check` found late: the name of a timeout, or ``"session"``.
+        over: whether a talking session has ended: close it after the last event.
+        half_close: whether to shut down the sending side while it lingers.
+        waiting: bytes that are queued to be sent.
+        count: messages received.
+        more: whether `next` returned `NOTHING` because its turn (`TURN` messages) is over. Call it
+            again, before anything is received, after other connections' turns.
+        late: the timeout that `check` found exceeded, or ``"session"``.
     """
 
     def __init__(self, object session, str peer, object timeouts, bint accepted=False):
@@ -331,46 +331,46 @@ cdef class StreamCore(FrameReader):
 
     @property
     def phase(self):
-        """The state of the connection."""
+        """The connection's `StreamPhase`."""
         return _PHASES[self._phase]
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is sent any more but last messages."""
+        """Whether only a farewell is still sent."""
         return self._phase >= CLOSING
 
     @property
     def opened(self) -> bool:
-        """Whether the handshake is over."""
+        """Whether the handshake is finished."""
         return self._phase != OPENING
 
     @property
     def sending(self) -> bool:
-        """Whether something is to be written: `output`."""
+        """Whether `output` has something."""
         return self._out is not None
 
     @property
     def silent(self) -> bool:
-        """Whether nothing has come from the peer so far."""
+        """Whether nothing has been received."""
         return self.count == 0 and self.partial[0] == 0
 
     @property
     def inside(self) -> bool:
-        """Whether a message has begun to come, and not ended."""
+        """Whether a message is incomplete."""
         return self.partial[0] > 0 or self._message() > 0
 
     @property
     def steady(self) -> bool:
-        """Whether it is open and there is nothing to write."""
+        """Whether it is open, and nothing is queued to be sent."""
         return self._phase == OPEN and self._out is None
 
     @property
     def talks(self) -> bool:
-        """Whether the session is a `TalkingSession`."""
+        """Whether the session also sends by itself."""
         return self._talker is not None
 
     def begin(self, object seconds=None) -> None:
-        """Begin, now that there is a stream, with the first message of a talking session."""
+        """Start: queue a talking session's first buffers; `seconds` limit the handshake."""
         self._patience = seconds
         if self._talker is not None:
             self._talk()
@@ -378,7 +378,7 @@ cdef class StreamCore(FrameReader):
     # Receiving.
 
     cpdef object room(self):
-        """Return where the next bytes belong; never empty."""
+        """Return the buffer for the next bytes; it is never empty."""
         return _junk_view if self._phase == LINGERING else FrameReader.room(self)
 
     cdef char *_space(self, Py_ssize_t *size) except NULL:
@@ -388,7 +388,7 @@ cdef class StreamCore(FrameReader):
         return FrameReader._space(self, size)
 
     cpdef object take(self, Py_ssize_t have):
-        """Process `have` bytes in `room()`, 0 for the end of the stream; return an event."""
+        """Receive `have` bytes in `room()`, 0 for the end of the stream; return an event."""
         if self.fresh and have:
             try:
                 events = self._session_receive_whole(self._store, have)
@@ -420,10 +420,10 @@ cdef class StreamCore(FrameReader):
         return self.next()
 
     cpdef object next(self):
-        """Return the next event, or `NOTHING` if that needs more bytes.
+        """Return the next event, or `NOTHING` if bytes are missing.
 
-        After an error nothing more can be received, unless it is a RemoteProtocolError that left
-        the session open.
+        An error of the session ends receiving, unless it is a RemoteProtocolError that left the
+        session open.
         """
         cdef int phase
         self.more = False
@@ -461,7 +461,7 @@ cdef class StreamCore(FrameReader):
                     self.count += 1
                     self._taken += 1 + (len(message) >> 16)
                     events = self._session_receive(message)
-                    message = None  # frees the block for the arena
+                    message = None  # free for the arena
             except RlwireError as error:
                 self._failed(error, True)
                 raise
@@ -483,7 +483,6 @@ cdef class StreamCore(FrameReader):
                 return _NOTHING
 
     cdef bint _has_more(self) noexcept:
-        """Whether something waits that may be a message."""
         return (
             self._events is not None
             or self._unread
@@ -492,7 +491,7 @@ cdef class StreamCore(FrameReader):
         )
 
     def put_back(self, object event) -> None:
-        """Have `next` return `event` again."""
+        """Undo the delivery of `event`."""
         if self._events is None:
             self._events, self._event = [event], 0
         else:
@@ -501,7 +500,7 @@ cdef class StreamCore(FrameReader):
         self.fresh = False
 
     cdef int _take_events(self, object events) except -1:
-        """Queue events after a `receive` that returned not exactly one."""
+        """Queue events, after a `receive` that returned not exactly one."""
         kept = [event for event in events if event is not None]
         if kept:
             self._events, self._event = kept, 0
@@ -514,7 +513,7 @@ cdef class StreamCore(FrameReader):
         return 0
 
     cdef void _settle(self) noexcept:
-        """Decide where the next bytes go."""
+        """Update `fresh`."""
         self.fresh = (
             self._phase == OPEN
             and self._events is None
@@ -525,7 +524,6 @@ cdef class StreamCore(FrameReader):
         )
 
     cdef void _enter(self, int phase) noexcept:
-        """Go on to a later phase."""
         if phase > self._phase:
             self._phase = phase
         self.fresh = False
@@ -533,7 +531,7 @@ cdef class StreamCore(FrameReader):
     # Sending.
 
     cpdef object put(self, object event):
-        """Queue one event to be sent; return the buffer if nothing else waits, or None."""
+        """Queue one event; return the buffer if nothing else is queued, or None."""
         if self._phase >= CLOSING:
             raise self.end()
         if self._out is None:
@@ -548,7 +546,7 @@ cdef class StreamCore(FrameReader):
             self._say(buffers)
         else:
             if self._talker is not None:
-                # What the session said before comes before: its messages may be numbered.
+                # Its own buffers come first: messages may be numbered.
                 self._say(self._talker.outgoing())
             buffers = self._session_send(event)
             self.moved.sent += 1
@@ -558,12 +556,12 @@ cdef class StreamCore(FrameReader):
         return None
 
     def speak(self) -> None:
-        """Put in line what a talking session says by itself, after somebody has had it do so."""
+        """Queue what a talking session sends by itself."""
         if self._talker is not None:
             self._talk()
 
     cpdef list output(self):
-        """Return what is to be written next, in the order to be written."""
+        """Return the next buffers to be written, in order."""
         cdef list buffers
         if self._out is None:
             return []
@@ -573,7 +571,7 @@ cdef class StreamCore(FrameReader):
         return buffers
 
     cpdef bint wrote(self, Py_ssize_t count) except -1:
-        """Take note that `count` bytes of `output` were written; return whether that was all."""
+        """Report that `count` bytes of `output` were written; return whether that was all."""
         cdef Py_ssize_t size
         if self._out is None:  # another thread has closed it meanwhile
             raise self.end()
@@ -598,7 +596,6 @@ cdef class StreamCore(FrameReader):
         return False
 
     cdef int _say(self, object buffers) except -1:
-        """Queue buffers."""
         cdef Py_ssize_t size = 0
         for data in buffers:
             size += len(data)
@@ -610,8 +607,8 @@ cdef class StreamCore(FrameReader):
             self._out_grows = False
             self.waiting = size
             return 0
-        # Sent buffers are dropped when they are half of the list, so that each buffer moves once;
-        # and the first list may be the session's.
+        # Sent buffers are dropped when they are half of the list: each moves once. The first list
+        # may be the session's.
         if not self._out_grows or 2 * self._index > len(self._out):
             self._out = list(self._out[self._index :])
             self._index = 0
@@ -621,7 +618,7 @@ cdef class StreamCore(FrameReader):
         return 0
 
     cdef int _talk(self) except -1:
-        """Queue what the session sends by itself, unless something else is being sent."""
+        """Queue what the session sends by itself, unless something is being written."""
         if self._out is not None or self._phase >= CLOSING:
             self._ask_again = True
             return 0
@@ -634,10 +631,7 @@ cdef class StreamCore(FrameReader):
         return 0
 
     def refuse(self, object error) -> None:
-        """Queue the session's error message, if the protocol has one.
-
-        If that closed the session the connection enters `StreamPhase.LINGERING`.
-        """
+        """Queue the session's error message for the peer; linger if the session is then closed."""
         words = self.session.refuse(error)
         if self._phase >= CLOSING:
             return
@@ -650,20 +644,20 @@ cdef class StreamCore(FrameReader):
     # Ends.
 
     def end(self):
-        """Return the error of receiving or sending after the end."""
+        """Return the error of receiving and sending after the end."""
         if self._instead is not None:
             return self._instead.with_traceback(None)
         return ConnectionClosed(f"the connection to {self.peer} is {self.ended}")
 
     def eof(self) -> None:
-        """Note that the peer sends no more."""
+        """Report the end of the peer's stream."""
         if self._phase == CLOSING or self._phase == LINGERING:
             self._enter(CLOSED)
         else:
             self._enter(DRAINING)
 
     def lost(self, object error=None):
-        """Note that the stream is gone; return the error to raise."""
+        """Report the loss of the stream; return the error to raise."""
         if self._phase != CLOSED:
             if not self.ended:
                 self.broken = not (self._leaves_so(error) and self.partial[0] == 0)
@@ -674,17 +668,17 @@ cdef class StreamCore(FrameReader):
         return self.end()
 
     def _leaves_so(self, object error):
-        """Return whether a reset is a normal end: closing a socket with unread bytes resets it."""
+        """Whether the error is a regular end: closing a socket with unread bytes resets it."""
         return isinstance(error, ConnectionError) and getattr(self.session, "pushes", False)
 
     def stop(self) -> None:
-        """Receive no more, as this whole side stops; replies can still be sent. From any thread."""
+        """From any thread: receive no more; replies can still be sent."""
         self._ending = True
         self.ended = self.ended or "closed on this side"
         self._enter(DEAF)
 
     def close(self, str reason="closed on this side") -> None:
-        """Send the session's close message, if it has one, and nothing else from now on."""
+        """Queue the session's farewell, and send nothing else from now on."""
         cdef int phase = self._phase
         if phase >= CLOSING:
             return
@@ -703,7 +697,7 @@ cdef class StreamCore(FrameReader):
             self._abandon()
 
     def abort(self, str reason="closed on this side", object instead=None) -> None:
-        """Close without a message."""
+        """Close without a farewell."""
         self.ended = self.ended or reason
         if instead is not None:
             self._instead = instead
@@ -716,7 +710,7 @@ cdef class StreamCore(FrameReader):
         self._ask_again = False
 
     cdef int _note_eof(self) except -1:
-        """Note why nothing more can be received, after all that came before the end."""
+        """Set `ended`, after the last message before the end was delivered."""
         self._enter(DEAF)
         if self.ended:
             return 0
@@ -734,7 +728,7 @@ cdef class StreamCore(FrameReader):
         return 0
 
     cdef int _failed(self, object error, bint theirs) except -1:
-        """Handle an error of the session: this message is lost, or the connection."""
+        """The session raised `error`: receive no more, or skip this message."""
         cdef bint closed = self.session.closed
         cdef bint clean
         if theirs and _HAS_NOTES:
@@ -763,7 +757,7 @@ cdef class StreamCore(FrameReader):
         return 0
 
     cdef int _await_farewell(self) except -1:
-        """Pass received frames to the session until the peer's close message."""
+        """Pass received frames to the session until the peer's farewell."""
         try:
             while self._phase == CLOSING:
                 if self._talker.closed:
@@ -777,7 +771,7 @@ cdef class StreamCore(FrameReader):
             self.half_close = False
             self._enter(CLOSED if self._talker.hangs_up else LINGERING)
         except RlwireError as error:
-            logger.debug("%s: error while closing: %s", self.peer, error)
+            logger.debug("%s: error after the farewell: %s", self.peer, error)
             self._enter(LINGERING)
         return 0
 
@@ -790,9 +784,9 @@ cdef class StreamCore(FrameReader):
         self._since = since
 
     def check(self, double now, bint waiting=True) -> None:
-        """Raise DeadlineExceeded if something has lasted too long at `now`, in seconds.
+        """Raise DeadlineExceeded if a wait is too long at `now`, in seconds of one clock.
 
-        A wait begins with the first check that sees it. Last messages are given up without an error.
+        A wait begins with its first check. A farewell that takes too long is dropped silently.
         """
         cdef unsigned long long serial
         cdef int wait
@@ -836,7 +830,7 @@ cdef class StreamCore(FrameReader):
         return limit
 
     cdef tuple _waits_for(self, bint waiting):
-        """What is waited for, and for how many seconds; None for ever."""
+        """The current wait, and its timeout; None for none."""
         if self._phase >= CLOSING:
             return TO_CLOSE, _LAST_WORDS
         if self._phase == OPENING:
@@ -856,7 +850,7 @@ cdef class StreamCore(FrameReader):
         return self.session.inside if self._has_inside else 0
 
     cdef unsigned long long _serial_of(self, int wait) except? 0:
-        """A number that changes when the wait is another one."""
+        """The number of the message that a wait is for."""
         if wait == TO_WRITE:
             return self._sent
         if wait == TO_READ:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlwire import buffers
 from rlwire.buffers import Arena, Block
 
 
@@ -51,20 +50,6 @@ def test_views_keep_a_block_alive() -> None:
         memoryview(other)[:] = b"\xff" * 5000
     assert (array == 0x11).all()
     assert bytes(view) == b"\x11" * 4000
-
-
-def test_live_blocks_are_counted_in_debug_builds() -> None:
-    before = buffers.live_blocks()
-    blocks = [Block(n) for n in range(5)]
-    assert buffers.live_blocks() - before == (5 if buffers.DEBUG else 0)
-    view = memoryview(blocks[0])
-    blocks.clear()
-    assert buffers.live_blocks() - before == (1 if buffers.DEBUG else 0)
-    view.release()
-    assert buffers.live_blocks() == before
-
-
-# --- arenas -------------------------------------------------------------------------------
 
 
 def test_an_arena_gives_the_same_block_again() -> None:

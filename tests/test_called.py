@@ -36,8 +36,6 @@ QUICK = Backoff(attempts=3, deadline=None, first=0.01, longest=0.02)
 
 
 class Counting(gymnasium.Env):
-    """Observes the seed and the number of steps; ends after `length`."""
-
     observation_space: Any = BOX
     action_space: Any = spaces.Discrete(3)
 
@@ -94,9 +92,6 @@ def scheme(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-# ---- one environment -----------------------------------------------------------------------------
-
-
 def test_one_environment(scheme):
     game = Counting()
     with (
@@ -119,19 +114,8 @@ def test_one_environment(scheme):
     assert not game.closed  # it is the user's
 
 
-def test_a_truncated_episode_is_told_from_one_that_ends(scheme):
-    with (
-        contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
-        aside(lambda: rlwire.play(Counting(1, True), env.callers.url)) as came,
-    ):
-        env.reset()
-        assert env.step(0)[2:4] == (False, True)
-    assert came == [[0.5]]
-
-
 @pytest.mark.parametrize("scheme", ["rlx", "openpi"])
 def test_who_waits_for_a_first_caller_says_where(scheme):
-    """In a program without a log: the port is the system's choice."""
     program = (
         "import rlwire, gymnasium; "
         f"rlwire.listen('{scheme}://localhost:0', action_space=gymnasium.spaces.Discrete(2))"
@@ -176,11 +160,7 @@ def test_spaces_that_nobody_tells(tmp_path, which):
     assert isinstance(came[0], AgentProxyException)
 
 
-# ---- callers that are not ours -------------------------------------------------------------------
-
-
 def test_a_training_of_relaax(caplog):
-    """Its loop: a reward of None first, then each reward, then its metric."""
     sink = Recorder()
 
     class Training(TrainingBase):
@@ -285,9 +265,6 @@ def test_a_gateway(agent):
         assert UPDATES[0][1] == original.reset(seed=3)[0].tolist()
 
 
-# ---- callers that come and go --------------------------------------------------------------------
-
-
 def test_a_caller_that_leaves(scheme, caplog):
     caplog.set_level(logging.INFO, "rlwire")
     with contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env:
@@ -383,7 +360,6 @@ def test_a_reset_in_the_middle_goes_on():
 
 
 def test_a_state_of_no_space_is_refused_in_words(scheme):
-    """RLX goes on after it; openpi's protocol ends there."""
 
     def call() -> Any:
         with ask(scheme, env) as ask_one:
@@ -417,9 +393,6 @@ def test_a_command_out_of_turn_is_refused():
         assert caller.ask(metric) == {"response": "done"}
         caller.send({"command": "update", "state": [1, 2], "reward": None, "terminal": False})
     assert came[0][0].tolist() == [1, 2]
-
-
-# ---- many ----------------------------------------------------------------------------------------
 
 
 def test_many_callers(scheme):
@@ -461,9 +434,6 @@ def test_further_callers_wait_for_a_place():
         assert one == two == [[0.5]]
 
 
-# ---- ends ----------------------------------------------------------------------------------------
-
-
 def test_closing_wakes_who_waits_for_a_caller(scheme):
     env = rlwire.listen(f"{scheme}://localhost:0", **SPACES)
     with aside(env.reset) as came:
@@ -493,7 +463,6 @@ def test_closing_wakes_who_waits_for_a_step_and_who_waits_for_an_action(scheme):
 @pytest.mark.parametrize("there", [False, True], ids=["for a caller", "for a step"])
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no such signals here")
 def test_ctrl_c_ends_a_wait(there):
-    """The next reset finds the caller where it stands."""
     with contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env:
         heard = threading.Event()
 

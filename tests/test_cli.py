@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
 import signal
 import socket
@@ -16,10 +14,8 @@ import pytest
 import rlwire
 from rlwire._options import options_of
 from rlwire.cli import main
-from rlwire.openpi import Client as PolicyClient
 from rlwire.registry import PROTOCOLS, parse_url
 from rlwire.rlx import AgentProxy
-from rlwire.sessions.websocket import Refused
 from tests.agents import Agent
 
 AGENT = """
@@ -41,30 +37,8 @@ class Agent:
 
 
 WORLDS = """
-import dm_env, numpy as np
-from dm_env import specs
 from rlwire.dm_env_rpc import StatusError
 from rlwire.sessions.dm_env_rpc import Code
-
-class Counter(dm_env.Environment):
-    def __init__(self, start=0, step=1, config=None, unit=1):
-        self.start = start
-        self.unit = unit
-        self.config = config and open(config)
-    def observation_spec(self):
-        return specs.Array((), np.int64, "count")
-    def action_spec(self):
-        return specs.DiscreteArray(3, name="add")
-    def reset(self):
-        self.count = self.start
-        return dm_env.restart(np.int64(self.count))
-    def step(self, action):
-        self.count += self.unit * int(action)
-        return dm_env.transition(1.0, np.int64(self.count))
-
-class Sized(Counter):
-    def __init__(self, size):
-        super().__init__(size)
 
 class World:
     def __init__(self, settings):
@@ -94,27 +68,14 @@ class Floor(gymnasium.Env):
     def step(self, action):
         self.steps += 1
         return np.array([self.tilt, self.steps]), 0.5, self.steps == 5, False, {}
-
-floor = Floor()
-"""
-
-
-POLICIES = """
-import numpy as np
-
-class Policy:
-    metadata = {"robot": "aloha"}
-    def infer(self, obs):
-        return {"actions": np.asarray(obs["state"]) + 1}
 """
 
 
 @pytest.fixture
 def folder(tmp_path):
-    modules = {"agents": AGENT, "worlds": WORLDS, "floors": FLOOR, "policies": POLICIES}
+    modules = {"agents": AGENT, "worlds": WORLDS, "floors": FLOOR}
     for name, text in modules.items():
         (tmp_path / f"my_{name}.py").write_text(text)
-    (tmp_path / "key").write_text("s3cret\n")
     return tmp_path
 
 
@@ -135,8 +96,6 @@ def refused(scheme, arguments):
 
 
 class Serving:
-    """A `rlwire serve` process in a folder; its log tells where it listens."""
-
     def __init__(self, folder, *arguments, what=()):
         what = what or ("my_agents:Agent", anywhere("rlx"))
         command = [sys.executable, "-m", "rlwire", "serve", *what, *arguments]
@@ -206,7 +165,6 @@ def test_serve_rlx(folder, workers, number):
 
 
 def test_a_signal_drains_if_it_shall(folder):
-    """What is connected may go on until it ends; a second signal waits for nothing."""
     with Serving(folder, "--drain", "60") as serving:
         with AgentProxy(serving.address) as agent:
             agent.init()
@@ -221,72 +179,7 @@ def test_a_signal_drains_if_it_shall(folder):
         assert serving.stop(signal.SIGINT) == 0
 
 
-def test_serve_rlx_pages(folder):
-    from rlwire.sessions.websocket import Closed, Refused
-    from rlwire.websocket import connect
-
-    with (
-        Serving(folder) as server,
-        Serving(
-            folder, "--origins",
-            "http://a.example", "--origins", "null", "--max-sids", "1", "--max-connections", "5",
-            "--limits.received", "1000", "--arrays", "float32",
-            "--idle-timeout", "60", "--max-connections-per-address", "4", "--timeout.first", "20",
-            what=(server.url, anywhere("rlx-ws")),
-        ) as proxy,
-    ):  # fmt: skip
-        for origin in (None, "http://a.example", "null"):
-            with connect(f"ws://{proxy.address}/", origin=origin) as page:
-                reply = json.loads(page.exchange('{"sid":0,"command":"init"}'))
-                assert reply == {"sid": 0, "response": "ready"}
-                reply = json.loads(page.exchange('{"sid":0,"command":"update","state":[1]}'))
-                assert reply["data"] == [None, server.process.pid]
-                reply = json.loads(page.exchange('{"sid":1,"command":"init"}'))
-                assert "max_sids=1" in reply["message"]
-                with pytest.raises(Closed) as closed:
-                    page.exchange(json.dumps({"sid": 0, "state": "x" * 1000}))
-                assert closed.value.code == 1009
-        with pytest.raises(Refused):
-            connect(f"ws://{proxy.address}/", origin="http://b.example")
-        assert proxy.stop() == 0
-        assert f"agents of {server.url}" in proxy.log
-        assert "stopping: SIGTERM" in proxy.log
-        assert "Traceback" not in proxy.log
-
-
-@pytest.mark.parametrize(
-    ("workers", "number"), [("threads", signal.SIGTERM), ("asyncio", signal.SIGINT)]
-)
-def test_serve_dm_env_rpc(folder, workers, number):
-    from rlwire.dm_env_rpc import Client, StatusError
-
-    serving = Serving(
-        folder, "--workers", workers,
-        "--max-connections", "5", "--max-worlds", "1", "--idle-timeout", "60",
-        "--max-connections-per-address", "4", "--timeout.first", "20",
-        "--reward", "score", "--discount", "", "--limits.received", "100000",
-        "--accepts", "start", "--accepts", "step",
-        "--env-kwargs", "unit=2", "--env-kwargs", "start=4",
-        what=("my_worlds:Counter", anywhere("dm-env-rpc")),
-    )  # fmt: skip
-    with serving, Client(serving.address) as one, Client(serving.address) as two:
-        with pytest.raises(StatusError, match="'config' not accepted; accepted: seed, start, step"):
-            one.create_world({"config": "my_worlds.py"})
-        name = one.create_world({"start": 5})
-        with pytest.raises(StatusError, match="as many as this server allows"):
-            two.create_world()
-        one.join_world(name)
-        one.step()
-        assert one.step({"add": 2}).observations == {"count": 9, "score": 1.0}
-        with pytest.raises(StatusError, match="above max 2"):
-            one.step({"add": 3})
-        assert serving.stop(number) == 0
-    assert f"stopping: {number.name}" in serving.log
-    assert "Traceback" not in serving.log
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_serve_perlert(folder, number):
+def test_serve_perlert(folder):
     from rlwire.perlert import Client, new_key
 
     key = new_key()
@@ -314,21 +207,7 @@ def test_serve_perlert(folder, number):
                 frame = client.frame(10)
             assert frame.observation == "0.12,5"
             assert frame.extra == "total:2.5"
-            assert serving.stop(number) == 0
-    assert f"stopping: {number.name}" in serving.log
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_serve_openpi(folder, number):
-    what = ("my_policies:Policy", anywhere("openpi"))
-    with Serving(folder, "--auth-file", "key", what=what) as server:
-        with PolicyClient(server.address, auth="s3cret") as client:
-            assert client.metadata == {"robot": "aloha"}
-            assert client.infer({"state": 41})["actions"] == 42
-        with pytest.raises(Refused, match="401"):
-            PolicyClient(server.address)
-        assert server.stop(number) == 0
-    assert "1 actions, 0 failures" in server.log
+            assert serving.stop() == 0
 
 
 @pytest.mark.parametrize(
@@ -338,36 +217,20 @@ def test_serve_openpi(folder, number):
         ("rlx", ["my_agents"], 1, "module:name"),
         ("rlx", ["my_agents:Agent", "rlx://nowhere:port"], 2, "not an address"),
         ("rlx", ["my_agents:Agent", "--drain", "0"], 2, "positive"),
-        ("rlx", ["my_agents:Agent", "--metrics", "prometheus:a"], 2, "tensorboard:DIR"),
         ("rlx", ["my_agents:Agent", "--tls.cert", "no-such-file.pem"], 1, "no-such-file.pem"),
         ("rlx", ["my_agents:Agent", "rlx+unix:///no/such/folder/socket"], 1, "cannot listen"),
-        ("rlx", ["my_agents:Agent", "--limits.depth", "501"], 2, "at most 500"),
         ("rlx-ws", ["gym:CartPole-v1"], 1, "is an environment"),
         ("rlx-ws", ["algorithm:bandit"], 1, "serve algorithm:bandit at rlx://host:port"),
         ("rlx-ws", ["openpi://localhost"], 1, "pages reach an RLX server, by its URL rlx://"),
-        ("rlx-ws", ["rlx://localhost", "--max-sids", "0"], 2, "positive"),
         ("rlx-ws", ["rlx://localhost", "--tls.cert", "no-such-file.pem"], 1, "no-such-file.pem"),
         ("dm-env-rpc", ["sys:version"], 1, "expected an environment"),
         ("dm-env-rpc", ["gym:NoSuch-v7"], 1, "NoSuch"),
-        ("dm-env-rpc", ["my_worlds:Counter", "--workers", "2"], 2, "threads or asyncio"),
-        ("dm-env-rpc", ["my_worlds:Counter", "--accepts", "end"], 1, "'end'; it has start"),
-        ("dm-env-rpc", ["my_worlds:Sized"], 1, "Sized needs 'size', which clients may not give"),
-        ("dm-env-rpc", ["my_worlds:Sized", "--env-kwargs", "width=3"], 1, "'width'"),
-        ("dm-env-rpc", ["gym:CartPole-v1", "--accepts", "colour"], 1, "it has max_episode_steps, "),
+        ("dm-env-rpc", ["gym:CartPole-v1", "--workers", "2"], 2, "threads or asyncio"),
         ("dm-env-rpc", ["my_worlds:World", "--accepts", "start"], 1, "looks at all settings"),
-        ("dm-env-rpc", ["my_worlds:Counter", "--auth-file", "no-such-file"], 1, "no-such-file"),
+        ("dm-env-rpc", ["gym:CartPole-v1", "--auth-file", "no-such-file"], 1, "no-such-file"),
         ("perlert", ["sys:version"], 1, "is no environment"),
-        ("perlert", ["my_floors:Floor", "perlert+unix:///tmp/x"], 2, "goes over UDP"),
-        ("perlert", ["my_floors:Floor", "--rate", "0"], 2, "positive"),
-        ("perlert", ["my_floors:Floor", "--players", "2"], 1, "players"),
-        ("perlert", ["my_floors:Floor", "--threads", "-1"], 2, "0 or a positive"),
-        ("perlert", ["my_floors:Floor", "--name", "a:b"], 1, "a:b"),
-        ("perlert", ["my_floors:Floor", "--env-kwargs", "colour=red"], 1, "colour"),
-        ("perlert", ["my_floors:floor", "--env-kwargs", "tilt=1"], 1, "this one is made"),
-        ("perlert", ["my_floors:floor", "--instances", "2"], 1, "one environment for 2"),
-        ("perlert", ["my_floors:Floor", "--limits.datagram", "70000"], 2, "65507"),
+        ("perlert", ["my_floors:Floor", "perlert+unix:///tmp/x"], 2, "UDP"),
         ("perlert", ["my_floors:Floor", "--auth-file", "my_floors.py"], 2, "holds no key"),
-        ("perlert", ["my_floors:Floor", "--rollout-port", "99999"], 1, "99999"),
     ],
 )
 def test_what_cannot_be_served(folder, monkeypatch, capsys, scheme, arguments, status, text):
@@ -443,7 +306,7 @@ class TestPlay:
             arguments = ["gym:CartPole-v1", f"{server.url}?seed=3", "--episodes", "2", "--exploit"]
             assert main(["play", *arguments]) == 0
         # Pushed always to one side, the pole falls within a dozen steps.
-        found = re.search(r"played 2 episodes, with a reward of ([\d.]+) in the mean", caplog.text)
+        found = re.search(r"played 2 episodes\D+([\d.]+)", caplog.text)
         assert 7 < float(found[1]) < 13
 
     @pytest.mark.parametrize(
@@ -455,7 +318,7 @@ class TestPlay:
             (["x", "rlx://localhost", "--episode-s", "2"], 2, "did you mean 'episodes'?"),
             (["x", "r_lx://localhost", "--exploit"], 2, "did you mean rlx://"),
             (["x", "rlx://localhost?workers=2"], 2, "a player of rlx:// has no option 'workers'"),
-            (["x", "dm-env-rpc://localhost"], 2, "`rlwire.serve(environment, url)` serves it one"),
+            (["x", "dm-env-rpc://localhost"], 2, "rlwire.serve(environment, url)"),
             (["x", "rlx-ws://localhost"], 2, "rlx-ws:// has no play in Python"),
         ],
     )
@@ -556,11 +419,7 @@ class Agent:
 @pytest.mark.parametrize("scheme", ["rlx", "openpi", "rllink"])
 @pytest.mark.parametrize(
     "thing",
-    [
-        "CartPole-v1",
-        "dm-env-rpc://localhost:9911",
-        "gymnasium.envs.classic_control:CartPoleEnv",
-    ],
+    ["CartPole-v1", "dm-env-rpc://localhost:9911", "gymnasium.envs.classic_control:CartPoleEnv"],
 )
 def test_an_environment_is_not_served_where_environments_call(scheme, thing, capsys):
     url = f"{scheme}://localhost:7001"
@@ -571,8 +430,6 @@ def test_an_environment_is_not_served_where_environments_call(scheme, thing, cap
 
 
 class TestWhatIsServedIsMadeFirst:
-    """Nothing listens before the environment or the agent is known to be one."""
-
     @pytest.fixture(autouse=True)
     def folder(self, tmp_path, monkeypatch, caplog):
         (tmp_path / "misfits.py").write_text(MISFITS)
@@ -584,12 +441,7 @@ class TestWhatIsServedIsMadeFirst:
 
     @pytest.mark.parametrize(
         ("scheme", "what"),
-        [
-            ("rlx", "Agent"),
-            ("dm-env-rpc", "Misfit"),
-            ("perlert", "Misfit"),
-            ("universe", "Misfit"),
-        ],
+        [("rlx", "Agent"), ("dm-env-rpc", "Misfit"), ("perlert", "Misfit"), ("universe", "Misfit")],
     )
     def test_what_was_made_is_closed(self, capsys, scheme, what):
         kind = socket.SOCK_DGRAM if scheme == "perlert" else socket.SOCK_STREAM
@@ -602,22 +454,6 @@ class TestWhatIsServedIsMadeFirst:
             returned = refused(scheme, [f"misfits:{what}", url])
         check_refusal(capsys, returned, 1, f"127.0.0.1:{port}")
         assert sys.modules["misfits"].made == []
-
-    def test_an_agent_that_was_made_is_the_first_connections(self):
-        from rlwire.rlx import Server
-
-        with contextlib.suppress(KeyError):
-            del sys.modules["misfits"]
-        server = Server("misfits:Agent", "127.0.0.1:0")
-        server.check()
-        made = sys.modules["misfits"].made
-        first = made[0]
-        with server:
-            with AgentProxy(str(server.address)) as agent:
-                agent.init()
-                assert made == [first]
-            assert server.address
-        assert made == []
 
 
 def test_a_client_over_a_limit_is_told_whose_it_is(folder):

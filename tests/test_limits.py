@@ -12,20 +12,6 @@ FIELDS = [field.name for field in dataclasses.fields(Limits)]
 
 def test_nothing_is_unlimited_by_default() -> None:
     assert Limits() == DEFAULT
-    assert FIELDS == [
-        "message",
-        "received",
-        "depth",
-        "items",
-        "dims",
-        "string",
-        "pixels",
-        "expanded",
-        "datagram",
-        "header",
-        "unsent",
-        "keys",
-    ]
     assert DEFAULT.message == 10**9  # RELAAX's own maximum
     for name in FIELDS:
         assert 0 < getattr(DEFAULT, name) <= 10**9
@@ -41,8 +27,7 @@ def test_a_limit_is_a_positive_int(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "most"),
-    [("message", 2**60 - 1), ("depth", 500), ("dims", 32), ("datagram", 65_507)],
+    ("name", "most"), [("message", 2**60 - 1), ("depth", 500), ("dims", 32), ("datagram", 65_507)]
 )
 def test_what_the_kernels_can_bear(name: str, most: int) -> None:
     assert getattr(Limits(**{name: most}), name) == most

@@ -61,7 +61,7 @@ def test_it_is_registered(imports: str, name: str) -> None:
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", program], check=False, stderr=subprocess.PIPE
     )
-    assert b"'nowhere' is no URL" in run.stderr
+    assert b"ValueError: 'nowhere'" in run.stderr
 
 
 def test_spaces_of_another_environment(url: str) -> None:
@@ -88,7 +88,7 @@ def test_vectors(url: str) -> None:
             np.testing.assert_array_equal(each.reset(seed=1)[0], theirs.reset(seed=1)[0])
             given = np.array([0, 1, 1])
             np.testing.assert_array_equal(each.step(given)[0], theirs.step(given)[0])
-    with pytest.raises(ValueError, match="no worker processes"):
+    with pytest.raises(ValueError, match="workers"):
         rlwire.make_vec([url, "gym:CartPole-v1"])
     with pytest.raises(EncodeError, match="at the server"):
         rlwire.make_vec([url], env_kwargs={"like": "MountainCar-v0"})
@@ -107,7 +107,6 @@ def test_a_secret_is_kept_and_not_shown() -> None:
 
 
 def test_vectors_in_real_time() -> None:
-    """Two instances of one server that does not wait, their episodes one after the other."""
     with rlwire.serve(
         "gym:CartPole-v1", "perlert://127.0.0.1:0/poles", rate=500, instances=2
     ) as server:
@@ -124,30 +123,8 @@ def test_vectors_in_real_time() -> None:
             assert returns.min() >= 16  # no pole falls within 8 steps, and no reward is lost
 
 
-def test_vectors_of_rewarders() -> None:
-    with (
-        rlwire.serve("gym:CartPole-v1", "universe://127.0.0.1:+0", lockstep=True) as one,
-        rlwire.serve("gym:CartPole-v1", "universe://127.0.0.1:+0", lockstep=True) as other,
-        rlwire.make_vec([one.url, other.url], autoreset_mode="SameStep") as envs,
-        rlwire.make_vec("gym:CartPole-v1", 2, workers=0, autoreset_mode="SameStep") as theirs,
-    ):
-        np.testing.assert_array_equal(envs.reset(seed=3)[0], theirs.reset(seed=3)[0])
-        given = np.array([1, 0])
-        over = False
-        while not over:
-            ours, original = envs.step(given), theirs.step(given)
-            over = bool(original[2].any())
-            for mine, yours in zip(ours[1:4], original[1:4], strict=True):
-                np.testing.assert_array_equal(mine, yours)
-            if not over:
-                np.testing.assert_array_equal(ours[0], original[0])
-        ended = int(original[2].argmax())
-        np.testing.assert_array_equal(ours[4]["final_obs"][ended], original[4]["final_obs"][ended])
-
-
 @pytest.mark.parametrize("url", ["perlert", "universe://127.0.0.1:+0", "universe://127.0.0.1:0+0"])
 def test_a_vector_is_refused_at_once_where_a_server_has_one_place(url: str) -> None:
-    """Not after the minute in which a slot could become free."""
     with rlwire.serve(
         "gym:CartPole-v1", "perlert://127.0.0.1:0" if url == "perlert" else url
     ) as server:
@@ -169,7 +146,6 @@ def test_who_waits_for_a_slot_says_so(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_an_answer_that_cannot_come_ends_with_what_it_waits_for() -> None:
-    """Neither the first step, of a reset, nor the second goes on without the other agent."""
     with rlwire.serve(Pair, "dm-env-rpc://127.0.0.1:0") as server:
         with (
             rlwire.make(server.url, timeout=Timeouts(idle=0.5)) as one,
@@ -188,8 +164,6 @@ def test_an_answer_that_cannot_come_ends_with_what_it_waits_for() -> None:
 
 
 class Pair(pettingzoo.ParallelEnv[str, int, int]):
-    """Two agents that see nothing and never end."""
-
     metadata: ClassVar[dict[str, Any]] = {"name": "pair"}
     possible_agents: ClassVar[list[str]] = ["one", "other"]
 

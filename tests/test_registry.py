@@ -40,10 +40,7 @@ class TestURL:
                 "universe://localhost:+15900/gym.ALE/Pong-v5",
                 URL("universe", "localhost", 15900, path="gym.ALE/Pong-v5"),
             ),
-            (
-                "universe://localhost:5900+15900",
-                URL("universe", "localhost", 15900, pixels=5900),
-            ),
+            ("universe://localhost:5900+15900", URL("universe", "localhost", 15900, pixels=5900)),
             (
                 "universe+tls://[::1]:0+0/gym.ALE/Pong-v5",
                 URL("universe", "::1", 0, tls=True, path="gym.ALE/Pong-v5", pixels=0),
@@ -95,7 +92,7 @@ class TestURL:
             URL("rlx", "h", 1, pixels=2)
         with pytest.raises(ValueError, match="another unix socket"):
             URL("universe", "h", 1, pixels="/v")
-        with pytest.raises(ValueError, match="the one port"):
+        with pytest.raises(ValueError, match="only_pixels"):
             URL("universe", "h", 1, only_pixels=True)
 
     def test_names_are_any_text(self):
@@ -108,11 +105,11 @@ class TestURL:
     @pytest.mark.parametrize(
         ("text", "words"),
         [
-            ("localhost:7001", "is no URL"),
-            ("rlx:/localhost", "is no URL"),
-            ("", "is no URL"),
-            (None, "is no URL"),
-            ("RLX://localhost", "is no URL"),
+            ("localhost:7001", "localhost:7001"),
+            ("rlx:/localhost", "rlx:/localhost"),
+            ("", "expected one such as"),
+            (None, "None"),
+            ("RLX://localhost", "RLX"),
             ("http://localhost", "no protocol 'http'; expected a URL such as rlx://localhost:7001"),
             ("dm_env_rpc://localhost", "did you mean dm-env-rpc://"),
             ("rlx://", "expected 'host:port'"),
@@ -126,16 +123,16 @@ class TestURL:
             ("rlx://user:secret@localhost", "secrets do not belong in a URL"),
             ("rlx://localhost#x", "fragment"),
             ("rlx+unix://tmp/a.sock", r"absolute: rlx\+unix:///"),
-            ("rlx+ssl://localhost", r"at most \+tls, and \+unix or \+shm, not \+ssl"),
-            ("rlx+unix+shm:///tmp/a", r"at most \+tls, and \+unix or \+shm, not \+unix\+shm"),
+            ("rlx+ssl://localhost", r"not \+ssl"),
+            ("rlx+unix+shm:///tmp/a", r"not \+unix\+shm"),
             ("rlx+shm://localhost", r"absolute: rlx\+shm:///"),
             ("rlx+shm+tls:///tmp/a", "shared memory has no TLS"),
-            ("perlert+shm:///tmp/a.sock", r"goes over UDP, which \+shm is not for"),
+            ("perlert+shm:///tmp/a.sock", r"UDP.*\+shm"),
             ("rlx+tls+tls://localhost", r"at most \+tls"),
             ("rlx+unix:///" + "a" * 200, "unix socket's path has at most"),
-            ("perlert+unix:///tmp/a.sock", r"goes over UDP, which \+unix is not for"),
-            ("perlert+tls://localhost", r"goes over UDP, which \+tls is not for"),
-            ("universe://localhost:15900", r"stands after a plus; expected .*:\+15900"),
+            ("perlert+unix:///tmp/a.sock", r"UDP.*\+unix"),
+            ("perlert+tls://localhost", r"UDP.*\+tls"),
+            ("universe://localhost:15900", r"expected .*:\+15900"),
             ("universe://localhost:+", "expected 'host:port'"),
             ("universe://localhost:5900+", "expected 'host:port'"),
             ("universe://localhost:5900+15900+1", "expected 'host:port'"),
@@ -202,11 +199,7 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("url", "side", "words"),
         [
-            (
-                "rlx://h?rate=5",
-                "server",
-                "a server of rlx:// has no option 'rate'; it has",
-            ),
+            ("rlx://h?rate=5", "server", "a server of rlx:// has no option 'rate'; it has"),
             ("rlx://h?workers=2", "client", "a client of rlx:// has no option 'workers'"),
             ("rlx://h?workers=fibers", "server", "workers: expected threads.asyncio.N"),
             ("rlx://h?workers=0", "server", "a positive number"),
@@ -223,7 +216,7 @@ class TestOptions:
             ("rlx://h?timeout=5&timeout.idle=6", "server", "timeout is given twice"),
             ("rlx-ws://h?arrays=int8", "server", "lists or float32 or float64, not 'int8'"),
             ("universe://h?lockstep=maybe", "server", "true or false"),
-            ("universe://h?auth_env=NO_SUCH_VARIABLE_AT_ALL", "server", "there is no variable"),
+            ("universe://h?auth_env=NO_SUCH_VARIABLE_AT_ALL", "server", "NO_SUCH_VARIABLE_AT_ALL"),
             ("dm-env-rpc://h?env_kwargs=x", "server", "NAME=VALUE"),
         ],
     )
@@ -240,7 +233,6 @@ class TestOptions:
 
     @pytest.mark.parametrize("scheme", PROTOCOLS)
     def test_each_is_documented_and_has_the_default_of_what_takes_it(self, scheme):
-        """One name means one keyword, in whatever protocol."""
         known = {}
         for record in PROTOCOLS.values():
             for kind in record.options.values():
@@ -262,9 +254,9 @@ class TestRegistry:
     def test_a_part_that_there_is_not_says_what_to_do(self):
         with pytest.raises(ValueError, match="rlx-ws:// has no client in Python"):
             protocol("rlx-ws").part("client")
-        with pytest.raises(ValueError, match=r"the trainer calls: `rlwire.make\(url\)`"):
+        with pytest.raises(ValueError, match=r"rlwire.make\(url\)"):
             protocol("dm-env-rpc").part("listen")
-        with pytest.raises(ValueError, match=r"the environment calls: `rlwire.listen\(url\)`"):
+        with pytest.raises(ValueError, match=r"rlwire.listen\(url\)"):
             protocol("rlx").part("endpoint")
 
     @pytest.fixture
@@ -310,8 +302,8 @@ class TestRegistry:
     def test_what_is_no_record_is_refused(self, register, caplog):
         register(("theirs", "rlwire.registry:parse_url"), ("missing", "no_such_module_at_all:X"))
         assert registry.protocols() == PROTOCOLS
-        assert "the protocol 'missing' of no_such_module_at_all:X cannot be had" in caplog.text
-        with pytest.raises(TypeError, match=r"is no rlwire.registry.Protocol of that scheme"):
+        assert "'missing' of no_such_module_at_all:X" in caplog.text
+        with pytest.raises(TypeError, match=r"rlwire\.registry:parse_url"):
             parse_url("theirs://localhost")
         with pytest.raises(ValueError, match="no protocol 'others'"):
             parse_url("others://localhost")

@@ -13,8 +13,6 @@ import rlwire
 
 
 class Painted(gymnasium.Env):
-    """An environment whose picture says how many steps have been taken."""
-
     metadata = {"render_modes": ["rgb_array"], "render_fps": 24}  # noqa: RUF012 - Gymnasium's
     observation_space = gymnasium.spaces.Box(0, 255, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -37,8 +35,6 @@ class Painted(gymnasium.Env):
 
 
 class Plain(Painted):
-    """An environment that cannot render."""
-
     metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's
 
 
@@ -87,10 +83,7 @@ def test_a_server_s_own_properties_stay() -> None:
             self.properties = Properties()
             self.properties.add("lives", dtype=np.int32, read=lambda: 3)
 
-    with (
-        rlwire.serve(Both, "dm-env-rpc://127.0.0.1:0") as server,
-        Client(server.address) as client,
-    ):
+    with rlwire.serve(Both, "dm-env-rpc://127.0.0.1:0") as server, Client(server.address) as client:
         client.join_world()
         names = {each.spec.name for each in PropertiesExtension(client).list()}
         assert names == {"lives", "rlwire"}

@@ -129,8 +129,6 @@ def equal(one: Any, other: Any) -> bool:
 
 
 class Mirror(gymnasium.Env[Any, Any]):
-    """Shows one sample of its space, and notes its actions."""
-
     def __init__(self, observation_space: Any, action_space: Any) -> None:
         self.observation_space, self.action_space = observation_space, action_space
         observation_space.seed(5)
@@ -173,8 +171,6 @@ def test_a_space_is_equal_at_both_ends(protocol: str, name: str) -> None:
 
 
 class Mission(spaces.Space[str]):
-    """Text of a pattern that is no Text, as MiniGrid's MissionSpace is."""
-
     def __init__(self) -> None:
         super().__init__(dtype=str)
 
@@ -232,8 +228,6 @@ def test_a_space_that_cannot_be_carried_is_refused_before_anything_listens(proto
 
 
 class Missions(spaces.Text):
-    """Text of a pattern."""
-
     def __init__(self) -> None:
         super().__init__(40, charset="abcdefghijklmnopqrstuvwxyz ,")
 
@@ -255,35 +249,7 @@ def test_a_mission_travels_as_text(protocol: str, kind: Callable[[], Any]) -> No
         assert told.contains(observation)
 
 
-STOCK = sorted(
-    spec.id
-    for spec in gymnasium.registry.values()
-    if str(spec.entry_point).split(".")[2:3] in (["classic_control"], ["toy_text"])
-)
-
-
-@pytest.mark.filterwarnings("ignore:.*out of date")
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.each("name", STOCK)
-def test_stock_environments(protocol: str, name: str) -> None:
-    with contextlib.closing(gymnasium.make(name)) as ours, made(protocol, f"gym:{name}") as env:
-        assert env.observation_space == ours.observation_space
-        assert env.action_space == ours.action_space
-        over = True
-        for _ in range(20):
-            if over:
-                observation, _ = env.reset(seed=3)
-            observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
-            over = terminated or truncated
-            assert ours.observation_space.contains(observation)
-
-
-# ---- environments that call ------------------------------------------------------------------
-
-
 class Brief(Mirror):
-    """Ends with its third action."""
-
     def step(self, action: Any) -> Any:
         observation, reward, *_ = super().step(action)
         return observation, reward, len(self.actions) == 3, False, {}
@@ -319,14 +285,10 @@ def test_actions_that_openpi_cannot_carry_are_refused(name: str, tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-# ---- infos --------------------------------------------------------------------------------------
-
 BEGUN = {"begun": True, "map": np.arange(6, dtype=np.float32).reshape(2, 3), "seed": None}
 
 
 class Informed(gymnasium.Env[Any, Any]):
-    """Says much besides, at the beginning and in every second step."""
-
     observation_space = spaces.Discrete(100)
     action_space = spaces.Discrete(2)
 
@@ -401,8 +363,6 @@ def test_infos_that_are_switched_off() -> None:
 
 
 class Odd(Informed):
-    """Has an info that nothing carries, between others."""
-
     def step(self, action: Any) -> Any:
         observation, *more, info = super().step(action)
         return observation, *more, {**info, "odd": object(), "deep": {"odd": {1, 2}, "even": 2}}
@@ -425,8 +385,6 @@ def test_what_no_message_carries_is_left_out_and_said_once(
 
 
 class Meeting(ParallelEnv[str, Any, Any]):
-    """Two agents with infos of their own."""
-
     metadata: dict[str, Any] = {"name": "meeting"}  # noqa: RUF012
     possible_agents = ["a", "b"]  # noqa: RUF012
 

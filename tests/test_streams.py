@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -47,8 +47,6 @@ def body(size: int) -> bytes:
 
 
 class Plain:
-    """Asks for frames of a 4-byte size and a body, and has no other side."""
-
     def frame_size(self, buffer: Any, start: int, end: int) -> int:
         return int.from_bytes(buffer[start : start + 4], "big") if end - start >= 4 else 0
 
@@ -131,23 +129,6 @@ def test_what_is_not_as_large_as_expected_arrives_too(blobs: Any, sizes: list[in
     assert len(reader.room()) == INBOX, "a larger store is not kept"
 
 
-def test_a_block_that_was_not_fetched_does_not_stop_the_stream(blobs: Any) -> None:
-    reader = FrameReader(blobs())
-    large, small = blobs.frame(body(20_000)), blobs.frame(b"small")
-    feed(reader, large)
-    data = large + small + large
-    while data:
-        space = reader.room()
-        count = min(len(space), len(data))
-        space[:count] = data[:count]
-        reader.advance(count)
-        data = data[count:]
-    got = []
-    while (frame := reader.frame()) is not None:
-        got.append(bytes(frame))
-    assert got == [large, small, large]
-
-
 def test_nothing_is_allocated_for_a_frame_over_the_limit(blobs: Any) -> None:
     class Untouched(Arena):
         def take(self, size: int) -> Block:
@@ -157,9 +138,6 @@ def test_nothing_is_allocated_for_a_frame_over_the_limit(blobs: Any) -> None:
     with pytest.raises(LimitExceeded) as caught:
         feed(reader, b"\x7f" + bytes(10))
     assert caught.value.limit == "received"
-
-
-# The core around the frames: conversations of every session.
 
 
 class Times(NamedTuple):
@@ -226,8 +204,6 @@ TALKS: dict[str, Make] = {"rlx": rlx_talk, "websocket": websocket_talk, "openpi"
 
 
 class Wire:
-    """Two cores, and what moves bytes between them: so many at a time, up to a cut."""
-
     def __init__(self, one: Any, two: Any, chunk: int = 2**30, cut: tuple[int, int] | None = None):
         self.cores = StreamCore(one, "two", Times()), StreamCore(two, "one", Times(), True)
         self.chunk = chunk
@@ -340,9 +316,6 @@ def test_ended_at_every_byte(talk: str, side: int) -> None:
             assert core.broken
 
 
-# Phases, ends, output and times, with the small session.
-
-
 def core_of(session: Any, times: Times | None = None) -> StreamCore:
     return StreamCore(session, "the peer", times or Times())
 
@@ -420,33 +393,6 @@ def test_output_goes_in_any_pieces_and_is_not_copied(blobs: Any, piece: int) -> 
     assert core.output() == []
 
 
-def test_what_waits_grows_in_a_list_of_the_core_s_own(blobs: Any) -> None:
-    class Same(blobs):
-        """Gives the same list each time."""
-
-        given: ClassVar[list[Any]] = [b"abc"]
-
-        def send(self, event: Any) -> list[Any]:
-            return self.given
-
-    core = core_of(Same())
-    core.put(b"")
-    sent = b""
-    for _ in range(100):
-        core.put(b"")
-        core.put(b"")
-        data = b"".join(core.output())[:4]
-        sent += data
-        core.wrote(len(data))
-        assert core.waiting == len(b"".join(core.output()))
-    while core.sending:
-        data = b"".join(core.output())
-        sent += data
-        core.wrote(len(data))
-    assert sent == b"abc" * 201
-    assert Same.given == [b"abc"]
-
-
 def test_half_closed_peers_are_heard_out_and_answered(blobs: Any) -> None:
     core = core_of(blobs())
     assert bytes(give(core, blobs.frame(b"one") + blobs.frame(b"two"))) == b"one"
@@ -510,8 +456,6 @@ def test_wrong_bytes_end_receiving_and_can_be_refused(blobs: Any) -> None:
 
 
 class Clock:
-    """Calls `check` at times, and says what came of it."""
-
     def __init__(self, core: StreamCore) -> None:
         self.core = core
 
@@ -614,7 +558,6 @@ actions = st.one_of(
     cut=st.integers(0, 400),
 )
 def test_whatever_comes_when(seed: str, side: int, how: list[Any], cut: int) -> None:
-    """Bytes of anybody's, calls in any order: only the errors that are documented, one way on."""
     wire = converse(TALKS[seed], cut=(side, cut))
     core = wire.cores[side]
     now, before = 0.0, core.phase

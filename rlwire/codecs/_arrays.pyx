@@ -1,7 +1,4 @@
-"""NumPy arrays in C: dtypes and their names on a wire, views of received memory, foreign arrays.
-
-Shared by all codecs that carry arrays. Not here: any protocol's layout of them.
-"""
+"""NumPy arrays in C: dtypes and their names, views of received memory, foreign arrays."""
 
 from cpython.buffer cimport PyObject_CheckBuffer
 from cpython.bytes cimport PyBytes_CheckExact
@@ -39,7 +36,7 @@ for _number in (*range(cnp.NPY_BOOL, cnp.NPY_CLONGDOUBLE + 1), cnp.NPY_FLOAT16):
 
 
 cdef str dtype_name(cnp.dtype descr):
-    """The name that NumPy's str() gives on a little-endian host; EncodeError for no plain dtype."""
+    """Return str(dtype) as on a little-endian host; EncodeError for other than plain dtypes."""
     cdef int number = descr.type_num
     cdef char order = descr.byteorder
     if 0 <= number < 32 and order != c">" and order != c"<":
@@ -57,7 +54,7 @@ cdef str dtype_name(cnp.dtype descr):
     return <str> (descr.name if little and descr.kind not in b"SU" else descr.str)
 
 
-# Those of numbers and booleans in this host's order, by kind and itemsize: asked for with each array.
+# Dtypes of numbers and booleans in this host's order, by kind and itemsize.
 cdef enum:
     KINDS = 32
     ITEMSIZES = 33
@@ -70,7 +67,7 @@ cdef inline PyObject **_plain(char kind, size_t itemsize) noexcept:
 
 
 cdef int _fill_plain() except -1:
-    # Where a long double is a double, the double stays.
+    # If a long double is a double, the double stays.
     for name in ("g", "G", "?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8",
                  "c8", "c16"):
         descr = np.dtype(name)
@@ -84,18 +81,18 @@ _fill_plain()
 
 
 cdef cnp.dtype plain_dtype(char kind, size_t itemsize):
-    """The dtype of numbers or booleans in this host's order; None where there is none."""
+    """Return the dtype of numbers or booleans in this host's order; None if there is none."""
     cdef PyObject *found = NULL
-    if kind >= c"a" and itemsize < ITEMSIZES:  # a capital letter is no kind of numbers
+    if kind >= c"a" and itemsize < ITEMSIZES:
         found = _plain(kind, itemsize)[0]
     return None if found == NULL else <cnp.dtype> found
 
 
 cdef cnp.dtype dtype_of(const rlw_dtype *parsed, rlw_text name):
-    """The dtype that a kernel has parsed; None where this host has none of that kind."""
+    """Return the dtype that a kernel has parsed; None if this host has none."""
     cdef cnp.dtype descr
     if parsed.kind in b"SUmM":
-        # The kernel's grammar has passed this text: no object, void or structured dtype.
+        # The kernel's grammar excludes object, void and structured dtypes.
         try:
             descr = np.dtype(name.data[:name.size].decode("ascii"))
         except (TypeError, ValueError):
@@ -113,7 +110,7 @@ cdef cnp.dtype dtype_of(const rlw_dtype *parsed, rlw_text name):
 
 
 cdef int number_kind(cnp.dtype descr) noexcept:
-    """The kernels' name of a dtype of numbers or booleans, whatever its byte order; or -1."""
+    """Return the kernels' rlw_number of a dtype, in any byte order; or -1."""
     cdef int size = descr.itemsize
     cdef int step = 0 if size == 1 else 1 if size == 2 else 2 if size == 4 else 3
     if size > 8 or descr.type_num > cnp.NPY_FLOAT16:  # longdouble, other packages' floats
@@ -128,14 +125,14 @@ cdef int number_kind(cnp.dtype descr) noexcept:
 
 
 cdef cnp.ndarray contiguous(cnp.ndarray array):
-    """The same values in row-major order; the array itself where it is so already."""
+    """Return the array in row-major order, copied if needed."""
     if cnp.PyArray_IS_C_CONTIGUOUS(array):
         return array
     return cnp.PyArray_GETCONTIGUOUS(array)
 
 
 cdef object foreign_array(object value):
-    """An array of anything on the CPU that offers one, or None."""
+    """Return an array of an object that offers one on the CPU, or None."""
     try:
         if PyObject_CheckBuffer(value):
             return np.asarray(memoryview(value))
@@ -153,7 +150,7 @@ cdef object foreign_array(object value):
 
 
 cdef cnp.ndarray new_array(cnp.dtype descr, int dims, cnp.npy_intp *shape):
-    """An owned, writable, aligned, row-major array with undefined values."""
+    """Return an owned, writable, aligned, row-major array with undefined values."""
     Py_INCREF(descr)
     return <cnp.ndarray> rlw_new_array(<PyObject *> descr, dims, shape, NULL, 0)
 
@@ -163,7 +160,6 @@ cdef inline bint is_aligned(cnp.dtype descr, const uint8_t *data) noexcept:
 
 
 cdef bint wants_view(CopyMode mode, cnp.dtype descr, const uint8_t *data, size_t size) noexcept:
-    """Whether an array of these bytes shall be a view of them."""
     if mode == COPY_AS_NEEDED:
         return size >= VIEW_LEAST and is_aligned(descr, data)
     return mode == COPY_NEVER
@@ -171,7 +167,7 @@ cdef bint wants_view(CopyMode mode, cnp.dtype descr, const uint8_t *data, size_t
 
 cdef cnp.ndarray view_array(cnp.dtype descr, int dims, cnp.npy_intp *shape, const uint8_t *data,
                             bint writable, object owner):
-    """An array over `data`, which `owner` keeps alive."""
+    """Return an array over `data`, which `owner` keeps alive."""
     cdef int flags = 0
     if writable:
         flags |= cnp.NPY_ARRAY_WRITEABLE
@@ -184,14 +180,10 @@ cdef cnp.ndarray view_array(cnp.dtype descr, int dims, cnp.npy_intp *shape, cons
 
 
 cdef object memory_owner(object source, const uint8_t *start):
-    """What keeps memory as it is, for views of it: an immutable or fixed object, or its export.
-
-    Args:
-        source: what the caller handed in, whose buffer begins at `start`.
-    """
+    """Return the owner for views of the buffer of `source`, which begins at `start`."""
     if PyBytes_CheckExact(source) or type(source) is Block:
         return source
-    # Also of a memoryview: the caller may release his own.
+    # Also for a memoryview: the caller may release it.
     view = PyMemoryView_FromObject(source)
     if <const uint8_t *> PyMemoryView_GET_BUFFER(view).buf != start:
         raise BufferError(

@@ -10,7 +10,7 @@ cdef extern from "Python.h":
     PyObject *PySequence_Fast_GET_ITEM(object items, Py_ssize_t i) noexcept
 
 cdef enum:
-    ITEM = 256  # bytes that a list item or a dictionary's entry counts, whatever it is: see Limits
+    ITEM = 256  # bytes that a list item or dictionary entry counts, see Limits.expanded
 
 
 cdef struct Step:  # one step of a value's path, for error texts
@@ -27,9 +27,7 @@ cdef inline Step below(const Step *parent, void *key) noexcept nogil:
     return step
 
 
-# What decoding one message may make beyond the bytes of the message: `Limits.expanded`. It lives on
-# the stack beside the reader. Copies of a message's bytes are free, anything larger than its bytes
-# is paid for in full, before it is made.
+# `Limits.expanded` of one message, on the stack.
 cdef struct Budget:
     uint64_t left
     uint64_t most
@@ -40,7 +38,7 @@ cdef inline void begin_budget(Budget *budget, uint64_t most) noexcept nogil:
 
 
 cdef inline bint afford(Budget *budget, uint64_t size) noexcept nogil:
-    """Pay for `size` bytes; False, and nothing paid: raise over_budget()."""
+    """Pay for `size` bytes; if it returns False, raise over_budget()."""
     if size > budget.left:
         return False
     budget.left -= size
@@ -48,7 +46,6 @@ cdef inline bint afford(Budget *budget, uint64_t size) noexcept nogil:
 
 
 cdef inline bint afford_items(Budget *budget, uint64_t count) noexcept nogil:
-    """The same for list items or entries; no more than a message has bytes."""
     return afford(budget, ITEM * count)
 
 
@@ -56,8 +53,8 @@ cdef object over_budget(const Budget *budget, object size, int64_t offset, str p
 cdef str path_of(const Step *step)
 cdef int raise_fault(const rlw_fault *fault, const uint8_t *start, str path,
                      str over_message=*) except -1
-# A str of UTF-8 bytes; UnicodeDecodeError when they are not. None when `budget`, which may be NULL,
-# does not last: over_budget(budget, wide_size(data, size), ...).
+# A str of UTF-8 bytes, or UnicodeDecodeError. None if `budget`, which may be NULL, is exceeded: raise
+# over_budget(budget, wide_size(data, size), ...).
 cdef str text_of(const uint8_t *data, size_t size, Budget *budget)
 cdef str valid_text(const uint8_t *data, size_t size, Budget *budget)  # known to be UTF-8
 cdef uint64_t wide_size(const uint8_t *data, size_t size) noexcept
@@ -69,5 +66,5 @@ cdef Py_ssize_t copy_into(object buffer, Py_ssize_t offset, const void *data,
 
 
 cdef inline object made_with(object kind, dict options):
-    """`kind(**options)`, of which Cython 3.3.1 frees too much where there is no memory to copy them."""
+    """Return `kind(**options)`: Cython 3.3.1 frees too much if their copy fails."""
     return PyObject_Call(kind, (), options)

@@ -1,8 +1,4 @@
-"""From C to Python: a kernel's fault becomes an exception, its text a str; paths for errors; what
-a message may make.
-
-Shared by all codecs, as is the way into a caller's buffer. Arrays are in `_arrays`.
-"""
+"""From C to Python: faults become exceptions, text a str; paths of errors; `Limits.expanded`."""
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
 from cpython.mem cimport PyMem_Calloc
@@ -40,7 +36,7 @@ cdef extern from *:
         return head >> 23; /* 9 bits: KEY_SLOTS */
     }
 
-    /* Keys are short: a few words that overlap are quicker to compare than memcmp is to call. */
+    /* Keys are short: comparing a few overlapping words is faster than a call of memcmp. */
     static inline int rlw_same_key(const uint8_t *a, const uint8_t *b, size_t size) {
         if (size >= 8) {
             uint64_t x, y, differ = 0;
@@ -82,9 +78,8 @@ cdef extern from *:
         return wide;
     }
 
-    /* UTF-8 that has been checked, and has more than ASCII. CPython's own decoder begins narrow and
-     * holds up to six times the bytes while it widens; this makes the str and nothing besides.
-     * Memory that another process shares may change meanwhile: no step trusts the one before. */
+    /* Valid UTF-8 beyond ASCII. CPython's decoder takes up to six times the bytes while it widens;
+     * this allocates the str only. Shared memory may change meanwhile: each step checks bounds. */
     static PyObject *rlw_decode_utf8(const uint8_t *p, size_t size, rlw_wide wide) {
         const uint8_t *end = p + size;
         PyObject *text = PyUnicode_New((Py_ssize_t)wide.count, wide.width == 4   ? 0x10FFFF
@@ -160,7 +155,6 @@ _DETAILS = {
 
 
 cdef str _detail(const rlw_fault *fault):
-    """The numbers of a fault, in words."""
     if fault.status in (RLW_BAD_DTYPE, RLW_BAD_MODE):
         text = (<const char *> fault.at)[:fault.got].decode("utf-8", "backslashreplace")
         return f": got {quoted(text)}"
@@ -171,7 +165,7 @@ cdef str _detail(const rlw_fault *fault):
 
 cdef int raise_fault(const rlw_fault *fault, const uint8_t *start, str path,
                      str over_message="message") except -1:
-    """Raise what `fault` stands for; `over_message` names the limit of RLW_OVER_MESSAGE."""
+    """Raise a fault's exception; `over_message` names the limit of RLW_OVER_MESSAGE."""
     offset = fault.at - start
     if fault.status == RLW_NO_MEMORY:
         raise MemoryError()
@@ -186,7 +180,7 @@ cdef int raise_fault(const rlw_fault *fault, const uint8_t *start, str path,
 
 
 cdef str path_of(const Step *step):
-    """`$.state[3]` for a chain of steps, the innermost given."""
+    """Return a path such as `$.state[3]`; `step` is the innermost."""
     parts = []
     while step != NULL:
         if step.key == NULL:
@@ -200,7 +194,6 @@ cdef str path_of(const Step *step):
 
 
 cdef object over_budget(const Budget *budget, object size, int64_t offset, str path):
-    """What to raise when a message cannot afford `size` bytes more."""
     return LimitExceeded("expanded", budget.most, budget.most - budget.left + size, offset=offset,
                          path=path)
 
@@ -213,7 +206,7 @@ cdef str text_of(const uint8_t *data, size_t size, Budget *budget):
         return <str> text
     bad = rlw_utf8_check(data, size)
     if bad != size:
-        try:  # a character: all that Python needs to say what is wrong
+        try:  # for Python's own error
             PyUnicode_DecodeUTF8(<const char *> data + bad, <Py_ssize_t> min(size - bad, <size_t> 4),
                                  "strict")
         except UnicodeDecodeError as problem:
@@ -236,8 +229,7 @@ cdef uint64_t wide_size(const uint8_t *data, size_t size) noexcept:
     return wide.count * wide.width
 
 
-# Keys repeat from message to message: a small direct-mapped table of the last ones seen. Only
-# short ASCII keys enter it, so it never holds more than a few tens of kilobytes.
+# Keys repeat: a direct-mapped table of the last short ASCII keys, a few tens of kilobytes.
 cdef enum:
     KEY_SLOTS = 512
     KEY_LONGEST = 32
@@ -246,7 +238,7 @@ cdef PyObject **_keys = <PyObject **> PyMem_Calloc(KEY_SLOTS, sizeof(PyObject *)
 
 
 cdef PyObject *known_key(const uint8_t *data, size_t size) noexcept:
-    """The key that came before, borrowed, its hash already known; or NULL."""
+    """Return a cached key, borrowed; or NULL."""
     cdef PyObject *known
     if not RLW_KEY_CACHE or size == 0 or size > KEY_LONGEST or _keys == NULL:
         return NULL
@@ -258,7 +250,7 @@ cdef PyObject *known_key(const uint8_t *data, size_t size) noexcept:
 
 
 cdef str key_of(const uint8_t *data, size_t size, Budget *budget):
-    """As text_of(); keys that came before are the same object."""
+    """As text_of(), from the cache if possible."""
     cdef PyObject *known = known_key(data, size)
     cdef PyObject **slot
     if known != NULL:
@@ -278,11 +270,7 @@ cdef str key_of(const uint8_t *data, size_t size, Budget *budget):
 
 cdef uint8_t *room_in(object buffer, Py_ssize_t offset, uint64_t size,
                       Py_buffer *view) except? NULL:
-    """Where a message goes in the caller's writable buffer; PyBuffer_Release() it, but if it raises.
-
-    Raises:
-        EncodeError: the buffer is too small.
-    """
+    """Return the place in the caller's buffer, to be released; EncodeError if it is too small."""
     PyObject_GetBuffer(buffer, view, PyBUF_WRITABLE)
     if offset < 0 or offset > view.len or size > <uint64_t> (view.len - offset):
         length = view.len
@@ -295,7 +283,7 @@ cdef uint8_t *room_in(object buffer, Py_ssize_t offset, uint64_t size,
 
 cdef Py_ssize_t copy_into(object buffer, Py_ssize_t offset, const void *data,
                           size_t size) except -1:
-    """Write a whole message into the caller's buffer; return its size. Errors as for room_in()."""
+    """Write a whole message into the caller's buffer; return its size."""
     cdef Py_buffer view
     memcpy(room_in(buffer, offset, size, &view), data, size)
     PyBuffer_Release(&view)

@@ -18,7 +18,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _NUMBERS: Final = frozenset((int, float))
 _LISTS: Final = frozenset((list,))
-_ITEM: Final = 256  # bytes that a list item or an object's member counts, see `Limits.expanded`
+_ITEM: Final = 256  # bytes of a list item or member, see `Limits.expanded`
 _WIDE: Final = 4  # bytes of a character, if the string has one beyond the basic plane
 _BYTE: Final = re.compile(r" \(byte (\d+)\)$")
 
@@ -42,7 +42,7 @@ def bounded(buffer: Buffer, limits: Limits) -> bytes:
 
 
 def read(decode: Callable[[bytes], Any], data: bytes, limits: Limits) -> Any:
-    """Return what msgspec's `decode` makes of a bounded text; its errors become rlwire's."""
+    """Call msgspec's `decode` with a bounded text; convert its errors."""
     try:
         return decode(data)
     except msgspec.ValidationError as error:
@@ -85,7 +85,7 @@ def array_of(value: list[Any], dtype: Any = None) -> Any:
     Raises:
         OverflowError, FloatingPointError: a number is too large for the dtype.
     """
-    # Level by level, each in a few calls of C: an image has many thousand numbers.
+    # Level by level, each in a few calls of C.
     shape, level = [len(value)], value
     while (kinds := set(map(type, level))) == _LISTS and len(shape) < 32:
         lengths = set(map(len, level))
@@ -105,7 +105,7 @@ def array_of(value: list[Any], dtype: Any = None) -> Any:
 
 
 def arrays_of(value: Any, dtype: Any = None) -> Any:
-    """Return a value with arrays in place of its lists of numbers; other lists stay lists."""
+    """Replace lists of numbers by arrays."""
     if type(value) is dict:
         return {key: arrays_of(item, dtype) for key, item in value.items()}
     if type(value) is not list:

@@ -1,4 +1,4 @@
-"""Arrays as JSON text and back, and what of a JSON text the limits count."""
+"""Arrays as JSON text and back, and the sizes of a JSON text that limits count."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.math cimport isinf
@@ -40,10 +40,8 @@ _classify()
 
 
 def measure(bytes text):
-    """Return items, depth, the longest string's bytes, whether it has wide characters, or nulls.
-
-    An item is a comma or an opening bracket: a text has at least as many values, less one.
-    """
+    """Return items (commas and opening brackets), depth, bytes of the longest string, and whether
+    there are wide characters or nulls."""
     cdef const uint8_t *p = <const uint8_t *> PyBytes_AS_STRING(text)
     cdef const uint8_t *end = p + PyBytes_GET_SIZE(text)  # where a zero is
     cdef const uint8_t *start
@@ -218,10 +216,7 @@ cdef const uint8_t *_read_list(Numbers *n, const uint8_t *p, int depth) noexcept
 
 
 def array_of(bytes text):
-    """Return the list of numbers in a valid JSON text, nested or not, as int64 or float64.
-
-    None if it is anything else, or a number does not fit.
-    """
+    """Return the (nested) list of numbers in a valid JSON text as int64 or float64; else None."""
     cdef Numbers n
     cdef const uint8_t *p = <const uint8_t *> PyBytes_AS_STRING(text)
     cdef cnp.npy_intp i, size = PyBytes_GET_SIZE(text), most = 1

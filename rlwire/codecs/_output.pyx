@@ -1,7 +1,7 @@
-"""Messages that are written in part and referred to in part: large arrays are not copied.
+"""Messages with large arrays by reference.
 
-A codec writes small values into an `Output` on the stack and refers to large ones. What it has then
-becomes one bytes object, fills the caller's buffer, or goes out as parts. Not here: any format.
+A codec writes small values into an `Output` on the stack and refers to large ones. The output
+becomes one bytes object, fills the caller's buffer, or is sent as parts.
 """
 
 from cpython.buffer cimport PyBuffer_Release, Py_buffer
@@ -17,7 +17,7 @@ from rlwire.kernels cimport rlw_written
 
 
 cdef int refer(Output *out, const uint8_t *data, size_t size, object owner) except -1:
-    """Append bytes without copying them; `owner` is kept until the message is done with."""
+    """Append bytes by reference; `owner` is kept alive."""
     cdef Reference *grown
     if out.count == out.capacity:
         grown = <Reference *> realloc(
@@ -48,7 +48,6 @@ cdef void drop_references(Output *out) noexcept:
 
 
 cdef void _assemble(const Output *out, uint8_t *to) noexcept nogil:
-    """Copy the message, references and all, to `to`."""
     cdef size_t done = out.start
     cdef Py_ssize_t i
     for i in range(out.count):
@@ -61,7 +60,7 @@ cdef void _assemble(const Output *out, uint8_t *to) noexcept nogil:
 
 
 cdef bytes output_bytes(const Output *out):
-    """The message; each referred array is copied once."""
+    """Return the message; each array is copied once."""
     cdef bytes encoded
     if out.count == 0:
         return PyBytes_FromStringAndSize(<char *> out.writer.start + out.start, output_size(out))
@@ -71,11 +70,7 @@ cdef bytes output_bytes(const Output *out):
 
 
 cdef Py_ssize_t output_into(const Output *out, object buffer, Py_ssize_t offset) except -1:
-    """Write the message into a writable buffer from `offset` on; return its size.
-
-    Raises:
-        EncodeError: the buffer is too small; nothing is written then.
-    """
+    """Write the message into a buffer from `offset` on; return its size."""
     cdef Py_buffer view
     cdef size_t size = output_size(out)
     _assemble(out, room_in(buffer, offset, size, &view))
@@ -84,7 +79,7 @@ cdef Py_ssize_t output_into(const Output *out, object buffer, Py_ssize_t offset)
 
 
 cdef list output_parts(const Output *out):
-    """The message as buffers for `socket.sendmsg`; views of what is referred to."""
+    """Return the message as buffers for `socket.sendmsg`, with views of the arrays."""
     cdef const Reference *reference
     cdef size_t done = out.start
     cdef Py_ssize_t i
@@ -103,18 +98,18 @@ cdef list output_parts(const Output *out):
 
 
 cdef class PartsEncoder:
-    """What encoders have that write into an `Output`; a subclass has `write`."""
+    """Base of encoders; a subclass has `write`."""
 
     cdef int write(self, Output *out, object value) except -1:
-        """The whole message into `out`, frame included."""
+        """Write the whole message, frame included."""
         raise NotImplementedError
 
     cpdef bytes encode(self, object value):
         """Return the value as bytes; each array is copied once.
 
         Raises:
-            EncodeError: a value that the format cannot carry.
-            LimitExceeded: the message passes one of the limits.
+            EncodeError: the format cannot carry the value.
+            LimitExceeded: the message exceeds a limit.
         """
         cdef Output out
         open_output(&out)
@@ -126,11 +121,10 @@ cdef class PartsEncoder:
 
     cpdef Py_ssize_t encode_into(self, object value, object buffer,
                                  Py_ssize_t offset=0) except -1:
-        """Write the value into a writable buffer from `offset` on; return the bytes written.
+        """Write the value into a buffer from `offset` on; return the bytes written.
 
-        Raises:
-            EncodeError: as `encode`, or the buffer is too small; nothing is written then.
-            LimitExceeded: as `encode`.
+        Errors are those of `encode`; EncodeError if the buffer is too small, and nothing is
+        written.
         """
         cdef Output out
         open_output(&out)
@@ -143,11 +137,7 @@ cdef class PartsEncoder:
     cpdef list encode_parts(self, object value):
         """Return the value as buffers for `socket.sendmsg`, large arrays by reference.
 
-        An array that is referred to must not change until the parts are sent; the parts keep it
-        alive.
-
-        Raises:
-            EncodeError, LimitExceeded: as `encode`.
+        Do not change an array until its parts are sent; they keep it alive. Errors as `encode`.
         """
         cdef Output out
         open_output(&out)

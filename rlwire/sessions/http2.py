@@ -10,7 +10,7 @@ Source: RFC 9113; section numbers are its.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from rlwire.codecs.http2 import frames
@@ -67,6 +67,10 @@ class Http2Stream(frames.Stream):
 
 class Http2Session(frames.Http2Endpoint):
     """One end of a connection.
+
+    A subclass has the hooks `_on_headers(stream, fields, end)`, for headers and trailers,
+    `_on_reset(stream, code, text)` and `_on_fault(stream, error)`, which return events, and
+    `_on_deadline(stream)` and `_on_write_timeout(stream, text)`.
 
     Args:
         client: whether this side is the client.
@@ -161,22 +165,17 @@ class Http2Session(frames.Http2Endpoint):
 
     def receive(self, frame: Any) -> list[Any]:
         """Receive one frame, or the preface; return the events of the messages that it ends."""
-        if self.closed:
-            return []
-        try:
-            events: list[Any] = super().receive(frame)
-            return events
-        except (Http2Error, LimitExceeded) as error:
-            self._fail(error)
-            raise
+        return self._guarded(super().receive, frame)
 
     def receive_rest(self) -> list[Any]:
         """Return further events of the last frame, while `unread`."""
+        return self._guarded(super().receive_rest)
+
+    def _guarded(self, receive: Callable[..., list[Any]], *frame: Any) -> list[Any]:
         if self.closed:
             return []
         try:
-            events: list[Any] = super().receive_rest()
-            return events
+            return receive(*frame)
         except (Http2Error, LimitExceeded) as error:
             self._fail(error)
             raise
@@ -296,25 +295,11 @@ class Http2Session(frames.Http2Endpoint):
             return []
         return self._on_fault(stream, error)
 
-    # Hooks of a subclass; each but the first two returns events.
-
     def _make_stream(self, number: int) -> Http2Stream:
         return Http2Stream(number)
 
     def _on_opened(self) -> None:
         """The peer's settings have been received."""
-
-    def _on_headers(self, stream: Any, fields: Fields, end: bool) -> list[Any]:
-        """Headers or trailers."""
-        raise NotImplementedError
-
-    def _on_reset(self, stream: Any, code: int, text: str) -> list[Any]:
-        """The peer reset a stream, or ignored it; `text` is GOAWAY's."""
-        raise NotImplementedError
-
-    def _on_fault(self, stream: Any, error: Exception) -> list[Any]:
-        """The peer broke a rule, or exceeded a limit, on one stream."""
-        raise NotImplementedError
 
     def _malformed(self, stream: Any, text: str) -> Http2Error:
         return Http2Error(f"{text} (section 8)", frames.PROTOCOL_ERROR, stream.number)
@@ -412,12 +397,6 @@ class Http2Session(frames.Http2Endpoint):
             self._count_reset()
             self._on_write_timeout(stream, f"the peer opened no window within {WRITE_TIMEOUT:g} s")
 
-    def _on_write_timeout(self, stream: Any, text: str) -> None:
-        raise NotImplementedError
-
-    def _on_deadline(self, stream: Any) -> None:
-        raise NotImplementedError
-
     def _keep_alive(self, now: float) -> None:
         assert self._heard_at is not None
         if self._pinged_at is not None:
@@ -458,8 +437,10 @@ class Http2Session(frames.Http2Endpoint):
 
     def _fail(self, error: RlwireError) -> None:
         """Close with GOAWAY after a connection error."""
-        code = getattr(error, "code", frames.ENHANCE_YOUR_CALM)
-        self._close(code, for_peer(error, "the client" if self.client else "the server"))
+        self._close(getattr(error, "code", frames.ENHANCE_YOUR_CALM), self._told(error))
+
+    def _told(self, error: RlwireError) -> str:
+        return for_peer(error, "the client" if self.client else "the server")
 
     def _close(self, code: int, text: str) -> None:
         if self.closed:
@@ -493,8 +474,7 @@ class Http2Session(frames.Http2Endpoint):
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
         """Return the GOAWAY that tells the peer why the transport ends the connection."""
         late = isinstance(error, DeadlineExceeded)
-        code = frames.NO_ERROR if late else frames.ENHANCE_YOUR_CALM
-        self._close(code, for_peer(error, "the client" if self.client else "the server"))
+        self._close(frames.NO_ERROR if late else frames.ENHANCE_YOUR_CALM, self._told(error))
         said: list[Buffer] = self.outgoing()
         return said
 

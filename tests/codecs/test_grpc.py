@@ -96,7 +96,7 @@ def test_statuses() -> None:
 
 def test_what_other_statuses_stand_for() -> None:
     assert [grpc.status_of_http(code) for code in (400, 401, 404, 503, 418)] == [
-        *("INTERNAL", "UNAUTHENTICATED", "UNIMPLEMENTED", "UNAVAILABLE", "UNKNOWN"),
+        *("INTERNAL", "UNAUTHENTICATED", "UNIMPLEMENTED", "UNAVAILABLE", "UNKNOWN")
     ]
     names = ["INTERNAL"] * 5 + ["UNKNOWN", "INTERNAL", "UNAVAILABLE", "CANCELLED"]
     names += ["INTERNAL", "INTERNAL", "RESOURCE_EXHAUSTED", "PERMISSION_DENIED", "UNKNOWN"]

@@ -66,8 +66,6 @@ def heard(end: Any, other: Any) -> Any:
 
 
 class H2Client:
-    """A client by `h2`, of a server's session."""
-
     def __init__(self, **options: Any) -> None:
         self.session = GrpcServerSession(**options)
         self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
@@ -98,9 +96,6 @@ class H2Client:
 
     def of(self, kind: type) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
-
-
-# One call, both ends ours.
 
 
 @pytest.mark.parametrize("feed", ["whole", "bytes"])
@@ -213,9 +208,6 @@ def test_arguments_are_looked_at_when_they_are_given() -> None:
         GrpcClientSession(GrpcRawMessages(), METHOD).send(b"x")
 
 
-# Times, which tests give.
-
-
 def test_a_call_past_its_deadline_is_over_on_both_sides() -> None:
     one, two, _call = connected(client=GrpcClientSession(GrpcRawMessages(), METHOD, timeout=3.0))
     for end in (one, two):
@@ -268,9 +260,6 @@ def heads(buffers: Any) -> list[Any]:
         found.append((kind, flags, number))
         at += 9 + size
     return found
-
-
-# A client by `h2`.
 
 
 def test_h2_is_answered() -> None:

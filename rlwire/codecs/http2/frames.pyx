@@ -2,8 +2,8 @@
 
 Received: a message in one DATA frame is read in place. A message in several
 DATA frames is assembled in a block of its size: each byte is copied once. The block is allocated
-after the prefix has come and its size was checked against the limit ``received``, and all blocks of a
-connection together against twice that.
+after the prefix has come and its size was checked against the limit ``received``, and all blocks of
+a connection together against twice that.
 
 Sent: a small message is copied behind its head and prefix into one buffer. Buffers of a larger one
 are sent by reference, between heads in one allocated block. What the peer's windows hold back is
@@ -20,8 +20,6 @@ from libc.string cimport memcmp, memcpy, memmove
 
 from rlwire.buffers cimport Block, span_view
 from rlwire.kernels cimport *
-
-from functools import partial
 
 from rlwire.errors import (DecodeError, EncodeError, LimitExceeded, LocalProtocolError, RlwireError,
                            quoted)
@@ -86,9 +84,6 @@ class Http2Error(DecodeError):
         self.said = reason
         self.code = code
         self.stream = stream
-
-    def __reduce__(self):
-        return partial(Http2Error, offset=self.offset), (self.said, self.code, self.stream)
 
 
 class Compressed(DecodeError):
@@ -826,13 +821,6 @@ cdef class Http2Endpoint:
                 self._went(stream, size)
                 return out
             for part in parts:
-                if type(part) is bytes:
-                    count = PyBytes_GET_SIZE(part)
-                    if <uint64_t> count > total - done:
-                        raise EncodeError("a part of the message changed its size")
-                    memcpy(to + done, PyBytes_AS_STRING(part), <size_t> count)
-                    done += <uint64_t> count
-                    continue
                 PyObject_GetBuffer(part, &view, PyBUF_SIMPLE)
                 try:
                     if <uint64_t> view.len > total - done:

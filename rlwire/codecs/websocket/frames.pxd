@@ -1,6 +1,6 @@
 from libc.stdint cimport uint8_t, uint64_t
 
-from rlwire.kernels cimport rlw_utf8_state
+from rlwire.kernels cimport rlw_utf8_state, rlw_ws_header
 
 
 cdef class WebSocketEndpoint:
@@ -16,6 +16,8 @@ cdef class WebSocketEndpoint:
 
     cpdef Py_ssize_t frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end,
                                 object room=*) except -1
+    cdef Py_ssize_t _header(self, object buffer, Py_ssize_t start, Py_ssize_t end, uint64_t most,
+                            rlw_ws_header *header) except -1
     cpdef object whole(self, object buffer, Py_ssize_t size, bint own=*)
     cpdef str text(self, object payload)
     cpdef tuple take(self, object frame)

@@ -36,9 +36,9 @@ cdef class WebSocketEndpoint:
     """One end of a connection: its frames, and the path of whole messages.
 
     A client's frames are masked (section 5.3). Messages of the kinds ``"text"`` and ``"binary"`` are
-    bytes; with ``"any"`` a text is a str. An attached inner session has `receive`, for the events of a
-    message, `send`, for the buffers of an event, and `closed`. A subclass handles everything else in
-    `_receive_rest`.
+    bytes; with ``"any"`` a text is a str. An attached inner session has `receive`, for the events
+    of a message, `send`, for the buffers of an event, and `closed`. A subclass handles everything
+    else in `_receive_rest`.
 
     Attributes:
         listening: whether whole messages are received; if not, `_receive_rest` gets all frames.
@@ -62,39 +62,34 @@ cdef class WebSocketEndpoint:
     cpdef Py_ssize_t frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end,
                                 object room=None) except -1:
         """Return the size of the frame at `start`, header included; 0 if bytes are missing."""
-        cdef Py_buffer view
-        cdef rlw_cursor c
         cdef rlw_ws_header header
         cdef uint64_t most = self._received
-        cdef rlw_status status
         if room is not None:
             most = min(most, <uint64_t> room)
+        cdef Py_ssize_t size = self._header(buffer, start, end, most, &header)
+        return size + <Py_ssize_t> header.size if size else 0
+
+    def data_offset(self, object buffer, Py_ssize_t start, Py_ssize_t end):
+        """Return where, from `start`, the frame's payload begins; 0 if bytes are missing."""
+        cdef rlw_ws_header header
+        return self._header(buffer, start, end, self._received, &header)
+
+    cdef Py_ssize_t _header(self, object buffer, Py_ssize_t start, Py_ssize_t end, uint64_t most,
+                            rlw_ws_header *header) except -1:
+        """Read the header at `start`; return its size, 0 if bytes are missing."""
+        cdef Py_buffer view
+        cdef rlw_cursor c
+        cdef rlw_status status
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
         try:
             if not 0 <= start <= end <= view.len:
                 raise ValueError(f"no bytes {start} to {end} in a buffer of {view.len}")
             rlw_cursor_init(&c, <const uint8_t *> view.buf + start, <size_t> (end - start))
-            status = rlw_ws_read_header(&c, not self.client, most, &header)
+            status = rlw_ws_read_header(&c, not self.client, most, header)
             if status == RLW_NEED_MORE:
                 return 0
             if status != RLW_OK:
                 raise_fault(&c.fault, <const uint8_t *> view.buf, "", "received")
-            return (c.at - <const uint8_t *> view.buf) - start + <Py_ssize_t> header.size
-        finally:
-            PyBuffer_Release(&view)
-
-    def data_offset(self, object buffer, Py_ssize_t start, Py_ssize_t end):
-        """Return where, from `start`, the frame's payload begins; 0 if bytes are missing."""
-        cdef Py_buffer view
-        cdef rlw_cursor c
-        cdef rlw_ws_header header
-        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-        try:
-            if not 0 <= start <= end <= view.len:
-                raise ValueError(f"no bytes {start} to {end} in a buffer of {view.len}")
-            rlw_cursor_init(&c, <const uint8_t *> view.buf + start, <size_t> (end - start))
-            if rlw_ws_read_header(&c, not self.client, self._received, &header) != RLW_OK:
-                return 0
             return (c.at - <const uint8_t *> view.buf) - start
         finally:
             PyBuffer_Release(&view)
@@ -102,8 +97,8 @@ cdef class WebSocketEndpoint:
     cpdef object whole(self, object buffer, Py_ssize_t size, bint own=False):
         """Return the message in the one frame that fills ``buffer[:size]``.
 
-        Returns None for control frames, fragments, and anything wrong or too large. If the buffer is
-        the endpoint's `own`, a large message is a view of it, unmasked in place.
+        Returns None for control frames, fragments, and anything wrong or too large. If the buffer
+        is the endpoint's `own`, a large message is a view of it, unmasked in place.
         """
         cdef Py_buffer view
         cdef rlw_cursor c

@@ -57,9 +57,6 @@ class CallEnded(ConnectionClosed):
         super().__init__("the server ended the call" if status == OK else f"call failed: {status}")
         self.status = status
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.status,)
-
 
 def metadata_of(fields: Fields) -> Metadata:
     """Return the metadata among header fields."""

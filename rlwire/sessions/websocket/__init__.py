@@ -21,13 +21,7 @@ from rlwire.sessions.websocket.opening import (
     basic_authorization,
     health,
 )
-from rlwire.sessions.websocket.session import (
-    FRAGMENTS,
-    Closed,
-    Kind,
-    RawMessages,
-    WebSocketState,
-)
+from rlwire.sessions.websocket.session import FRAGMENTS, Closed, Kind, RawMessages, WebSocketState
 
 __all__ = [
     "FRAGMENTS",

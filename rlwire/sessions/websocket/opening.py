@@ -33,9 +33,6 @@ class Refused(PeerError):
         self.status = status
         self.reason = reason
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.status, self.reason)
-
 
 @dataclass(frozen=True)
 class HttpRefusal:

@@ -59,9 +59,6 @@ class Closed(ConnectionClosed):
         self.code = code
         self.reason = reason
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.code, self.reason)
-
 
 class _WrongKind(RemoteProtocolError):
     """A text where messages are binary, or vice versa."""

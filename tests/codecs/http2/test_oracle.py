@@ -22,8 +22,6 @@ SIZES = st.one_of(st.integers(0, 300), st.sampled_from([16_379, 16_384, 40_000, 
 
 
 class Ours(Http2Endpoint):
-    """An endpoint that opens a stream for each request, and acknowledges settings."""
-
     def __init__(self, client: bool, window: int) -> None:
         super().__init__(client, None, window, 2 * window)
         self.fields = Headers()
@@ -72,7 +70,6 @@ def exchange(ours: Ours, theirs: h2.connection.H2Connection) -> tuple[list[Any],
     st.lists(st.tuples(SIZES, st.none() | st.integers(0, 255), st.integers(1, 50)), max_size=12),
 )
 def test_what_h2_sends(window: int, pieces: list[tuple[int, int | None, int]]) -> None:
-    """Its frames, padded and cut as it likes, and windows on both sides."""
     ours, theirs = Ours(False, window), other(True)
     theirs.send_headers(1, REQUEST)
     exchange(ours, theirs)
@@ -117,7 +114,6 @@ def test_what_h2_sends(window: int, pieces: list[tuple[int, int | None, int]]) -
     )
 )
 def test_what_h2_receives(steps: list[tuple[str, int]]) -> None:
-    """It checks every frame against the windows that it gave, and counts them as we do."""
     ours, theirs = Ours(True, 65_535), other(False)
     exchange(ours, theirs)
     stream = Stream(1)

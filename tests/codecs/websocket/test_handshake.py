@@ -66,10 +66,7 @@ def test_the_rfcs_example() -> None:  # section 1.2 and 1.3
 def test_what_is_written_is_read() -> None:
     target = parse_url("ws://localhost:15900/a%20b?c=d")
     wire = write_request(
-        target,
-        KEY,
-        origin="https://example.org",
-        headers=[("openai-observer", "true")],
+        target, KEY, origin="https://example.org", headers=[("openai-observer", "true")]
     )
     assert head_size(wire, 0, len(wire), 8192, b"GET ") == len(wire)
     request = read_request(wire)

@@ -24,7 +24,7 @@ from rlwire.codecs.websocket.frames import (
     decode_close,
     encode_close,
 )
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded, LocalProtocolError
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 
 
@@ -287,45 +287,6 @@ def test_close_frames() -> None:
         decode_close(b"\x03\xe8\xff")
 
 
-@pytest.mark.each("client", [True, False])
-@pytest.mark.each("kind", ["any", "binary", "text"])
-@pytest.mark.each("size", [0, 1, 125, 126, 65_535, 65_536, 16_384, 16_385])
-def test_bytes_are_written_as_any_buffer(client: bool, kind: Any, size: int) -> None:
-    """Small bytes and ASCII texts have a way of their own."""
-    near, far = (
-        websocket.WebSocketEndpoint(client, kind),
-        websocket.WebSocketEndpoint(not client, kind),
-    )
-    body = (b"ab\x00~" * (size // 4 + 1))[:size]
-    for message in (body, bytearray(body), memoryview(body), [body[:1], body[1:]]):
-        data = b"".join(near.message(message))
-        opcode, final, payload = far.take(bytearray(data))
-        assert (bytes(payload), final) == (body, True)
-        assert opcode == (websocket.TEXT if kind == "text" else websocket.BINARY)
-        assert far.frame_size(data, 0, len(data)) == len(data)
-    if kind != "binary":
-        data = b"".join(near.message(body.decode()))
-        opcode, final, payload = far.take(bytearray(data))
-        assert (opcode, final, bytes(payload)) == (websocket.TEXT, True, body)
-
-
-def test_an_endpoint_is_switched_on_and_off() -> None:
-    end = websocket.WebSocketEndpoint(True)
-    data = b"\x82\x02hi"
-    assert end.receive_whole(data, 4) is None
-    end.listening = True
-    assert end.receive_whole(data, 3) is None
-    assert not end.heard
-    assert end.receive_whole(data, 4) == end.receive(data) == [b"hi"]
-    assert end.heard
-    end.mute = "not now"
-    with pytest.raises(LocalProtocolError, match="not now"):
-        end.send(b"x")
-    assert end.message(b"x")
-    end.mute = None
-    assert len(end.send(b"x")) == 1
-
-
 @pytest.mark.parametrize("client", [True, False])
 @pytest.mark.parametrize("kind", ["any", "binary", "text"])
 @pytest.mark.parametrize("size", [0, 1, 4096, 4097, 70_000])
@@ -351,7 +312,6 @@ def test_a_whole_message_in_a_buffer_of_its_own(client: bool, kind: Any, size: i
 
 @pytest.mark.parametrize("limits", [None, Limits(expanded=1000)])
 def test_a_text_that_is_refused_stays_as_it_came(limits: Limits | None) -> None:
-    """Whoever looks a second time finds the frame, not one that is unmasked already."""
     bad = b"\xff" if limits is None else "ü𝄞".encode()
     frame = WebSocketEndpoint(True).frame(websocket.TEXT, b"x" * 5000 + bad)
     block = bytearray(frame)

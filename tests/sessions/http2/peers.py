@@ -13,8 +13,6 @@ METHOD = "/rlwire.test.Echo/Talk"
 
 
 class Raw:
-    """The other end of a session, whose frames a test writes."""
-
     def __init__(self, session: Any) -> None:
         self.session = session
         self._reader = FrameReader(session)

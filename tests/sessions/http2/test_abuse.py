@@ -65,9 +65,6 @@ def waiting(session: Any) -> int:
     return sum(map(len, session.said))
 
 
-# Many messages in few bytes.
-
-
 @pytest.mark.parametrize("flags", [0, frames.END_STREAM])
 def test_messages_of_one_frame_come_a_few_at_a_time(flags: int) -> None:
     raw, count = raw_server(), 500_000
@@ -102,9 +99,6 @@ def test_frames_on_a_stream_that_was_reset_are_counted() -> None:
         raw.say(begin(1), frames.frame(frames.DATA, 0, 1, message(b"", 1)))  # compressed
         assert taken(raw, late) == CHAFF - 1  # the settings were one
         assert told(raw) == "ENHANCE_YOUR_CALM"
-
-
-# Streams that are ended at once.
 
 
 def flood(raw: Any, make: Callable[[int], bytes], flags: int = frames.END_HEADERS) -> int:
@@ -201,9 +195,6 @@ def test_streams_of_which_only_one_half_is_closed() -> None:
     assert len(raw.session._reset_by_us) <= 256
 
 
-# Header blocks.
-
-
 def test_a_flood_of_continuations() -> None:
     """CVE-2024-27316: a block without an end; its bytes are bounded, and so are empty frames."""
     for piece, frames_most in ((bytes(1000), 8192 // 1000), (b"", CHAFF)):
@@ -217,7 +208,6 @@ def test_a_flood_of_continuations() -> None:
 
 
 def test_a_bomb_of_hpack() -> None:
-    """A large entry of the table, which each further byte names once more: 4 MB out of 9 KB."""
     size = 4000
     raw = raw_server()
     value = bytes([0x7F, (size - 127) & 127 | 128, (size - 127) >> 7]) + b"x" * size
@@ -226,14 +216,6 @@ def test_a_bomb_of_hpack() -> None:
         with pytest.raises(LimitExceeded, match="header=8192"):
             raw.say(frames.frame(frames.HEADERS, 4, 3, b"\xbe" * 5000))
         assert told(raw) == "ENHANCE_YOUR_CALM"
-
-
-def test_a_list_of_headers_over_the_limit() -> None:
-    """Each small field counts 32 bytes more (section 6.5.2)."""
-    raw = raw_server(limits=Limits(header=2000))
-    with pytest.raises(LimitExceeded, match="header=2000"):
-        raw.say(frames.frame(frames.HEADERS, 4, 1, block() + b"\x10\x01a\0" * 100))
-    assert told(raw) == "ENHANCE_YOUR_CALM"
 
 
 @pytest.mark.parametrize(
@@ -258,7 +240,6 @@ def test_games_with_the_tables_size(update: str, fault: str | None) -> None:
 
 
 def test_a_peer_with_a_table_of_four_gigabytes() -> None:
-    """Ours stays within 4,096 bytes, whatever the peer would take."""
     raw = raw_server()
     raw.say(frames.settings({frames.HEADER_TABLE_SIZE: 2**32 - 1}))
     sender = Headers()
@@ -288,20 +269,7 @@ def test_a_flood_that_must_be_answered(wire: bytes) -> None:
     assert told(raw) == "ENHANCE_YOUR_CALM"
 
 
-def test_padding_brings_nothing_and_counts_in_every_window() -> None:
-    """Section 6.9.1: a flood of frames of padding alone ends, and its windows are kept."""
-    raw = raw_server()
-    raw.say(begin(1))
-    wire = frames.frame(frames.DATA, frames.PADDED, 1, bytes([255]) + bytes(255))
-    (call,) = raw.session.streams.values()
-    raw.say(wire)
-    assert raw.session.window - call.receive_window == 256
-    assert taken(raw, wire) < CHAFF
-    assert told(raw) == "ENHANCE_YOUR_CALM"
-
-
 def test_windows_that_never_open_hold_no_more_than_so_many_answers() -> None:
-    """A client that asks on and on: what waits is bounded, and its other calls go on."""
     raw = raw_server(max_sent=100_000)
     raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))
     (first, _), (second, _) = raw.say(begin(1), begin(3))
@@ -322,7 +290,6 @@ def test_windows_that_never_open_hold_no_more_than_so_many_answers() -> None:
 
 
 def test_windows_that_never_open_hold_no_more_than_so_many_requests() -> None:
-    """A client that goes on and on is told by an error of its own; later all of it goes."""
     session = GrpcClientSession(GrpcRawMessages(), METHOD, limits=Limits(unsent=50_000))
     raw = Raw(session)
     raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))
@@ -341,7 +308,6 @@ def test_windows_that_never_open_hold_no_more_than_so_many_requests() -> None:
 
 
 def test_a_reader_of_one_byte_at_a_time_is_served() -> None:
-    """Each byte sent begins `WRITE_TIMEOUT` anew."""
     raw = raw_server()
     raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))
     ((call, _),) = raw.say(begin(1))
@@ -355,7 +321,6 @@ def test_a_reader_of_one_byte_at_a_time_is_served() -> None:
 
 
 def test_messages_that_are_begun_and_never_ended() -> None:
-    """Memory is taken for twice the limit at most, however many streams there are."""
     raw = raw_server(limits=Limits(received=100_000), max_streams=200)
     sender = Headers()
     with memory(2_000_000):
@@ -363,4 +328,7 @@ def test_messages_that_are_begun_and_never_ended() -> None:
             head = frames.frame(frames.HEADERS, 4, number, sender.encode(fields()))
             raw.say(head, frames.frame(frames.DATA, 0, number, b"\0\0\1\x86\xa0x"))
             raw.hear()
-    assert raw.session.assembling <= 200_000
+    assert raw.session.assembling == 200_000
+    for call in list(raw.session.streams.values()):
+        raw.session.drop(call)
+    assert raw.session.assembling == 0

@@ -148,9 +148,6 @@ def test_a_fault_of_a_stream_ends_that_alone(name: str) -> None:
     assert 1 not in raw.session.streams
 
 
-# What each side says, whatever the other does.
-
-
 def test_frames_that_we_say_have_only_flags_of_their_type() -> None:
     """4.1: unused flags and the reserved bit MUST be unset; 4.2: 16,384 bytes until told more."""
     known = {

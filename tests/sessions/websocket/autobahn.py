@@ -31,8 +31,6 @@ FUZZER = 9103
 
 
 class Echo:
-    """Answers each message with itself."""
-
     def answer(self, event: Any) -> Any:
         return event
 

@@ -44,8 +44,6 @@ URL = "ws://test/path?query"
 
 
 class Words:
-    """An inner session of upper-case texts that has words for errors and speaks by itself."""
-
     def __init__(self, *, talks: bool = True) -> None:
         self.closed = False
         self.said: list[Any] = []
@@ -106,7 +104,6 @@ def opened(
 
 
 def test_whole_messages_only_while_it_is_open() -> None:
-    """The compiled way, with an inner session and without one."""
     for inner in (None, Words()):
         server, client = opened(inner)
         send, receive_whole = server.send, server.receive_whole
@@ -125,32 +122,6 @@ def test_whole_messages_only_while_it_is_open() -> None:
         assert receive_whole(data, len(data)) is None
         with pytest.raises(LocalProtocolError, match="closing"):
             send("HI")
-
-
-@pytest.mark.parametrize("cut", [1, 3, 4, 6])
-@pytest.mark.parametrize("kind", ["any", "text"])
-def test_a_text_that_fails_in_the_middle_of_a_frame(kind: Any, cut: int) -> None:
-    """Good characters before and behind do not help, however the message is cut."""
-    framer = frames.WebSocketEndpoint(True)
-    text = "ü€𝄞".encode()[:6] + b"\xff" + b"good"  # the last character ends too soon
-    server, _ = opened(kind=kind)
-    data = framer.frame(frames.TEXT, text)
-    assert server.receive_whole(data, len(data)) is None
-    with pytest.raises(frames.NotText):
-        server.receive(data)
-    assert server.closed
-    assert server.outgoing()[0][2:4] == (1007).to_bytes(2, "big")
-    # In fragments it is refused in the frame that has the wrong byte, not at the end.
-    server, _ = opened(kind=kind)
-    assert server.receive(framer.frame(frames.TEXT, text[:cut], fin=False)) == []
-    with pytest.raises(frames.NotText) as caught:
-        server.receive(framer.frame(frames.CONTINUATION, text[cut:], fin=False))
-    assert caught.value.offset == 6 - cut
-    assert server.closed
-    assert server.outgoing()[0][2:4] == (1007).to_bytes(2, "big")
-
-
-# The handshake.
 
 
 def answer(
@@ -318,9 +289,6 @@ def test_extensions_are_not_accepted() -> None:
     assert b"extensions" not in server.outgoing()[0].lower()
 
 
-# Messages.
-
-
 @pytest.mark.parametrize(("kind", "wrong"), [("text", b"binary"), ("binary", "text")])
 def test_the_other_kind_is_refused(kind: Any, wrong: Any) -> None:
     server, client = opened(kind=kind)
@@ -372,9 +340,6 @@ def test_a_pong_goes_before_a_close() -> None:
     assert [bytes(said[:1]) for said in server.farewell()] == [b"\x8a", b"\x88"]
 
 
-# Closing.
-
-
 def test_codes_of_leaving() -> None:
     for act, expected in (
         (lambda server: server.farewell(), (1000, "")),
@@ -406,9 +371,6 @@ def test_the_end_of_the_stream() -> None:
     with pytest.raises(Closed):
         server.receive(frames.WebSocketEndpoint(True).frame(frames.CLOSE))
     assert server.lost() == ""
-
-
-# An inner session.
 
 
 def shouting(**options: Any) -> tuple[WebSocketServerSession, WebSocketClientSession, Words]:
@@ -474,9 +436,6 @@ def test_errors_of_an_inner_session() -> None:
     assert whole(server, client, "GO ON") == ["GO", "ON"]
 
 
-# Time.
-
-
 def test_pings_when_it_is_quiet() -> None:
     server, client = opened(ping_interval=10.0, ping_timeout=5.0)
     assert server.next_deadline() is None
@@ -533,8 +492,6 @@ def test_a_message_in_fragments_has_its_time() -> None:
 
 
 class Ending(Words):
-    """Closes itself after ``LAST``, and tells so."""
-
     closing = "a reason " + "x" * 200
 
     def receive(self, message: Any) -> list[Any]:
@@ -598,7 +555,6 @@ def test_times_are_positive(name: str, value: float) -> None:
     st.integers(1, 60),
 )
 def test_nothing_but_our_own_errors(frames_: Any, edits: Any, kind: Any, step: int) -> None:
-    """Frames in any order, bytes changed: an error of the tree, a close frame, then silence."""
     server, _ = opened(kind=kind, limits=Limits(received=300))
     wire = bytearray()
     for first, fin, payload in frames_:
