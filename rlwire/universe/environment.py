@@ -416,7 +416,7 @@ class UniverseEndpoint(Endpoint):
     def begin_step(self, action: Any) -> None:
         """Send an action."""
         if self._over:
-            raise LocalProtocolError(f"{self._env!r}: no episode goes on, call reset()")
+            raise LocalProtocolError(f"{self._env!r}: no episode is running, call reset()")
         self._env.act(0, self._events(action))
         self._resetting = False
 

@@ -310,8 +310,8 @@ class RewarderClientSession(RewarderSession):
         if self._over:
             return []
         try:
-            told = self._decode(message)
-            events = _HANDLERS[type(told)](self, told)
+            decoded = self._decode(message)
+            events = _HANDLERS[type(decoded)](self, decoded)
         except RlwireError:
             self._end()
             raise
@@ -320,13 +320,13 @@ class RewarderClientSession(RewarderSession):
             self._events = []
         return events
 
-    def _on_describe(self, told: EnvDescribe) -> list[Event]:
-        key, episode_id = self._episode_of(told)
+    def _on_describe(self, message: EnvDescribe) -> list[Event]:
+        key, episode_id = self._episode_of(message)
         if self._newest is not None and key < self._newest[0]:
             self.stale += 1
             return []
-        self.env_id, self.env_state, self.fps = told.env_id, told.env_state, told.fps
-        self.about = told.about
+        self.env_id, self.env_state, self.fps = message.env_id, message.env_state, message.fps
+        self.about = message.about
         self._described = key
         episodes = self.episodes
         if (self._attach and not episodes.is_open) or (
@@ -335,44 +335,44 @@ class RewarderClientSession(RewarderSession):
             episodes.open(key, episode_id)
         episode = episodes.place(key, episode_id)
         if episode is not None:
-            episode.describe(told.env_state, told.about.get(BEGUN))
-        return [told]
+            episode.describe(message.env_state, message.about.get(BEGUN))
+        return [message]
 
-    def _on_push(self, told: Any) -> list[Event]:
+    def _on_push(self, message: Any) -> list[Event]:
         episode = self.episodes.current
-        if episode is None or told.episode_id != episode.step.episode_id:
-            episode = self.episodes.place(*self._episode_of(told))
+        if episode is None or message.episode_id != episode.step.episode_id:
+            episode = self.episodes.place(*self._episode_of(message))
             if episode is None:
                 self.stale += 1
                 return []
-        if type(told) is EnvReward:
-            episode.add_reward(told.reward, told.done, told.info)
-        elif type(told) is EnvText:
-            episode.add_text(told.text)
+        if type(message) is EnvReward:
+            episode.add_reward(message.reward, message.done, message.info)
+        elif type(message) is EnvText:
+            episode.add_text(message.text)
         else:
-            episode.add_observation(told.observation)
-        if told.sent_at is not None:
-            episode.step.sent_at = told.sent_at
-        return [told]
+            episode.add_observation(message.observation)
+        if message.sent_at is not None:
+            episode.step.sent_at = message.sent_at
+        return [message]
 
-    def _on_close(self, told: ConnectionClose) -> list[Event]:
-        self.closing = told.message
+    def _on_close(self, message: ConnectionClose) -> list[Event]:
+        self.closing = message.message
         self._end()
-        return [told]
+        return [message]
 
-    def _on_error(self, told: ReplyError) -> list[Event]:
-        request = self._answered(told)
+    def _on_error(self, message: ReplyError) -> list[Event]:
+        request = self._answered(message)
         if request is None:
             return []
         self._fail_reset(request.number)
         took = self._clock() - request.sent
-        return [RequestDone(request.number, request.what, took, told.message)]
+        return [RequestDone(request.number, request.what, took, message.message)]
 
-    def _on_reset_done(self, told: ReplyEnvReset) -> list[Event]:
-        request = self._answered(told, "reset")
+    def _on_reset_done(self, message: ReplyEnvReset) -> list[Event]:
+        request = self._answered(message, "reset")
         if request is None:
             return []
-        key, episode_id = self._episode_of(told)
+        key, episode_id = self._episode_of(message)
         if request.number == self._reset:
             self._reset = None
             self.episodes.open(key, episode_id)
@@ -381,19 +381,19 @@ class RewarderClientSession(RewarderSession):
                 episode.describe(self.env_state)
         return [RequestDone(request.number, "reset", self._clock() - request.sent)]
 
-    def _on_pong(self, told: ReplyControlPing) -> list[Event]:
+    def _on_pong(self, message: ReplyControlPing) -> list[Event]:
         now, date = self._clock(), self._wall()
-        request = self._answered(told, "ping")
+        request = self._answered(message, "ping")
         if request is None:
             return []
         elapsed = now - request.sent
-        if told.sent_at is not None:
+        if message.sent_at is not None:
             self._offset.add(
                 now=now,
                 received=date,
                 elapsed=elapsed,
-                replied=told.sent_at,
-                runtime=told.parent_runtime,
+                replied=message.sent_at,
+                runtime=message.parent_runtime,
             )
             estimate = self._offset.estimate(now)
             self._shift = None if estimate is None else estimate.offset
@@ -401,19 +401,19 @@ class RewarderClientSession(RewarderSession):
             self._ping(now)
         return [RequestDone(request.number, "ping", elapsed)]
 
-    def _on_unknown(self, told: UnknownMessage) -> list[Event]:
+    def _on_unknown(self, message: UnknownMessage) -> list[Event]:
         self.unknown += 1
-        return [told]
+        return [message]
 
-    def _on_wrong_way(self, told: RewarderMessage) -> list[Event]:
-        raise RemoteProtocolError(f"{told.method} is for clients to send")
+    def _on_wrong_way(self, message: RewarderMessage) -> list[Event]:
+        raise RemoteProtocolError(f"{message.method} is for clients to send")
 
-    def _episode_of(self, told: RewarderMessage) -> tuple[EpisodeKey, str]:
+    def _episode_of(self, message: RewarderMessage) -> tuple[EpisodeKey, str]:
         """Return a message's episode, for comparison and as text."""
-        known, episode_id = self._known, told.episode_id
+        known, episode_id = self._known, message.episode_id
         # Nearly all messages are of the same episode as the one before.
         if known is None or episode_id is None or episode_id != known[1]:
-            key = episode_key(episode_id, told.method)
+            key = episode_key(episode_id, message.method)
             assert episode_id is not None
             self._known = known = key, episode_id
         if self._newest is None or known[0] > self._newest[0]:

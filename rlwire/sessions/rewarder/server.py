@@ -49,7 +49,7 @@ _TEXT: Final = 1000  # characters of an error
 _FASTEST: Final = 1000  # frames per second that a client may ask for
 _PENDING: Final = 16  # resets of one client that wait for a reply
 _PUSHES: Final = (EnvDescribe, EnvReward, EnvText, EnvObservation)
-_TAKEN: Final = "The rewarder already has an active client; openai-observer: true looks on."
+_TAKEN: Final = "The rewarder already has an active client; connect with openai-observer: true."
 
 
 class Runtime:
@@ -233,7 +233,7 @@ class RewarderServerSession(RewarderSession):
                 with self.runtime._lock:
                     self.runtime.stale += 1
                 raise LocalProtocolError(
-                    f"episode {event.episode_id} is over: the client was told of {self._episode}"
+                    f"episode {event.episode_id} is over: the client knows {self._episode}"
                 )
             self.last_id += 1
             return event.numbered(self.last_id)
@@ -373,13 +373,13 @@ class RewarderServerSession(RewarderSession):
         """Return why a message is refused, if it is."""
         kind = type(told)
         if kind is AgentAction:
-            return "an observer only looks on"
+            return "observers cannot act"
         if kind is UnknownMessage:
-            return "no method that is known here"
+            return "unknown method"
         if kind is not EnvReset and kind is not ControlPing:
-            return "a server's to send"
+            return "only servers send it"
         if told.message_id is None:
-            return "without a message_id it cannot be answered"
+            return "a request needs a message_id"
         if kind is ControlPing:
             return None
         if told.seed is not None and (type(told.seed) is not int or abs(told.seed) >= 2**63):
@@ -397,7 +397,7 @@ class RewarderServerSession(RewarderSession):
 
     def _check_text_id(self, told: RewarderMessage, name: str | None) -> None:
         if name in self._pending:
-            raise RemoteProtocolError(f"{told.method} with a message_id that was there before")
+            raise RemoteProtocolError(f"{told.method} with a duplicate message_id")
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
         """Return a ``v0.connection.close`` with the error, unless one was sent; end the session."""

@@ -122,7 +122,7 @@ class RewarderEndpoint(Endpoint):
     def begin_step(self, action: Any) -> None:
         """Send the action."""
         if self._over:
-            raise LocalProtocolError(f"{self.client.url}: no episode goes on, call reset()")
+            raise LocalProtocolError(f"{self.client.url}: no episode is running, call reset()")
         value = plain(self._fit_action(action))
         self._begun = "step"
         if self._early is None:

@@ -334,7 +334,7 @@ def test_pushes_of_an_older_episode_are_not_sent() -> None:
     late = served.connect()  # told of the new episode before the others are
     for push in made:
         peer.send(push)
-        with pytest.raises(LocalProtocolError, match=r"episode 2 is over: .* was told of 3"):
+        with pytest.raises(LocalProtocolError, match=r"episode 2 is over: .* 3"):
             late.send(push)
     for one in (peer, late):
         one.is_told(began)
@@ -486,7 +486,7 @@ def test_ids_that_do_not_go_up_end_the_connection(wrong: Any) -> None:
 def test_an_id_that_is_waiting_is_not_used_again() -> None:
     peer = active(Served())
     peer.says(EnvReset(ENV), message_id="a")
-    with pytest.raises(RemoteProtocolError, match="was there before"):
+    with pytest.raises(RemoteProtocolError, match="message_id"):
         peer.says(ControlPing(), message_id="a")
 
 
