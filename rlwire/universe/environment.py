@@ -99,7 +99,6 @@ class UniverseEnv:
         if not (start_timeout > 0 and rate > 0):
             raise ValueError(f"start_timeout={start_timeout} and rate={rate} must be positive")
         self.n = len(found)
-        self.rate = rate
         self.labels = [remote.label for remote in found]
         self._env_id = env_id
         self._begun = observer

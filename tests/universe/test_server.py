@@ -314,7 +314,8 @@ class TestDoor:
         query = "keys=Left%3D0&keys=Right%2Bspace%3D2&frames=observation&rate=200&password=sesame"
         with rlwire.serve(Corridor(), f"universe://127.0.0.1:0+0?{query}") as server:
             assert isinstance(server, UniverseServer)
-            assert server.controls.keys == {"Left": 0, "Right+space": 2}
+            held = {frozenset({"Left"}): 0, frozenset({"Right", "space"}): 2}
+            assert server.controls._actions == held
             where = f"127.0.0.1:{parse_url(server.url).port}"
             with RewarderClient(where, auth="sesame") as agent:
                 assert agent.about[PIXELS] == "observation"

@@ -314,12 +314,3 @@ def test_the_port_of_the_document() -> None:
 def test_arguments_that_make_no_sense(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         RewarderServer("a", "127.0.0.1:0", **options)
-
-
-def test_clients_that_are_not_connected() -> None:
-    client = RewarderClient("127.0.0.1:1")
-    for call in (client.reset, client.ping, client.step, lambda: client.act([])):
-        with pytest.raises(ConnectionClosed, match="not connected"):
-            call()
-    with pytest.raises(OSError, match="cannot connect"):
-        client.connect()
