@@ -431,12 +431,12 @@ class Link:
                 info["env_status.artificial.done"] = True
             # The observation is of the next episode, and so are the texts.
             episode_id, env_state = _newest(client)
-            texts = client._session.take_texts() if env_state == RUNNING else ()
+            texts = client.session.take_texts() if env_state == RUNNING else ()
         info["env_status.episode_id"], info["env_status.env_state"] = episode_id, env_state
         is_open = self._follow(episode_id, env_state)
         if is_open:
             self._failures = 0
-        clock = client.clock_offset()
+        clock = client.session.clock_offset()
         return LinkStep(step.reward, step.done, info, texts, is_open, self.screen, clock)
 
     def _peek(self, client: AsyncRewarderClient) -> LinkStep:
@@ -454,7 +454,7 @@ class Link:
 
 def _newest(client: AsyncRewarderClient) -> tuple[str | None, str | None]:
     """Return id and state of the newest episode, which may be the one after the step's."""
-    newest = client._session.episodes.newest
+    newest = client.session.episodes.newest
     return (None, None) if newest is None else (newest.episode_id, newest.env_state)
 
 

@@ -468,7 +468,7 @@ class UniverseEndpoint(Endpoint):
                 self.action_space, self._events = choices(actions)
             else:
                 client = env._links[0].client
-                described = spaces_of(client and client.about.get(SPACES))
+                described = spaces_of(client and client.session.about.get(SPACES))
                 if action_space is None:
                     action_space = Events(size=size) if described is None else described[1]
                 self.action_space = action_space

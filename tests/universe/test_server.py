@@ -127,8 +127,8 @@ def test_keys_by_argument_and_a_function() -> None:
 
 def test_pixels_that_are_the_observation_are_not_told_twice() -> None:
     with universe(Corridor()) as server, watching(server) as agent:
-        assert agent.about[PIXELS] == "observation"
-        assert agent.about["rlwire.spaces"]["observation"]
+        assert agent.session.about[PIXELS] == "observation"
+        assert agent.session.about["rlwire.spaces"]["observation"]
         step = agent.step(20)
         assert step.count
         assert step.observation is None
@@ -137,7 +137,7 @@ def test_pixels_that_are_the_observation_are_not_told_twice() -> None:
 
 def test_what_is_rendered_stands_beside_the_observation() -> None:
     with universe(Pole("rgb_array")) as server, watching(server) as agent:
-        assert agent.about[PIXELS] == "render"
+        assert agent.session.about[PIXELS] == "render"
         eventually(lambda: agent.step(20).observation is not None)
         assert place(server) == 155
         assert server.display.newest().frame[0, 0, 1] == 255
@@ -252,7 +252,7 @@ def test_unix_sockets(tmp_path: Path) -> None:
         with RfbClient(f"unix:{tmp_path}/v") as viewer:
             viewer.update(20)
             assert (viewer.width, viewer.height) == (32, 24)
-        assert server.statistics()["pixels"]["connections"] == 1
+        assert server.statistics()["pixels_connections"] == 1
 
 
 def test_in_lockstep_people_only_look_on() -> None:
@@ -318,7 +318,7 @@ class TestDoor:
             assert server.controls._actions == held
             where = f"127.0.0.1:{parse_url(server.url).port}"
             with RewarderClient(where, auth="sesame") as agent:
-                assert agent.about[PIXELS] == "observation"
+                assert agent.session.about[PIXELS] == "observation"
         with pytest.raises(ValueError, match="expected KEYS=ACTION"):
             rlwire.serve(Corridor(), "universe://127.0.0.1:0+0?keys=Left")
 
