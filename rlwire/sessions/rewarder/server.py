@@ -111,44 +111,36 @@ class Runtime:
         assert episode_id is not None
         return episode_id
 
-    def describe(
-        self,
-        *,
-        env_id: str | None = None,
-        env_state: str | None = None,
-        fps: Number | None = None,
-    ) -> EnvDescribe:
-        """Change the arguments that are not None, and return the new description."""
+    def describe(self, **changes: Any) -> EnvDescribe:
+        """Change `env_id`, `env_state` and `fps` where not None; return the new description."""
         with self._lock:
-            self.status = self._changed(
-                self.episode_id, env_id=env_id, env_state=env_state, fps=fps
-            )
+            self.status = self._changed(self.episode_id, **changes)
             return self.status
 
     def begin(
         self,
         past: str | None = None,
         *,
-        env_id: str | None = None,
         env_state: str = "resetting",
-        fps: Number | None = None,
         info: Mapping[str, Any] | None = None,
+        **changes: Any,
     ) -> EnvDescribe:
-        """Begin an episode, newer than `past`, and return the new description.
+        """Begin an episode, newer than `past`, with the reset's `info`; as `describe`.
 
-        `info` is that of the environment's reset. RemoteProtocolError if no id comes after `past`.
+        Raises:
+            RemoteProtocolError: no id comes after `past`.
         """
         with self._lock:
             episode_id = following_episode(self.episode_id, past)
             self._begun = {BEGUN: info} if info else {}
-            self.status = self._changed(episode_id, env_id=env_id, env_state=env_state, fps=fps)
+            self.status = self._changed(episode_id, env_state=env_state, **changes)
             return self.status
 
     def _changed(self, episode_id: str, **changes: Any) -> EnvDescribe:
         given = {name: value for name, value in changes.items() if value is not None}
         _check_fps(given.get("fps", 60))
-        told = {**self._about, **self._begun}
-        return self.status.with_headers(episode_id=episode_id, about=told, **given)
+        about = {**self._about, **self._begun}
+        return self.status.with_headers(episode_id=episode_id, about=about, **given)
 
     def push(self, event: RewarderMessage) -> Push:
         """Encode a push of the current episode, or its own, for `RewarderServerSession.send`.

@@ -445,13 +445,6 @@ def test_pushes_without_an_episode(message: RewarderMessage) -> None:
     assert agent.session.closed
 
 
-def test_a_reset_reply_without_an_episode() -> None:
-    agent = Agent()
-    reset = agent.reset()
-    with pytest.raises(RemoteProtocolError, match="episode_id"):
-        agent.hears(ReplyEnvReset(parent_message_id=reset))
-
-
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b"\xff", b'{"method":3}', b"null"])
 def test_bytes_that_are_no_message(data: bytes) -> None:
     agent = playing()
