@@ -43,18 +43,11 @@ from rlwire.sessions.rewarder.rules import (
 )
 from rlwire.sessions.rewarder.steps import ClockEstimate, ClockOffset, EpisodeTracker, RewarderStep
 
-PENDING: Final = 64
-"""Requests that may wait for replies."""
-
-FIRST_PINGS: Final = 8
-"""Pings at the beginning, one after another, to compare the clocks; the original sends 10."""
-PING_INTERVAL: Final = 30.0
-"""Seconds between later pings; two clocks drift apart by about a millisecond in that time."""
-PING_TIMEOUT: Final = 30.0
-"""Seconds until a ping must have its reply."""
-RESET_TIMEOUT: Final = 120.0
-"""Seconds until a reset must have its reply: a game in a browser loads for minutes."""
-
+PENDING: Final = 64  # requests that may wait for replies
+FIRST_PINGS: Final = 8  # one after another, to compare the clocks; the original sends 10
+PING_INTERVAL: Final = 30.0  # seconds; clocks drift apart by about a millisecond in that time
+PING_TIMEOUT: Final = 30.0  # seconds
+RESET_TIMEOUT: Final = 120.0  # seconds: a game in a browser loads for minutes
 NEVER: Final = math.inf
 _REMEMBERED: Final = 256  # requests that were given up
 
@@ -64,14 +57,10 @@ PUSHES: Final = frozenset((EnvObservation, EnvReward, EnvText))
 
 @dataclass(frozen=True)
 class RequestDone:
-    """A request has its reply, was refused or timed out.
+    """A request has its reply, was refused (`error`) or timed out.
 
-    Attributes:
-        request: the message id of the request, None if the server's error does not name it.
-        what: ``"reset"``, ``"ping"`` or ``"message"`` for any other.
-        seconds: since the request was sent; about 0 for a message.
-        error: the server's message, if it refused the request.
-        timed_out: whether no reply came in time; a later one is dropped.
+    `request` is its message id, None if the server's error does not name one. `what` is
+    ``"reset"``, ``"ping"`` or ``"message"`` for any other.
     """
 
     request: int | None
@@ -108,12 +97,10 @@ class RewarderClientSession(RewarderSession):
     `closed` is True after ``v0.connection.close`` and after a protocol error.
 
     Args:
-        clock: monotonic seconds, as for `tick`.
-        wall: seconds since 1970.
-        observer: whether the handshake says so: resets and actions cannot be sent.
+        clock, wall: see the module.
+        observer: whether the client is an observer: resets and actions cannot be sent.
         attach: whether to join the first episode without a reset. None: as `observer`.
-        first_pings, ping_interval, ping_timeout: see the constants; an interval of None is for no
-            pings.
+        first_pings, ping_interval, ping_timeout: by default the constants; None for no pings.
         limits: maxima for messages.
 
     Attributes:

@@ -59,15 +59,9 @@ class Runtime:
     `begin` return to all connections.
 
     Args:
-        env_id: the environment, None for none yet.
-        clock: monotonic seconds.
-        wall: seconds since 1970.
+        env_id, env_state, fps, episode_id, about: of the first `EnvDescribe`.
+        clock, wall: see the module.
         password: the user name of clients' Basic credentials; None accepts all.
-        env_state: such as "running" or "resetting".
-        fps: frames per second.
-        episode_id: of the first episode. "1", as the original counts; "1.1" would count the
-            second number.
-        about: further fields of ``v0.env.describe``'s body.
         limits: maxima for messages.
 
     Attributes:
