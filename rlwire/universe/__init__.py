@@ -11,8 +11,7 @@
 
 from __future__ import annotations
 
-from rlwire.universe.blocking_reset import BlockingReset
-from rlwire.universe.environment import UniverseEnv
+from rlwire.universe.environment import BlockingReset, UniverseEnv
 from rlwire.universe.input import PEEK, key, pointer
 from rlwire.universe.remotes import Remote
 

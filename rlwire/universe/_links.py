@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import threading
@@ -41,10 +42,10 @@ class LinkOptions:
     """The options of all remotes of a vector; see `UniverseEnv`."""
 
     start_timeout: float
-    rate: float = 60.0
-    observer: bool = False
-    rewarder: Mapping[str, Any] = field(default_factory=dict)
-    pixels: Mapping[str, Any] = field(default_factory=dict)
+    rate: float
+    observer: bool
+    rewarder: Mapping[str, Any]
+    pixels: Mapping[str, Any]
 
 
 @dataclass(slots=True)
@@ -227,17 +228,15 @@ class Link:
                 await asyncio.sleep(min(0.1 * 2 ** (self._failures - 2), _LONGEST_PAUSE))
             until = asyncio.get_running_loop().time() + self._options.start_timeout
             client = screen = None
-            try:
+            async with contextlib.AsyncExitStack() as undo:
                 if self.remote.rewarder is not None:
                     what = "Rewarder session"
                     client = await self._retry(self._connect_rewarder, until)
+                    undo.push_async_callback(client.close)
                 if self.remote.pixels is not None:
                     what = "VNC session"
                     screen = await self._retry(self._connect_screen, until)
-            except BaseException:
-                if client is not None:
-                    await client.close()
-                raise
+                undo.pop_all()
             self.client, self.screen, self.connected = client, screen, True
             self._mask()
             logger.info("%s: connected", self.remote.label)
@@ -293,11 +292,10 @@ class Link:
         given = {"auth": remote.auth, **({"tls": True} if remote.tls else {})}
         given.update(self._options.pixels)
         screen = RemoteScreen(self._loop.painter, self._arrivals, remote.pixels, **given)
-        try:
+        async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(screen.shut)
             await screen.open()
-        except BaseException:
-            await screen.shut()
-            raise
+            undo.pop_all()
         return screen
 
     def _note_failure(self, what: str, error: Exception, *, lost: bool) -> None:
@@ -431,12 +429,12 @@ class Link:
                 info["env_status.artificial.done"] = True
             # The observation is of the next episode, and so are the texts.
             episode_id, env_state = _newest(client)
-            texts = client._session.take_texts() if env_state == RUNNING else ()
+            texts = client.session.take_texts() if env_state == RUNNING else ()
         info["env_status.episode_id"], info["env_status.env_state"] = episode_id, env_state
         is_open = self._follow(episode_id, env_state)
         if is_open:
             self._failures = 0
-        clock = client.clock_offset()
+        clock = client.session.clock_offset()
         return LinkStep(step.reward, step.done, info, texts, is_open, self.screen, clock)
 
     def _peek(self, client: AsyncRewarderClient) -> LinkStep:
@@ -454,7 +452,7 @@ class Link:
 
 def _newest(client: AsyncRewarderClient) -> tuple[str | None, str | None]:
     """Return id and state of the newest episode, which may be the one after the step's."""
-    newest = client._session.episodes.newest
+    newest = client.session.episodes.newest
     return (None, None) if newest is None else (newest.episode_id, newest.env_state)
 
 

@@ -1,4 +1,4 @@
-"""`UniverseEnv`: a vector of remotes in real time; `UniverseEndpoint`: one remote for Gymnasium."""
+"""`UniverseEnv`: a vector of remotes; `BlockingReset`: waits; `UniverseEndpoint`: for Gymnasium."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,16 @@ from rlwire.errors import (
     RemoteProtocolError,
     RlwireError,
 )
+from rlwire.sessions.rewarder.steps import merged
 from rlwire.transports.pacing import Pacer
 from rlwire.universe._links import Link, LinkOptions, LinkStep, RemoteScreen
 from rlwire.universe._loop import ClientLoop, shared_loop
-from rlwire.universe.blocking_reset import VectorStep
-from rlwire.universe.input import split_action
+from rlwire.universe.input import PEEK, split_action
 from rlwire.universe.remotes import Remote, Remotes, remotes_of
 from rlwire.universe.rewarder.environment import ACTION, SPACES
+
+VectorStep: TypeAlias = tuple[list[Any], list[float], list[bool], dict[str, Any]]
+"""Observations, rewards, whether done, and the info of a vector's step."""
 
 # Info's name of an age, and of the remote's time that it is the age of.
 _STAMPS = (
@@ -96,7 +99,6 @@ class UniverseEnv:
         if not (start_timeout > 0 and rate > 0):
             raise ValueError(f"start_timeout={start_timeout} and rate={rate} must be positive")
         self.n = len(found)
-        self.rate = rate
         self.labels = [remote.label for remote in found]
         self._env_id = env_id
         self._begun = observer
@@ -318,6 +320,85 @@ class _Picture:
         return pixels
 
 
+class BlockingReset:
+    """Makes `reset` and `step` wait until each index has an observation.
+
+    Arrivals meanwhile are added to the next step. Other attributes are those of the inner vector.
+    `timeout` is in seconds; None for no timeout.
+    """
+
+    def __init__(self, env: Any, timeout: float | None = None) -> None:
+        self.env = env
+        self._timeout = timeout
+        self._kept: VectorStep | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "env":
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.env.close()
+
+    def reset(self, *arguments: Any, **options: Any) -> list[Any]:
+        """Begin episodes, and return the first observation of each."""
+        observation_n = self.env.reset(*arguments, **options)
+        self._kept = None
+        self._kept = self._until_all(self.env.step([[] for _ in observation_n]))
+        return self._kept[0]
+
+    def step(self, action_n: Sequence[Any]) -> VectorStep:
+        """Step until each index has an observation, and return what has arrived."""
+        step: VectorStep = self.env.step(action_n)
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            for index, observation in enumerate(kept[0]):
+                kept[0][index] = None if observation is None else {**observation, "text": []}
+            step = added(kept, step)
+        return self._until_all(step)
+
+    def _until_all(self, step: VectorStep) -> VectorStep:
+        until = None if self._timeout is None else time.monotonic() + self._timeout
+        while any(observation is None for observation in step[0]):
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                self._kept = step
+                missing = [index for index, seen in enumerate(step[0]) if seen is None]
+                errors = [info["error"] for info in step[3]["n"] if "error" in info]
+                raise DeadlineExceeded(
+                    f"no observation of indexes {missing} within timeout={self._timeout:g} s"
+                    + (f": {'; '.join(errors)}" if errors else "")
+                )
+            self.env.wait(left, status=True)
+            # After an end, the next episode's rewards are left to the next step.
+            idle: list[list[Any]] = [[PEEK] if done else [] for done in step[2]]
+            step = added(step, self.env.step(idle))
+        return step
+
+
+def added(before: VectorStep, after: VectorStep) -> VectorStep:
+    """Merge a later step into `before`, and return that.
+
+    Rewards are added, ``done`` is sticky, pictures are replaced, texts are appended and infos are
+    merged. A masked index has no observation.
+    """
+    observations, rewards, dones, info = before
+    for index, more in enumerate(after[3]["n"]):
+        seen, newer = observations[index], after[0][index]
+        if seen is not None and newer is not None:
+            newer = {**newer, "text": seen["text"] + newer["text"]}
+        observations[index] = newer
+        rewards[index] += after[1][index]
+        dones[index] = dones[index] or after[2][index]
+        kept = info["n"][index]
+        for name, value in more.items():
+            kept[name] = merged(name, kept[name], value) if name in kept else value
+    return before
+
+
 class UniverseEndpoint(Endpoint):
     """A remote's pixels and rewards at a fixed rate; needs Gymnasium (the extra ``gym``).
 
@@ -387,7 +468,7 @@ class UniverseEndpoint(Endpoint):
                 self.action_space, self._events = choices(actions)
             else:
                 client = env._links[0].client
-                described = spaces_of(client and client.about.get(SPACES))
+                described = spaces_of(client and client.session.about.get(SPACES))
                 if action_space is None:
                     action_space = Events(size=size) if described is None else described[1]
                 self.action_space = action_space
@@ -416,7 +497,7 @@ class UniverseEndpoint(Endpoint):
     def begin_step(self, action: Any) -> None:
         """Send an action."""
         if self._over:
-            raise LocalProtocolError(f"{self._env!r}: no episode goes on, call reset()")
+            raise LocalProtocolError(f"{self._env!r}: no episode is running, call reset()")
         self._env.act(0, self._events(action))
         self._resetting = False
 

@@ -24,7 +24,6 @@ class Remote:
         auth: the password of both.
         env_id: the environment that resets ask for; None for the current one.
         tls: whether both connections are encrypted.
-        index: the index in its vector.
         label: the name in errors and logs; by default the index and the addresses.
     """
 
@@ -33,7 +32,6 @@ class Remote:
     auth: str | None = field(default=PASSWORD, repr=False)
     env_id: str | None = None
     tls: bool = False
-    index: int = 0
     label: str = ""
 
     def __post_init__(self) -> None:
@@ -44,11 +42,10 @@ class Remote:
         if self.rewarder is not None and parse(self.rewarder).path:
             raise ValueError(f"a rewarder has a host and a port, unlike {self.rewarder}")
 
-    def at(self, index: int) -> Remote:
-        """Return the remote with an index and a label."""
-        given = (self.pixels, self.rewarder)
-        where = "+".join(str(parse(address)) for address in given if address is not None)
-        return replace(self, index=index, label=self.label or f"{index}:{where}")
+    def labelled(self, index: int) -> Remote:
+        """Return the remote with a label."""
+        where = "+".join(str(parse(each)) for each in (self.pixels, self.rewarder) if each)
+        return self if self.label else replace(self, label=f"{index}:{where}")
 
 
 Remotes: TypeAlias = str | URL | Remote | Sequence[str | URL | Remote]
@@ -57,7 +54,7 @@ _FORM = "vnc://host:5900+15900,host2:5900+15900?password=..."
 
 
 def remotes_of(given: Remotes) -> list[Remote]:
-    """Return the remotes of URLs, URLs in strings, or `Remote` s, with indexes and labels.
+    """Return the remotes of URLs, URLs in strings, or `Remote` s, with labels.
 
     ``"vnc://h:5900+15900,h2:5901+15901?password=secret"`` has two remotes, each with pixels and a
     rewarder. ``vnc://h:5900`` has pixels only, ``vnc://h:+15900`` and the original's
@@ -82,7 +79,7 @@ def remotes_of(given: Remotes) -> list[Remote]:
                 f"all remotes or none must have {what}: index {have.index(False)} has none; make "
                 f"a UniverseEnv of each kind"
             )
-    return [each.at(index) for index, each in enumerate(found)]
+    return [each.labelled(index) for index, each in enumerate(found)]
 
 
 def _urls(text: str) -> list[URL]:

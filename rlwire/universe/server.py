@@ -153,9 +153,10 @@ class UniverseServer(EnvironmentRewarder):
                 changes["port"] = self.address.port
         return str(url.replace(**changes))
 
-    def statistics(self) -> dict[str, Any]:
-        """Return the rewarder's statistics, and those of the ``pixels``."""
-        return {**super().statistics(), "pixels": self._pixels.statistics()}
+    def statistics(self) -> dict[str, int]:
+        """Return the rewarder's statistics, and those of the pixels as ``pixels_...``."""
+        pixels = {f"pixels_{name}": count for name, count in self._pixels.statistics().items()}
+        return {**super().statistics(), **pixels}
 
     def drain(self, seconds: float, grace: float = 5.0) -> None:
         """Drain viewers, then agents, in so many seconds altogether; then stop."""

@@ -226,13 +226,6 @@ def test_bad_messages(text: bytes, where: int | str) -> None:
     assert where == (caught.value.offset if isinstance(where, int) else caught.value.path)
 
 
-def test_names_with_escapes() -> None:
-    text = wire("v0.env.reward", IN_EPISODE, {"reward": 1, "done": True, "info": {}}).decode()
-    for name in ("method", "headers", "sent_at", "parent", "reward", "v0.env.reward"):
-        escaped = "".join(f"\\u{ord(letter):04x}" for letter in name)
-        assert decode(text.replace(name, escaped).encode()) == decode(text.encode())
-
-
 @pytest.mark.parametrize(
     ("body", "limits", "name"),
     [

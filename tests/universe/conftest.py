@@ -11,7 +11,7 @@ import pytest
 
 from rlwire.universe import Remote, UniverseEnv, _links
 from rlwire.universe._loop import ClientLoop
-from rlwire.universe.blocking_reset import added
+from rlwire.universe.environment import added
 from rlwire.universe.rewarder import RewarderServer
 from tests.waiting import eventually
 

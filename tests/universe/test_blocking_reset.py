@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlwire.errors import DeadlineExceeded
-from rlwire.universe.blocking_reset import BlockingReset
+from rlwire.universe.environment import BlockingReset
 from rlwire.universe.input import PEEK, key
 
 Step = tuple[Any, float, bool, dict[str, Any]]

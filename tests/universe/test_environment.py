@@ -134,7 +134,7 @@ def test_an_end_is_of_the_old_and_what_is_seen_of_the_new(
     second = server.begin_episode()
     server.text("new")
     server.reward(10.0)
-    episodes = play.env._links[0].client._session.episodes
+    episodes = play.env._links[0].client.session.episodes
     play.until(lambda *_: episodes.newest.episode_id == second and episodes.newest.count, [PEEK])
     observations, rewards, dones, info = play.step()
     assert (rewards, dones) == ([1.0], [True])

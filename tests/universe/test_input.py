@@ -204,8 +204,3 @@ def test_the_keys_of_environments(keys: Any, held: list[str], action: int):
         press(controls, name, True)
     assert controls.action() == action
     assert controls.idle == keys.get(())
-
-
-def test_an_environment_without_keys():
-    assert keys_of(object()) == {}
-    assert Controls(keys_of(object())).action() is None

@@ -46,7 +46,6 @@ def test_passwords_environments_and_labels() -> None:
     first, second = remotes_of("universe://h:5900+15900/a.B-v0,i:5900+15900?password=secret")
     assert (first.auth, second.auth) == ("secret", "secret")
     assert (first.env_id, second.env_id) == ("a.B-v0", None)
-    assert (first.index, second.index) == (0, 1)
     assert (first.label, second.label) == ("0:h:5900+h:15900", "1:i:5900+i:15900")
     assert "secret" not in repr(first)
     assert remotes_of("vnc://h:5900")[0].auth == "openai"

@@ -1,4 +1,4 @@
-"""Arrays in an info: an entry of the info says which JSON lists were arrays.
+"""Arrays in an info: an entry of the info lists which JSON lists were arrays.
 
 ``"rlwire.arrays": {"action_mask": ["int8", 6], "deep": {"x": ["float32", 2, 0]}}`` has dtype and
 shape of each array, nested as the info is. Other programs ignore the entry, and read lists.
@@ -6,6 +6,7 @@ shape of each array, nested as the info is. Other programs ignore the entry, and
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -69,14 +70,10 @@ def restore_arrays(info: dict[str, Any], marks: Any = None) -> dict[str, Any]:
 
 
 def _array(value: Any, name: Any, *sizes: Any) -> Any:
-    if not isinstance(name, str) or name not in _DTYPES:
-        return value
-    if not all(type(size) is int and size >= 0 for size in sizes):
-        return value
-    try:
-        return np.array(value, name).reshape(sizes)
-    except (ValueError, TypeError, OverflowError):
-        return value
+    if isinstance(name, str) and name in _DTYPES and all(type(n) is int and n >= 0 for n in sizes):
+        with contextlib.suppress(ValueError, TypeError, OverflowError):
+            return np.array(value, name).reshape(sizes)
+    return value
 
 
 _DTYPES = frozenset(

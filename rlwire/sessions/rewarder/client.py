@@ -43,18 +43,11 @@ from rlwire.sessions.rewarder.rules import (
 )
 from rlwire.sessions.rewarder.steps import ClockEstimate, ClockOffset, EpisodeTracker, RewarderStep
 
-PENDING: Final = 64
-"""Requests that may wait for replies."""
-
-FIRST_PINGS: Final = 8
-"""Pings at the beginning, one after another, to compare the clocks; the original sends 10."""
-PING_INTERVAL: Final = 30.0
-"""Seconds between later pings; two clocks drift apart by about a millisecond in that time."""
-PING_TIMEOUT: Final = 30.0
-"""Seconds until a ping must have its reply."""
-RESET_TIMEOUT: Final = 120.0
-"""Seconds until a reset must have its reply: a game in a browser loads for minutes."""
-
+PENDING: Final = 64  # requests that may wait for replies
+FIRST_PINGS: Final = 8  # one after another, to compare the clocks; the original sends 10
+PING_INTERVAL: Final = 30.0  # seconds; clocks drift apart by about a millisecond in that time
+PING_TIMEOUT: Final = 30.0  # seconds
+RESET_TIMEOUT: Final = 120.0  # seconds: a game in a browser loads for minutes
 NEVER: Final = math.inf
 _REMEMBERED: Final = 256  # requests that were given up
 
@@ -64,14 +57,10 @@ PUSHES: Final = frozenset((EnvObservation, EnvReward, EnvText))
 
 @dataclass(frozen=True)
 class RequestDone:
-    """A request has its reply, was refused or timed out.
+    """A request has its reply, was refused (`error`) or timed out.
 
-    Attributes:
-        request: the message id of the request, None if the server's error does not name it.
-        what: ``"reset"``, ``"ping"`` or ``"message"`` for any other.
-        seconds: since the request was sent; about 0 for a message.
-        error: the server's message, if it refused the request.
-        timed_out: whether no reply came in time; a later one is dropped.
+    `request` is its message id, None if the server's error does not name one. `what` is
+    ``"reset"``, ``"ping"`` or ``"message"`` for any other.
     """
 
     request: int | None
@@ -108,12 +97,10 @@ class RewarderClientSession(RewarderSession):
     `closed` is True after ``v0.connection.close`` and after a protocol error.
 
     Args:
-        clock: monotonic seconds, as for `tick`.
-        wall: seconds since 1970.
-        observer: whether the handshake says so: resets and actions cannot be sent.
+        clock, wall: see the module.
+        observer: whether the client is an observer: resets and actions cannot be sent.
         attach: whether to join the first episode without a reset. None: as `observer`.
-        first_pings, ping_interval, ping_timeout: see the constants; an interval of None is for no
-            pings.
+        first_pings, ping_interval, ping_timeout: by default the constants; None for no pings.
         limits: maxima for messages.
 
     Attributes:
@@ -310,8 +297,8 @@ class RewarderClientSession(RewarderSession):
         if self._over:
             return []
         try:
-            told = self._decode(message)
-            events = _HANDLERS[type(told)](self, told)
+            decoded = self._decode(message)
+            events = _HANDLERS[type(decoded)](self, decoded)
         except RlwireError:
             self._end()
             raise
@@ -320,13 +307,13 @@ class RewarderClientSession(RewarderSession):
             self._events = []
         return events
 
-    def _on_describe(self, told: EnvDescribe) -> list[Event]:
-        key, episode_id = self._episode_of(told)
+    def _on_describe(self, message: EnvDescribe) -> list[Event]:
+        key, episode_id = self._episode_of(message)
         if self._newest is not None and key < self._newest[0]:
             self.stale += 1
             return []
-        self.env_id, self.env_state, self.fps = told.env_id, told.env_state, told.fps
-        self.about = told.about
+        self.env_id, self.env_state, self.fps = message.env_id, message.env_state, message.fps
+        self.about = message.about
         self._described = key
         episodes = self.episodes
         if (self._attach and not episodes.is_open) or (
@@ -335,44 +322,44 @@ class RewarderClientSession(RewarderSession):
             episodes.open(key, episode_id)
         episode = episodes.place(key, episode_id)
         if episode is not None:
-            episode.describe(told.env_state, told.about.get(BEGUN))
-        return [told]
+            episode.describe(message.env_state, message.about.get(BEGUN))
+        return [message]
 
-    def _on_push(self, told: Any) -> list[Event]:
+    def _on_push(self, message: Any) -> list[Event]:
         episode = self.episodes.current
-        if episode is None or told.episode_id != episode.step.episode_id:
-            episode = self.episodes.place(*self._episode_of(told))
+        if episode is None or message.episode_id != episode.step.episode_id:
+            episode = self.episodes.place(*self._episode_of(message))
             if episode is None:
                 self.stale += 1
                 return []
-        if type(told) is EnvReward:
-            episode.add_reward(told.reward, told.done, told.info)
-        elif type(told) is EnvText:
-            episode.add_text(told.text)
+        if type(message) is EnvReward:
+            episode.add_reward(message.reward, message.done, message.info)
+        elif type(message) is EnvText:
+            episode.add_text(message.text)
         else:
-            episode.add_observation(told.observation)
-        if told.sent_at is not None:
-            episode.step.sent_at = told.sent_at
-        return [told]
+            episode.add_observation(message.observation)
+        if message.sent_at is not None:
+            episode.step.sent_at = message.sent_at
+        return [message]
 
-    def _on_close(self, told: ConnectionClose) -> list[Event]:
-        self.closing = told.message
+    def _on_close(self, message: ConnectionClose) -> list[Event]:
+        self.closing = message.message
         self._end()
-        return [told]
+        return [message]
 
-    def _on_error(self, told: ReplyError) -> list[Event]:
-        request = self._answered(told)
+    def _on_error(self, message: ReplyError) -> list[Event]:
+        request = self._answered(message)
         if request is None:
             return []
         self._fail_reset(request.number)
         took = self._clock() - request.sent
-        return [RequestDone(request.number, request.what, took, told.message)]
+        return [RequestDone(request.number, request.what, took, message.message)]
 
-    def _on_reset_done(self, told: ReplyEnvReset) -> list[Event]:
-        request = self._answered(told, "reset")
+    def _on_reset_done(self, message: ReplyEnvReset) -> list[Event]:
+        request = self._answered(message, "reset")
         if request is None:
             return []
-        key, episode_id = self._episode_of(told)
+        key, episode_id = self._episode_of(message)
         if request.number == self._reset:
             self._reset = None
             self.episodes.open(key, episode_id)
@@ -381,19 +368,19 @@ class RewarderClientSession(RewarderSession):
                 episode.describe(self.env_state)
         return [RequestDone(request.number, "reset", self._clock() - request.sent)]
 
-    def _on_pong(self, told: ReplyControlPing) -> list[Event]:
+    def _on_pong(self, message: ReplyControlPing) -> list[Event]:
         now, date = self._clock(), self._wall()
-        request = self._answered(told, "ping")
+        request = self._answered(message, "ping")
         if request is None:
             return []
         elapsed = now - request.sent
-        if told.sent_at is not None:
+        if message.sent_at is not None:
             self._offset.add(
                 now=now,
                 received=date,
                 elapsed=elapsed,
-                replied=told.sent_at,
-                runtime=told.parent_runtime,
+                replied=message.sent_at,
+                runtime=message.parent_runtime,
             )
             estimate = self._offset.estimate(now)
             self._shift = None if estimate is None else estimate.offset
@@ -401,19 +388,19 @@ class RewarderClientSession(RewarderSession):
             self._ping(now)
         return [RequestDone(request.number, "ping", elapsed)]
 
-    def _on_unknown(self, told: UnknownMessage) -> list[Event]:
+    def _on_unknown(self, message: UnknownMessage) -> list[Event]:
         self.unknown += 1
-        return [told]
+        return [message]
 
-    def _on_wrong_way(self, told: RewarderMessage) -> list[Event]:
-        raise RemoteProtocolError(f"{told.method} is for clients to send")
+    def _on_wrong_way(self, message: RewarderMessage) -> list[Event]:
+        raise RemoteProtocolError(f"{message.method} is for clients to send")
 
-    def _episode_of(self, told: RewarderMessage) -> tuple[EpisodeKey, str]:
+    def _episode_of(self, message: RewarderMessage) -> tuple[EpisodeKey, str]:
         """Return a message's episode, for comparison and as text."""
-        known, episode_id = self._known, told.episode_id
+        known, episode_id = self._known, message.episode_id
         # Nearly all messages are of the same episode as the one before.
         if known is None or episode_id is None or episode_id != known[1]:
-            key = episode_key(episode_id, told.method)
+            key = episode_key(episode_id, message.method)
             assert episode_id is not None
             self._known = known = key, episode_id
         if self._newest is None or known[0] > self._newest[0]:

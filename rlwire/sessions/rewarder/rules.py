@@ -108,24 +108,24 @@ class RewarderSession:
         self.owes = self.closed
         return out
 
-    def _decode(self, message: Buffer) -> Any:
-        told = decode(message, limits=self._limits)
-        number = told.message_id
+    def _decode(self, data: Buffer) -> Any:
+        message = decode(data, limits=self._limits)
+        number = message.message_id
         # The common case first.
         if type(number) is not int or not self._received < number < 2**63:
             number = plain_id(number, "message_id")
             if not isinstance(number, int):
-                self._check_text_id(told, number)
-                return told
+                self._check_text_id(message, number)
+                return message
             if number <= self._received:
                 raise RemoteProtocolError(
-                    f"{told.method} with message_id {number} after {self._received}: "
-                    "they must go up"
+                    f"{message.method} with message_id {number} after {self._received}: "
+                    "ids must increase"
                 )
         self._received = number
-        return told
+        return message
 
-    def _check_text_id(self, told: RewarderMessage, name: str | None) -> None:
+    def _check_text_id(self, message: RewarderMessage, name: str | None) -> None:
         """Check a message id that is no number."""
 
     def _check_open(self) -> None:

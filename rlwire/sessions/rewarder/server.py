@@ -49,7 +49,7 @@ _TEXT: Final = 1000  # characters of an error
 _FASTEST: Final = 1000  # frames per second that a client may ask for
 _PENDING: Final = 16  # resets of one client that wait for a reply
 _PUSHES: Final = (EnvDescribe, EnvReward, EnvText, EnvObservation)
-_TAKEN: Final = "The rewarder already has an active client; openai-observer: true looks on."
+_TAKEN: Final = "The rewarder already has an active client; connect with openai-observer: true."
 
 
 class Runtime:
@@ -59,15 +59,9 @@ class Runtime:
     `begin` return to all connections.
 
     Args:
-        env_id: the environment, None for none yet.
-        clock: monotonic seconds.
-        wall: seconds since 1970.
+        env_id, env_state, fps, episode_id, about: of the first `EnvDescribe`.
+        clock, wall: see the module.
         password: the user name of clients' Basic credentials; None accepts all.
-        env_state: such as "running" or "resetting".
-        fps: frames per second.
-        episode_id: of the first episode. "1", as the original counts; "1.1" would count the
-            second number.
-        about: further fields of ``v0.env.describe``'s body.
         limits: maxima for messages.
 
     Attributes:
@@ -111,44 +105,36 @@ class Runtime:
         assert episode_id is not None
         return episode_id
 
-    def describe(
-        self,
-        *,
-        env_id: str | None = None,
-        env_state: str | None = None,
-        fps: Number | None = None,
-    ) -> EnvDescribe:
-        """Change the arguments that are not None, and return the new description."""
+    def describe(self, **changes: Any) -> EnvDescribe:
+        """Change `env_id`, `env_state` and `fps` where not None; return the new description."""
         with self._lock:
-            self.status = self._changed(
-                self.episode_id, env_id=env_id, env_state=env_state, fps=fps
-            )
+            self.status = self._changed(self.episode_id, **changes)
             return self.status
 
     def begin(
         self,
         past: str | None = None,
         *,
-        env_id: str | None = None,
         env_state: str = "resetting",
-        fps: Number | None = None,
         info: Mapping[str, Any] | None = None,
+        **changes: Any,
     ) -> EnvDescribe:
-        """Begin an episode, newer than `past`, and return the new description.
+        """Begin an episode, newer than `past`, with the reset's `info`; as `describe`.
 
-        `info` is that of the environment's reset. RemoteProtocolError if no id comes after `past`.
+        Raises:
+            RemoteProtocolError: no id comes after `past`.
         """
         with self._lock:
             episode_id = following_episode(self.episode_id, past)
             self._begun = {BEGUN: info} if info else {}
-            self.status = self._changed(episode_id, env_id=env_id, env_state=env_state, fps=fps)
+            self.status = self._changed(episode_id, env_state=env_state, **changes)
             return self.status
 
     def _changed(self, episode_id: str, **changes: Any) -> EnvDescribe:
         given = {name: value for name, value in changes.items() if value is not None}
         _check_fps(given.get("fps", 60))
-        told = {**self._about, **self._begun}
-        return self.status.with_headers(episode_id=episode_id, about=told, **given)
+        about = {**self._about, **self._begun}
+        return self.status.with_headers(episode_id=episode_id, about=about, **given)
 
     def push(self, event: RewarderMessage) -> Push:
         """Encode a push of the current episode, or its own, for `RewarderServerSession.send`.
@@ -233,7 +219,7 @@ class RewarderServerSession(RewarderSession):
                 with self.runtime._lock:
                     self.runtime.stale += 1
                 raise LocalProtocolError(
-                    f"episode {event.episode_id} is over: the client was told of {self._episode}"
+                    f"episode {event.episode_id} is over: the client knows {self._episode}"
                 )
             self.last_id += 1
             return event.numbered(self.last_id)
@@ -373,13 +359,13 @@ class RewarderServerSession(RewarderSession):
         """Return why a message is refused, if it is."""
         kind = type(told)
         if kind is AgentAction:
-            return "an observer only looks on"
+            return "observers cannot act"
         if kind is UnknownMessage:
-            return "no method that is known here"
+            return "unknown method"
         if kind is not EnvReset and kind is not ControlPing:
-            return "a server's to send"
+            return "only servers send it"
         if told.message_id is None:
-            return "without a message_id it cannot be answered"
+            return "a request needs a message_id"
         if kind is ControlPing:
             return None
         if told.seed is not None and (type(told.seed) is not int or abs(told.seed) >= 2**63):
@@ -397,7 +383,7 @@ class RewarderServerSession(RewarderSession):
 
     def _check_text_id(self, told: RewarderMessage, name: str | None) -> None:
         if name in self._pending:
-            raise RemoteProtocolError(f"{told.method} with a message_id that was there before")
+            raise RemoteProtocolError(f"{told.method} with a duplicate message_id")
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
         """Return a ``v0.connection.close`` with the error, unless one was sent; end the session."""

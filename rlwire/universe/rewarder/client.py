@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from math import inf
@@ -23,7 +23,7 @@ from rlwire.sessions.rewarder.client import (
     RewarderClientSession,
     handshake_headers,
 )
-from rlwire.sessions.rewarder.steps import ClockEstimate, RewarderStep
+from rlwire.sessions.rewarder.steps import RewarderStep
 from rlwire.transports.forking import not_ours, of_this_process
 from rlwire.transports.push_client import PushClient, PushHandler
 from rlwire.transports.sockets import Backoff, Timeouts
@@ -51,6 +51,10 @@ class RewarderClientBase(PushClient):
         attach: whether to join the current episode without a reset. None: as `observer`.
         ping_interval: seconds of silence before a WebSocket ping; None for none.
         ping_timeout: seconds until its pong.
+
+    Attributes:
+        session: the last connection's session: `env_id`, `env_state`, `fps`, `about`, `episode_id`
+            and `clock_offset`. ``about["rlwire.spaces"]`` of rlwire's servers describes the spaces.
 
     Raises:
         ValueError: the address is invalid.
@@ -96,7 +100,7 @@ class RewarderClientBase(PushClient):
             attach=attach,
             limits=limits,
         )
-        self._session = self._make_session()
+        self.session = self._make_session()
         self._transmit: Callable[[Any], None]  # sends a message
         self._greeted = False
         self._replies: dict[int, float | Exception | None] = {}
@@ -120,7 +124,7 @@ class RewarderClientBase(PushClient):
         if self._connection is not None:
             raise RuntimeError(f"{self} is connected already")
         with self._lock:
-            session = self._session = self._make_session()
+            session = self.session = self._make_session()
             self._ended, self._greeted, self._refused = None, False, []
         self._connection = self._count((yield self._connect(self.url, session, **self._options)))
         seconds = self._timeouts.connect
@@ -169,7 +173,7 @@ class RewarderClientBase(PushClient):
         self._wake()
 
     def _end(self, error: Exception) -> None:
-        closing = self._session.closing
+        closing = self.session.closing
         super()._end(error if closing is None else PeerError(closing))
 
     def _check_step(self) -> None:
@@ -204,7 +208,7 @@ class RewarderClientBase(PushClient):
             ConnectionClosed: the connection is closed.
         """
         yield from self._ask(EnvReset(env_id, seed, fps), "reset", timeout)
-        episode_id = self._session.episode_id
+        episode_id = self.session.episode_id
         assert episode_id is not None
         return episode_id
 
@@ -218,7 +222,7 @@ class RewarderClientBase(PushClient):
         with self._lock:
             self._post(request)
             self._await_reply()
-            number = self._session.last_id
+            number = self.session.last_id
             replies[number] = None
         try:
             yield from self._until(
@@ -228,7 +232,7 @@ class RewarderClientBase(PushClient):
         finally:
             with self._lock:
                 del replies[number]
-                self._session.cancel(number)  # does nothing after a reply
+                self.session.cancel(number)  # does nothing after a reply
         if isinstance(outcome, Exception):
             raise outcome
         assert outcome is not None
@@ -254,7 +258,7 @@ class RewarderClientBase(PushClient):
             self._transmit(message)
         except (ConnectionClosed, LocalProtocolError):
             # The server's v0.connection.close may not have been read yet.
-            closing = self._session.closing
+            closing = self.session.closing
             if closing is None:
                 raise
             raise PeerError(closing) from None
@@ -263,54 +267,20 @@ class RewarderClientBase(PushClient):
         """Return what `step` would, without waiting, and keep it for the next `step`."""
         with self._lock:
             self._look()
-            return self._session.peek()
+            return self.session.peek()
 
     def take(self) -> RewarderStep:
         """Return what has arrived since the last step, without waiting; raises as `step`."""
         with self._lock:
             self._look()
-            if not self._session.news:
+            if not self.session.news:
                 self._check_step()
-            return self._session.take()
-
-    @property
-    def env_id(self) -> str | None:
-        """The environment, as the server last described it."""
-        return self._session.env_id
-
-    @property
-    def env_state(self) -> str | None:
-        """The environment's state, such as "running", as the server last described it."""
-        return self._session.env_state
-
-    @property
-    def fps(self) -> float | None:
-        """The environment's frames a second, as the server last described it."""
-        return self._session.fps
-
-    @property
-    def about(self) -> Mapping[str, Any]:
-        """The fields of the server's last description that the document does not have.
-
-        rlwire's servers have ``rlwire.spaces``: ``{"observation": ..., "action": ...}``, see
-        `rlwire.environments.spaces.space_of`.
-        """
-        return self._session.about
-
-    @property
-    def episode_id(self) -> str | None:
-        """The episode of the next step; None while none is open."""
-        return self._session.episode_id
-
-    def clock_offset(self) -> ClockEstimate | None:
-        """Return how the server's clock differs from ours; None before the first ping's reply."""
-        with self._lock:
-            return self._session.clock_offset()
+            return self.session.take()
 
     def statistics(self) -> dict[str, int]:
         """Return the counts of all clients, ``stale`` pushes, ``late`` replies, and others."""
         with self._lock:
-            return {**super().statistics(), **self._session.statistics()}
+            return {**super().statistics(), **self.session.statistics()}
 
 
 class RewarderClient(Blocking, RewarderClientBase):
@@ -358,7 +328,7 @@ class RewarderClient(Blocking, RewarderClientBase):
             ConnectionClosed: the connection is closed. Earlier arrivals are returned first.
         """
         with self._lock:
-            session = self._session
+            session = self.session
             if timeout is not None and timeout <= 0:
                 self._look()
             if not session.news:
@@ -376,7 +346,7 @@ class RewarderClient(Blocking, RewarderClientBase):
     def _listen(self, connection: Any) -> None:
         self._reader = Reader(
             connection,
-            self._session,
+            self.session,
             self._lock,
             self._receive,
             self._end,
@@ -436,7 +406,7 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
 
     async def step(self, timeout: float | None = None) -> RewarderStep:
         """Return what has arrived since the last step, as `RewarderClient.step`."""
-        session, turn = self._session, self._turn
+        session, turn = self.session, self._turn
         if session.news:
             return session.take()
         self._check_step()
@@ -472,7 +442,7 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
     def _hear(self, event: Any) -> None:
         self._receive(event)
         turn = self._turn
-        if turn is not None and turn.waiting and self._session.news:
+        if turn is not None and turn.waiting and self.session.news:
             turn.resume(None)
 
     def _wake(self) -> None:

@@ -96,7 +96,7 @@ class RewarderEndpoint(Endpoint):
         self.client = RewarderClient(where, **options)
         self.client.connect()
         with on_error(self.client.close):
-            self._described = self.client.about.get(SPACES)
+            self._described = self.client.session.about.get(SPACES)
             if observation_space is None or action_space is None:
                 found = spaces_of(self._described)
                 if found is None:
@@ -122,7 +122,7 @@ class RewarderEndpoint(Endpoint):
     def begin_step(self, action: Any) -> None:
         """Send the action."""
         if self._over:
-            raise LocalProtocolError(f"{self.client.url}: no episode goes on, call reset()")
+            raise LocalProtocolError(f"{self.client.url}: no episode is running, call reset()")
         value = plain(self._fit_action(action))
         self._begun = "step"
         if self._early is None:
@@ -155,7 +155,7 @@ class RewarderEndpoint(Endpoint):
         if client.ended:
             client.close()
             client.connect()
-            if client.about.get(SPACES) != self._described:
+            if client.session.about.get(SPACES) != self._described:
                 raise RemoteProtocolError(
                     f"{client.url}: the environment has other spaces than before; make it anew"
                 )

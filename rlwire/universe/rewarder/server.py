@@ -343,12 +343,10 @@ class RewarderServer(StreamServer):
     def wait_for_input(self, timeout: float | None = None) -> bool:
         """Wait for a reset or an action; return whether there is one."""
         with self._asked:
-            return bool(
-                self._asked.wait_for(
-                    lambda: self._resets or self._actions or self._running is None, timeout
-                )
-                and (self._resets or self._actions)
+            self._asked.wait_for(
+                lambda: self._resets or self._actions or self._running is None, timeout
             )
+            return bool(self._resets or self._actions)
 
     def statistics(self) -> dict[str, int]:
         """Return the number of ``clients``, and counts since the server was made.
@@ -357,18 +355,13 @@ class RewarderServer(StreamServer):
         was over), ``slow`` (closed clients), ``refused`` (wrong password, or a second agent),
         ``actions_dropped`` (from a full queue), and others.
         """
+        connections, counts = self._connections, {"stale": self._runtime.stale}
+        for name in ("actions", "pushes", "messages"):
+            counts[name] = getattr(connections, name)
         with self._lock:
-            counts = dict(self._counts)
-        connections = self._connections
-        for name, count in (
-            ("actions", connections.actions),
-            ("pushes", connections.pushes),
-            ("messages", connections.messages),
-            ("stale", self._runtime.stale),
-        ):
-            if count:
-                counts[name] = count
-        return {"clients": self.clients, "active": int(self.active), **counts}
+            counts |= self._counts
+        found = {name: count for name, count in counts.items() if count}
+        return {"clients": self.clients, "active": int(self.active), **found}
 
     def count(self, name: str, number: int = 1) -> None:
         """Add to the statistics."""

@@ -175,7 +175,7 @@ class _ViewerService(Service):
         self.viewers.discard(viewer)
         if self.display.on_leave is not None:
             self.display.on_leave(viewer)
-        self._log.info("%s: gone after %d updates", viewer.peer, viewer.session.updates)
+        self._log.info("%s: disconnected after %d updates", viewer.peer, viewer.session.updates)
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()

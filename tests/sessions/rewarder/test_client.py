@@ -445,13 +445,6 @@ def test_pushes_without_an_episode(message: RewarderMessage) -> None:
     assert agent.session.closed
 
 
-def test_a_reset_reply_without_an_episode() -> None:
-    agent = Agent()
-    reset = agent.reset()
-    with pytest.raises(RemoteProtocolError, match="episode_id"):
-        agent.hears(ReplyEnvReset(parent_message_id=reset))
-
-
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b"\xff", b'{"method":3}', b"null"])
 def test_bytes_that_are_no_message(data: bytes) -> None:
     agent = playing()
@@ -465,7 +458,7 @@ def test_bytes_that_are_no_message(data: bytes) -> None:
 def test_ids_that_do_not_go_up(wrong: Any) -> None:
     agent = playing()
     agent.hears(EnvText("x", episode_id="1"), message_id=5)
-    with pytest.raises(RemoteProtocolError, match="they must go up"):
+    with pytest.raises(RemoteProtocolError, match="message_id"):
         agent.hears(EnvText("x", episode_id="1"), message_id=wrong)
     assert agent.session.closed
 

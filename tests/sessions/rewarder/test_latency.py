@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 
 import pytest
 from hypothesis import given
@@ -68,20 +67,6 @@ def test_a_time_that_is_none_counts_not(replied: float) -> None:
     clocks = ClockOffset()
     clocks.add(now=0.0, received=0.0, elapsed=1.0, replied=replied)
     assert clocks.estimate(0.0) is None
-
-
-def test_the_fastest_of_the_last_trips_counts() -> None:
-    rng = random.Random(5)
-    clocks = ClockOffset(samples=16)
-    for number in range(200):
-        queue = rng.expovariate(10.0)  # one way only: each sample is off by half of it
-        trip(clocks, offset=7.0, there=0.01 + queue, back=0.01, now=float(number))
-    estimate = clocks.estimate(200.0)
-    assert estimate is not None
-    assert abs(estimate.offset - 7.0) < 0.02
-    for number in range(16):  # and the best is forgotten in its time
-        trip(clocks, offset=7.0, there=0.5, back=0.5, now=200.0 + number)
-    assert best(clocks, 215.0) == (pytest.approx(7.0), pytest.approx(0.5))
 
 
 def test_an_old_trip_counts_less_the_older_it_is() -> None:

@@ -129,7 +129,7 @@ def test_in_real_time(serving: Any) -> None:
     with RewarderClient(address, auth="abc") as client:
         begun, count, episodes = time.monotonic(), 0, 0
         client.reset(fps=200)
-        assert client.fps == 200
+        assert client.session.fps == 200
         while count < 200:
             step = client.step(10)
             count += step.count
@@ -143,7 +143,7 @@ def test_wrong_actions_and_resets_are_refused() -> None:
         EnvironmentRewarder("gym:Pendulum-v1", "127.0.0.1:0", lockstep=True) as server,
         RewarderClient(str(server.address), auth=server.auth or "") as client,
     ):
-        assert client.env_id == "Pendulum-v1"
+        assert client.session.env_id == "Pendulum-v1"
         client.reset("Pendulum-v1")
         for action, text in (
             ([("Action", "up")], r"numbers.*'up'"),
@@ -235,8 +235,8 @@ def test_an_environment_of_dm_env() -> None:
         EnvironmentRewarder(Count, "127.0.0.1:0", lockstep=True) as server,
         RewarderClient(str(server.address), auth=server.auth or "") as client,
     ):
-        assert client.env_id == "Count"
-        assert space_of(client.about[SPACES]["observation"])["count"].n == 4
+        assert client.session.env_id == "Count"
+        assert space_of(client.session.about[SPACES]["observation"])["count"].n == 4
         client.reset()
         for count in (1, 2, 3):
             client.act([("Action", 1)])
@@ -257,8 +257,8 @@ def test_spaces_whose_description_is_long() -> None:
         EnvironmentRewarder(Far, "127.0.0.1:0", lockstep=True, about={"x": 1}) as server,
         RewarderClient(str(server.address), auth=server.auth or "") as client,
     ):
-        assert client.about["x"] == 1
-        assert space_of(client.about[SPACES]["observation"]) == Far.observation_space
+        assert client.session.about["x"] == 1
+        assert space_of(client.session.about[SPACES]["observation"]) == Far.observation_space
     Far.observation_space = gymnasium.spaces.Box(np.arange(90000.0), np.inf, dtype=float)
     with pytest.raises(EncodeError, match=r"dm_env_rpc: observation space Box"):
         EnvironmentRewarder(Far)

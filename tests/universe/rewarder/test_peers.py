@@ -37,8 +37,8 @@ def test_its_server(port: int) -> None:
     with pytest.raises(PeerError, match="Invalid password"):
         RewarderClient(f"127.0.0.1:{port}", auth="wrong").connect()
     with RewarderClient(f"127.0.0.1:{port}") as client:
-        assert client.env_id == "internet.SlitherIO-v0"
-        assert client.fps == 60
+        assert client.session.env_id == "internet.SlitherIO-v0"
+        assert client.session.fps == 60
         assert client.step(0.1).count == 0  # no episode was asked for
         assert client.ping() > 0
         with pytest.raises(PeerError, match="No such environment: llama"):

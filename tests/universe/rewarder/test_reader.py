@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -110,24 +109,3 @@ def test_an_end_wakes_who_waits(joined: Callable[..., Any], wait_for: WaitFor) -
         thread.join(10)
         assert "closed on this side" in str(errors.pop())
     wait_for(lambda: threading.active_count() <= before)  # others may have ended as well
-
-
-def test_an_agent_that_acted_and_thinks_is_read_for(
-    joined: Callable[..., Any], wait_for: WaitFor
-) -> None:
-    """One that acts often is left to read the answers; if it does not, they come all the same."""
-    box: list[RewarderServer] = []
-    server, client = joined(on_action=lambda action: box[0].reward(1))
-    box.append(server)
-    with client:
-        until = time.monotonic() + 0.2  # long enough to be taken for one that acts often
-        count = 0
-        while time.monotonic() < until:
-            client.act([("A", 1)])
-            count += 1
-            assert client.step(10).count == 1
-        for _ in range(3):
-            client.act([("A", 1)])
-            wait_for(lambda: client.peek().count == 1)
-            assert client.step(0).count == 1
-        assert count > 1

@@ -59,10 +59,14 @@ def answering(serving: Serving) -> Serving:
 def test_what_is_pushed_arrives_as_a_step(answering: Serving, join: Join) -> None:
     server = answering(rate=30)
     client = join(server)
-    assert (client.env_id, client.env_state, client.fps) == ("test.Game-v0", "running", 30)
-    assert client.episode_id is None
+    assert (client.session.env_id, client.session.env_state, client.session.fps) == (
+        "test.Game-v0",
+        "running",
+        30,
+    )
+    assert client.session.episode_id is None
     assert client.reset() == "2"
-    assert server.episode_id == client.episode_id == "2"
+    assert server.episode_id == client.session.episode_id == "2"
     server.reward(1, False, {"a": 1, "stats.n": 2})
     server.text("one")
     server.reward(2.5, False, {"a": 2, "stats.n": 3})
@@ -129,7 +133,11 @@ def test_resets_that_wait_in_a_queue(serving: Serving, join: Join) -> None:
     client.reset("other", fps=12.5)
     thread.join(5)
     assert seen == [("llama", 7, 12.5)]
-    assert (client.env_id, client.env_state, client.fps) == ("other", "running", 12.5)
+    assert (client.session.env_id, client.session.env_state, client.session.fps) == (
+        "other",
+        "running",
+        12.5,
+    )
 
 
 def test_a_reset_that_raises_or_takes_too_long(
@@ -152,7 +160,7 @@ def test_a_reset_that_raises_or_takes_too_long(
         client.reset(timeout=0.1)
     hold.set()
     client.reset(timeout=5)  # the late reply to the former does not end this one
-    assert client.episode_id == server.episode_id == "3"
+    assert client.session.episode_id == server.episode_id == "3"
 
 
 def test_the_original_s_observer(answering: Serving, join: Join) -> None:
@@ -300,7 +308,7 @@ def test_what_a_client_knows(answering: Serving, join: Join) -> None:
     client.ping()
     server.reward(1)
     assert client.step(5).lag is not None
-    assert client.clock_offset() is not None
+    assert client.session.clock_offset() is not None
     counted = client.statistics()
     assert counted["connections"] == 1
     assert all(counted[name] == 0 for name in ("stale", "late", "unknown", "skipped"))
@@ -314,12 +322,3 @@ def test_the_port_of_the_document() -> None:
 def test_arguments_that_make_no_sense(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         RewarderServer("a", "127.0.0.1:0", **options)
-
-
-def test_clients_that_are_not_connected() -> None:
-    client = RewarderClient("127.0.0.1:1")
-    for call in (client.reset, client.ping, client.step, lambda: client.act([])):
-        with pytest.raises(ConnectionClosed, match="not connected"):
-            call()
-    with pytest.raises(OSError, match="cannot connect"):
-        client.connect()
