@@ -258,11 +258,7 @@ def _cut(make: Callable[[Memory], Shared], block: Any, start: int, end: int) -> 
 
 
 def _made(makes: Iterable[Make], undo: contextlib.ExitStack) -> list[Any]:
-    environments = []
-    for make in makes:
-        environments.append(make())
-        undo.callback(environments[-1].close)
-    return environments
+    return [undo.enter_context(contextlib.closing(make())) for make in makes]
 
 
 def local(
