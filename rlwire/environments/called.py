@@ -168,12 +168,7 @@ class Place(Endpoint):
                 )
             self._action = action
             self._stepping = True
-            if caller is not None:
-                try:
-                    caller.act(action)
-                    self._turn = None
-                except (ConnectionClosed, DeadlineExceeded) as error:
-                    self._leave(error)
+            self._reply()
 
     def finish(self) -> tuple[Any, ...]:
         """Wait for the results, as `gymnasium.Env` returns them."""
@@ -187,25 +182,23 @@ class Place(Endpoint):
         if self._caller is not None:
             self._caller.connection.release()
 
-    def _stepped(self) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def _stepped(self) -> tuple[Any, ...]:
         turn = None
         if self._caller is not None:
             try:
                 turn = self._caller.hear()
             except RlwireError as error:
                 self._leave(error)
-        if turn is None:
-            self._under_way = False
-            return copy.deepcopy(self._last), 0.0, False, True, {"lost": self._gone}
-        observation, reward, terminated, truncated, info = turn
-        if reward is None:
+        if turn is None or turn.reward is None:
             self._under_way, self._turn = False, turn
-            return copy.deepcopy(self._last), 0.0, False, True, {"abandoned": True}
+            why = {"lost": self._gone} if turn is None else {"abandoned": True}
+            return copy.deepcopy(self._last), 0.0, False, True, why
+        observation, reward, terminated, truncated, info = turn
         self.steps += 1
         self._last = observation
         if terminated or truncated:
             self._under_way = False
-            self._pass()
+            self._reply()
         else:
             self._turn = turn
         return observation, reward, terminated, truncated, info
@@ -221,7 +214,7 @@ class Place(Endpoint):
                 continue
             if not (turn.terminated or turn.truncated):
                 break
-            self._pass()
+            self._reply()
         self._turn, self._last, self._under_way = turn, turn.observation, True
         info = turn.info
         if turn.reward is None:
@@ -231,14 +224,14 @@ class Place(Endpoint):
         # A copy: the last call may have returned the same.
         return copy.deepcopy(turn.observation), info
 
-    def _pass(self) -> None:
-        """Reply to the end of an episode, so that the caller begins the next one."""
-        assert self._caller is not None
-        self._turn = None
-        try:
-            self._caller.act(self._action)
-        except (ConnectionClosed, DeadlineExceeded) as error:
-            self._leave(error)
+    def _reply(self) -> None:
+        """Send the last action, at the end of an episode so that the next one begins."""
+        if self._caller is not None:
+            try:
+                self._caller.act(self._action)
+                self._turn = None
+            except (ConnectionClosed, DeadlineExceeded) as error:
+                self._leave(error)
 
     def _leave(self, error: RlwireError) -> None:
         assert self._caller is not None
@@ -253,21 +246,17 @@ class Place(Endpoint):
         """Assign a caller that has begun an episode."""
         self._caller, self._turn = caller, turn
 
-    def look(self, caller: Caller) -> None:
-        """Poll a caller, unless the trainer uses it."""
+    def look(self, caller: Caller | None = None) -> None:
+        """Unless the trainer uses the connection, poll the caller, or just release the connection.
+
+        If another thread waits for it, closing the connection ends that call.
+        """
         if self._lock.acquire(blocking=False):
             try:
-                if self._caller is caller:
+                if caller is not None and self._caller is caller:
                     self._user = 0
                     caller.look()
-            finally:
-                self._lock.release()
-
-    def let_go(self) -> None:
-        """Release the connection; if another thread waits for it, closing ends that call."""
-        if self._lock.acquire(blocking=False):
-            try:
-                if self._caller is not None:
+                elif caller is None and self._caller is not None:
                     self._caller.connection.release()
             finally:
                 self._lock.release()
@@ -344,11 +333,11 @@ class Callers:
             except RlwireError as error:
                 caller.end(error)
                 continue
-            observation_space, action_space = caller.told or (None, None)
+            seen, done = caller.told or (None, None)
             if self.observation_space is None:
-                self.observation_space = observation_space
+                self.observation_space = seen
             if self.action_space is None:
-                self.action_space = action_space
+                self.action_space = done
             if self.action_space is None or self.observation_space is None:
                 caller.end()
                 raise ValueError(
@@ -437,7 +426,7 @@ class Callers:
             self._waiting.clear()
             self._changed.notify_all()
         for place in self.endpoints:
-            place.let_go()
+            place.look()
         for caller in attended:
             caller.over.set()
         if self._server is not None:

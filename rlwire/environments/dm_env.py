@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlwire.environments.remote import RemoteEnvironment
-from rlwire.errors import EncodeError, optional
+from rlwire.environments.trees import Leaf, tree_of
+from rlwire.errors import optional
 
 with optional("dm-env", "dm", "dm_env"):
     import dm_env
     from dm_env import specs as dm_specs
-
-with optional("gymnasium", "gym"):
-    from gymnasium import spaces
 
 
 class DmEnvironment(dm_env.Environment):
@@ -95,30 +94,23 @@ def specs_of(space: Any, name: str = "") -> Any:
     Raises:
         EncodeError: the space has no fixed structure, such as Sequence.
     """
-    if isinstance(space, spaces.Dict):
-        return {key: specs_of(each, str(key)) for key, each in space.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(specs_of(each, f"{name}{place}") for place, each in enumerate(space))
-    if isinstance(space, spaces.Text):
+    tree = tree_of(space, name or "the space", "for which dm_env has no specs")
+    return tree.build(_spec(leaf, name) for leaf in tree.leaves)
+
+
+def _spec(leaf: Leaf, name: str) -> Any:
+    for key in leaf.keys:
+        name = f"{name}{key}" if isinstance(key, int) else str(key)
+    if leaf.text is not None:
         return dm_specs.StringArray((), name=name)
-    if isinstance(space, spaces.Discrete):
-        if space.start == 0:
-            return dm_specs.DiscreteArray(int(space.n), space.dtype, name)
-        last = space.start + space.n - 1
-        return dm_specs.BoundedArray((), space.dtype, space.start, last, name)
-    if isinstance(space, spaces.MultiBinary):
-        return dm_specs.BoundedArray(space.shape, space.dtype, 0, 1, name)
-    if isinstance(space, spaces.MultiDiscrete):
-        last = space.start + space.nvec - 1
-        return dm_specs.BoundedArray(space.shape, space.dtype, space.start, last, name)
-    if not isinstance(space, spaces.Box):
-        raise EncodeError(f"dm_env has no specs for a {type(space).__name__}: {space}", path=name)
-    kind = space.dtype.kind
-    unbounded = kind == "f" and np.isneginf(space.low).all() and np.isposinf(space.high).all()
-    if kind == "b" or unbounded:
-        return dm_specs.Array(space.shape, space.dtype, name)
-    return dm_specs.BoundedArray(space.shape, space.dtype, _one(space.low), _one(space.high), name)
+    low, high = np.asarray(leaf.low), np.asarray(leaf.high)
+    if hasattr(leaf.space, "n") and leaf.lone and low == 0:
+        return dm_specs.DiscreteArray(int(high) + 1, leaf.dtype, name)
+    kind = leaf.dtype.kind
+    if kind == "b" or (kind == "f" and np.isneginf(low).all() and np.isposinf(high).all()):
+        return dm_specs.Array(leaf.shape, leaf.dtype, name)
+    return dm_specs.BoundedArray(leaf.shape, leaf.dtype, _one(low), _one(high), name)
 
 
-def _one(bound: Any) -> Any:
+def _one(bound: NDArray[Any]) -> Any:
     return bound.flat[0] if bound.size and (bound == bound.flat[0]).all() else bound

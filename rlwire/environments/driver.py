@@ -113,10 +113,8 @@ class _DmEnv(Driven):
     def step(self, action: Any) -> Any:
         """Act; a last step with a discount above 0 is a truncation."""
         step = self.environment.step(action)
-        terminated = truncated = False
-        if step.last():
-            truncated = step.discount is not None and _any(step.discount)
-            terminated = not truncated
+        truncated = step.last() and step.discount is not None and _any(step.discount)
+        terminated = step.last() and not truncated
         info = _given(discount=step.discount)
         return step.observation, step.reward, terminated, truncated, info
 

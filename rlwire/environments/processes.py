@@ -181,11 +181,10 @@ class WorkerPart:
         process = self._process
         assert process is not None
         process.join(_JOIN)
-        code = process.exitcode
         logger.error(
             "process %s of environments %s died with exit code %s and is replaced; their episodes "
             "are truncated",
-            process.pid, self._which, code,
+            process.pid, self._which, process.exitcode,
         )  # fmt: skip
         self.close()
         self._start()
@@ -287,18 +286,18 @@ def _work(
     """Run the process: make the environments and serve requests until the socket ends."""
     here.close()  # the copy in a fork would keep the socket from ending
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program handles Ctrl-C
-    environments: list[Any] = []
-    with contextlib.suppress(ConnectionError), _shared(there, server_side=True, spin=spin) as there:
+    with (
+        contextlib.ExitStack() as undo,
+        contextlib.suppress(ConnectionError),
+        _shared(there, server_side=True, spin=spin) as there,
+    ):
         try:
-            for make in makes:
-                environments.append(make())
+            environments = [undo.enter_context(contextlib.closing(make())) for make in makes]
             batch = Batch(environments, recipe(), mode)
             if mode == "NextStep":
                 batch.over = [True] * batch.size  # if it replaces one that died
         except Exception as error:
             _fail(there, error)
-            for environment in environments:
-                environment.close()
             return
         there.sendall(_DONE)
         told: set[str] = set()
@@ -311,18 +310,12 @@ def _work(
                 else:
                     there.sendall(_MORE + _framed(batch.call(*_read(there))))
                     continue
-                if infos:
-                    answer = _MORE + _framed(
-                        [[place, sendable(info, told)] for place, info in infos]
-                    )
-                else:
-                    answer = _DONE
+                sent = [[place, sendable(info, told)] for place, info in infos]
+                answer = _MORE + _framed(sent) if sent else _DONE
             except Exception as error:
                 _fail(there, error)
                 continue
             there.sendall(answer)
-    for environment in environments:
-        environment.close()
 
 
 def _fail(there: socket.socket, error: Exception) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rlwire.environments.driver import drive
@@ -88,11 +89,11 @@ class RemoteEnvironment(gymnasium.Env):
         self.endpoint.close()
 
 
+@dataclass(repr=False)
 class Secret:
     """A password or key in `spec`, not shown by `repr`."""
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any
 
     @classmethod
     def of(cls, value: Any) -> Secret:

@@ -55,7 +55,9 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         mode: AutoresetMode,
         copy: bool,
     ) -> None:
-        self._parts = list(parts)
+        self._parts = list(
+            zip(itertools.accumulate([part.size for part in parts], initial=0), parts, strict=False)
+        )
         self._shared = shared
         self.copies = copy
         self.infos: Infos = []
@@ -109,11 +111,9 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         self._doing = "reset"
         self._shared.observations.turn()
         self._shared.observations.keep()
-        start = 0
-        for part in self._parts:
+        for start, part in self._parts:
             end = start + part.size
             part.begin_reset(seeds[start:end], options, mask[start:end].tolist())
-            start = end
         self.infos = self._finish()
         return self._observations(), self._infos(self.infos)
 
@@ -148,7 +148,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         self._shared.actions.fill(actions)
         self._doing = "step"
         self._shared.observations.turn()
-        for part in self._parts:
+        for _, part in self._parts:
             part.begin_step()
         return self._finish()
 
@@ -162,26 +162,20 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         """Wait for all parts, then raise the first error or return the infos."""
         infos: Infos = []
         failed: Exception | None = None
-        start = 0
-        for part in self._parts:
+        for start, part in self._parts:
             try:
                 found = part.finish()
             except Exception as error:
                 failed = failed or error
-            else:
-                infos += [
-                    (start + place, self._final(start + place, info)) for place, info in found
-                ]
-            start += part.size
+                continue
+            for place, info in found:
+                if "final_obs" in info:
+                    info = {**info, "final_obs": self._shared.finals.read(start + place)}
+                infos.append((start + place, info))
         self._doing = ""
         if failed is not None:
             raise failed
         return infos
-
-    def _final(self, place: int, info: dict[str, Any]) -> dict[str, Any]:
-        if "final_obs" in info:
-            return {**info, "final_obs": self._shared.finals.read(place)}
-        return info
 
     def _infos(self, found: Infos) -> dict[str, Any]:
         infos: dict[str, Any] = {}
@@ -207,8 +201,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         self._doing = "call"
         results: list[Any] = []
         try:
-            for part in self._parts:
-                start = len(results)
+            for start, part in self._parts:
                 results += part.call(name, [given.get(start + at) for at in range(part.size)])
         except Exception:
             self._doing = ""
@@ -235,7 +228,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close all environments."""
-        for part in self._parts:
+        for _, part in self._parts:
             part.close()
 
 
@@ -265,11 +258,7 @@ def _cut(make: Callable[[Memory], Shared], block: Any, start: int, end: int) -> 
 
 
 def _made(makes: Iterable[Make], undo: contextlib.ExitStack) -> list[Any]:
-    environments = []
-    for make in makes:
-        environments.append(make())
-        undo.callback(environments[-1].close)
-    return environments
+    return [undo.enter_context(contextlib.closing(make())) for make in makes]
 
 
 def local(
@@ -294,10 +283,7 @@ def local(
     own = int(caller_steps)
     workers = min(cores - own if workers is None else workers, count - own)
     if not workers:
-        with contextlib.ExitStack() as undo:
-            made = _together(Batch, _made(makes, undo), mode, copy)
-            undo.pop_all()
-        return made
+        return _together(Batch, makes, mode, copy)
     first = makes[0]()
     spaces = first.observation_space, first.action_space
     first.close()
@@ -342,27 +328,25 @@ def remote(
     Raises:
         EncodeError: a space has no arrays of a fixed size, or two environments differ in it.
     """
-    with contextlib.ExitStack() as undo:
-        environments: list[Any] = []
-        for place, make in enumerate(makes):
-            made = make()
-            undo.callback(made.close)
-            environments.append(made)
-            for what in ("observation_space", "action_space"):
-                first, other = getattr(environments[0], what), getattr(made, what)
-                if first != other:
-                    raise EncodeError(
-                        f"environments of a vector must have one {what}: number 0 has {first}, "
-                        f"number {place} has {other}"
-                    )
-        vector = _together(EndpointBatch, environments, AutoresetMode(mode), copy)
-        undo.pop_all()
-    return vector
+    return _together(EndpointBatch, makes, AutoresetMode(mode), copy)
 
 
 def _together(
-    kind: type[Batch], environments: Sequence[Any], mode: AutoresetMode, copy: bool
+    kind: type[Batch], makes: Sequence[Make], mode: AutoresetMode, copy: bool
 ) -> VectorEnvironment:
-    first = environments[0]
-    shared = Shared.of(first.observation_space, first.action_space, len(environments))
-    return VectorEnvironment([kind(environments, shared, mode.value)], shared, first, mode, copy)
+    with contextlib.ExitStack() as undo:
+        environments = _made(makes, undo)
+        first = environments[0]
+        for place, other in enumerate(environments):
+            for what in ("observation_space", "action_space"):
+                one, another = getattr(first, what), getattr(other, what)
+                if one != another:
+                    raise EncodeError(
+                        f"environments of a vector must have one {what}: number 0 has {one}, "
+                        f"number {place} has {another}"
+                    )
+        shared = Shared.of(first.observation_space, first.action_space, len(environments))
+        batch = kind(environments, shared, mode.value)
+        vector = VectorEnvironment([batch], shared, first, mode, copy)
+        undo.pop_all()
+    return vector
