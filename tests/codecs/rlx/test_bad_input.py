@@ -376,3 +376,9 @@ def test_a_message_of_nothing_but_items(item: bytes) -> None:
     assert result[0] < 100 * len(data)
     with pytest.raises(LimitExceeded, match=f"items={most}"):
         rlx.decode(message(b"\x08" + u32(most) + item * most), limits=limits)
+
+
+def test_no_text_of_a_dtype_is_evaluated() -> None:
+    name = b"__import__('os').abort()"
+    with pytest.raises(DecodeError, match="dtype"):
+        rlx.decode(message(array(name, [1], 8, bytes(8))))
