@@ -130,7 +130,7 @@ def test_whose_limit_it_was_and_how_to_raise_it() -> None:
         assert (
             way in for_peer(LimitExceeded(name, value, value + 1), "the server")[:123] or value < 99
         )
-    for name in ("max_connections", "max_pending"):
+    for name in ("max_connections", "max_sids"):
         option = name.replace("_", "-")
         assert str(LimitExceeded(name, 5, 6)).endswith(f"limit: {name}=N, --{option} N")
     assert for_peer(DecodeError("why"), "the server") == str(DecodeError("why"))

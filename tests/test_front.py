@@ -215,7 +215,7 @@ def test_pages_reach_what_is_served_by_its_url() -> None:
         assert page.exchange('{"sid":0,"command":"init"}') == '{"sid":0,"response":"ready"}'
         with pytest.raises(ValueError, match="has no client in Python"):
             rlwire.connect(pages.url)
-    with pytest.raises(ValueError, match="pages reach an RLX server, by its URL"):
+    with pytest.raises(ValueError, match="expected the URL of an RLX server"):
         rlwire.serve("openpi://localhost", anywhere("rlx-ws"))
 
 

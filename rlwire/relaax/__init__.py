@@ -1,11 +1,5 @@
 """RELAAX's learning side: algorithms, parameter server, checkpoints, applications.
 
-| RELAAX | here |
-|---|---|
-| `relaax.server.parameter_server` | `ParameterServer`; `open_parameter_server`, `AlgorithmServer` |
-| `relaax.server.common.session` | `Session` |
-| `relaax.server.common.algorithm_loader` | `load_algorithm` |
-
 `rlwire.rlx` has the side of environments and agents.
 """
 

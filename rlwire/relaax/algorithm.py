@@ -104,18 +104,15 @@ def _module(where: str) -> tuple[ModuleType, str]:
         if not os.path.exists(path):
             raise ImportError(f"there is no algorithm {where}: no folder or file", path=path)
         return _of_path(where, path, name), name
-    name = where.rpartition(".")[2]
-    if "." not in where:
-        shipped = f"{_SHIPPED}.{where}"
-        if _exists(shipped):
-            return importlib.import_module(shipped), name
-        if not _exists(where):
-            raise ImportError(
-                f"there is no algorithm {where}: not shipped with rlwire, not a module, and no "
-                f"folder {os.path.abspath(where)}",
-                name=where,
-            )
-    return importlib.import_module(where), name
+    shipped = f"{_SHIPPED}.{where}"
+    if "." not in where and not _exists(shipped) and not _exists(where):
+        raise ImportError(
+            f"there is no algorithm {where}: not shipped with rlwire, not a module, no folder "
+            f"{os.path.abspath(where)}",
+            name=where,
+        )
+    module = importlib.import_module(shipped if _exists(shipped) else where)
+    return module, where.rpartition(".")[2]
 
 
 def _is_path(where: str) -> bool:
@@ -189,11 +186,6 @@ class AlgorithmServer(Server):
         **options: Any,
     ) -> None:
         check_home(parameter_server)
-        if parameter_server == "server" and isinstance(options.get("workers"), int):
-            raise ValueError(
-                f"workers={options['workers']} processes need parameter_server='ray'; or use "
-                "workers='threads'"
-            )
         super().__init__(algorithm, address, metrics=metrics, **options)
         self.algorithm = algorithm
         self._home = parameter_server

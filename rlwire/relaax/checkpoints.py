@@ -15,7 +15,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
@@ -25,7 +24,7 @@ from rlwire.codecs import msgpack
 from rlwire.errors import EncodeError, RlwireError, optional
 from rlwire.limits import Limits
 
-__all__ = ["Checkpoint", "CheckpointDamaged", "CheckpointMismatch", "Checkpoints"]
+__all__ = ["CheckpointDamaged", "CheckpointMismatch", "Checkpoints"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,16 +43,6 @@ class CheckpointMismatch(RlwireError, ValueError):
     """A checkpoint is of another algorithm, or of another version of its state."""
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """A checkpoint's head."""
-
-    name: str  # of the file
-    step: int
-    algorithm: str
-    version: int
-
-
 class Checkpoints:
     """A folder of the latest checkpoints, for one program.
 
@@ -62,9 +51,6 @@ class Checkpoints:
         keep: how many checkpoints to keep.
         every_steps: the interval in steps.
         every_seconds: the interval in seconds; without new steps none is due.
-
-    Raises:
-        ValueError: a number is too small.
     """
 
     def __init__(
@@ -141,35 +127,27 @@ class Checkpoints:
         names = self._names()
         for name in names:
             try:
-                found = self._inspect(name)
-                if (found.algorithm, found.version) != (algorithm, version):
+                with _open(self._path(name)) as file:
+                    head = _head(file)
+                if (head["algorithm"], head["version"]) != (algorithm, version):
                     raise CheckpointMismatch(
-                        f"{self.folder}/{name} is of algorithm {found.algorithm}, version "
-                        f"{found.version}, not {algorithm}, version {version}: use another folder"
+                        f"{self.folder}/{name} is of algorithm {head['algorithm']}, version "
+                        f"{head['version']}, not {algorithm}, version {version}: use another folder"
                     )
                 state = _read(self._path(name))
             except CheckpointDamaged as error:
                 logger.warning("skipping %s/%s: %s", self.folder, name, error)
                 continue
-            self._saved, self._since = found.step, (found.step, monotonic())
+            step: int = head["step"]
+            self._saved, self._since = step, (step, monotonic())
             logger.info("restored %s/%s", self.folder, name)
-            return found.step, state
+            return step, state
         if names:
             raise CheckpointDamaged(
                 f"all {len(names)} checkpoints in {self.folder} are damaged: remove them to start "
                 "without"
             )
         return None
-
-    def list(self) -> Sequence[Checkpoint]:
-        """Return the undamaged checkpoints, the latest first; others are logged."""
-        found = []
-        for name in self._names():
-            try:
-                found.append(self._inspect(name))
-            except CheckpointDamaged as error:
-                logger.warning("%s/%s: %s", self.folder, name, error)
-        return found
 
     def _path(self, name: str) -> str:
         return os.path.join(self.folder, name)
@@ -179,11 +157,6 @@ class Checkpoints:
             return []
         names = filter(_NAME.fullmatch, os.listdir(self.folder))
         return sorted(names, key=lambda name: (len(name), name), reverse=True)
-
-    def _inspect(self, name: str) -> Checkpoint:
-        with _open(self._path(name)) as file:
-            head = _head(file)
-        return Checkpoint(name, **{key: head[key] for key in _KINDS})
 
     def _write(self, name: str, data: bytes) -> None:
         os.makedirs(self.folder, exist_ok=True)

@@ -31,12 +31,7 @@ class ParameterServerError(PeerError):
 class Session:
     """One model with methods ``op_...``, or several by name: ``session.policy.op_get_weights()``.
 
-    Args:
-        model: one model.
-        models: models by name, dictionaries of them for deeper ones.
-
-    Raises:
-        TypeError: neither or both are given.
+    A dictionary of models becomes a `Session` inside.
     """
 
     def __init__(self, model: Any = None, /, **models: Any) -> None:

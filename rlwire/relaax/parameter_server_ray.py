@@ -153,10 +153,7 @@ class RayParameterServer(ParameterServerHandle):
 def open_actor(
     algorithm: Algorithm, checkpoints: Checkpoints | None, metrics: Metrics, name: str = ""
 ) -> RayParameterServer:
-    """Start the actor, or join the one called `name`; start Ray here if there is no cluster.
-
-    Every node has to find the algorithm under the same name or path, and the checkpoints' folder.
-    """
+    """Start the actor, or join the one called `name`; start Ray here if there is no cluster."""
     ray = _ray()
     owns_ray = not ray.is_initialized()
     if owns_ray:

@@ -527,7 +527,7 @@ def feed_checkpoints(data: bytes) -> None:
     (kind,), body, _ = take_options(data, 3)
     if kind:
         table: dict[str, Any] = {"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}
-        head = standard_json.dumps({"step": 1, "algorithm": "pg", "version": 1, "time": 0.0})
+        head = standard_json.dumps({"step": 1, "algorithm": "pg", "version": 1})
         state = base64.b64encode(body).decode()
         text = body.decode("latin-1") if kind == 1 else head
         table["__metadata__"] = {"rlwire": text, "state": state}
@@ -537,19 +537,14 @@ def feed_checkpoints(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "checkpoint-000000000001.safetensors").write_bytes(body)
         kept = checkpoints.Checkpoints(folder)
-        listed = kept.list()
         try:
             found = kept.restore("pg")
-        except checkpoints.CheckpointMismatch:
-            assert listed
-            return
-        except checkpoints.CheckpointDamaged:
+        except (checkpoints.CheckpointMismatch, checkpoints.CheckpointDamaged):
             return
         finally:
             checkpoints.logger.disabled = False
     assert found is not None
-    assert found[0] == listed[0].step
-    assert str(listed[0])
+    assert type(found[0]) is int
 
 
 Feed = Callable[[bytes], None]

@@ -16,6 +16,7 @@ import rlwire
 from rlwire.relaax import AlgorithmServer, load_algorithm
 from rlwire.relaax.checkpoints import CheckpointMismatch, Checkpoints
 from tests.agents import Recorder
+from tests.relaax.kept import steps
 
 # Both in one file; the state is how many updates there were, the action what they came to.
 ONE_FILE = """
@@ -147,7 +148,7 @@ def test_agents_that_learn_together(one_file, tmp_path, workers):
             assert server.parameter_server.n_step() == begins + 2
         with pytest.raises(RuntimeError, match="does not run"):
             _ = server.parameter_server
-        assert Checkpoints(tmp_path / "checkpoints").list()[0].step == begins + 2
+        assert steps(tmp_path / "checkpoints")[0] == begins + 2
 
 
 def test_checkpoints_of_another_algorithm(one_file, tmp_path):
@@ -187,4 +188,4 @@ def test_from_the_command_line(one_file, tmp_path):
             process.kill()
             process.communicate()
     assert process.returncode == 0
-    assert [each.step for each in Checkpoints(tmp_path / "kept").list()] == [1]
+    assert steps(tmp_path / "kept") == [1]

@@ -20,6 +20,7 @@ from rlwire.relaax.checkpoints import Checkpoints
 from rlwire.relaax.parameter_server import op
 from rlwire.rlx.config import Options
 from tests.agents import Recorder
+from tests.relaax.kept import steps
 
 
 class Model:
@@ -216,11 +217,11 @@ def test_it_begins_with_its_latest_checkpoint(tmp_path):
     )
     assert [handle.session.policy.op_add(np.ones(3)) for _ in range(4)] == [1, 2, 3, 4]
     handle.close()
-    assert [each.step for each in Checkpoints(tmp_path).list()] == [4, 3]
+    assert steps(tmp_path) == [4, 3]
     handle = open_parameter_server(adding(), checkpoints=tmp_path, metrics=Recorder())
     assert handle.session.policy.op_get()[0].tolist() == [4.0, 4.0, 4.0]
     handle.close()  # nothing was learned
-    assert [each.step for each in Checkpoints(tmp_path).list()] == [4, 3]
+    assert steps(tmp_path) == [4, 3]
     with pytest.raises(LocalProtocolError, match="has been closed"):
         handle.session.policy.op_add(np.ones(3))
 
@@ -235,7 +236,7 @@ def test_a_checkpoint_that_cannot_be_written_stops_nothing(tmp_path, caplog):
     assert handle.session.policy.op_add(np.ones(3)) == 2
     (tmp_path / "folder").unlink()
     handle.close()
-    assert [each.step for each in checkpoints.list()] == [2]
+    assert steps(checkpoints.folder) == [2]
 
 
 def test_one_that_cannot_be_made():

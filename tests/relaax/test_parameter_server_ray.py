@@ -23,6 +23,7 @@ from rlwire.relaax import (
 )
 from rlwire.relaax.checkpoints import Checkpoints
 from rlwire.rlx import Metrics
+from tests.relaax.kept import steps
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
@@ -134,13 +135,13 @@ def test_as_at_any_home(algorithm, tmp_path):
     there = pickle.loads(pickle.dumps(handle))
     assert there.session.op_add(np.float32(0)) == 4
     there.close()
-    assert [each.step for each in checkpoints.list()] == [4, 2]
+    assert steps(checkpoints.folder) == [4, 2]
     # Ray starts it again, and it begins with its checkpoint.
     session.op_add(np.float32(0))
     os.kill(session.op_pid(), signal.SIGKILL)
     assert session.op_add(np.float32(0)) == 5
     handle.close()
-    assert checkpoints.list()[0].step == 5
+    assert steps(checkpoints.folder)[0] == 5
     with pytest.raises(LocalProtocolError, match="has been closed"):
         session.op_get()
 

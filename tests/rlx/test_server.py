@@ -9,9 +9,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from rlwire.codecs import rlx
 from rlwire.errors import PeerError
 from rlwire.limits import Limits
 from rlwire.rlx import AgentProxy, AgentProxyException, Server, TensorBoardMetrics
+from rlwire.testing.rlx import RawClient
 from tests.agents import CountingAgent
 from tests.waiting import eventually
 
@@ -201,3 +203,34 @@ class TestProcesses:
             second.metrics.scalar("loss", 0.25, 2)
         assert "died with exit code 7" in caplog.text
         assert list(logs.iterdir())
+
+
+class TestUnreadable:
+    """What no agent is asked about, because it cannot be read."""
+
+    def update(self, **changes):
+        return {"command": "update", "reward": None, "state": 1, "terminal": False, **changes}
+
+    def test_a_wrong_value_is_refused_and_the_agent_goes_on(self, serve, caplog):
+        good = rlx.encode(self.update(state=np.zeros(2, np.float32)))
+        objects = good.replace(b"\7\0\0\0float32", b"\6\0\0\0object")
+        assert objects != good
+        with RawClient(serve().address) as client:
+            assert client.ask({"command": "init"}) == {"response": "ready"}
+            assert client.ask(self.update())["data"][0] == 1
+            for padding in (0, 100_000):  # the ways of a small and of a large message
+                body = objects + rlx.encode({"p": bytes(padding)})[4:]
+                frame = b"%d:%b," % (len(body), body)
+                for _ in range(3):
+                    client.send_bytes(frame)
+                    reply = client.receive()
+                    assert reply["response"] == "error"
+                    assert reply["message"].startswith(
+                        "the message cannot be read: not a plain dtype: got 'object' - at byte "
+                    )
+                    assert reply["message"].endswith("$.state")
+            assert client.ask(self.update())["data"][0] == 2
+            client.send_bytes(frame + rlx.encode(self.update(), framed=True))  # both at once
+            assert client.receive()["response"] == "error"
+            assert client.receive()["data"][0] == 3
+        assert "got 'object'" in caplog.text

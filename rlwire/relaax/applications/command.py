@@ -19,24 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
     else:
         add("-c", "--config", default="app.yaml", metavar="FILE", help="default: %(default)s")
     if command == "run":
-        add(
-            "components",
-            nargs="*",
-            metavar="|".join(running.COMPONENTS),
-            help="what to run; the parameter server is in rlx-server (default: all)",
-        )
-        add(
-            *("-n", "--n-environments"),
-            type=int,
-            default=1,
-            metavar="COPIES",
-            help="how many environments (default: %(default)s)",
-        )
-        add(
-            "--exploit",
-            action="store_true",
-            help="the first environment's agent neither explores nor learns",
-        )
+        text = "what to run; the parameter server is in rlx-server (default: all)"
+        add("components", nargs="*", metavar="|".join(running.COMPONENTS), help=text)
+        text = "how many environments (default: %(default)s)"
+        add("-n", "--n-environments", type=int, default=1, metavar="COPIES", help=text)
+        text = "the first environment's agent neither explores nor learns"
+        add("--exploit", action="store_true", help=text)
         add("--show-ui", action="store_true", help="the first environment shows what it does")
         return
     add(

@@ -10,7 +10,7 @@ from rlwire.relaax.algorithm import AlgorithmServer, load_algorithm
 from rlwire.relaax.applications.configuration import (
     Application,
     ApplicationError,
-    ParameterServerSection,
+    MetricsServerSection,
     read_application,
 )
 from rlwire.relaax.applications.environment import main
@@ -25,11 +25,11 @@ _LIKE_PG = ("policy_gradient", "policy-gradient", "da3c")
 
 def make_metrics(application: Application) -> Metrics:
     """Return the sink of an application's metrics."""
-    section = application.metrics_server
+    section = application.metrics_server or MetricsServerSection()
     sinks: list[Metrics] = []
-    if section is not None and section.log_metrics_to_console:
+    if section.log_metrics_to_console:
         sinks.append(LoggingMetrics())
-    if section is not None and section.metrics_dir is not None:
+    if section.metrics_dir is not None:
         sinks.append(TensorBoardMetrics(os.path.join(application.folder, section.metrics_dir)))
     return MultiMetrics(sinks)
 
@@ -46,24 +46,21 @@ def make_server(application: Application) -> AlgorithmServer:
     if where in _LIKE_PG:
         logger.warning("%s: %s is RELAAX's: using pg", algorithm.place, where)
         where = "pg"
+    checkpoints, kept = None, application.parameter_server
+    if kept is not None and kept.checkpoint_dir is not None:
+        steps, seconds = kept.checkpoint_step_interval, kept.checkpoint_time_interval
+        checkpoints = Checkpoints(
+            kept.checkpoint_dir,
+            keep=kept.checkpoints_to_keep,
+            every_steps=steps,
+            every_seconds=60.0 if steps is seconds is None else seconds,
+        )
     return AlgorithmServer(
         load_algorithm(where, {"name": algorithm.name, **algorithm.own}),
         section.address,
-        checkpoints=_checkpoints(application.parameter_server or ParameterServerSection()),
+        checkpoints=checkpoints,
         metrics=make_metrics(application),
         **section.options,
-    )
-
-
-def _checkpoints(section: ParameterServerSection) -> Checkpoints | None:
-    if section.checkpoint_dir is None:
-        return None
-    steps, seconds = section.checkpoint_step_interval, section.checkpoint_time_interval
-    return Checkpoints(
-        section.checkpoint_dir,
-        keep=section.checkpoints_to_keep,
-        every_steps=steps,
-        every_seconds=60.0 if steps is seconds is None else seconds,
     )
 
 

@@ -81,43 +81,19 @@ BAD: list[tuple[str, bytes, str, int, str]] = [
     ("key twice", VERSION + KEY + NULL + KEY + INT, "'k' is repeated", 10, "$"),
     ("empty key twice", VERSION + 2 * (text(b"") + NULL), "'' is repeated", 9, "$"),
     ("inner key twice", message(b"\x0b" + u32(2) + 2 * (KEY + NULL)), "'k' is", at(11), "$.k"),
-    (
-        "list count",
-        message(b"\x08" + u32(3) + NULL * 2),
-        "3 announced, at most 2 fit",
-        at(1),
-        "$.k",
-    ),
-    (
-        "dict count",
-        message(b"\x0b" + u32(2) + b"\0" * 9),
-        "2 announced, at most 1 fit",
-        at(1),
-        "$.k",
-    ),
+    ("list count", message(b"\x08" + u32(3) + NULL * 2), "3 announced", at(1), "$.k"),
+    ("dict count", message(b"\x0b" + u32(2) + b"\0" * 9), "2 announced", at(1), "$.k"),
     ("dict of 2**32-1", message(b"\x0b" + u32(2**32 - 1) + NULL), "at most 0", at(1), "$.k"),
     ("dims cut", message(b"\7" + text(b"int8") + u32(3) + b"\0" * 11), "12 bytes", at(13), "$.k"),
     ("no dims", message(b"\7" + text(b"int8")), "4 bytes needed, 0 left", at(9), "$.k"),
     ("no size", message(array(b"int8", [1], 1)[:-4]), "4 bytes needed, 0 left", at(17), "$.k"),
     ("data cut", message(array(b"int16", [2], 4, b"abc")), "4 bytes needed, 3 left", at(22), "$.k"),
-    (
-        "size too large",
-        message(array(b"int8", [2], 3, b"abc")),
-        "3 bytes announced, 2 e",
-        at(17),
-        "$.k",
-    ),
-    (
-        "size of a scalar",
-        message(array(b"int8", [], 0)),
-        "0 bytes announced, 1 expected",
-        at(13),
-        "$.k",
-    ),
+    ("size too large", message(array(b"int8", [2], 3, b"abc")), "3 bytes", at(17), "$.k"),
+    ("size of a scalar", message(array(b"int8", [], 0)), "0 bytes", at(13), "$.k"),
     (
         "product overflows",
         message(array(b"uint8", [2**32 - 1, 2**32 - 1], 1, b"x")),
-        "product of the dimensions overflows",
+        "overflows",
         at(14),
         "$.k",
     ),
@@ -131,13 +107,7 @@ BAD: list[tuple[str, bytes, str, int, str]] = [
     ("no width", message(b"\6" + text(b"L")), "4 bytes needed, 0 left", at(6), "$.k"),
     ("no height", message(b"\6" + text(b"L") + u32(1)), "4 bytes needed, 0 left", at(10), "$.k"),
     ("image cut", message(image(b"L", 2, 2, 4, b"abc")), "4 bytes needed, 3 left", at(18), "$.k"),
-    (
-        "image too small",
-        message(image(b"RGB", 2, 2, 4, b"abcd")),
-        "4 bytes announced, 12",
-        at(16),
-        "$.k",
-    ),
+    ("image too small", message(image(b"RGB", 2, 2, 4, b"abcd")), "4 bytes", at(16), "$.k"),
     ("image of bits", message(image(b"1", 9, 2, 3, b"abc")), "3 bytes announced, 4", at(14), "$.k"),
     ("after a message", message(NULL, b"x"), "4 bytes needed, 1 left", at(1), "$"),
 ]
@@ -376,3 +346,9 @@ def test_a_message_of_nothing_but_items(item: bytes) -> None:
     assert result[0] < 100 * len(data)
     with pytest.raises(LimitExceeded, match=f"items={most}"):
         rlx.decode(message(b"\x08" + u32(most) + item * most), limits=limits)
+
+
+def test_no_text_of_a_dtype_is_evaluated() -> None:
+    name = b"__import__('os').abort()"
+    with pytest.raises(DecodeError, match="dtype"):
+        rlx.decode(message(array(name, [1], 8, bytes(8))))

@@ -14,8 +14,8 @@ import pytest
 from rlwire import cli
 from rlwire.relaax.applications import ApplicationError, new, read_application
 from rlwire.relaax.applications.running import commands
-from rlwire.relaax.checkpoints import Checkpoints
 from tests.reference.events import read_events
+from tests.relaax.kept import steps
 
 pytest.importorskip("ruamel.yaml")
 pytest.importorskip("honcho")
@@ -69,8 +69,7 @@ def test_a_fresh_bandit_learns_which_arm_pays_and_ctrl_c_saves_it(tmp_path):
     started = [int(pid) for pid in re.findall(r"started \(pid=(\d+)\)", "".join(said))]
     assert len(started) == 3
     assert not any(map(is_there, started))
-    (saved,) = Checkpoints(folder / "logs" / "checkpoints").list()
-    assert saved.step >= 200 * 10
+    assert steps(folder / "logs" / "checkpoints")[0] >= 200 * 10
     events = read_events(folder / "logs" / "metrics")
     assert max(value for _, value in events["episode_reward"]) > 0.5
     assert events["paying_arm"][-1][1] == 3
