@@ -224,12 +224,9 @@ class Kinds(gymnasium.Env):
 
 
 OTHER_KINDS: list[dict[str, Any]] = [
-    {"turn": 1.5},
     {"turn": 0.9},
-    {"turn": 1.0},
     {"turn": np.float32(1)},
     {"turn": "1"},
-    {"turn": b"1"},
     {"turn": None},
     {"steer": ["0", "1"]},
     {"steer": [2**24 + 1, 0]},
@@ -252,20 +249,10 @@ def test_actions_of_another_kind(workers) -> None:
             (name,) = wrong
             with pytest.raises(EncodeError, match=rf"must be of |does not fit .*\.{name}$"):
                 client.step(plain | wrong)
-        native = {"turn": np.int64, "steer": np.float32, "gear": np.int32}
-        sent = {uids[name]: native[name](value) for name, value in plain.items()}
-        for name, value in (
-            ("turn", 1.5),
-            ("turn", np.float64(1)),
-            ("turn", np.int32(1)),
-            ("turn", "1"),
-            ("turn", True),
-            ("steer", np.array([1, 0])),
-            ("steer", np.array([0.5, 0.0])),
-            ("gear", 2.5),
-        ):
-            with pytest.raises(StatusError, match=f"'{name}' is of dtype .*, its spec says "):
-                client.request(StepRequest({**sent, uids[name]: value}))
+        sent = {uids["steer"]: np.float32([0.5, 0]), uids["gear"]: np.int32(3)}
+        for value in (1.5, np.int32(1), "1", True):
+            with pytest.raises(StatusError, match=r"'turn' is of dtype .*, its spec says "):
+                client.request(StepRequest({**sent, uids["turn"]: value}))
         assert environment.actions == []
         # The same number in another dtype is no other kind.
         for turn in (1, True, np.uint8(1), np.array(1, ">i2")):
@@ -291,6 +278,3 @@ def test_what_cannot_be_served() -> None:
         pytest.raises(StatusError, match=r"Turn is no world.*EnvironmentWorlds"),
     ):
         client.create_world()
-
-
-# ---- its life -----------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from rlwire.codecs import dm_env_rpc as d
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
+from tests.codecs.dm_env_rpc.wires import field as part
+from tests.codecs.dm_env_rpc.wires import varint
 
 PIXELS = np.arange(12, dtype=np.float32).reshape(3, 4)
 ACTIONS = d.SpecManager(
@@ -132,19 +134,6 @@ def attempt(decode: Callable[..., Any], data: Any, **options: Any) -> Any:
 
 
 # --- single faults, each at its place ------------------------------------------------------------
-
-
-def part(number: int, data: bytes) -> bytes:
-    """A field with a length."""
-    return varint(number << 3 | 2) + varint(len(data)) + data
-
-
-def varint(number: int) -> bytes:
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*out, number])
 
 
 def action(tensor: bytes) -> bytes:

@@ -19,20 +19,9 @@ from hypothesis import strategies as st
 
 from rlwire.codecs import dm_env_rpc as d
 from rlwire.errors import DecodeError
+from tests.codecs.dm_env_rpc.wires import field, varint
 
 Pieces = list[bytes]
-
-
-def varint(number: int) -> bytes:
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*out, number])
-
-
-def field(number: int, data: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(data)) + data
 
 
 def number_field(number: int, value: int) -> bytes:

@@ -279,20 +279,6 @@ def test_views_of_the_buffer() -> None:
     del view
 
 
-def test_bounds_as_they_are_given() -> None:
-    """A bound without a dtype of its own gets the spec's; one with it keeps it."""
-    spec = d.TensorSpec("x", (2,), d.DataType.FLOAT, 0, [1.5, 2])
-    other = d.TensorSpec("y", (), d.DataType.UINT32, np.int32(1))
-    message = d.ResetResponse(d.ActionObservationSpecs({1: spec, 2: other}))
-    decoded = d.decode_response(d.encode_response(message))
-    assert isinstance(decoded, d.ResetResponse)
-    first, second = decoded.specs.actions.values()
-    assert isinstance(first.min, np.float32)
-    assert first.max.dtype == np.float32
-    assert first.max.tolist() == [1.5, 2.0]
-    assert isinstance(second.min, np.int32)
-
-
 def test_a_bound_that_fits_no_shape_is_flat() -> None:
     bound = np.arange(3, dtype=np.int32)
     for shape in ((2, 2), (-1,), (), (2**31 - 1,) * 32):
@@ -415,18 +401,3 @@ def test_limits(message: Any, limits: Limits, name: str, size: int) -> None:
     with pytest.raises(LimitExceeded) as caught:
         d.encode_request(message, limits=limits)
     assert (caught.value.limit, caught.value.size) == (name, size)
-
-
-def test_limits_of_responses() -> None:
-    spec = d.TensorSpec("x", (1, 2, 3))
-    specs: Any = d.JoinWorldResponse(d.ActionObservationSpecs({1: spec}, {1: spec}))
-    details = d.Status(1, "m", (d.AnyMessage(), d.AnyMessage()))
-    for message, limits, name in (
-        (specs, Limits(items=1), "items"),
-        (specs, Limits(dims=2), "dims"),
-        (details, Limits(items=1), "items"),
-    ):
-        d.encode_response(message)
-        with pytest.raises(LimitExceeded) as caught:
-            d.encode_response(message, limits=limits)
-        assert caught.value.limit == name

@@ -14,21 +14,9 @@ from rlwire.codecs import dm_env_rpc as tensors
 from rlwire.codecs.dm_env_rpc.values import AnyMessage, ProtoArray
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
+from tests.codecs.dm_env_rpc.wires import field, varint
 
 # The reference's way of giving an array its shape, since NumPy 2.5.
-
-
-def varint(value: int) -> bytes:
-    value &= 2**64 - 1
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes(out) + bytes([value])
-
-
-def field(number: int, body: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(body)) + body
 
 
 def shape(*dims: int) -> bytes:
