@@ -37,7 +37,7 @@ from rlwire.codecs.dm_env_rpc import (
 )
 from rlwire.codecs.msgpack import encode
 from rlwire.dm_env_rpc.client import StatusError
-from rlwire.dm_env_rpc.worlds import World
+from rlwire.dm_env_rpc.world import World
 from rlwire.environments.driver import Driven
 from rlwire.errors import EncodeError, RemoteProtocolError, quoted
 from rlwire.limits import DEFAULT

@@ -41,7 +41,7 @@ from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler, RejectedCall
 from rlwire.dm_env_rpc.properties import Properties, PropertyService
 from rlwire.dm_env_rpc.spaces import WHOLE
-from rlwire.dm_env_rpc.worlds import (
+from rlwire.dm_env_rpc.world import (
     Answer,
     Extension,
     JoinedAgent,

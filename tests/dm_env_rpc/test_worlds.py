@@ -29,7 +29,7 @@ from rlwire.codecs.dm_env_rpc import (
 )
 from rlwire.dm_env_rpc import StatusError
 from rlwire.dm_env_rpc.server import DmEnvRpcHandler as Handler
-from rlwire.dm_env_rpc.worlds import Worlds
+from rlwire.dm_env_rpc.world import Worlds
 from rlwire.sessions.dm_env_rpc import Code
 
 RUNNING = EnvironmentStateType.RUNNING

@@ -463,6 +463,18 @@ def test_a_request_is_decoded_once_it_is_known_to_be_allowed() -> None:
         assert status.code == (Code.RESOURCE_EXHAUSTED if allowed else Code.FAILED_PRECONDITION)
 
 
+def test_settings_become_so_much_that_their_bytes_allow() -> None:
+    with pytest.raises(LimitExceeded) as caught:
+        DmEnvRpcServerSession().receive(BOMBS["create_world"])
+    assert caught.value.limit == "expanded"
+    assert caught.value.maximum < 2**21
+    some = np.zeros(2**17, np.float32)
+    wire = BOMBS["create_world"].replace(b"\x80\x80\x80\x10", b"\x80\x80\x88\x00")
+    (request,) = DmEnvRpcServerSession().receive(wire)
+    assert isinstance(request, CreateWorldRequest)
+    np.testing.assert_array_equal(request.settings["a"], some)
+
+
 def test_what_another_payload_replaces_becomes_nothing() -> None:
     step = encode_request(StepRequest({1: np.int32(1)}, [1]))
     for kind in ("create_world", "reset"):
