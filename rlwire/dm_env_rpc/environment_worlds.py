@@ -178,10 +178,6 @@ class EnvironmentWorlds:
         """Return a world made without settings; None if clients must give some."""
         return None if any(self._required.values()) else self({})
 
-    def is_accepted(self, name: str) -> bool:
-        """Whether a setting of this name is decoded."""
-        return name == "agent" or is_within(name, self.accepts)
-
     def sort(
         self, settings: Settings, takes_seed: bool = True, creating: bool = False
     ) -> tuple[Settings, ResetArguments]:
@@ -285,10 +281,6 @@ class EnvironmentWorld:
     def accepts(self) -> frozenset[str]:
         """The settings that clients may give."""
         return self.worlds.accepts | ({"agent"} if self.shared else frozenset())
-
-    def is_accepted(self, name: str) -> bool:
-        """Whether a setting of this name is decoded."""
-        return self.worlds.is_accepted(name)
 
     @property
     def properties(self) -> Properties | None:

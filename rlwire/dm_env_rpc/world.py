@@ -90,9 +90,6 @@ class World(Protocol):
     The world sets these in a method ``settle()``, which is called after each call of the world or
     its agents, by any thread and without a lock. `reset`, and an agent's `close`, must set those
     that wait.
-
-    A world that is served, or a factory of worlds, may have a method ``is_accepted(name)``. If it
-    returns False, the setting is not decoded; the world gets None and must reject it.
     """
 
     def join(self, settings: Settings) -> AgentEnvironment:

@@ -127,29 +127,6 @@ def test_bytes_that_are_no_request(server) -> None:
         client.join_world()
 
 
-def test_what_a_client_may_not_set_is_not_even_decoded(workers) -> None:
-    """313 bytes that stood for 3 GiB: the names are refused, and no limit was met."""
-
-    def make(size=1):
-        raise AssertionError("nothing is made")
-
-    request = dm_env_rpc_pb2.EnvironmentRequest()
-    for name in "abcdefghijkl":
-        tensor = request.create_world.settings[name]
-        tensor.doubles.array.append(1)
-        tensor.shape.append(2**25 - 64)
-    wires = [request.SerializeToString(), b"\x0a\x08\x0a\x06\x0a\x01x\x12\x01\xff"]  # no tensor
-    with (
-        Server(EnvironmentWorlds(make, accepts=["size"]), "127.0.0.1:0", workers=workers) as server,
-        grpc.insecure_channel(str(server.address)) as channel,
-    ):
-        replies = list(channel.stream_stream(METHOD)(iter(wires)))
-    errors = [dm_env_rpc_pb2.EnvironmentResponse.FromString(each).error for each in replies]
-    assert [error.code for error in errors] == [Code.INVALID_ARGUMENT] * 2
-    assert "not accepted; accepted: seed, size; " in errors[0].message
-    assert "setting 'x' not accepted; accepted: seed, size; " in errors[1].message
-
-
 @pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="no users of unix sockets")
 def test_too_many_calls_of_another_user(tmp_path, monkeypatch) -> None:
     address = f"unix:{tmp_path}/s"

@@ -12,7 +12,7 @@ Both read `TRANSITIONS` (`rlwire.sessions.dm_env_rpc.states`). Where the referen
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias
 
@@ -338,7 +338,6 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
     """
 
     __slots__ = (
-        "_accepts",
         "_asked",
         "_check_bounds",
         "_names",
@@ -353,10 +352,8 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         limits: Limits | None = None,
         copy: bool | None = True,
         check_bounds: bool = True,
-        accepts: Callable[[str], bool] | None = None,
     ) -> None:
         super().__init__(limits=limits, copy=copy)
-        self._accepts = accepts
         self._node = _SERVER[DmEnvRpcState.NOT_JOINED]
         self._check_bounds = check_bounds
         self._asked: _Asked | None = None
@@ -454,7 +451,6 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
                     message,
                     copy=self._copy,
                     limits=without_spec(self._limits, len(message)),
-                    accepts=self._accepts,
                 )
         except RlwireError as error:
             self._refusal = _code_of(error)
