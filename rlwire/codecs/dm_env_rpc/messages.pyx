@@ -543,8 +543,6 @@ cdef object _tensor(Input *input, const uint8_t *data, size_t size, const Step *
     cdef rlw_tensor tensor
     try:
         look(&tensor, data, size, input.start, &input.tensors)
-        if input.discard:
-            return None
         count_protos(input, &tensor, data)
         return take(&tensor, input.start, <object> input.source, input.writable, &input.tensors)
     except (DecodeError, LimitExceeded) as problem:
@@ -752,11 +750,7 @@ cdef _Field _find(_Choice choice, Input *input, const uint8_t *data, size_t size
         known = <_Field> choice.by_number[f.number] if f.number < MOST_NUMBERS else None
         if known is None:
             continue
-        if field is not None and known is not field:
-            # Another member takes its place, but protobuf refuses what it cannot parse.
-            input.discard = True
-            _single(field, input, out, field.number, f.at, (), path)
-            input.discard = False
+        if known is not field:
             out.count = 0
         field = known
         path.key = <void *> field.name

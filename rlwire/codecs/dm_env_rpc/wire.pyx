@@ -182,7 +182,6 @@ cdef bytes bytes_of(const Draft *draft):
 
 cdef int fill_input(Input *out, object copy, object limits) except -1:
     fill_options(&out.tensors, copy, limits)
-    out.discard = False
     return 0
 
 

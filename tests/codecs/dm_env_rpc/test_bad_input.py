@@ -460,11 +460,9 @@ def test_keys_that_are_numbers_are_counted() -> None:
     assert len(d.decode_request(data, limits=few).actions) == 3
     names = d.encode_request(d.CreateWorldRequest({name: one for name in "abcdef"}))
     d.decode_request(names, limits=few)
-    # In each of its pieces, and again for one that comes twice.
-    for wrong in (data + data, data + names + data):
-        with pytest.raises(LimitExceeded, match="keys=3") as caught:
-            d.decode_request(wrong, limits=few)
-        assert (caught.value.size, caught.value.path) == (4, "$.step.actions")
+    with pytest.raises(LimitExceeded, match="keys=3") as caught:  # over both pieces
+        d.decode_request(data + data, limits=few)
+    assert (caught.value.size, caught.value.path) == (4, "$.step.actions")
     specs = d.ActionObservationSpecs({1: SPECS.actions[1]}, {i: SPECS.actions[1] for i in range(3)})
     response = d.encode_response(d.JoinWorldResponse(specs))
     with pytest.raises(LimitExceeded, match="keys=3"):
