@@ -413,7 +413,7 @@ class EnvironmentWorld:
         self._call(acting, call)
 
     def interrupt(self) -> None:
-        """End the episode: agents that wait are told now, others when they act."""
+        """End the episode: agents that wait get INTERRUPTED now, others when they act."""
         for agent in self._sharing() if self.shared else ():
             if agent.playing and agent.reply is not None:
                 self.fulfil(agent, agent.interrupted())
@@ -462,7 +462,7 @@ class EnvironmentAgent:
         actions = structure_of(driven.action_space, "action", names.action)
         reward = _signal(driven.reward_space, "reward", names.reward)
         discount = _signal(driven.discount_space, "discount", names.discount, 0.0, 1.0)
-        # What rlwire.make cannot be told fails here, before a client connects.
+        # Spaces that rlwire.make cannot receive raise here, before a client connects.
         informed = info_spec(driven.observation_space, driven.action_space)
         observations = list(seen.specs)
         first: dict[str, Any] = {}

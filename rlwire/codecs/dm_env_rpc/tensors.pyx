@@ -531,7 +531,7 @@ def encode_tensor(value, dtype=None, *, try_compress=False, limits=None):
 
 # --- from bytes
 
-cdef TensorOptions _last  # as whoever decodes does so again
+cdef TensorOptions _last  # of the last call
 cdef tuple _last_arguments = (None, None)
 cdef dict _COPY = {True: COPY_ALWAYS, False: COPY_NEVER, None: COPY_AS_NEEDED}
 

@@ -55,7 +55,7 @@ cdef uint64_t uid_of(object value, const Step *path) except? 0xFFFFFFFF:
 # --- to bytes
 
 
-cdef Maxima _last_maxima  # those of `_last_limits`, as whoever encodes does so again
+cdef Maxima _last_maxima  # those of `_last_limits`
 cdef object _last_limits = None
 
 

@@ -3,7 +3,7 @@
  * Reading: rlw_tensor_read() finds the payload and checks the fields around it, rlw_tensor_infer()
  * settles the shape, then the caller makes room and rlw_tensor_decode() fills it with numbers;
  * rlw_tensor_next() gives strings and messages one by one. Writing: rlw_put_tensor(), or the three
- * functions below it for a caller who has room of his own.
+ * functions below it for callers with a buffer.
  */
 #ifndef RLWIRE_DM_ENV_RPC_H
 #define RLWIRE_DM_ENV_RPC_H
@@ -279,7 +279,7 @@ static inline rlw_status rlw_tensor_infer(rlw_cursor *c, rlw_tensor *t) {
         }
     }
     if (empty) {
-        /* What times zero an unknown dimension would be, nobody can say. */
+        /* An unknown dimension times zero is undefined. */
         if (t->count || unknown < RLW_TENSOR_DIMS)
             return rlw_fail(c, RLW_BAD_ELEMENTS, at, t->count, 0);
         product = 0;

@@ -5,7 +5,7 @@ Both read `TRANSITIONS` (`rlwire.sessions.dm_env_rpc.states`). Where the referen
 - After a reset its text says INTERRUPTED; its diagram keeps TERMINATED. The table is the diagram.
 - A sequence begins with RUNNING: the server's session sends no other state from TERMINATED and
   INTERRUPTED (`LocalProtocolError`). Other servers do; a client accepts what `TOLERATED` lists.
-- Worlds are told apart by the names in the requests. If a server's world has several names, the
+- Worlds are identified by the names in the requests. If a server's world has several names, the
   joined one may be reset unnoticed until the next step.
 """
 
@@ -113,7 +113,7 @@ class _DmEnvRpcSession:
 
     @property
     def state(self) -> DmEnvRpcState:
-        """The connection's state; a client's as of the last response."""
+        """The connection's state; a client's after the last response."""
         return self._node.state
 
     @property
@@ -479,7 +479,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         if isinstance(event, Status):
             if not self.pending:
                 raise LocalProtocolError("a Status cannot be sent: no request waits")
-            # Not under this session's limits: what passes them must be told.
+            # Without this session's limits, to report that they are exceeded.
             buffer = encode_response(event)
             self._asked = self._refusal = None
             return [buffer]
