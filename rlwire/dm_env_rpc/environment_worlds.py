@@ -165,13 +165,7 @@ class EnvironmentWorlds:
         return [name for name, needed in self._required.items() if needed and name not in firsts]
 
     def __call__(self, settings: Settings) -> EnvironmentWorld:
-        """Make a world.
-
-        Raises:
-            StatusError: a setting is not accepted, missing or invalid.
-            TypeError: the factory did not make an environment.
-            EncodeError: dm_env_rpc cannot carry a space of the environment.
-        """
+        """Make a world, or raise StatusError for settings and EncodeError for spaces."""
         return EnvironmentWorld(self, settings)
 
     def sample(self) -> EnvironmentWorld | None:
@@ -441,15 +435,11 @@ def _same(one: Settings, other: Settings) -> bool:
 
 
 class EnvironmentAgent:
-    """The agent of a world's environment: its specs, and its values on the wire.
-
-    Attributes:
-        joined: whether a connection plays it.
-    """
+    """The agent of a world's environment: its specs, and its values on the wire."""
 
     def __init__(self, world: EnvironmentWorld, driven: Driven) -> None:
         self.world = world
-        self.joined = False
+        self.joined = False  # by a connection
         self._own: Settings = {}
         self._dropped: set[str] = set()
         self._whole = False
@@ -646,23 +636,15 @@ class _Side(Driven):
 
 
 class _SharingAgent(EnvironmentAgent):
-    """An agent that waits for the others.
-
-    Attributes:
-        key: the environment's name for it.
-        playing: whether it plays in the episode.
-        seen: its last observation.
-        action: its action in the next step.
-        reply: of the step, or of the episode if it does not play, that it waits for.
-    """
+    """An agent that waits for the others."""
 
     def __init__(self, world: EnvironmentWorld, driven: Driven, key: Any) -> None:
         super().__init__(world, _Side(driven, key))
-        self.key = key
-        self.playing = False
-        self.seen: Any = None
-        self.action: Any = None
-        self.reply: DeferredReply | None = None
+        self.key = key  # the environment's name for it
+        self.playing = False  # in the present episode
+        self.seen: Any = None  # its last observation
+        self.action: Any = None  # in the next step
+        self.reply: DeferredReply | None = None  # of the step or the episode that it waits for
 
     def no_action(self) -> Any:
         """Return the action of an agent that does not play."""

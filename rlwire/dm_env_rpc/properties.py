@@ -102,8 +102,7 @@ class Properties:
             description: text for people.
 
         Raises:
-            ValueError: the key is invalid or taken, or `read` and `write` are both None.
-            EncodeError: the spec is invalid.
+            ValueError, EncodeError: the key is taken, or an argument is invalid.
         """
         if read is None and write is None:
             raise ValueError(f"the property {key!r} needs read or write")

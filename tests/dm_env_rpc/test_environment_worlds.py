@@ -161,36 +161,6 @@ def test_a_dm_env_environment() -> None:
     assert last == (INTERRUPTED, {"place": [0], "reward": -1.0, "discount": 0.5})
 
 
-def test_a_gymnasium_environment() -> None:
-    agent = made_world(Dice).join({"seed": np.int64(7)})
-    assert [spec.name for spec in agent.specs.actions.values()] == ["cheat", "count"]
-    names = [spec.name for spec in agent.specs.observations.values()]
-    assert names == ["dice", "odd", "reward", "discount"]
-    local = Dice()
-    for sequence in range(4):
-        seen, _info = local.reset(seed=7 if sequence == 0 else None)
-        state, told = check(agent, agent.begin())
-        assert told == {
-            "dice": seen["dice"].tolist(),
-            "odd": seen["odd"],
-            "reward": 0,
-            "discount": 1,
-        }
-        while state == RUNNING:
-            count = 1 + sequence % 2
-            action = {"count": np.int64(count), "cheat": np.array([1], np.int8)}
-            state, told = check(agent, agent.step(dict(action)))
-            seen, reward, ended, cut, _info = local.step(action)
-            assert told == {
-                "dice": seen["dice"].tolist(),
-                "odd": seen["odd"],
-                "reward": reward,
-                "discount": 0.0 if ended else 1.0,
-            }
-            assert state == (TERMINATED if ended else INTERRUPTED if cut else RUNNING)
-        assert state == (TERMINATED if count == 1 else INTERRUPTED)
-
-
 # ---- names --------------------------------------------------------------------------------------
 
 

@@ -282,24 +282,6 @@ def test_the_document_has_the_table() -> None:
 # --- the client
 
 
-def test_names_wait_for_the_join() -> None:
-    client = DmEnvRpcClientSession()
-    with pytest.raises(LocalProtocolError, match="join_world first"):
-        client.send(Step())
-    client.send(EVENTS["join_world"])
-    with pytest.raises(LocalProtocolError, match="not answered; a StepRequest is by UID"):
-        client.send(Step())
-    client.send(EVENTS["step"])
-    assert client.specs is client.actions is client.observations is None
-    client.receive(reply_for("join_world"))
-    assert client.specs == SPECS
-    assert client.world_name == "w"
-    assert client.actions is not None
-    assert client.actions.name_to_uid("push") == 5
-    client.send(Step())
-    assert client.pending == 2
-
-
 def test_two_joins_of_which_both_go_well_cannot_be() -> None:
     client = DmEnvRpcClientSession()
     client.send(EVENTS["join_world"])

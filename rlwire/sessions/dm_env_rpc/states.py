@@ -98,22 +98,14 @@ _STATES = {
 
 @dataclass(slots=True, eq=False)
 class DmEnvRpcStateNode:
-    """A state with its rows of a table.
-
-    Attributes:
-        joined: whether it is that of a joined connection.
-        running: whether it is RUNNING, the only one in which actions count.
-        allowed: the requests that may succeed.
-        steps: what a step may end in, by the number in its response; one look-up for each step.
-        nexts: what all requests lead to, by request and outcome.
-    """
+    """A state with its rows of a table, linked for one look-up a step."""
 
     state: DmEnvRpcState
-    allowed: list[str] = field(default_factory=list)
-    steps: dict[int, DmEnvRpcStateNode] = field(default_factory=dict)
-    nexts: dict[tuple[str, str], DmEnvRpcStateNode] = field(default_factory=dict)
+    allowed: list[str] = field(default_factory=list)  # requests that may succeed
+    steps: dict[int, DmEnvRpcStateNode] = field(default_factory=dict)  # by a result's state
+    nexts: dict[tuple[str, str], DmEnvRpcStateNode] = field(default_factory=dict)  # all outcomes
     joined: bool = False
-    running: bool = False
+    running: bool = False  # actions count
 
 
 def nodes(

@@ -249,24 +249,6 @@ def test_many_tensors_at_once() -> None:
     assert all(np.array_equal(decoded.settings[name], settings[name]) for name in settings)
 
 
-def test_settings_may_be_any_mapping_and_any_value(protobuf: ModuleType) -> None:
-    from types import MappingProxyType
-
-    settings: Any = MappingProxyType({"seed": 3, "level": "maze", "rates": [0.5, 1.0], "on": True})
-    decoded = d.decode_request(d.encode_request(d.ResetRequest(settings)))
-    assert protobuf.same(
-        decoded,
-        d.ResetRequest(
-            {
-                "seed": np.int64(3),
-                "level": np.str_("maze"),
-                "rates": np.array([0.5, 1.0]),
-                "on": np.bool_(True),
-            }
-        ),
-    )
-
-
 def test_views_of_the_buffer() -> None:
     pixels = np.arange(4096, dtype=np.uint8)
     encoded = bytearray(d.encode_request(d.StepRequest({1: pixels})))
