@@ -249,21 +249,14 @@ class _PropertiesExtension(SharedClient):
 
     @driven
     def write(self, key: str, value: Any) -> Waits[None]:
-        """Set a value.
-
-        Raises:
-            KeyError, PermissionError, StatusError: as `read`.
-            ValueError: the server rejects this value.
-        """
+        """Set a value; errors as for `read`, ValueError if the server rejects the value."""
         yield from self._ask(WritePropertyRequest(key, value), WritePropertyResponse)
 
     @driven
     def list(self, key: str = "") -> Waits[tuple[PropertySpec, ...]]:
-        """Return the properties that one holds, or the outermost; ``spec.name`` is the key.
+        """Return the properties below `key`, or the outermost; ``spec.name`` is a property's key.
 
-        Raises:
-            KeyError, StatusError: as `read`.
-            ValueError: it holds none.
+        Errors as for `read`, ValueError if it holds none.
         """
         return (yield from self._ask(ListPropertyRequest(key), ListPropertyResponse)).values
 
