@@ -22,7 +22,7 @@ from rlwire.dm_env_rpc.properties import (
     PropertiesExtension,
 )
 from rlwire.dm_env_rpc.server import Server
-from rlwire.dm_env_rpc.worlds import AgentEnvironment, World, WorldFactory, Worlds
+from rlwire.dm_env_rpc.world import AgentEnvironment, World, WorldFactory, Worlds
 from rlwire.transports.tls import ClientTLS, ServerTLS
 
 __all__ = [

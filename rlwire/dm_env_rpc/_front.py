@@ -11,7 +11,7 @@ from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint
 from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds, Names
 from rlwire.dm_env_rpc.options import OPTIONS
 from rlwire.dm_env_rpc.server import Server
-from rlwire.dm_env_rpc.worlds import is_world
+from rlwire.dm_env_rpc.world import is_world
 from rlwire.environments.driver import is_environment
 from rlwire.environments.loading import load_environment
 from rlwire.registry import URL

@@ -314,9 +314,7 @@ class _DmEnvRpcClient(waits.Counting):
         Returns:
             The specs, or None if no world was joined.
 
-        Raises:
-            StatusError: the server rejects the request; the connection stays.
-            ConnectionClosed, DeadlineExceeded, OSError: the server cannot be reached.
+        Errors are those of `connect` and `join_world`.
         """
         backoff = backoff or RECONNECT
         yield from self._drop()
@@ -449,11 +447,7 @@ class Client(Blocking, _DmEnvRpcClient):
             actions: by name; those of a sequence's first step are ignored.
             requested: names of the observations to return; None for all, ``()`` for none.
 
-        Raises:
-            StatusError: the server rejects it; the state is unchanged.
-            EncodeError: there is no such action or observation, or a value does not fit.
-            LocalProtocolError: no world is joined.
-            ConnectionClosed, DeadlineExceeded: the connection is lost.
+        Errors are those of `request`; EncodeError if a value does not fit its spec.
         """
         # The hot path, therefore without a generator.
         step = self._step(actions, requested)

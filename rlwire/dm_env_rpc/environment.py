@@ -333,14 +333,7 @@ class DmEnvRpcEndpoint(Endpoint):
 
 
 class _Signal:
-    """The reward or the discount among the observations.
-
-    Attributes:
-        names: of its observations.
-        alone: the name, if it is one number.
-        structure: of more than a number.
-        space: of more than a number.
-    """
+    """The reward or the discount among the observations."""
 
     def __init__(self, name: str, specs: Mapping[str, TensorSpec]) -> None:
         found = {
@@ -349,8 +342,8 @@ class _Signal:
             if name and (each == name or each.startswith(f"{name}."))
         }
         self.names = list(found)
-        self.alone: str | None = None
-        self.structure: Structure | None = None
+        self.alone: str | None = None  # the name of one number
+        self.structure: Structure | None = None  # of more than a number
         self.space: Any = None
         if not found:
             return

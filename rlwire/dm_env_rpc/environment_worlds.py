@@ -165,22 +165,12 @@ class EnvironmentWorlds:
         return [name for name, needed in self._required.items() if needed and name not in firsts]
 
     def __call__(self, settings: Settings) -> EnvironmentWorld:
-        """Make a world.
-
-        Raises:
-            StatusError: a setting is not accepted, missing or invalid.
-            TypeError: the factory did not make an environment.
-            EncodeError: dm_env_rpc cannot carry a space of the environment.
-        """
+        """Make a world, or raise StatusError for settings and EncodeError for spaces."""
         return EnvironmentWorld(self, settings)
 
     def sample(self) -> EnvironmentWorld | None:
         """Return a world made without settings; None if clients must give some."""
         return None if any(self._required.values()) else self({})
-
-    def is_accepted(self, name: str) -> bool:
-        """Whether a setting of this name is decoded."""
-        return name == "agent" or is_within(name, self.accepts)
 
     def sort(
         self, settings: Settings, takes_seed: bool = True, creating: bool = False
@@ -285,10 +275,6 @@ class EnvironmentWorld:
     def accepts(self) -> frozenset[str]:
         """The settings that clients may give."""
         return self.worlds.accepts | ({"agent"} if self.shared else frozenset())
-
-    def is_accepted(self, name: str) -> bool:
-        """Whether a setting of this name is decoded."""
-        return self.worlds.is_accepted(name)
 
     @property
     def properties(self) -> Properties | None:
@@ -421,7 +407,7 @@ class EnvironmentWorld:
         self._call(acting, call)
 
     def interrupt(self) -> None:
-        """End the episode: agents that wait are told now, others when they act."""
+        """End the episode: agents that wait get INTERRUPTED now, others when they act."""
         for agent in self._sharing() if self.shared else ():
             if agent.playing and agent.reply is not None:
                 self.fulfil(agent, agent.interrupted())
@@ -449,15 +435,11 @@ def _same(one: Settings, other: Settings) -> bool:
 
 
 class EnvironmentAgent:
-    """The agent of a world's environment: its specs, and its values on the wire.
-
-    Attributes:
-        joined: whether a connection plays it.
-    """
+    """The agent of a world's environment: its specs, and its values on the wire."""
 
     def __init__(self, world: EnvironmentWorld, driven: Driven) -> None:
         self.world = world
-        self.joined = False
+        self.joined = False  # by a connection
         self._own: Settings = {}
         self._dropped: set[str] = set()
         self._whole = False
@@ -470,7 +452,7 @@ class EnvironmentAgent:
         actions = structure_of(driven.action_space, "action", names.action)
         reward = _signal(driven.reward_space, "reward", names.reward)
         discount = _signal(driven.discount_space, "discount", names.discount, 0.0, 1.0)
-        # What rlwire.make cannot be told fails here, before a client connects.
+        # Spaces that rlwire.make cannot receive raise here, before a client connects.
         informed = info_spec(driven.observation_space, driven.action_space)
         observations = list(seen.specs)
         first: dict[str, Any] = {}
@@ -654,23 +636,15 @@ class _Side(Driven):
 
 
 class _SharingAgent(EnvironmentAgent):
-    """An agent that waits for the others.
-
-    Attributes:
-        key: the environment's name for it.
-        playing: whether it plays in the episode.
-        seen: its last observation.
-        action: its action in the next step.
-        reply: of the step, or of the episode if it does not play, that it waits for.
-    """
+    """An agent that waits for the others."""
 
     def __init__(self, world: EnvironmentWorld, driven: Driven, key: Any) -> None:
         super().__init__(world, _Side(driven, key))
-        self.key = key
-        self.playing = False
-        self.seen: Any = None
-        self.action: Any = None
-        self.reply: DeferredReply | None = None
+        self.key = key  # the environment's name for it
+        self.playing = False  # in the present episode
+        self.seen: Any = None  # its last observation
+        self.action: Any = None  # in the next step
+        self.reply: DeferredReply | None = None  # of the step or the episode that it waits for
 
     def no_action(self) -> Any:
         """Return the action of an agent that does not play."""

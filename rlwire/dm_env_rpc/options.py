@@ -41,7 +41,6 @@ class DmEnvRpcServerOptions(
     default_actions: Any = None
     properties: Any = None
     extensions: Any = None
-    copy: Any = True
 
 
 @dataclass(frozen=True)

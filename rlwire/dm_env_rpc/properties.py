@@ -37,7 +37,7 @@ from rlwire.codecs.dm_env_rpc import (
 )
 from rlwire.codecs.msgpack import encode
 from rlwire.dm_env_rpc.client import StatusError
-from rlwire.dm_env_rpc.worlds import World
+from rlwire.dm_env_rpc.world import World
 from rlwire.environments.driver import Driven
 from rlwire.errors import EncodeError, RemoteProtocolError, quoted
 from rlwire.limits import DEFAULT
@@ -102,8 +102,7 @@ class Properties:
             description: text for people.
 
         Raises:
-            ValueError: the key is invalid or taken, or `read` and `write` are both None.
-            EncodeError: the spec is invalid.
+            ValueError, EncodeError: the key is taken, or an argument is invalid.
         """
         if read is None and write is None:
             raise ValueError(f"the property {key!r} needs read or write")
@@ -250,21 +249,14 @@ class _PropertiesExtension(SharedClient):
 
     @driven
     def write(self, key: str, value: Any) -> Waits[None]:
-        """Set a value.
-
-        Raises:
-            KeyError, PermissionError, StatusError: as `read`.
-            ValueError: the server rejects this value.
-        """
+        """Set a value; errors as for `read`, ValueError if the server rejects the value."""
         yield from self._ask(WritePropertyRequest(key, value), WritePropertyResponse)
 
     @driven
     def list(self, key: str = "") -> Waits[tuple[PropertySpec, ...]]:
-        """Return the properties that one holds, or the outermost; ``spec.name`` is the key.
+        """Return the properties below `key`, or the outermost; ``spec.name`` is a property's key.
 
-        Raises:
-            KeyError, StatusError: as `read`.
-            ValueError: it holds none.
+        Errors as for `read`, ValueError if it holds none.
         """
         return (yield from self._ask(ListPropertyRequest(key), ListPropertyResponse)).values
 

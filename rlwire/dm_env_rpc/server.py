@@ -41,7 +41,7 @@ from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler, RejectedCall
 from rlwire.dm_env_rpc.properties import Properties, PropertyService
 from rlwire.dm_env_rpc.spaces import WHOLE
-from rlwire.dm_env_rpc.worlds import (
+from rlwire.dm_env_rpc.world import (
     Answer,
     Extension,
     JoinedAgent,
@@ -104,7 +104,6 @@ class Server(StreamServer):
             ``properties``.
         extensions: handlers of other extensions' requests, by type URL.
         check_bounds: whether actions outside their spec's bounds are rejected.
-        copy: whether actions own their memory; as in `Client`.
         options: `rlwire.serving.serving.StreamOptions`; `max_connections` counts calls, of TCP
             connections twice as many may be open.
 
@@ -134,7 +133,6 @@ class Server(StreamServer):
         properties: Properties | None = None,
         extensions: Mapping[str, Extension] | None = None,
         check_bounds: bool = True,
-        copy: bool | None = True,
         **options: Unpack[StreamOptions],
     ) -> None:
         if workers not in ("threads", "asyncio"):
@@ -165,14 +163,7 @@ class Server(StreamServer):
             auth,
             Admission(most, most_each),
             self._extensions,
-            {
-                "limits": limits,
-                "copy": copy,
-                "check_bounds": check_bounds,
-                "accepts": None
-                if isinstance(worlds, type)
-                else getattr(worlds, "is_accepted", None),
-            },
+            {"limits": limits, "check_bounds": check_bounds},
             {"limits": limits, "max_sent": most_sent(limits, max_sent), **KEEP_ALIVE},
         )
         super().__init__(address, service, workers=workers, **options)

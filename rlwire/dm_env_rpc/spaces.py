@@ -53,7 +53,9 @@ def spaces_in(name: str, limits: Limits) -> tuple[Any, Any] | None:
     except (ValueError, RecursionError) as error:
         if isinstance(error, RlwireError):
             raise
-        raise DecodeError(f"an observation's name tells no spaces: {quoted(name)}") from None
+        raise DecodeError(
+            f"an observation's name does not describe spaces: {quoted(name)}"
+        ) from None
 
 
 class Tensor(NamedTuple):

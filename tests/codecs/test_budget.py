@@ -315,25 +315,6 @@ def test_errors_name_the_limit_the_place_and_the_path() -> None:
         assert 0 < (caught.value.offset or 0) < len(wire)
 
 
-def test_settings_that_are_not_accepted_are_not_made() -> None:
-    wire = world([broadcast(np.float64(n), PART // 8) for n in range(12)])
-    asked: list[str] = []
-
-    def accepts(name: str) -> bool:
-        asked.append(name)
-        return name == "7"
-
-    found, peak = made(lambda w, limits: decode_request(w, limits, accepts=accepts), wire)
-    assert asked == [str(number) for number in range(12)]
-    assert [name for name, value in found.settings.items() if value is not None] == ["7"]
-    assert found.settings["7"].nbytes == PART
-    assert peak < PART + SLACK
-    # Whatever they are: nothing looks at them.
-    assert decode_request(world([b"\xff"]), SMALL, accepts=lambda name: False).settings == {
-        "0": None
-    }
-
-
 # --- whatever comes
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import gc
 import socket
 from collections.abc import Iterator
@@ -21,10 +20,9 @@ from dm_env_rpc.v1 import (
     error,
     spec_manager,
 )
-from dm_env_rpc.v1.extensions import properties
 
 import rlwire
-from rlwire.dm_env_rpc import EnvironmentWorlds, Properties, Server, drop_in
+from rlwire.dm_env_rpc import EnvironmentWorlds, Server, drop_in
 
 INSECURE, SECURE = grpc.insecure_channel, grpc.secure_channel
 
@@ -108,23 +106,6 @@ def test_errors_and_metadata() -> None:
             assert "token" in raised.value.details()
 
 
-@pytest.mark.usefixtures("no_grpcio")
-def test_properties() -> None:
-    values = Properties()
-    seen = {"speed": 2.5}
-    values.add("speed", read=lambda: seen["speed"], write=lambda value: seen.update(speed=value))
-    with (
-        Server(lambda settings: None, "127.0.0.1:0", properties=values) as server,
-        grpc.insecure_channel(str(server.address)) as channel,
-    ):
-        extension = properties.PropertiesExtension(connection.Connection(channel))
-        assert extension["speed"] == 2.5
-        extension["speed"] = 3.5
-        assert (extension["speed"], list(extension.specs())) == (3.5, ["speed"])
-        with pytest.raises(KeyError):
-            extension["depth"]
-
-
 def test_messages_over_the_limit_of_the_channel(voyage: Any) -> None:
     with (
         Server(EnvironmentWorlds(voyage.Voyage), "127.0.0.1:0") as server,
@@ -191,15 +172,6 @@ def test_all_else_goes_to_grpcio(reference_server: str) -> None:
         with pytest.raises(grpc.RpcError) as raised:
             call(b"")
         assert raised.value.code() == grpc.StatusCode.UNIMPLEMENTED
-        ready: concurrent.futures.Future[None] = concurrent.futures.Future()
-
-        def look(state: Any) -> None:
-            if state is grpc.ChannelConnectivity.READY and not ready.done():
-                ready.set_result(None)
-
-        channel.subscribe(look)
-        ready.result(10)
-        channel.unsubscribe(look)
 
 
 @pytest.mark.parametrize(

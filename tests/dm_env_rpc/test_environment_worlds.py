@@ -161,36 +161,6 @@ def test_a_dm_env_environment() -> None:
     assert last == (INTERRUPTED, {"place": [0], "reward": -1.0, "discount": 0.5})
 
 
-def test_a_gymnasium_environment() -> None:
-    agent = made_world(Dice).join({"seed": np.int64(7)})
-    assert [spec.name for spec in agent.specs.actions.values()] == ["cheat", "count"]
-    names = [spec.name for spec in agent.specs.observations.values()]
-    assert names == ["dice", "odd", "reward", "discount"]
-    local = Dice()
-    for sequence in range(4):
-        seen, _info = local.reset(seed=7 if sequence == 0 else None)
-        state, told = check(agent, agent.begin())
-        assert told == {
-            "dice": seen["dice"].tolist(),
-            "odd": seen["odd"],
-            "reward": 0,
-            "discount": 1,
-        }
-        while state == RUNNING:
-            count = 1 + sequence % 2
-            action = {"count": np.int64(count), "cheat": np.array([1], np.int8)}
-            state, told = check(agent, agent.step(dict(action)))
-            seen, reward, ended, cut, _info = local.step(action)
-            assert told == {
-                "dice": seen["dice"].tolist(),
-                "odd": seen["odd"],
-                "reward": reward,
-                "discount": 0.0 if ended else 1.0,
-            }
-            assert state == (TERMINATED if ended else INTERRUPTED if cut else RUNNING)
-        assert state == (TERMINATED if count == 1 else INTERRUPTED)
-
-
 # ---- names --------------------------------------------------------------------------------------
 
 
@@ -221,26 +191,6 @@ def test_an_observation_called_reward() -> None:
     assert Walk.made[0].closed
     agent = made_world(Rewarding, names=Names(reward=None)).join({})
     assert check(agent, agent.begin()) == (RUNNING, {"reward": [0], "discount": 1})
-
-
-def test_nested_rewards() -> None:
-    class Several(Walk):
-        def reward_spec(self):
-            return {"a": specs.Array((), float), "b": specs.BoundedArray((2,), float, 1.0, 3.0)}
-
-        def discount_spec(self):
-            return [specs.BoundedArray((), np.float32, 0.0, 1.0)]
-
-        def step(self, action):
-            reward = {"a": 2.0, "b": np.array([1.0, 2.0])}
-            return dm_env.TimeStep(dm_env.StepType.LAST, reward, [0.0], self._observation())
-
-    agent = made_world(Several).join({})
-    _, told = check(agent, agent.begin())
-    assert told == {"place": [0], "reward.a": 0, "reward.b": [1, 1], "discount.0": 1}
-    state, told = check(agent, agent.step({"stride": np.int32(0)}))
-    assert told == {"place": [0], "reward.a": 2, "reward.b": [1, 2], "discount.0": 0}
-    assert state == TERMINATED
 
 
 # ---- actions ------------------------------------------------------------------------------------
@@ -472,14 +422,6 @@ def test_an_instance_is_lent_and_not_closed() -> None:
     assert not walk.closed
     second = worlds({})
     assert second.join({}).begin().state == RUNNING
-
-
-def test_an_instance_takes_no_settings_of_a_factory() -> None:
-    worlds = EnvironmentWorlds(Walk())
-    assert "setting 'length' not accepted" in code_of(worlds, {"length": np.int32(1)})[1]
-    worlds({})  # the refused one holds nothing
-    dice = made_world(Dice(), {"seed": np.int64(4)})
-    dice.join({}).begin()
 
 
 def test_what_cannot_be_carried_is_said_before_anybody_connects() -> None:

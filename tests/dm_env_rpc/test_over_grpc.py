@@ -104,19 +104,6 @@ def test_a_request_over_the_limit_of_grpcios_server() -> None:
     server.stop(0).wait()
 
 
-@pytest.mark.parametrize("ours", [True, False])
-def test_large_requests_with_large_answers_do_not_jam(make: Any, ours: bool) -> None:
-    server, address = grpcio_server(2**28)
-    server.start()
-    if ours:
-        address = make().address
-    with Client(address) as client:
-        message = AnyMessage("a/b", bytes(3_000_000))
-        for _ in range(20):
-            assert client.extension(message) == message
-    server.stop(0).wait()
-
-
 def test_too_many(make: Any) -> None:
     server = make(max_connections=2, max_connections_per_address=1)
     with grpc.insecure_channel(str(server.address)) as channel, Client(server.address) as client:

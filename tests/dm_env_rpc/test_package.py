@@ -5,11 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
-from rlwire.dm_env_rpc.spaces import structure_of
-from rlwire.errors import MissingExtra
-
 
 def test_importing_it_needs_no_extra(tmp_path) -> None:
     """All are blocked; what is left are the worlds, and the text that says what is missing."""
@@ -32,14 +27,3 @@ for call in (
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=60
     )
     assert (done.stdout.split(), done.stderr) == (["grpc", "grpc"], "")
-
-
-@pytest.mark.parametrize(
-    ("space", "module", "extra"),
-    [({}, "dm_env", "dm"), (None, "gymnasium", "gym")],
-)
-def test_environments_whose_package_is_missing(monkeypatch, space, module, extra) -> None:
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingExtra) as raised:
-        structure_of(space, "observation", "observation")
-    assert raised.value.extra == extra

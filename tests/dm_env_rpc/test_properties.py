@@ -106,14 +106,6 @@ def refused(asked, request) -> tuple[Code, str]:
 
 
 class TestTheServersSide:
-    def test_reading(self, asked) -> None:
-        assert asked(ReadPropertyRequest("wind")).value == np.int32(3)
-        assert type(asked(ReadPropertyRequest("wind")).value) is np.int32
-        assert asked(ReadPropertyRequest("sky.words")).value.tolist() == ["calm", "grey"]
-        assert asked(ReadPropertyRequest("sky.depths")).value.dtype == np.float32
-        assert asked(ReadPropertyRequest("sky")).value == 3
-        assert asked(ReadPropertyRequest("sky.deep.message")).value.value == b"x"
-
     def test_writing(self, asked, weather) -> None:
         write = lambda key, value: asked(WritePropertyRequest(key, value))  # noqa: E731
         assert write("wind", np.int64(7)) == WritePropertyResponse()

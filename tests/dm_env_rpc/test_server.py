@@ -127,29 +127,6 @@ def test_bytes_that_are_no_request(server) -> None:
         client.join_world()
 
 
-def test_what_a_client_may_not_set_is_not_even_decoded(workers) -> None:
-    """313 bytes that stood for 3 GiB: the names are refused, and no limit was met."""
-
-    def make(size=1):
-        raise AssertionError("nothing is made")
-
-    request = dm_env_rpc_pb2.EnvironmentRequest()
-    for name in "abcdefghijkl":
-        tensor = request.create_world.settings[name]
-        tensor.doubles.array.append(1)
-        tensor.shape.append(2**25 - 64)
-    wires = [request.SerializeToString(), b"\x0a\x08\x0a\x06\x0a\x01x\x12\x01\xff"]  # no tensor
-    with (
-        Server(EnvironmentWorlds(make, accepts=["size"]), "127.0.0.1:0", workers=workers) as server,
-        grpc.insecure_channel(str(server.address)) as channel,
-    ):
-        replies = list(channel.stream_stream(METHOD)(iter(wires)))
-    errors = [dm_env_rpc_pb2.EnvironmentResponse.FromString(each).error for each in replies]
-    assert [error.code for error in errors] == [Code.INVALID_ARGUMENT] * 2
-    assert "not accepted; accepted: seed, size; " in errors[0].message
-    assert "setting 'x' not accepted; accepted: seed, size; " in errors[1].message
-
-
 @pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="no users of unix sockets")
 def test_too_many_calls_of_another_user(tmp_path, monkeypatch) -> None:
     address = f"unix:{tmp_path}/s"
@@ -224,12 +201,9 @@ class Kinds(gymnasium.Env):
 
 
 OTHER_KINDS: list[dict[str, Any]] = [
-    {"turn": 1.5},
     {"turn": 0.9},
-    {"turn": 1.0},
     {"turn": np.float32(1)},
     {"turn": "1"},
-    {"turn": b"1"},
     {"turn": None},
     {"steer": ["0", "1"]},
     {"steer": [2**24 + 1, 0]},
@@ -252,20 +226,10 @@ def test_actions_of_another_kind(workers) -> None:
             (name,) = wrong
             with pytest.raises(EncodeError, match=rf"must be of |does not fit .*\.{name}$"):
                 client.step(plain | wrong)
-        native = {"turn": np.int64, "steer": np.float32, "gear": np.int32}
-        sent = {uids[name]: native[name](value) for name, value in plain.items()}
-        for name, value in (
-            ("turn", 1.5),
-            ("turn", np.float64(1)),
-            ("turn", np.int32(1)),
-            ("turn", "1"),
-            ("turn", True),
-            ("steer", np.array([1, 0])),
-            ("steer", np.array([0.5, 0.0])),
-            ("gear", 2.5),
-        ):
-            with pytest.raises(StatusError, match=f"'{name}' is of dtype .*, its spec says "):
-                client.request(StepRequest({**sent, uids[name]: value}))
+        sent = {uids["steer"]: np.float32([0.5, 0]), uids["gear"]: np.int32(3)}
+        for value in (1.5, np.int32(1), "1", True):
+            with pytest.raises(StatusError, match=r"'turn' is of dtype .*, its spec says "):
+                client.request(StepRequest({**sent, uids["turn"]: value}))
         assert environment.actions == []
         # The same number in another dtype is no other kind.
         for turn in (1, True, np.uint8(1), np.array(1, ">i2")):
@@ -291,6 +255,3 @@ def test_what_cannot_be_served() -> None:
         pytest.raises(StatusError, match=r"Turn is no world.*EnvironmentWorlds"),
     ):
         client.create_world()
-
-
-# ---- its life -----------------------------------------------------------------------------------

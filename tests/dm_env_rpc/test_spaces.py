@@ -149,41 +149,6 @@ def test_what_an_environment_is_given() -> None:
     assert data.tolist() == [0, 1, 2]
 
 
-def test_what_an_environment_may_return() -> None:
-    """More than its space says, as long as nothing but precision is lost."""
-    pixels = space(gym.Box(0, 255, (2,), np.uint8))
-    np.testing.assert_array_equal(pixels.flatten([3, 4])["observation"], np.uint8([3, 4]))
-    single = space(gym.Box(0, 1, (2,)))
-    assert single.flatten(np.float64([0.1, 0.2]))["observation"].dtype == np.float32
-    assert single.flatten([1, 0])["observation"].dtype == np.float32
-    np.testing.assert_array_equal(single.flatten(np.array([1, 0], ">f8"))["observation"], [1, 0])
-    array = np.zeros(2, np.float32)
-    assert single.flatten(array)["observation"] is array
-    text = dm(specs.StringArray((2,)))
-    assert text.flatten(["a", b"\xc3\xa9"])["observation"].tolist() == ["a", "é"]
-
-
-def test_filling() -> None:
-    structure = dm(
-        {
-            "plain": specs.Array((2,), np.int32),
-            "above": specs.BoundedArray((), float, 3.0, 4.0),
-            "each": specs.BoundedArray((2,), float, [-5.0, 1.0], [-4.0, 2.0]),
-            "flag": specs.Array((), bool),
-            "text": specs.StringArray((1,)),
-        }
-    )
-    filled = structure.fill(0.0)
-    assert {name: value.tolist() for name, value in filled.items()} == {
-        "plain": [0, 0],
-        "above": 3.0,
-        "each": [-4.0, 1.0],
-        "flag": False,
-        "text": [""],
-    }
-    encode_step_request(SpecManager(dict(enumerate(structure.specs, 1))), filled)
-
-
 # ---- what cannot be -----------------------------------------------------------------------------
 
 
@@ -202,27 +167,6 @@ def test_filling() -> None:
 def test_specs_that_cannot_be_carried(given, text) -> None:
     with pytest.raises(EncodeError, match=text):
         dm(given)
-
-
-@pytest.mark.parametrize(
-    ("structure", "value", "text"),
-    [
-        (space(gym.Box(0, 9, (2,), np.uint8)), [0.5, 1], "'observation' must be of uint8"),
-        (space(gym.Box(0, 9, (2,), np.uint8)), [1, 256], "does not fit uint8"),
-        (space(gym.Box(0, 9, (2,), np.uint8)), [1, -1], "does not fit uint8"),
-        (space(gym.Box(0, 9, (2,))), ["a", "b"], "must be of float32"),
-        (space(gym.Box(0, 9, (2,))), [[1], [1, 2]], "is no array"),
-        (space(gym.Text(3)), 5, "must be text, not int"),
-        (dm(specs.Array((), bool)), 2, "does not fit bool"),
-        (dm({"a": specs.Array((), bool)}), [True], "the observation must be a mapping, not a list"),
-        (dm({"a": specs.Array((), bool)}), {"b": True}, "the observation has no entry 'a'"),
-        (dm({"a": [specs.Array((), bool)]}), {"a": []}, "observation.a must have 1 items, not 0"),
-        (dm([specs.Array((), bool)]), {"a": 1}, "the observation must be a sequence"),
-    ],
-)  # fmt: skip
-def test_values_that_do_not_fit(structure, value, text) -> None:
-    with pytest.raises(EncodeError, match=text):
-        structure.flatten(value)
 
 
 def test_text_that_an_action_space_does_not_contain() -> None:

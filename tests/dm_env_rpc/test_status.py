@@ -4,10 +4,9 @@ import logging
 
 import pytest
 
-from rlwire.codecs.dm_env_rpc.values import AnyMessage, Status
 from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc import StatusError
-from rlwire.dm_env_rpc.worlds import report, status_of
+from rlwire.dm_env_rpc.world import report, status_of
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 
 
@@ -35,12 +34,6 @@ def test_an_exception_becomes_a_status(error: BaseException, code: int, text: st
     assert text in status.message
     assert status.message.startswith("step: ")
     assert status.details == ()
-
-
-def test_a_status_error_carries_details() -> None:
-    detail = AnyMessage("type.googleapis.com/google.rpc.RetryInfo", b"\x0a\x00")
-    status = status_of("join_world", StatusError(Code.UNAVAILABLE, "come back later", [detail]))
-    assert status == Status(Code.UNAVAILABLE, "join_world: come back later", (detail,))
 
 
 def test_a_text_is_fit_to_be_sent() -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from typing import Any
 
-import pytest
 from hypothesis import settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -34,7 +32,7 @@ from rlwire.codecs.dm_env_rpc.values import (
 from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc import StatusError
 from rlwire.dm_env_rpc.server import DmEnvRpcHandler as Handler
-from rlwire.dm_env_rpc.worlds import Worlds
+from rlwire.dm_env_rpc.world import Worlds
 from rlwire.sessions.dm_env_rpc.states import TRANSITIONS, DmEnvRpcState
 from rlwire.transports.deferred import DeferredReply
 
@@ -134,45 +132,6 @@ def value(answer: Any) -> Any:
         assert answer.wait(10)
         return answer.result()
     return answer
-
-
-WAYS = {
-    "step": lambda handler: step(handler),
-    "reset": lambda handler: handler.answer(ResetRequest()),
-    "leave": lambda handler: handler.answer(LeaveWorldRequest()),
-    "close": lambda handler: handler.close(),
-    "reset_world": lambda handler: reset_world(handler),
-}
-
-
-@pytest.mark.each("ways", list(itertools.product(WAYS, repeat=2)), ids="-".join)
-@pytest.mark.each("order", [(1, 2), (2, 1)])
-@pytest.mark.each("inside", [True, False], ids=["joined", "outside"])
-def test_three_joined_in_every_order(
-    ways: tuple[str, str], order: tuple[int, int], inside: bool
-) -> None:
-    table = Table()
-    handlers = table.joined(3)
-    if not inside:
-        handlers[0].answer(LeaveWorldRequest())
-    answer = reset_world(handlers[0], number=1)
-    answers = []
-    for way, number in zip(ways, order, strict=True):
-        assert not done(answer)
-        answers.append(WAYS[way](handlers[number]))
-    assert value(answer) == ResetWorldResponse()
-    assert all(done(given) for given in answers)
-    for way, given in zip(ways, answers, strict=True):
-        if way == "step":
-            assert given.state is INTERRUPTED
-    assert table.arena.resets[0] == {"number": 1}
-    assert len(table.arena.resets) == 1 + ways.count("reset_world")
-    # Whoever is still there begins anew.
-    table.arena.log.clear()
-    for handler, way in zip([handlers[0], *(handlers[n] for n in order)], ["", *ways], strict=True):
-        if way not in ("leave", "close") and (way or inside):
-            assert step(handler).state is RUNNING
-    assert {entry.partition(".")[2] for entry in table.arena.log} <= {"begin"}
 
 
 def test_an_agent_that_cannot_be_reset_is_reported_to_the_caller() -> None:

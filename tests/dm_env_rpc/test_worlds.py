@@ -20,8 +20,6 @@ from rlwire.codecs.dm_env_rpc import (
     JoinWorldResponse,
     LeaveWorldRequest,
     LeaveWorldResponse,
-    ResetRequest,
-    ResetResponse,
     ResetWorldRequest,
     ResetWorldResponse,
     Status,
@@ -31,7 +29,7 @@ from rlwire.codecs.dm_env_rpc import (
 )
 from rlwire.dm_env_rpc import StatusError
 from rlwire.dm_env_rpc.server import DmEnvRpcHandler as Handler
-from rlwire.dm_env_rpc.worlds import Worlds
+from rlwire.dm_env_rpc.world import Worlds
 from rlwire.sessions.dm_env_rpc import Code
 
 RUNNING = EnvironmentStateType.RUNNING
@@ -127,37 +125,6 @@ def create(handler: Handler, **settings: Any) -> str:
     return answer.world_name
 
 
-def test_a_life(handler: Handler, worlds: Worlds, made: Made) -> None:
-    name = create(handler, size=7)
-    assert made[0].settings == {"size": 7}
-    assert worlds.names == [name]
-    joined = handler.answer(JoinWorldRequest(name, {"class": "rogue"}))
-    assert isinstance(joined, JoinWorldResponse)
-    assert joined.specs.actions[1].name == "move"
-    assert world_of(handler) is made[0]
-    assert handler.answer(Step({}, ("count",))) == StepResult(RUNNING, {"count": 0})
-    assert handler.answer(Step({"move": 3}, ("count",))) == StepResult(RUNNING, {"count": 3})
-    reset = handler.answer(ResetRequest())
-    assert isinstance(reset, ResetResponse)
-    assert reset.specs == joined.specs
-    assert handler.answer(Step({"move": 3}, ())) == StepResult(RUNNING, {"count": 0})
-    assert handler.answer(LeaveWorldRequest()) == LeaveWorldResponse()
-    assert world_of(handler) is None
-    assert handler.answer(DestroyWorldRequest(name)) == DestroyWorldResponse()
-    assert made[0].log == ["agent reset", "agent close", "close"]
-    assert len(worlds) == 0
-
-
-def test_names_are_unique_and_never_given_again(worlds: Worlds, made: Made) -> None:
-    worlds.add(Maze({}), "mine")
-    names = [worlds.create({}) for _ in range(3)]
-    worlds.destroy(names[0])
-    names.append(worlds.create({}))
-    assert len({*names, "mine"}) == 5
-    with pytest.raises(ValueError, match="'mine' already"):
-        worlds.add(Maze({}), "mine")
-
-
 def test_each_connection_may_have_a_world_of_its_own(worlds: Worlds, made: Made) -> None:
     handlers = [Handler(worlds), Handler(worlds)]
     for handler in handlers:
@@ -197,15 +164,6 @@ def test_unknown_worlds(handler: Handler) -> None:
     assert len(handler.answer(JoinWorldRequest("x" * 10000)).message) < 300
 
 
-def test_a_joined_connection_joins_no_other(handler: Handler, worlds: Worlds) -> None:
-    name = create(handler)
-    handler.answer(JoinWorldRequest(name))
-    answer = handler.answer(JoinWorldRequest(""))
-    assert code_of(answer) is Code.FAILED_PRECONDITION
-    assert name in answer.message
-    assert len(worlds) == 1
-
-
 def test_destroying_a_world_that_is_joined(worlds: Worlds, made: Made) -> None:
     one, two, three = Handler(worlds), Handler(worlds), Handler(worlds)
     name = create(three)
@@ -221,18 +179,6 @@ def test_destroying_a_world_that_is_joined(worlds: Worlds, made: Made) -> None:
     assert three.answer(DestroyWorldRequest(name)) == DestroyWorldResponse()
     assert made[0].log[-1] == "close"
     assert code_of(one.answer(JoinWorldRequest(name))) is Code.NOT_FOUND
-
-
-def test_a_joined_connection_may_create_reset_and_destroy_another_world(
-    handler: Handler, made: Made
-) -> None:
-    first, second = create(handler), create(handler)
-    handler.answer(JoinWorldRequest(first))
-    handler.answer(Step())
-    assert handler.answer(ResetWorldRequest(second)) == ResetWorldResponse()
-    assert handler.answer(DestroyWorldRequest(second)) == DestroyWorldResponse()
-    assert made[1].log == ["reset", "close"]
-    assert handler.answer(Step({"move": 5}, ("count",))) == StepResult(RUNNING, {"count": 5})
 
 
 def test_refused_settings_leave_nothing_behind(
@@ -408,36 +354,3 @@ def test_extensions(worlds: Worlds, made: Made) -> None:
     assert "test.Other" in unknown.message
     assert "known: test.Echo" in unknown.message
     assert "known: none" in Handler(worlds).answer(AnyMessage(ECHO)).message
-
-
-def test_an_extension_is_not_called_while_an_agent_steps(worlds: Worlds) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-    order: list[str] = []
-
-    def echo(request: AnyMessage, world: Any) -> AnyMessage:
-        order.append("extension")
-        return request
-
-    class Slow(Agent):
-        def begin(self) -> StepResult:
-            begun.set()
-            assert go_on.wait(10)
-            order.append("step")
-            return super().begin()
-
-    maze = Maze({})
-    maze.join = lambda settings: Slow([], settings)
-    worlds.add(maze)
-    handlers = [Handler(worlds, extensions={ECHO: echo}) for _ in range(2)]
-    for handler in handlers:
-        handler.answer(JoinWorldRequest(""))
-    threads = [threading.Thread(target=handlers[0].answer, args=(Step(),))]
-    threads[0].start()
-    assert begun.wait(10)
-    threads.append(threading.Thread(target=handlers[1].answer, args=(AnyMessage(ECHO),)))
-    threads[1].start()
-    threads[1].join(0.05)
-    go_on.set()
-    for thread in threads:
-        thread.join(10)
-    assert order == ["step", "extension"]

@@ -269,39 +269,6 @@ def test_every_cell_of_the_client(state: DmEnvRpcState, request_: str) -> None:
             assert client.closed
 
 
-@pytest.mark.parametrize("state", JOINED)
-def test_a_step_by_name_from_every_state(state: DmEnvRpcState) -> None:
-    for outcome in ("running", "terminated", "interrupted", "invalid", "error", "reset"):
-        client, server = client_in(state), server_in(state)
-        message = joined(client.send(Step({"move": 2}, ("count", "pixels"))))
-        (step,) = server.receive(message)
-        assert step == Step({"move": 2} if state is RUNNING else {}, ("count", "pixels"))
-        legal = outcome == "error" or outcome in ALLOWED[state]["step"]
-        if legal:
-            answer = joined(server.send(REPLIES[outcome]))
-        else:
-            with pytest.raises(LocalProtocolError, match="cannot"):
-                server.send(REPLIES[outcome])
-            answer = reply_for(outcome)
-        following = {**ALLOWED[state]["step"], **LENIENT.get(state, {}).get("step", {})}
-        if outcome in following:
-            (result,) = client.receive(answer)
-            assert isinstance(result, StepResult)
-            assert result.state is STATES[following[outcome]]
-            assert result.observations["count"] == 4
-            if legal:
-                np.testing.assert_array_equal(result.observations["pixels"], SEEN["pixels"])
-                assert server.state is following[outcome]
-            assert client.state is following[outcome]
-        elif outcome == "error":
-            assert client.receive(answer) == [REPLIES["error"]]
-            assert client.state is server.state is state
-        else:
-            with pytest.raises(RemoteProtocolError):
-                client.receive(answer)
-            assert client.closed
-
-
 def test_the_document_has_the_table() -> None:
     root = Path(__file__).parents[2]
     diagrams = runpy.run_path(str(root / "docs" / "diagrams.py"))
@@ -313,57 +280,6 @@ def test_the_document_has_the_table() -> None:
 
 
 # --- the client
-
-
-def test_names_wait_for_the_join() -> None:
-    client = DmEnvRpcClientSession()
-    with pytest.raises(LocalProtocolError, match="join_world first"):
-        client.send(Step())
-    client.send(EVENTS["join_world"])
-    with pytest.raises(LocalProtocolError, match="not answered; a StepRequest is by UID"):
-        client.send(Step())
-    client.send(EVENTS["step"])
-    assert client.specs is client.actions is client.observations is None
-    client.receive(reply_for("join_world"))
-    assert client.specs == SPECS
-    assert client.world_name == "w"
-    assert client.actions is not None
-    assert client.actions.name_to_uid("push") == 5
-    client.send(Step())
-    assert client.pending == 2
-
-
-def test_steps_after_a_leave_that_goes_well_and_one_that_does_not() -> None:
-    client = client_in(RUNNING)
-    client.send(EVENTS["leave_world"])
-    client.send(Step({"move": 1}, ("count",)))  # legal if leaving fails
-    client.receive(reply_for("error"))
-    assert isinstance(client.receive(reply_for("running"))[0], StepResult)
-    with pytest.raises(LocalProtocolError, match="leave_world first"):
-        client.send(EVENTS["join_world"])
-    client.send(EVENTS["leave_world"])
-    client.send(Step({"move": 1}, ("count",)))
-    client.receive(reply_for("leave_world"))
-    assert client.specs is client.world_name is None
-    assert client.receive(reply_for("error")) == [REPLIES["error"]]
-    assert client.state is NOT_JOINED
-    client = client_in(RUNNING)
-    client.send(EVENTS["leave_world"])
-    client.send(Step())
-    client.receive(reply_for("leave_world"))
-    with pytest.raises(RemoteProtocolError, match="no world is joined"):
-        client.receive(reply_for("running"))
-    assert client.closed
-
-
-def test_a_join_that_fails_and_a_step_that_goes_well_cannot_be() -> None:
-    client = DmEnvRpcClientSession()
-    client.send(EVENTS["join_world"])
-    client.send(EVENTS["step"])
-    client.receive(reply_for("error"))
-    with pytest.raises(RemoteProtocolError, match="no world is joined"):
-        client.receive(reply_for("running"))
-    assert client.closed
 
 
 def test_two_joins_of_which_both_go_well_cannot_be() -> None:
@@ -458,37 +374,6 @@ def test_messages_that_are_too_long(by_name: bool) -> None:
         assert status.code == Code.RESOURCE_EXHAUSTED
         assert "received=300" in status.message
         assert side.state is before
-
-
-def test_limits_reach_the_codec() -> None:
-    limits = Limits(string=8, message=300)
-    long = CreateWorldRequest({"pixels": np.zeros(300, np.uint8)})
-    wordy = CreateWorldRequest({"name": "longer than eight"})
-    for session in (DmEnvRpcClientSession(limits=limits), client_in(RUNNING, limits=limits)):
-        with pytest.raises(LimitExceeded, match="message=300"):
-            session.send(long)
-    for server in (DmEnvRpcServerSession(limits=limits), server_in(RUNNING, limits=limits)):
-        assert "string=8" in refusal(server, encode_request(wordy)).message
-        server.receive(encode_request(AnyMessage("test.X")))
-        with pytest.raises(LimitExceeded, match="message=300"):
-            server.send(AnyMessage("test.X", bytes(300)))
-
-
-@pytest.mark.parametrize("copy", [True, False])
-def test_copy_reaches_the_codec(copy: bool) -> None:
-    client, server = client_in(RUNNING, copy=copy), server_in(RUNNING, copy=copy)
-    pixels = np.arange(4, dtype=np.uint8).reshape(2, 2)
-    for event in (Step({}, ("pixels",)), StepRequest({}, [9])):
-        message = joined(client.send(event))
-        server.receive(message)
-        answer = joined(server.send(StepResult(STATES[RUNNING], {"pixels": pixels})))
-        (result,) = client.receive(answer)
-        (seen,) = result.observations.values()
-        assert np.shares_memory(seen, np.frombuffer(answer, np.uint8)) is not copy
-    push = np.float32([0.5, 1.5])
-    message = joined(client.send(Step({"push": push})))
-    (step,) = server.receive(message)
-    assert np.shares_memory(step.actions["push"], np.frombuffer(message, np.uint8)) is not copy
 
 
 def test_a_client_refuses_by_closing() -> None:

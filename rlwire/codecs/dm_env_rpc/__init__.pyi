@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable, KeysView, Mapping
+from collections.abc import Iterable, KeysView, Mapping
 from typing import Any, Final
 
 from numpy.typing import DTypeLike
@@ -26,7 +26,6 @@ def decode_request(
     *,
     copy: bool | None = True,
     limits: Limits | None = None,
-    accepts: Callable[[str], bool] | None = None,
 ) -> Request | None: ...
 def decode_response(
     buffer: Buffer,

@@ -543,8 +543,6 @@ cdef object _tensor(Input *input, const uint8_t *data, size_t size, const Step *
     cdef rlw_tensor tensor
     try:
         look(&tensor, data, size, input.start, &input.tensors)
-        if input.discard:
-            return None
         count_protos(input, &tensor, data)
         return take(&tensor, input.start, <object> input.source, input.writable, &input.tensors)
     except (DecodeError, LimitExceeded) as problem:
@@ -633,9 +631,6 @@ cdef int _read_entry(_Field field, Input *input, const rlw_field *entry, dict en
             note(&span, &f)
     if named:
         step.key = <void *> key
-        if input.accepts != NULL and not (<object> input.accepts)(key):
-            entries[key] = None
-            return 0
     if span.count == 0:  # the default: a message without fields
         span.at = span.data = c.end
         span.size = 0
@@ -755,11 +750,7 @@ cdef _Field _find(_Choice choice, Input *input, const uint8_t *data, size_t size
         known = <_Field> choice.by_number[f.number] if f.number < MOST_NUMBERS else None
         if known is None:
             continue
-        if field is not None and known is not field:
-            # Another member takes its place, but protobuf refuses what it cannot parse.
-            input.discard = True
-            _single(field, input, out, field.number, f.at, (), path)
-            input.discard = False
+        if known is not field:
             out.count = 0
         field = known
         path.key = <void *> field.name
@@ -775,7 +766,7 @@ cdef uint32_t find_member(bint response, Input *input, const uint8_t *data, size
     return 0 if field is None else field.number
 
 
-cdef object _decode(_Choice choice, object buffer, object copy, object limits, object accepts=None):
+cdef object _decode(_Choice choice, object buffer, object copy, object limits):
     cdef Input input
     cdef Py_buffer view
     cdef size_t size = 0
@@ -783,8 +774,6 @@ cdef object _decode(_Choice choice, object buffer, object copy, object limits, o
     cdef Step path
     cdef _Field field
     fill_input(&input, copy, limits)
-    if accepts is not None:
-        input.accepts = <PyObject *> accepts
     open_buffer(&input, buffer, &view, &size)
     try:
         field = _find(choice, &input, input.start, size, &span, &path)
@@ -822,7 +811,7 @@ def request_kind(buffer, *, limits=None):
         PyBuffer_Release(&view)
 
 
-def decode_request(buffer, *, copy=True, limits=None, accepts=None):
+def decode_request(buffer, *, copy=True, limits=None):
     """Return the payload of an EnvironmentRequest, or None.
 
     Fields that come twice are merged as protobuf merges them; errors inside have the offset of the
@@ -832,14 +821,12 @@ def decode_request(buffer, *, copy=True, limits=None, accepts=None):
         copy: whether arrays are copies (True), views of the buffer (False), or views where they
             are large and aligned (None).
         limits: maxima; `rlwire.limits.DEFAULT` if None.
-        accepts: called with the name of each setting. If it returns False, the setting is not
-            decoded and its value is None.
 
     Raises:
         DecodeError: malformed bytes; it names the offset and the path.
         LimitExceeded: the message exceeds one of the limits; nothing of that size was allocated.
     """
-    return _decode(_REQUEST, buffer, copy, limits, accepts)
+    return _decode(_REQUEST, buffer, copy, limits)
 
 
 def decode_response(buffer, *, copy=True, limits=None):

@@ -23,10 +23,7 @@ def _flatten(nested: Mapping[str, Any], strict: bool, prefix: str, flat: dict[st
         if not isinstance(key, str):
             raise EncodeError(f"a key must be str, not {type(key).__qualname__} ({quoted(key)})")
         if strict and "." in key:
-            raise EncodeError(
-                f"the key {quoted(key)} contains '.', which separates keys: flattened, it could "
-                f"not be told from nested ones"
-            )
+            raise EncodeError(f"the key {quoted(key)} contains '.', which separates nested keys")
         name = prefix + key
         if isinstance(value, Mapping) and value:
             _flatten(value, strict, name + ".", flat)

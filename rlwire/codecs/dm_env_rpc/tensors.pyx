@@ -242,10 +242,10 @@ cdef bytes _put_any(object item):
 
 
 cdef int _measure_any(Tensor *out, object items, object shape, bint compress,
-                      uint32_t dims_limit, bint flat) except -1:
+                      uint32_t dims_limit) except -1:
     """Messages: AnyMessage, or protobuf's own."""
     cdef int i
-    cdef int dims = 0 if flat else len(shape)
+    cdef int dims = len(shape)
     if <uint32_t> dims > dims_limit:
         raise LimitExceeded("dims", dims_limit, dims)
     if compress and len(items) > 1 and all([item == items[0] for item in items]):
@@ -258,8 +258,8 @@ cdef int _measure_any(Tensor *out, object items, object shape, bint compress,
     return _finish(out, RLW_TENSOR_PROTO, dims)
 
 
-cdef int _measure_proto_array(Tensor *out, object value, bint compress, uint32_t dims_limit,
-                              bint flat) except -1:
+cdef int _measure_proto_array(Tensor *out, object value, bint compress,
+                              uint32_t dims_limit) except -1:
     cdef object total = 1
     if not value.shape or any([dim < 0 for dim in value.shape]):
         raise EncodeError(f"a ProtoArray cannot have the shape {tuple(value.shape)}")
@@ -269,7 +269,7 @@ cdef int _measure_proto_array(Tensor *out, object value, bint compress, uint32_t
         raise EncodeError(
             f"a ProtoArray of shape {tuple(value.shape)} cannot have {len(value.items)} items"
         )
-    return _measure_any(out, value.items, value.shape, compress, dims_limit, flat)
+    return _measure_any(out, value.items, value.shape, compress, dims_limit)
 
 
 cdef cnp.ndarray _as_array(object value):
@@ -307,19 +307,19 @@ cdef cnp.ndarray _exactly(cnp.ndarray array, int kind):
 
 
 cdef int _measure_objects(Tensor *out, cnp.ndarray array, int want, bint compress,
-                          uint32_t dims_limit, bint flat) except -1:
+                          uint32_t dims_limit) except -1:
     """An array of Python objects: strings if they are asked for, else messages."""
     shape = (<object> array).shape
     items = array.ravel().tolist()
     if want != RLW_TENSOR_STRING:
-        return _measure_any(out, items, shape, compress, dims_limit, flat)
+        return _measure_any(out, items, shape, compress, dims_limit)
     for item in items:
         if not isinstance(item, str):
             raise EncodeError(
                 f"strings are asked for and not all elements are Python strings: one is of type "
                 f"{type(item).__qualname__}"
             )
-    return _measure_array(out, np.array(array, dtype=np.str_), 0, None, compress, dims_limit, flat,
+    return _measure_array(out, np.array(array, dtype=np.str_), 0, None, compress, dims_limit, False,
                           False)
 
 
@@ -328,8 +328,10 @@ cdef int _measure_array(Tensor *out, cnp.ndarray array, int want, object dtype, 
     cdef int i, dims = cnp.PyArray_NDIM(array)
     cdef int kind = kind_of(array.dtype)
     cdef size_t width = 0
+    if flat and (kind == RLW_TENSOR_PROTO or want == RLW_TENSOR_PROTO):
+        raise _no_bound(RLW_TENSOR_PROTO)
     if kind == RLW_TENSOR_PROTO and not (exact and 0 < want < RLW_TENSOR_STRING):
-        return _measure_objects(out, array, want, compress, dims_limit, flat)
+        return _measure_objects(out, array, want, compress, dims_limit)
     if kind == 0 and want == 0:
         raise EncodeError(f"dm_env_rpc has no data type for dtype {array.dtype}")
     if <uint32_t> dims > dims_limit:
@@ -341,7 +343,7 @@ cdef int _measure_array(Tensor *out, cnp.ndarray array, int want, object dtype, 
         array = _exactly(array, want) if exact else _converted(array, want, dtype)
         kind = want
         if kind == RLW_TENSOR_PROTO:
-            return _measure_objects(out, array, want, compress, dims_limit, flat)
+            return _measure_objects(out, array, want, compress, dims_limit)
     if not cnp.PyArray_ISCARRAY_RO(array):
         if cnp.PyArray_ISNOTSWAPPED(array) and cnp.PyArray_ISALIGNED(array):
             array = contiguous(array)
@@ -441,7 +443,7 @@ cdef int _measure(Tensor *out, object value, int want, object dtype, bint compre
         if want == 0 or want == RLW_TENSOR_STRING and dtype is None:
             return _measure_text(out, <str> value)
     elif isinstance(value, ProtoArray):
-        return _measure_proto_array(out, value, compress, dims_limit, False)
+        return _measure_proto_array(out, value, compress, dims_limit)
     return _measure_array(out, _as_array(value), want, dtype, compress, dims_limit, False, exact)
 
 
@@ -452,16 +454,17 @@ cdef int measure(Tensor *out, object value, int data_type, uint32_t dims_limit) 
     return _measure(out, value, data_type, None, False, dims_limit, True)
 
 
+cdef object _no_bound(int kind):
+    return EncodeError(f"a bound cannot be of type {shown_kind(kind)}: expected numbers")
+
+
 cdef int measure_flat(Tensor *out, object value, int data_type) except -1:
     out.owner = NULL
     if not 0 <= data_type < KINDS:
         raise EncodeError(f"dm_env_rpc has no data type {data_type}")
-    if isinstance(value, ProtoArray):
-        _measure_proto_array(out, value, False, 32, True)
-    else:
-        _measure_array(out, _as_array(value), data_type, None, False, 64, True, False)
+    _measure_array(out, _as_array(value), data_type, None, False, 64, True, False)
     if out.kind > RLW_TENSOR_UINT64:
-        raise EncodeError(f"a bound cannot be of type {shown_kind(out.kind)}: expected numbers")
+        raise _no_bound(out.kind)
     return _finish(out, out.kind + RLW_TENSOR_VALUE_OFFSET, 0)
 
 
@@ -528,7 +531,7 @@ def encode_tensor(value, dtype=None, *, try_compress=False, limits=None):
 
 # --- from bytes
 
-cdef TensorOptions _last  # as whoever decodes does so again
+cdef TensorOptions _last  # of the last call
 cdef tuple _last_arguments = (None, None)
 cdef dict _COPY = {True: COPY_ALWAYS, False: COPY_NEVER, None: COPY_AS_NEEDED}
 

@@ -130,10 +130,10 @@ class TensorSpec:
 
     Attributes:
         name: unique among the actions, or among the observations; a period nests.
-        shape: a negative dimension is variable; at most one is.
-        dtype: its `DataType`; an int where a peer sends a number that has no name yet.
-        min: inclusive bound: None, a NumPy scalar for all elements, or an array of `shape`. What
-            a peer sent and is neither of the two is a flat array, which `bounds` refuses.
+        shape: at most one dimension is negative: variable.
+        dtype: a `DataType`, or an int without a name.
+        min: inclusive bound: None, a scalar for all elements, or an array of `shape`. A peer's
+            bound of another shape is a flat array, which `bounds` rejects.
         max: as `min`.
     """
 

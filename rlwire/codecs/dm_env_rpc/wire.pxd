@@ -69,8 +69,6 @@ cdef struct Input:
     uint64_t items
     uint64_t keys         # of maps, that are numbers
     TensorOptions tensors
-    bint discard          # whether tensors are only looked at, as nobody gets them
-    PyObject *accepts     # which settings are made: a function of their names; borrowed, may be NULL
 
 # The occurrences of a singular sub-message.
 cdef struct Span:

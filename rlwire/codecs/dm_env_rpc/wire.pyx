@@ -55,7 +55,7 @@ cdef uint64_t uid_of(object value, const Step *path) except? 0xFFFFFFFF:
 # --- to bytes
 
 
-cdef Maxima _last_maxima  # those of `_last_limits`, as whoever encodes does so again
+cdef Maxima _last_maxima  # those of `_last_limits`
 cdef object _last_limits = None
 
 
@@ -182,8 +182,6 @@ cdef bytes bytes_of(const Draft *draft):
 
 cdef int fill_input(Input *out, object copy, object limits) except -1:
     fill_options(&out.tensors, copy, limits)
-    out.accepts = NULL
-    out.discard = False
     return 0
 
 

@@ -3,7 +3,7 @@
  * Reading: rlw_tensor_read() finds the payload and checks the fields around it, rlw_tensor_infer()
  * settles the shape, then the caller makes room and rlw_tensor_decode() fills it with numbers;
  * rlw_tensor_next() gives strings and messages one by one. Writing: rlw_put_tensor(), or the three
- * functions below it for a caller who has room of his own.
+ * functions below it for callers with a buffer.
  */
 #ifndef RLWIRE_DM_ENV_RPC_H
 #define RLWIRE_DM_ENV_RPC_H
@@ -218,28 +218,6 @@ static inline void rlw_tensor_clear(rlw_tensor *t, const rlw_cursor *c) {
     t->shape_at = NULL;
 }
 
-/* Another member of the oneof follows at `end`, and what is left behind shall be right too: its
- * varints, which nobody decodes. */
-static inline rlw_status rlw_tensor_leave(rlw_cursor *c, const rlw_tensor *t, const uint8_t *end) {
-    rlw_tensor left = *t;
-    rlw_tensor_items items;
-    const uint8_t *data = NULL;
-    size_t size = 0;
-    if (rlw_tensor_is_memory(t->kind) && t->kind != RLW_TENSOR_BOOL) return RLW_OK;
-    if (!rlw_tensor_itemsize(t->kind)) return RLW_OK;
-    left.end = end;
-    rlw_tensor_items_init(&items, &left);
-    while (rlw_tensor_next_piece(&items, t->kind, &data, &size)) {
-        const uint8_t *stop = data + size, *next;
-        uint64_t value;
-        for (; data < stop; data = next) {
-            next = rlw_varint_get(data, stop, &value);
-            if (!next) return rlw_fail(c, RLW_BAD_VARINT, data, 0, 0);
-        }
-    }
-    return RLW_OK;
-}
-
 /* A message with a payload of the fields `offset` + 1 to `offset` + `kinds`. */
 static inline rlw_status rlw_tensor_read_fields(rlw_cursor *c, rlw_tensor *t, uint32_t offset,
                                                 uint32_t kinds, uint32_t shape_field,
@@ -252,7 +230,6 @@ static inline rlw_status rlw_tensor_read_fields(rlw_cursor *c, rlw_tensor *t, ui
         if (f.number - offset - 1 < kinds) {
             if (rlw_expect_wire(c, &f, RLW_WIRE_BYTES) != RLW_OK) return c->fault.status;
             if (f.number != t->field) { /* a oneof: another member clears the one before */
-                if (t->field && rlw_tensor_leave(c, t, f.at) != RLW_OK) return c->fault.status;
                 t->kind = f.number - offset;
                 t->field = f.number;
                 t->at = f.at;
@@ -302,7 +279,7 @@ static inline rlw_status rlw_tensor_infer(rlw_cursor *c, rlw_tensor *t) {
         }
     }
     if (empty) {
-        /* What times zero an unknown dimension would be, nobody can say. */
+        /* An unknown dimension times zero is undefined. */
         if (t->count || unknown < RLW_TENSOR_DIMS)
             return rlw_fail(c, RLW_BAD_ELEMENTS, at, t->count, 0);
         product = 0;

@@ -1,4 +1,4 @@
-"""dm_env_rpc: who may say what when. The table is in `states`, both sides of it in `session`."""
+"""dm_env_rpc's sessions; `states` has the table of transitions."""
 
 from rlwire.codecs.grpc import Code
 from rlwire.sessions.dm_env_rpc.session import (

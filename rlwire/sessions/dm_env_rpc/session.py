@@ -5,14 +5,14 @@ Both read `TRANSITIONS` (`rlwire.sessions.dm_env_rpc.states`). Where the referen
 - After a reset its text says INTERRUPTED; its diagram keeps TERMINATED. The table is the diagram.
 - A sequence begins with RUNNING: the server's session sends no other state from TERMINATED and
   INTERRUPTED (`LocalProtocolError`). Other servers do; a client accepts what `TOLERATED` lists.
-- Worlds are told apart by the names in the requests. If a server's world has several names, the
+- Worlds are identified by the names in the requests. If a server's world has several names, the
   joined one may be reset unnoticed until the next step.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias
 
@@ -113,7 +113,7 @@ class _DmEnvRpcSession:
 
     @property
     def state(self) -> DmEnvRpcState:
-        """The connection's state; a client's as of the last response."""
+        """The connection's state; a client's after the last response."""
         return self._node.state
 
     @property
@@ -338,7 +338,6 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
     """
 
     __slots__ = (
-        "_accepts",
         "_asked",
         "_check_bounds",
         "_names",
@@ -353,10 +352,8 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         limits: Limits | None = None,
         copy: bool | None = True,
         check_bounds: bool = True,
-        accepts: Callable[[str], bool] | None = None,
     ) -> None:
         super().__init__(limits=limits, copy=copy)
-        self._accepts = accepts
         self._node = _SERVER[DmEnvRpcState.NOT_JOINED]
         self._check_bounds = check_bounds
         self._asked: _Asked | None = None
@@ -454,7 +451,6 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
                     message,
                     copy=self._copy,
                     limits=without_spec(self._limits, len(message)),
-                    accepts=self._accepts,
                 )
         except RlwireError as error:
             self._refusal = _code_of(error)
@@ -483,7 +479,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         if isinstance(event, Status):
             if not self.pending:
                 raise LocalProtocolError("a Status cannot be sent: no request waits")
-            # Not under this session's limits: what passes them must be told.
+            # Without this session's limits, to report that they are exceeded.
             buffer = encode_response(event)
             self._asked = self._refusal = None
             return [buffer]

@@ -1,4 +1,4 @@
-"""Which requests dm_env_rpc allows in which state: `TRANSITIONS`, and how it is looked up."""
+"""The requests that dm_env_rpc allows in each state: `TRANSITIONS`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rlwire.codecs.dm_env_rpc.values import (
 
 
 class DmEnvRpcState(enum.Enum):
-    """What a connection is to the worlds; the middle three are those of a joined one."""
+    """A connection's state; the middle three are those of a joined one."""
 
     NOT_JOINED = "not joined"
     TERMINATED = "terminated"
@@ -48,8 +48,7 @@ REQUESTS: Final[dict[str, tuple[type, type]]] = {
     "destroy_world": (DestroyWorldRequest, DestroyWorldResponse),
     "extension": (AnyMessage, AnyMessage),
 }
-"""Each request by its name in the ``.proto``, and the response that says it went well; a `Status`
-answers any."""
+"""By the name in the ``.proto``: the classes of request and response; a `Status` answers any."""
 
 _OPEN = (NOT_JOINED, TERMINATED, RUNNING, INTERRUPTED)
 _JOINED = _OPEN[1:]
@@ -77,9 +76,8 @@ TRANSITIONS: Final[dict[tuple[DmEnvRpcState, str, str], DmEnvRpcState]] = {
 }
 """(state, request, outcome) and the state after it.
 
-Outcomes are ``done``, ``error``, the three states that a step ends in, and ``done elsewhere``,
-which is about another world than the joined one. A request that can only end in ``error`` is one
-that is not allowed.
+Outcomes are ``done``, ``error``, the three states of a step's result, and ``done elsewhere``, for
+another world than the joined one. A request whose only outcome is ``error`` is not allowed.
 """
 
 TOLERATED: Final[dict[tuple[DmEnvRpcState, str, str], DmEnvRpcState]] = {
@@ -89,7 +87,7 @@ TOLERATED: Final[dict[tuple[DmEnvRpcState, str, str], DmEnvRpcState]] = {
     (INTERRUPTED, "step", "interrupted"): INTERRUPTED,
     **{(state, "destroy_world", "done"): state for state in _JOINED},
 }
-"""What the table forbids a server, and a client takes from it nevertheless."""
+"""Transitions that a client accepts from other servers."""
 
 _STATES = {
     EnvironmentStateType.RUNNING: "running",
@@ -100,22 +98,14 @@ _STATES = {
 
 @dataclass(slots=True, eq=False)
 class DmEnvRpcStateNode:
-    """A state with its rows of a table.
-
-    Attributes:
-        joined: whether it is that of a joined connection.
-        running: whether it is RUNNING, the only one in which actions count.
-        allowed: the requests that may succeed.
-        steps: what a step may end in, by the number in its response; one look-up for each step.
-        nexts: what all requests lead to, by request and outcome.
-    """
+    """A state with its rows of a table, linked for one look-up a step."""
 
     state: DmEnvRpcState
-    allowed: list[str] = field(default_factory=list)
-    steps: dict[int, DmEnvRpcStateNode] = field(default_factory=dict)
-    nexts: dict[tuple[str, str], DmEnvRpcStateNode] = field(default_factory=dict)
+    allowed: list[str] = field(default_factory=list)  # requests that may succeed
+    steps: dict[int, DmEnvRpcStateNode] = field(default_factory=dict)  # by a result's state
+    nexts: dict[tuple[str, str], DmEnvRpcStateNode] = field(default_factory=dict)  # all outcomes
     joined: bool = False
-    running: bool = False
+    running: bool = False  # actions count
 
 
 def nodes(

@@ -249,24 +249,6 @@ def test_many_tensors_at_once() -> None:
     assert all(np.array_equal(decoded.settings[name], settings[name]) for name in settings)
 
 
-def test_settings_may_be_any_mapping_and_any_value(protobuf: ModuleType) -> None:
-    from types import MappingProxyType
-
-    settings: Any = MappingProxyType({"seed": 3, "level": "maze", "rates": [0.5, 1.0], "on": True})
-    decoded = d.decode_request(d.encode_request(d.ResetRequest(settings)))
-    assert protobuf.same(
-        decoded,
-        d.ResetRequest(
-            {
-                "seed": np.int64(3),
-                "level": np.str_("maze"),
-                "rates": np.array([0.5, 1.0]),
-                "on": np.bool_(True),
-            }
-        ),
-    )
-
-
 def test_views_of_the_buffer() -> None:
     pixels = np.arange(4096, dtype=np.uint8)
     encoded = bytearray(d.encode_request(d.StepRequest({1: pixels})))
@@ -277,20 +259,6 @@ def test_views_of_the_buffer() -> None:
         view = np.frombuffer(encoded, np.uint8)
         assert np.shares_memory(decoded.actions[1], view) is shared
     del view
-
-
-def test_bounds_as_they_are_given() -> None:
-    """A bound without a dtype of its own gets the spec's; one with it keeps it."""
-    spec = d.TensorSpec("x", (2,), d.DataType.FLOAT, 0, [1.5, 2])
-    other = d.TensorSpec("y", (), d.DataType.UINT32, np.int32(1))
-    message = d.ResetResponse(d.ActionObservationSpecs({1: spec, 2: other}))
-    decoded = d.decode_response(d.encode_response(message))
-    assert isinstance(decoded, d.ResetResponse)
-    first, second = decoded.specs.actions.values()
-    assert isinstance(first.min, np.float32)
-    assert first.max.dtype == np.float32
-    assert first.max.tolist() == [1.5, 2.0]
-    assert isinstance(second.min, np.int32)
 
 
 def test_a_bound_that_fits_no_shape_is_flat() -> None:
@@ -415,18 +383,3 @@ def test_limits(message: Any, limits: Limits, name: str, size: int) -> None:
     with pytest.raises(LimitExceeded) as caught:
         d.encode_request(message, limits=limits)
     assert (caught.value.limit, caught.value.size) == (name, size)
-
-
-def test_limits_of_responses() -> None:
-    spec = d.TensorSpec("x", (1, 2, 3))
-    specs: Any = d.JoinWorldResponse(d.ActionObservationSpecs({1: spec}, {1: spec}))
-    details = d.Status(1, "m", (d.AnyMessage(), d.AnyMessage()))
-    for message, limits, name in (
-        (specs, Limits(items=1), "items"),
-        (specs, Limits(dims=2), "dims"),
-        (details, Limits(items=1), "items"),
-    ):
-        d.encode_response(message)
-        with pytest.raises(LimitExceeded) as caught:
-            d.encode_response(message, limits=limits)
-        assert caught.value.limit == name

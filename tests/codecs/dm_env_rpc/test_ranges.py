@@ -31,34 +31,6 @@ def test_what_is_not_stated_is_the_dtypes(kind: int) -> None:
     assert same(bounds.max, reference.max)
 
 
-STATED: list[tuple[tuple[int, ...], Any, Any]] = [
-    ((), np.uint32(1), None),
-    ((), None, np.uint32(1)),
-    ((), np.uint32(1), np.uint32(1)),
-    ((2, 2), np.array([[1, 2], [3, 4]], np.uint32), None),
-    ((2, 2), None, np.array([[1, 2], [3, 4]], np.uint32)),
-    ((2, 2), np.uint32(0), np.array([[1, 2], [3, 4]], np.uint32)),
-    ((-1,), np.uint32(1), np.uint32(5)),
-    ((4, -1), np.array([1], np.uint32), None),
-    ((2, 2), np.array([[1]], np.uint32), np.uint32(7)),
-]
-
-
-@pytest.mark.parametrize(("shape", "low", "high"), STATED)
-def test_stated(protobuf: ModuleType, shape: tuple[int, ...], low: Any, high: Any) -> None:
-    spec = d.TensorSpec("x", shape, UINT32, low, high)
-    reference = tensor_spec_utils.bounds(protobuf.spec_to_pb(spec))
-    bounds = d.bounds(spec)
-    assert same(bounds.min, reference.min)
-    assert same(bounds.max, reference.max)
-    assert type(bounds.min) is type(reference.min)
-
-
-def test_zero_is_a_bound() -> None:
-    assert d.bounds(d.TensorSpec("x", (), INT8, None, np.int8(0))) == (-128, 0)
-    assert d.bounds(d.TensorSpec("x", (), INT8, np.int8(0))) == (0, 127)
-
-
 def test_infinite_bounds() -> None:
     for low, high in ((0.0, np.inf), (-np.inf, 0.0), (-np.inf, np.inf)):
         spec = d.TensorSpec("x", (), d.DataType.DOUBLE, np.float64(low), np.float64(high))

@@ -91,52 +91,6 @@ def test_wrong_types() -> None:
 
 # --- pack and unpack -----------------------------------------------------------------------------
 
-FITTING: list[dict[str, Any]] = [
-    {},
-    {"fuzz": [1.0, 2.0], "foo": [3, 4, 5]},
-    {"fuzz": [1, 2]},
-    {"fuzz": np.array([1.5, 2.5])},
-    {"foo": np.array([1, 2, 3], np.int8)},
-    {"text": "words", "rows": [[1, 2, 3, 4]]},
-    {"rows": np.zeros((1, 0), np.int32)},
-    {"foo": np.arange(6)[::2]},
-]
-
-
-@pytest.mark.parametrize("values", FITTING)
-def test_pack_and_unpack(protobuf: ModuleType, reference: Any, values: dict[str, Any]) -> None:
-    expected = reference.pack(values)
-    wire = pack(MANAGER, values)
-    actions = dm_env_rpc_pb2.EnvironmentRequest.FromString(wire).step.actions
-    assert dict(actions) == dict(expected)
-    if all(np.size(value) for value in values.values()):  # the reference packs no empty payload
-        assert protobuf.same(unpack(MANAGER, wire), dict(reference.unpack(expected)))
-
-
-NOT_PACKED: list[tuple[str, dict[str, Any], str, str]] = [
-    ("name", {"buzz": "hello"}, "there is no 'buzz'; known are: 0 .rows., 54 .fuzz.", "$"),
-    ("shape", {"foo": [1, 2]}, r"has shape \(2,\), its spec says \(3,\)", "$.foo"),
-    ("a dimension more", {"foo": [[1, 2, 3]]}, r"has shape \(1, 3\), its spec says", "$.foo"),
-    ("no dimension", {"foo": 1}, r"has shape \(\), its spec says \(3,\)", "$.foo"),
-    ("dimensions of a scalar", {"text": ["a"]}, r"has shape \(1,\), its spec says \(\)", "$.text"),
-    ("variable", {"rows": np.ones((1, 2, 3), np.int32)}, "has shape", "$.rows"),
-    ("what is not variable", {"rows": np.ones((2, 2), np.int32)}, "has shape", "$.rows"),
-    ("type", {"foo": "hello"}, "must be of int32, not of <U5", "$.foo"),
-    ("jagged", {"rows": [[1], [2, 3]]}, "inhomogeneous", "$.rows"),
-    ("objects", {"foo": [object()] * 3}, "must be of int32, not of object", "$.foo"),
-]
-
-
-@pytest.mark.parametrize(
-    ("values", "words", "path"), [pytest.param(*row[1:], id=row[0]) for row in NOT_PACKED]
-)
-def test_not_packed(reference: Any, values: dict[str, Any], words: str, path: str) -> None:
-    with pytest.raises(EncodeError, match=words) as caught:
-        pack(MANAGER, values)
-    assert caught.value.path == f"$.step.actions{path[1:]}"
-    with pytest.raises((ValueError, KeyError, TypeError)):
-        reference.pack(values)
-
 
 def test_a_shape_to_be_inferred() -> None:
     """The reference compares before it infers, and so refuses what its own server must take."""
@@ -310,13 +264,3 @@ def test_names_of() -> None:
     assert MANAGER.names_of([55, 0, 55, 2**64 - 1]) == ("foo", "rows", "text")
     with pytest.raises(DecodeError, match=r"there is no UID 7; known are: 0 \(rows\)"):
         MANAGER.names_of([55, 7])
-
-
-def test_many_specs() -> None:
-    specs = {uid * 977: d.make_spec(f"n{uid}", (), np.int64) for uid in range(300)}
-    manager = d.SpecManager(specs)
-    values = {f"n{uid}": np.int64(uid) for uid in range(300)}
-    assert unpack(manager, pack(manager, values)) == values
-    with pytest.raises(DecodeError, match="280 more"):
-        manager.names_of([1])
-    assert "280 more" in repr(manager)

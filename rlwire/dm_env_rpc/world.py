@@ -90,9 +90,6 @@ class World(Protocol):
     The world sets these in a method ``settle()``, which is called after each call of the world or
     its agents, by any thread and without a lock. `reset`, and an agent's `close`, must set those
     that wait.
-
-    A world that is served, or a factory of worlds, may have a method ``is_accepted(name)``. If it
-    returns False, the setting is not decoded; the world gets None and must reject it.
     """
 
     def join(self, settings: Settings) -> AgentEnvironment:
@@ -540,30 +537,18 @@ class Worlds:
             return list(self._named)
 
     def add(self, world: World, name: str = "") -> None:
-        """Serve `world` under this name until it is destroyed.
-
-        Raises:
-            ValueError: a world has this name.
-        """
+        """Serve `world` under this name, which must be free, until it is destroyed."""
         with self._lock:
             if name in self._named:
                 raise ValueError(f"there is a world {name!r} already")
             self._keep(ServedWorld(name, world, False, self.log), named=True)
 
     def create(self, settings: Settings) -> str:
-        """Make a world and return its unique name.
-
-        Raises:
-            StatusError: there are `max_worlds` worlds, or the factory rejects the settings.
-        """
+        """Make a world and return its unique name, or raise StatusError."""
         return self._create(settings, named=True).name
 
     def destroy(self, name: str) -> None:
-        """Destroy a world without agents.
-
-        Raises:
-            StatusError: there is no such world, or agents are joined.
-        """
+        """Destroy a world, or raise StatusError if agents are joined."""
         served = self._find(name)
         inside = self._destroy(served, only_if_empty=True)
         if inside:
