@@ -155,17 +155,14 @@ class PerlertClientBase(waits.Counting):
 
     @property
     def _session(self) -> PerlertClientSession:
-        if self._open_session is None:
-            raise self._not_open()
+        self._opened()
+        assert self._open_session is not None
         return self._open_session
 
     def _opened(self) -> Any:
         if self._connection is None:
-            raise self._not_open()
+            raise ConnectionClosed(f"{self} is not open: use `with`, or connect()")
         return self._connection
-
-    def _not_open(self) -> ConnectionClosed:
-        return ConnectionClosed(f"{self} is not open: use `with`, or connect()")
 
     def _make_session(self, server: Any) -> PerlertClientSession:
         self._open_session = PerlertClientSession(
@@ -210,9 +207,6 @@ class PerlertClientBase(waits.Counting):
         Args:
             timeout: seconds; None for as long as the session tries, 30 s.
         """
-        return (yield from self._look(timeout))
-
-    def _look(self, timeout: float | None) -> Waits[tuple[AgentSlot, ...]]:
         session = self._session
         yield from self._forget(LobbyChanged)
         session.request_lobby(monotonic())
@@ -254,7 +248,7 @@ class PerlertClientBase(waits.Counting):
             error: PeerError | None = None
             wanted = [key] if key is not None else []
             if key is None:
-                slots = yield from self._look(timeout)
+                slots = yield self.lobby(timeout)
                 wanted = [slot.key for slot in slots if slot.open]
                 holders = ", ".join(f"{slot.key} is {slot.tag}'s" for slot in slots)
                 error = PeerError(f"{self}: no slot is open: {holders}")

@@ -87,8 +87,8 @@ class TickTimer:
 class PacedPlayer:
     """Plays one instance's environment, on an event loop.
 
-    If the environment raises, the rollout ends with ``done`` for all its clients. The next one gets
-    a new environment, where `make` is given, after a pause that doubles with each failure in a row.
+    If the environment raises, the rollout ends with ``done``. The next one gets a new environment,
+    if `make` is given, after a pause that doubles with each failure in a row.
 
     Args:
         executor: runs the steps; None for the loop's own thread.

@@ -10,20 +10,6 @@ from rlwire.errors import EncodeError
 from rlwire.perlert.environment import Simulation, simulations_of
 
 
-def test_agents_that_vanish_without_a_last_observation(worlds):
-    class Rude(worlds.Crowd):
-        def step(self, actions):
-            seen, *rest = super().step(actions)
-            return {name: seen[name] for name in self.agents}, *rest
-
-    simulation = Simulation(Rude())
-    simulation.reset(1)
-    actions = {"walker_0": 1, "walker_1": 2, "walker_2": 3}
-    outcomes = [simulation.step(actions) for _ in range(3)][-1]
-    assert outcomes["walker_0"].terminated
-    assert outcomes["walker_0"].observation == "actions:1,2,3,step:2"
-
-
 def test_actions_that_are_none(worlds):
     simulation = Simulation(worlds.Walk())
     for text in ("", "3", "-1", "left", "1.5", "1,2", "nan"):

@@ -201,19 +201,6 @@ class TestEnvironmentsThatRaise:
         assert server.wait(0)
         assert server.statistics()["instances"]["Walk:0"]["runs"] == 1
 
-    def test_one_that_keeps_raising_does_not_spin(self, worlds, serving, begin):
-        server = serving(worlds.Walk, env_kwargs={"fail": 0, "failures": 1000, "made": []})
-        client = begin(server, "Walk")
-        begun = time.monotonic()
-        play(client)
-        client.register()
-        client.ready()
-        play(client)
-        client.register()
-        client.ready()
-        play(client)
-        assert 0.29 < time.monotonic() - begun < 5.0  # 0.1 and 0.2
-
     def test_observations_that_cannot_be_sent(self, worlds, serving, begin, caplog):
         class Grows(worlds.Walk):
             observation_space = spaces.Text(100_000)
@@ -269,19 +256,6 @@ def test_stopping_ends_runs(worlds, serving, begin, caplog):
     client = begin(server, "Walk")
     client.wait_start(5)
     assert client.frame(5).step == 0
-
-
-def test_a_step_that_does_not_end(worlds, serving, begin, caplog):
-    gate = threading.Event()
-    walks = []
-    server = serving(lambda: walks.append(worlds.Walk(gate=gate)) or walks[-1], threads=1)
-    client = begin(server, "Walk")
-    client.wait_start(5)
-    client.frame(5)
-    worlds.until(lambda: walks[0].waiting)
-    server.stop(grace=0.05)
-    assert "did not end within 0.1 s" in caplog.text
-    gate.set()
 
 
 def test_ports(worlds):

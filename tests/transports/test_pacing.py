@@ -70,25 +70,3 @@ def test_missed_ticks_are_skipped_and_counted() -> None:
     clock.now = 2000.0
     assert pacer.wait() == 10_000 - 7
     assert (pacer.tick, pacer.missed) == (10_000, 9_997)
-
-
-@pytest.mark.parametrize(
-    ("start", "rate", "tick", "now"),
-    [
-        (9327.186435241008, 7.0, 93097, 22626.757863812436),
-        (4066.3273675260903, 3.0, 73187, 28461.994034192754),
-    ],
-)
-def test_a_tick_that_rounding_makes_due_is_not(
-    start: float, rate: float, tick: int, now: float
-) -> None:
-    clock = Clock(now=start)
-    pacer = clock.pacer(rate)
-    pacer.wait()
-    clock.now = now
-    assert math.floor((now - start) * rate) == tick
-    assert now < start + tick / rate
-    pacer.wait()
-    assert pacer.tick == tick - 1
-    pacer.wait()
-    assert (pacer.tick, clock.now >= start + tick / rate) == (tick, True)

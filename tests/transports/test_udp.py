@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.errors import ConnectionClosed, LocalProtocolError
+from rlwire.errors import ConnectionClosed
 from rlwire.transports import udp
 from tests.transports import datagram_sessions as sessions
 
@@ -153,24 +153,6 @@ def test_a_wait_takes_the_first_and_a_poll_takes_all() -> None:
 
 
 class TestThreads:
-    def test_it_belongs_to_the_first(self) -> None:
-        with udp.connect("127.0.0.1:1", asks(b"a")) as connection:
-            connection.wait(0)
-            errors = []
-
-            def misuse() -> None:
-                for call in (connection.flush, connection.wait):
-                    try:
-                        call()
-                    except LocalProtocolError as error:
-                        errors.append(str(error))
-
-            thread = threading.Thread(target=misuse)
-            thread.start()
-            thread.join(10)
-            assert len(errors) == 2
-            assert "127.0.0.1:1 belongs to the thread that first used it" in errors[0]
-
     def test_close_wakes_whoever_waits(self) -> None:
         connection = udp.connect("127.0.0.1:1", asks(b"a"))
         ended = []

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from rlwire.errors import LimitExceeded
-from rlwire.transports import udp_sockets
 from rlwire.transports.datagram_cipher import DatagramCipher
 from rlwire.transports.udp_sockets import DatagramSocket, bind, dial
 
@@ -119,20 +118,6 @@ def test_a_wrong_address_says_so(host: str) -> None:
     for wrong in ("unix:/x", "nonsense"):
         with pytest.raises(ValueError, match="host:port"):
             bind(wrong)
-
-
-def test_a_client_does_not_take_its_servers_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    with bind("127.0.0.1:0") as server:
-        address = server.address
-    ports = [address.port, address.port, 0]
-
-    def bind_there(sock: socket.socket, _: Any, sockaddr: Any) -> None:
-        sock.bind((sockaddr[0], ports.pop(0)))
-
-    monkeypatch.setattr(udp_sockets, "_bind", bind_there)
-    with dial(address) as client:
-        assert client.address.port != address.port
-    assert ports == []
 
 
 def test_ipv6s_wildcard_means_ipv4_too() -> None:

@@ -94,10 +94,7 @@ class SlotGranted:
 
 @dataclass(frozen=True)
 class SlotTaken:
-    """Another client, called `tag`, holds the slot.
-
-    The session is IDLE, or REGISTERED if it still has the slot from which it wanted to move.
-    """
+    """Another client holds the slot; the session is IDLE, or still REGISTERED for another one."""
 
     key: str
     tag: str
@@ -114,8 +111,8 @@ class EpisodeStarted:
 class Frame(NamedTuple):
     """One rollout step, newer than all before.
 
-    `skipped` counts the step numbers missing since the frame before: lost, or left out by a server
-    that steps faster than it sends. `received` is the `now` of its datagram.
+    `skipped` counts the step numbers missing since the frame before. `received` is the `now` of its
+    datagram.
     """
 
     step: int
@@ -139,8 +136,7 @@ class EpisodeFinished:
 class GaveUp:
     """An answer did not come in time: to ``lobby``, ``register``, ``ready`` or ``rollout``.
 
-    After ``lobby`` without a slot the state is unchanged. Otherwise it is IDLE, and
-    `PerlertClientSession.register` may try again.
+    The state is IDLE, but after ``lobby`` without a slot unchanged.
     """
 
     what: str
@@ -331,10 +327,7 @@ class PerlertClientSession:
         self._ask(self._readying, now)
 
     def act(self, action: str, now: float) -> None:
-        """Choose the action in force from now on; one that was not sent yet is forgotten.
-
-        If it cannot be sent, the one before stays.
-        """
+        """Choose the action in force from now on; if it cannot be encoded, the one before stays."""
         episode = self._episode
         if not episode.on:
             self._require("act")
@@ -355,10 +348,7 @@ class PerlertClientSession:
     # ---- calls of the transport ----
 
     def receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
-        """Accept one datagram and return its events; wrong ones are counted and dropped.
-
-        The state is the one after all events of the list: a lost start may bring three at once.
-        """
+        """Accept one datagram and return its events; wrong ones are counted and dropped."""
         episode = self._episode
         if peer is not episode.hot and peer != episode.hot:
             return self._receive(datagram, peer, now)

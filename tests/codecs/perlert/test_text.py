@@ -326,14 +326,3 @@ def test_mappings_both_ways(perlert_oracle: ModuleType, mapping: dict[str, Any])
             assert same(got[key], value)
         else:
             assert got[key] == value
-
-
-def test_decimals_are_a_small_number() -> None:
-    for call in (array_to_text, value_to_text):
-        assert call(np.array([0.5]), decimals=np.int64(2)) == "0.5"
-        for wrong in (-1, 101, 10**30):
-            with pytest.raises(ValueError, match="decimals must be 0 to 100"):
-                call(np.array([0.5]), decimals=wrong)
-        for other in ("2", 1.5):
-            with pytest.raises(TypeError):
-                call(np.array([0.5]), decimals=other)
