@@ -130,7 +130,7 @@ class _PageService(_AgentService):
     arrays: Arrays = "lists"
     max_sids: int = 256
 
-    def session(self) -> websocket.WebSocketServerSession:  # type: ignore[override]
+    def session(self) -> websocket.WebSocketServerSession:
         limits = self.session_options["limits"]
         return websocket.WebSocketServerSession(
             lambda request: PageSession(limits), **self.session_options

@@ -1,4 +1,4 @@
-"""`LoopThread`: an event loop with a server in a thread of its own."""
+"""`Worker`, a thread with one function, and `LoopThread`, one with an event loop and a server."""
 
 from __future__ import annotations
 
@@ -14,6 +14,43 @@ from rlwire.errors import on_error
 from rlwire.transports.address import Address
 
 logger = logging.getLogger(__name__)
+
+
+class Worker:
+    """A daemon thread that runs one function, called with the worker; its errors are logged."""
+
+    def __init__(self, run: Callable[[Worker], object], name: str) -> None:
+        self.name = name
+        self._run = run
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopping.is_set()
+
+    def start(self) -> Worker:
+        """Start the thread."""
+        self._thread.start()
+        return self
+
+    def sleep(self, seconds: float) -> bool:
+        """Wait for so long, or until `stop` is called; return whether to go on."""
+        return not self._stopping.wait(seconds)
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Ask the function to end, and wait for that; return whether it has ended."""
+        self._stopping.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        try:
+            self._run(self)
+        except Exception:
+            logger.exception("%s: the thread failed", self.name)
 
 
 def run_in_thread(name: str, call: Callable[..., object], *arguments: Any) -> None:

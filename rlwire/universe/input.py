@@ -114,6 +114,11 @@ class Controls:
         """The action for no key, if any."""
         return self._actions.get(frozenset())
 
+    @property
+    def keys(self) -> Mapping[str, Any]:
+        """The actions by the names of their keys."""
+        return {"+".join(sorted(held)): action for held, action in self._actions.items() if held}
+
     def convert(self, action_of: Callable[[Any], Any]) -> None:
         """Replace each action by the environment's form of it."""
         for held, action in self._actions.items():

@@ -41,8 +41,8 @@ from rlwire.codecs import (
 )
 from rlwire.codecs.http2 import frames as http2
 from rlwire.codecs.rfb.encoder import RectangleEncoder, changed
-from rlwire.codecs.websocket import frames as websocket
 from rlwire.codecs.rfb.messages import RGBX
+from rlwire.codecs.websocket import frames as websocket
 from rlwire.limits import Limits
 from rlwire.sessions.rlx import session as sessions
 from rlwire.streams import NOTHING, StreamCore
