@@ -1,1 +1,1 @@
-"""Who may say what when. Pure Python over the codecs: no I/O, no threads, no clock."""
+"""The protocols' rules: which message is allowed when. No I/O, no threads, no clock."""

@@ -155,7 +155,7 @@ def calls_json() -> Named:
 
 def calls_dm_env_rpc() -> Named:
     d = dm_env_rpc
-    ways = (*VIEWS, {"broadcast": "view"})
+    ways = VIEWS
     room = bytearray(4096)
     for number, tensor in enumerate(m.TENSORS):
         name = f"tensor {number}"

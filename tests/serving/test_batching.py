@@ -47,6 +47,6 @@ def test_an_error_is_told_everyone_and_ends_nothing() -> None:
     together = Together(call)
     with pytest.raises(ValueError, match="three"):
         together.ask(3)
-    with pytest.raises(ValueError, match="1 questions got 0 answers"):
+    with pytest.raises(ValueError, match=r"1 .* 0 "):
         together.ask(5)
     assert together.ask(4) == 4

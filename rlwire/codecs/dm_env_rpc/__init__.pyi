@@ -92,6 +92,22 @@ def encode_tensor(
     try_compress: bool = False,
     limits: Limits | None = None,
 ) -> bytes: ...
+def encode_tensor_into(
+    value: Any,
+    buffer: Buffer,
+    offset: int = 0,
+    dtype: DTypeLike | DataType | None = None,
+    *,
+    try_compress: bool = False,
+    limits: Limits | None = None,
+) -> int: ...
+def encode_tensor_parts(
+    value: Any,
+    dtype: DTypeLike | DataType | None = None,
+    *,
+    try_compress: bool = False,
+    limits: Limits | None = None,
+) -> list[bytes | memoryview]: ...
 def decode_tensor(
     buffer: Buffer,
     *,

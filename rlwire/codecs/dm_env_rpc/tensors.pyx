@@ -17,9 +17,10 @@ from libc.string cimport memcmp, memcpy, memset
 
 cimport numpy as cnp
 
-from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode,
+from rlwire.buffers cimport span_view
+from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode, VIEW_LEAST,
                                     contiguous, memory_owner, new_array, view_array, wants_view)
-from rlwire.codecs._glue cimport (ITEM, afford, begin_budget, over_budget, raise_fault,
+from rlwire.codecs._glue cimport (ITEM, afford, begin_budget, over_budget, raise_fault, room_in,
                                   text_of, wide_size)
 from rlwire.kernels cimport *
 
@@ -48,6 +49,8 @@ cnp.import_array()
 __all__ = [
     "decode_tensor",
     "encode_tensor",
+    "encode_tensor_into",
+    "encode_tensor_parts",
 ]
 
 cdef enum:
@@ -525,6 +528,53 @@ def encode_tensor(value, dtype=None, *, try_compress=False, limits=None):
         encoded = PyBytes_FromStringAndSize(NULL, tensor.sizes.whole)
         write(&tensor, <uint8_t *> PyBytes_AS_STRING(encoded))
         return encoded
+    finally:
+        release(&tensor)
+
+
+def encode_tensor_into(value, buffer, Py_ssize_t offset=0, dtype=None, *, try_compress=False,
+                       limits=None):
+    """Write a Tensor message into a writable buffer from `offset` on; return the bytes written.
+
+    Raises:
+        EncodeError: as `encode_tensor`, or the buffer is too small; nothing is written then.
+        LimitExceeded: as `encode_tensor`.
+    """
+    cdef Tensor tensor
+    cdef Py_buffer view
+    try:
+        _encode(&tensor, value, dtype, try_compress, limits)
+        write(&tensor, room_in(buffer, offset, tensor.sizes.whole, &view))
+        PyBuffer_Release(&view)
+        return tensor.sizes.whole
+    finally:
+        release(&tensor)
+
+
+def encode_tensor_parts(value, dtype=None, *, try_compress=False, limits=None):
+    """Return a Tensor message as buffers for `socket.sendmsg`.
+
+    Floats, doubles, booleans, int8s and uint8s of 4 KiB or more are a reference to the array, which
+    must not change until it is sent. Errors are those of `encode_tensor`.
+    """
+    cdef Tensor tensor
+    cdef uint8_t head[32 * 10 + 16]
+    cdef uint8_t tail[32 * 10 + 16]
+    cdef Py_ssize_t head_size, tail_size
+    try:
+        _encode(&tensor, value, dtype, try_compress, limits)
+        if not (tensor.sizes.data >= VIEW_LEAST and rlw_tensor_is_memory(tensor.kind)
+                and (rlw_host_is_little() or rlw_tensor_itemsize(tensor.kind) == 1)):
+            encoded = PyBytes_FromStringAndSize(NULL, tensor.sizes.whole)
+            write(&tensor, <uint8_t *> PyBytes_AS_STRING(encoded))
+            return [encoded]
+        head_size = rlw_tensor_put_head(head, tensor.field, tensor.kind, &tensor.sizes) - head
+        tail_size = rlw_tensor_put_tail(tail, tensor.shape, tensor.dims, &tensor.sizes) - tail
+        return [
+            PyBytes_FromStringAndSize(<char *> head, head_size),
+            span_view(<const uint8_t *> tensor.data, tensor.sizes.data, <object> tensor.owner),
+            PyBytes_FromStringAndSize(<char *> tail, tail_size),
+        ]
     finally:
         release(&tensor)
 

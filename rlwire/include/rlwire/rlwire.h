@@ -1,5 +1,5 @@
-/* All of rlwire's kernels: C11 or C++17, no Python. Who calls something of numbers.h or
- * perlert.h compiles numbers.cpp too. */
+/* All of rlwire's kernels: C11 or C++17, no Python. Programs that call numbers.h or
+ * perlert.h also compile numbers.cpp. */
 #ifndef RLWIRE_H
 #define RLWIRE_H
 

@@ -36,7 +36,7 @@ static inline rlw_status rlw_ws_read_header(rlw_cursor *c, int masked, uint64_t 
     const uint8_t *p = c->at;
     size_t left = rlw_left(c), need = 2, wide, i;
     uint64_t size;
-    out->size = 0; /* compilers cannot tell that who looks at it has had RLW_OK */
+    out->size = 0; /* for compilers: it is read after RLW_OK alone */
     if (left == 0) return rlw_fail(c, RLW_NEED_MORE, p, 2, 0);
     if (p[0] & 0x70) return rlw_fail(c, RLW_BAD_RESERVED, p, p[0], 0);
     out->opcode = p[0] & 0x0F;

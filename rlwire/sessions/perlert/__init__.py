@@ -1,1 +1,1 @@
-"""PERLERT: who may say what when, on a clock that is passed in, over datagrams that may be lost."""
+"""PERLERT's sessions, over datagrams that may be lost, with a clock that is passed in."""

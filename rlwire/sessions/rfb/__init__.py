@@ -1,1 +1,1 @@
-"""Sessions of RFB: who may say what when, for a viewer (`client`) and a server (`server`)."""
+"""RFB's sessions: `client` for a viewer, `server` for a screen."""

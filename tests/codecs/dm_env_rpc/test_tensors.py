@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -432,3 +433,33 @@ def test_data_types_and_dtypes() -> None:
             tensors.numpy_dtype(number)
     with pytest.raises(TypeError):
         tensors.numpy_dtype(np.float32)
+
+
+@pytest.mark.parametrize("value", [np.arange(100, dtype=np.float32), 5, "abc", np.arange(9)])
+def test_encode_into(value: Any) -> None:
+    wire = tensors.encode_tensor(value)
+    room = bytearray(b"\xee" * (len(wire) + 8))
+    assert tensors.encode_tensor_into(value, room, 3) == len(wire)
+    assert room == b"\xee" * 3 + wire + b"\xee" * 5
+    for offset in (9, -1, len(room) + 1):
+        before = bytes(room)
+        with pytest.raises(EncodeError, match=f"takes {len(wire)} bytes"):
+            tensors.encode_tensor_into(value, room, offset)
+        assert room == before
+    with pytest.raises(BufferError):
+        tensors.encode_tensor_into(value, wire)
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8", "i1", "u1", "?"])
+def test_parts_refer_to_large_arrays_and_keep_them(kind: str) -> None:
+    value = np.ones((64, 4096 // 64 + 1), kind)
+    expected, held = tensors.encode_tensor(value), weakref.ref(value)
+    parts = tensors.encode_tensor_parts(value)
+    assert len(parts) == 3
+    assert isinstance(parts[1], memoryview)
+    assert parts[1].readonly
+    assert np.shares_memory(np.frombuffer(parts[1], np.uint8), value)
+    del value
+    gc.collect()
+    assert held() is not None
+    assert b"".join(parts) == expected
