@@ -20,6 +20,7 @@ from rlwire.codecs.rllink import (
     SetConfig,
     SetState,
 )
+from rlwire.codecs.rllink.messages import Compression
 from rlwire.errors import ConnectionClosed, LocalProtocolError, RemoteProtocolError
 from rlwire.limits import Limits
 from rlwire.registry import located
@@ -46,6 +47,7 @@ class RLlinkClientBase(waits.Counting):
         backoff: retries of `connect`; by default none.
         limits: maxima for messages.
         form: of the messages that are sent; ``"json"`` for servers of Ray before 2.44.
+        compression: ``"zstd"``, used if the server supports it; needs the extra `compression`.
 
     Attributes:
         config: the reply to `get_config`; None before.
@@ -64,10 +66,13 @@ class RLlinkClientBase(waits.Counting):
         backoff: Backoff | None = None,
         limits: Limits | None = None,
         form: Form = "msgpack",
+        compression: Compression | None = None,
     ) -> None:
         address, tls, _ = located("rllink", address, tls)
         self.address: AddressLike = address
-        self._session_options: dict[str, Any] = {"form": form, "token": auth, "limits": limits}
+        self._session_options: dict[str, Any] = {
+            "form": form, "token": auth, "compression": compression, "limits": limits,
+        }  # fmt: skip
         self._options: dict[str, Any] = {"timeout": timeout, "tls": tls, "backoff": backoff}
         self.config: SetConfig | None = None
         self.weights: SetState | None = None

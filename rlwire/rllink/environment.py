@@ -10,9 +10,11 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from rlwire.codecs.rllink import SetState
 from rlwire.environments.playing import opened
-from rlwire.errors import ConnectionClosed
+from rlwire.errors import ConnectionClosed, RemoteProtocolError, optional
 from rlwire.rllink.client import Client
 from rlwire.rllink.collector import EpisodeCollector
 from rlwire.serving.fronts import thing_of
@@ -43,7 +45,8 @@ def play(
         address: the trainer's.
         episodes: how many to play to their ends.
         seed: of the first episode.
-        policy: a function of an observation and weights, its class, or ``"module:policy"``.
+        policy: a function of an observation and weights, its class, or ``"module:policy"``; by
+            default `OnnxPolicy`.
         steps: of a batch, if the trainer does not say (Ray's config is a pickle).
         options: of `Client`.
 
@@ -52,7 +55,7 @@ def play(
         RemoteProtocolError: an action is not in the action space.
         ConnectionClosed, OSError: the connection is lost, and reconnecting failed.
     """
-    act: Policy = thing_of(policy, "'module:policy'")
+    act: Policy = OnnxPolicy() if policy is None else thing_of(policy, "'module:policy'")
     if not callable(act):
         raise TypeError(f"policy= must be a function of observation and weights, not {act!r}")
     totals: list[float] = []
@@ -109,3 +112,41 @@ def acted(given: Any) -> tuple[Any, Mapping[str, Any]]:
     if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping):
         return given
     return given, {}
+
+
+class OnnxPolicy:
+    """Runs the ONNX file that came with the weights, for Discrete actions.
+
+    The model maps a batch of observations, float32, to logits in its first output. The action is
+    drawn from them; `action_dist_inputs` and `action_logp` go with it, as RLlib's PPO needs them.
+
+    Args:
+        seed: for drawing actions.
+
+    Raises:
+        MissingExtra: onnxruntime is not installed.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        with optional("onnxruntime", "onnx"):
+            import onnxruntime
+        self._load = onnxruntime.InferenceSession
+        self._random = np.random.default_rng(seed)
+        self._model: Any = None
+        self._of: SetState | None = None
+
+    def __call__(self, observation: Any, weights: SetState) -> tuple[int, dict[str, Any]]:
+        """Return an action, its distribution's inputs and its log-probability."""
+        if weights is not self._of:
+            if weights.onnx is None:
+                raise RemoteProtocolError(
+                    "the trainer sent weights without an ONNX file, as Ray does since 2.44; pass a "
+                    "policy for its module (policy=)"
+                )
+            self._model, self._of = self._load(weights.onnx), weights
+        batch = np.asarray(observation, np.float32)[None]
+        logits = self._model.run(None, {self._model.get_inputs()[0].name: batch})[0][0]
+        logs = logits - np.logaddexp.reduce(logits.astype(np.float64))
+        drawn = np.searchsorted(np.cumsum(np.exp(logs)), self._random.random())
+        action = min(int(drawn), len(logs) - 1)
+        return action, {"action_dist_inputs": logits, "action_logp": np.float32(logs[action])}

@@ -29,9 +29,11 @@ class RLlinkClientOptions(_options.SecretOptions, _options.StreamClientOptions):
 
     Attributes:
         form: of the messages that are sent; json for RLlib before 2.44.
+        compression: of messages, if the trainer supports it.
     """
 
     form: Literal["msgpack", "json"] = "msgpack"
+    compression: Literal["zstd"] | None = None
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class RLlinkPlayerOptions(_options.PlayerOptions, RLlinkClientOptions):
     """Of `rlwire.play` over RLlink.
 
     Attributes:
-        policy: chooses actions with the weights that the trainer sends.
+        policy: chooses actions with the trainer's weights (default: runs the trainer's ONNX file).
         steps: of a batch, if the trainer does not say.
     """
 

@@ -1,12 +1,13 @@
 """RLlink: a simulator (`RLlinkClientSession`) asks, a trainer (`RLlinkServerSession`) replies.
 
 `REPLIES` is all that may be sent, one request at a time. A server replies in the form of the first
-message that it receives.
+message that it receives. Bodies are compressed after the `Pong` that agrees to the client's offer.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from typing import Any, Final, TypeAlias
 
 from rlwire.codecs.rllink import (
@@ -24,7 +25,7 @@ from rlwire.codecs.rllink import (
     SetState,
     frame_size,
 )
-from rlwire.codecs.rllink.messages import HEAD
+from rlwire.codecs.rllink.messages import HEAD, Compression, zstandard
 from rlwire.codecs.websocket.handshake import same_secret
 from rlwire.errors import DecodeError, LocalProtocolError, RemoteProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
@@ -54,18 +55,19 @@ class _Session:
     Attributes:
         closed: whether the conversation is over.
         form: of the bodies that are sent.
+        compression: of the bodies that are sent, and allowed of those received.
     """
 
     def __init__(self, form: Form, limits: Limits | None) -> None:
         limits = DEFAULT if limits is None else limits
         self._bound = (min(limits.received, limits.message), "received")  # of a body, its name
-        # copy=None: arrays are views of the block where they are aligned. Small messages come as
-        # bytes, whose views would be read-only.
+        # copy=None: arrays are views of the block where they are aligned.
         self._views = Codec(limits=limits, copy=None)
         self._copies = Codec(limits=limits, copy=True)
         self._pending: type | None = None
         self.closed = False
         self.form: Form = form
+        self.compression: Compression | None = None
 
     @property
     def pending(self) -> bool:
@@ -91,8 +93,10 @@ class _Session:
             DecodeError, LimitExceeded, MissingExtra: it cannot be read.
             RemoteProtocolError: it is not allowed now.
         """
-        codec = self._copies if isinstance(frame, bytes) else self._views
-        kind, fields = codec.open(frame)
+        # Views of bytes, which an expanded body is too, would be read-only.
+        copied = self.compression is not None or isinstance(frame, bytes)
+        codec = self._copies if copied else self._views
+        kind, fields = codec.open(frame, self.compression)
         self._allow(kind)
         return [self._received(codec.read(kind, fields), codec.form_of(frame))]
 
@@ -117,13 +121,17 @@ class _Session:
 class RLlinkClientSession(_Session):
     """The simulator's side: sends requests, receives replies.
 
-    Its first request is a `Ping`, to which the token is added. Episodes are
+    Its first request is a `Ping`, to which token and compression are added. Episodes are
     `rlwire.codecs.rllink.Episode`, or maps in the form of its bodies.
 
     Args:
         form: of its bodies; ``"json"`` for servers of Ray before 2.44.
         token: for a server of rlwire's that asks for one.
+        compression: ``"zstd"``, used if the server agrees.
         limits: maxima for both directions.
+
+    Raises:
+        MissingExtra: zstandard is not installed, and `compression` needs it.
     """
 
     def __init__(
@@ -131,10 +139,15 @@ class RLlinkClientSession(_Session):
         *,
         form: Form = "msgpack",
         token: str | None = None,
+        compression: Compression | None = None,
         limits: Limits | None = None,
     ) -> None:
         super().__init__(form, limits)
-        self._ping = Ping(token)
+        if compression not in (None, "zstd"):
+            raise ValueError(f"compression must be 'zstd' or None, not {compression!r}")
+        if compression is not None:
+            zstandard()
+        self._ping = Ping(token, compression)
 
     def send(self, event: Message) -> list[Any]:
         """Return the buffers of a request.
@@ -154,7 +167,7 @@ class RLlinkClientSession(_Session):
             event = dataclasses.replace(event, episodes=list(map(self._written, event.episodes)))
         elif kind is Ping:
             event = self._ping
-        buffers = self._views.encode_parts(event, self.form)
+        buffers = self._views.encode_parts(event, self.form, self.compression)
         self._pending = None if REPLIES[kind] is None else kind
         return buffers
 
@@ -171,14 +184,16 @@ class RLlinkClientSession(_Session):
 
     def _received(self, message: Message, form: Form) -> Message:
         self._pending = None
+        if isinstance(message, Pong):
+            self.compression = message.compression and self._ping.compression
         return message
 
 
 class RLlinkServerSession(_Session):
     """The trainer's side: receives requests, sends replies.
 
-    Episodes come as `rlwire.codecs.rllink.Episode`. Any error ends the conversation, since RLlink
-    has no message for it.
+    Episodes come as `rlwire.codecs.rllink.Episode`. A `Pong` agrees to the client's compression if
+    zstandard is installed. Any error ends the conversation, since RLlink has no message for it.
 
     Args:
         token: what clients must send in a first `Ping`; None accepts all clients.
@@ -193,6 +208,7 @@ class RLlinkServerSession(_Session):
             if len(self._copies.encode(Ping(token), "json")) > HEAD + _FIRST:
                 raise ValueError(f"a token of {len(token)} characters does not fit a first message")
             self._bound = min(self._bound, (_FIRST, "a first message, with a token"))
+        self._pong = Pong()
         self._greeted = False  # whether the first message has come, and is allowed
 
     def _allow(self, kind: type) -> None:
@@ -212,6 +228,9 @@ class RLlinkServerSession(_Session):
             self._first(message, form)
         if isinstance(message, Episodes):
             message = self._read(message)
+        if isinstance(message, Ping):
+            known = importlib.util.find_spec("zstandard") is not None
+            self._pong = Pong(message.compression if known else None)
         self._pending = type(message) if REPLIES[type(message)] is not None else None
         return message
 
@@ -249,6 +268,10 @@ class RLlinkServerSession(_Session):
         if self.closed or asked is None or REPLIES[asked] is not kind:
             why = "nothing" if asked is None or self.closed else asked.__name__
             raise LocalProtocolError(f"{kind.__name__} cannot be sent: {why} waits for a reply")
-        buffers = self._views.encode_parts(event, self.form)
+        if kind is Pong:
+            event = self._pong
+        buffers = self._views.encode_parts(event, self.form, self.compression)
         self._pending = None
+        if kind is Pong:
+            self.compression = self._pong.compression
         return buffers

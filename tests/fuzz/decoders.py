@@ -512,12 +512,13 @@ def feed_cipher(data: bytes) -> None:
 
 def feed_rllink(data: bytes) -> None:
     """A body, as the codec reads it and as a session does, with the episodes in it."""
-    _, body, limits = take_options(data)
+    (zstd,), body, limits = take_options(data, 2)
     attempt(lambda: rllink.frame_size(body, 0, len(body), limits.received))
-    frame = b"%08d" % len(body) + body
-    agree(lambda copy, b: rllink.Codec(limits=limits, copy=copy).decode(b), frame)
+    frame, compression = b"%08d" % len(body) + body, "zstd" if zstd else None
+    agree(lambda copy, b: rllink.Codec(limits=limits, copy=copy).decode(b, compression), frame)
     for token in (None, "secret"):
         server = RLlinkServer(token=token, limits=limits)
+        server.compression = compression
         with contextlib.suppress(RemoteProtocolError):
             attempt(lambda server=server: server.receive(frame))
 

@@ -22,6 +22,7 @@ from rlwire.errors import (
     LimitExceeded,
     RemoteProtocolError,
 )
+from rlwire.limits import Limits
 from rlwire.rllink import (
     AsyncClient,
     Client,
@@ -90,6 +91,37 @@ def test_a_round(server: Server) -> None:
         assert [len(piece) for piece in server.sample(30)] == [3]
         done = server.statistics()
         assert (done.clients, done.waiting, done.episodes, done.steps) == (1, 0, 2, 8)
+
+
+def test_a_compressed_round(caplog: pytest.LogCaptureFixture) -> None:
+    """An agreed zstd in both directions; its bomb ends the client's own connection only."""
+    zstandard = pytest.importorskip("zstandard")
+    limits = Limits(expanded=1_000_000)
+    weights = {"w": np.zeros((300, 300), np.float32)}
+    with Server("127.0.0.1:0", auth="s", limits=limits) as server, contextlib.ExitStack() as opened:
+        server.set_state(SetState(1, weights))
+        with pytest.raises(ConnectionClosed):
+            client_of(server, auth="t", compression="zstd").connect()
+        client, plain = (
+            opened.enter_context(client_of(server, auth="s", compression=compression))
+            for compression in ("zstd", None)
+        )
+        state = client.get_state().state
+        assert state is not None
+        np.testing.assert_array_equal(state["w"], weights["w"])
+        assert client._connection.session.compression == "zstd"
+        assert plain._connection.session.compression is None
+        client.send([episode(500)], wait=False)
+        [got] = server.sample(30)
+        assert len(got) == 500
+        bomb = zstandard.ZstdCompressor().compress(bytes(10_000_000))
+        with socket.create_connection((server.address.host, server.address.port), 30) as raw:
+            for body in (Codec().encode(Ping("s", "zstd")), b"%08d" % len(bomb) + bomb):
+                raw.sendall(body)
+                answer = raw.recv(1000)
+        assert answer == b""
+        eventually(lambda: "expanded" in caplog.text)
+        assert client.get_state().weights_seq_no == plain.get_state().weights_seq_no == 1
 
 
 def test_new_weights_are_for_those_whose_episodes_were_taken(server: Server) -> None:

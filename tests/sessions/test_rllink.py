@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import sys
 import tracemalloc
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,13 @@ from rlwire.codecs.rllink import (
     SetConfig,
     SetState,
 )
-from rlwire.errors import DecodeError, LimitExceeded, LocalProtocolError, RemoteProtocolError
+from rlwire.errors import (
+    DecodeError,
+    LimitExceeded,
+    LocalProtocolError,
+    MissingExtra,
+    RemoteProtocolError,
+)
 from rlwire.limits import Limits
 from rlwire.sessions.rllink import RLlinkClientSession, RLlinkServerSession
 
@@ -164,6 +172,47 @@ def test_before_the_token_nothing_is_expanded(name: str) -> None:
         tracemalloc.stop()
     assert made < 300_000, (made, caught.value)
     assert not server.pending
+
+
+@pytest.mark.parametrize("token", [None, "s"])
+def test_only_negotiated_compression_is_expanded(token: str | None) -> None:
+    pytest.importorskip("zstandard")
+    frame = Codec().encode(Episodes([episode(500).to_state()], 500), compression="zstd")
+    offered = Codec().encode(Ping(token, "zstd"), compression="zstd")  # before the reply
+    for first in (frame, offered):
+        with pytest.raises(DecodeError, match="not negotiated"):
+            RLlinkServerSession(token=token).receive(first)
+    client = RLlinkClientSession(token=token)  # offers none, so a server cannot choose one
+    client.send(Ping())
+    client.receive(Codec().encode(Pong("zstd")))
+    client.send(GetState())
+    with pytest.raises(DecodeError, match="not negotiated"):
+        client.receive(Codec().encode(SetState(1, {"w": np.zeros(9)}), compression="zstd"))
+
+
+@pytest.mark.parametrize("form", ["msgpack", "json"])
+def test_compressed_bodies(form: Any) -> None:
+    pytest.importorskip("zstandard")
+    client, server = RLlinkClientSession(form=form, compression="zstd"), RLlinkServerSession()
+    for _ in range(2):
+        greeted(client, server)
+        assert client.compression == server.compression == "zstd"
+    frame = joined(client.send(Episodes([episode(500)], 500)))
+    assert len(frame) < 3000
+    for whole in (frame, bytearray(frame)):
+        [message] = server.receive(whole)
+        message.episodes[0].rewards[0] = 5  # it can be written to
+
+
+def test_an_end_without_zstandard(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = RLlinkClientSession(compression="zstd") if find_spec("zstandard") else None
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(MissingExtra, match="compression"):
+        RLlinkClientSession(compression="zstd")
+    server = RLlinkServerSession()
+    if client is not None:
+        greeted(client, server)
+        assert client.compression is server.compression is None
 
 
 def test_what_nobody_asked_for_is_not_unpacked() -> None:

@@ -1,6 +1,7 @@
 """RLlink's messages, and a `Codec` for their two forms, told apart by a body's first byte.
 
-A token in `Ping` is rlwire's own; peers that do not know it ignore it. The pickle in Ray's
+A token and a compression in `Ping`, and its reply in `Pong`, are rlwire's own: Ray ignores them. A
+compressed body is one frame of zstd (RFC 8878) and declares its size. The pickle in Ray's
 `SetConfig` stays bytes.
 """
 
@@ -21,6 +22,7 @@ from rlwire.errors import DecodeError, EncodeError, LimitExceeded, optional, quo
 from rlwire.limits import Limits, checked
 
 Form: TypeAlias = Literal["msgpack", "json"]
+Compression: TypeAlias = Literal["zstd"]
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 HEAD: Final = 8
@@ -30,6 +32,7 @@ FRAME_MAXIMUM: Final = HEAD + 99_999_999
 """Bytes of the longest frame that eight digits can express."""
 
 _OWN = "rlwire"  # the field that is not part of RLlink
+_ZSTD = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1; no map of msgpack or JSON begins with it
 
 
 class _Fields:
@@ -49,23 +52,44 @@ class Ping(_Fields):
 
     Attributes:
         token: for a server of rlwire's that asks for one.
+        compression: that the client can decode.
     """
 
     token: str | None = None
+    compression: Compression | None = None
 
     def _to_fields(self, form: Form) -> dict[str, Any]:
-        return {} if self.token is None else {_OWN: {"token": self.token}}
+        own: dict[str, Any] = {} if self.token is None else {"token": self.token}
+        if self.compression is not None:
+            own["compressions"] = [self.compression]
+        return {_OWN: own} if own else {}
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> Ping:
-        own = fields.get(_OWN)
-        token = own.get("token") if type(own) is dict else None
-        return cls(token if isinstance(token, str) else None)
+        own = _own(fields)
+        token, offered = own.get("token"), own.get("compressions")
+        return cls(
+            token if isinstance(token, str) else None,
+            "zstd" if isinstance(offered, list) and "zstd" in offered else None,
+        )
 
 
 @dataclass(frozen=True)
 class Pong(_Fields):
-    """The reply to `Ping`."""
+    """The reply to `Ping`.
+
+    Attributes:
+        compression: of the bodies after this message, in both directions.
+    """
+
+    compression: Compression | None = None
+
+    def _to_fields(self, form: Form) -> dict[str, Any]:
+        return {} if self.compression is None else {_OWN: {"compression": self.compression}}
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> Pong:
+        return cls("zstd" if _own(fields).get("compression") == "zstd" else None)
 
 
 @dataclass(frozen=True)
@@ -253,8 +277,10 @@ class Codec:
         self._pack = msgpack.Encoder(arrays="msgpack_numpy", limits=limits)
         self._unpack = msgpack.Decoder(arrays="bytes", copy=copy, limits=limits)
 
-    def encode_parts(self, message: Message, form: Form = "msgpack") -> list[Any]:
-        """Return the buffers of a frame, large arrays by reference.
+    def encode_parts(
+        self, message: Message, form: Form = "msgpack", compression: Compression | None = None
+    ) -> list[Any]:
+        """Return the buffers of a frame, large arrays by reference unless compressed.
 
         Raises:
             TypeError: not a message, or an unknown form.
@@ -272,6 +298,8 @@ class Codec:
             parts = [self._json(message, body)]
         else:
             raise TypeError(f"form must be 'msgpack' or 'json', not {form!r}")
+        if compression is not None:
+            parts = [zstandard().ZstdCompressor(level=1).compress(b"".join(parts))]
         size = sum(map(len, parts))
         if HEAD + size > FRAME_MAXIMUM:
             raise LimitExceeded(
@@ -279,9 +307,11 @@ class Codec:
             )
         return [b"%08d" % size, *parts]
 
-    def encode(self, message: Message, form: Form = "msgpack") -> bytes:
+    def encode(
+        self, message: Message, form: Form = "msgpack", compression: Compression | None = None
+    ) -> bytes:
         """Return a whole frame; errors as for `encode_parts`."""
-        return b"".join(self.encode_parts(message, form))
+        return b"".join(self.encode_parts(message, form, compression))
 
     def _json(self, message: Message, body: dict[str, Any]) -> bytes:
         if type(message) in _SMALL and {type(value) for value in body.values()} <= _PLAIN:
@@ -291,21 +321,30 @@ class Codec:
         return text
 
     def form_of(self, frame: Buffer) -> Form:
-        """Return the form of a whole frame's body."""
+        """Return the form of a whole frame's body that is not compressed."""
         return "json" if frame[HEAD] == 0x7B else "msgpack"
 
-    def decode(self, frame: Buffer) -> Message:
+    def decode(self, frame: Buffer, compression: Compression | None = None) -> Message:
         """Return the message in a whole frame; errors as for `open`."""
-        return self.read(*self.open(frame))
+        return self.read(*self.open(frame, compression))
 
-    def open(self, frame: Buffer) -> tuple[type[Any], dict[str, Any]]:
+    def open(
+        self, frame: Buffer, compression: Compression | None = None
+    ) -> tuple[type[Any], dict[str, Any]]:
         """Return the class of the message in a whole frame, and its fields for `read`.
+
+        A compressed body is decoded only with `compression`.
 
         Raises:
             DecodeError: the bytes are no message of RLlink; with the offset or the path.
             LimitExceeded: it is over one of the limits.
         """
-        fields = self._fields(memoryview(frame)[HEAD:])
+        body = memoryview(frame)[HEAD:]
+        if body[:4] == _ZSTD:
+            if compression is None:
+                raise DecodeError("the body is zstd, which was not negotiated", offset=HEAD)
+            body = memoryview(_expand(body, self.limits))
+        fields = self._fields(body)
         if type(fields) is not dict:
             raise DecodeError(f"a body is a map, not a {type(fields).__name__}", offset=HEAD)
         name = fields.pop("type", None)
@@ -339,6 +378,13 @@ def _msgspec() -> Any:
     return _json
 
 
+def zstandard() -> Any:
+    """Return the package for zstd."""
+    with optional("zstandard", "compression"):
+        import zstandard
+    return zstandard
+
+
 _NAMES: Final = {
     Ping: "PING",
     Pong: "PONG",
@@ -352,6 +398,26 @@ _NAMES: Final = {
 _CLASSES: Final = {name: kind for kind, name in _NAMES.items()}
 _SMALL: Final = frozenset({Ping, Pong, GetConfig, GetState, SetConfig})
 _PLAIN: Final = frozenset({str, int, bool})
+
+
+def _own(fields: dict[str, Any]) -> dict[str, Any]:
+    own = fields.get(_OWN)
+    return own if type(own) is dict else {}
+
+
+def _expand(body: memoryview, limits: Limits) -> bytes:
+    zstd = zstandard()
+    maximum, name = min((limits.expanded, "expanded"), (limits.received, "received"))
+    try:
+        size = zstd.frame_content_size(body)
+        if size <= 0:
+            raise DecodeError("a zstd body must declare its size", offset=HEAD)
+        if size > maximum:
+            raise LimitExceeded(name, maximum, size, offset=HEAD)
+        plain: bytes = zstd.ZstdDecompressor().decompress(body, allow_extra_data=False)
+    except zstd.ZstdError as error:
+        raise DecodeError(f"the body is not one frame of zstd: {error}", offset=HEAD) from None
+    return plain
 
 
 def _count(fields: dict[str, Any], name: str, least: int = 0, path: str = "$") -> int | None:

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import gzip
 import json
+import tracemalloc
 from typing import Any
 
 import msgpack
@@ -215,6 +216,38 @@ def test_a_file_that_would_be_too_large() -> None:
     assert caught.value.limit == "expanded"
 
 
+def bodies(kind: str, plain: bytes) -> bytes:
+    zstandard = pytest.importorskip("zstandard")
+    whole: bytes = zstandard.ZstdCompressor().compress(plain)
+    if kind == "no size":
+        return zstandard.ZstdCompressor(write_content_size=False).compress(plain)
+    return {"cut": whole[:-1], "head only": whole[:4], "two frames": whole * 2}.get(kind, whole)
+
+
+@pytest.mark.parametrize("kind", ["no size", "cut", "head only", "two frames"])
+def test_zstd_that_is_not_one_sized_frame(kind: str) -> None:
+    body = bodies(kind, bytes(500))
+    with pytest.raises(DecodeError) as caught:
+        Codec().decode(b"%08d" % len(body) + body, "zstd")
+    assert caught.value.offset == 8
+
+
+@pytest.mark.parametrize("limit", ["expanded", "received"])
+def test_a_bomb_in_zstd_is_rejected_by_its_size(limit: str) -> None:
+    body = bodies("whole", bytes(50_000_000))
+    codec = Codec(limits=Limits(**{limit: 1_000_000}))
+    tracemalloc.start()
+    try:
+        with pytest.raises(LimitExceeded) as caught:
+            codec.decode(b"%08d" % len(body) + body, "zstd")
+        made = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (caught.value.limit, caught.value.maximum) == (limit, 1_000_000)
+    assert caught.value.size == 50_000_000
+    assert made < 100_000
+
+
 def test_cut_and_mutated_frames() -> None:
     random = np.random.default_rng(0)
     fields = {"type": "SET_STATE", "state": {"rl_module": {"w": np.ones(9)}, "weights_seq_no": 1}}
@@ -242,12 +275,16 @@ def test_what_json_has_no_place_for() -> None:
         Codec().encode("PING")
 
 
-def test_tokens() -> None:
+def test_tokens_and_compressions() -> None:
     codec = Codec()
-    assert codec.decode(codec.encode(Ping("secret"))) == Ping("secret")
-    for own in (3, {"token": 5}, {"compressions": ["zstd"]}):
+    for message in (Ping("secret"), Ping(None, "zstd"), Ping("secret", "zstd"), Pong("zstd")):
+        assert codec.decode(codec.encode(message)) == message
+        assert codec.decode(codec.encode(message, "json")) == message
+    own: Any
+    for own in (3, {"token": 5}, {"compressions": ["br", 1]}, {"compressions": "zstd"}):
         assert codec.decode(packed({"type": "PING", "rlwire": own})) == Ping()
-    assert codec.decode(packed({"type": "PONG", "rlwire": {}})) == Pong()
+    for own in ({}, {"compression": None}, {"compression": ["br"]}):
+        assert codec.decode(packed({"type": "PONG", "rlwire": own})) == Pong()
 
 
 def test_episodes_are_not_answered_and_keep_their_maps() -> None:
