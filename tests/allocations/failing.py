@@ -155,23 +155,20 @@ def calls_json() -> Named:
 
 def calls_dm_env_rpc() -> Named:
     d = dm_env_rpc
-    ways = VIEWS
     room = bytearray(4096)
     for number, tensor in enumerate(m.TENSORS):
         name = f"tensor {number}"
-        yield from coded(name, tensor, d.encode_tensor, d.decode_tensor, *ways)
+        yield from coded(name, tensor, d.encode_tensor, d.decode_tensor, *VIEWS)
         yield f"{name} into", lambda t=tensor: d.encode_tensor_into(t, room), (tensor,)
         yield f"{name} parts", lambda t=tensor: d.encode_tensor_parts(t), (tensor,)
     for message in m.REQUESTS:
         name = type(message).__name__
-        yield from coded(name, message, d.encode_request, d.decode_request, *ways)
-        yield f"{name} parts", lambda v=message: d.encode_request_parts(v), (message,)
+        yield from coded(name, message, d.encode_request, d.decode_request, *VIEWS)
     for message in m.RESPONSES:
         name = type(message).__name__
-        yield from coded(name, message, d.encode_response, d.decode_response, *ways)
-        yield f"{name} into", lambda v=message: d.encode_response_into(v, room), (message,)
+        yield from coded(name, message, d.encode_response, d.decode_response, *VIEWS)
     actor, observer = decoders.ACTIONS, decoders.OBSERVATIONS
-    uids = list(decoders.OBSERVATIONS.uids())
+    uids = list(decoders.OBSERVATIONS.specs_by_uid)
     asked = d.encode_step_request(actor, m.MOVES, uids)
     told = d.encode_step_response(observer, 1, m.SIGHTS)
     yield "ask", lambda: d.encode_step_request(actor, m.MOVES, uids), (m.MOVES, actor)
