@@ -184,7 +184,6 @@ def calls_dm_env_rpc() -> Named:
             lambda copy=copy: d.decode_step_response(observer, told, copy=copy),
             (told, observer),
         )
-    yield "pack", lambda: observer.pack(m.SIGHTS), (m.SIGHTS, observer)
 
 
 def calls_websocket() -> Named:
