@@ -11,8 +11,8 @@ from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
-from libc.stdint cimport (INT32_MAX, INT32_MIN, UINT32_MAX, int32_t, int64_t, uint8_t, uint32_t,
-                          uint64_t)
+from libc.stdint cimport (INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, UINT32_MAX, int32_t, int64_t,
+                          uint8_t, uint32_t, uint64_t)
 from libc.string cimport memcmp, memcpy, memset
 
 cimport numpy as cnp
@@ -298,9 +298,30 @@ cdef cnp.ndarray _converted(cnp.ndarray array, int kind, object dtype):
         ) from problem
 
 
+# The int64s that a kind has too, from NONE to UINT64.
+cdef int64_t[9] _LEAST = [
+    0, -0x1000000, -0x20000000000000, -128, INT32_MIN, INT64_MIN, 0, 0, 0]
+cdef int64_t[9] _MOST = [
+    -1, 0x1000000, 0x20000000000000, 127, INT32_MAX, INT64_MAX, 255, UINT32_MAX, INT64_MAX]
+
+
+cdef bint _keeps_int64(cnp.ndarray array, int kind) noexcept:
+    """Whether an array of int64 stays the same; NumPy would need several passes to tell."""
+    cdef const int64_t *numbers = <const int64_t *> cnp.PyArray_DATA(array)
+    cdef cnp.npy_intp i
+    if kind > RLW_TENSOR_UINT64 or not cnp.PyArray_ISCARRAY_RO(array):
+        return False
+    for i in range(cnp.PyArray_SIZE(array)):
+        if not _LEAST[kind] <= numbers[i] <= _MOST[kind]:
+            return False
+    return True
+
+
 cdef cnp.ndarray _exactly(cnp.ndarray array, int kind):
     """The array with another dtype, whose elements are the same."""
     if kind <= RLW_TENSOR_DOUBLE and cnp.PyTypeNum_ISFLOAT(cnp.PyArray_TYPE(array)):
+        return _converted(array, kind, None)
+    if cnp.PyArray_TYPE(array) == cnp.NPY_INT64 and _keeps_int64(array, kind):
         return _converted(array, kind, None)
     if kind < RLW_TENSOR_STRING:
         return cast(array, dtype_of_kind(kind), "the value")
