@@ -64,7 +64,7 @@ TARGETS = {  # against libvncclient; with zlib, with what is faster
     "Raw atari": (2.0, 2.0),
     "Hextile race": (1.5, 1.5),
     "ZRLE race": (1.0, 1.6),
-    "ZRLE atari": (0.5, 0.5),
+    "ZRLE atari": (1.0, 1.6),
     "Tight race": (1.2, 2.0),
     "Tight atari": (1.2, 2.0),
     "JPEG mixed": (1.0, 1.0),

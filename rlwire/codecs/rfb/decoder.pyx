@@ -29,6 +29,8 @@ cdef enum:
     ZRLE_STREAM = 4
     LARGE = 65536  # pixels: isal inflates ZRLE of such screens faster than zlib-ng
     SMALL = 8192  # pixels: painted faster than the GIL is released and taken again
+    SHORT = 1024  # bytes: a call of the inflater costs more than their inflation,
+    JOINED = 8192  # so ZRLE rectangles of up to so many bytes are inflated together
     FRAMES = 16  # an update may paint so many times the framebuffer's pixels,
     LEAST = 1 << 20  # and at least these
 
@@ -138,6 +140,9 @@ cdef class RectangleDecoder:
     cdef readonly Py_ssize_t counted
     cdef readonly bint ended
     cdef readonly uint64_t painted
+    cdef bytes _tiles  # inflated ZRLE, painted up to `_at`,
+    cdef size_t _at
+    cdef Py_ssize_t _short  # of so many rectangles that follow
 
     def __init__(self, framebuffer, *, limits=None, inflater=None):
         self.framebuffer = framebuffer
@@ -227,9 +232,10 @@ cdef class RectangleDecoder:
             if offset < 0 or offset > view.len:
                 raise ValueError(f"{offset} is not within {view.len} bytes")
             memset(&self._progress, 0, sizeof(self._progress))
+            self._short = 0
             data = <const uint8_t *> view.buf
             rlw_cursor_init(&c, data + offset, <size_t> (view.len - offset))
-            for count in range(count):
+            for count in range(count, 0, -1):
                 head = c.at
                 if rlw_rfb_read_head(&c, &r) != RLW_OK:
                     self._refuse(&c, data)
@@ -238,7 +244,7 @@ cdef class RectangleDecoder:
                 if not rlw_rfb_paints(r.encoding):
                     rlw_fail(&c, RLW_BAD_ENCODING, head + 8, <uint64_t> <uint32_t> r.encoding, 0)
                     self._refuse(&c, data)
-                self._paint(&c, &r, head, data)
+                self._paint(&c, &r, head, data, count - 1)
                 done.append(_made_of(&r))
             return done
         finally:
@@ -246,7 +252,7 @@ cdef class RectangleDecoder:
             PyBuffer_Release(&view)
 
     cdef int _paint(self, rlw_cursor *c, const rlw_rfb_rectangle *r, const unsigned char *head,
-                    const unsigned char *start) except -1:
+                    const unsigned char *start, Py_ssize_t more) except -1:
         cdef rlw_status status
         cdef rlw_rfb_tight t
         cdef rlw_cursor inside
@@ -269,8 +275,9 @@ cdef class RectangleDecoder:
             if t.kind == RLW_RFB_JPEG:
                 return self._jpeg(&t, r, t.data - start)
             if t.packed:
-                made = self._inflate(t.stream, t.data, t.size, t.need, start)
-                return self._paint_inflated(made, r, &t, t.data - start)
+                made = self._inflate(t.stream, t.data, t.size, t.need, t.data - start)
+                self._paint_inflated(made, 0, True, r, &t, t.data - start)
+                return 0
             rlw_cursor_init(&inside, t.data, t.size)
             c = &inside
         elif r.encoding == RLW_RFB_ZRLE:
@@ -280,14 +287,45 @@ cdef class RectangleDecoder:
                 status = rlw_take(c, size, &data)
             if status != RLW_OK:
                 self._refuse(c, start)
-            made = self._inflate(ZRLE_STREAM, data, size, rlw_rfb_zrle_most(r.width, r.height), start)
-            return self._paint_inflated(made, r, &t, data - start)
+            if self._short:
+                self._short -= 1
+            else:
+                self._tiles, self._at = self._inflate_zrle(c, r, data, size, more, start), 0
+            self._at = self._paint_inflated(
+                self._tiles, self._at, not self._short, r, &t, data - start)
+            return 0
         if _run(c, screen, r, &t) != RLW_OK:
             self._refuse(c, start)
         return 0
 
+    cdef bytes _inflate_zrle(self, const rlw_cursor *c, const rlw_rfb_rectangle *r,
+                             const unsigned char *data, size_t size, Py_ssize_t more,
+                             const unsigned char *start):
+        """Return a rectangle's inflated bytes, with those of the `_short` short ones behind it."""
+        cdef rlw_cursor ahead = c[0]
+        cdef rlw_rfb_rectangle other
+        cdef unsigned char joined[JOINED]
+        cdef const uint8_t *tail = NULL
+        cdef size_t length
+        cdef uint64_t need, most = rlw_rfb_zrle_most(r.width, r.height)
+        if size > SHORT:
+            return self._inflate(ZRLE_STREAM, data, size, most, data - start)
+        memcpy(joined, data, size)
+        while (self._short < more and rlw_rfb_read_head(&ahead, &other) == RLW_OK
+               and other.encoding == RLW_RFB_ZRLE and rlw_take(&ahead, 4, &tail) == RLW_OK):
+            length = rlw_load_u32be(tail)
+            need = rlw_rfb_zrle_most(other.width, other.height)
+            if (length > SHORT or size + length > JOINED or most + need > self._expanded
+                    or rlw_take(&ahead, length, &tail) != RLW_OK):
+                break
+            memcpy(joined + size, tail, length)
+            size += length
+            most += need
+            self._short += 1
+        return self._inflate(ZRLE_STREAM, joined, size, most, data - start)
+
     cdef bytes _inflate(self, int stream, const unsigned char *data, size_t size, uint64_t most,
-                        const unsigned char *start):
+                        Py_ssize_t offset):
         """Return the inflated bytes: at most one more than `most`."""
         cdef bytes made
         inflate = self._streams[stream]
@@ -302,29 +340,33 @@ cdef class RectangleDecoder:
         except self._errors as problem:
             if "Error -4 " in str(problem):  # zlib's Z_MEM_ERROR: it is not the peer's fault
                 raise MemoryError from None
-            raise DecodeError(f"zlib stream {stream}: {problem}", offset=data - start) from None
+            raise DecodeError(f"zlib stream {stream}: {problem}", offset=offset) from None
         if <uint64_t> PyBytes_GET_SIZE(made) > self._expanded:
-            raise LimitExceeded("expanded", self._expanded, PyBytes_GET_SIZE(made),
-                                offset=data - start)
+            raise LimitExceeded("expanded", self._expanded, PyBytes_GET_SIZE(made), offset=offset)
         return made
 
-    cdef int _paint_inflated(self, bytes made, const rlw_rfb_rectangle *r, const rlw_rfb_tight *t,
-                             Py_ssize_t offset) except -1:
-        """Paint a rectangle from all of `made`; errors carry the compressed bytes' offset."""
+    cdef Py_ssize_t _paint_inflated(self, bytes made, size_t at, bint last,
+                                    const rlw_rfb_rectangle *r, const rlw_rfb_tight *t,
+                                    Py_ssize_t offset) except -1:
+        """Paint a rectangle from `made` at `at`, if it is the `last` to the end; return where it ends.
+
+        Errors carry the compressed bytes' offset.
+        """
         cdef rlw_cursor inside
         cdef rlw_status status
         cdef const uint8_t *data = <const uint8_t *> PyBytes_AS_STRING(made)
         rlw_cursor_init(&inside, data, <size_t> PyBytes_GET_SIZE(made))
+        inside.at += at
         status = _run(&inside, &self.framebuffer.screen, r, t)
-        if status == RLW_OK and inside.at == inside.end:
-            return 0
+        if status == RLW_OK and (inside.at == inside.end or not last):
+            return inside.at - data
         if status == RLW_OK:
             rlw_fail(&inside, RLW_TRAILING, inside.at, <uint64_t> (inside.end - inside.at), 0)
         try:
             raise_fault(&inside.fault, inside.fault.at, "")
         except DecodeError as problem:
-            raise DecodeError(f"{problem.reason} (byte {inside.fault.at - data} of the inflated "
-                              f"rectangle)", offset=offset) from None
+            raise DecodeError(f"{problem.reason} (byte {inside.fault.at - data - at} of the "
+                              f"inflated rectangle)", offset=offset) from None
         return 0
 
     cdef int _jpeg(self, const rlw_rfb_tight *t, const rlw_rfb_rectangle *r,

@@ -384,3 +384,22 @@ def test_sizes() -> None:
     with pytest.raises(LimitExceeded):
         framebuffer.resize(13, 1)
     assert framebuffer.pixels.shape == (3, 4, 3)
+
+
+def test_short_zrle_rectangles_are_inflated_together() -> None:
+    def paint(*tiles: bytes, expanded: int = 1000) -> Framebuffer:
+        stream = zlib.compressobj()
+        data = b""
+        for tile in tiles:
+            packed = stream.compress(tile) + stream.flush(zlib.Z_SYNC_FLUSH)
+            data += head(1, 2, 8, 4, Encoding.ZRLE) + len(packed).to_bytes(4, "big") + packed
+        decoder = RectangleDecoder(Framebuffer(20, 10), limits=Limits(expanded=expanded))
+        assert len(decoder.paint(data, 0, len(tiles))) == len(tiles)
+        return decoder.framebuffer
+
+    solid = b"\1\x10\x20\x30"
+    assert paint(b"\1abc", solid).pixels[2, 1].tolist() == [16, 32, 48]
+    paint(solid, solid, expanded=150)  # each is within it
+    for tiles in ((solid, solid + b"?"), (solid, solid[:-1])):
+        with pytest.raises(DecodeError):
+            paint(*tiles)
