@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from rlwire.codecs.rllink import SetState
-from rlwire.environments.playing import opened
+from rlwire.environments.driver import opened
 from rlwire.errors import ConnectionClosed
 from rlwire.rllink.client import Client
 from rlwire.rllink.collector import EpisodeCollector

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlwire.environments.called import Caller, Callers, Turn
-from rlwire.environments.playing import Game, opened
+from rlwire.environments.driver import Game, opened
 from rlwire.environments.spaces import describe_both, spaces_of
 from rlwire.errors import EncodeError, RemoteProtocolError
 from rlwire.limits import DEFAULT, Limits

@@ -187,11 +187,6 @@ class GrpcClientSession(Http2Session):
             raise call.error or CallEnded(status)
         return [None]
 
-    @property
-    def crowded(self) -> bool:
-        """Whether the queue for the server's windows is full: `send` raises."""
-        return self.unsent > self.max_unsent
-
     # Times and ends.
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, ClassVar, Final, Literal, NoReturn, TypeAlias
+from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 from rlwire.codecs.websocket import frames, handshake
 from rlwire.codecs.websocket.frames import WebSocketEndpoint
@@ -18,6 +18,7 @@ from rlwire.errors import (
     for_peer,
 )
 from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.raw import RawMessages
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Buffers: TypeAlias = list[Buffer]
@@ -62,28 +63,6 @@ class Closed(ConnectionClosed):
 
 class _WrongKind(RemoteProtocolError):
     """A text where messages are binary, or vice versa."""
-
-
-class RawMessages:
-    """An inner session whose events are the messages."""
-
-    closed: ClassVar[bool] = False
-
-    def receive(self, message: Any) -> list[Any]:
-        """Return the message."""
-        return [message]
-
-    def send(self, event: Any) -> Any:
-        """Return the event."""
-        return event
-
-    def refuse(self, error: RlwireError) -> Buffers:
-        """Return nothing."""
-        return []
-
-    def next_deadline(self) -> float | None:
-        """Return None."""
-        return None
 
 
 class WebSocketSession(WebSocketEndpoint):
