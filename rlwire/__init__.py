@@ -383,7 +383,8 @@ def listen(
 
     `like` is an environment, or its name, with the same spaces. By default the spaces are those
     that the first client sends, as rlwire's `play` over RLX does, and this function waits for it.
-    A silent client counts as lost after `idle_timeout` seconds (an hour). Other arguments are those of `serve`.
+    A silent client counts as lost after `idle_timeout` seconds (an hour). Other arguments are those
+    of `serve`.
 
     Raises:
         OSError: the address cannot be listened on, or a file cannot be read.

@@ -181,7 +181,6 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The process number."""
         assert self._process.pid is not None, "enter the server first"
         return self._process.pid
 
@@ -200,7 +199,6 @@ class ServerProcess:
         return f"the {self.name} server process has ended with {how}{why}"
 
     def stop(self) -> None:
-        """End the process, and wait until it is gone."""
         if self._process.pid is not None:
             self._process.terminate()
             self._process.join(STOP_SECONDS)
@@ -275,7 +273,6 @@ class Payload:
 
     @property
     def array(self) -> str:
-        """Shape and dtype of an observation, for people."""
         state = self.steps[0].state
         return f"{'x'.join(map(str, state.shape)) or 'scalar'} {state.dtype}"
 
@@ -520,7 +517,6 @@ class Relay:
                 each.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Accept no more clients."""
         self._listener.close()
 
 
@@ -578,7 +574,6 @@ class Row(ABC):
         return Sizes(round(sent / count), round(answered / count))
 
     def check(self, number: int, seen: tuple[Any, Any]) -> None:
-        """Compare what arrived with a recorded step."""
         step = self.payload.steps[number]
         difference = array_difference(step.state, seen[0])
         if not difference and float(seen[1]) != step.reward:
@@ -787,29 +782,24 @@ class Keeper:
         self.kept: Any = None
 
     def init(self, exploit: bool = False) -> bool:
-        """Begin, as an agent of RLX."""
         return True
 
     def update(self, reward: Any, state: Any, terminal: bool) -> Any:
-        """Keep a step of RLX."""
         if state is None:
             return self.kept
         self.kept = [state, reward]
         return 0
 
     def infer(self, observation: dict[str, Any]) -> dict[str, Any]:
-        """Keep an observation of openpi's."""
         if not observation:
             return {"kept": self.kept}
         self.kept = [observation["state"], observation["reward"]]
         return {"actions": 0}
 
     def get_state(self) -> Any:
-        """Return weights of RLlink without anything in them."""
         return _weights({})
 
     def learn(self, episodes: Sequence[Any]) -> Any:
-        """Keep an episode of RLlink."""
         episode = episodes[-1]
         if episode.id == "back":
             return _weights({"kept": self.kept})

@@ -156,7 +156,6 @@ class Place(Endpoint):
         self._stepping = False
 
     def begin_step(self, action: Any) -> None:
-        """Send the action."""
         with self._lock:
             if self._user != get_ident():
                 self._enter()
@@ -171,7 +170,6 @@ class Place(Endpoint):
             self._reply()
 
     def finish(self) -> tuple[Any, ...]:
-        """Wait for the results, as `gymnasium.Env` returns them."""
         with self._lock:
             if self._user != get_ident():
                 self._enter()
@@ -262,7 +260,6 @@ class Place(Endpoint):
                 self._lock.release()
 
     def close(self) -> None:
-        """Close the place; the last one closes all callers."""
         self._closed = True
         if all(place._closed for place in self.callers.endpoints):
             self.callers.close()
@@ -348,7 +345,6 @@ class Callers:
 
     @property
     def url(self) -> str:
-        """The URL of the server."""
         return str(self._server.url)
 
     def nothing(self) -> Any:

@@ -91,7 +91,6 @@ class Columns:
             array[...] = given
 
     def snapshot(self) -> Any:
-        """Return a copy of `value`."""
         return self._tree.build(map(np.copy, self._arrays))
 
     # ---- several batches ----

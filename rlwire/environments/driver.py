@@ -50,7 +50,6 @@ class Driven:
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, Any]:
-        """Begin an episode; return the observation and the info."""
         given = {} if options is None else {"options": dict(options)}
         observation, info = self.environment.reset(seed=seed, **given)
         return observation, info
@@ -60,7 +59,6 @@ class Driven:
         return self.environment.step(action)
 
     def close(self) -> None:
-        """Close the environment."""
         self.environment.close()
 
     def one(self, protocol: str) -> Driven:
@@ -94,7 +92,6 @@ class _DmEnv(Driven):
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, Any]:
-        """Begin an episode, without a seed."""
         step = self.environment.reset()
         if not step.first():
             raise RuntimeError(
@@ -136,7 +133,6 @@ class _Parallel(Driven):
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, Any]:
-        """Begin an episode; return observations and infos by agent."""
         observations, infos = super().reset(seed, options)
         self._playing = list(self.environment.agents)
         self._last = dict(observations)
@@ -283,7 +279,6 @@ class Game:
         self._fit = fitting(environment.action_space, "the action")
 
     def reset(self) -> Any:
-        """Begin an episode; return the first observation."""
         seed, self._seed = self._seed, None
         observation, _ = self.environment.reset(seed)
         self.total, self.over, self.truncated = 0.0, False, False

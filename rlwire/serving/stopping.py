@@ -23,7 +23,6 @@ class Stopping:
         self._writer.setblocking(False)
 
     def fileno(self) -> int:
-        """Return the descriptor for `signal.set_wakeup_fd`."""
         return self._writer.fileno()
 
     def ask(self) -> None:
@@ -41,7 +40,6 @@ class Stopping:
                 return signal.Signals(number).name
 
     def close(self) -> None:
-        """Free the sockets."""
         self._reader.close()
         self._writer.close()
 

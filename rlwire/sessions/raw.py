@@ -15,19 +15,15 @@ class RawMessages:
     closed = False
 
     def receive(self, message: Any) -> list[Any]:
-        """Return the message."""
         return [message]
 
     def send(self, event: Any) -> Any:
-        """Return the event."""
         return event
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
-        """Return nothing."""
         return []
 
     def next_deadline(self) -> float | None:
-        """Return None."""
         return None
 
 
@@ -44,7 +40,6 @@ class GrpcRawMessages(RawMessages):
         return parts
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
-        """Close."""
         self.closed = True
         return []
 
@@ -53,13 +48,10 @@ class RawSession(GrpcRawMessages):
     """A session of a byte stream without borders: events are the bytes received so far."""
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return how many bytes there are."""
         return end - start
 
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return 0: no alignment."""
         return 0
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Buffer] | None:
-        """Return a copy of the bytes."""
         return [bytes(buffer[:size])] if size else None

@@ -96,7 +96,6 @@ class Connection(Owned):
         return self.core.closed
 
     def fileno(self) -> int:
-        """Return the socket's descriptor, -1 once it is closed."""
         return self._sock.fileno()
 
     def handshake(self, seconds: float | None) -> None:
@@ -263,7 +262,6 @@ class Connection(Owned):
         return reply
 
     def run_in_thread(self, work: Callable[[], None]) -> None:
-        """Run `work` in another thread."""
         if self._replies is None:
             self._replies = ReplyQueue(self.peer)
         self._replies.run(work)
@@ -324,7 +322,6 @@ class Connection(Owned):
             self._close()
 
     def close_inherited(self) -> None:
-        """See `Forked.close_inherited`."""
         self._owner = PARENTS
         if isinstance(self._sock, ShmSocket):
             self._sock.close_inherited()
@@ -669,7 +666,6 @@ class ReplyQueue:
         return self._given.popleft()
 
     def run(self, work: Callable[[], None]) -> None:
-        """Run `work` in an idle thread or a new one."""
         if self._idle:
             self._idle.pop().put(work)
             return

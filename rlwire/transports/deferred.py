@@ -52,7 +52,6 @@ class DeferredReply:
             self._notify()
 
     def done(self) -> bool:
-        """Return whether it is set, failed or cancelled."""
         return self._done
 
     def cancelled(self) -> bool:

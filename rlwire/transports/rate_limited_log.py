@@ -38,7 +38,6 @@ class RateLimitedLog(logging.LoggerAdapter):  # type: ignore[type-arg]  # before
         return type(self), (self.logger, self._interval, self._lines, self._clock)
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """See `logging.Logger.log`."""
         if not self.logger.isEnabledFor(level):
             return
         now = self._clock()

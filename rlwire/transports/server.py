@@ -131,12 +131,10 @@ class BaseServer(ABC, Generic[_C]):
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
         return len(self._open)
 
     @property
     def open_connections(self) -> tuple[_C, ...]:
-        """The connections that are open."""
         return tuple(found for found in list(self._open.values()) if found is not None)
 
     def statistics(self) -> dict[str, int]:
@@ -285,13 +283,11 @@ class ThreadServer(BaseServer[Connection]):
         self.stop()
 
     def start(self) -> ThreadServer:
-        """Start accepting, in a thread of its own."""
         self._start_once()
         self._acceptor.start()
         return self
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the server has stopped; returns whether it has."""
         return self._stopped.wait(timeout)
 
     def drain(self, seconds: float) -> None:
@@ -388,7 +384,6 @@ class ThreadServer(BaseServer[Connection]):
         return self._pause()
 
     def _attend(self, sock: socket.socket, peer: str, host: str) -> None:
-        """Start the thread of an accepted connection."""
         try:
             prepare(sock)
             if self._tls is not None:

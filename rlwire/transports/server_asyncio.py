@@ -37,14 +37,12 @@ class LoopServer(BaseServer[AsyncConnection]):
         await self.stop()
 
     async def start(self) -> LoopServer:
-        """Start accepting, on the running loop."""
         self._start_once()
         self._stopped = asyncio.Event()
         self._acceptor = asyncio.create_task(self._accept(asyncio.get_running_loop()))
         return self
 
     async def wait(self) -> None:
-        """Wait until the server has stopped."""
         if self._stopped is not None:
             await self._stopped.wait()
 

@@ -47,7 +47,6 @@ class SocketStream:
         return SocketCalls(core, self._file, blocking=False)
 
     def listen(self, wanted: bool) -> None:
-        """Start or stop calling `on_readable`."""
         if wanted == self.listening or self._closing:
             return
         self.listening = wanted
@@ -57,7 +56,6 @@ class SocketStream:
             self._loop.remove_reader(self._file)
 
     def await_writable(self, wanted: bool) -> None:
-        """Start or stop calling `on_writable`."""
         if wanted != self._has_writer and not self._gone:
             self._call_when_writable(self._owner.on_writable if wanted else None)
 
@@ -72,7 +70,6 @@ class SocketStream:
         self.abort()
 
     def abort(self) -> None:
-        """Close at once."""
         if self._gone:
             return
         self.listen(False)
@@ -115,18 +112,15 @@ class ShmStream(SocketStream):
         return SocketCalls(core, self._file, blocking=False, rings=self._rings)
 
     def listen(self, wanted: bool) -> None:
-        """See `SocketStream.listen`."""
         if wanted != self.listening and not self._closing:
             self.listening = wanted
             self._watch()
 
     def shutdown(self) -> bool:
-        """See `SocketStream.shutdown`."""
         self._rings.end()
         return True
 
     def close_inherited(self) -> None:
-        """See `SocketStream.close_inherited`."""
         self._rings.forget()
         super().close_inherited()
 
@@ -179,12 +173,10 @@ class TLSStream(SocketStream):
         return PlainCalls(core, self, blocking=False)
 
     def listen(self, wanted: bool) -> None:
-        """See `SocketStream.listen`."""
         super().listen(wanted)
         self._ring_again()
 
     def sendmsg(self, buffers: list[Buffer]) -> int:
-        """Encrypt and send."""
         data = self._retry
         if not data:
             # Small parts share a record; TLS copies what it encrypts in any case.
@@ -200,7 +192,6 @@ class TLSStream(SocketStream):
         return sent
 
     def recv_into(self, buffer: Buffer) -> int:
-        """Receive and decrypt."""
         try:
             got = self._sock.recv_into(buffer)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -210,7 +201,6 @@ class TLSStream(SocketStream):
         return got
 
     def shutdown(self) -> bool:
-        """Close: TLS has no half-close."""
         self.close()
         return False
 
@@ -227,7 +217,6 @@ class TLSStream(SocketStream):
         self._part()
 
     def abort(self) -> None:
-        """Close at once."""
         if self._draining and not self._gone:
             self._loop.remove_reader(self._file)
         if self._goodbye is not None:

@@ -27,7 +27,6 @@ class Monitor:
         self._woken, self._stopping = threading.Event(), threading.Event()
 
     def add(self, waits: Callable[[], bool], take_over: Callable[[], object]) -> Watched:
-        """Watch a connection until it is closed."""
         watched = Watched(self, waits, take_over)
         with self._lock:
             self._watched.add(watched)
@@ -108,6 +107,5 @@ class Watched:
         return True
 
     def close(self) -> None:
-        """Stop being watched."""
         with self._monitor._lock:
             self._monitor._watched.discard(self)

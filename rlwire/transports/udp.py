@@ -40,7 +40,6 @@ class DatagramConnection(DatagramDriver, Owned):
 
     @property
     def closed(self) -> bool:
-        """Whether the connection or the session is closed."""
         return self._closed or self.session.closed
 
     def wait(self, timeout: float | None = None) -> list[Any]:

@@ -57,7 +57,6 @@ class DatagramEndpoint(DatagramDriver):
 
     @property
     def closed(self) -> bool:
-        """Whether the endpoint or the session is closed."""
         return self._closed
 
     def statistics(self) -> dict[str, int]:

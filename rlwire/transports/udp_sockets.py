@@ -113,7 +113,6 @@ class DatagramSocket(_Closing):
         sock.setblocking(False)
 
     def close(self) -> None:
-        """Close the socket."""
         self.raw.close()
         self._calls.close()
 
@@ -192,16 +191,13 @@ class DatagramDriver(_Closing):
 
     @property
     def address(self) -> Address:
-        """The bound address, with the port that the system chose."""
         return self.sock.address
 
     @property
     def moved(self) -> DatagramCounters:
-        """The socket's counters."""
         return self.sock.counters
 
     def statistics(self) -> dict[str, int]:
-        """Return `DatagramSocket.statistics`."""
         return self.sock.statistics()
 
 

@@ -26,7 +26,6 @@ class Waiter:
         self.waiting = False
 
     def begin(self) -> Waiter:
-        """Begin to wait; forget the last result."""
         self._result = self._error = None
         self.waiting = True
         return self
@@ -50,7 +49,6 @@ class Waiter:
         self._wake()
 
     def set_exception(self, error: BaseException) -> None:
-        """End the wait with an exception; the loop resumes the task."""
         self._error = error
         self._wake()
 
@@ -84,7 +82,6 @@ class Waiter:
     def add_done_callback(
         self, callback: Callable[[Any], object], *, context: Context | None = None
     ) -> None:
-        """Store the callback that resumes the task."""
         self._callback, self._context = callback, context
         if not self.waiting:
             self._wake()

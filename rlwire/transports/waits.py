@@ -140,7 +140,6 @@ class Counting(SharedClient):
     _moved: Moved | None = None
 
     def _enter(self) -> Waits[None]:
-        """Connect, unless that was done."""
         if self._connection is None:
             yield cast(Any, self).connect()
 

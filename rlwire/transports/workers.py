@@ -74,7 +74,6 @@ class Workers:
 
     @property
     def pids(self) -> list[int]:
-        """The process ids of the workers that run."""
         processes = [slot.process for slot in self._slots]
         return [process.pid for process in processes if process is not None and process.pid]
 

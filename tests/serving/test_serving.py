@@ -216,7 +216,9 @@ class TestWhatOthersCanReach:
         }.get(kind, {"auth": "sesame"})
         name = {"page": "RLXPageServer", "rewarder": "RewarderServer"}.get(kind, "Server")
         server = getattr(importlib.import_module(f"rlwire.{room}"), name)
-        return lambda where, guarded: server(served, where, **(guards if guarded else {}))
+        return lambda where, guarded: server(
+            served, where, **(guards if guarded else dict.fromkeys(guards))
+        )
 
     WORDS = "can be reached from other machines, with neither encryption nor a secret"
 

@@ -40,7 +40,6 @@ class CallStatus:
         return f"{self.code}: {self.details}" if self.details else self.code
 
     def fields(self) -> Fields:
-        """Return the trailers."""
         fields: Fields = [("grpc-status", str(values.status_code(self.code)))]
         if self.details:
             fields.append(("grpc-message", values.encode_message(self.details)))

@@ -202,7 +202,6 @@ class GrpcClientSession(Http2Session):
         self._abandon(stream, CallStatus("UNAVAILABLE", text), DeadlineExceeded(text))
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
-        """Return what tells the server why the connection ends."""
         if not self.closed:
             self.inner.refuse(error)
             if self.main is not None and self.main.status is None:
