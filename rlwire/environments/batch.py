@@ -1,7 +1,6 @@
 """`Batch` and `EndpointBatch`: environments side by side that write their results into columns.
 
-A `Batch` steps environments of this process one after the other. An `EndpointBatch` sends to all of
-its remote environments before it waits for any. Gymnasium's autoreset modes are here.
+Gymnasium's autoreset modes are here.
 """
 
 from __future__ import annotations
@@ -24,11 +23,7 @@ Infos: TypeAlias = list[tuple[int, dict[str, Any]]]
 
 
 class Shared(NamedTuple):
-    """A vector's columns, a row for each environment.
-
-    Attributes:
-        finals: last observations of episodes that ended in this step, in mode "SameStep".
-    """
+    """A vector's columns; `finals` are last observations, in mode "SameStep"."""
 
     observations: Columns
     finals: Columns

@@ -139,10 +139,7 @@ class _Parallel(Driven):
         return observations, infos
 
     def step(self, action: Any) -> dict[Any, Step]:
-        """Let the playing agents act; `action` may have more than theirs.
-
-        An agent that the environment drops silently has its last observation and is terminated.
-        """
+        """Let the playing agents act; one that is dropped silently is terminated."""
         before = self._playing
         observations, rewards, terminations, truncations, infos = self.environment.step(
             {name: action[name] for name in before}
@@ -263,13 +260,7 @@ def opened(environment: Any, seed: int | None, protocol: str) -> Iterator[Game]:
 
 
 class Game:
-    """An environment whose values go to a peer, and whose actions come from one.
-
-    Attributes:
-        total: the rewards of this episode.
-        over: whether it has ended.
-        truncated: whether it was truncated.
-    """
+    """An environment that calls a peer; `total`, `over` and `truncated` are of this episode."""
 
     def __init__(self, environment: Driven, seed: int | None) -> None:
         self.environment = environment

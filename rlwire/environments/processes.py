@@ -41,10 +41,7 @@ _JOIN = 5.0  # seconds for a process to end after its socket
 
 
 class Memory:
-    """A shared block, cut into arrays: both sides cut the same arrays in the same order.
-
-    Without a block it only measures.
-    """
+    """A shared block that both sides cut into the same arrays; without a block it measures."""
 
     LINE = 64  # bytes: processes write to different cache lines
 

@@ -12,11 +12,7 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopping:
-    """A wait that a signal or another thread ends.
-
-    A signal handler that set a `threading.Event` could hang on the event's lock, so this has
-    sockets.
-    """
+    """A wait that a signal or another thread ends: by sockets, as a lock could hang in a signal."""
 
     def __init__(self) -> None:
         self._reader, self._writer = socket.socketpair()

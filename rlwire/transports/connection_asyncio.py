@@ -31,9 +31,6 @@ class AsyncConnection:
     `rlwire.transports.connection.Connection`, unless documented here.
 
     Attributes:
-        session: the session that encodes and decodes its messages.
-        peer: the other end's name, for logs.
-        core: the state of the stream.
         log: where errors of a served connection are logged; a server sets its own.
         fault: the error for which this side closed a connection with a handler.
         blocked: whether the socket's send buffer is full.

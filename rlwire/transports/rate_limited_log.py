@@ -14,10 +14,7 @@ _ARGUMENT = 1000  # characters
 
 
 class RateLimitedLog(logging.LoggerAdapter):  # type: ignore[type-arg]  # before Python 3.11
-    """Logs at most `lines` lines of one format in `interval` seconds, and counts the others.
-
-    The next line has the count, and so does `flush`. Thread-safe; picklable, without its counts.
-    """
+    """Logs at most `lines` lines of one format in `interval` seconds, and counts the others."""
 
     def __init__(
         self,

@@ -291,11 +291,7 @@ class ThreadServer(BaseServer[Connection]):
         return self._stopped.wait(timeout)
 
     def drain(self, seconds: float) -> None:
-        """Stop accepting, and wait until connections have drained; call `stop` afterwards.
-
-        Sessions with a close message send it with their next message, or in `stop`. Other
-        connections end between two messages.
-        """
+        """Stop accepting, and wait until connections have drained; call `stop` afterwards."""
         until = monotonic() + seconds
         self.stop_accepting(seconds)
         while self._open and (left := until - monotonic()) > 0:
@@ -307,8 +303,7 @@ class ThreadServer(BaseServer[Connection]):
     def stop(self, grace: float = 5.0) -> None:
         """Stop accepting, end all connections and wait for their threads.
 
-        A running handler may send its reply during half of the grace time. A thread that does not
-        end within the grace time is logged and left behind.
+        A running handler may reply in half of the grace time. A thread that does not end is logged.
         """
         self._on_stop()
         with self._lock:

@@ -47,10 +47,7 @@ class LoopServer(BaseServer[AsyncConnection]):
             await self._stopped.wait()
 
     async def drain(self, seconds: float) -> None:
-        """Stop accepting, and wait until connections have drained; call `stop` afterwards.
-
-        Sessions with a close message send it; other connections end between two messages.
-        """
+        """Stop accepting, and wait until connections have drained; call `stop` afterwards."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         await self._stop_accepting()

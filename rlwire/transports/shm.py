@@ -44,12 +44,7 @@ def refused(error: BaseException | None) -> bool:
 
 
 class ShmSocket(socket.socket):
-    """A connected unix socket with two rings for its bytes.
-
-    Attributes:
-        rings: the two rings, after the handshake.
-        spin: seconds of busy-waiting in `recv_into`.
-    """
+    """A connected unix socket with two `rings`; `spin` seconds of busy-waiting in `recv_into`."""
 
     def __init__(self, sock: socket.socket, *, server_side: bool = False) -> None:
         check_available()

@@ -24,12 +24,7 @@ _GOODBYE = 1.0  # seconds for the peer's close_notify
 class SocketStream:
     """A non-blocking socket, and the loop's callbacks for it.
 
-    It calls its owner's `on_stream` once it is open, `on_readable`, `on_writable`, and `on_lost`
-    after it was closed or aborted.
-
-    Attributes:
-        listening: whether `on_readable` is called.
-        calls: what reads and writes.
+    It calls its owner's `on_stream`, `on_readable` if `listening`, `on_writable` and `on_lost`.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, owner: Any) -> None:
@@ -205,10 +200,7 @@ class TLSStream(SocketStream):
         return False
 
     def close(self) -> None:
-        """Send close_notify, and wait a moment for the peer's.
-
-        Closing over unread bytes would reset the connection, and lose the last messages.
-        """
+        """Send close_notify and wait for the peer's: closing over unread bytes resets."""
         if self._closing:
             return
         self.listen(False)
@@ -309,10 +301,7 @@ async def open_stream(
     shm: bool = False,
     handshake_timeout: float | None = None,
 ) -> None:
-    """Open the stream of a connected, non-blocking socket, and give it to its owner.
-
-    `server_hostname` is None on a server. The socket of TLS or shared memory is closed on errors.
-    """
+    """Open the stream of a connected, non-blocking socket, which is closed on errors."""
     loop = asyncio.get_running_loop()
     try:
         loop.remove_reader(sock.fileno())

@@ -12,11 +12,7 @@ _LONG = 0.05  # seconds between two checks
 
 
 class Monitor:
-    """A thread that checks whether connections have to be taken over.
-
-    Attributes:
-        resting: whether it sleeps, as no handler runs, until `wake` is called.
-    """
+    """A thread that takes over connections of slow handlers; `resting` without handlers."""
 
     def __init__(self, name: str) -> None:
         self.resting = True

@@ -11,9 +11,7 @@ from typing import Any
 class Waiter:
     """Awaitable by one task at a time: `begin`, then await it.
 
-    Tasks of asyncio treat any object with these methods and `_asyncio_future_blocking` as a future
-    (`asyncio.isfuture`), and find its loop in `_loop` if it has no `get_loop`, which would be one
-    more call.
+    Tasks of asyncio treat an object with these attributes as a future (`asyncio.isfuture`).
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
