@@ -79,8 +79,10 @@ async def servers(wstest: list[str], folder: Path) -> None:
     where = "127.0.0.1:0"
     with ThreadServer(where, make_session, lambda peer: peer.serve(lambda event: event)) as threads:
         async with LoopServer(where, make_session, echo) as loop:
-            agents = [("server, threads", threads), ("server, asyncio", loop)]
-            asked = [{"agent": name, "url": f"ws://{each.address}"} for name, each in agents]
+            asked = [
+                {"agent": "server, threads", "url": f"ws://{threads.address}"},
+                {"agent": "server, asyncio", "url": f"ws://{loop.address}"},
+            ]
             await asyncio.to_thread(suite(wstest, "fuzzingclient", folder, servers=asked).wait)
 
 
