@@ -41,11 +41,6 @@ class Waiter:
             except RuntimeError:  # called from another task; what a task raises stays in it
                 self._loop.call_soon(callback, self, context=context)
 
-    def set_result(self, result: Any) -> None:
-        """End the wait; the loop resumes the task."""
-        self._result = result
-        self._wake()
-
     def set_exception(self, error: BaseException) -> None:
         self._error = error
         self._wake()
