@@ -1,9 +1,7 @@
 """`rlwire bench`: what a step costs on this machine, per protocol and payload.
 
-An environment in another process replays recorded observations: an action is the number of the
-step to show. The front door serves it, or has it call, and each observation that arrives is
-compared with the recording. A relay counts the bytes of a step. The time of a step is held against
-that of a raw socket exchange of as many bytes, in alternating blocks.
+An environment in another process replays recorded observations, which the client compares. A relay
+counts the bytes of a step. A step and a raw socket exchange of as many bytes are timed in turn.
 """
 
 from __future__ import annotations
@@ -181,7 +179,6 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The process number."""
         assert self._process.pid is not None, "enter the server first"
         return self._process.pid
 
@@ -200,7 +197,6 @@ class ServerProcess:
         return f"the {self.name} server process has ended with {how}{why}"
 
     def stop(self) -> None:
-        """End the process, and wait until it is gone."""
         if self._process.pid is not None:
             self._process.terminate()
             self._process.join(STOP_SECONDS)
@@ -275,7 +271,6 @@ class Payload:
 
     @property
     def array(self) -> str:
-        """Shape and dtype of an observation, for people."""
         state = self.steps[0].state
         return f"{'x'.join(map(str, state.shape)) or 'scalar'} {state.dtype}"
 
@@ -520,7 +515,6 @@ class Relay:
                 each.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Accept no more clients."""
         self._listener.close()
 
 
@@ -528,10 +522,7 @@ class Relay:
 
 
 class Exchange(NamedTuple):
-    """A connection: `ask` makes the round trip of a step, `seen` says what of it arrived.
-
-    `seen` takes what `ask` returned, and returns an observation and a reward.
-    """
+    """A connection: `seen` returns observation and reward from what `ask` returned."""
 
     ask: Callable[[int], Any]
     seen: Callable[[Any], tuple[Any, Any]]
@@ -578,7 +569,6 @@ class Row(ABC):
         return Sizes(round(sent / count), round(answered / count))
 
     def check(self, number: int, seen: tuple[Any, Any]) -> None:
-        """Compare what arrived with a recorded step."""
         step = self.payload.steps[number]
         difference = array_difference(step.state, seen[0])
         if not difference and float(seen[1]) != step.reward:
@@ -778,38 +768,30 @@ async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
 
 
 class Keeper:
-    """An agent, a policy and a learner that keep what they got last, and return it when asked.
-
-    A message without an observation asks; others are answered with nothing worth sending.
-    """
+    """An agent, policy and learner that returns what it received last to an empty message."""
 
     def __init__(self, _parameter_server: Any = None) -> None:
         self.kept: Any = None
 
     def init(self, exploit: bool = False) -> bool:
-        """Begin, as an agent of RLX."""
         return True
 
     def update(self, reward: Any, state: Any, terminal: bool) -> Any:
-        """Keep a step of RLX."""
         if state is None:
             return self.kept
         self.kept = [state, reward]
         return 0
 
     def infer(self, observation: dict[str, Any]) -> dict[str, Any]:
-        """Keep an observation of openpi's."""
         if not observation:
             return {"kept": self.kept}
         self.kept = [observation["state"], observation["reward"]]
         return {"actions": 0}
 
     def get_state(self) -> Any:
-        """Return weights of RLlink without anything in them."""
         return _weights({})
 
     def learn(self, episodes: Sequence[Any]) -> Any:
-        """Keep an episode of RLlink."""
         episode = episodes[-1]
         if episode.id == "back":
             return _weights({"kept": self.kept})
@@ -869,11 +851,7 @@ class _Openpi(_Asking):
 
 
 class _RLlink(_Asking):
-    """RLlink: a simulator sends an episode, and waits for weights.
-
-    The first axis of the observation is the steps', so that as many bytes go over as with other
-    protocols, in one array.
-    """
+    """RLlink: a simulator sends an episode, one array of all steps, and waits for weights."""
 
     def exchange(self, client: Any, steps: Sequence[BenchStep]) -> Exchange:
         from rlwire.rllink import Episode
@@ -1248,11 +1226,7 @@ def measure(row: Row, seconds: float) -> Result:
 def _take_turns(
     row: Row, exchange: Exchange, floor: Callable[[int], None], seconds: float
 ) -> tuple[list[float], list[float], int]:
-    """Return times of the row's exchanges and of the floor's, and how many were compared.
-
-    Taking turns gives both the same clock speed, neighbours and heat. The round trips of a block
-    follow one another, as a training loop's do; the last of them is compared.
-    """
+    """Return times of both exchanges, in alternating blocks, and how many steps were compared."""
     times: tuple[list[float], list[float]] = ([], [])
     count = len(row.payload.steps)
     deadline = perf_counter() + seconds
@@ -1379,10 +1353,7 @@ def _wrapped(text: str) -> str:
 
 
 def as_json(run: Run) -> dict[str, Any]:
-    """Return the run as plain values: the fields of `Run`, and ``schema``.
-
-    ``rows`` are the `Result`s, times in microseconds; ``left_out`` the `LeftOut`s.
-    """
+    """Return the fields of `Run`, and ``schema``, as plain values; times in microseconds."""
     fields = asdict(run)
     return {"schema": SCHEMA, "rows": fields.pop("results"), **fields}
 

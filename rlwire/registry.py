@@ -298,10 +298,7 @@ _PARTS: Final = {"environment": "endpoint", "listener": "listen", "player": "pla
 def resolve(
     url: str | URL, side: Side, options: Mapping[str, Any], prefix: str = ""
 ) -> tuple[Callable[..., Any], URL, dict[str, Any]]:
-    """Return a side's function, the URL without its query, and all options as keywords.
-
-    `prefix`, such as ``async_``, goes before the function's name.
-    """
+    """Return the function of `side`, the URL without its query, and all options as keywords."""
     from rlwire._options import keywords
 
     parsed = parse_url(url)

@@ -161,15 +161,6 @@ class TestRows:
 
 class TestRawExchange:
     @pytest.mark.parametrize("datagrams", [False, True])
-    @pytest.mark.parametrize("sizes", [(1, 41), (60_000, 1), (3_000_000, 3_000_000)])
-    def test_exchanges(self, sizes, datagrams) -> None:
-        if datagrams and max(sizes) > 65_000:
-            return
-        with raw_exchange(Sizes(*sizes), datagrams=datagrams) as exchange:
-            for _ in range(5):
-                exchange()
-
-    @pytest.mark.parametrize("datagrams", [False, True])
     def test_a_dead_server_is_named(self, datagrams, monkeypatch) -> None:
         monkeypatch.setattr(bench, "ANSWER_SECONDS", 0.5)
         servers = []
@@ -367,40 +358,31 @@ class TestPayloads:
         assert [step.state.tolist() for step in steps][2:] == [[2.0, 2.0], [3.0, 2.0]]
         assert [step[1:] for step in steps][2:] == [(1.0, False), (1.5, True)]
 
-    @pytest.mark.usefixtures("own")
-    @pytest.mark.parametrize(
-        ("function", "message"),
-        [
-            ("bench_test_own:nothing", "no observations"),
-            ("bench_test_own:texts", "not str"),
-            ("bench_test_own:uneven", r"float64 \(3,\) and then float64 \(4,\)"),
-            ("bench_test_own:ragged", "no array"),
-            ("bench_test_own:fails", "no frames today"),
-            ("bench_test_own:missing", "no attribute 'missing'"),
-            ("bench_test_none:frames", "No module named 'bench_test_none'"),
-            ("bench_test_own:", "'module:function'"),
-        ],
-    )
-    def test_observations_that_cannot_be_sent(self, function: str, message: str) -> None:
-        with pytest.raises(BenchError, match=message):
-            bench.made_by(function)
-
     def test_an_environment_of_ones_own(self) -> None:
         steps = bench.played("gym:CartPole-v1", 40).steps
         assert len(steps) == 40
         assert any(step.terminal for step in steps)  # and goes on with the next episode
 
+    @pytest.mark.usefixtures("own")
     @pytest.mark.parametrize(
-        ("environment", "message"),
+        ("record", "what", "message"),
         [
-            ("gym:CartPole-v99", "--env gym:CartPole-v99: "),
-            ("no_such_module:make", "No module named 'no_such_module'"),
-            ("NoSuch-v1", "expected"),
+            (bench.made_by, "bench_test_own:nothing", "no observations"),
+            (bench.made_by, "bench_test_own:texts", "not str"),
+            (bench.made_by, "bench_test_own:uneven", r"float64 \(3,\) and then float64 \(4,\)"),
+            (bench.made_by, "bench_test_own:ragged", "no array"),
+            (bench.made_by, "bench_test_own:fails", "no frames today"),
+            (bench.made_by, "bench_test_own:missing", "no attribute 'missing'"),
+            (bench.made_by, "bench_test_none:frames", "No module named 'bench_test_none'"),
+            (bench.made_by, "bench_test_own:", "'module:function'"),
+            (bench.played, "gym:CartPole-v99", "--env gym:CartPole-v99: "),
+            (bench.played, "no_such_module:make", "No module named 'no_such_module'"),
+            (bench.played, "NoSuch-v1", "expected"),
         ],
     )
-    def test_environments_that_cannot_be_played(self, environment: str, message: str) -> None:
+    def test_what_cannot_be_sent(self, record, what: str, message: str) -> None:
         with pytest.raises(BenchError, match=message):
-            bench.played(environment)
+            record(what)
 
 
 # ---- figures, and the picture --------------------------------------------------------------------

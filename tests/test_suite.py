@@ -79,14 +79,6 @@ MARKS = re.findall(r"\w+", re.findall(r'"not \((.*)\)"', SETTINGS)[0].replace(" 
 LEFT_OUT = [f"left out: tests marked '{name}' \\(.+\\); run by -m {name}" for name in MARKS]
 
 
-def test_all_of_it_on_all_cores(suite: Callable[..., tuple[int, str]]) -> None:
-    pytest.importorskip("xdist")
-    status, said = suite()
-    assert re.search(r"^\d+ workers? \[", said, re.M)
-    assert [line for line in LEFT_OUT if not re.search(f"^{line}$", said, re.M)] == []
-    assert (status, said.count("\n2 of 2 failed\n")) == (1, 1)
-
-
 def test_some_of_it_in_one_process(suite: Callable[..., tuple[int, str]]) -> None:
     """And of the cases in one test each is tried, and those that fail are named."""
     status, said = suite("tests/test_cases.py")
@@ -108,13 +100,6 @@ def test_a_lane_of_ci_has_each_of_them() -> None:
     run = set(re.findall(r"suite -m \"?(\w+)", lanes))
     assert [name for name in MARKS if name not in run] == []
     assert {"kernels", "consumers", "long"} <= set(MARKS)
-
-
-def test_what_is_left_out_runs_when_asked_for(suite: Callable[..., tuple[int, str]]) -> None:
-    """And without pytest-xdist, too."""
-    status, said = suite("-p", "no:xdist", "-m", "long")
-    assert re.search(r"^=+ 1 passed, 6 deselected in", said, re.M)
-    assert (status, "left out" in said) == (0, False)
 
 
 def test_modules_that_are_older_than_their_sources_are_named(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from rlwire.sessions.websocket import (
     basic_authorization,
 )
 from rlwire.transports.server import ThreadServer
-from rlwire.transports.server_asyncio import LoopServer
 from rlwire.websocket import connect, connect_asyncio
+from tests.transports.drivers import SERVERS, serving
 
 PEERS = Path(__file__).with_name("websocket_peers.py")
 MESSAGES: list[Any] = ["text", "ünï 𝄞", b"", b"x" * 126, b"y" * 70_000, "z" * 300_000]
@@ -112,28 +112,13 @@ def ask(port: int, cwd: Path) -> Any:
     return json.loads(done.stdout)
 
 
-EXPECTED = {"extensions": 0, "closed": [4003, "gladly"]}
-
-
-def test_websockets_as_a_client_of_threads(tmp_path: Path) -> None:
+@pytest.mark.parametrize("server", SERVERS)
+def test_websockets_as_a_client(server: str, tmp_path: Path) -> None:
     pytest.importorskip("websockets")
-    with ThreadServer("127.0.0.1:0", make_session, handler) as server:
-        assert ask(server.address.port, tmp_path) == EXPECTED
-
-
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_websockets_as_a_client_of_a_loop(loop: str, tmp_path: Path) -> None:
-    pytest.importorskip("websockets")
-
-    async def main() -> Any:
-        async with LoopServer("127.0.0.1:0", make_session, async_handler) as server:
-            running = asyncio.get_running_loop()
-            return await running.run_in_executor(None, ask, server.address.port, tmp_path)
-
-    if loop == "uvloop":
-        assert pytest.importorskip("uvloop").run(main()) == EXPECTED
-    else:
-        assert asyncio.run(main()) == EXPECTED
+    converse: Any = handler if server == "threads" else async_handler
+    with serving(server, "127.0.0.1:0", make_session, converse=converse) as running:
+        found = ask(running.address.port, tmp_path)
+    assert found == {"extensions": 0, "closed": [4003, "gladly"]}
 
 
 def test_tls_by_url() -> None:

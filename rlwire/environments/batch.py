@@ -1,7 +1,6 @@
 """`Batch` and `EndpointBatch`: environments side by side that write their results into columns.
 
-A `Batch` steps environments of this process one after the other. An `EndpointBatch` sends to all of
-its remote environments before it waits for any. Gymnasium's autoreset modes are here.
+Gymnasium's autoreset modes are here.
 """
 
 from __future__ import annotations
@@ -24,11 +23,7 @@ Infos: TypeAlias = list[tuple[int, dict[str, Any]]]
 
 
 class Shared(NamedTuple):
-    """A vector's columns, a row for each environment.
-
-    Attributes:
-        finals: last observations of episodes that ended in this step, in mode "SameStep".
-    """
+    """A vector's columns; `finals` are last observations, in mode "SameStep"."""
 
     observations: Columns
     finals: Columns
@@ -57,7 +52,6 @@ class Shared(NamedTuple):
         )
 
     def part(self, start: int, end: int) -> Shared:
-        """Return the rows of some environments."""
         rows = slice(start, end)
         return Shared(
             self.observations.part(start, end),
@@ -91,15 +85,12 @@ class Batch:
     def begin_reset(
         self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
     ) -> None:
-        """Remember to reset the environments of the mask."""
         self._begun = partial(self.reset, seeds, options, mask)
 
     def begin_step(self) -> None:
-        """Remember to step."""
         self._begun = self.step
 
     def finish(self) -> Infos:
-        """Do what was begun; return infos."""
         begun, self._begun = self._begun, None
         assert begun is not None
         return begun()
@@ -107,7 +98,6 @@ class Batch:
     def reset(
         self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
     ) -> Infos:
-        """Reset the environments of the mask."""
         infos: Infos = []
         self._write = self._shared.observations.follow()
         for place in range(self.size):
@@ -117,7 +107,6 @@ class Batch:
         return infos
 
     def step(self) -> Infos:
-        """Do the actions in the columns."""
         over = self.over
         infos: Infos = []
         place = 0
@@ -171,7 +160,6 @@ class Batch:
             infos.append((place, info))
 
     def call(self, name: str, arguments: Sequence[Arguments | None]) -> list[Any]:
-        """Return each environment's attribute or result; None for arguments that are None."""
         results = []
         for environment, given in zip(self.environments, arguments, strict=True):
             found = None if given is None else environment.get_wrapper_attr(name)
@@ -179,7 +167,6 @@ class Batch:
         return results
 
     def close(self) -> None:
-        """Close the environments."""
         for environment in self.environments:
             environment.close()
 
@@ -207,7 +194,6 @@ class EndpointBatch(Batch):
     def begin_reset(
         self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
     ) -> None:
-        """Send resets to the environments of the mask."""
         self._asked = []
         for place, endpoint in enumerate(self._endpoints):
             if mask[place]:
@@ -215,7 +201,6 @@ class EndpointBatch(Batch):
                 self._ask(place, endpoint.begin_reset, seeds[place], options)
 
     def begin_step(self) -> None:
-        """Send the actions in the columns."""
         self._asked = []
         for place, (endpoint, action) in enumerate(
             zip(self._endpoints, self._shared.actions.rows(), strict=True)
@@ -238,7 +223,6 @@ class EndpointBatch(Batch):
             self._asked.append((place, begin != self._endpoints[place].begin_step))
 
     def finish(self) -> Infos:
-        """Wait for all; raise the first error afterwards."""
         infos: Infos = []
         failed, self._failed = self._failed, None
         asked, self._asked = self._asked, []

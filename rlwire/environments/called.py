@@ -1,8 +1,7 @@
 """`Callers`: a trainer's environments in protocols in which the environment calls (RLX, openpi).
 
-A caller is assigned to a `Place`, the trainer's `Endpoint`. The trainer's own thread replies to the
-caller and receives its next message. Meanwhile the connection's thread waits. Between steps it
-answers pings.
+A caller has a `Place`, the trainer's `Endpoint`. The trainer's thread uses the connection; the
+connection's own thread waits, and answers pings between steps.
 """
 
 from __future__ import annotations
@@ -97,10 +96,7 @@ class Caller(ABC):
         return self._early.popleft() if self._early else self.connection.receive()
 
     def look(self) -> None:
-        """Let the session reply to pings, and keep other events for `receive`, which meets errors.
-
-        The trainer must not use the connection meanwhile.
-        """
+        """Let the session reply to pings, and keep other events for `receive`."""
         connection = self.connection
         connection.release()
         try:
@@ -156,7 +152,6 @@ class Place(Endpoint):
         self._stepping = False
 
     def begin_step(self, action: Any) -> None:
-        """Send the action."""
         with self._lock:
             if self._user != get_ident():
                 self._enter()
@@ -171,7 +166,6 @@ class Place(Endpoint):
             self._reply()
 
     def finish(self) -> tuple[Any, ...]:
-        """Wait for the results, as `gymnasium.Env` returns them."""
         with self._lock:
             if self._user != get_ident():
                 self._enter()
@@ -247,10 +241,7 @@ class Place(Endpoint):
         self._caller, self._turn = caller, turn
 
     def look(self, caller: Caller | None = None) -> None:
-        """Unless the trainer uses the connection, poll the caller, or just release the connection.
-
-        If another thread waits for it, closing the connection ends that call.
-        """
+        """Unless the trainer uses the connection, poll the caller, or release the connection."""
         if self._lock.acquire(blocking=False):
             try:
                 if caller is not None and self._caller is caller:
@@ -262,7 +253,6 @@ class Place(Endpoint):
                 self._lock.release()
 
     def close(self) -> None:
-        """Close the place; the last one closes all callers."""
         self._closed = True
         if all(place._closed for place in self.callers.endpoints):
             self.callers.close()
@@ -279,12 +269,7 @@ class CallersStatistics(NamedTuple):
 
 
 class Callers:
-    """The places for callers, and their server.
-
-    Attributes:
-        endpoints: the places.
-        fit: makes elements of the observation space.
-    """
+    """The places for callers (`endpoints`), and their server."""
 
     def __init__(self, count: int, observation_space: Any = None, action_space: Any = None) -> None:
         if count < 1:
@@ -348,7 +333,6 @@ class Callers:
 
     @property
     def url(self) -> str:
-        """The URL of the server."""
         return str(self._server.url)
 
     def nothing(self) -> Any:

@@ -1,7 +1,6 @@
 """`Columns`: the values of a space for many environments, an array for each leaf.
 
-Processes may share the arrays. Where copying a batch takes long, there are several batches: one is
-handed out without a copy, and written again when nobody holds an array of it.
+Large batches are lent without a copy, and written again when nobody holds an array of them.
 """
 
 from __future__ import annotations
@@ -91,7 +90,6 @@ class Columns:
             array[...] = given
 
     def snapshot(self) -> Any:
-        """Return a copy of `value`."""
         return self._tree.build(map(np.copy, self._arrays))
 
     # ---- several batches ----

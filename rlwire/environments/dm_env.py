@@ -63,19 +63,15 @@ class DmEnvironment(dm_env.Environment):
         return dm_env.TimeStep(kind, info.get("reward", reward), discount, observation)
 
     def observation_spec(self) -> Any:
-        """Return the observations' specs."""
         return self._seen
 
     def action_spec(self) -> Any:
-        """Return the actions' specs."""
         return self._done
 
     def reward_spec(self) -> Any:
-        """Return the reward's specs."""
         return super().reward_spec() if self._reward is None else self._reward
 
     def discount_spec(self) -> Any:
-        """Return the discount's specs."""
         return super().discount_spec() if self._discount is None else self._discount
 
     def close(self) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from rlwire.environments.fitting import fitting, plain
 from rlwire.environments.loading import load_environment
 from rlwire.environments.trees import tree_of
-from rlwire.errors import EncodeError, on_error
+from rlwire.errors import EncodeError, RemoteProtocolError, on_error
 
 Step: TypeAlias = tuple[Any, Any, Any, Any, Any]
 """Observation, reward, terminated, truncated, info."""
@@ -48,7 +50,6 @@ class Driven:
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, Any]:
-        """Begin an episode; return the observation and the info."""
         given = {} if options is None else {"options": dict(options)}
         observation, info = self.environment.reset(seed=seed, **given)
         return observation, info
@@ -58,12 +59,15 @@ class Driven:
         return self.environment.step(action)
 
     def close(self) -> None:
-        """Close the environment."""
         self.environment.close()
 
     def one(self, protocol: str) -> Driven:
         """Return itself if it has one agent with a number as reward; else raise."""
-        check_alone(self, protocol)
+        if self.agents:
+            raise TypeError(
+                f"{self.name} has the agents {', '.join(map(str, self.agents[:10]))}; {protocol} "
+                f"carries one agent's results: serve it over PERLERT or dm_env_rpc"
+            )
         if self.reward_space is not None:
             reward = tree_of(self.reward_space, "the reward", f"which {protocol} cannot carry")
             if not reward.lone or reward.leaves[0].shape or reward.leaves[0].text:
@@ -72,19 +76,6 @@ class Driven:
                     f"number: wrap the environment, or serve it over dm_env_rpc"
                 )
         return self
-
-
-def check_alone(driven: Driven, protocol: str) -> None:
-    """Raise `SeveralAgents` for a parallel environment."""
-    if driven.agents:
-        raise SeveralAgents(
-            f"{driven.name} has the agents {', '.join(map(str, driven.agents[:10]))}; {protocol} "
-            f"carries one agent's results: serve it over PERLERT or dm_env_rpc"
-        )
-
-
-class SeveralAgents(TypeError):
-    """An environment has several agents where one is possible."""
 
 
 class _DmEnv(Driven):
@@ -101,7 +92,6 @@ class _DmEnv(Driven):
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, Any]:
-        """Begin an episode, without a seed."""
         step = self.environment.reset()
         if not step.first():
             raise RuntimeError(
@@ -143,17 +133,13 @@ class _Parallel(Driven):
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, Any]:
-        """Begin an episode; return observations and infos by agent."""
         observations, infos = super().reset(seed, options)
         self._playing = list(self.environment.agents)
         self._last = dict(observations)
         return observations, infos
 
     def step(self, action: Any) -> dict[Any, Step]:
-        """Let the playing agents act; `action` may have more than theirs.
-
-        An agent that the environment drops silently has its last observation and is terminated.
-        """
+        """Let the playing agents act; one that is dropped silently is terminated."""
         before = self._playing
         observations, rewards, terminations, truncations, infos = self.environment.step(
             {name: action[name] for name in before}
@@ -260,3 +246,44 @@ def driver_of(environment: Any) -> Driven:
         f"a {kind} is no environment: it needs Gymnasium's observation_space and action_space, "
         f"dm_env's observation_spec() and action_spec(), or PettingZoo's possible_agents"
     )
+
+
+@contextlib.contextmanager
+def opened(environment: Any, seed: int | None, protocol: str) -> Iterator[Game]:
+    """Open an environment to `rlwire.play`; close it at the end if it was made here."""
+    driven = drive(environment)
+    try:
+        yield Game(driven.one(protocol), seed)
+    finally:
+        if driven.owned:
+            driven.close()
+
+
+class Game:
+    """An environment that calls a peer; `total`, `over` and `truncated` are of this episode."""
+
+    def __init__(self, environment: Driven, seed: int | None) -> None:
+        self.environment = environment
+        self.total = 0.0
+        self.over = self.truncated = False
+        self._seed = seed
+        self._fit = fitting(environment.action_space, "the action")
+
+    def reset(self) -> Any:
+        seed, self._seed = self._seed, None
+        observation, _ = self.environment.reset(seed)
+        self.total, self.over, self.truncated = 0.0, False, False
+        return plain(observation)
+
+    def step(self, action: Any) -> tuple[Any, float]:
+        """Do the peer's action; return the observation and the reward."""
+        try:
+            action = self._fit(action)
+        except EncodeError as error:
+            raise RemoteProtocolError(f"{error} (from the agent)") from error
+        observation, reward, terminated, truncated, _ = self.environment.step(action)
+        reward = float(reward)
+        self.total += reward
+        self.over = bool(terminated or truncated)
+        self.truncated = bool(truncated and not terminated)
+        return plain(observation), reward

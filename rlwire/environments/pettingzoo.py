@@ -38,11 +38,9 @@ class ParallelEnvironment(ParallelEnv):
         self.render_mode = first.render_mode
 
     def observation_space(self, agent: str) -> Any:
-        """Return an agent's observation space."""
         return self._endpoints[agent].observation_space
 
     def action_space(self, agent: str) -> Any:
-        """Return an agent's action space."""
         return self._endpoints[agent].action_space
 
     def reset(
@@ -97,6 +95,5 @@ class ParallelEnvironment(ParallelEnv):
         return found
 
     def close(self) -> None:
-        """Close all environments."""
         for endpoint in self._endpoints.values():
             endpoint.close()

@@ -41,10 +41,7 @@ _JOIN = 5.0  # seconds for a process to end after its socket
 
 
 class Memory:
-    """A shared block, cut into arrays: both sides cut the same arrays in the same order.
-
-    Without a block it only measures.
-    """
+    """A shared block that both sides cut into the same arrays; without a block it measures."""
 
     LINE = 64  # bytes: processes write to different cache lines
 
@@ -53,7 +50,6 @@ class Memory:
         self.used = 0
 
     def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Return the next array."""
         start = self.used
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         self.used += -(-size // self.LINE) * self.LINE
@@ -94,7 +90,6 @@ class WorkerPart:
     def begin_reset(
         self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
     ) -> None:
-        """Send a reset of the environments of the mask."""
         if self._busy:  # the last request was interrupted
             logger.warning(
                 "process %s of environments %s was interrupted and is replaced",
@@ -105,13 +100,11 @@ class WorkerPart:
         self._ask(_RESET, [list(seeds), options, [bool(each) for each in mask]])
 
     def begin_step(self) -> None:
-        """Send a step."""
         self._asked, self._busy = _STEP, True
         with contextlib.suppress(OSError):  # it died: `finish` reports that
             self._here.sendall(_STEP)
 
     def finish(self) -> Infos:
-        """Wait until the columns are written; return infos."""
         try:
             found = self._answer()
         except OSError:
@@ -119,7 +112,6 @@ class WorkerPart:
         return [] if found is None else [(place, info) for place, info in found]
 
     def call(self, name: str, arguments: Sequence[Arguments | None]) -> list[Any]:
-        """Return each environment's attribute or result; None for arguments that are None."""
         self._ask(_CALL, [name, [each and [list(each[0]), dict(each[1])] for each in arguments]])
         found: list[Any] = self._answer()
         return found

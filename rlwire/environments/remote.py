@@ -77,11 +77,7 @@ class RemoteEnvironment(gymnasium.Env):
         return endpoint.finish()
 
     def render(self) -> Any:
-        """Return the picture, uint8 (height, width, 3), or None without a render mode.
-
-        Raises:
-            RlwireError: the server cannot be reached, or cannot render.
-        """
+        """Return the picture, uint8 (height, width, 3), or None without a render mode."""
         return self.endpoint.render()
 
     def close(self) -> None:

@@ -41,7 +41,6 @@ class VecEnv(vec_env.VecEnv):
         self.metadata = envs.metadata
 
     def reset(self) -> Any:
-        """Begin an episode in each environment; return the observations."""
         options = self._options[0]
         if any(each != options for each in self._options):
             raise ValueError("all environments of a vector must have the same reset options")
@@ -54,11 +53,9 @@ class VecEnv(vec_env.VecEnv):
         return observations
 
     def step_async(self, actions: Any) -> None:
-        """Keep the actions for `step_wait`."""
         self._actions = actions
 
     def step_wait(self) -> tuple[Any, Any, Any, list[dict[str, Any]]]:
-        """Step all environments; return observations, rewards, dones and infos."""
         envs = self._envs
         found = envs.advance(self._actions)
         observations, rewards, terminations, truncations = envs.results()
@@ -77,26 +74,21 @@ class VecEnv(vec_env.VecEnv):
         return observations, rewards.astype(np.float32), terminations | truncations, infos
 
     def close(self) -> None:
-        """Close all environments."""
         self._envs.close()
 
     def get_images(self) -> Sequence[Any]:
-        """Return each environment's frame."""
         return self._envs.render()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """Return an attribute of some of the environments."""
         return list(self._envs.call_some(self._get_indices(indices), attr_name))
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Set an attribute of some of the environments."""
         places = self._get_indices(indices)
         self._envs.call_some(places, "set_wrapper_attr", attr_name, value)
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Call a method of some of the environments."""
         places = self._get_indices(indices)
         return list(self._envs.call_some(places, method_name, *method_args, **method_kwargs))
 

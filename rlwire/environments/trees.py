@@ -45,11 +45,9 @@ class Leaf:
 
     @property
     def where(self) -> str:
-        """The keys joined by periods."""
         return ".".join(map(str, self.keys))
 
     def contains(self, value: Any) -> bool:
-        """Whether a value is within the space."""
         if hasattr(self.space, "contains"):
             return bool(self.space.contains(value))
         try:
@@ -152,7 +150,6 @@ class Tree:
         return _build(self._root, iter(parts))
 
     def contains(self, value: Any) -> bool:
-        """Whether a value of this structure is in the space."""
         pairs = zip(self.leaves, self.parts(value), strict=True)
         return all(leaf.contains(part) for leaf, part in pairs)
 

@@ -233,12 +233,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
 
 
 def maker(environment: Any, env_kwargs: Mapping[str, Any] | None = None) -> Make:
-    """Return a function that makes an environment, picklable if `environment` is.
-
-    Args:
-        environment: a name for `load_environment`, a class or a function; else TypeError.
-        env_kwargs: keyword arguments.
-    """
+    """Return a function that makes an environment, picklable if `environment` is."""
     if not isinstance(environment, str) and not callable(environment):
         raise TypeError(
             f"environment must be a name, such as 'gym:CartPole-v1' or 'module:factory', a class "
@@ -270,11 +265,7 @@ def local(
     copy: bool = True,
     context: str | None = None,
 ) -> VectorEnvironment:
-    """Return environments in worker processes, or in this process; arguments as of `make_vec`.
-
-    Raises:
-        EncodeError: a space has no arrays of a fixed size.
-    """
+    """Return environments in worker processes, or in this process; arguments as of `make_vec`."""
     mode = AutoresetMode(mode)
     count = len(makes)
     cores = (
@@ -323,11 +314,7 @@ def remote(
     mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     copy: bool = True,
 ) -> VectorEnvironment:
-    """Return remote environments, each made as a `RemoteEnvironment`; arguments as of `make_vec`.
-
-    Raises:
-        EncodeError: a space has no arrays of a fixed size, or two environments differ in it.
-    """
+    """Return remote environments; arguments as of `make_vec`."""
     return _together(EndpointBatch, makes, AutoresetMode(mode), copy)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlwire.environments.called import Caller, Callers, Turn
-from rlwire.environments.playing import opened
+from rlwire.environments.driver import opened
 from rlwire.environments.trees import tree_of
 from rlwire.errors import EncodeError, RemoteProtocolError, describe, optional, quoted
 from rlwire.limits import DEFAULT, Limits

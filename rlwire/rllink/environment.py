@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rlwire.codecs.rllink import SetState
-from rlwire.environments.playing import opened
+from rlwire.environments.driver import opened
 from rlwire.errors import ConnectionClosed, RemoteProtocolError, optional
 from rlwire.rllink.client import Client
 from rlwire.rllink.collector import EpisodeCollector

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlwire.environments.called import Caller, Callers, Turn
-from rlwire.environments.playing import Game, opened
+from rlwire.environments.driver import Game, opened
 from rlwire.environments.spaces import describe_both, spaces_of
 from rlwire.errors import EncodeError, RemoteProtocolError
 from rlwire.limits import DEFAULT, Limits
@@ -42,7 +41,6 @@ def listen(
     *,
     observation_space: Any = None,
     action_space: Any = None,
-    kind: Callable[[int, Any, Any], Callers] = Callers,
     metrics: Metrics | None = None,
     limits: Limits = DEFAULT,
     images: Any = "array",
@@ -50,12 +48,11 @@ def listen(
 ) -> Callers:
     """Listen for environments that speak RLX; return at once if the spaces are given.
 
-    By default the first caller sends them. `kind` makes the `Callers`. Other arguments are
-    `Server`'s.
+    By default the first caller sends them. Other arguments are `Server`'s.
     """
     sink = LoggingMetrics() if metrics is None else metrics
     session = partial(rlx.RLXServerSession, limits=limits, images=images)
-    callers = kind(num_envs, observation_space, action_space)
+    callers = Callers(num_envs, observation_space, action_space)
     return callers.open(
         Listener("rlx", address, callers, session, partial(RLXCaller, sink), **options)
     )

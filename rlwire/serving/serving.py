@@ -90,7 +90,6 @@ class BackgroundServer(ABC):
 
     @property
     def url(self) -> str:
-        """The URL for clients."""
         where = self._where  # the name that a certificate may have
         return str(
             URL(
@@ -105,7 +104,6 @@ class BackgroundServer(ABC):
         )
 
     def _path(self) -> str:
-        """Return the path of the URL."""
         return ""
 
     def check(self) -> None:

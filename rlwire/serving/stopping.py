@@ -12,18 +12,13 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopping:
-    """A wait that a signal or another thread ends.
-
-    A signal handler that set a `threading.Event` could hang on the event's lock, so this has
-    sockets.
-    """
+    """A wait that a signal or another thread ends: by sockets, as a lock could hang in a signal."""
 
     def __init__(self) -> None:
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
 
     def fileno(self) -> int:
-        """Return the descriptor for `signal.set_wakeup_fd`."""
         return self._writer.fileno()
 
     def ask(self) -> None:
@@ -41,7 +36,6 @@ class Stopping:
                 return signal.Signals(number).name
 
     def close(self) -> None:
-        """Free the sockets."""
         self._reader.close()
         self._writer.close()
 

@@ -93,7 +93,6 @@ class Http2Session(frames.Http2Endpoint):
 
     @property
     def hangs_up(self) -> bool:
-        """Whether this side closes the stream first; see `TalkingSession`."""
         return True
 
     def __init__(
@@ -139,7 +138,6 @@ class Http2Session(frames.Http2Endpoint):
 
     @property
     def busy(self) -> bool:
-        """Whether a stream is open."""
         return bool(self.streams)
 
     @property
@@ -148,7 +146,6 @@ class Http2Session(frames.Http2Endpoint):
         return self._goaway and self.opened and not self.streams and not self.closed
 
     def frame_size(self, buffer: Any, start: int, end: int) -> int:
-        """Return the size of the frame, or of the preface, that begins at `start`; 0 if unknown."""
         try:
             size: int = super().frame_size(buffer, start, end)
         except Http2Error as error:
@@ -164,11 +161,9 @@ class Http2Session(frames.Http2Endpoint):
         return size
 
     def receive(self, frame: Any) -> list[Any]:
-        """Receive one frame, or the preface; return the events of the messages that it ends."""
         return self._guarded(super().receive, frame)
 
     def receive_rest(self) -> list[Any]:
-        """Return further events of the last frame, while `unread`."""
         return self._guarded(super().receive_rest)
 
     def _guarded(self, receive: Callable[..., list[Any]], *frame: Any) -> list[Any]:
@@ -360,7 +355,6 @@ class Http2Session(frames.Http2Endpoint):
     # Times.
 
     def tick(self, now: float) -> None:
-        """Send due pings, check deadlines; `now` is in seconds of one clock."""
         if self._now is not None:
             more = (now - self._now) * _RESETS_PER_SECOND
             self._resets_left = min(self._resets_left + more, RESETS_ALLOWED)
@@ -414,7 +408,6 @@ class Http2Session(frames.Http2Endpoint):
                 self._heard_at = now  # servers object to pings without a stream
 
     def next_deadline(self) -> float | None:
-        """Return when to call `tick`, on its clock; None for never."""
         if self.closed:
             return None
         due: list[float | None] = []
@@ -436,7 +429,6 @@ class Http2Session(frames.Http2Endpoint):
     # Ends.
 
     def _fail(self, error: RlwireError) -> None:
-        """Close with GOAWAY after a connection error."""
         self._close(getattr(error, "code", frames.ENHANCE_YOUR_CALM), self._told(error))
 
     def _told(self, error: RlwireError) -> str:
@@ -472,20 +464,17 @@ class Http2Session(frames.Http2Endpoint):
             self._goaway = True
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
-        """Return the GOAWAY that tells the peer why the transport ends the connection."""
         late = isinstance(error, DeadlineExceeded)
         self._close(frames.NO_ERROR if late else frames.ENHANCE_YOUR_CALM, self._told(error))
         said: list[Buffer] = self.outgoing()
         return said
 
     def farewell(self, ending: bool = False) -> Sequence[Buffer]:
-        """Return GOAWAY, once."""
         self._close(frames.NO_ERROR, "this side ends" if ending else "")
         said: list[Buffer] = self.outgoing()
         return said
 
     def lost(self) -> str:
-        """The byte stream has ended: return what was incomplete, empty if nothing was."""
         was, self.closed = self.closed, True
         self.listening = False
         if was or not self.streams:

@@ -38,7 +38,6 @@ class Undecoded:
         self._decode = decode
 
     def decode(self) -> dict[str, Any]:
-        """Return the observation."""
         return self._decode(self._message)
 
 
@@ -55,7 +54,6 @@ class _Session:
         self.closed = False
 
     def next_deadline(self) -> float | None:
-        """Return None: no rule is timed."""
         return None
 
     def _map(self, message: Buffer, what: str) -> dict[str, Any]:
@@ -110,7 +108,6 @@ class OpenPIServerSession(_Session):
         return self._map(message, "an observation")
 
     def send(self, event: Mapping[str, Any] | Failure) -> list[Any] | str:
-        """Return the message of metadata, an action or a failure."""
         if type(event) is Failure:
             self.pending = max(0, self.pending - 1)
             self.closed = True
@@ -146,7 +143,6 @@ class OpenPIClientSession(_Session):
         self.asked = False
 
     def send(self, event: Any) -> list[Any]:
-        """Return the message of an observation."""
         if not self.greeted:
             raise LocalProtocolError("the server has not sent its metadata yet")
         if self.asked:
@@ -156,7 +152,6 @@ class OpenPIClientSession(_Session):
         return parts
 
     def receive(self, message: Buffer | str) -> list[Any]:
-        """Return the metadata, an action or a failure."""
         if self.greeted and not self.asked:
             self._break("an action without an observation")
         if isinstance(message, str):

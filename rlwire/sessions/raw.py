@@ -1,49 +1,57 @@
-"""`RawSession`: a session that passes bytes on as they come, for the page's relay."""
+"""Sessions whose events are the messages themselves."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rlwire.errors import EncodeError, RlwireError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
-class RawSession:
-    """A session whose events are whatever bytes have come; they have no borders."""
+class RawMessages:
+    """An inner session whose events are the messages; a WebSocket's texts are str."""
 
-    __slots__ = ("closed",)
+    closed = False
 
-    def __init__(self) -> None:
-        self.closed = False
-
-    def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return how many bytes there are."""
-        return end - start
-
-    def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return 0: no place in a block is better than another."""
-        return 0
-
-    def receive(self, message: Buffer) -> list[Buffer]:
-        """Return the bytes."""
+    def receive(self, message: Any) -> list[Any]:
         return [message]
 
-    def receive_whole(self, buffer: Buffer, size: int) -> list[Buffer] | None:
-        """Return a copy of the bytes."""
-        return [bytes(buffer[:size])] if size else None
-
-    def send(self, event: Buffer) -> list[Buffer]:
-        """Return the bytes."""
-        if isinstance(event, str):
-            raise EncodeError("a text came for a side that takes bytes")
-        return [event]
+    def send(self, event: Any) -> Any:
+        return event
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
-        """Return nothing: there are no words for it."""
-        self.closed = True
         return []
 
     def next_deadline(self) -> float | None:
-        """Return None."""
         return None
+
+
+class GrpcRawMessages(RawMessages):
+    """An inner session of a gRPC call whose events are the messages, as buffers."""
+
+    pending = 0  # messages sent and not answered, for calls with one reply each
+
+    def send(self, event: Any) -> list[Buffer]:
+        """Return the message's buffers: the event is one, or a list of them."""
+        parts = event if type(event) is list else [event]
+        if not all(isinstance(part, (bytes, bytearray, memoryview)) for part in parts):
+            raise EncodeError(f"expected a buffer or a list of them, got {type(event).__name__}")
+        return parts
+
+    def refuse(self, error: RlwireError) -> list[Buffer]:
+        self.closed = True
+        return []
+
+
+class RawSession(GrpcRawMessages):
+    """A session of a byte stream without borders: events are the bytes received so far."""
+
+    def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
+        return end - start
+
+    def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
+        return 0
+
+    def receive_whole(self, buffer: Buffer, size: int) -> list[Buffer] | None:
+        return [bytes(buffer[:size])] if size else None

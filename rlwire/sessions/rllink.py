@@ -71,11 +71,9 @@ class _Session:
 
     @property
     def pending(self) -> bool:
-        """Whether a request waits for its reply."""
         return self._pending is not None
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return the size of the frame that begins at `start`, 0 if it needs more bytes."""
         return frame_size(buffer, start, end, *self._bound)
 
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
@@ -83,7 +81,6 @@ class _Session:
         return 0
 
     def next_deadline(self) -> float | None:
-        """Return None: no rule is timed."""
         return None
 
     def receive(self, frame: Buffer) -> list[Any]:
@@ -101,7 +98,6 @@ class _Session:
         return [self._received(codec.read(kind, fields), codec.form_of(frame))]
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
-        """Return the message in the one frame that fills ``buffer[:size]``, None if none does."""
         if self.frame_size(buffer, 0, size) != size:
             return None
         return self.receive(bytes(buffer[:size]))

@@ -68,11 +68,9 @@ class RawClient:
         self.close()
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send one message."""
         self._socket.sendall(rlx.encode(message, framed=True))
 
     def send_bytes(self, data: bytes, *, piece: int = 0) -> None:

@@ -62,7 +62,6 @@ class Admission:
             self._open[network] += 1
 
     def leave(self, host: str) -> None:
-        """Count a connection of this host out."""
         network = network_of(host)
         with self._lock:
             self._count -= 1

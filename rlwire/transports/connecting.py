@@ -63,10 +63,9 @@ def retry(
 
 
 def connect(where: Address, dialer: Any, timeout: Timeouts, backoff: Backoff | None) -> Waits[Any]:
-    """Return a connection whose session has finished its handshake.
+    """Return a connection after its session's handshake.
 
-    The dialer's `sleep`, `resolve`, `connect` and `finish` return a value, or an awaitable, and
-    raise an OSError after `until`, by `time.monotonic`.
+    The dialer's methods return a value or an awaitable, and raise an OSError after `until`.
     """
     seconds = inf if timeout.connect is None else timeout.connect
     connection = yield from retry(

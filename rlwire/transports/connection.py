@@ -36,13 +36,12 @@ _SOON = 0.001  # seconds; a kernel timeout of 0 would be none at all
 
 
 class Connection(Owned):
-    """One end of a connection, for one thread.
+    """One end of a connection, for the thread that first sends or receives.
 
-    It belongs to the thread that first sends or receives; `close` may be called from any thread
-    and wakes the owner. Made by `rlwire.transports.tcp`.
+    `close` may be called from any thread and wakes the owner. Made by `rlwire.transports.tcp`.
 
     Attributes:
-        session: the session that encodes and decodes its messages.
+        session: encodes and decodes its messages.
         core: the state of the stream.
         peer: the other end's name, for logs.
     """
@@ -96,7 +95,6 @@ class Connection(Owned):
         return self.core.closed
 
     def fileno(self) -> int:
-        """Return the socket's descriptor, -1 once it is closed."""
         return self._sock.fileno()
 
     def handshake(self, seconds: float | None) -> None:
@@ -200,10 +198,9 @@ class Connection(Owned):
         answer: Callable[[Any], Any],
         failure: Callable[[Any, Exception], Any] | None = None,
     ) -> None:
-        """Answer one event after another, `send(answer(receive()))`, until one of them raises.
+        """Answer one event after another until an error, or until another thread takes over.
 
-        It returns once another thread has taken over the connection: see `watched`. After an error
-        in `answer` or in encoding its reply, a reply can be sent, and `serve` called again.
+        After an error in `answer` or in encoding its reply, `serve` can be called again.
         """
         if get_ident() != self._owner:
             self._claim()
@@ -263,7 +260,6 @@ class Connection(Owned):
         return reply
 
     def run_in_thread(self, work: Callable[[], None]) -> None:
-        """Run `work` in another thread."""
         if self._replies is None:
             self._replies = ReplyQueue(self.peer)
         self._replies.run(work)
@@ -309,8 +305,7 @@ class Connection(Owned):
     def close(self) -> None:
         """Close the connection; a thread that waits in `send` or `receive` wakes up.
 
-        Only the owner frees the socket, at once or in its next call: otherwise it could read from a
-        new socket with the same number.
+        Only the owner frees the socket: it could read from a new one with the same number.
         """
         if self._owner == PARENTS:
             self.core.abort()
@@ -324,7 +319,6 @@ class Connection(Owned):
             self._close()
 
     def close_inherited(self) -> None:
-        """See `Forked.close_inherited`."""
         self._owner = PARENTS
         if isinstance(self._sock, ShmSocket):
             self._sock.close_inherited()
@@ -410,7 +404,7 @@ class Connection(Owned):
         return event
 
     def _fetch(self, wait: bool) -> int | OSError | None:
-        """Read once into the core's room without telling it; return how many bytes came, or None.
+        """Read once into the core's room; return the count, None for nothing, or the error.
 
         Without TLS the core may be used meanwhile, for anything but reading.
         """
@@ -625,11 +619,7 @@ class Connection(Owned):
 
 
 class ReplyQueue:
-    """Replies that other threads make.
-
-    Attributes:
-        owed: how many replies are not yet taken.
-    """
+    """Replies that other threads make; `owed` are not yet taken."""
 
     def __init__(self, name: str) -> None:
         self.owed = 0
@@ -669,7 +659,6 @@ class ReplyQueue:
         return self._given.popleft()
 
     def run(self, work: Callable[[], None]) -> None:
-        """Run `work` in an idle thread or a new one."""
         if self._idle:
             self._idle.pop().put(work)
             return

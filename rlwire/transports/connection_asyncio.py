@@ -31,9 +31,6 @@ class AsyncConnection:
     `rlwire.transports.connection.Connection`, unless documented here.
 
     Attributes:
-        session: the session that encodes and decodes its messages.
-        peer: the other end's name, for logs.
-        core: the state of the stream.
         log: where errors of a served connection are logged; a server sets its own.
         fault: the error for which this side closed a connection with a handler.
         blocked: whether the socket's send buffer is full.
@@ -80,13 +77,11 @@ class AsyncConnection:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called, by the user or because the connection broke."""
         return self._stream is None or self.core.closed
 
     # What users call.
 
     async def open(self, seconds: float | None) -> None:
-        """Run the session's handshake, if it has one."""
         core = self.core
         core.begin(seconds)
         if core.opened:
@@ -104,7 +99,6 @@ class AsyncConnection:
         self._follow()
 
     async def send(self, event: Any) -> None:
-        """Send one event; returns when the system has accepted all of it."""
         if self._sender is not None:
             raise LocalProtocolError(f"another task is sending to {self.peer}; one may at a time")
         core = self.core
@@ -140,7 +134,6 @@ class AsyncConnection:
                 raise core.end()
 
     async def receive(self) -> Any:
-        """Return the next event."""
         try:
             return await self._receive()
         except asyncio.CancelledError:
@@ -189,7 +182,6 @@ class AsyncConnection:
             raise
 
     async def wait_closed(self) -> None:
-        """Wait until the connection is gone."""
         await asyncio.shield(self._gone)
 
     def drain(self) -> None:
@@ -264,7 +256,6 @@ class AsyncConnection:
             self._receiving = False
 
     async def _sent(self) -> None:
-        """Wait until everything is written."""
         self._sender = self._loop.create_future()
         try:
             await self._sender
@@ -289,7 +280,6 @@ class AsyncConnection:
     # each call shows.
 
     def on_readable(self) -> None:
-        """Receive, and hand the event to the task or handler that waits for it."""
         answers, waiter, calls = self._answers, self._waiter, self._calls
         if self._stream is None or self._resting:
             return
@@ -389,7 +379,6 @@ class AsyncConnection:
             self.close_soon()  # other streams may still wait for the reply that is being made
 
     def on_writable(self) -> None:
-        """Go on writing."""
         if not self.write():
             return
         if self._sender is not None and not self._sender.done():
@@ -403,7 +392,6 @@ class AsyncConnection:
         self.listen()
 
     def on_lost(self, error: Exception | None) -> None:
-        """Note that the stream is gone."""
         self.core.lost(error)
         self._wake()
         if self._last_words is not None:
@@ -417,7 +405,6 @@ class AsyncConnection:
             self._on_end(self)
 
     def close_inherited(self) -> None:
-        """See `Forked.close_inherited`."""
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close_inherited()
@@ -460,7 +447,6 @@ class AsyncConnection:
     # Ends and times.
 
     def refuse(self, error: RlwireError) -> None:
-        """Send the session's error message, if the protocol has one."""
         if not self.core.closed:
             self.core.refuse(error)
             if self.core.closed:
@@ -468,7 +454,6 @@ class AsyncConnection:
         self._follow()
 
     def close(self) -> None:
-        """Close the connection; a task that waits in `send` or `receive` wakes up."""
         if self.core.phase == StreamPhase.LINGERING and not self.core.talks:
             self.core.abort()
         self.core.close()

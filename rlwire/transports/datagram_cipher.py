@@ -96,7 +96,6 @@ class DatagramCipher:
         _ciphers.add(self)
 
     def seal(self, data: Buffer) -> bytes:
-        """Return the datagram that carries `data`."""
         with self._lock:
             count = int(self._clock() * _UNIT)
             if count <= self._counter:
@@ -117,7 +116,6 @@ class DatagramCipher:
             return None
 
     def _open(self, data: Buffer) -> bytes | str:
-        """Return the message, or the reason for dropping the datagram."""
         if len(data) < OVERHEAD:
             return "short"
         if data[0] != _VERSION:

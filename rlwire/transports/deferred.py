@@ -16,10 +16,7 @@ _LOOKS = 0.5  # seconds between two checks whether the peer still waits
 
 
 class DeferredReply:
-    """A future reply: `set`, `fail` or `cancel` it from any thread; the first call counts.
-
-    An event loop sends a reply that is set in its own thread at once, and others in its next turn.
-    """
+    """A future reply: `set`, `fail` or `cancel` it from any thread; the first call counts."""
 
     # The GIL guards it: nothing is called between a check and a change.
 
@@ -52,7 +49,6 @@ class DeferredReply:
             self._notify()
 
     def done(self) -> bool:
-        """Return whether it is set, failed or cancelled."""
         return self._done
 
     def cancelled(self) -> bool:
@@ -62,11 +58,7 @@ class DeferredReply:
     def then(
         self, convert: Callable[[Any, Any, BaseException | None], Any], event: Any = None
     ) -> DeferredReply:
-        """Make the reply with ``convert(event, value, error)``; return this.
-
-        It is called once, in the connection's thread, unless the reply is cancelled before; `error`
-        is None, or why there is no value.
-        """
+        """Make the reply with ``convert(event, value, error)``, in the connection's thread."""
         self._convert, self._event = convert, event
         return self
 

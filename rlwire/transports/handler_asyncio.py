@@ -98,7 +98,6 @@ class HandlerRunner:
             self._put(event, reply, error)
 
     def _put(self, event: Any, reply: Any, error: BaseException | None) -> None:
-        """Send the reply to an event, or the handler's `failure`."""
         core, connection = self._core, self._connection
         try:
             try:
@@ -145,7 +144,6 @@ class HandlerRunner:
             self._connection.log.warning(text, *words)
 
     def end(self) -> None:
-        """Note that the connection is gone."""
         if self._making is not None:
             self._making.cancel()
         connection, core = self._connection, self._core

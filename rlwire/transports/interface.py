@@ -26,14 +26,13 @@ class Session(Protocol):
         """Whether nothing more may be sent or received; the transport then closes."""
 
     def receive(self, message: Buffer) -> list[Any]:
-        """Return the events, often one, of one whole message (a frame, a datagram).
+        """Return the events of one whole message (a frame, a datagram), often one.
 
-        The session may keep the buffer: arrays may be views of it.
+        Arrays may be views of the buffer.
 
         Raises:
             DecodeError, LimitExceeded: the bytes are invalid.
-            RemoteProtocolError: the message is not allowed now. The session can go on if ``closed``
-                is false.
+            RemoteProtocolError: the message is not allowed now; the session may go on.
         """
 
     def send(self, event: Any) -> Sequence[Buffer]:
@@ -51,10 +50,7 @@ class Session(Protocol):
         """
 
     def next_deadline(self) -> float | None:
-        """Return when the next timed rule is due, in `time.monotonic` seconds; None for never.
-
-        Only a `TalkingSession` is asked.
-        """
+        """Return when the next timed rule of a `TalkingSession` is due, by `time.monotonic`."""
 
 
 class StreamSession(Session, Protocol):
@@ -69,17 +65,13 @@ class StreamSession(Session, Protocol):
         """
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
-        """Receive the one frame that fills ``buffer[:size]``, like `receive`.
+        """Receive the one frame that fills ``buffer[:size]``; None, with no effect, for others.
 
-        Return None, with no effect, if it is not exactly one frame. Nothing may refer to the
-        buffer afterwards: the transport uses it again.
+        The transport reuses the buffer: nothing may refer to it afterwards.
         """
 
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return where, from ``start``, the frame's first large array begins; 0 if unknown.
-
-        The transport aligns that byte to 64 bytes.
-        """
+        """Return where, from ``start``, a frame's array begins, to align it; 0 if unknown."""
 
 
 class DatagramSession(Protocol):
@@ -149,12 +141,9 @@ class TalkingSession(StreamSession, Protocol):
         """Let time pass; called at `next_deadline` or soon after; raises DeadlineExceeded."""
 
     def farewell(self, ending: bool = False) -> Sequence[Buffer]:
-        """Return the close message, before the transport closes the stream.
+        """Return the close message; `ending` says that this whole side stops.
 
         `receive` is still called until `closed` or for a moment; its events are dropped.
-
-        Args:
-            ending: whether this whole side stops.
         """
 
     def lost(self) -> str:

@@ -19,7 +19,6 @@ class PushClient(Counting):
     _heard = 0  # how often waiting threads or tasks were woken
 
     def _peer(self) -> Any:
-        """Return the peer's name, for errors."""
         raise NotImplementedError
 
     def _wait(self, seconds: float | None, heard: int) -> Any:
@@ -82,14 +81,11 @@ class PushHandler:
         self._gone = gone
 
     def answer(self, event: Any) -> Any:
-        """Pass one event on."""
         self._hear(event)
         return NOTHING
 
     def failure(self, event: Any, error: Exception) -> Any:
-        """Raise: nothing was to be sent."""
         raise error
 
     def close(self) -> None:
-        """Tell that the connection is gone."""
         self._gone()

@@ -14,10 +14,7 @@ _ARGUMENT = 1000  # characters
 
 
 class RateLimitedLog(logging.LoggerAdapter):  # type: ignore[type-arg]  # before Python 3.11
-    """Logs at most `lines` lines of one format in `interval` seconds, and counts the others.
-
-    The next line has the count, and so does `flush`. Thread-safe; picklable, without its counts.
-    """
+    """Logs at most `lines` lines of one format in `interval` seconds, and counts the others."""
 
     def __init__(
         self,
@@ -38,7 +35,6 @@ class RateLimitedLog(logging.LoggerAdapter):  # type: ignore[type-arg]  # before
         return type(self), (self.logger, self._interval, self._lines, self._clock)
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """See `logging.Logger.log`."""
         if not self.logger.isEnabledFor(level):
             return
         now = self._clock()

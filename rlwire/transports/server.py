@@ -131,12 +131,10 @@ class BaseServer(ABC, Generic[_C]):
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
         return len(self._open)
 
     @property
     def open_connections(self) -> tuple[_C, ...]:
-        """The connections that are open."""
         return tuple(found for found in list(self._open.values()) if found is not None)
 
     def statistics(self) -> dict[str, int]:
@@ -285,21 +283,15 @@ class ThreadServer(BaseServer[Connection]):
         self.stop()
 
     def start(self) -> ThreadServer:
-        """Start accepting, in a thread of its own."""
         self._start_once()
         self._acceptor.start()
         return self
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the server has stopped; returns whether it has."""
         return self._stopped.wait(timeout)
 
     def drain(self, seconds: float) -> None:
-        """Stop accepting, and wait until connections have drained; call `stop` afterwards.
-
-        Sessions with a close message send it with their next message, or in `stop`. Other
-        connections end between two messages.
-        """
+        """Stop accepting, and wait until connections have drained; call `stop` afterwards."""
         until = monotonic() + seconds
         self.stop_accepting(seconds)
         while self._open and (left := until - monotonic()) > 0:
@@ -311,8 +303,7 @@ class ThreadServer(BaseServer[Connection]):
     def stop(self, grace: float = 5.0) -> None:
         """Stop accepting, end all connections and wait for their threads.
 
-        A running handler may send its reply during half of the grace time. A thread that does not
-        end within the grace time is logged and left behind.
+        A running handler may reply in half of the grace time. A thread that does not end is logged.
         """
         self._on_stop()
         with self._lock:
@@ -388,7 +379,6 @@ class ThreadServer(BaseServer[Connection]):
         return self._pause()
 
     def _attend(self, sock: socket.socket, peer: str, host: str) -> None:
-        """Start the thread of an accepted connection."""
         try:
             prepare(sock)
             if self._tls is not None:

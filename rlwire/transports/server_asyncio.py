@@ -37,22 +37,17 @@ class LoopServer(BaseServer[AsyncConnection]):
         await self.stop()
 
     async def start(self) -> LoopServer:
-        """Start accepting, on the running loop."""
         self._start_once()
         self._stopped = asyncio.Event()
         self._acceptor = asyncio.create_task(self._accept(asyncio.get_running_loop()))
         return self
 
     async def wait(self) -> None:
-        """Wait until the server has stopped."""
         if self._stopped is not None:
             await self._stopped.wait()
 
     async def drain(self, seconds: float) -> None:
-        """Stop accepting, and wait until connections have drained; call `stop` afterwards.
-
-        Sessions with a close message send it; other connections end between two messages.
-        """
+        """Stop accepting, and wait until connections have drained; call `stop` afterwards."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         await self._stop_accepting()

@@ -44,12 +44,7 @@ def refused(error: BaseException | None) -> bool:
 
 
 class ShmSocket(socket.socket):
-    """A connected unix socket with two rings for its bytes.
-
-    Attributes:
-        rings: the two rings, after the handshake.
-        spin: seconds of busy-waiting in `recv_into`.
-    """
+    """A connected unix socket with two `rings`; `spin` seconds of busy-waiting in `recv_into`."""
 
     def __init__(self, sock: socket.socket, *, server_side: bool = False) -> None:
         check_available()
@@ -101,7 +96,6 @@ class ShmSocket(socket.socket):
     def recv_into(  # type: ignore[override]
         self, buffer: memoryview | bytearray, nbytes: int = 0, flags: int = 0
     ) -> int:
-        """Receive from the ring; the flags are MSG_WAITALL and MSG_DONTWAIT."""
         return self.rings.recv_into(
             memoryview(buffer)[: nbytes or None],
             whole=bool(flags & socket.MSG_WAITALL),
@@ -110,17 +104,14 @@ class ShmSocket(socket.socket):
         )
 
     def sendall(self, data: Buffer, flags: int = 0) -> None:  # type: ignore[override]
-        """Send all bytes through the ring; flags are ignored."""
         view = memoryview(data).cast("B")
         while view.nbytes:
             view = view[self.rings.send_from(view) :]
 
     def close(self) -> None:
-        """Close both directions, and free the memory."""
         self.rings.close()
         super().close()
 
     def close_inherited(self) -> None:
-        """See `Forked.close_inherited`."""
         self.rings.forget()
         super().close()

@@ -128,11 +128,7 @@ def prepare(sock: socket.socket) -> None:
 
 
 def check_not_self(sock: socket.socket) -> None:
-    """Reject a TCP socket that is connected to itself.
-
-    On loopback the system may choose the port that nobody listens on for the near end, and TCP's
-    simultaneous open then succeeds.
-    """
+    """Reject a TCP socket that is connected to itself, by a simultaneous open on loopback."""
     if (
         sock.family in (socket.AF_INET, socket.AF_INET6)
         and sock.getsockname() == sock.getpeername()
@@ -213,10 +209,7 @@ def unlink(sock: socket.socket) -> None:
 
 
 def peer_host(sock: socket.socket, sockaddr: Any) -> str:
-    """Return a peer's numeric address.
-
-    Over unix sockets it is "user 1000", if the system tells, and empty for this process's user.
-    """
+    """Return a peer's numeric address; over unix sockets "user 1000", "" for this user."""
     if isinstance(sockaddr, tuple):
         return str(sockaddr[0])
     if not hasattr(socket, "SO_PEERCRED"):

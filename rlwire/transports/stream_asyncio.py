@@ -24,12 +24,7 @@ _GOODBYE = 1.0  # seconds for the peer's close_notify
 class SocketStream:
     """A non-blocking socket, and the loop's callbacks for it.
 
-    It calls its owner's `on_stream` once it is open, `on_readable`, `on_writable`, and `on_lost`
-    after it was closed or aborted.
-
-    Attributes:
-        listening: whether `on_readable` is called.
-        calls: what reads and writes.
+    It calls its owner's `on_stream`, `on_readable` if `listening`, `on_writable` and `on_lost`.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, owner: Any) -> None:
@@ -47,7 +42,6 @@ class SocketStream:
         return SocketCalls(core, self._file, blocking=False)
 
     def listen(self, wanted: bool) -> None:
-        """Start or stop calling `on_readable`."""
         if wanted == self.listening or self._closing:
             return
         self.listening = wanted
@@ -57,7 +51,6 @@ class SocketStream:
             self._loop.remove_reader(self._file)
 
     def await_writable(self, wanted: bool) -> None:
-        """Start or stop calling `on_writable`."""
         if wanted != self._has_writer and not self._gone:
             self._call_when_writable(self._owner.on_writable if wanted else None)
 
@@ -72,7 +65,6 @@ class SocketStream:
         self.abort()
 
     def abort(self) -> None:
-        """Close at once."""
         if self._gone:
             return
         self.listen(False)
@@ -115,18 +107,15 @@ class ShmStream(SocketStream):
         return SocketCalls(core, self._file, blocking=False, rings=self._rings)
 
     def listen(self, wanted: bool) -> None:
-        """See `SocketStream.listen`."""
         if wanted != self.listening and not self._closing:
             self.listening = wanted
             self._watch()
 
     def shutdown(self) -> bool:
-        """See `SocketStream.shutdown`."""
         self._rings.end()
         return True
 
     def close_inherited(self) -> None:
-        """See `SocketStream.close_inherited`."""
         self._rings.forget()
         super().close_inherited()
 
@@ -179,12 +168,10 @@ class TLSStream(SocketStream):
         return PlainCalls(core, self, blocking=False)
 
     def listen(self, wanted: bool) -> None:
-        """See `SocketStream.listen`."""
         super().listen(wanted)
         self._ring_again()
 
     def sendmsg(self, buffers: list[Buffer]) -> int:
-        """Encrypt and send."""
         data = self._retry
         if not data:
             # Small parts share a record; TLS copies what it encrypts in any case.
@@ -200,7 +187,6 @@ class TLSStream(SocketStream):
         return sent
 
     def recv_into(self, buffer: Buffer) -> int:
-        """Receive and decrypt."""
         try:
             got = self._sock.recv_into(buffer)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -210,15 +196,11 @@ class TLSStream(SocketStream):
         return got
 
     def shutdown(self) -> bool:
-        """Close: TLS has no half-close."""
         self.close()
         return False
 
     def close(self) -> None:
-        """Send close_notify, and wait a moment for the peer's.
-
-        Closing over unread bytes would reset the connection, and lose the last messages.
-        """
+        """Send close_notify and wait for the peer's: closing over unread bytes resets."""
         if self._closing:
             return
         self.listen(False)
@@ -227,7 +209,6 @@ class TLSStream(SocketStream):
         self._part()
 
     def abort(self) -> None:
-        """Close at once."""
         if self._draining and not self._gone:
             self._loop.remove_reader(self._file)
         if self._goodbye is not None:
@@ -320,10 +301,7 @@ async def open_stream(
     shm: bool = False,
     handshake_timeout: float | None = None,
 ) -> None:
-    """Open the stream of a connected, non-blocking socket, and give it to its owner.
-
-    `server_hostname` is None on a server. The socket of TLS or shared memory is closed on errors.
-    """
+    """Open the stream of a connected, non-blocking socket, which is closed on errors."""
     loop = asyncio.get_running_loop()
     try:
         loop.remove_reader(sock.fileno())

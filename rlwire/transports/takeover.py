@@ -12,11 +12,7 @@ _LONG = 0.05  # seconds between two checks
 
 
 class Monitor:
-    """A thread that checks whether connections have to be taken over.
-
-    Attributes:
-        resting: whether it sleeps, as no handler runs, until `wake` is called.
-    """
+    """A thread that takes over connections of slow handlers; `resting` without handlers."""
 
     def __init__(self, name: str) -> None:
         self.resting = True
@@ -27,7 +23,6 @@ class Monitor:
         self._woken, self._stopping = threading.Event(), threading.Event()
 
     def add(self, waits: Callable[[], bool], take_over: Callable[[], object]) -> Watched:
-        """Watch a connection until it is closed."""
         watched = Watched(self, waits, take_over)
         with self._lock:
             self._watched.add(watched)
@@ -108,6 +103,5 @@ class Watched:
         return True
 
     def close(self) -> None:
-        """Stop being watched."""
         with self._monitor._lock:
             self._monitor._watched.discard(self)

@@ -27,11 +27,9 @@ class Worker:
 
     @property
     def stopping(self) -> bool:
-        """Whether `stop` was called."""
         return self._stopping.is_set()
 
     def start(self) -> Worker:
-        """Start the thread."""
         self._thread.start()
         return self
 
@@ -81,7 +79,6 @@ class LoopThread:
             self.address = started.result()
 
     def drain(self, seconds: float) -> None:
-        """Drain the server."""
         done = threading.Event()
 
         def begin() -> None:
@@ -93,7 +90,6 @@ class LoopThread:
             done.wait(seconds + 1.0)
 
     def stop(self, grace: float) -> None:
-        """Stop the server and end the thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(self._stopping.set_result, grace)
         if self._thread is not threading.current_thread():

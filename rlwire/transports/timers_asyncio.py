@@ -32,14 +32,12 @@ class TimeoutTimer:
 
     @staticmethod
     def of(loop: asyncio.AbstractEventLoop) -> TimeoutTimer:
-        """Return the timer of a loop."""
         timer = _all.get(loop)
         if timer is None:
             timer = _all[loop] = TimeoutTimer(loop)
         return timer
 
     def add(self, connection: Any, timeout: Timeouts) -> None:
-        """Watch a connection."""
         loop = self._loop()
         assert loop is not None
         times = [
@@ -53,7 +51,6 @@ class TimeoutTimer:
         self._check_every(min(tick, self._tick))
 
     def discard(self, connection: Any) -> None:
-        """Stop watching a connection."""
         self._ticks.pop(connection, None)
         if not self._ticks:
             self._check_every(_NEVER)

@@ -37,7 +37,6 @@ class ClientTLS:
     server_hostname: str | None = None
 
     def __call__(self) -> ssl.SSLContext:
-        """Read the files, and return a context for TLS 1.2 or newer."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.ca is None:
@@ -130,7 +129,6 @@ class TLSSocket:
         return self._sock.fileno() != -1 and self._sock.pending() > 0
 
     def send(self, data: Buffer) -> int:
-        """Send; return the number of bytes."""
         self._limit(self._limits[socket.SO_SNDTIMEO])
         try:
             return self._sock.send(data)
@@ -138,7 +136,6 @@ class TLSSocket:
             raise BlockingIOError from error
 
     def sendmsg(self, parts: Sequence[Buffer]) -> int:
-        """Send; return the number of bytes of all parts."""
         # Small parts share a record; TLS copies what it encrypts in any case.
         if sum(map(len, parts)) <= 16384:
             return self.send(b"".join(parts))

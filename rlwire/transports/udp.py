@@ -40,15 +40,10 @@ class DatagramConnection(DatagramDriver, Owned):
 
     @property
     def closed(self) -> bool:
-        """Whether the connection or the session is closed."""
         return self._closed or self.session.closed
 
     def wait(self, timeout: float | None = None) -> list[Any]:
-        """Send and receive until there are events, and return them.
-
-        Args:
-            timeout: seconds; 0 only reads what is pending, None waits for ever.
-        """
+        """Send and receive until there are events; `timeout` 0 only reads, None waits for ever."""
         if self._closed or self._owner != get_ident():
             self._check()
         session, sock = self.session, self.sock
@@ -126,10 +121,7 @@ class DatagramConnection(DatagramDriver, Owned):
 def connect(
     address: AddressLike, make_session: Callable[[Peer], DatagramSession], **options: Any
 ) -> DatagramConnection:
-    """Return a connection over a socket from `dial`.
-
-    `make_session` is called with the server's address as the socket module writes it.
-    """
+    """Return a connection over a socket from `dial`; `make_session` gets the server's address."""
     sock = dial(address, **options)
     try:
         return DatagramConnection(make_session(sock.remote), sock)

@@ -25,12 +25,9 @@ _MOST_EVENTS = 65_536
 class DatagramEndpoint(DatagramDriver):
     """Drives a session over a socket on the running event loop; made by `serve` and `connect`.
 
-    One turn of the loop receives at most 64 datagrams. Sending never waits. Call `flush` after
-    calling the session's methods.
-
-    `on_events` is called with each list of events between receiving and sending. Without it the
-    newest 65,536 events are kept for `wait`. Exceptions of `on_events` and of the session are
-    logged and counted in `failures`.
+    Call `flush` after calling the session's methods. `on_events` gets each list of events;
+    without it the newest 65,536 events are kept for `wait`. Exceptions of `on_events` and of the
+    session are logged and counted in `failures`.
     """
 
     def __init__(
@@ -57,7 +54,6 @@ class DatagramEndpoint(DatagramDriver):
 
     @property
     def closed(self) -> bool:
-        """Whether the endpoint or the session is closed."""
         return self._closed
 
     def statistics(self) -> dict[str, int]:
@@ -94,11 +90,7 @@ class DatagramEndpoint(DatagramDriver):
             self.close()
 
     async def wait(self, timeout: float | None = None) -> list[Any]:
-        """Return the events since the last call, waiting for some; for one task.
-
-        Args:
-            timeout: seconds; None waits for ever.
-        """
+        """Return the events since the last call; wait `timeout` seconds for some, None for ever."""
         self.flush()
         if not (self._events or self._closed):
             if self._waiter is not None:
@@ -191,10 +183,7 @@ async def serve(
 async def connect(
     address: AddressLike, make_session: Callable[[Peer], DatagramSession], **options: Any
 ) -> DatagramEndpoint:
-    """Start an endpoint for a client, with a socket from `dial`.
-
-    `make_session` is called with the server's address as the socket module writes it.
-    """
+    """Start a client's endpoint with a socket from `dial`; `make_session` gets the address."""
     loop = asyncio.get_running_loop()
     # Off the loop: the name may need a lookup.
     sock = await loop.run_in_executor(None, lambda: dial(address, **options))

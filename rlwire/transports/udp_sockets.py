@@ -113,15 +113,11 @@ class DatagramSocket(_Closing):
         sock.setblocking(False)
 
     def close(self) -> None:
-        """Close the socket."""
         self.raw.close()
         self._calls.close()
 
     def statistics(self) -> dict[str, int]:
-        """Return the counters, and what the cipher dropped by reason (``cipher_replay``).
-
-        On Linux also ``overflowed``: datagrams that arrived while the system's buffer was full.
-        """
+        """Return the counters, the cipher's (``cipher_replay``), and on Linux ``overflowed``."""
         found = asdict(self.counters)
         if _LINUX and self.raw.fileno() != -1:
             memory = self.raw.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 36)
@@ -192,16 +188,13 @@ class DatagramDriver(_Closing):
 
     @property
     def address(self) -> Address:
-        """The bound address, with the port that the system chose."""
         return self.sock.address
 
     @property
     def moved(self) -> DatagramCounters:
-        """The socket's counters."""
         return self.sock.counters
 
     def statistics(self) -> dict[str, int]:
-        """Return `DatagramSocket.statistics`."""
         return self.sock.statistics()
 
 
@@ -223,10 +216,7 @@ def bind(
 def dial(
     address: AddressLike, *, limit: int = 1200, cipher: DatagramCipher | None = None
 ) -> DatagramSocket:
-    """Return a client's socket, which keeps its port until it is closed; nothing is sent.
-
-    It receives from all addresses: a server may have several ports, and the session knows them.
-    """
+    """Return a client's socket, which receives from all addresses; nothing is sent."""
     family, remote = parse(address).resolve(datagram=True)[0]
     hosts = ("::1", "::") if family == socket.AF_INET6 else ("127.0.0.1", "0.0.0.0")
     where = Address(hosts[0] if Address(remote[0]).loopback else hosts[1])

@@ -10,6 +10,5 @@ cdef class Waiter:
     cpdef Waiter begin(self)
     cpdef resume(self, object result)
     cpdef _wake(self)
-    cpdef set_result(self, object result)
     cpdef set_exception(self, object error)
     cpdef take_late(self)

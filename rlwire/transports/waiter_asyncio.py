@@ -11,9 +11,7 @@ from typing import Any
 class Waiter:
     """Awaitable by one task at a time: `begin`, then await it.
 
-    Tasks of asyncio treat any object with these methods and `_asyncio_future_blocking` as a future
-    (`asyncio.isfuture`), and find its loop in `_loop` if it has no `get_loop`, which would be one
-    more call.
+    Tasks of asyncio treat an object with these attributes as a future (`asyncio.isfuture`).
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -26,7 +24,6 @@ class Waiter:
         self.waiting = False
 
     def begin(self) -> Waiter:
-        """Begin to wait; forget the last result."""
         self._result = self._error = None
         self.waiting = True
         return self
@@ -44,13 +41,7 @@ class Waiter:
             except RuntimeError:  # called from another task; what a task raises stays in it
                 self._loop.call_soon(callback, self, context=context)
 
-    def set_result(self, result: Any) -> None:
-        """End the wait; the loop resumes the task."""
-        self._result = result
-        self._wake()
-
     def set_exception(self, error: BaseException) -> None:
-        """End the wait with an exception; the loop resumes the task."""
         self._error = error
         self._wake()
 
@@ -84,7 +75,6 @@ class Waiter:
     def add_done_callback(
         self, callback: Callable[[Any], object], *, context: Context | None = None
     ) -> None:
-        """Store the callback that resumes the task."""
         self._callback, self._context = callback, context
         if not self.waiting:
             self._wake()

@@ -1,19 +1,14 @@
-"""Clients written once: generators that yield what they wait for, and the two drivers.
+"""Clients written once, as generators that yield what a call returned, and two drivers.
 
-A generator calls what does the work and yields what the call returned::
+::
 
     def fetch(connection: Any) -> Waits[Reply]:
         yield connection.send(Ask())
         return (yield connection.receive())
 
-Over a blocking connection the call has waited already, and `drive` only hands its value back. Over
-an asyncio one it has made something to await, and `drive_async` awaits it. So the generator is
-right for both, whatever it calls, if both have it under one name. A public method is such a
-generator with `driven` before it, in a `Client` that `Blocking` and `Asyncio`
-make two classes of.
-
-No I/O here, and no threads. How connections are made and made again is in
-`rlwire.transports.connecting`.
+Over a blocking connection the call has waited already: `drive` hands its value back. Over asyncio
+it returned an awaitable, which `drive_async` awaits. `driven` marks the public methods of a
+`Client`; `Blocking` and `Asyncio` make two classes of it.
 """
 
 from __future__ import annotations
@@ -74,11 +69,9 @@ async def drive_async(steps: Waits[_T]) -> _T:
 
 
 class driven(Generic[_P, _T]):
-    """Marks a method of a client's base as a generator that both kinds of clients are to have.
+    """Marks a generator that is a method of blocking clients, and a coroutine method of others.
 
-    In a class that is `Blocking` too it becomes a method that returns the generator's value, in one
-    that is `Asyncio` a coroutine method. Those that these classes define themselves stay. Within
-    another generator it is called as users call it: ``yield self.method()``.
+    Another generator calls it as users do: ``yield self.method()``.
     """
 
     def __init__(self, steps: Callable[Concatenate[Any, _P], Waits[_T]]) -> None:
@@ -140,7 +133,6 @@ class Counting(SharedClient):
     _moved: Moved | None = None
 
     def _enter(self) -> Waits[None]:
-        """Connect, unless that was done."""
         if self._connection is None:
             yield cast(Any, self).connect()
 

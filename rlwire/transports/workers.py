@@ -45,10 +45,9 @@ class Stop(threading.Event):
 
 
 class Workers:
-    """Processes that run the same target on one listening socket.
+    """Processes that run the same target on one listening socket, until their program ends.
 
-    When their program dies they stop. They ignore SIGINT, which a terminal sends to all processes
-    of a program: the program then calls `stop`.
+    They ignore SIGINT, which a terminal sends to all: the program then calls `stop`.
     """
 
     def __init__(
@@ -74,7 +73,6 @@ class Workers:
 
     @property
     def pids(self) -> list[int]:
-        """The process ids of the workers that run."""
         processes = [slot.process for slot in self._slots]
         return [process.pid for process in processes if process is not None and process.pid]
 

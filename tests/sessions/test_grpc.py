@@ -34,7 +34,6 @@ from rlwire.sessions.grpc import (
 )
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSession, Last
 from rlwire.sessions.http2 import PING_TIMEOUT, UNUSED_TIMEOUT, WRITE_TIMEOUT
-from rlwire.testing.memory import pair
 
 peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "http2" / "peers.py")))
 Raw, fields, message = peers.Raw, peers.fields, peers.message
@@ -42,13 +41,10 @@ METHOD = peers.METHOD
 SIZES = [0, 1, 4096, 4097, 16_384, 65_535, 65_536, 300_000, 5_000_000]
 
 
-def connected(feed: Any = "whole", client: Any = None, server: Any = None) -> Any:
+def connected(client: Any = None, server: Any = None, **options: Any) -> Any:
     """Both ends, and the call that has begun."""
-    one, two = pair(
-        client or GrpcClientSession(GrpcRawMessages(), METHOD),
-        server or GrpcServerSession(),
-        feed=feed,
-    )
+    client = client or GrpcClientSession(GrpcRawMessages(), METHOD)
+    one, two = peers.pair(client, server or GrpcServerSession(), **options)
     call, sign = two.receive()
     assert sign is BEGUN
     return one, two, call
@@ -98,10 +94,10 @@ class H2Client:
         return [event for event in self.events if isinstance(event, kind)]
 
 
-@pytest.mark.parametrize("feed", ["whole", "bytes"])
-def test_messages_of_all_sizes_go_both_ways(feed: Any) -> None:
-    one, two, call = connected(feed)
-    for size in SIZES if feed == "whole" else SIZES[:6]:
+@pytest.mark.parametrize(("piece", "sizes"), [(1 << 30, SIZES), (1, SIZES[:6])])
+def test_messages_of_all_sizes_go_both_ways(piece: int, sizes: list[int]) -> None:
+    one, two, call = connected(piece=piece)
+    for size in sizes:
         body = bytes(range(256)) * (size // 256) + b"e" * (size % 256)
         one.send(body)
         who, come = heard(two, one)
@@ -132,10 +128,9 @@ def test_a_client_that_closes_ends_its_call_in_order() -> None:
     one, two, call = connected()
     one.close()
     assert two.receive() == (call, ENDED)
-    two._core.put((call, Last(OK)))
-    two._flush()
-    while one._incoming:
-        one._fill()
+    two.send((call, Last(OK)))
+    while one.incoming:
+        one.fill()
     assert one.session.main.status == OK
     assert one.session.closed
 

@@ -297,24 +297,6 @@ def test_no_stream_waits_for_another(workers: str, room: Room) -> None:
         assert one.close() is two.close() is grpc.StatusCode.OK
 
 
-def test_a_stream_that_is_stuck_holds_up_no_other(room: Room) -> None:
-    with (
-        served("threads", room) as address,
-        grpc.insecure_channel(address, options=BIG) as channel,
-    ):
-        one, two = Stream(channel), Stream(channel)
-        assert one.exchange(b"1") == b"1"
-        assert two.exchange(b"2") == b"2"
-        one.send(b"wait")
-        one.send(b"x" * 1_000_000)
-        for size in (1, 100_000):
-            assert len(two.exchange(bytes(size))) == size
-        room.gate.set()
-        assert next(one.call) == b"wait"
-        assert len(next(one.call)) == 1_000_000
-        assert one.close() is two.close() is grpc.StatusCode.OK
-
-
 def test_grpcio_cancels(workers: str, room: Room) -> None:
     with served(workers, room) as address, grpc.insecure_channel(address, options=BIG) as channel:
         one, two = Stream(channel), Stream(channel)

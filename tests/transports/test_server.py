@@ -253,23 +253,6 @@ def test_a_peer_that_does_not_read_holds_up_only_itself(
 # --- accepting ---
 
 
-def test_connections_over_the_limit_are_refused(
-    start: Any, kind: Any, raw: Any, dial: Any, read_frame: Any, log: Any, eventually: Any
-) -> None:
-    server = start(max_connections=2, **kind)
-    first, second = dial(server), dial(server)
-    assert [each.exchange(b"x") for each in (first, second)] == [b"x", b"x"]
-    for count in (1, 2):
-        third = raw(server.address)
-        assert b"3 is over the limit max_connections=2" in read_frame(third)
-        assert read_frame(third) == b""
-        assert server.statistics()["rejected"] == count
-    assert "3 is over the limit max_connections=2" in log.text
-    first.close()
-    eventually(lambda: server.connections == 1)
-    assert dial(server).exchange(b"x") == b"x"
-
-
 @pytest.mark.parametrize("make", [ThreadServer, LoopServer])
 def test_what_cannot_be_served(make: Any, blobs: Any, responder: Any) -> None:
     with pytest.raises(ValueError, match="at least 1"):

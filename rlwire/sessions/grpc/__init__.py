@@ -4,9 +4,10 @@ Compression is not supported: the peer gets an error that says so. Nor are retri
 """
 
 from rlwire.codecs.grpc import Metadata
-from rlwire.sessions.grpc.calls import OK, CallEnded, CallStatus, GrpcRawMessages, check_method
+from rlwire.sessions.grpc.calls import OK, CallEnded, CallStatus, check_method
 from rlwire.sessions.grpc.client import ClientCall, GrpcClientSession
 from rlwire.sessions.grpc.server import GrpcServerSession
+from rlwire.sessions.raw import GrpcRawMessages
 
 __all__ = [
     "OK",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from rlwire.codecs import grpc as values
 from rlwire.codecs.grpc import Metadata
-from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded, RlwireError, for_peer
-from rlwire.sessions.http2 import Buffer, Fields
+from rlwire.errors import ConnectionClosed, LimitExceeded, for_peer
+from rlwire.sessions.http2 import Fields
 
 CONTENT_TYPE: Final = "application/grpc"
 # Not metadata.
@@ -40,7 +40,6 @@ class CallStatus:
         return f"{self.code}: {self.details}" if self.details else self.code
 
     def fields(self) -> Fields:
-        """Return the trailers."""
         fields: Fields = [("grpc-status", str(values.status_code(self.code)))]
         if self.details:
             fields.append(("grpc-message", values.encode_message(self.details)))
@@ -90,30 +89,3 @@ def limit_in(status: CallStatus) -> LimitExceeded | None:
         return None
     name = "received" if match[1] == "Received" else "max_sent"
     return LimitExceeded(name, int(match[3]), int(match[2]), whose="the server")
-
-
-class GrpcRawMessages:
-    """An inner session whose events are the messages, as buffers."""
-
-    closed = False
-    pending = 0  # messages sent and not answered, for calls with one reply each
-
-    def receive(self, message: Buffer) -> list[Any]:
-        """Return the message."""
-        return [message]
-
-    def send(self, event: Any) -> list[Buffer]:
-        """Return the message's buffers: the event is one, or a list of them."""
-        parts = event if type(event) is list else [event]
-        if not all(isinstance(part, (bytes, bytearray, memoryview)) for part in parts):
-            raise EncodeError(f"expected a buffer or a list of them, got {type(event).__name__}")
-        return parts
-
-    def refuse(self, error: RlwireError) -> list[Buffer]:
-        """Close."""
-        self.closed = True
-        return []
-
-    def next_deadline(self) -> float | None:
-        """Return None."""
-        return None

@@ -187,11 +187,6 @@ class GrpcClientSession(Http2Session):
             raise call.error or CallEnded(status)
         return [None]
 
-    @property
-    def crowded(self) -> bool:
-        """Whether the queue for the server's windows is full: `send` raises."""
-        return self.unsent > self.max_unsent
-
     # Times and ends.
 
     @property
@@ -207,7 +202,6 @@ class GrpcClientSession(Http2Session):
         self._abandon(stream, CallStatus("UNAVAILABLE", text), DeadlineExceeded(text))
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
-        """Return what tells the server why the connection ends."""
         if not self.closed:
             self.inner.refuse(error)
             if self.main is not None and self.main.status is None:

@@ -130,7 +130,6 @@ class GrpcServerSession(Http2Session):
         return self._abort(stream)
 
     def _abort(self, call: ServedCall) -> list[Any]:
-        """End a call with the status `why`."""
         if call.waiting:
             self._send_reset(call.number, frames.CANCEL)
         else:
@@ -230,7 +229,6 @@ class GrpcServerSession(Http2Session):
         return super().farewell(ending)
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
-        """Return what tells the client why the connection ends."""
         if not self.closed:
             for call in list(self.streams.values()):
                 call.why = CallStatus("UNAVAILABLE", for_peer(error, "the server"))

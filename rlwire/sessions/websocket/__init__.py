@@ -8,6 +8,7 @@ compression among them, and subprotocols are not supported.
 Source: RFC 6455.
 """
 
+from rlwire.sessions.raw import RawMessages
 from rlwire.sessions.websocket.opening import (
     HEALTH,
     Check,
@@ -21,7 +22,7 @@ from rlwire.sessions.websocket.opening import (
     basic_authorization,
     health,
 )
-from rlwire.sessions.websocket.session import FRAGMENTS, Closed, Kind, RawMessages, WebSocketState
+from rlwire.sessions.websocket.session import FRAGMENTS, Closed, Kind, WebSocketState
 
 __all__ = [
     "FRAGMENTS",

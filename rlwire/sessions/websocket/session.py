@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, ClassVar, Final, Literal, NoReturn, TypeAlias
+from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 from rlwire.codecs.websocket import frames, handshake
 from rlwire.codecs.websocket.frames import WebSocketEndpoint
@@ -18,6 +18,7 @@ from rlwire.errors import (
     for_peer,
 )
 from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.raw import RawMessages
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Buffers: TypeAlias = list[Buffer]
@@ -62,28 +63,6 @@ class Closed(ConnectionClosed):
 
 class _WrongKind(RemoteProtocolError):
     """A text where messages are binary, or vice versa."""
-
-
-class RawMessages:
-    """An inner session whose events are the messages."""
-
-    closed: ClassVar[bool] = False
-
-    def receive(self, message: Any) -> list[Any]:
-        """Return the message."""
-        return [message]
-
-    def send(self, event: Any) -> Any:
-        """Return the event."""
-        return event
-
-    def refuse(self, error: RlwireError) -> Buffers:
-        """Return nothing."""
-        return []
-
-    def next_deadline(self) -> float | None:
-        """Return None."""
-        return None
 
 
 class WebSocketSession(WebSocketEndpoint):
@@ -138,17 +117,14 @@ class WebSocketSession(WebSocketEndpoint):
 
     @property
     def state(self) -> WebSocketState:
-        """The state of the connection."""
         return self._state
 
     @property
     def opened(self) -> bool:
-        """Whether the handshake is over and messages may be sent and received."""
         return self._state is not _CONNECTING
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more may be sent or received."""
         return self._state is _CLOSED
 
     @property
@@ -157,7 +133,6 @@ class WebSocketSession(WebSocketEndpoint):
         return self._over and self._state is _OPEN
 
     def frame_size(self, buffer: Any, start: int, end: int, room: int | None = None) -> int:
-        """Return the size of the frame, or HTTP head, at `start`; 0 if bytes are missing."""
         try:
             if self._state is _CONNECTING:
                 known, self._known = self._known, end - start
@@ -174,7 +149,6 @@ class WebSocketSession(WebSocketEndpoint):
             raise
 
     def data_offset(self, buffer: Any, start: int, end: int) -> int:
-        """Return where a frame's payload begins; 0 if bytes are missing."""
         return 0 if self._state is _CONNECTING else super().data_offset(buffer, start, end)
 
     def _receive_rest(self, frame: Buffer) -> list[Any]:
@@ -252,7 +226,6 @@ class WebSocketSession(WebSocketEndpoint):
         raise Closed(code, reason)
 
     def outgoing(self) -> Buffers:
-        """Return what the session sends by itself, once: its handshake, pongs, a close."""
         out, self._outgoing = self._outgoing, []
         if self._pong is not None:
             # Before a close frame.
@@ -261,7 +234,6 @@ class WebSocketSession(WebSocketEndpoint):
         return out
 
     def tick(self, now: float) -> None:
-        """Send due pings, check deadlines; `now` is in seconds of one clock."""
         if self.heard or self._heard_at is None:
             self.heard = False
             self._heard_at, self._pinged_at = now, None
@@ -284,7 +256,6 @@ class WebSocketSession(WebSocketEndpoint):
             self._listen()
 
     def next_deadline(self) -> float | None:
-        """Return when to call `tick`, on its clock; None for never."""
         if self._state is not _OPEN or self._heard_at is None:
             return None
         due = [self._due, self.inner.next_deadline()]
@@ -295,7 +266,6 @@ class WebSocketSession(WebSocketEndpoint):
         return min((at for at in due if at is not None), default=None)
 
     def refuse(self, error: RlwireError) -> Buffers:
-        """Return what tells the peer about `error`, and close."""
         if self._state is _CLOSED or self._state is _CLOSING:
             return []
         if self._state is _CONNECTING:
@@ -330,7 +300,6 @@ class WebSocketSession(WebSocketEndpoint):
         return self.outgoing()
 
     def lost(self) -> str:
-        """The byte stream has ended: return what was incomplete, empty if nothing was."""
         before = self._state
         self._stand(_CLOSED)
         if before is _CONNECTING:

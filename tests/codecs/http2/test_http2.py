@@ -11,7 +11,7 @@ import pytest
 
 from rlwire.codecs.http2 import frames as http2
 from rlwire.codecs.http2.frames import Compressed, Http2Endpoint, Http2Error, Stream
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded, LocalProtocolError
+from rlwire.errors import DecodeError, EncodeError, LocalProtocolError
 from rlwire.limits import Limits
 from rlwire.streams import INBOX, FrameReader
 
@@ -283,13 +283,6 @@ def test_a_dropped_stream_says_no_more() -> None:
     feed(client, http2.settings({http2.INITIAL_WINDOW_SIZE: 1000}))
     assert client.outgoing() == []
     assert ours.waiting == 0
-
-
-def test_messages_over_the_limit_are_not_sent() -> None:
-    client, ours = opened(True, limits=Limits(message=70_000))
-    with pytest.raises(LimitExceeded, match="max_sent=70000"):
-        client.message(ours, [b"x" * 70_001])
-    assert ours.send_window == client.peer_window
 
 
 def test_a_held_stream_gets_no_more() -> None:

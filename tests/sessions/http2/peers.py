@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from rlwire.codecs.http2 import frames
 from rlwire.codecs.http2.headers import Headers
+from rlwire.errors import DeadlineExceeded
 from rlwire.sessions.grpc.server import GrpcServerSession
-from rlwire.streams import FrameReader
+from rlwire.streams import NOTHING, FrameReader, StreamCore
 
 METHOD = "/rlwire.test.Echo/Talk"
 
@@ -79,3 +81,73 @@ def block(*more: tuple[str, str]) -> bytes:
 
 def begin(number: int, flags: int = frames.END_HEADERS) -> bytes:
     return frames.frame(frames.HEADERS, flags, number, block())
+
+
+TIMES = SimpleNamespace(read=0.0, idle=0.0, write=None, first_message=None)
+
+
+class End:
+    """One end of a stream in memory, over the stream core; `piece` bytes are read at once."""
+
+    other: End
+
+    def __init__(self, session: Any, piece: int) -> None:
+        self.session = session
+        self.core = StreamCore(session, "memory", TIMES)
+        self._piece = piece
+        self.incoming = b""
+
+    def send(self, event: Any) -> None:
+        self.core.put(event)
+        self.flush()
+
+    def receive(self) -> Any:
+        event = self._step(self.core.next)
+        while event is NOTHING:
+            event = self._step(self.core.next if self.core.more else self.fill)
+        return event
+
+    def close(self) -> None:
+        self.core.close()
+        self.flush()
+
+    def flush(self) -> None:
+        while self.core.sending:
+            data = b"".join(self.core.output())
+            self.other.incoming += data
+            self.core.wrote(len(data))
+        if self.core.over:
+            self.core.close()
+
+    def fill(self) -> Any:
+        if not self.incoming:
+            if self.other.core.closed:
+                return self.core.take(0)
+            raise DeadlineExceeded("nothing has come")
+        room = self.core.room()
+        count = min(len(room), len(self.incoming), self._piece)
+        room[:count], self.incoming = self.incoming[:count], self.incoming[count:]
+        return self.core.take(count)
+
+    def _step(self, get: Any) -> Any:
+        try:
+            event = get()
+        finally:
+            self.flush()
+        if self.core.closed and event is NOTHING:
+            raise self.core.end()
+        return event
+
+
+def pair(one: Any, two: Any, piece: int = 1 << 30) -> tuple[End, End]:
+    """Two ends that have shaken hands."""
+    ends = End(one, piece), End(two, piece)
+    ends[0].other, ends[1].other = ends[1], ends[0]
+    for end in ends:
+        end.core.begin(0.0)
+        end.flush()
+    while any(end.incoming and not end.core.opened for end in ends):
+        for end in ends:
+            if end.incoming and not end.core.opened:
+                end._step(end.fill)
+    return ends

@@ -2,13 +2,14 @@
 
     python tests/sessions/websocket/autobahn.py wstest
 
-The suite (autobahntestsuite on PyPI) needs Python 2.7, so pytest does not run this; what it asks is
-restated in test_websocket_autobahn.py. The arguments are the command that starts its ``wstest``.
+The suite (autobahntestsuite on PyPI) needs Python 2.7, so pytest does not run this; its cases are
+restated in test_autobahn.py. The arguments are the command that starts its ``wstest``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import subprocess
@@ -21,115 +22,68 @@ from typing import Any
 from urllib.parse import quote
 
 from rlwire.errors import RlwireError
-from rlwire.sessions.websocket import RawMessages, WebSocketClientSession, WebSocketServerSession
-from rlwire.transports import tcp, tcp_asyncio
+from rlwire.sessions.websocket import RawMessages, WebSocketServerSession
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
+from rlwire.websocket import connect, connect_asyncio
 
-AWAY = ["12.*", "13.*"]  # compression, which is declined
-FUZZER = 9103
+FUZZER = "ws://127.0.0.1:9103"
 
 
-class Echo:
-    def answer(self, event: Any) -> Any:
-        return event
+async def echo(peer: Any) -> None:
+    while True:
+        await peer.send(await peer.receive())
 
-    def failure(self, event: Any, error: Exception) -> Any:
-        raise error
 
-    def close(self) -> None:
-        pass
+async def ask_asyncio(url: str) -> None:
+    async with await connect_asyncio(url) as peer:
+        await echo(peer)
+
+
+def ask(url: str) -> None:
+    with connect(url) as peer:
+        peer.serve(lambda event: event)
 
 
 def make_session() -> WebSocketServerSession:
     return WebSocketServerSession(RawMessages(), origins="*")
 
 
-def session_for(path: str) -> WebSocketClientSession:
-    return WebSocketClientSession(RawMessages(), f"ws://127.0.0.1:{FUZZER}{path}")
+def suite(wstest: list[str], mode: str, folder: Path, **options: Any) -> subprocess.Popen[bytes]:
+    """Start the suite without its cases of compression, which is declined."""
+    cases = {"cases": ["*"], "exclude-cases": ["12.*", "13.*"], "exclude-agent-cases": {}}
+    spec = folder / f"{mode}.json"
+    spec.write_text(json.dumps({"outdir": str(folder / mode), **cases, **options}))
+    return subprocess.Popen([*wstest, "-m", mode, "-s", spec], stdout=subprocess.DEVNULL)
 
 
-def ask(path: str) -> None:
-    with tcp.connect(("127.0.0.1", FUZZER), session_for(path)) as peer:
-        while True:
-            peer.send(peer.receive())
-
-
-async def ask_asyncio(path: str) -> None:
-    address = ("127.0.0.1", FUZZER)
-    async with await tcp_asyncio.connect(address, session_for(path)) as peer:
-        while True:
-            await peer.send(await peer.receive())
-
-
-def drive(agent: str, blocking: bool) -> None:
-    """Take all cases as a client."""
-    with tcp.connect(("127.0.0.1", FUZZER), session_for("/getCaseCount")) as peer:
-        count = int(peer.receive())
-    name = quote(agent)
-    paths = [f"/runCase?case={number + 1}&agent={name}" for number in range(count)]
-    for path in [*paths, f"/updateReports?agent={name}"]:
-        try:
-            if blocking:
-                ask(path)
-            else:
-                asyncio.run(ask_asyncio(path))
-        except RlwireError:
-            pass  # how each case ends
-
-
-def clients(wstest: list[str], folder: Path) -> Any:
-    spec = folder / "fuzzingserver.json"
-    spec.write_text(
-        json.dumps(
-            {
-                "url": f"ws://127.0.0.1:{FUZZER}",
-                "outdir": str(folder / "clients"),
-                "cases": ["*"],
-                "exclude-cases": AWAY,
-                "exclude-agent-cases": {},
-            }
-        )
-    )
-    suite = subprocess.Popen(
-        [*wstest, "-m", "fuzzingserver", "-s", spec], stdout=subprocess.DEVNULL
-    )
+def clients(wstest: list[str], folder: Path) -> None:
+    running = suite(wstest, "fuzzingserver", folder, url=FUZZER)
+    time.sleep(3)
     try:
-        time.sleep(3)
-        drive("client, blocking", True)
-        drive("client, asyncio", False)
+        with connect(f"{FUZZER}/getCaseCount") as peer:
+            count = int(peer.receive())
+        for agent in ("client, blocking", "client, asyncio"):
+            name = quote(agent)
+            paths = [f"runCase?case={number + 1}&agent={name}" for number in range(count)]
+            for path in [*paths, f"updateReports?agent={name}"]:
+                url = f"{FUZZER}/{path}"
+                with contextlib.suppress(RlwireError):  # how each case ends
+                    ask(url) if "blocking" in agent else asyncio.run(ask_asyncio(url))
     finally:
-        suite.terminate()
-        suite.wait()
-    return json.loads((folder / "clients" / "index.json").read_text())
+        running.terminate()
+        running.wait()
 
 
-async def servers(wstest: list[str], folder: Path) -> Any:
-    threads = ThreadServer(
-        "127.0.0.1:0", make_session, lambda peer: peer.serve(lambda event: event)
-    )
-    async with LoopServer("127.0.0.1:0", make_session, make_handler=lambda peer: Echo()) as loop:
-        with threads:
-            spec = folder / "fuzzingclient.json"
-            spec.write_text(
-                json.dumps(
-                    {
-                        "outdir": str(folder / "servers"),
-                        "servers": [
-                            {"agent": "server, threads", "url": f"ws://{threads.address}"},
-                            {"agent": "server, asyncio", "url": f"ws://{loop.address}"},
-                        ],
-                        "cases": ["*"],
-                        "exclude-cases": AWAY,
-                        "exclude-agent-cases": {},
-                    }
-                )
-            )
-            suite = await asyncio.create_subprocess_exec(
-                *wstest, "-m", "fuzzingclient", "-s", str(spec), stdout=subprocess.DEVNULL
-            )
-            await suite.wait()
-    return json.loads((folder / "servers" / "index.json").read_text())
+async def servers(wstest: list[str], folder: Path) -> None:
+    where = "127.0.0.1:0"
+    with ThreadServer(where, make_session, lambda peer: peer.serve(lambda event: event)) as threads:
+        async with LoopServer(where, make_session, echo) as loop:
+            asked = [
+                {"agent": "server, threads", "url": f"ws://{threads.address}"},
+                {"agent": "server, asyncio", "url": f"ws://{loop.address}"},
+            ]
+            await asyncio.to_thread(suite(wstest, "fuzzingclient", folder, servers=asked).wait)
 
 
 def main() -> None:
@@ -137,8 +91,12 @@ def main() -> None:
     if not wstest:
         sys.exit(__doc__)
     logging.basicConfig(level=logging.ERROR)
+    results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
-        results = {**asyncio.run(servers(wstest, Path(name))), **clients(wstest, Path(name))}
+        asyncio.run(servers(wstest, Path(name)))
+        clients(wstest, Path(name))
+        for index in Path(name).glob("*/index.json"):
+            results |= json.loads(index.read_text())
     bad = 0
     for agent, cases in results.items():
         found = Counter(case["behavior"] for case in cases.values())
