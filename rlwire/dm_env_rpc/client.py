@@ -80,12 +80,10 @@ class StatusError(PeerError):
 
     @classmethod
     def of(cls, status: Status) -> StatusError:
-        """Return the exception for a status."""
         return cls(status.code, status.message, status.details)
 
 
 def http2_context(tls: ClientSide | TLS) -> ssl.SSLContext | None:
-    """Return a TLS context that offers HTTP/2."""
     context = context_of(tls)
     if context is not None:
         context.set_alpn_protocols(["h2"])
@@ -93,7 +91,6 @@ def http2_context(tls: ClientSide | TLS) -> ssl.SSLContext | None:
 
 
 def authorization(token: str) -> tuple[str, str]:
-    """Return a bearer token as metadata."""
     if not re.fullmatch(r"[\x21-\x7e]+", token):
         raise ValueError("a token has one or more printable ASCII characters and no spaces")
     return "authorization", f"Bearer {token}"
@@ -115,13 +112,10 @@ def most_sent(limits: Limits, max_sent: int | None) -> int:
 
 
 def _settings_of(settings: Mapping[str, Any] | None) -> Settings:
-    """Return settings by name, nested ones joined by periods."""
     return flatten(settings, strict=False) if settings else {}
 
 
 class _DmEnvRpcClient(waits.Counting):
-    """Base of `Client` and `AsyncClient`."""
-
     def __init__(
         self,
         address: AddressLike,
@@ -164,12 +158,10 @@ class _DmEnvRpcClient(waits.Counting):
 
     @property
     def address(self) -> Address:
-        """The server's address."""
         return self._address
 
     @property
     def limits(self) -> Limits:
-        """The maxima for messages."""
         return self._limits
 
     @property
@@ -179,7 +171,6 @@ class _DmEnvRpcClient(waits.Counting):
 
     @property
     def state(self) -> dm_env_rpc.DmEnvRpcState:
-        """The connection's state."""
         return dm_env_rpc.DmEnvRpcState.CLOSED if self._session is None else self._session.state
 
     @property
@@ -193,7 +184,6 @@ class _DmEnvRpcClient(waits.Counting):
 
     @property
     def world_name(self) -> str | None:
-        """The name of the joined world, or None."""
         return None if self._joined is None else self._joined[0]
 
     @driven
@@ -364,8 +354,7 @@ class _DmEnvRpcClient(waits.Counting):
             self._created.pop(request.world_name, None)
 
     @staticmethod
-    def _make_lock() -> Any:
-        """Return a lock for tasks that share the client."""
+    def _make_lock() -> Any: ...
 
     _dial: Any
     _sleep: Any

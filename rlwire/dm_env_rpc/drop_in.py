@@ -204,7 +204,6 @@ def _make_connection(original: Callable[..., Any], stream: type[_Stream]) -> Cal
 
 
 def _status_of(error: BaseException) -> calls.CallStatus:
-    """Return grpcio's status for an error of rlwire's."""
     if isinstance(error, calls.CallEnded):
         return error.status
     if isinstance(error, LimitExceeded):

@@ -163,7 +163,6 @@ class DmEnvRpcEndpoint(Endpoint):
         client.join_world(name, join_settings)
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
-        """Ask for a new episode."""
         settings: dict[str, Any] = {} if seed is None else {"seed": int(seed)}
         if options:
             settings |= flatten({"options": dict(options)}, strict=False)
@@ -186,7 +185,6 @@ class DmEnvRpcEndpoint(Endpoint):
             self._lost = str(error)
 
     def begin_step(self, action: Any) -> None:
-        """Act."""
         if not self._running:
             raise LocalProtocolError(f"{self.client.address}: no episode goes on, call reset()")
         self._begun = None
@@ -197,7 +195,6 @@ class DmEnvRpcEndpoint(Endpoint):
             self._lost = str(error)
 
     def finish(self) -> Outcome:
-        """Wait for the answer."""
         if self._begun is not None:
             return self._finish_reset(self._begun)
         try:
@@ -313,7 +310,6 @@ class DmEnvRpcEndpoint(Endpoint):
         self.render_mode = "rgb_array"
 
     def render(self) -> Any:
-        """Read the environment's picture."""
         return None if self.render_mode is None else self._decode(self._properties.read(PICTURE))
 
     def close(self) -> None:
@@ -397,7 +393,6 @@ def _fits(ours: Any, theirs: Any) -> bool:
 
 
 def space_of_specs(specs: Mapping[str, TensorSpec], what: str) -> Any:
-    """Return the Gymnasium space that specs describe."""
     space = _nested(unflatten(dict(specs)), what)
     return space[what] if list(space) == [what] else space
 

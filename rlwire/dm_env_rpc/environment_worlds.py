@@ -160,7 +160,6 @@ class EnvironmentWorlds:
                 self._required[parameter.name] = parameter.default is parameter.empty
 
     def _missing(self, given: Iterable[str]) -> list[str]:
-        """Return the arguments without a default that are not given."""
         firsts = set(map(_first, given))
         return [name for name, needed in self._required.items() if needed and name not in firsts]
 
@@ -219,7 +218,6 @@ class EnvironmentWorlds:
             raise _invalid(str(error)) from error
 
     def close_environment(self, environment: Any) -> None:
-        """Close an environment, or take it back."""
         if self.lends:
             self._lent.release()
         else:
@@ -268,17 +266,14 @@ class EnvironmentWorld:
 
     @property
     def shared(self) -> bool:
-        """Whether several agents share the environment."""
         return "" not in self.agents
 
     @property
     def accepts(self) -> frozenset[str]:
-        """The settings that clients may give."""
         return self.worlds.accepts | ({"agent"} if self.shared else frozenset())
 
     @property
     def properties(self) -> Properties | None:
-        """The environment's own."""
         environment = None if self._driven is None else self._driven.environment
         found = getattr(getattr(environment, "unwrapped", environment), "properties", None)
         return found if isinstance(found, Properties) else None
@@ -320,7 +315,6 @@ class EnvironmentWorld:
         self._open({**self._settings, **own})
 
     def join(self, settings: Settings) -> EnvironmentAgent:
-        """Add an agent."""
         if self._driven is None:
             self._open(self._settings)
         own = dict(settings)
@@ -507,7 +501,6 @@ class EnvironmentAgent:
         world.next = {**world.next, **start}
 
     def begin(self) -> StepResult | DeferredReply:
-        """Reset the environment."""
         try:
             observation, info = self._driven.reset(**self.world.next)
             reward = discount = None
@@ -521,7 +514,6 @@ class EnvironmentAgent:
         return result
 
     def step(self, actions: dict[str, Any]) -> StepResult | DeferredReply:
-        """Step the environment."""
         action = self._action(actions)
         try:
             return self.stepped(*self._driven.step(action))
@@ -538,7 +530,6 @@ class EnvironmentAgent:
         world.failed = False
 
     def _action(self, actions: dict[str, Any]) -> Any:
-        """Return the environment's action."""
         if self._defaults:
             actions = {**self._defaults, **actions}
         if len(actions) < len(self._actions.names):
@@ -554,7 +545,6 @@ class EnvironmentAgent:
     def stepped(
         self, observation: Any, reward: Any, terminated: Any, truncated: Any, info: Any
     ) -> StepResult:
-        """Return the result of a step of the environment."""
         state = TERMINATED if terminated else INTERRUPTED if truncated else RUNNING
         discount = 0.0 if terminated else 1.0
         if self._has_discount:
@@ -636,8 +626,6 @@ class _Side(Driven):
 
 
 class _SharingAgent(EnvironmentAgent):
-    """An agent that waits for the others."""
-
     def __init__(self, world: EnvironmentWorld, driven: Driven, key: Any) -> None:
         super().__init__(world, _Side(driven, key))
         self.key = key  # the environment's name for it
@@ -647,11 +635,9 @@ class _SharingAgent(EnvironmentAgent):
         self.reply: DeferredReply | None = None  # of the step or the episode that it waits for
 
     def no_action(self) -> Any:
-        """Return the action of an agent that does not play."""
         return tree_of(self._driven.action_space, f"the action of {self.key}", "").nothing()
 
     def interrupted(self) -> StepResult:
-        """Return the result of a step whose episode is over."""
         return self._result(INTERRUPTED, self.seen, 0.0, 1.0, {})
 
     def enter(self, seen: Any, info: Mapping[str, Any]) -> None:
@@ -660,12 +646,10 @@ class _SharingAgent(EnvironmentAgent):
         self.world.fulfil(self, self._result(RUNNING, seen, None, None, info))
 
     def reset(self, settings: Settings) -> None:
-        """End the sequence."""
         super().reset(settings)
         self._end_episode()
 
     def begin(self) -> DeferredReply:
-        """Wait for the episode of all agents."""
         self._end_episode()
         reply = self.reply = DeferredReply()
         agents: Any = self.world.agents.values()
@@ -674,7 +658,6 @@ class _SharingAgent(EnvironmentAgent):
         return reply
 
     def step(self, actions: dict[str, Any]) -> DeferredReply | StepResult:
-        """Wait for all agents' actions."""
         if not self.playing:
             return self.interrupted()
         self.action = self._action(actions)
@@ -686,7 +669,6 @@ class _SharingAgent(EnvironmentAgent):
         return reply
 
     def close(self) -> None:
-        """Leave."""
         self.joined = False
         if self.reply is not None:
             gone = StatusError(Code.ABORTED, "the agent has left the world")

@@ -46,8 +46,6 @@ Admit: TypeAlias = Callable[[ServedCall], "tuple[Any, Any]"]
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    """A call and its handler."""
-
     inner: Any
     handler: Any
     waiting: deque[Any] = field(default_factory=deque)  # messages
@@ -60,8 +58,6 @@ class _Task:
 
 
 class _Deferred(NamedTuple):
-    """A handler's deferred reply to an event."""
-
     event: Any
     reply: DeferredReply
 
@@ -113,19 +109,16 @@ class GrpcHandler:
         return event[0], Last(CallStatus("INTERNAL", "the reply cannot be sent"))
 
     def close(self) -> None:
-        """End all calls: the connection has ended."""
         if self._watched is not None:
             self._watched.close()
         for call in list(self._open.values()):
             self.cancelled(call)
 
     def owes(self, call: ServedCall) -> bool:
-        """Whether a message of the call is not answered yet."""
         task: _Task | None = call.task
         return task is not None and (task.busy or bool(task.waiting))
 
     def cancelled(self, call: ServedCall) -> None:
-        """End a call without a reply."""
         task = call.task
         if task is None or task.over:
             return
@@ -162,7 +155,6 @@ class GrpcHandler:
             self._log.exception("%s: its handler failed to close", self._peer)
 
     def _wait(self, call: ServedCall, task: _Task, message: Any) -> Any:
-        """Queue a message."""
         task.waiting.append(message)
         task.size += len(message) + _OVERHEAD
         self._waiting += len(message) + _OVERHEAD
@@ -263,7 +255,6 @@ class GrpcHandler:
     # ---- results, in the connection's own thread ------------------------------------------------
 
     def _come(self, call: ServedCall, result: Result, error: BaseException | None = None) -> Any:
-        """Receive another thread's result."""
         task: _Task = call.task
         task.busy, task.deferred = False, None
         if task.over:
@@ -305,7 +296,6 @@ class GrpcHandler:
         return self._come(call, self._encoded(task, event, reply))
 
     def _go_on(self, call: ServedCall, _: object, error: BaseException | None) -> Any:
-        """Answer the next queued message."""
         task: _Task = call.task
         task.busy = False
         if task.over:

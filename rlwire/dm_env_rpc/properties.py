@@ -142,7 +142,6 @@ class PropertyService:
         self._own = Properties() if properties is None else properties
 
     def __call__(self, message: AnyMessage, world: World | None) -> AnyMessage:
-        """Answer one request."""
         limits = without_spec(DEFAULT, len(message.value))
         request = decode_property_request(message, limits=limits)
         if request is None:

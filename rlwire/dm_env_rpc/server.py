@@ -207,8 +207,6 @@ class Server(StreamServer):
 
 @dataclass
 class _DmEnvRpcService(Service):
-    """Makes the sessions and handlers of connections and calls."""
-
     server: Server
     token: str | None
     admission: Admission
@@ -228,7 +226,6 @@ class _DmEnvRpcService(Service):
     def _admit(
         self, peer: str, call: ServedCall
     ) -> tuple[dm_env_rpc.DmEnvRpcServerSession, DmEnvRpcHandler]:
-        """Return the session and the handler of a call."""
         if call.method != METHOD:
             raise RejectedCall(
                 CallStatus("UNIMPLEMENTED", f"there is no {call.method}, only {METHOD}")
@@ -348,7 +345,6 @@ class DmEnvRpcHandler:
         return self._failed(event, error)
 
     def close(self) -> None:
-        """Leave the world."""
         self._closed = True
         self._leave()
         created, self._created = self._created, []

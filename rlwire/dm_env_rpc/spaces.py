@@ -41,7 +41,6 @@ Convert = Callable[[Any], Any]
 
 
 def info_spec(observation_space: Any, action_space: Any) -> TensorSpec:
-    """Return the spec of the observation `INFO`."""
     told = describe_both(observation_space, action_space)
     return make_spec(INFO + json.dumps(told, separators=(",", ":")), (-1,), np.dtype(np.uint8))
 
@@ -94,7 +93,6 @@ class Structure:
         unflatten(dict.fromkeys(self.names))  # rejects "a" beside "a.b"
 
     def flatten(self, value: Any) -> dict[str, Any]:
-        """Return a value's tensors by name."""
         lone = self._lone
         if lone is not None:
             return {lone.spec.name: lone.to_wire(value)}

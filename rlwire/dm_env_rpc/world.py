@@ -106,8 +106,7 @@ class World(Protocol):
             StatusError, ValueError: the settings are rejected.
         """
 
-    def close(self) -> None:
-        """Destroy the world; all agents have left."""
+    def close(self) -> None: ...
 
 
 WorldFactory: TypeAlias = Callable[[Settings], World]
@@ -138,7 +137,6 @@ _CODES: tuple[tuple[type[BaseException], Code], ...] = (
 
 
 def status_of(request: str, error: BaseException) -> Status:
-    """Return the status that a client receives for an exception."""
     details: tuple[AnyMessage, ...] = ()
     if isinstance(error, StatusError):
         code, text, details = int(error.code), error.message, error.details
@@ -187,7 +185,6 @@ class JoinedAgent:
     left: bool = False
 
     def step(self, event: Step) -> StepResult | DeferredReply:
-        """Act, or begin a sequence if none is RUNNING."""
         agent = self.environment
         with self.served.call_lock:
             self._check()
@@ -202,7 +199,6 @@ class JoinedAgent:
         return result
 
     def reset(self, settings: Settings) -> None:
-        """End the sequence."""
         with self.served.call_lock:
             self._check()
             self.environment.reset(settings)
@@ -224,8 +220,6 @@ class JoinedAgent:
 
 @dataclasses.dataclass(slots=True)
 class _HeldStep:
-    """A step that waits for the world's reset."""
-
     agent: JoinedAgent
     event: Step
     reply: DeferredReply = dataclasses.field(default_factory=DeferredReply)
@@ -233,8 +227,6 @@ class _HeldStep:
 
 @dataclasses.dataclass(slots=True)
 class _Reset:
-    """A ``reset_world`` that waits for agents."""
-
     settings: Settings
     caller: JoinedAgent | None
     peer: object
@@ -275,7 +267,6 @@ class ServedWorld:
             raise self._gone()
 
     def join(self, settings: Settings, peer: object) -> JoinedAgent:
-        """Add an agent."""
         with self.lock:
             self._check()
             self.joining += 1
@@ -430,7 +421,6 @@ class ServedWorld:
         return reply.result() if reply.done() else reply
 
     def _step_done(self, agent: JoinedAgent, reply: DeferredReply, result: DeferredReply) -> None:
-        """Answer a step that waited for other agents."""
         try:
             reply.set(self._stepped(agent, result.result()))
         except BaseException as error:
@@ -454,7 +444,6 @@ class ServedWorld:
         return result  # type: ignore[return-value]
 
     def _release(self, held: _HeldStep) -> None:
-        """Carry out a step that was held."""
         try:
             reply = self._step(held.agent, held.event)
         except BaseException as error:
@@ -544,11 +533,9 @@ class Worlds:
             self._keep(ServedWorld(name, world, False, self.log), named=True)
 
     def create(self, settings: Settings) -> str:
-        """Make a world and return its unique name, or raise StatusError."""
         return self._create(settings, named=True).name
 
     def destroy(self, name: str) -> None:
-        """Destroy a world, or raise StatusError if agents are joined."""
         served = self._find(name)
         inside = self._destroy(served, only_if_empty=True)
         if inside:

@@ -77,8 +77,6 @@ def listen(
 
 
 class OpenpiCaller(Caller):
-    """An environment that asks for actions."""
-
     attention = 5.0  # openpi's own client closes 20 s after an unanswered ping
 
     def __init__(
@@ -90,7 +88,6 @@ class OpenpiCaller(Caller):
         connection.send(metadata)
 
     def turn(self) -> Turn:
-        """Wait for the next observation."""
         while True:
             try:
                 given = self.receive()
@@ -114,7 +111,6 @@ class OpenpiCaller(Caller):
         return Turn(observation, None if begins else reward, terminated, truncated, {})
 
     def act(self, action: Any) -> None:
-        """Answer the last observation."""
         actions = np.asarray(action)
         self.connection.send({"actions": actions[None] if self._single else actions})
 

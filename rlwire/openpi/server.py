@@ -165,7 +165,6 @@ class Server(StreamServer):
         self._guarded = self._guarded or auth is not None
 
     def statistics(self) -> PolicyStatistics:
-        """Return the counters; from any thread."""
         service = self._policy
         return PolicyStatistics(service.clients, service.actions, service.failures)
 
@@ -240,7 +239,6 @@ class _PolicyHandler:
         service.log.info("%s: client connected", peer)
 
     def answer(self, observation: dict[str, Any] | Undecoded) -> _Reply | DeferredReply:
-        """Return the policy's action, or a failure; deferred if a thread makes it."""
         service = self._service
         begun = time.perf_counter()
         if isinstance(observation, Undecoded):
@@ -256,7 +254,6 @@ class _PolicyHandler:
             return self._made(begun, observation, None)
 
     def failure(self, observation: Any, error: Exception) -> Failure:
-        """Return the text instead of an action that cannot be sent."""
         service = self._service
         with service.turn:
             service.actions -= 1
@@ -265,7 +262,6 @@ class _PolicyHandler:
         return Failure(describe(error))
 
     def close(self) -> None:
-        """Count the client out."""
         with self._service.counting:
             self._service.clients -= 1
         self._service.log.info("%s: client gone", self._peer)
@@ -317,7 +313,6 @@ class _PolicyHandler:
 
 
 def resolve_policy(policy: Any) -> Infer:
-    """Return a policy's `infer`, or the policy itself."""
     if inspect.isclass(policy):
         raise TypeError(f"the policy is a class; write {policy.__name__}(...)")
     infer: Callable[[Any], Any] = getattr(policy, "infer", policy)

@@ -124,7 +124,6 @@ class PerlertEndpoint(Endpoint):
 
     @property
     def places(self) -> int:
-        """How many slots the instance has."""
         return len(self.client.lobby(self._timeout))
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
@@ -147,7 +146,6 @@ class PerlertEndpoint(Endpoint):
         client.ready()
 
     def begin_step(self, action: Any) -> None:
-        """Send the action from now on."""
         self._stepping = True
         if self._over:
             raise LocalProtocolError(f"{self.client}: call reset() first")
@@ -159,7 +157,6 @@ class PerlertEndpoint(Endpoint):
             self.client.act(text)
 
     def finish(self) -> tuple[Any, ...]:
-        """Return the first observation of a rollout that begins, or the newest one of a step."""
         client, frame = self.client, self._frame
         if self._stepping:
             if frame is not None and frame.done:
@@ -330,7 +327,6 @@ class Simulation:
         }
 
     def reset(self, seed: int) -> dict[str, Outcome]:
-        """Begin an episode, and return the outcomes by key."""
         seen, infos = self._driven.reset(seed)
         if self._lone is not None:
             seen, infos = {self._lone: seen}, {self._lone: infos}
@@ -368,7 +364,6 @@ class Simulation:
         return told[-1] if told else None
 
     def parse(self, key: str, text: str) -> Any:
-        """Return the action of a text."""
         space = self._texts[key].action
         action = space.from_text(text)
         if not space.contains(action):
@@ -380,7 +375,6 @@ class Simulation:
         return self._texts[key].action.nothing()
 
     def close(self) -> None:
-        """Close the environment."""
         self._driven.close()
 
 

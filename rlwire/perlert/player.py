@@ -55,7 +55,6 @@ class TickTimer:
 
     @property
     def closed(self) -> bool:
-        """Whether the port is closed."""
         return self._port.closed
 
     def at(self, when: float, call: Callable[[float], None]) -> None:
@@ -67,7 +66,6 @@ class TickTimer:
         heapq.heappush(self._due, (when, self._count, call))
 
     def advance(self, now: float) -> list[Any]:
-        """Call the players whose ticks are due."""
         due = self._due
         while due and due[0][0] <= now:
             call = heapq.heappop(due)[2]
@@ -78,7 +76,6 @@ class TickTimer:
         return self._port.advance(now)
 
     def next_deadline(self) -> float | None:
-        """Return when `advance` should be called next, or None."""
         deadline, due = self._port.next_deadline(), self._due
         return due[0][0] if due and (deadline is None or due[0][0] < deadline) else deadline
 
@@ -145,7 +142,6 @@ class PacedPlayer:
     # ---- a rollout, from start to end ----
 
     def begin(self) -> None:
-        """Begin a rollout, which the session has started."""
         self._counts["runs"] += 1
         instance = self.instance
         # A seed for each rollout of each instance.
@@ -283,7 +279,6 @@ class PacedPlayer:
     # ---- actions and steps ----
 
     def _actions(self) -> dict[str, Any]:
-        """Return the last valid action of each client that has sent one."""
         simulation = self.simulation
         assert simulation is not None
         actions = {}

@@ -232,8 +232,6 @@ class Server(BackgroundServer):
 
 @dataclass(frozen=True)
 class _ServedEnvironment:
-    """An environment and its instances."""
-
     name: str
     numbers: range
     session: dict[str, Any]
@@ -251,7 +249,6 @@ class _ServedEnvironment:
         return [f"{self.name}:{number}" for number in self.numbers]
 
     def fill(self) -> None:
-        """Make the missing environments."""
         while self.make is not None and len(self.idle) < len(self.numbers):
             self.idle.append(self.make())
 
@@ -261,7 +258,6 @@ class _ServedEnvironment:
             self.idle.pop().close()
 
     def join(self, session: PerlertServerSession) -> list[Any]:
-        """Add the instances to a session, and return them."""
         add, slots = session.add_instance, self.idle[0].agents
         return [add(self.name, number, slots, **self.session) for number in self.numbers]
 
@@ -283,7 +279,6 @@ class _PerlertLoop:
         self._pool: ThreadPoolExecutor | None = None
 
     async def start(self) -> None:
-        """Bind both ports, and open the lobbies."""
         self.loop = asyncio.get_running_loop()
         session, server = self._session, self._server
         timer = TickTimer(session.rollout)
@@ -356,7 +351,6 @@ class _PerlertLoop:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def statistics(self) -> dict[str, Any]:
-        """Return counts; from any thread."""
         cipher = self._server._cipher
         return {
             "instances": {str(player): player.statistics() for player in self._players.values()},
@@ -366,7 +360,6 @@ class _PerlertLoop:
         }
 
     def message(self, text: str) -> None:
-        """Send a text to all clients that are in a lobby."""
         for instance in self._players:
             if instance.rollout is None:
                 instance.message(text)

@@ -73,7 +73,6 @@ class ToldSpaces:
         self._parts: dict[int, str] = {}
 
     def take(self, text: str) -> bool:
-        """Keep a lobby message, if it is a part; return whether it is."""
         found = _PART(text)
         if found is None:
             return False
@@ -159,7 +158,6 @@ class SpaceText:
         return ",".join(texts)
 
     def from_text(self, text: str) -> Any:
-        """Return the value of a text; it may lie outside the space."""
         if self._lone is not None:
             return self._lone.read(text)
         return self._tree.build(self._read_named(text) if self._named else self._read_bare(text))

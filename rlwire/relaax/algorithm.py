@@ -57,7 +57,6 @@ class Algorithm:
         return inspect.signature(self.agent)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """Make an agent."""
         return self.agent(*arguments, **keywords)
 
     def __reduce__(self) -> Any:
@@ -127,7 +126,6 @@ def _exists(name: str) -> bool:
 
 
 def _of_path(where: str, path: str, name: str) -> ModuleType:
-    """Import a folder as a package, or a file as a module, under a unique name."""
     unique = f"_algorithm_{zlib.crc32(path.encode()):08x}_{re.sub(r'[^0-9A-Za-z_]', '_', name)}"
     if unique in sys.modules:
         return sys.modules[unique]

@@ -182,7 +182,6 @@ class Checkpoints:
 
 
 def _serialize(state: Mapping[str, Any], head: dict[str, Any]) -> bytes:
-    """Return a checkpoint as the bytes of a safetensors file."""
     with optional("safetensors", "checkpoints"):
         import safetensors.numpy
     torch = sys.modules.get("torch")
@@ -228,7 +227,6 @@ def _extract_arrays(value: Any, path: str, arrays: dict[str, Any], torch: Any) -
 
 @contextlib.contextmanager
 def _open(path: str, framework: str = "np") -> Iterator[Any]:
-    """Open a safetensors file; its errors become `CheckpointDamaged`."""
     with optional("safetensors", "checkpoints"):
         import safetensors
     wrong = (safetensors.SafetensorError, LookupError, TypeError, ValueError, RecursionError)

@@ -98,11 +98,9 @@ class ParameterServer:
         return int(self.session.op_n_step())
 
     def create_checkpoint(self) -> Mapping[str, Any]:
-        """Return the state, for `Checkpoints.save`."""
         return self.session.state_dict()
 
     def restore_checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `create_checkpoint`."""
         self.session.load_state_dict(state)
 
 
@@ -151,7 +149,6 @@ class _OpPath:
 
 
 def op(session: Any, names: Sequence[str]) -> Any:
-    """Return an op by its path, or raise AttributeError."""
     path = ".".join(["session", *names])
     if not names or not names[-1].startswith("op_") or any(n.startswith("_") for n in names):
         raise AttributeError(f"{quoted(path)[1:-1]} is no op: the name must begin with op_")
@@ -163,7 +160,6 @@ def op(session: Any, names: Sequence[str]) -> Any:
 
 
 def path_of(names: Sequence[str]) -> str:
-    """Return the name of an op, for errors."""
     return ".".join(["session", *names]) if names else "n_step"
 
 
@@ -272,6 +268,5 @@ def open_parameter_server(
 
 
 def check_home(home: str) -> None:
-    """Raise ValueError if `home` is invalid."""
     if home not in ("server", "ray") and not home.startswith("ray:"):
         raise ValueError(f"parameter_server must be 'server', 'ray' or 'ray:NAME', not {home!r}")

@@ -58,7 +58,6 @@ class CallersEnvRunner(SingleAgentEnvRunner):
     """
 
     def make_env(self) -> None:
-        """Listen for callers."""
         self.stop()
         config = self.config
         url = parse_url(config.env_config["url"])
@@ -235,7 +234,6 @@ class RLlibServer(BackgroundServer):
         return getattr(self._running, "urls", [])
 
     def statistics(self) -> RLlibStatistics:
-        """Return the counters; from any thread."""
         return self._statistics
 
     def _run(self) -> Running:
@@ -266,7 +264,6 @@ class RLlibServer(BackgroundServer):
             ray.shutdown()
 
     def learnt(self, results: dict[str, Any]) -> None:
-        """Count an iteration."""
         of = results.get("env_runners", {})
         mean = of.get("episode_return_mean")
         steps = int(of.get("num_env_steps_sampled_lifetime", 0))
@@ -309,7 +306,6 @@ class _Training:
 
     @property
     def address(self) -> Address:
-        """Where the first runner listens."""
         return parse_url(self.urls[0]).address
 
     def drain(self, seconds: float) -> None:

@@ -46,7 +46,6 @@ def listen(
     metrics: Metrics | Sequence[tuple[str, str]] | None = None,
     **options: Any,
 ) -> Callers:
-    """Return the `Callers`; arguments as of `environment.listen`."""
     from rlwire.rlx import environment as room  # needs Gymnasium
 
     return room.listen(str(url), num_envs, metrics=_sink(metrics), **options)

@@ -62,8 +62,6 @@ def listen(
 
 
 class RLXCaller(Caller):
-    """An environment that speaks RLX."""
-
     def __init__(self, metrics: Metrics, connection: Connection, callers: Callers) -> None:
         super().__init__(connection, callers)
         self._agent = _CallerAgent(self)
@@ -71,7 +69,6 @@ class RLXCaller(Caller):
         self._answer, self._receive, self._send = host.answer, connection.receive, connection.send
 
     def turn(self) -> Turn:
-        """Wait for the next update; errors as of `Caller.turn`."""
         agent = self._agent
         while True:
             try:
@@ -88,7 +85,6 @@ class RLXCaller(Caller):
             self.connection.send(reply)
 
     def act(self, action: Any) -> None:
-        """Reply to the last update; errors as of `Caller.act`."""
         # README: an action is INT4, DOUBLE or LIST.
         if isinstance(action, (np.ndarray, np.generic)):
             action = action.tolist()

@@ -58,7 +58,6 @@ class AgentFactory:
         self.log = RateLimitedLog(logger)
 
     def make(self) -> Any:
-        """Return an agent."""
         agent = self._agent()
         _check_agent(agent, type(agent).__name__)
         return agent
@@ -138,7 +137,6 @@ class AgentHandler:
         return _error(f"{FAILURES[command]}: {text}")
 
     def close(self) -> None:
-        """Close the agent."""
         agent, self._agent = self._agent, None
         close_agent(agent, self._peer, self._factory.log)
 

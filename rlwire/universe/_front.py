@@ -66,7 +66,6 @@ client, async_client = clients(RewarderClient, AsyncRewarderClient)
 
 
 def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint | UniverseEndpoint:
-    """Return the endpoint of a rewarder, or of a remote if the URL has pixels."""
     if url.pixels is not None:
         from rlwire.universe.environment import UniverseEndpoint
 

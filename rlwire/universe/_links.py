@@ -39,8 +39,6 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True)
 class LinkOptions:
-    """The options of all remotes of a vector; see `UniverseEnv`."""
-
     start_timeout: float
     rate: float
     observer: bool
@@ -62,8 +60,6 @@ class LinkStep:
 
 
 class _RewarderLink(AsyncRewarderClient):
-    """A rewarder's client that counts arrivals."""
-
     def __init__(self, arrivals: Arrivals, address: str, **options: Any) -> None:
         self._arrivals = arrivals
         super().__init__(address, **options)
@@ -104,7 +100,6 @@ class RemoteScreen(AsyncRfbClient):
 
     @property
     def error(self) -> Exception | None:
-        """Why the connection ended."""
         return self._ended
 
     @property
@@ -113,11 +108,9 @@ class RemoteScreen(AsyncRfbClient):
         return self.session.updates
 
     async def open(self) -> None:
-        """Connect and wait for the first pixels, from any loop."""
         await asyncio.wrap_future(self._painter.submit(self._open))
 
     async def shut(self) -> None:
-        """Close the connection, from any loop."""
         await asyncio.wrap_future(self._painter.submit(self.close))
 
     async def _open(self) -> None:
@@ -215,13 +208,11 @@ class Link:
     # Connections.
 
     def connect(self) -> None:
-        """Start to connect, unless connected or connecting."""
         if not (self.connected or self.connecting or self._closed):
             self.connecting = True
             self._attempt = self._loop.create_task(self._connect())
 
     async def _connect(self) -> None:
-        """Connect; store errors."""
         what = "Remote"
         try:
             if self._failures > 1:
@@ -250,7 +241,6 @@ class Link:
             self._arrivals.notify(status=True)
 
     async def _retry(self, make: Callable[[float], Awaitable[_Made]], until: float) -> _Made:
-        """Connect, with retries until a deadline."""
         clock = asyncio.get_running_loop().time
         last: Exception | None = None
         for delay in Backoff(attempts=1 << 30, longest=1.0).delays():
@@ -317,7 +307,6 @@ class Link:
         return _close(client, screen)
 
     async def close(self) -> None:
-        """Close both connections for good."""
         self._closed = True
         if self._attempt is not None and not self._attempt.done():
             if self._calling:  # a nearly established connection closes more cleanly

@@ -30,7 +30,6 @@ class Arrivals:
         self._all = self._status = 0
 
     def notify(self, *, status: bool = False) -> None:
-        """Count one more."""
         with self._condition:
             self._all += 1
             self._status += status
@@ -81,7 +80,6 @@ class ClientLoop:
             self._loop.close()
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """Schedule a function in the loop's thread."""
         if self.ended is not None:
             raise self.ended
         self._loop.call_soon_threadsafe(function)
@@ -112,7 +110,6 @@ class ClientLoop:
         return task
 
     def submit(self, work: Callable[[], Coroutine[Any, Any, _Result]]) -> Future[_Result]:
-        """Start a coroutine from any thread."""
         if self.ended is not None:
             raise self.ended
         return asyncio.run_coroutine_threadsafe(work(), self._loop)

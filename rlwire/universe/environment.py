@@ -148,7 +148,6 @@ class UniverseEnv:
 
     @property
     def connected(self) -> list[bool]:
-        """Whether each remote is connected."""
         return [link.connected for link in self._links]
 
     def wait_until_connected(self) -> None:
@@ -255,7 +254,6 @@ class UniverseEnv:
             self._loop.call_soon(lambda: self._links[index].act(messages, others))
 
     def close(self) -> None:
-        """Close all connections; a second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -270,7 +268,6 @@ class UniverseEnv:
 
 
 def _add_diagnostics(step: LinkStep) -> None:
-    """Add the clock skew and the lags to a step's info."""
     info, clock = step.info, step.clock
     if clock is not None and "error" not in info:
         name = "stats.gauges.diagnostics."
@@ -484,7 +481,6 @@ class UniverseEndpoint(Endpoint):
 
     @property
     def places(self) -> int | None:
-        """One, for a rewarder's active client; None for pixels alone."""
         return self._places
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
@@ -495,14 +491,12 @@ class UniverseEndpoint(Endpoint):
         self._until = time.monotonic() + self._reset_timeout
 
     def begin_step(self, action: Any) -> None:
-        """Send an action."""
         if self._over:
             raise LocalProtocolError(f"{self._env!r}: no episode is running, call reset()")
         self._env.act(0, self._events(action))
         self._resetting = False
 
     def finish(self) -> Outcome:
-        """Wait until an episode runs, or for the tick."""
         return self._reset() if self._resetting else self._step()
 
     def _reset(self) -> Outcome:
@@ -571,11 +565,9 @@ class UniverseEndpoint(Endpoint):
         self.render_mode = "rgb_array"
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Return the last observation."""
         return None if self.render_mode is None or self._seen is None else np.array(self._seen)
 
     def close(self) -> None:
-        """Close the connections; a second call does nothing."""
         self._undo.close()
 
 

@@ -142,7 +142,6 @@ class PageServer(StreamServer):
 
     @property
     def url(self) -> str:
-        """What a browser loads."""
         return self.origin + "/"
 
     @property

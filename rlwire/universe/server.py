@@ -138,7 +138,6 @@ class UniverseServer(EnvironmentRewarder):
 
     @property
     def viewers(self) -> int:
-        """The number of connected VNC viewers."""
         return self._pixels.viewers
 
     @property
@@ -199,8 +198,6 @@ class UniverseServer(EnvironmentRewarder):
 
 
 class _NotListening:
-    """A rewarder that does not listen, beside pixels alone."""
-
     def __init__(self, address: Address) -> None:
         self.address = address
 

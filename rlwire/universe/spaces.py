@@ -44,11 +44,9 @@ class Events(Space):
 
     @property
     def is_np_flattenable(self) -> bool:
-        """Return False: lists of events are no arrays."""
         return False
 
     def sample(self, mask: Any = None, probability: Any = None) -> list[Any]:
-        """Return an action of one event."""
         if mask is not None or probability is not None:
             raise ValueError("events have neither masks nor probabilities")
         draw = self.np_random
@@ -59,7 +57,6 @@ class Events(Space):
         return [pointer(int(draw.integers(width)), int(draw.integers(height)), buttons)]
 
     def contains(self, x: Any) -> bool:
-        """Return whether `x` is a list of possible events."""
         return isinstance(x, list) and all(map(self._has, x))
 
     def _has(self, event: Any) -> bool:
@@ -97,8 +94,6 @@ def choices(
 
 
 class _Words(spaces.Text):
-    """Texts in any language; samples have letters and digits."""
-
     def contains(self, x: Any) -> bool:
         return isinstance(x, str) and len(x) <= self.max_length
 

@@ -27,7 +27,6 @@ def choose(name: str | None = None, first: str = "zlib-ng") -> tuple[Any, type[E
 
 
 def compressor(level: int) -> Any:
-    """Return a stream of raw deflate."""
     # ISA-L's level 1 takes half of zlib-ng's time. zlib-ng's level 1 compresses half as well.
     names = ("isal.isal_zlib", "zlib_ng.zlib_ng", "zlib")[level > 3 :]
     module = _first_of(*names)

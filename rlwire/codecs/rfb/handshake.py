@@ -46,7 +46,6 @@ def security_name(number: int) -> str:
 
 
 def decode_version(buffer: Buffer, offset: int = 0) -> Version:
-    """Decode a version of 12 bytes."""
     data = bytes(buffer[offset : offset + VERSION_SIZE])
     match = _VERSION.fullmatch(data)
     if match is None:
@@ -58,7 +57,6 @@ def decode_version(buffer: Buffer, offset: int = 0) -> Version:
 
 
 def encode_version(version: Version) -> bytes:
-    """Encode a version in 12 bytes."""
     return b"RFB %03d.%03d\n" % version
 
 
@@ -73,7 +71,6 @@ def reason_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFAULT) 
 
 
 def decode_reason(buffer: Buffer, offset: int = 0) -> str:
-    """Decode a whole reason."""
     (length,) = _number.unpack_from(buffer, offset)
     data = buffer[offset + 4 : offset + 4 + length]
     try:
@@ -83,7 +80,6 @@ def decode_reason(buffer: Buffer, offset: int = 0) -> str:
 
 
 def encode_reason(text: str) -> bytes:
-    """Encode a reason with its length."""
     data = text.encode("utf-8", "backslashreplace")
     return _number.pack(len(data)) + data
 
@@ -110,7 +106,6 @@ def decode_security(buffer: Buffer, version: Version) -> list[int] | str:
 
 
 def encode_security(offer: list[int] | str) -> bytes:
-    """Encode a server's security types, or its reason for none."""
     return b"\0" + encode_reason(offer) if isinstance(offer, str) else bytes((len(offer), *offer))
 
 
@@ -170,7 +165,6 @@ def server_init_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFA
 
 
 def decode_server_init(buffer: Buffer) -> ServerInit:
-    """Decode a whole ServerInit."""
     width, height = _init.unpack_from(buffer)
     try:
         pixel_format = PixelFormat.unpack(buffer, 4)
@@ -180,7 +174,6 @@ def decode_server_init(buffer: Buffer) -> ServerInit:
 
 
 def encode_server_init(init: ServerInit) -> bytes:
-    """Encode a ServerInit."""
     assert init.pixel_format is not None
     size = _init.pack(init.width, init.height)
     return size + init.pixel_format.pack() + encode_reason(init.name)

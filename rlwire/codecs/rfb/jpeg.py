@@ -82,7 +82,6 @@ def check_jpeg(data: bytes, width: int, height: int, base: int) -> None:
 
 
 def read_jpeg(data: bytes, width: int, height: int, base: int) -> NDArray[Any]:
-    """Read a checked file with Pillow."""
     # Not Image.open: that would try other formats, and warn by the process's own pixel limit.
     from PIL.JpegImagePlugin import JpegImageFile
 

@@ -103,7 +103,6 @@ class PixelFormat:
             used |= most << shift
 
     def pack(self) -> bytes:
-        """Encode in 16 bytes."""
         return _format.pack(
             self.bits_per_pixel, self.depth, bool(self.big_endian), 1,
             self.red_max, self.green_max, self.blue_max,
@@ -112,7 +111,6 @@ class PixelFormat:
 
     @classmethod
     def unpack(cls, buffer: Buffer, offset: int = 0) -> PixelFormat:
-        """Decode 16 bytes."""
         if len(buffer) - offset < _format.size:
             raise DecodeError("a pixel format must have 16 bytes", offset=offset)
         bits, depth, big, true_colour, *rest = _format.unpack_from(buffer, offset)
@@ -203,8 +201,7 @@ class FramebufferUpdate:
 
 
 @dataclass(frozen=True, slots=True)
-class Bell:
-    """The server's bell."""
+class Bell: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +329,6 @@ def _decode_fence(message: Buffer) -> Fence:
 
 
 def encode(message: ClientMessage | ServerMessage) -> bytes:
-    """Encode a message."""
     encoder = _ENCODERS.get(type(message))
     if encoder is None:
         raise TypeError(f"{type(message).__qualname__} is not an RFB message")

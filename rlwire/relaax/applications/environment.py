@@ -20,7 +20,6 @@ _BACKOFF = Backoff(attempts=10_000, deadline=300.0, first=0.05, longest=0.5)
 
 
 def main(run: Callable[..., int | None], *arguments: Any) -> int:
-    """Run one process of an application; return its exit status."""
     try:
         return run(*arguments) or 0
     except (RlwireError, OSError) as error:

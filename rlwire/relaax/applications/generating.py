@@ -105,7 +105,6 @@ def configure(
 
 
 def configurations() -> dict[str, str]:
-    """Return the comment of each configuration of an algorithm, by name."""
     found = {}
     for path in sorted((_TEMPLATES / "configs").glob("*.yaml")):
         comment = re.match(r"(?:#.*\n)+", path.read_text("utf-8"))
@@ -114,7 +113,6 @@ def configurations() -> dict[str, str]:
 
 
 def _environment(name: str) -> str:
-    """Return an environment's part of ``app.yaml``."""
     if name not in ENVIRONMENTS:
         raise ApplicationError(
             f"there is no environment {name}: expected {', '.join(ENVIRONMENTS)}"
@@ -167,7 +165,6 @@ def _load(text: str) -> Any:
 
 
 def _edit(config: str | os.PathLike[str], sections: Mapping[str, Any], path: str = "") -> None:
-    """Replace sections of a file."""
     file = Path(config)
     read_application(file)
     found = _load(file.read_text("utf-8"))

@@ -24,7 +24,6 @@ _LIKE_PG = ("policy_gradient", "policy-gradient", "da3c")
 
 
 def make_metrics(application: Application) -> Metrics:
-    """Return the sink of an application's metrics."""
     section = application.metrics_server or MetricsServerSection()
     sinks: list[Metrics] = []
     if section.log_metrics_to_console:

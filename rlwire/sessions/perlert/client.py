@@ -52,8 +52,6 @@ _NO_PEER: Final[Any] = object()  # equal to no peer
 
 
 class PerlertState(enum.Enum):
-    """The state of an agent."""
-
     IDLE = "idle"
     REGISTERING = "registering"
     REGISTERED = "registered"
@@ -145,8 +143,6 @@ class GaveUp:
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """A datagram that is repeated until it is answered."""
-
     what: str
     datagram: bytes = b""
     due: float = _NEVER
@@ -175,7 +171,6 @@ class _Episode:
         self.forget()
 
     def begin(self, address: Address, now: float) -> None:
-        """Begin a rollout."""
         self.on = True
         self.address = address
         self.heard = self.speak_due = now  # speak at once: the server learns that we are there
@@ -189,7 +184,6 @@ class _Episode:
         self.horizon = max(self.horizon, self.timestamp)
 
     def forget(self) -> None:
-        """Be in no run."""
         self.on = False  # whether the state is one of `RUNNING`
         self.hot: Hashable = _NO_PEER  # `address` once its steps are known to be ours
         self.action = b""  # the datagram of the action in force
@@ -280,7 +274,6 @@ class PerlertClientSession:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
         return self.state is PerlertState.CLOSED
 
     def statistics(self) -> dict[str, int]:
@@ -368,7 +361,6 @@ class PerlertClientSession:
         return self._finish(frame, now) if fields[4] else [frame]
 
     def advance(self, now: float) -> list[Any]:
-        """Repeat requests, keep alive and give up, where it is due."""
         episode = self._episode
         if episode.on:
             if now >= episode.heard + TIMEOUT:
@@ -389,7 +381,6 @@ class PerlertClientSession:
         return []
 
     def next_deadline(self) -> float | None:
-        """Return when `advance` has something to do, None for never."""
         episode = self._episode
         if episode.on:  # only information is requested then
             return min(episode.heard + TIMEOUT, episode.speak_due, self._looking.due)
@@ -397,7 +388,6 @@ class PerlertClientSession:
         return None if due == _NEVER else due
 
     def datagrams(self) -> list[tuple[bytes, Hashable]]:
-        """Return and forget the datagrams to send now, in order."""
         taken: list[tuple[bytes, Hashable]] = []
         if self._out:
             taken, self._out = self._out, taken
@@ -560,7 +550,6 @@ class PerlertClientSession:
     # ---- changes of the state ----
 
     def _require(self, call: str) -> None:
-        """Raise if `call` is not allowed now."""
         if self.state not in ALLOWED[call]:
             allowed = ", ".join(state.name for state in ALLOWED[call])
             raise LocalProtocolError(
@@ -652,7 +641,6 @@ class PerlertClientSession:
         request.wait = min(2.0 * request.wait, LONGEST_WAIT)
 
     def _hurry(self, now: float) -> None:
-        """Request lobby information again soon."""
         if self.state is PerlertState.REGISTERING:  # its requests bring it
             self._asking.wait = FIRST_WAIT
             self._asking.due = min(self._asking.due, now + FIRST_WAIT)

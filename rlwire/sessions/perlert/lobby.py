@@ -50,8 +50,6 @@ _OPEN = len("=open,,,ready") + len(SERVER_TAG)
 
 @dataclass(slots=True, eq=False)
 class SlotLease:
-    """A client that holds a slot."""
-
     peer: Hashable
     key: str
     heard: float  # when it last spoke to the lobby port
@@ -139,7 +137,6 @@ class Lobby:
 
     @property
     def not_ready(self) -> list[str]:
-        """The slots held by clients that are not ready."""
         return [lease.key for lease in self.leases.values() if not lease.ready]
 
     @property
@@ -198,7 +195,6 @@ class Lobby:
         self._change(now)
 
     def inform(self, peer: Hashable) -> None:
-        """Send lobby information to one peer."""
         self._send((self.information(), peer))
 
     # --- the server's own side ---
@@ -237,12 +233,10 @@ class Lobby:
         return idle
 
     def flush(self, now: float) -> None:
-        """Send the gathered changes if they are due."""
         if self._changed and now >= self._quiet_until:
             self._broadcast(now)
 
     def information(self) -> bytes:
-        """Return the datagram of lobby information."""
         if self._information is None:
             slots = tuple(slot.value() for slot in self.slots.values())
             self._information = self._encode(
@@ -295,14 +289,12 @@ class TokenBucket:
         self._filled = 0.0
 
     def take(self, amount: float, now: float) -> bool:
-        """Take `amount` if there is enough; return whether it was taken."""
         if not self.holds(amount, now):
             return False
         self._level -= amount
         return True
 
     def holds(self, amount: float, now: float) -> bool:
-        """Return whether `amount` could be taken now."""
         if now > self._filled:
             self._level = min(self._burst, self._level + (now - self._filled) * self._rate)
             self._filled = now

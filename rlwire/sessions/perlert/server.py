@@ -159,23 +159,19 @@ class Instance:
         self.lobby.message(text)
 
     def actions(self) -> dict[str, str]:
-        """Return `Rollout.actions`."""
         return self._running().actions()
 
     def reject_action(self) -> None:
-        """Count an action that the environment rejected."""
         self._session.dropped["invalid_action"] += 1
 
     def publish(
         self, steps: Mapping[str, AgentStep], step: int, timestamp: int, now: float
     ) -> None:
-        """Call `Rollout.publish`; once all clients are done open a new lobby."""
         rollout = self._running()
         if finished := rollout.publish(steps, step, timestamp, now):
             self._finished(rollout, finished, now)
 
     def finish(self, now: float, timestamp: int | None = None) -> None:
-        """Call `Rollout.finish`, then open a new lobby."""
         rollout = self._running()
         self._finished(rollout, rollout.finish(now, timestamp), now)
 
@@ -207,8 +203,6 @@ class Instance:
 
 @dataclass(slots=True, eq=False)
 class RolloutClient:
-    """One client in a rollout."""
-
     key: str
     peer: Hashable
     due: float  # when the next step may be sent
@@ -252,7 +246,6 @@ class Rollout:
         client.heard = now
 
     def act(self, client: RolloutClient, text: str, now: float) -> None:
-        """Put an action into force."""
         self.hear(client, now)
         self._counts["actions"] += 1
         self._actions[client.key] = text
@@ -361,7 +354,6 @@ class _ServerPort:
         raise NotImplementedError
 
     def datagrams(self) -> list[tuple[bytes, Hashable]]:
-        """Return and forget the datagrams to send now, in order."""
         out = self.out.copy()
         self.out.clear()
         self.sent += len(out)
@@ -369,8 +361,6 @@ class _ServerPort:
 
 
 class _LobbyPort(_ServerPort):
-    """The lobby port of all instances."""
-
     def __init__(self, session: PerlertServerSession) -> None:
         super().__init__(session)
         self.wakes: deque[tuple[float, Lobby]] = deque()  # in order of time
@@ -422,7 +412,6 @@ class _LobbyPort(_ServerPort):
         return events
 
     def next_deadline(self) -> float | None:
-        """Return when `advance` should be called next, or None."""
         wake = self.wakes[0][0] if self.wakes else None
         check = self._check_at
         return wake if check is None or (wake is not None and wake < check) else check
@@ -491,8 +480,6 @@ class _LobbyPort(_ServerPort):
 
 
 class _RolloutPort(_ServerPort):
-    """The rollout port of all instances."""
-
     def __init__(self, session: PerlertServerSession) -> None:
         super().__init__(session)
         self.expiries: deque[tuple[float, Instance, RolloutClient]] = deque()  # in order of time
@@ -529,7 +516,6 @@ class _RolloutPort(_ServerPort):
         return []
 
     def next_deadline(self) -> float | None:
-        """Return when `advance` should be called next, or None."""
         return self.expiries[0][0] if self.expiries else None
 
 
@@ -601,7 +587,6 @@ class PerlertServerSession:
         self.rollout.expiries.clear()
 
     def statistics(self) -> dict[str, Any]:
-        """Return counts since the start, and of rollouts and clients now."""
         instances = self.instances.values()
         return {
             "running": sum(one.rollout is not None for one in instances),

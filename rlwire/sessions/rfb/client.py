@@ -80,8 +80,6 @@ _DESKTOP_SIZE = int(Encoding.DESKTOP_SIZE)
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The handshake is over."""
-
     width: int
     height: int
     name: str
@@ -174,7 +172,6 @@ class RfbClientSession:
         return self._handshake.version
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return the size of the message, or rectangles, at `start`; 0 while unknown."""
         try:
             if self._left:
                 return self._run_size(buffer, start, end, self._left)
@@ -211,7 +208,6 @@ class RfbClientSession:
         return None
 
     def receive(self, message: Buffer) -> list[Any]:
-        """Receive a message, or some rectangles, and return the `Event` objects."""
         self.bytes += len(message)
         try:
             if self._left:
@@ -362,14 +358,12 @@ class RfbClientSession:
             self._outgoing.append(request)
 
     def outgoing(self) -> Sequence[Buffer]:
-        """Return what the session sends by itself."""
         said, self._outgoing = self._outgoing, []
         if not said:
             return []
         return [b"".join([one if isinstance(one, bytes) else encode(one) for one in said])]
 
     def send(self, event: ClientMessage | Sequence[ClientMessage]) -> Sequence[Buffer]:
-        """Return the bytes of a message, or of several."""
         several = event if isinstance(event, Sequence) else (event,)
         return [b"".join(map(self._encode, several))]
 
@@ -383,17 +377,14 @@ class RfbClientSession:
         return encode(message)
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
-        """Return nothing: a viewer just closes."""
         if not isinstance(error, RemoteProtocolError):
             self.closed = True
         return []
 
     def next_deadline(self) -> float | None:
-        """Return when the update that has begun times out."""
         return self._due if self._left else None
 
     def tick(self, now: float) -> None:
-        """Let time pass."""
         if not self._left or self._update_timeout is None:
             self._due = None
         elif self._due is None:
@@ -405,12 +396,10 @@ class RfbClientSession:
             )
 
     def farewell(self, ending: bool = False) -> Sequence[Buffer]:
-        """Return nothing: RFB has no message for leaving."""
         self.closed = True
         return []
 
     def lost(self) -> str:
-        """Note the end of the stream; return why it is premature, or an empty string."""
         self.closed = True
         if not self.opened:
             return f"in the handshake, before {self._handshake.stage.value}"
@@ -427,7 +416,6 @@ def _count(buffer: Buffer, offset: int) -> int:
 
 
 def _around(rectangles: list[Rectangle]) -> Rectangle:
-    """Return the smallest rectangle around all of them."""
     left, top = min(r.x for r in rectangles), min(r.y for r in rectangles)
     right = max(r.x + r.width for r in rectangles)
     bottom = max(r.y + r.height for r in rectangles)

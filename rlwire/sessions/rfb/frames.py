@@ -28,15 +28,11 @@ _MOST_RECTANGLES: Final = 0xFFF0  # of an update, whose count has 16 bits
 
 
 class NumberedFrame(NamedTuple):
-    """An immutable frame and its number."""
-
     number: int
     frame: Frame
 
 
 class UpdateFormat(NamedTuple):
-    """A viewer's format of pixels."""
-
     pixel_format: PixelFormat
     encoding: Encoding
     quality: int | None
@@ -89,7 +85,6 @@ class FrameEncoder:
     def encode(
         self, now: NumberedFrame, areas: Sequence[Area], wanted: UpdateFormat
     ) -> tuple[int, bytes]:
-        """Return the number and bytes of the rectangles of these areas."""
         if not areas:
             return 0, b""
         self.counts["encoded"] += 1

@@ -29,8 +29,6 @@ _BEGINNING: Final = b"RFB "
 
 
 class Stage(Enum):
-    """The message that the peer sends next."""
-
     VERSION = "its version"
     SECURITY = "its security types"
     CHALLENGE = "a challenge, or the response to one"
@@ -55,7 +53,6 @@ class ClientHandshake:
         self.outgoing: list[bytes] = []
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return the size of the next message; 0 while unknown."""
         stage = self.stage
         if stage is Stage.VERSION:
             # Checked from the first byte on: other protocols' greetings may be shorter.
@@ -197,7 +194,6 @@ class ServerHandshake:
         return self._stage is Stage.OVER
 
     def reject(self, reason: str) -> list[Buffer]:
-        """Return the bytes of a rejection with its reason."""
         if self._stage is Stage.VERSION:
             said, self.outgoing = self.outgoing, []
             return [*said, handshake.encode_security(reason)]
@@ -231,7 +227,6 @@ class ServerHandshake:
 
 
 def check_passwords(password: str | None, view_password: str | None) -> None:
-    """Check a server's passwords."""
     for one in (password, view_password):
         if one is not None:
             respond(bytes(CHALLENGE_SIZE), one)

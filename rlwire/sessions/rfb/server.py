@@ -95,17 +95,14 @@ class RfbServerSession:
 
     @property
     def view_only(self) -> bool:
-        """Whether the viewer's keys and pointer are ignored."""
         return self._handshake.view_only
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return the size of the message at `start`; 0 while unknown."""
         if not self.opened or self.closed:
             return self._handshake.frame_size(end - start)
         return client_message_size(buffer, start, end, self._frames.limits)
 
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return 0: no message has an array."""
         return 0
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
@@ -117,7 +114,6 @@ class RfbServerSession:
         return self.receive(bytes(memoryview(buffer)[:size]))
 
     def receive(self, message: Buffer) -> list[Input | None]:
-        """Receive a message and return its events: the viewer's input."""
         try:
             return self._receive(message)
         except RlwireError:
@@ -125,7 +121,6 @@ class RfbServerSession:
             raise
 
     def outgoing(self) -> list[Buffer]:
-        """Return pending replies, then the update if one is requested and due."""
         out, self._outgoing = self._outgoing, []
         if not self.opened:
             out, self._handshake.outgoing = self._handshake.outgoing, []
@@ -138,24 +133,19 @@ class RfbServerSession:
         raise LocalProtocolError(f"a server cannot send {type(event).__name__}")
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
-        """Return the reason of a rejection; after the handshake RFB has no message for one."""
         over, self.closed = self.opened or self.closed, True
         return [] if over else self._handshake.reject(for_peer(error, "the server")[:_REASON])
 
     def farewell(self, ending: bool = False) -> list[Buffer]:
-        """Return nothing: RFB has no message for leaving."""
         self.closed = True
         return []
 
     def lost(self) -> str:
-        """Note the end of the stream; return why it is premature, or an empty string."""
         return "" if self.opened or self.closed else "in the handshake"
 
-    def tick(self, now: float) -> None:
-        """Do nothing: no message is due."""
+    def tick(self, now: float) -> None: ...
 
-    def next_deadline(self) -> None:
-        """Return None: no message is due."""
+    def next_deadline(self) -> None: ...
 
     def _receive(self, message: Buffer) -> list[Input | None]:
         if self.closed:
@@ -300,7 +290,6 @@ def _level(numbers: Sequence[int], lowest: int) -> int | None:
 
 
 def _around(one: Area | None, other: Area) -> Area:
-    """Return the smallest area around both."""
     if one is None:
         return other
     x, y = min(one[0], other[0]), min(one[1], other[1])
@@ -310,7 +299,6 @@ def _around(one: Area | None, other: Area) -> Area:
 
 
 def _cut(areas: Sequence[Area], to: Area) -> list[Area]:
-    """Return the parts of areas within another."""
     found = []
     for x, y, width, height in areas:
         left, top = max(x, to[0]), max(y, to[1])

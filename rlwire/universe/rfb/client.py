@@ -119,17 +119,14 @@ class _RfbClientBase(PushClient):
 
     @property
     def width(self) -> int:
-        """The screen's width in pixels."""
         return self.framebuffer.width
 
     @property
     def height(self) -> int:
-        """The screen's height in pixels."""
         return self.framebuffer.height
 
     @property
     def name(self) -> str:
-        """The desktop's name."""
         return self.session.name
 
     @driven

@@ -89,17 +89,14 @@ class Display:
 
     @property
     def width(self) -> int:
-        """The last frame's width in pixels."""
         return len(self._newest.frame[0])
 
     @property
     def height(self) -> int:
-        """The last frame's height in pixels."""
         return len(self._newest.frame)
 
     @property
     def frames(self) -> int:
-        """The number of frames so far."""
         return self._newest.number
 
     def newest(self) -> NumberedFrame:
@@ -132,8 +129,6 @@ class Display:
 
 
 class _ViewerService(Service):
-    """The viewers of a display, on a server's event loop."""
-
     def __init__(
         self, display: Display, auth: str | None, view_auth: str | None, limits: Limits | None
     ) -> None:
@@ -254,7 +249,6 @@ class RfbServer(StreamServer):
 
     @property
     def viewers(self) -> int:
-        """The number of connected viewers."""
         return len(self._viewers.viewers)
 
     def statistics(self) -> dict[str, int]:

@@ -46,11 +46,9 @@ class ActorCritic(nn.Module):
         return self.critic(states).squeeze(-1)
 
     def weights(self) -> dict[str, NDArray[np.float32]]:
-        """Return a copy of the weights by name."""
         return {name: value.detach().numpy().copy() for name, value in self.named_parameters()}
 
     def load(self, weights: Mapping[str, Any]) -> None:
-        """Load weights."""
         self.load_state_dict({name: torch.tensor(value) for name, value in weights.items()})
 
 
