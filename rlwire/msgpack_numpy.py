@@ -72,11 +72,7 @@ def _encoder(dialect: Dialect, options: dict[str, Any]) -> codec.Encoder | None:
 
 
 def _decoder(options: dict[str, Any]) -> codec.Decoder | None:
-    """Return a decoder with the options of `unpackb`; None: the codec lacks one of them.
-
-    Only bytes mark an array, as in both libraries. Extensions and timestamps are of the msgpack
-    package's classes if the program has imported it.
-    """
+    """Return a decoder with the options of `unpackb`; None: the codec lacks one of them."""
     theirs = sys.modules.get("msgpack")
     if not options and theirs in _DECODERS:
         return _DECODERS[theirs]

@@ -294,17 +294,10 @@ class _DmEnvRpcClient(waits.Counting):
 
     @driven
     def reconnect(self, backoff: Backoff | None = None) -> Waits[ActionObservationSpecs | None]:
-        """Connect again, and join the last world again with the same settings.
+        """Connect and join the last world again, with the same settings; return its specs, if any.
 
-        A world of this client's that the server no longer has is created again.
-
-        Args:
-            backoff: by default 20 attempts in 60 seconds.
-
-        Returns:
-            The specs, or None if no world was joined.
-
-        Errors are those of `connect` and `join_world`.
+        A world of this client's that the server no longer has is created again. By default there
+        are 20 attempts in 60 seconds. Errors are those of `connect` and `join_world`.
         """
         backoff = backoff or RECONNECT
         yield from self._drop()

@@ -245,10 +245,7 @@ def _invalid(message: str) -> StatusError:
 
 
 class EnvironmentWorld:
-    """A world of one environment, made by an `EnvironmentWorlds`, and its agents by name.
-
-    An environment's attribute ``properties``, if it is a `Properties`, is the world's.
-    """
+    """A world of one environment, made by an `EnvironmentWorlds`, and its agents by name."""
 
     def __init__(self, worlds: EnvironmentWorlds, settings: Settings) -> None:
         self.worlds = worlds

@@ -63,11 +63,7 @@ class _Deferred(NamedTuple):
 
 
 class GrpcHandler:
-    """Answers the calls of one connection.
-
-    The connection has `session`, `peer`, ``defer(reply)`` to send a deferred reply, and maybe
-    ``run_in_thread(work)`` and ``watched(prepare)``: see `rlwire.transports.connection.Connection`.
-    """
+    """Answers the calls of one connection."""
 
     def __init__(self, connection: Any, admit: Admit, log: Any = logger) -> None:
         self._defer = connection.defer

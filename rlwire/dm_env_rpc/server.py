@@ -291,10 +291,7 @@ _NAMES[Step] = "step"
 
 
 class DmEnvRpcHandler:
-    """Answers the requests of one call, one after the other.
-
-    An answer is a response, or a `DeferredReply` if other connections must act first.
-    """
+    """Answers the requests of one call, in order; an answer may be deferred."""
 
     def __init__(
         self,
@@ -332,11 +329,7 @@ class DmEnvRpcHandler:
             return self._failed(event, error)
 
     def failure(self, event: Request | Step, error: BaseException) -> Status:
-        """Return the status in place of an answer that cannot be sent.
-
-        A join and the begin of a sequence are undone. If a step has ended the sequence, the next
-        step returns INTERRUPTED.
-        """
+        """Undo a request whose answer cannot be sent, and return the status in its place."""
         agent = self._agent
         if agent is not None and isinstance(event, (Step, ResetRequest)):
             agent.served.undo(agent)

@@ -152,10 +152,7 @@ def status_of(request: str, error: BaseException) -> Status:
 
 
 def report(log: Log, peer: object, request: str, error: BaseException) -> Status:
-    """Log an exception and return its status; with a traceback if the world's code failed.
-
-    Outside of steps, an exception with a `Code` of its own rejects the request.
-    """
+    """Log an exception and return its status; with a traceback if the world's code failed."""
     status = status_of(request, error)
     meant = isinstance(error, StatusError)
     failed = status.code == Code.INTERNAL or (request == "step" and not meant)

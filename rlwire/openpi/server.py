@@ -324,11 +324,7 @@ def resolve_policy(policy: Any) -> Infer:
 
 
 class PolicyThreads:
-    """Daemon threads that call a policy or a decoder, in the order of `submit`.
-
-    Threads of `concurrent.futures` would keep a program from ending while a call is stuck in an
-    accelerator.
-    """
+    """Daemon threads: `concurrent.futures` would wait for a call stuck in an accelerator."""
 
     def __init__(self, count: int, what: str = "policy") -> None:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()

@@ -268,12 +268,7 @@ _SEPARATORS = re.compile("[:;,=]")
 
 
 class Outcome(NamedTuple):
-    """One agent's part of a step.
-
-    Attributes:
-        observation: text, or an array that is written as text where it is sent.
-        seen: the observation as the environment returned it.
-    """
+    """One agent's part of a step; `observation` is written as text, `seen` is the value."""
 
     observation: str | NDArray[Any]
     reward: float
@@ -301,10 +296,6 @@ class Simulation:
 
     A lone agent's key is ``"agent0"``. Other keys are the agents' names, with underscores for the
     characters ``:;,=``. An agent's kind is its key without the number at the end.
-
-    Attributes:
-        name: the default SERVER_INSTANCE_NAME.
-        agents: AGENT_KIND by AGENT_KEY.
     """
 
     def __init__(self, environment: Any, limits: Limits = DEFAULT) -> None:
@@ -381,10 +372,7 @@ class Simulation:
 def simulations_of(
     environment: Any, env_kwargs: Mapping[str, Any] | None = None, limits: Limits = DEFAULT
 ) -> tuple[Simulation, Callable[[], Simulation] | None]:
-    """Return a simulation, and a function that makes more; None if there is only this one.
-
-    The arguments are those of `rlwire.environments.driver.maker`.
-    """
+    """Return a simulation, and a function that makes more; None if there is only this one."""
     environment, again = maker(environment, env_kwargs)
     if again is None:
         return Simulation(environment, limits), None

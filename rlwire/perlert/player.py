@@ -38,10 +38,7 @@ _Outcomes: TypeAlias = Mapping[str, Outcome]
 
 
 class TickTimer:
-    """The rollout port's session, with the players' ticks among its deadlines.
-
-    All players share its endpoint's timer, and the endpoint sends once for all ticks that are due.
-    """
+    """The rollout port's session, with the ticks of all players among its deadlines."""
 
     def __init__(self, port: DatagramSession) -> None:
         self._port = port
@@ -58,10 +55,7 @@ class TickTimer:
         return self._port.closed
 
     def at(self, when: float, call: Callable[[float], None]) -> None:
-        """Call `call` with the time as soon as it is `when`, by `time.monotonic`.
-
-        Outside of a tick, `send` is to follow.
-        """
+        """Call `call` with the time as soon as it is `when`, by `time.monotonic`."""
         self._count += 1
         heapq.heappush(self._due, (when, self._count, call))
 
@@ -82,17 +76,11 @@ class TickTimer:
 
 @dataclass(eq=False)
 class PacedPlayer:
-    """Plays one instance's environment, on an event loop.
+    """Plays one instance's environment, on an event loop, or with the `executor`'s threads.
 
     If the environment raises, the rollout ends with ``done``. The next one gets a new environment,
-    if `make` is given, after a pause that doubles with each failure in a row.
-
-    Args:
-        executor: runs the steps; None for the loop's own thread.
-        phase: shifts the ticks by this part of a period, so that the instances of a server do not
-            all send at once.
-
-    The other arguments are those of `Server.add`.
+    if `make` is given, after a pause that doubles with each failure in a row. `phase` shifts the
+    ticks by this part of a period. The other arguments are those of `Server.add`.
     """
 
     instance: Instance

@@ -184,10 +184,7 @@ class SpaceText:
 
 
 class _TextLeaf:
-    """One leaf of a space: an array, an integer or text.
-
-    `size` counts the values between commas. `prepare` returns text, or an array for the codec.
-    """
+    """One leaf of a space: an array, an integer or text; `size` counts its values."""
 
     def __init__(self, leaf: Leaf, what: str, *, finite: bool) -> None:
         self._what = what = f"{what}, {leaf.where}" if leaf.keys else what

@@ -232,9 +232,6 @@ class AlgorithmServer(Server):
 def server(
     name: str, url: URL, *, config: Mapping[str, Any] | Options | str | None = None, **options: Any
 ) -> AlgorithmServer:
-    """Return the server of ``algorithm:NAME``, not started.
-
-    `config` is its settings, or ``"FILE"`` or ``"FILE:SECTION"`` of YAML.
-    """
+    """Return the server of ``algorithm:NAME``, not started; `config` may be ``"FILE:SECTION"``."""
     settings = section(config) if isinstance(config, str) else config
     return AlgorithmServer(load_algorithm(name, settings), url.address, **options)

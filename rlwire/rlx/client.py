@@ -236,10 +236,7 @@ class AsyncAgentProxy(Asyncio, ProxyBase):
 
 
 def _is_lost(session: Any, error: BaseException) -> bool:
-    """Whether a connection is unusable, as a late reply would be mistaken for the next command's.
-
-    Not after LocalProtocolError: another thread or task may be using the connection.
-    """
+    """Whether a late reply would be mistaken for the next command's, so that it must close."""
     return not isinstance(error, LocalProtocolError) and session.state not in (
         RLXState.NEW,
         RLXState.READY,

@@ -76,10 +76,7 @@ def close_agent(agent: Any, peer: object, log: RateLimitedLog) -> None:
 
 
 class AgentHandler:
-    """Answers the commands of one connection with an agent, made at the first command.
-
-    If that fails, it calls `hang_up`, which closes the connection after the reply.
-    """
+    """Answers the commands of one connection with an agent, made at the first command."""
 
     __slots__ = ("_agent", "_average", "_factory", "_handlers", "_hang_up", "_peer", "_text_logged")
 
@@ -99,10 +96,7 @@ class AgentHandler:
         }
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any] | DeferredReply:
-        """Return the reply to one command, deferred if the agent's action is.
-
-        Any exception of the agent, `SystemExit` included, becomes an error reply.
-        """
+        """Return the reply to one command; any exception of the agent becomes an error reply."""
         command = message["command"]
         try:
             if command == "update":

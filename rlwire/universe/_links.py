@@ -158,12 +158,7 @@ class RemoteScreen(AsyncRfbClient):
 
 
 class Link:
-    """One remote; its methods run in its loop's thread and do not wait.
-
-    Attributes:
-        connected: whether both connections are established.
-        connecting: whether an attempt to connect is in progress.
-    """
+    """One remote; its methods run in its loop's thread and do not wait."""
 
     def __init__(self, remote: Remote, loop: ClientLoop, options: LinkOptions) -> None:
         self.remote = remote
@@ -349,10 +344,7 @@ class Link:
                 self._fail("Rewarder session", failed)
 
     def act(self, messages: Sequence[Any], others: Sequence[Sequence[Any]]) -> bool:
-        """Send events unless the index is masked; return whether they were sent.
-
-        Without pixels, key and pointer events go to the rewarder, as the document says.
-        """
+        """Send events, unless masked; without pixels all go to the rewarder."""
         if not self._open or not self.connected:
             return False
         try:

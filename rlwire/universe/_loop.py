@@ -17,11 +17,7 @@ _Result = TypeVar("_Result")
 
 
 class Arrivals:
-    """Counts arrivals and wakes waiting threads.
-
-    Changes of status count apart: they may show or mask an index, such as an episode's beginning
-    or a lost connection.
-    """
+    """Counts arrivals, and changes of status apart, and wakes waiting threads."""
 
     __slots__ = ("_all", "_condition", "_status")
 
@@ -51,10 +47,7 @@ class Arrivals:
 
 
 class ClientLoop:
-    """An event loop in a daemon thread.
-
-    Its methods raise `ConnectionClosed` after `close`, and `LocalProtocolError` in a forked child.
-    """
+    """An event loop in a daemon thread; ConnectionClosed after `close`."""
 
     def __init__(self) -> None:
         self.arrivals = Arrivals()

@@ -379,8 +379,7 @@ class BlockingReset:
 def added(before: VectorStep, after: VectorStep) -> VectorStep:
     """Merge a later step into `before`, and return that.
 
-    Rewards are added, ``done`` is sticky, pictures are replaced, texts are appended and infos are
-    merged. A masked index has no observation.
+    Rewards are added, ``done`` is sticky, pictures are replaced, texts appended, infos merged.
     """
     observations, rewards, dones, info = before
     for index, more in enumerate(after[3]["n"]):
@@ -402,24 +401,7 @@ class UniverseEndpoint(Endpoint):
     A step sends the action at once, and returns at the next tick the newest whole picture and what
     has arrived. After the end of an episode, a reset without a seed continues with the episode that
     the remote has begun by itself. ``info`` is that of `UniverseEnv`, with the texts as ``text``.
-    All endpoints of a process share one loop.
-
-    Args:
-        remote: where the environment is.
-        observation_space: must equal the pixels' space, if given.
-        action_space: of the event ``["Action", value]``; by default an rlwire server describes it.
-            With other servers actions are lists of events.
-        actions: instead, the list of events for each number of a Discrete space.
-        rate: steps a second; None for no pace.
-        copy: whether each observation is an array of its own.
-        start_timeout: seconds until the remote is connected.
-        reset_timeout: seconds until an episode runs.
-        options: of `UniverseEnv`.
-
-    Raises:
-        DeadlineExceeded: the remote is not connected in time.
-        EncodeError: `observation_space` is not the pixels' space.
-        RlwireError: the remote rejects the connection.
+    Actions are of the server's space, of `action_space`, numbers of `actions`, or lists of events.
     """
 
     def __init__(

@@ -68,10 +68,7 @@ _SAFE: Final = (
 
 
 def novnc_files(place: str | os.PathLike[str] | None = None) -> dict[str, bytes]:
-    """Return noVNC's sources by their names within its package, such as ``core/rfb.js``.
-
-    `place` is the package's folder, by default where npm puts it in the current folder.
-    """
+    """Return noVNC's sources by their names in npm's package, such as ``core/rfb.js``."""
     folder = Path(_NOVNC if place is None else place)
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -155,10 +152,7 @@ class PageServer(StreamServer):
         return "a page for browsers"
 
     def _own_origins(self) -> list[str]:
-        """Return the page's origins, by all names of a server that only this machine reaches.
-
-        Not by the Host header: somebody else's name may lead here.
-        """
+        """Return the page's origins; never by the Host header, since any name may lead here."""
         own, where = [self.origin], self.address
         if where.loopback:
             scheme = own[0].partition(":")[0]
@@ -166,10 +160,7 @@ class PageServer(StreamServer):
         return [*own, *self._origins]
 
     def _is_own(self, host: str) -> bool:
-        """Whether a Host header is an address, or a name that only this server has.
-
-        A script of another name's page would read the response.
-        """
+        """Whether a Host header is an address, or a name that only this server has."""
         origins, name = self._own_origins(), _PORT.sub("", host).strip("[]").lower()
         own = {_PORT.sub("", each.rpartition("/")[2]).strip("[]").lower() for each in origins}
         if "*" in origins or name in {*own, "localhost"}:

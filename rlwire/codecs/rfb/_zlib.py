@@ -16,11 +16,7 @@ INFLATERS = {"zlib-ng": "zlib_ng.zlib_ng", "isal": "isal.isal_zlib", "zlib": "zl
 
 
 def choose(name: str | None = None, first: str = "zlib-ng") -> tuple[Any, type[Exception]]:
-    """Return the maker of inflating streams and its exception.
-
-    Raises:
-        ImportError: the inflater called `name` is not installed.
-    """
+    """Return the maker of inflating streams and its exception; may raise ImportError."""
     names = [first, *INFLATERS] if name is None else [name]
     module = _first_of(*[INFLATERS[one] for one in names])
     return module.decompressobj, module.error

@@ -129,10 +129,7 @@ def check_password(password: str) -> bytes:
 
 
 def respond(challenge: bytes, password: str) -> bytes:
-    """Return the response to a challenge of 16 bytes: DES, with each key byte's bits reversed.
-
-    RFC 6143, section 7.2.2, and its erratum 4951.
-    """
+    """Return the response to a challenge (DES, bits reversed: RFC 6143, 7.2.2, erratum 4951)."""
     key = check_password(password).ljust(_KEY, b"\0").translate(_REVERSED)
     with optional("cryptography", "universe"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # DES is deprecated

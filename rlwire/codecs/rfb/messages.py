@@ -184,10 +184,7 @@ class EnableContinuousUpdates:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """A request for a reply in order (`FENCE_REQUEST`), or the reply with the same payload.
-
-    The payload has at most 64 bytes. The reply has the flags that its sender knows.
-    """
+    """A request for a reply in order, or the reply; the payload has at most 64 bytes."""
 
     flags: int
     payload: bytes = b""

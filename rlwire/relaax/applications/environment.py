@@ -30,8 +30,7 @@ def main(run: Callable[..., int | None], *arguments: Any) -> int:
 def play(arguments: Sequence[str]) -> int:
     """Run one copy of an environment, once the RLX server accepts connections.
 
-    The process manager ends all processes when one ends, so each copy waits for the others and
-    returns the first exit status that is not 0.
+    honcho ends all processes when one ends: each waits for the others, then returns their status.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("--wait", metavar="ADDRESS", help="of the RLX server")

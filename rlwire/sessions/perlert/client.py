@@ -132,10 +132,7 @@ class EpisodeFinished:
 
 @dataclass(frozen=True)
 class GaveUp:
-    """An answer did not come in time: to ``lobby``, ``register``, ``ready`` or ``rollout``.
-
-    The state is IDLE, but after ``lobby`` without a slot unchanged.
-    """
+    """An answer did not come in time: to ``lobby``, ``register``, ``ready`` or ``rollout``."""
 
     what: str
     reason: str
@@ -220,20 +217,9 @@ class _Episode:
 class PerlertClientSession:
     """One agent of one server instance; a `rlwire.transports.interface.DatagramSession`.
 
-    All its datagrams must leave from one port. Use a tag of its own for each client: lobby
-    information tells clients apart by tag only.
-
-    Args:
-        server: the lobby's address as the transport reports it.
-        jitter: returns numbers from 0 to 1, which vary back-off by up to a quarter, so that the
-            clients of a server that stood still do not all send at once.
-
-    Attributes:
-        slots: the lobby's slots as last heard of.
-        key: the slot that is requested, held or played.
-        stale: how many steps and starts of another run were dropped.
-        foreign: how many datagrams of another address or instance were dropped.
-        malformed: how many invalid datagrams were dropped.
+    All its datagrams must leave from one port. Lobby information tells clients apart by `tag` only.
+    `jitter` returns numbers from 0 to 1, which vary back-off by up to a quarter. `slots` are the
+    lobby's as last heard of; `key` is the slot that is requested, held or played.
     """
 
     def __init__(
@@ -277,10 +263,10 @@ class PerlertClientSession:
         return self.state is PerlertState.CLOSED
 
     def statistics(self) -> dict[str, int]:
-        """Return counts by name: ``stale``, ``foreign`` and ``malformed`` as above, and more.
+        """Return counts of steps: new ``frames``, ``skipped``, ``duplicates`` and ``late`` ones.
 
-        ``frames``: new steps; ``skipped``: the sum of their `Frame.skipped`; ``duplicates``: steps
-        equal to the newest one; ``late``: older ones.
+        And of dropped datagrams: ``stale`` (of another run), ``foreign`` (of another address or
+        instance) and ``malformed`` ones.
         """
         names = ("frames", "skipped", "duplicates", "late")
         counts = {name: getattr(self._episode, name) for name in names}
@@ -294,11 +280,7 @@ class PerlertClientSession:
         self._ask(self._looking, now)
 
     def register(self, key: str, tag: str, now: float) -> None:
-        """Request a slot, or to move to it: `SlotGranted` follows, `SlotTaken` or `GaveUp`.
-
-        After a run it is for the next one, which a server opens when all agents of this one are
-        done; while lobby information shows our old slot as it was, this waits.
-        """
+        """Request a slot, or to move to it: `SlotGranted` follows, `SlotTaken` or `GaveUp`."""
         self._require("register")
         datagram = self._encode(perlert.Register(self._name, self._number, key, tag))
         self.state = PerlertState.REGISTERING
@@ -311,10 +293,7 @@ class PerlertClientSession:
         self._ask(self._asking, now)
 
     def set_ready(self, ready: bool, now: float) -> None:
-        """Send whether we are ready; `EpisodeStarted` follows when all are.
-
-        It is repeated until lobby information shows it. A run may start before a False arrives.
-        """
+        """Send whether we are ready, until lobby information shows it; `EpisodeStarted` follows."""
         self._require("set_ready")
         self._say_ready(ready, now)
         self._ask(self._readying, now)
@@ -515,10 +494,7 @@ class PerlertClientSession:
         return []
 
     def _first_step(self, fields: tuple[Any, ...], peer: Address, now: float) -> list[Any]:
-        """Accept a step outside of a run, or of one whose rollout port is not known for sure.
-
-        If it is new and we are ready, it stands for a lost start, and its source for the port.
-        """
+        """Accept a step outside of a run: it stands for a lost start, its source for the port."""
         episode, state = self._episode, self.state
         timestamp, step = fields[:2]
         if state is PerlertState.ROLLOUT:

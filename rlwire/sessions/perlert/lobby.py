@@ -83,11 +83,8 @@ class _Slot:
 class Lobby:
     """The slots of one instance and their holders, until a rollout is over.
 
-    Args:
-        slots: AGENT_KIND by AGENT_KEY.
-        players: how many clients start the rollout; the server plays the open slots.
-        send: called with each (datagram, peer).
-        wake: called with the time of the next `flush`.
+    `players` ready clients start it. `send` is called with each (datagram, peer), `wake` with the
+    time of the next `flush`.
     """
 
     def __init__(
@@ -160,10 +157,7 @@ class Lobby:
         return "tag_too_long" if room < 0 else None
 
     def register(self, peer: Hashable, key: str, tag: str, now: float) -> str | None:
-        """Put a client that has no `refusal` into a slot, and confirm it.
-
-        Returns the client's slot before: the same one, one that is open now, or None.
-        """
+        """Put a client without a `refusal` into a slot, and confirm it; return its slot before."""
         lease = self.leases.get(peer)
         slot = self.slots[key]
         before = slot.value()
@@ -277,8 +271,7 @@ def _size(text: str) -> int:
 class TokenBucket:
     """Fills with `rate` units a second up to `burst`.
 
-    An amount over `burst` may be taken from a full bucket, which then owes the rest: the rate
-    holds, and no amount is impossible.
+    A larger amount may be taken from a full bucket, which then owes the rest.
     """
 
     __slots__ = ("_burst", "_filled", "_level", "_rate")
@@ -304,8 +297,7 @@ class TokenBucket:
 class StrangersBudget:
     """Limits what peers without a slot are sent: a bucket for each host, and one for all.
 
-    Of too many hosts the longest silent one is forgotten. A new host finds a full bucket, so that
-    costs no more than the bucket for all lets through.
+    Of too many hosts the longest silent one is forgotten.
     """
 
     def __init__(self) -> None:

@@ -96,8 +96,7 @@ class RolloutStarted:
 class Instance:
     """One environment of a server: a lobby, and while it runs a rollout.
 
-    Made by `PerlertServerSession.add_instance`. During a rollout `lobby` has its clients. `former`
-    is the lobby of the rollout before; `past` has the clients whose last step may be repeated.
+    `former` is the lobby of the rollout before; `past` has clients whose last step may be repeated.
     """
 
     def __init__(
@@ -213,10 +212,7 @@ class RolloutClient:
 
 
 class Rollout:
-    """One run of an instance, from ``start`` until all clients are done.
-
-    No step has a timestamp below `timestamp`.
-    """
+    """One run of an instance, from ``start`` until all clients are done."""
 
     def __init__(self, instance: Instance, now: float, timestamp: int) -> None:
         session = instance._session
@@ -259,8 +255,7 @@ class Rollout:
     ) -> list[RolloutClient]:
         """Send each client its agent's step within its rate; ``done`` is always sent.
 
-        Steps of slots without a client, or whose client is done, are ignored. If one step cannot
-        be encoded, none is sent. Returns the clients that are done with this step.
+        If one step cannot be encoded, none is sent. Returns the clients that this step ends.
         """
         if step < self.step:
             raise LocalProtocolError(f"step {step} after step {self.step}: numbers must ascend")
@@ -520,18 +515,10 @@ class _RolloutPort(_ServerPort):
 
 
 class PerlertServerSession:
-    """All instances of one server.
+    """All instances of one server, by name and number; `lobby` and `rollout` are its ports.
 
-    Args:
-        limits: `datagram` holds in both directions.
-        rollout_port: the port in ``start``; nothing starts before it is set.
-        frames: the most rollout steps to one client a second.
-
-    Attributes:
-        lobby: the lobby port, a `DatagramSession` of `rlwire.transports.interface`.
-        rollout: the rollout port, another one.
-        instances: by name and number.
-        dropped: how many datagrams were dropped, for each of `REASONS`.
+    Nothing starts before `rollout_port`, the port in ``start``, is set. `frames` is the most
+    rollout steps to one client a second; `dropped` counts datagrams, for each of `REASONS`.
     """
 
     def __init__(
@@ -563,15 +550,7 @@ class PerlertServerSession:
         players: int | None = None,
         decimals: int | None = None,
     ) -> Instance:
-        """Open an instance's first lobby.
-
-        Args:
-            name: SERVER_INSTANCE_NAME.
-            number: SERVER_INSTANCE_NUMBER, from 0.
-            slots: AGENT_KIND by AGENT_KEY.
-            players: how many ready clients start the rollout; None for all slots.
-            decimals: of numbers in steps; None for all that they have.
-        """
+        """Open an instance's first lobby; `slots` are AGENT_KIND by AGENT_KEY."""
         if (name, number) in self.instances:
             raise LocalProtocolError(f"there is an instance {name}:{number} already")
         instance = Instance(self, name, number, slots, players, decimals)

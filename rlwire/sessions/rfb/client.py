@@ -107,21 +107,9 @@ Event: TypeAlias = Opened | Painted | Resized | Bell | Fence
 class RfbClientSession:
     """A viewer's side of one connection; a `rlwire.transports.interface.TalkingSession`.
 
-    Args:
-        encodings: encodings of pixels, the best first.
-        painting: a context that is entered while pixels change, such as a lock.
-        update_timeout: seconds for an update that has begun; None for no limit.
-        limits: `pixels` bounds the framebuffer, `received` an update, `string` a cut text.
-
-    Attributes:
-        framebuffer: the pixels; None before the handshake is over.
-        name: the desktop's.
-        opened: whether the handshake is over.
-        fences: whether the server supports Fence.
-        continuous: whether updates come without requests.
-        updates: whole updates that changed the framebuffer.
-        rectangles: their rectangles with pixels.
-        bytes: of all messages.
+    `painting` is a context that is entered while pixels change, such as a lock. `update_timeout` is
+    in seconds from the begin of an update. `limits.pixels` bounds the framebuffer, `received` an
+    update, `string` a cut text.
     """
 
     hangs_up = True
@@ -343,10 +331,7 @@ class RfbClientSession:
         return []
 
     def pop_changes(self) -> list[Rectangle]:
-        """Return the rectangles that changed since the last call; called within `painting`.
-
-        More than 1,024 are joined to one; after a resize it is the whole framebuffer.
-        """
+        """Return the rectangles that changed since the last call; called within `painting`."""
         changed, self._changed = self._changed, []
         return changed
 

@@ -58,11 +58,7 @@ _screen = struct.Struct(">BxxxIHHHHI")
 class RfbServerSession:
     """One viewer's connection; a `rlwire.transports.interface.TalkingSession`.
 
-    Args:
-        frames: shared with the sessions of other viewers.
-        password: None admits all viewers. Eight characters are used.
-        view_password: of viewers whose input is ignored.
-        guess: delays comparing the password; None for no delay.
+    Sessions share `frames`. A password of None admits all viewers; `guess` delays comparing it.
     """
 
     hangs_up = True
@@ -250,10 +246,7 @@ class RfbServerSession:
     def _patched(
         self, since: NumberedFrame | None, now: NumberedFrame, areas: list[Area]
     ) -> NumberedFrame:
-        """Return what the viewer shows after an update of some areas.
-
-        Areas that it never requested count as up to date.
-        """
+        """Return what the viewer shows after an update; unrequested areas count as up to date."""
         if since is None or since.frame.shape != now.frame.shape:
             return now
         frame = since.frame.copy()
