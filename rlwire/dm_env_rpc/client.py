@@ -419,9 +419,7 @@ class Client(Blocking, _DmEnvRpcClient):
     _dial = staticmethod(tcp.connect)
 
     def step(
-        self,
-        actions: Mapping[str, Any] | None = None,
-        requested: Iterable[str] | None = None,
+        self, actions: Mapping[str, Any] | None = None, requested: Iterable[str] | None = None
     ) -> StepResult:
         """Take a step.
 
@@ -461,9 +459,7 @@ class AsyncClient(Asyncio, _DmEnvRpcClient):
     _dial = staticmethod(tcp_asyncio.connect)
 
     async def step(
-        self,
-        actions: Mapping[str, Any] | None = None,
-        requested: Iterable[str] | None = None,
+        self, actions: Mapping[str, Any] | None = None, requested: Iterable[str] | None = None
     ) -> StepResult:
         """Take a step, as `Client.step`."""
         step = self._step(actions, requested)

@@ -232,10 +232,7 @@ class PacedPlayer:
         self._step = 0
 
     def _call(
-        self,
-        work: Callable[[], _Outcomes],
-        then: Callable[[_Outcomes, float], None],
-        now: float,
+        self, work: Callable[[], _Outcomes], then: Callable[[_Outcomes, float], None], now: float
     ) -> None:
         """Call the environment, here or in another thread, and go on with its outcomes."""
         if self._stopped:
@@ -254,10 +251,7 @@ class PacedPlayer:
         self._busy.add_done_callback(done)
 
     def _then(
-        self,
-        result: Callable[[], _Outcomes],
-        then: Callable[[_Outcomes, float], None],
-        now: float,
+        self, result: Callable[[], _Outcomes], then: Callable[[_Outcomes, float], None], now: float
     ) -> None:
         try:
             then(result(), now)

@@ -522,11 +522,7 @@ class PerlertServerSession:
     """
 
     def __init__(
-        self,
-        *,
-        limits: Limits = DEFAULT,
-        rollout_port: int | None = None,
-        frames: float = FRAMES,
+        self, *, limits: Limits = DEFAULT, rollout_port: int | None = None, frames: float = FRAMES
     ) -> None:
         if not frames > 0:
             raise ValueError(f"frames must be over 0, not {frames!r}")
