@@ -158,7 +158,7 @@ def test_what_an_environment_is_given() -> None:
         (specs.Array((), np.complex64), "complex64"),
         (specs.Array((), object), "object"),
         (specs.Array((), np.longdouble), "float128|longdouble"),
-        ({"a": "nothing"}, "a str at a, which is none"),
+        ({"a": "nothing"}, "a str at a"),
         ({"a.b": specs.Array((), float), "a": {"b": specs.Array((), float)}}, "'a.b'"),
         ({"a": specs.Array((), float), "a.b": specs.Array((), float)}, "'a'"),
         (specs.Array((-1, -1), float), "more than one variable"),

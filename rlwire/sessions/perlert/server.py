@@ -14,15 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from rlwire.codecs.perlert import (
-    Action,
-    LobbyRequest,
-    Ready,
-    Register,
-    StepReader,
-    StepWriter,
-    decode_client_message,
-)
+from rlwire.codecs import perlert
+from rlwire.codecs.perlert import Action, Register, decode_client_message
 from rlwire.errors import LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.perlert import lobby as lobbies
@@ -122,8 +115,8 @@ class Instance:
             wake=session.lobby.wakes.append,
         )
         self.lobby = self._new_lobby()
-        self._writer = StepWriter(name, number, decimals=decimals, limits=session.limits)
-        self._reader = StepReader(name, number, limits=session.limits)
+        self._writer = perlert.StepWriter(name, number, decimals=decimals, limits=session.limits)
+        self._reader = perlert.StepReader(name, number, limits=session.limits)
         self.rollout: Rollout | None = None
         self.former: Lobby | None = None
         self.past: dict[Hashable, tuple[Rollout, RolloutClient]] = {}
@@ -370,7 +363,7 @@ class _LobbyPort(_ServerPort):
             started = lobby if instance.rollout is not None else None
         elif instance.former is not None and peer in instance.former.leases:
             started = instance.former
-        if kind is LobbyRequest:
+        if kind is perlert.LobbyRequest:
             self._inform(lobby, lease, peer, now)
         elif kind is Register and started is not lobby:
             return self._register(instance, lease, message, peer, now)
@@ -379,11 +372,11 @@ class _LobbyPort(_ServerPort):
             return []
         if kind is Action:
             self._session.drop("wrong_port", peer, now)
-        elif kind is Ready and lease is None:
+        elif kind is perlert.Ready and lease is None:
             self._session.drop("not_registered", peer, now)
-        elif kind is not LobbyRequest and started is not None:
+        elif kind is not perlert.LobbyRequest and started is not None:
             self._session.drop("running", peer, now)
-        elif kind is Ready:
+        elif kind is perlert.Ready:
             assert lease is not None
             return self._set_ready(instance, lease, message, now)
         return []
@@ -448,7 +441,7 @@ class _LobbyPort(_ServerPort):
         return [SlotLeased(instance, key, peer, tag, previous)]
 
     def _set_ready(
-        self, instance: Instance, lease: SlotLease, message: Ready, now: float
+        self, instance: Instance, lease: SlotLease, message: perlert.Ready, now: float
     ) -> list[Any]:
         lobby, key = instance.lobby, message.key
         if not lease.requests.take(1, now):
@@ -487,7 +480,7 @@ class _RolloutPort(_ServerPort):
                 rollout.act(client, message.action, now)
                 return []
             rollout.hear(client, now)
-            if type(message) is not LobbyRequest:
+            if type(message) is not perlert.LobbyRequest:
                 self._session.drop("wrong_port", peer, now)
             return []
         if client is None:

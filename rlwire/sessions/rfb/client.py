@@ -21,27 +21,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from rlwire.codecs.rfb import messages as rfb
 from rlwire.codecs.rfb.decoder import Framebuffer, Rectangle, RectangleDecoder
 from rlwire.codecs.rfb.messages import (
-    FENCE_BLOCK_AFTER,
-    FENCE_BLOCK_BEFORE,
-    FENCE_REQUEST,
-    FENCE_SYNC_NEXT,
-    RGBX,
     UNTIL_LAST,
-    Bell,
     Buffer,
     ClientMessage,
-    EnableContinuousUpdates,
     Encoding,
-    EndOfContinuousUpdates,
     Fence,
-    FramebufferUpdateRequest,
-    SetEncodings,
-    SetPixelFormat,
-    decode_server_message,
     encode,
-    level_encoding,
     server_message_size,
 )
 from rlwire.errors import (
@@ -67,7 +55,7 @@ LOSSLESS: tuple[Encoding, ...] = (
 _CHANGES = 1024  # rectangles that `pop_changes` returns at most, nearly
 _KEPT = 128  # bytes that keeping a rectangle costs beside its own
 _ENDLESS = 1 << 62  # rectangles of an update that a LastRect ends
-_KNOWN_FLAGS = FENCE_BLOCK_BEFORE | FENCE_BLOCK_AFTER | FENCE_SYNC_NEXT
+_KNOWN_FLAGS = rfb.FENCE_BLOCK_BEFORE | rfb.FENCE_BLOCK_AFTER | rfb.FENCE_SYNC_NEXT
 
 _HEAD = 12  # bytes of a rectangle's head
 _ENCODING = 8  # the offset of its encoding, whose first byte is at least
@@ -100,7 +88,7 @@ class Resized:
     height: int
 
 
-Event: TypeAlias = Opened | Painted | Resized | Bell | Fence
+Event: TypeAlias = Opened | Painted | Resized | rfb.Bell | Fence
 """What `RfbClientSession.receive` returns; a Fence is a reply."""
 
 
@@ -204,7 +192,7 @@ class RfbClientSession:
                 return self._continue_handshake(message)
             if message[0] == _UPDATE:
                 return self._begin_update(message)
-            return self._receive_message(decode_server_message(message, self._limits))
+            return self._receive_message(rfb.decode_server_message(message, self._limits))
         except RlwireError:
             self.closed = True
             raise
@@ -221,7 +209,7 @@ class RfbClientSession:
         self._decoder = RectangleDecoder(framebuffer, limits=self._limits)
         self.framebuffer, self.name = framebuffer, init.name
         self.opened = True
-        self._outgoing += [SetPixelFormat(RGBX), SetEncodings(self._encodings)]
+        self._outgoing += [rfb.SetPixelFormat(rfb.RGBX), rfb.SetEncodings(self._encodings)]
         self._request(incremental=False)
         return [Opened(init.width, init.height, init.name)]
 
@@ -298,7 +286,7 @@ class RfbClientSession:
             self._has_resized = True
             self._changed = [Rectangle(0, 0, width, height, _DESKTOP_SIZE)]
         if self.continuous:
-            self._outgoing.append(EnableContinuousUpdates(True, 0, 0, width, height))
+            self._outgoing.append(rfb.EnableContinuousUpdates(True, 0, 0, width, height))
         self._request(incremental=False)
         return [Resized(width, height)]
 
@@ -311,15 +299,15 @@ class RfbClientSession:
 
     def _receive_message(self, message: Any) -> list[Any]:
         match message:
-            case Bell():
+            case rfb.Bell():
                 return [message]
             case Fence(flags, payload):
                 self.fences = True
-                if not flags & FENCE_REQUEST:
+                if not flags & rfb.FENCE_REQUEST:
                     return [message]
                 # Everything before it is in the framebuffer, and replies are sent in order.
                 self._outgoing.append(Fence(flags & _KNOWN_FLAGS, payload))
-            case EndOfContinuousUpdates():  # the first announces support, another is an end
+            case rfb.EndOfContinuousUpdates():  # the first announces support, another is an end
                 if self.continuous:
                     self.continuous = False
                     self._request(incremental=True)
@@ -327,7 +315,7 @@ class RfbClientSession:
                     self.continuous = True
                     assert self.framebuffer is not None
                     size = self.framebuffer.width, self.framebuffer.height
-                    self._outgoing.append(EnableContinuousUpdates(True, 0, 0, *size))
+                    self._outgoing.append(rfb.EnableContinuousUpdates(True, 0, 0, *size))
         return []
 
     def pop_changes(self) -> list[Rectangle]:
@@ -338,7 +326,9 @@ class RfbClientSession:
     def _request(self, *, incremental: bool) -> None:
         framebuffer = self.framebuffer
         assert framebuffer is not None
-        request = FramebufferUpdateRequest(incremental, 0, 0, framebuffer.width, framebuffer.height)
+        request = rfb.FramebufferUpdateRequest(
+            incremental, 0, 0, framebuffer.width, framebuffer.height
+        )
         if request not in self._outgoing:
             self._outgoing.append(request)
 
@@ -355,7 +345,7 @@ class RfbClientSession:
     def _encode(self, message: ClientMessage) -> bytes:
         if not self.opened:
             raise LocalProtocolError("the handshake is not over")
-        if isinstance(message, SetPixelFormat | SetEncodings | EnableContinuousUpdates):
+        if isinstance(message, rfb.SetPixelFormat | rfb.SetEncodings | rfb.EnableContinuousUpdates):
             raise LocalProtocolError(f"the session itself sends {type(message).__name__}")
         if isinstance(message, Fence) and not self.fences:
             raise LocalProtocolError("the server has not announced Fence")
@@ -414,9 +404,9 @@ def _all_encodings(
     if not numbers or min(numbers) < 0:
         raise ValueError(f"encodings must be encodings of pixels, at least one, not {numbers}")
     if quality is not None:
-        numbers.append(level_encoding(Encoding.QUALITY_0, quality))
+        numbers.append(rfb.level_encoding(Encoding.QUALITY_0, quality))
     if compression is not None:
-        numbers.append(level_encoding(Encoding.COMPRESS_0, compression))
+        numbers.append(rfb.level_encoding(Encoding.COMPRESS_0, compression))
     numbers += [Encoding.DESKTOP_SIZE, Encoding.LAST_RECT, Encoding.FENCE]
     if continuous:
         numbers.append(Encoding.CONTINUOUS_UPDATES)

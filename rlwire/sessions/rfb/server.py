@@ -15,25 +15,16 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from rlwire.codecs.rfb import messages as rfb
 from rlwire.codecs.rfb.encoder import ENCODINGS
 from rlwire.codecs.rfb.handshake import ServerInit, encode_server_init
 from rlwire.codecs.rfb.messages import (
-    FENCE_BLOCK_AFTER,
-    FENCE_BLOCK_BEFORE,
-    FENCE_REQUEST,
-    FENCE_SYNC_NEXT,
-    RGB888,
     Buffer,
     Encoding,
     Fence,
-    FramebufferUpdate,
-    FramebufferUpdateRequest,
     KeyEvent,
     PointerEvent,
-    SetEncodings,
-    SetPixelFormat,
     client_message_size,
-    decode_client_message,
     encode,
 )
 from rlwire.errors import LocalProtocolError, RlwireError, for_peer
@@ -43,7 +34,7 @@ from rlwire.sessions.rfb.handshake import ServerHandshake
 
 Input: TypeAlias = KeyEvent | PointerEvent
 
-_KNOWN_FLAGS: Final = FENCE_BLOCK_BEFORE | FENCE_BLOCK_AFTER | FENCE_SYNC_NEXT
+_KNOWN_FLAGS: Final = rfb.FENCE_BLOCK_BEFORE | rfb.FENCE_BLOCK_AFTER | rfb.FENCE_SYNC_NEXT
 _REASON: Final = 500  # characters of an error's text that the viewer is sent
 _numbers = itertools.count(-1, -1)  # of frames that are one viewer's own
 _SETS: Final = (0, 2)  # SetPixelFormat and SetEncodings
@@ -80,7 +71,7 @@ class RfbServerSession:
         self.closed = False
         self.updates = 0
         self._outgoing: list[Buffer] = []
-        self._format = UpdateFormat(RGB888, Encoding.RAW, None, 1)
+        self._format = UpdateFormat(rfb.RGB888, Encoding.RAW, None, 1)
         self._known: frozenset[int] = frozenset()
         self._settings: dict[int, Buffer] = {}  # the last message of each of `_SETS`
         self._requested: Area | None = None  # the area to update
@@ -155,30 +146,30 @@ class RfbServerSession:
             if message == self._settings.get(kind):
                 return []
             self._settings[kind] = message
-        match decode_client_message(message, self._frames.limits):
+        match rfb.decode_client_message(message, self._frames.limits):
             case KeyEvent() | PointerEvent() as event:
                 if not self.view_only:
                     return [event]
                 self._frames.counts["ignored"] += 1
-            case FramebufferUpdateRequest(incremental, x, y, width, height):
+            case rfb.FramebufferUpdateRequest(incremental, x, y, width, height):
                 width, height = min(width, self._size[0] - x), min(height, self._size[1] - y)
                 if width > 0 and height > 0:
                     area = (x, y, width, height)
                     self._requested = _around(self._requested, area)
                     if not incremental:
                         self._full = _around(self._full, area)
-            case Fence(flags, payload) if flags & FENCE_REQUEST:
+            case Fence(flags, payload) if flags & rfb.FENCE_REQUEST:
                 self._outgoing.append(encode(Fence(flags & _KNOWN_FLAGS, payload)))
-            case SetPixelFormat(pixel_format):
+            case rfb.SetPixelFormat(pixel_format):
                 self._format = self._format._replace(pixel_format=pixel_format)
-            case SetEncodings(numbers):
+            case rfb.SetEncodings(numbers):
                 self._on_encodings(numbers)
         return []
 
     def _open(self) -> None:
         height, width, _ = self._frames.newest().frame.shape
         self._size = (width, height)
-        init = ServerInit(width, height, RGB888, self._frames.name)
+        init = ServerInit(width, height, rfb.RGB888, self._frames.name)
         self._outgoing += [*self._handshake.outgoing, encode_server_init(init)]
         self.opened = True
 
@@ -195,7 +186,7 @@ class RfbServerSession:
         )
         if Encoding.FENCE in self._known and Encoding.FENCE not in before:
             # Announces support. Its reply is ignored.
-            self._outgoing.append(encode(Fence(FENCE_REQUEST | FENCE_BLOCK_BEFORE)))
+            self._outgoing.append(encode(Fence(rfb.FENCE_REQUEST | rfb.FENCE_BLOCK_BEFORE)))
 
     def _update(self, out: list[Buffer]) -> None:
         """Append what changed, if the viewer has requested it."""
@@ -269,7 +260,7 @@ class RfbServerSession:
         return head + data[_head.size :] + np.packbits(seen, axis=1).tobytes()
 
     def _append_update(self, out: list[Buffer], count: int, parts: list[bytes]) -> None:
-        out.append(encode(FramebufferUpdate(count)))
+        out.append(encode(rfb.FramebufferUpdate(count)))
         out.extend(parts)
         self.updates += 1
         counts = self._frames.counts
