@@ -313,8 +313,7 @@ def test_their_async_connection_with_our_server(our_server, voyage) -> None:
                 theirs = local.step(action)
                 response = await their.send(
                     dm_env_rpc_pb2.StepRequest(
-                        actions=actions.pack(action),
-                        requested_observations=observations.uids(),
+                        actions=actions.pack(action), requested_observations=observations.uids()
                     )
                 )
                 seen = observations.unpack(response.observations)

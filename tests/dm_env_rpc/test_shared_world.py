@@ -198,10 +198,7 @@ def test_what_is_refused() -> None:
             ({"agent": "c"}, "no agent 'c'; there are a, b"),
             ({"size": 3}, "'size' not accepted"),
         ):
-            with (
-                Client(server.address) as client,
-                pytest.raises(StatusError, match=text),
-            ):
+            with Client(server.address) as client, pytest.raises(StatusError, match=text):
                 client.join_world("", settings)
         with rlwire.make(server.url) as a, rlwire.make(server.url):
             assert a.observation_space.shape == (1,)

@@ -6,12 +6,7 @@ import threading
 from typing import Any
 
 from hypothesis import settings
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from hypothesis.strategies import integers
 
 from rlwire.codecs.dm_env_rpc.values import (

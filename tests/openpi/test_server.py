@@ -23,12 +23,7 @@ import websockets.sync.client
 from websockets.exceptions import ConnectionClosed as TheirsClosed
 
 from rlwire.codecs import msgpack
-from rlwire.errors import (
-    ConnectionClosed,
-    DeadlineExceeded,
-    PeerError,
-    RemoteProtocolError,
-)
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, PeerError, RemoteProtocolError
 from rlwire.limits import Limits
 from rlwire.openpi import Client, PolicyStatistics, Server
 from rlwire.sessions.openpi import OpenPIClientSession, Undecoded
@@ -152,10 +147,7 @@ def test_all_arrays_are_writable_at_both_ends(numbers: int) -> None:
         writable.extend(array.flags.writeable for array in obs.values())
         return {"small": np.zeros(3), "large": np.zeros(numbers)}
 
-    with (
-        Server(infer, LOOPBACK) as server,
-        Client(str(server.address)) as client,
-    ):
+    with Server(infer, LOOPBACK) as server, Client(str(server.address)) as client:
         action = client.infer({"small": np.arange(3), "large": np.arange(float(numbers))})
     writable += [action["small"].flags.writeable, action["large"].flags.writeable]
     assert writable == [True] * 4

@@ -29,11 +29,7 @@ def serving() -> Iterator[Callable[..., Server]]:
     with ExitStack() as stack:
 
         def serve(environment: Any, **options: Any) -> Server:
-            quick = {
-                "address": "127.0.0.1:0",
-                "rate": 200.0,
-                "frames": 10_000.0,
-            }
+            quick = {"address": "127.0.0.1:0", "rate": 200.0, "frames": 10_000.0}
             return stack.enter_context(Server(environment, **{**quick, **options}))
 
         yield serve

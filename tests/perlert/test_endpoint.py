@@ -11,11 +11,7 @@ import pytest
 from gymnasium import spaces
 
 import rlwire
-from rlwire.errors import (
-    DecodeError,
-    EncodeError,
-    LocalProtocolError,
-)
+from rlwire.errors import DecodeError, EncodeError, LocalProtocolError
 from rlwire.limits import Limits
 from rlwire.perlert.spaces import ToldSpaces
 

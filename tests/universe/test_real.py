@@ -152,9 +152,7 @@ def test_a_remote_that_is_lost_truncates(game: Callable[..., Game]) -> None:
 def test_make_vec_writes_pixels_to_one_array(game: Callable[..., Game], wait_for: Any) -> None:
     games = [game() for _ in range(3)]
     with rlwire.make_vec(
-        [each.url for each in games],
-        copy=False,
-        env_kwargs={"actions": CHOICES, "rate": 200},
+        [each.url for each in games], copy=False, env_kwargs={"actions": CHOICES, "rate": 200}
     ) as envs:
         observations, _ = envs.reset(seed=5)
         assert observations.shape == (3, 24, 32, 3)

@@ -14,12 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlwire.codecs.perlert import (
-    array_to_text,
-    text_to_array,
-    text_to_mapping,
-    value_to_text,
-)
+from rlwire.codecs.perlert import array_to_text, text_to_array, text_to_mapping, value_to_text
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 

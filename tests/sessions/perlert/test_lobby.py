@@ -23,12 +23,7 @@ NAMES = st.text(
 class Made:
     """A lobby with what it sends and when it wants to be woken."""
 
-    def __init__(
-        self,
-        slots: Any,
-        limits: Limits = DEFAULT,
-        **options: Any,
-    ) -> None:
+    def __init__(self, slots: Any, limits: Limits = DEFAULT, **options: Any) -> None:
         self.sent: list[tuple[bytes, Hashable]] = []
         self.wakes: list[tuple[float, Lobby]] = []
         self.lobby = Lobby(

@@ -31,11 +31,7 @@ class Server:
     """A session with one instance ``city:7``, driven at a time of its own."""
 
     def __init__(
-        self,
-        slots: str = "a b",
-        *,
-        limits: Limits | None = None,
-        players: int | None = None,
+        self, slots: str = "a b", *, limits: Limits | None = None, players: int | None = None
     ) -> None:
         self.now = 1000.0
         self.session = PerlertServerSession(limits=limits or Limits(), rollout_port=32323)
@@ -114,9 +110,7 @@ def test_the_draft_figure_1() -> None:
         (b"city:7;registered=agent0", client),
         (b"city:7;agent0=close,citizen,patrick,not_ready", client),
     ]
-    assert lobby.receive(b"city:7;ready=agent0,true", client, 2.0) == [
-        RolloutStarted(city),
-    ]
+    assert lobby.receive(b"city:7;ready=agent0,true", client, 2.0) == [RolloutStarted(city)]
     assert lobby.datagrams() == [
         (b"city:7;agent0=close,citizen,patrick,ready", client),
         (b"city:7;message=Simulation will start...", client),

@@ -302,8 +302,7 @@ def test_what_is_asked_for_first(options: Any, numbers: tuple[int, ...]) -> None
 
 
 @pytest.mark.each(
-    "options",
-    [{"encodings": ()}, {"encodings": (0, -239)}, {"quality": 10}, {"compression": -1}],
+    "options", [{"encodings": ()}, {"encodings": (0, -239)}, {"quality": 10}, {"compression": -1}]
 )
 def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"encodings|must be 0 to 9"):

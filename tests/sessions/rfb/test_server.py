@@ -12,13 +12,7 @@ import pytest
 
 from rlwire.codecs.rfb.decoder import Framebuffer, RectangleDecoder
 from rlwire.codecs.rfb.handshake import respond
-from rlwire.codecs.rfb.messages import (
-    RGBX,
-    Encoding,
-    KeyEvent,
-    PixelFormat,
-    PointerEvent,
-)
+from rlwire.codecs.rfb.messages import RGBX, Encoding, KeyEvent, PixelFormat, PointerEvent
 from rlwire.errors import (
     ConnectionClosed,
     DecodeError,

@@ -8,14 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlwire.codecs.rfb.messages import (
-    KeyEvent,
-)
-from rlwire.errors import (
-    ConnectionClosed,
-    DeadlineExceeded,
-    LocalProtocolError,
-)
+from rlwire.codecs.rfb.messages import KeyEvent
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError
 from rlwire.transports.sockets import Timeouts
 from rlwire.universe.rfb import AsyncRfbClient, Display, RfbClient, RfbServer
 

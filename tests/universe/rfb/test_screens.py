@@ -11,12 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlwire.codecs.rfb.messages import (
-    Encoding,
-    KeyEvent,
-    PointerEvent,
-    SetEncodings,
-)
+from rlwire.codecs.rfb.messages import Encoding, KeyEvent, PointerEvent, SetEncodings
 from rlwire.errors import (
     DeadlineExceeded,
     DecodeError,

@@ -228,8 +228,7 @@ def test_a_flood_leaves_the_others_alone(what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "log"),
-    [(b"\x63", "client message type 99"), (b"\6\0\0\0\0\0\x13\x88", "string")],
+    ("said", "log"), [(b"\x63", "client message type 99"), (b"\6\0\0\0\0\0\x13\x88", "string")]
 )
 def test_bad_messages_end_that_connection_only(
     said: bytes, log: str, caplog: pytest.LogCaptureFixture
