@@ -99,8 +99,6 @@ class TestAgainstTheReference:
 
 
 class Slow:
-    """A world of one agent; its steps take as long as `Slow.wait` says."""
-
     wait = threading.Event()
 
     def __init__(self, settings) -> None:

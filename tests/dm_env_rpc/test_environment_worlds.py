@@ -119,7 +119,6 @@ def nothing_made():
 
 
 def check(agent, result):
-    """What the agent is told can be written, and is what its specs say."""
     manager = SpecManager(agent.specs.observations)
     wire = encode_step_response(manager, result.state, result.observations)
     _state, seen = decode_step_response(manager, wire)

@@ -27,7 +27,6 @@ def echo(message: AnyMessage, world: Any) -> AnyMessage:
 
 @pytest.fixture(params=["threads", "asyncio"])
 def make(request: pytest.FixtureRequest, voyage: Any) -> Iterator[Callable[..., Server]]:
-    """Makes servers of ours, which end with the test."""
     servers = []
 
     def serve(worlds: Any = None, **options: Any) -> Server:
@@ -75,7 +74,6 @@ def test_an_answer_over_a_limit(make: Any) -> None:
 
 
 def grpcio_server(received: int) -> Any:
-    """Answers each request with itself."""
     pool = concurrent.futures.ThreadPoolExecutor(4)
     server = grpc.server(pool, options=[("grpc.max_receive_message_length", received)])
     handler = grpc.stream_stream_rpc_method_handler(lambda requests, context: requests)

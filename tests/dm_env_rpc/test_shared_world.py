@@ -65,7 +65,6 @@ class Relay(ParallelEnv):
 
 @contextlib.contextmanager
 def together(thing, names, **options):
-    """A server, and its agents as one environment."""
     with rlwire.serve(thing, URL, **options) as server:
         env = ParallelEnvironment({name: rlwire.make(server.url, agent=name) for name in names})
         try:
@@ -126,7 +125,6 @@ def test_a_reset_in_the_middle() -> None:
 
 @contextlib.contextmanager
 def alone(url, agent=None):
-    """An agent, and a thread for it: `act` returns a future."""
     with ThreadPoolExecutor(1) as pool:
         env = rlwire.make(url, agent=agent)
         try:

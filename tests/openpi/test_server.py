@@ -52,8 +52,6 @@ def observation(number: int = 0) -> dict[str, Any]:
 
 
 class Policy:
-    """Does what the prompt asks for; else says what it saw."""
-
     metadata = METADATA
 
     def __init__(self) -> None:
@@ -529,7 +527,6 @@ SERVER = Path(__file__).with_name("openpi_peer.py")
 
 @pytest.fixture
 def original() -> Iterator[int]:
-    """The port of a server as openpi's is, on websockets and openpi_client's codec."""
     pytest.importorskip("openpi_client")
     process = subprocess.Popen([sys.executable, str(SERVER)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -18,7 +18,6 @@ from rlwire.perlert.spaces import ToldSpaces
 
 @pytest.fixture
 def remote():
-    """Makes environments, and closes them."""
     made = []
 
     def make(server, header, **options):
@@ -32,7 +31,6 @@ def remote():
 
 
 def play(env, action):
-    """Play an episode and return its steps."""
     observation, info = env.reset()
     steps = [(observation, 0.0, False, False, info)]
     while not (steps[-1][2] or steps[-1][3]):

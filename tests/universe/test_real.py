@@ -23,8 +23,6 @@ from rlwire.universe.rfb import Display, RfbServer
 
 
 class Game:
-    """A remote: shows how far its episode is in each pixel, and is over when a test says so."""
-
     def __init__(self, stack: ExitStack) -> None:
         self.seeds: list[Any] = []
         self.inputs: list[Any] = []
@@ -177,8 +175,6 @@ def test_make_vec_writes_pixels_to_one_array(game: Callable[..., Game], wait_for
 
 
 class Counting(gymnasium.Env):
-    """Shows how many steps it has made, and is over after some."""
-
     observation_space = spaces.Box(0, 255, (16, 16, 3), np.uint8)
     action_space = spaces.Discrete(4)
     steps = 0

@@ -162,7 +162,6 @@ CASES = [(field, make, mark) for field, makes in MAKE.items() for make in makes 
 
 
 def decode_any(datagram: bytes, **options: Any) -> Any:
-    """Of whichever side; None when of neither."""
     found = []
     for decode in (decode_client_message, decode_server_message):
         try:

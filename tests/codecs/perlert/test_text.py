@@ -38,7 +38,6 @@ SINGLES = st.integers(0, 2**32 - 1).map(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal to the bit, or both nan."""
     one, other = np.asarray(one), np.asarray(other)
     if one.dtype != other.dtype or one.shape != other.shape:
         return False

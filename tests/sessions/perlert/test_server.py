@@ -38,14 +38,12 @@ class Server:
         self.city = self.session.add_instance("city", 7, agents(slots), players=players)
 
     def lobby(self, peer: Any, body: str, header: str = "city:7") -> list[Any]:
-        """Send one datagram to the lobby port; return its events."""
         return self.session.lobby.receive(f"{header};{body}".encode(), peer, self.now)
 
     def rollout(self, peer: Any, body: str, header: str = "city:7") -> None:
         assert self.session.rollout.receive(f"{header};{body}".encode(), peer, self.now) == []
 
     def wait(self, seconds: float) -> list[Any]:
-        """Let time pass, waking the session when it asks for it."""
         until = self.now + seconds
         events = []
         for port in (self.session.lobby, self.session.rollout):
@@ -64,13 +62,11 @@ class Server:
         return not self.from_lobby() and not self.from_rollout()
 
     def dropped(self) -> dict[str, int]:
-        """What was dropped since the last call."""
         dropped = dict(self.session.dropped)
         self.session.dropped.clear()
         return dropped
 
     def join(self, **clients: Any) -> Server:
-        """Register each peer in the slot that is its keyword, and forget what was sent."""
         for key, peer in clients.items():
             self.lobby(peer, f"register={key},tag")
         self.wait(1)
@@ -78,7 +74,6 @@ class Server:
         return self
 
     def play(self, **clients: Any) -> Server:
-        """Bring each peer into a run."""
         self.join(**clients)
         for key, peer in clients.items():
             self.lobby(peer, f"ready={key},true")
@@ -87,7 +82,6 @@ class Server:
         return self
 
     def publish(self, step: int, stamp: int = STAMP, **done: bool) -> None:
-        """Publish frames with ``obs`` = the step for each keyword, which is its done."""
         frames = {key: (step, 0.5, value, None) for key, value in done.items()}
         self.city.publish(frames, step, stamp, self.now)
 

@@ -36,8 +36,6 @@ FULL = (0, 0, WIDTH, HEIGHT)
 
 
 class Desk:
-    """A screen with frames of a test's own, and a clock."""
-
     def __init__(self, limits: Limits | None = None) -> None:
         self.now = 100.0
         self.frame = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
@@ -93,7 +91,6 @@ class Peer:
             self.flush()
 
     def tell(self) -> None:
-        """What a server does when something is shown."""
         self.core.speak()
         self.flush()
 
@@ -126,7 +123,6 @@ class Peer:
         self.say(struct.pack(">BBHHHH", 3, incremental, *area))
 
     def messages(self) -> int:
-        """Read all that was said; return how many updates that were."""
         updates = 0
         while self.inbox:
             kind = self.read(1)[0]

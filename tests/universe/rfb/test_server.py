@@ -33,13 +33,11 @@ def watching(server: RfbServer, **options: Any) -> RfbClient:
 
 
 def see(client: RfbClient, expected: Any) -> None:
-    """Take in updates until the screen is this frame."""
     while not np.array_equal(client.snapshot(), expected):
         client.update(SOON)
 
 
 def opened(server: RfbServer) -> socket.socket:
-    """Return a viewer of which a test decides every byte, its handshake done."""
     sock = socket.create_connection((server.address.host, server.address.port))
     sock.settimeout(SOON)
     sock.sendall(b"RFB 003.008\n\1\1")
