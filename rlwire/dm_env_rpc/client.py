@@ -363,7 +363,6 @@ class _DmEnvRpcClient(waits.Counting):
         return self._connection
 
     def _step(self, actions: Mapping[str, Any] | None, requested: Iterable[str] | None) -> Step:
-        """Return a step, by default one that requests all observations."""
         if requested is None:
             manager = None if self._session is None else self._session.observations
             requested = () if manager is None else manager.names()

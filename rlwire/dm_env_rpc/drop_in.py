@@ -69,7 +69,6 @@ def install(*, transport: bool = False) -> None:
 
 
 def uninstall() -> None:
-    """Restore the package's own code."""
     while _originals:
         owner, name, original = _originals.pop()
         setattr(owner, name, original)
@@ -247,8 +246,7 @@ class _Stream:
             return (yield connection.exchange(waiting.pop()))
         return (yield connection.receive())
 
-    def _own(self, connection: Any) -> None:
-        """Make this thread the connection's."""
+    def _own(self, connection: Any) -> None: ...
 
     def close(self) -> None:
         connection, self._connection = self._connection, None

@@ -303,7 +303,6 @@ class DmEnvRpcEndpoint(Endpoint):
         return None if self.render_mode is None else self._decode(self._properties.read(PICTURE))
 
     def close(self) -> None:
-        """Leave the world, destroy it if it was created for this, and close the connection."""
         client = self.client
         try:
             if not (client.closed or client._pending):
@@ -354,7 +353,6 @@ def _as_it_comes(space: Any, structure: Structure) -> str | None:
 def _structure(
     space: Any, specs: Mapping[str, TensorSpec], what: str, *, partial: bool
 ) -> Structure:
-    """Return a space's structure, after comparing it with the server's specs."""
     tops = {name.split(".")[0] for name in specs}
     name = tops.pop() if len(tops) == 1 else what
     structure = structure_of(space, what, name, checked=not partial)

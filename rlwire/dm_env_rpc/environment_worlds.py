@@ -164,7 +164,6 @@ class EnvironmentWorlds:
         return [name for name, needed in self._required.items() if needed and name not in firsts]
 
     def __call__(self, settings: Settings) -> EnvironmentWorld:
-        """Make a world, or raise StatusError for settings and EncodeError for spaces."""
         return EnvironmentWorld(self, settings)
 
     def sample(self) -> EnvironmentWorld | None:
@@ -276,7 +275,6 @@ class EnvironmentWorld:
         return found if isinstance(found, Properties) else None
 
     def sort(self, settings: Settings) -> tuple[Settings, ResetArguments]:
-        """Return the factory's arguments, flat, and those of the next reset."""
         made_with, start = self._sort(settings)
         if made_with and self.shared:
             raise _invalid(
@@ -362,13 +360,11 @@ class EnvironmentWorld:
                 reply.set(result)
 
     def fulfil(self, agent: _SharingAgent, result: StepResult | BaseException) -> None:
-        """Give an agent the result that it waits for."""
         reply, agent.reply = agent.reply, None
         assert reply is not None
         self._fulfilled.append((reply, result))
 
     def begin(self) -> None:
-        """Begin an episode: all agents have asked for it."""
         start, self.next = self.next, {}
 
         def call(driven: Driven) -> None:
@@ -380,8 +376,6 @@ class EnvironmentWorld:
         self._call(self._sharing(), call)
 
     def step(self, acting: list[_SharingAgent]) -> None:
-        """Step: all agents that play have acted."""
-
         def call(driven: Driven) -> None:
             by_key = {
                 agent.key: agent.action if agent in acting else agent.no_action()
@@ -484,7 +478,6 @@ class EnvironmentAgent:
         self._show(True)
 
     def join(self, own: Settings) -> None:
-        """Belong to a connection, with its settings."""
         self.joined, self._own = True, own
         self._show(False)
 
@@ -589,7 +582,6 @@ class EnvironmentAgent:
 def _signal(
     space: Any, what: str, name: str | None, low: float | None = None, high: float | None = None
 ) -> Structure | None:
-    """Return a reward or discount: a number, or dm_env's specs."""
     if name is None:
         return None
     if space is None:
@@ -638,7 +630,6 @@ class _SharingAgent(EnvironmentAgent):
         return self._result(INTERRUPTED, self.seen, 0.0, 1.0, {})
 
     def enter(self, seen: Any, info: Mapping[str, Any]) -> None:
-        """Play, from this observation on."""
         self.playing, self.seen = True, seen
         self.world.fulfil(self, self._result(RUNNING, seen, None, None, info))
 

@@ -82,7 +82,6 @@ class GrpcHandler:
         self._waiting = 0  # bytes of queued messages, of all calls
 
     def answer(self, event: Any) -> Any:
-        """Answer an event of a call; return what to send, or `NOTHING`."""
         call, message = event
         task: _Task | None = call.task
         if message is BEGUN:
@@ -100,7 +99,6 @@ class GrpcHandler:
         return self._answer(call, task, message)
 
     def failure(self, event: Any, error: Exception) -> Any:
-        """Return the end of a call whose reply could not be sent."""
         self._log.error("%s: a reply cannot be sent: %s", self._peer, error)
         return event[0], Last(CallStatus("INTERNAL", "the reply cannot be sent"))
 
@@ -205,13 +203,11 @@ class GrpcHandler:
         return self._defer(DeferredReply().then(self._come, call))
 
     def _bring(self, reply: DeferredReply, task: _Task, result: Result) -> None:
-        """Pass a result from another thread to the connection's."""
         reply.set(result)
         if task.over:  # the connection may have gone
             self._leave(task)
 
     def _work(self, task: _Task, message: Any) -> Result:
-        """Answer a message, which is one event."""
         try:
             (event,) = task.inner.receive(message)
         except RlwireError as error:

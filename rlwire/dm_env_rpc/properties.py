@@ -163,7 +163,6 @@ def _answer(request: codec.PropertyRequest, entries: dict[str, _Entry]) -> codec
 
 
 def _below(key: str, entries: dict[str, _Entry]) -> dict[str, codec.PropertySpec]:
-    """Return the properties that `key` holds, by key."""
     prefix = key + "." if key else ""
     found: dict[str, codec.PropertySpec] = {}
     for name, entry in entries.items():

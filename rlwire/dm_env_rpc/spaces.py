@@ -221,13 +221,11 @@ def _text(value: Any, name: str) -> Any:
 def structure_of(
     space: Any, what: str, name: str, prefix: str = "", checked: bool = True
 ) -> Structure:
-    """Return the structure of a Gymnasium space, or of dm_env's specs, nested or not."""
     return Structure(tree_of(space, f"the {what}", _CANNOT), what, name, prefix, checked)
 
 
 def of_number(
     what: str, name: str, low: float | None = None, high: float | None = None
 ) -> Structure:
-    """Return the structure of a float64 within bounds."""
     leaf = Leaf(None, (), name, (), np.dtype(np.float64), low, high, lone=True)
     return Structure(Tree(leaf, f"the {what}"), what, name)

@@ -117,7 +117,6 @@ Extension: TypeAlias = Callable[[AnyMessage, "World | None"], AnyMessage]
 
 
 def is_world(value: object) -> bool:
-    """Whether `value` is a `World`, or a class of worlds."""
     return all(hasattr(value, name) for name in ("join", "reset", "close"))
 
 
@@ -201,7 +200,6 @@ class JoinedAgent:
             self.environment.reset(settings)
 
     def close(self, locked: bool = False) -> None:
-        """Leave, once; errors are only logged."""
         with contextlib.nullcontext() if locked else self.served.call_lock:
             if not self.left:
                 self.left = True
@@ -314,7 +312,6 @@ class ServedWorld:
         return reset.reply.result() if reset.reply.done() else reset.reply
 
     def leave(self, agent: JoinedAgent) -> None:
-        """Remove an agent; again does nothing."""
         with self.lock:
             self.agents.pop(agent, None)
             dropped = [held for held in self.held if held.agent is agent]
@@ -393,7 +390,6 @@ class ServedWorld:
         return 0
 
     def close_world(self) -> None:
-        """Close the user's world; its errors are only logged."""
         try:
             with self.call_lock:
                 self.world.close()
@@ -518,7 +514,6 @@ class Worlds:
 
     @property
     def names(self) -> list[str]:
-        """The names under which worlds can be joined."""
         with self._lock:
             return list(self._named)
 

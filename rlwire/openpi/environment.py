@@ -48,7 +48,6 @@ def listen(
     limits: Limits = DEFAULT,
     **options: Unpack[StreamOptions],
 ) -> Callers:
-    """Listen for environments that ask for actions; returns at once if the spaces are given."""
     if action_space is None:
         raise ValueError("openpi has no messages for spaces: give action_space= or like=")
     actions = tree_of(action_space, "the action", "which openpi's actions cannot carry")

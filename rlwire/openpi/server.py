@@ -38,7 +38,6 @@ logger = logging.getLogger(__name__)
 PORT = 8000  # openpi's
 
 Infer: TypeAlias = Callable[[Any], Any]
-_Job: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], DeferredReply]
 
 # Bytes of an observation that a thread decodes: values without arrays take up to 0.1 s for so much.
 _LARGE = 512 * 1024
@@ -327,7 +326,7 @@ class PolicyThreads:
     """Daemon threads: `concurrent.futures` would wait for a call stuck in an accelerator."""
 
     def __init__(self, count: int, what: str = "policy") -> None:
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()  # or None, the end
         self._count = count
         for number in range(count):
             threading.Thread(target=self._work, name=f"rlwire {what} {number}", daemon=True).start()

@@ -236,7 +236,6 @@ class PerlertEndpoint(Endpoint):
 
 
 def _extra(frame: Frame) -> Any:
-    """Return EXTRA as a dictionary, as text if it is none, or None."""
     if frame.extra is None:
         return None
     try:
@@ -246,7 +245,6 @@ def _extra(frame: Frame) -> Any:
 
 
 def _end(done: bool, extra: Any) -> tuple[bool, bool]:
-    """Return terminated and truncated."""
     told = extra if isinstance(extra, dict) else {}
     truncated = done and told.get("truncated") is True
     return done and (not truncated or told.get("terminated") is True), truncated
@@ -279,8 +277,6 @@ class Outcome(NamedTuple):
 
 
 class _AgentText:
-    """One agent's spaces as text."""
-
     def __init__(
         self, what: str, observation_space: Any, action_space: Any, limits: Limits
     ) -> None:
@@ -326,7 +322,6 @@ class Simulation:
         )
 
     def step(self, actions: Mapping[str, Any]) -> dict[str, Outcome]:
-        """Let all agents act, and return the outcomes of those whose episode is not over."""
         lone = self._lone
         if lone is not None:
             return self._outcomes({lone: self._driven.step(actions[lone])})

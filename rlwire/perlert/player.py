@@ -119,11 +119,9 @@ class PacedPlayer:
         return str(self.instance)
 
     def told(self, key: str) -> str | None:
-        """Return a message that describes the spaces of a slot, None if there is none."""
         return None if self.simulation is None else self.simulation.told(key)
 
     def statistics(self) -> dict[str, int]:
-        """Return counts: runs, steps, failures and abandoned runs, and missed ticks."""
         steps = self._counts["steps"] + self._step
         return {**self._counts, "steps": steps, "missed": self._pacer.missed}
 
@@ -234,7 +232,6 @@ class PacedPlayer:
     def _call(
         self, work: Callable[[], _Outcomes], then: Callable[[_Outcomes, float], None], now: float
     ) -> None:
-        """Call the environment, here or in another thread, and go on with its outcomes."""
         if self._stopped:
             return
         if self.executor is None:

@@ -253,7 +253,6 @@ class _ServedEnvironment:
             self.idle.append(self.make())
 
     def close(self) -> None:
-        """Close the idle environments; never the caller's own."""
         while self.make is not None and self.idle:
             self.idle.pop().close()
 
@@ -262,7 +261,6 @@ class _ServedEnvironment:
         return [add(self.name, number, slots, **self.session) for number in self.numbers]
 
     def take(self) -> Simulation:
-        """Return an environment for an instance, which closes it."""
         return self.idle[0] if self.make is None else self.idle.pop()
 
 

@@ -96,7 +96,6 @@ _FILES = {"Agent": "agent", "ParameterServer": "parameter_server"}
 
 
 def _module(where: str) -> tuple[ModuleType, str]:
-    """Return the module or package, and the name of the algorithm in it."""
     if _is_path(where):
         path = os.path.abspath(where)
         name = os.path.splitext(os.path.basename(path))[0]
@@ -198,7 +197,6 @@ class AlgorithmServer(Server):
         return self._handle
 
     def check(self) -> None:
-        """Make the parameter server, which `start` then uses, and an agent."""
         self._open()
         with on_error(self._close):
             super().check()

@@ -74,7 +74,6 @@ class Checkpoints:
         self._since: tuple[int, float] | None = None  # step and time at the interval's start
 
     def due(self, step: int) -> bool:
-        """Return whether to save a checkpoint at a step."""
         if self._since is None:
             self._since = step, monotonic()
         last, when = self._since

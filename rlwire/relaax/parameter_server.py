@@ -119,7 +119,6 @@ class ParameterServerHandle:
         self.session: Any = _OpPath(self._call, ())
 
     def n_step(self) -> int:
-        """Return the number of steps learned from; errors as of an op."""
         return int(self._call((), (), {}))
 
     def close(self) -> None:
@@ -191,7 +190,6 @@ class LocalParameterServer(ParameterServerHandle):
         )
 
     def close(self) -> None:
-        """Save a last checkpoint and close the parameter server; errors are logged."""
         with self._lock:
             server, self._server = self._server, None
             if server is None:
@@ -216,7 +214,6 @@ class LocalParameterServer(ParameterServerHandle):
             return value
 
     def _save(self, server: ParameterServer, closing: bool) -> None:
-        """Save a checkpoint if one is due; errors are logged."""
         checkpoints = self._checkpoints
         if checkpoints is None:
             return

@@ -91,7 +91,6 @@ class RayParameterServer(ParameterServerHandle):
         return RayParameterServer, (self.config, self.metrics, *self._where)
 
     def close(self) -> None:
-        """Disconnect; the owner ends the actor, after a last checkpoint."""
         if self._closed:
             return
         self._closed = True

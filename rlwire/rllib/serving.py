@@ -95,7 +95,6 @@ class RLlibStatistics:
 
 
 def server(name: str, url: URL, **options: Any) -> RLlibServer:
-    """Return a server of RLlib's algorithm of this name; for `rlwire.serving.fronts`."""
     return RLlibServer(name, url, **options)
 
 
@@ -313,7 +312,6 @@ class _Training:
         self._worker.sleep(seconds)
 
     def stop(self, grace: float) -> None:
-        """End the runners, and with them the iteration; save."""
         self._worker.stop(0)
         reports = logging.getLogger("ray.rllib")  # logs each runner that ends here as an error
         level = reports.level

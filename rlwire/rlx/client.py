@@ -123,12 +123,10 @@ class ProxyBase(waits.Counting):
 
     @driven
     def reset(self) -> Waits[Any]:
-        """Have the agent forget the episode."""
         return (yield from self._exchange({"command": "reset"}))
 
     @driven
     def disconnect(self) -> Waits[None]:
-        """Close the connection, if any."""
         connection = self._connection
         self._attach(None)
         if connection is not None:

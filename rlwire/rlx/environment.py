@@ -92,8 +92,6 @@ class RLXCaller(Caller):
 
 
 class _CallerAgent:
-    """The agent of a caller; an update sets `turn`."""
-
     def __init__(self, caller: RLXCaller) -> None:
         self.message: dict[str, Any] = {}
         self.turn: Turn | None = None

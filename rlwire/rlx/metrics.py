@@ -96,7 +96,6 @@ class TensorBoardMetrics(Metrics):
             self._open().add_scalar(name, number, self._step(name, x))
 
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        """Write the distribution of `y`, without NaN and numbers over `LARGEST`."""
         values = _numbers_of(name, y)
         with np.errstate(invalid="ignore"):
             kept = values[np.abs(values) <= LARGEST]
@@ -154,8 +153,6 @@ class MultiMetrics(Metrics):
 
 
 class StepMetrics(MultiMetrics):
-    """Fills in a missing `x` by calling `step`."""
-
     def __init__(self, metrics: Metrics, step: Callable[[], Any]) -> None:
         super().__init__([metrics])
         self._now = step

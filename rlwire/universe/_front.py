@@ -50,7 +50,6 @@ def server(
 
 
 def _rendering(thing: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
-    """Return the environment, made with ``render_mode="rgb_array"`` where its maker has that."""
     made, make = maker(thing)
     if make is None:
         return with_settings(made, env_kwargs)

@@ -48,8 +48,6 @@ class LinkOptions:
 
 @dataclass(slots=True)
 class LinkStep:
-    """One step of one remote; `open` is False while the agent is masked."""
-
     reward: float = 0.0
     done: bool = False
     info: dict[str, Any] = field(default_factory=dict)
@@ -289,7 +287,6 @@ class Link:
         self._failures += 1
 
     def _fail(self, what: str, error: Exception) -> None:
-        """Close both connections; the next step reports the error."""
         self._note_failure(what, error, lost=True)
         self._loop.create_task(self._disconnect(), closes=True)
 
@@ -432,7 +429,6 @@ class Link:
 
 
 def _newest(client: AsyncRewarderClient) -> tuple[str | None, str | None]:
-    """Return id and state of the newest episode, which may be the one after the step's."""
     newest = client.session.episodes.newest
     return (None, None) if newest is None else (newest.episode_id, newest.env_state)
 

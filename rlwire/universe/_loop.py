@@ -32,7 +32,6 @@ class Arrivals:
             self._condition.notify_all()
 
     def count(self) -> tuple[int, int]:
-        """Return the counts so far, for `wait`."""
         with self._condition:
             return self._all, self._status
 
@@ -78,7 +77,6 @@ class ClientLoop:
         self._loop.call_soon_threadsafe(function)
 
     def call(self, function: Callable[[], _Result]) -> _Result:
-        """Return the result of a function that runs in the loop's thread."""
         if threading.current_thread() is self._thread:
             return function()
         result: Future[_Result] = Future()

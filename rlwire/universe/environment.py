@@ -291,7 +291,6 @@ class _Picture:
         self._pixels: NDArray[np.uint8] | None = None
 
     def read(self, screen: RemoteScreen, info: dict[str, Any]) -> NDArray[np.uint8] | None:
-        """Return the picture, and add the updates since the last read to an info."""
         if screen is not self._screen:
             self._screen, self._updates, self._pixels = screen, 0, None
         updates = screen.updates
@@ -466,7 +465,6 @@ class UniverseEndpoint(Endpoint):
         return self._places
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
-        """Ask for an episode, unless the next one has begun by itself and there is no seed."""
         if seed is not None or not self._goes_on:
             self._env.reset(seed)
         self._resetting, self._goes_on, self._over, self._kept = True, False, True, 0.0
@@ -541,7 +539,6 @@ class UniverseEndpoint(Endpoint):
         return again
 
     def start_rendering(self) -> None:
-        """Let `render` return the newest picture."""
         rate = 60.0 if self._pacer is None else self._pacer.rate
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": rate}
         self.render_mode = "rgb_array"

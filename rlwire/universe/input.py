@@ -115,7 +115,6 @@ class Controls:
 
     @property
     def keys(self) -> Mapping[str, Any]:
-        """The actions by the names of their keys."""
         return {"+".join(sorted(held)): action for held, action in self._actions.items() if held}
 
     def convert(self, action_of: Callable[[Any], Any]) -> None:

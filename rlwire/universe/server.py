@@ -216,7 +216,6 @@ def is_picture(space: Any) -> bool:
 
 
 def as_frame(picture: Any) -> Frame:
-    """Return a picture as RGB: grey on all three channels, without alpha."""
     array: Frame = np.asarray(picture)
     if array.ndim == 2:
         array = array[:, :, None]

@@ -79,7 +79,6 @@ class Events(Space):
 def choices(
     actions: Sequence[Sequence[Any]],
 ) -> tuple[spaces.Discrete, Callable[[Any], Sequence[Any]]]:
-    """Return a Discrete space of actions, and the function that returns a number's events."""
     if not actions:
         raise ValueError("actions must not be empty")
     space = spaces.Discrete(len(actions))
@@ -99,7 +98,6 @@ class _Words(spaces.Text):
 
 
 def pictures(size: tuple[int, int], channels: int = 3) -> Any:
-    """Return the space of a screen's pixels; `size` is width and height."""
     width, height = size
     return spaces.Box(0, 255, (height, width, channels), np.uint8)
 

@@ -30,8 +30,6 @@ _init = struct.Struct(">HH")
 
 
 class Security(IntEnum):
-    """Security types that rlwire speaks."""
-
     INVALID = 0
     NONE = 1
     VNC = 2
@@ -116,7 +114,6 @@ def decode_result(buffer: Buffer, offset: int = 0) -> int:
 
 
 def encode_result(failure: str | None = None) -> bytes:
-    """Encode a security result: a failure if there is a reason."""
     return _number.pack(0) if failure is None else _number.pack(1) + encode_reason(failure)
 
 

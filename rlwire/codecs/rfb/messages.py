@@ -131,8 +131,6 @@ RGBX = PixelFormat(32, 24, False, 255, 255, 255, 0, 8, 16)
 
 @dataclass(frozen=True, slots=True)
 class SetPixelFormat:
-    """The client's pixel format from now on."""
-
     pixel_format: PixelFormat
 
 

@@ -111,6 +111,13 @@ class Application:
     metrics_server: MetricsServerSection | None = None
     algorithm: AlgorithmSection | None = None
 
+    def served(self) -> tuple[RLXServerSection, AlgorithmSection]:
+        """Return the sections that a server needs, or raise ApplicationError."""
+        if self.rlx_server is None or self.algorithm is None:
+            missing = "relaax-rlx-server" if self.rlx_server is None else "algorithm"
+            raise ApplicationError(f"{self.name} has no section {missing}")
+        return self.rlx_server, self.algorithm
+
     @property
     def folder(self) -> str:
         return os.path.dirname(self.path)

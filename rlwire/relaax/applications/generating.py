@@ -88,7 +88,6 @@ def configure(
     algorithm: str | None = None,
     config: str | os.PathLike[str] = "app.yaml",
 ) -> None:
-    """Replace the sections of an application's file for an algorithm and an environment."""
     application = read_application(config)
     sections: dict[str, Any] = {}
     kind = environment or (application.environment.type if application.environment else None)

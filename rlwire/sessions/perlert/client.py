@@ -78,8 +78,6 @@ ALLOWED: Final[dict[str, tuple[PerlertState, ...]]] = {
 
 @dataclass(frozen=True)
 class LobbyChanged:
-    """The slots have changed, or the agent had requested them."""
-
     slots: tuple[AgentSlot, ...]
 
 
@@ -188,7 +186,6 @@ class _Episode:
         self.speak_due = _NEVER  # when to send to the rollout port
 
     def accept(self, fields: tuple[Any, ...], now: float) -> Frame | None:
-        """Return a step as a frame; None, counted, if it is not newer than all before."""
         timestamp, step, observation, reward, done, extra = fields
         # Within a run the order is (STEP_NUMBER, TIMESTAMP): servers may leave the number at 0,
         # as the draft's own example does.
@@ -533,7 +530,6 @@ class PerlertClientSession:
             )
 
     def _begin(self, rollout: Address, state: PerlertState, now: float) -> list[Any]:
-        """Enter the run that we called ready for."""
         assert self._ready_as is not None
         self.key, self._tag = self._ready_as
         self._settle()

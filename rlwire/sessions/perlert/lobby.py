@@ -73,7 +73,6 @@ class _Slot:
         return perlert.AgentSlot(self.key, False, self.kind, lease.tag, lease.ready)
 
     def needs(self, tag: str = "") -> int:
-        """Return the most bytes that the slot takes while a client with `tag` holds it."""
         return _size(self.key) + _size(self.kind) + max(_CLOSED + _size(tag), _OPEN)
 
     def extra(self, tag: str) -> int:
@@ -180,7 +179,6 @@ class Lobby:
         return previous
 
     def set_ready(self, lease: SlotLease, ready: bool, now: float) -> None:
-        """Set whether a client is ready; without a change it gets the information again."""
         if lease.ready == ready:
             self.inform(lease.peer)
             return
@@ -194,7 +192,6 @@ class Lobby:
     # --- the server's own side ---
 
     def message(self, text: str, peer: Hashable | None = None) -> None:
-        """Send a message to one client, by default to all."""
         message = self._encode(perlert.LobbyMessage(self._name, self._number, text))
         for each in self.leases if peer is None else (peer,):
             self._send((message, each))

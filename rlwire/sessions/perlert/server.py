@@ -72,8 +72,6 @@ class SlotLeased:
 
 @dataclass(frozen=True)
 class LeaseExpired:
-    """A client was silent for too long; its slot is open."""
-
     instance: Instance
     key: str
     peer: Hashable
@@ -131,7 +129,6 @@ class Instance:
         return {lease.key: peer for peer, lease in self.lobby.leases.items()}
 
     def start(self, now: float) -> None:
-        """Start the rollout: "the server can choose to start the simulation at any time"."""
         self._in_lobby("start")
         lobby, session = self.lobby, self._session
         if not lobby.leases:
@@ -146,7 +143,6 @@ class Instance:
         self.rollout = Rollout(self, now, self._timestamp)
 
     def message(self, text: str) -> None:
-        """Send a message to all registered clients; the draft has these in the lobby phase only."""
         self._in_lobby("send a message")
         self.lobby.message(text)
 
@@ -228,7 +224,6 @@ class Rollout:
         self.timestamp = timestamp
 
     def hear(self, client: RolloutClient, now: float) -> None:
-        """Note that a client speaks to the rollout port: it gets the full rate from now on."""
         if client.heard is None:
             client.interval = self._interval
             client.due = min(client.due, now)
@@ -313,8 +308,6 @@ class Rollout:
 
 
 class _ServerPort:
-    """The part of `rlwire.transports.interface.DatagramSession` that both ports share."""
-
     def __init__(self, session: PerlertServerSession) -> None:
         self.closed = False
         self.out: list[tuple[bytes, Hashable]] = []
@@ -547,7 +540,6 @@ class PerlertServerSession:
         return instance
 
     def close(self) -> None:
-        """Close both ports; `datagrams` still returns what they have to send."""
         for port in (self.lobby, self.rollout):
             port.closed = True
         self.lobby.wakes.clear()

@@ -319,7 +319,6 @@ class RfbClientSession:
         return []
 
     def pop_changes(self) -> list[Rectangle]:
-        """Return the rectangles that changed since the last call; called within `painting`."""
         changed, self._changed = self._changed, []
         return changed
 

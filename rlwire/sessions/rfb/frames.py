@@ -74,7 +74,6 @@ class FrameEncoder:
     def update(
         self, since: NumberedFrame | None, now: NumberedFrame, wanted: UpdateFormat
     ) -> tuple[int, bytes]:
-        """Return the number and bytes of the rectangles that turn an older frame into this one."""
         self._turn_to(now)
         key = (-1 if since is None else since.number, wanted)
         if (found := self._encoded.get(key)) is None:
@@ -96,7 +95,6 @@ class FrameEncoder:
         return count, data
 
     def encoder(self, wanted: UpdateFormat) -> RectangleEncoder:
-        """Return the encoder of a format; the last ones used are kept."""
         found = self._encoders.pop(wanted, None)
         if found is None:
             pixel_format, encoding, quality, compression = wanted

@@ -61,7 +61,6 @@ class ClientHandshake:
         return handshake.server_init_size(buffer, start, end, self._limits)
 
     def receive(self, message: Buffer) -> ServerInit | None:
-        """Receive the next message; return the ServerInit, which is the last."""
         stage = self.stage
         if stage is Stage.VERSION:
             self._agree_on_version(handshake.decode_version(message))
@@ -163,7 +162,6 @@ class ServerHandshake:
         return handshake.CHALLENGE_SIZE
 
     def receive(self, message: Buffer) -> bool:
-        """Receive a message; return whether the handshake is over."""
         if self._stage is Stage.VERSION:
             version = handshake.decode_version(message)
             if version < (3, 8):

@@ -189,7 +189,6 @@ class RfbServerSession:
             self._outgoing.append(encode(Fence(rfb.FENCE_REQUEST | rfb.FENCE_BLOCK_BEFORE)))
 
     def _update(self, out: list[Buffer]) -> None:
-        """Append what changed, if the viewer has requested it."""
         area = self._requested
         if area is None:
             return
@@ -246,7 +245,6 @@ class RfbServerSession:
         return NumberedFrame(next(_numbers), frame)
 
     def _cursor(self) -> bytes:
-        """Return the rectangle of a cursor, for a viewer that draws it itself."""
         # A triangle that points to 0, 0, white with a black rim.
         row, column = np.mgrid[:15, :10]
         seen, rim = 3 * column <= 2 * row, (column == 0) | (row == 14) | (3 * column + 2 >= 2 * row)
@@ -269,7 +267,6 @@ class RfbServerSession:
 
 
 def _level(numbers: Sequence[int], lowest: int) -> int | None:
-    """Return the level of one of ten encodings, None if none is listed."""
     return next((one - lowest for one in numbers if lowest <= one <= lowest + 9), None)
 
 

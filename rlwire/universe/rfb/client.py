@@ -97,7 +97,6 @@ class _RfbClientBase(PushClient):
         return self
 
     def _listen(self, connection: Any) -> None:
-        """Pass each event to `_receive`, and the end to `_end`."""
         raise NotImplementedError
 
     def _read(self) -> Any:

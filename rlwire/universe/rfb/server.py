@@ -8,7 +8,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -54,9 +54,6 @@ class Viewer:
         return self.session.view_only
 
 
-OnInput: TypeAlias = Callable[[Viewer, Input], object]
-
-
 class Display:
     """The frame that viewers see. All methods may be called from any thread.
 
@@ -74,7 +71,7 @@ class Display:
         height: int,
         *,
         name: str = "rlwire",
-        on_input: OnInput | None = None,
+        on_input: Callable[[Viewer, Input], object] | None = None,
         on_leave: Callable[[Viewer], object] | None = None,
     ) -> None:
         for side in (width, height):

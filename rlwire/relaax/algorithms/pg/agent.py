@@ -93,7 +93,6 @@ class Agent:
         self.last = None
 
     def begin_batch(self) -> None:
-        """Start a batch, with the newest weights."""
         self.load()
         self.states: list[NDArray[np.float32]] = []
         self.actions: list[NDArray[Any]] = []
