@@ -15,15 +15,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rlwire.codecs.dm_env_rpc import (
-    ActionObservationSpecs,
-    EnvironmentStateType,
-    Settings,
-    StepResult,
-    check_bounds,
-    is_within,
-    unflatten,
-)
+from rlwire.codecs import dm_env_rpc as codec
+from rlwire.codecs.dm_env_rpc import EnvironmentStateType, Settings, StepResult
 from rlwire.dm_env_rpc.client import StatusError
 from rlwire.dm_env_rpc.properties import Properties, pictures_of
 from rlwire.dm_env_rpc.spaces import Structure, info_spec, of_number, structure_of
@@ -177,7 +170,7 @@ class EnvironmentWorlds:
         accepts = [
             name for name in sorted(self.accepts) if takes_seed or _first(name) in self._arguments
         ]
-        rejected = [name for name in settings if not is_within(name, accepts)]
+        rejected = [name for name in settings if not codec.is_within(name, accepts)]
         if rejected:
             listed = [
                 f"{name} (required)" if self._required.get(name) else name for name in accepts
@@ -234,7 +227,7 @@ def _named(names: list[str]) -> str:
 
 def _nest(settings: Settings) -> dict[str, Any]:
     try:
-        return unflatten(settings)
+        return codec.unflatten(settings)
     except (EncodeError, LimitExceeded) as error:
         raise _invalid(f"the settings cannot be nested: {error}") from None
 
@@ -458,7 +451,7 @@ class EnvironmentAgent:
         self._reward, self._discount = reward, discount
         self._first = first  # reward and discount of a first step
         self._info_spec = informed
-        self._shown = ActionObservationSpecs(
+        self._shown = codec.ActionObservationSpecs(
             dict(enumerate(actions.specs, 1)), dict(enumerate(observations, 1))
         )
         self._show(self._whole)
@@ -469,7 +462,7 @@ class EnvironmentAgent:
         if whole:
             uid = len(self._shown.observations) + 1
             self._unasked = (uid,)
-            self.specs = ActionObservationSpecs(
+            self.specs = codec.ActionObservationSpecs(
                 self._shown.actions, {**self._shown.observations, uid: self._info_spec}
             )
 
@@ -599,7 +592,7 @@ def _defaults(actions: Structure, defaults: Mapping[str, Any]) -> dict[str, Any]
     for leaf in actions.leaves:
         if leaf.spec.name in defaults:
             value = leaf.to_wire(np.asarray(defaults[leaf.spec.name]))
-            check_bounds(leaf.spec, value)
+            codec.check_bounds(leaf.spec, value)
             values[leaf.spec.name] = value
     return values
 

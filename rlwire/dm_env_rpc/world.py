@@ -23,17 +23,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
-from rlwire.codecs.dm_env_rpc.values import (
-    ActionObservationSpecs,
-    AnyMessage,
-    EnvironmentStateType,
-    ResetWorldResponse,
-    Response,
-    Settings,
-    Status,
-    Step,
-    StepResult,
-)
+from rlwire.codecs import dm_env_rpc as codec
+from rlwire.codecs.dm_env_rpc import Settings, Status, Step, StepResult
 from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc.client import StatusError
 from rlwire.errors import (
@@ -50,10 +41,10 @@ from rlwire.transports.rate_limited_log import Log, RateLimitedLog
 
 logger = logging.getLogger(__name__)
 
-Answer: TypeAlias = "Response | StepResult | DeferredReply"
+Answer: TypeAlias = "codec.Response | StepResult | DeferredReply"
 
-_RUNNING = EnvironmentStateType.RUNNING
-_INTERRUPTED = EnvironmentStateType.INTERRUPTED
+_RUNNING = codec.EnvironmentStateType.RUNNING
+_INTERRUPTED = codec.EnvironmentStateType.INTERRUPTED
 _TEXT = 2000  # characters of an exception's text that a client receives
 
 
@@ -68,7 +59,7 @@ class AgentEnvironment(Protocol):
         specs: the agent's actions and observations.
     """
 
-    specs: ActionObservationSpecs
+    specs: codec.ActionObservationSpecs
 
     def reset(self, settings: Settings) -> None:
         """End the sequence, if there is one; `specs` may change. `begin` comes next."""
@@ -112,7 +103,7 @@ class World(Protocol):
 WorldFactory: TypeAlias = Callable[[Settings], World]
 """Makes a world from ``create_world``'s settings; several threads may call it at once."""
 
-Extension: TypeAlias = Callable[[AnyMessage, "World | None"], AnyMessage]
+Extension: TypeAlias = Callable[[codec.AnyMessage, "World | None"], codec.AnyMessage]
 """Answers an extension's request, given the world that is joined."""
 
 
@@ -136,7 +127,7 @@ _CODES: tuple[tuple[type[BaseException], Code], ...] = (
 
 
 def status_of(request: str, error: BaseException) -> Status:
-    details: tuple[AnyMessage, ...] = ()
+    details: tuple[codec.AnyMessage, ...] = ()
     if isinstance(error, StatusError):
         code, text, details = int(error.code), error.message, error.details
     else:
@@ -448,8 +439,8 @@ class ServedWorld:
 
     def _reset(
         self, reset: _Reset, agents: list[JoinedAgent], callers: set[JoinedAgent | None]
-    ) -> ResetWorldResponse | Status:
-        reply: ResetWorldResponse | Status = ResetWorldResponse()
+    ) -> codec.ResetWorldResponse | Status:
+        reply: codec.ResetWorldResponse | Status = codec.ResetWorldResponse()
         try:
             with self.call_lock:
                 self.world.reset(reset.settings)

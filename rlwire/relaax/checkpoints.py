@@ -133,7 +133,7 @@ class Checkpoints:
                         f"{self.folder}/{name} is of algorithm {head['algorithm']}, version "
                         f"{head['version']}, not {algorithm}, version {version}: use another folder"
                     )
-                state = _read(self._path(name))
+                state = _read(self._path(name), bool(head.get("torch")))
             except CheckpointDamaged as error:
                 logger.warning("skipping %s/%s: %s", self.folder, name, error)
                 continue
@@ -246,9 +246,7 @@ def _head(file: Any) -> dict[str, Any]:
     return head
 
 
-def _read(path: str) -> Any:
-    with _open(path) as file:
-        torch = bool(_head(file).get("torch"))
+def _read(path: str, torch: bool) -> Any:
     if torch:
         with optional("torch", "torch"):
             importlib.import_module("torch")

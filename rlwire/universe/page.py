@@ -35,7 +35,6 @@ from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp_asyncio import connect
-from rlwire.transports.tls import ClientSide
 from rlwire.web import folder
 from rlwire.websocket import connect_asyncio, url_of
 
@@ -91,7 +90,8 @@ class PageServer(StreamServer):
     """Serves the page, and relays its two WebSockets to a remote.
 
     A side that does not read holds up the other; nothing is stored. A browser asks for the page's
-    password, which counts in either field; the page itself asks for VNC's.
+    password, which counts in either field; the page itself asks for VNC's. The certificate of a
+    remote with TLS is checked unless the remote is on this machine.
 
     Args:
         remote: returns where the remote is; called each time, since its ports may be known late.
@@ -101,8 +101,6 @@ class PageServer(StreamServer):
         about: returns what the page tells of the environment, as JSON has it.
         novnc: where noVNC is; see `novnc_files`.
         origins: other pages whose scripts may connect; by default those of this server.
-        remote_tls: for a remote with TLS. By default certificates of this machine's own addresses
-            are not checked, and others' are, against the system's authorities.
         options: `rlwire.serving.serving.StreamOptions`.
     """
 
@@ -119,13 +117,11 @@ class PageServer(StreamServer):
         about: Callable[[], Mapping[str, Any]] | None = None,
         novnc: str | os.PathLike[str] | None = None,
         origins: Collection[str] = (),
-        remote_tls: ClientSide = None,
         **options: Unpack[StreamOptions],
     ) -> None:
         if place is None or isinstance(place, int):
             place = Address(host, PORT if place is None or place is True else place)
-        self._remote, self._remote_tls = remote, remote_tls
-        self._secret, self._origins = auth, origins
+        self._remote, self._secret, self._origins = remote, auth, origins
         self._headers = [("openai-observer", "true")]
         if auth is not None:
             self._headers.append(("Authorization", basic_header(auth, "")))
@@ -199,14 +195,13 @@ class PageServer(StreamServer):
 
     async def _connect(self, path: str) -> AsyncConnection:
         """Connect to the remote's server that a WebSocket's path means."""
-        remote = self._remote()
-        tls = self._remote_tls
-        if remote.tls and tls is None and remote.address.loopback:
+        remote, own = self._remote(), None
+        if remote.tls and remote.address.loopback:
             # A server of this very machine, whose certificate is for its other names.
-            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            tls.check_hostname = False
-            tls.verify_mode = ssl.CERT_NONE
-        tls = client_tls(remote, tls)
+            own = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            own.check_hostname = False
+            own.verify_mode = ssl.CERT_NONE
+        tls = client_tls(remote, own)
         if path == "/pixels" and remote.pixels_address is not None:
             return await connect(remote.pixels_address, RawSession(), timeout=_TIMEOUTS, tls=tls)
         if path == "/rewards" and not remote.only_pixels:
