@@ -54,7 +54,6 @@ _DEFAULTS: dict[str, Any] = {"raw": False, "use_bin_type": True, "use_list": Tru
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that are neither None nor a default."""
     return {
         name: value
         for name, value in options.items()
@@ -63,7 +62,6 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _encoder(dialect: Dialect, options: dict[str, Any]) -> codec.Encoder | None:
-    """Return an encoder with a `Packer`'s options; None: the codec lacks one of them."""
     given = _given(options)
     if not given:
         return _ENCODERS[dialect]
@@ -74,11 +72,7 @@ def _encoder(dialect: Dialect, options: dict[str, Any]) -> codec.Encoder | None:
 
 
 def _decoder(options: dict[str, Any]) -> codec.Decoder | None:
-    """Return a decoder with the options of `unpackb`; None: the codec lacks one of them.
-
-    Only bytes mark an array, as in both libraries. Extensions and timestamps are of the msgpack
-    package's classes if the program has imported it.
-    """
+    """Return a decoder with the options of `unpackb`; None: the codec lacks one of them."""
     theirs = sys.modules.get("msgpack")
     if not options and theirs in _DECODERS:
         return _DECODERS[theirs]
@@ -252,14 +246,12 @@ class DropIn:
         self._installed: tuple[contextlib.ExitStack, dict[str, Any]] | None = None
 
     def install(self, **options: Any) -> None:
-        """Replace the library's packing; again does nothing."""
         if self._installed is None:
             self._installed = self._replace(**options), options
         elif self._installed[1] != options:
             raise RuntimeError(f"it is installed with {self._installed[1]}: uninstall it first")
 
     def uninstall(self) -> None:
-        """Restore the library's own packing; does nothing if `install` was not called."""
         if self._installed is not None:
             self._installed[0].close()
             self._installed = None

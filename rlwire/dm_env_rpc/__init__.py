@@ -16,11 +16,7 @@ from __future__ import annotations
 
 from rlwire.dm_env_rpc.client import AsyncClient, Client, StatusError
 from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds, Names
-from rlwire.dm_env_rpc.properties import (
-    AsyncPropertiesExtension,
-    Properties,
-    PropertiesExtension,
-)
+from rlwire.dm_env_rpc.properties import AsyncPropertiesExtension, Properties, PropertiesExtension
 from rlwire.dm_env_rpc.server import Server
 from rlwire.dm_env_rpc.world import AgentEnvironment, World, WorldFactory, Worlds
 from rlwire.transports.tls import ClientTLS, ServerTLS

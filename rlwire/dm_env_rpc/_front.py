@@ -34,7 +34,6 @@ def server(
     keep_abandoned: bool = False,
     **options: Any,
 ) -> Server:
-    """Return a server of an environment, or of worlds of one's own; not started."""
     if url.path:
         raise ValueError(f"{url}: worlds get their names when they are created; leave the path out")
     worlds = load_environment(environment) if isinstance(environment, str) else environment

@@ -9,22 +9,8 @@ import ssl
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
-from rlwire.codecs.dm_env_rpc import (
-    ActionObservationSpecs,
-    AnyMessage,
-    CreateWorldRequest,
-    DestroyWorldRequest,
-    JoinWorldRequest,
-    LeaveWorldRequest,
-    Request,
-    ResetRequest,
-    ResetWorldRequest,
-    Settings,
-    Status,
-    Step,
-    StepResult,
-    flatten,
-)
+from rlwire.codecs import dm_env_rpc as codec
+from rlwire.codecs.dm_env_rpc import Settings, Status, Step, StepResult
 from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.registry import located
@@ -67,7 +53,7 @@ class StatusError(PeerError):
         details: messages for programs.
     """
 
-    def __init__(self, code: int, message: str, details: Iterable[AnyMessage] = ()) -> None:
+    def __init__(self, code: int, message: str, details: Iterable[codec.AnyMessage] = ()) -> None:
         known = code in Code.__members__.values()
         self.code: Code | int = Code(code) if known else code
         self.message = message
@@ -80,12 +66,10 @@ class StatusError(PeerError):
 
     @classmethod
     def of(cls, status: Status) -> StatusError:
-        """Return the exception for a status."""
         return cls(status.code, status.message, status.details)
 
 
 def http2_context(tls: ClientSide | TLS) -> ssl.SSLContext | None:
-    """Return a TLS context that offers HTTP/2."""
     context = context_of(tls)
     if context is not None:
         context.set_alpn_protocols(["h2"])
@@ -93,7 +77,6 @@ def http2_context(tls: ClientSide | TLS) -> ssl.SSLContext | None:
 
 
 def authorization(token: str) -> tuple[str, str]:
-    """Return a bearer token as metadata."""
     if not re.fullmatch(r"[\x21-\x7e]+", token):
         raise ValueError("a token has one or more printable ASCII characters and no spaces")
     return "authorization", f"Bearer {token}"
@@ -115,13 +98,10 @@ def most_sent(limits: Limits, max_sent: int | None) -> int:
 
 
 def _settings_of(settings: Mapping[str, Any] | None) -> Settings:
-    """Return settings by name, nested ones joined by periods."""
-    return flatten(settings, strict=False) if settings else {}
+    return codec.flatten(settings, strict=False) if settings else {}
 
 
 class _DmEnvRpcClient(waits.Counting):
-    """Base of `Client` and `AsyncClient`."""
-
     def __init__(
         self,
         address: AddressLike,
@@ -164,12 +144,10 @@ class _DmEnvRpcClient(waits.Counting):
 
     @property
     def address(self) -> Address:
-        """The server's address."""
         return self._address
 
     @property
     def limits(self) -> Limits:
-        """The maxima for messages."""
         return self._limits
 
     @property
@@ -179,7 +157,6 @@ class _DmEnvRpcClient(waits.Counting):
 
     @property
     def state(self) -> dm_env_rpc.DmEnvRpcState:
-        """The connection's state."""
         return dm_env_rpc.DmEnvRpcState.CLOSED if self._session is None else self._session.state
 
     @property
@@ -187,13 +164,12 @@ class _DmEnvRpcClient(waits.Counting):
         return 0 if self._session is None else self._session.pending
 
     @property
-    def specs(self) -> ActionObservationSpecs | None:
+    def specs(self) -> codec.ActionObservationSpecs | None:
         """The joined agent's specs, or None."""
         return None if self._session is None else self._session.specs
 
     @property
     def world_name(self) -> str | None:
-        """The name of the joined world, or None."""
         return None if self._joined is None else self._joined[0]
 
     @driven
@@ -233,22 +209,24 @@ class _DmEnvRpcClient(waits.Counting):
     @driven
     def create_world(self, settings: Mapping[str, Any] | None = None) -> Waits[str]:
         """Create a world and return its name; nested settings are joined by periods."""
-        reply = yield self.request(CreateWorldRequest(_settings_of(settings)))
+        reply = yield self.request(codec.CreateWorldRequest(_settings_of(settings)))
         return cast(str, reply.world_name)
 
     @driven
     def join_world(
         self, world_name: str = "", settings: Mapping[str, Any] | None = None
-    ) -> Waits[ActionObservationSpecs]:
+    ) -> Waits[codec.ActionObservationSpecs]:
         """Join a world as an agent and return its specs."""
-        request = JoinWorldRequest(world_name, _settings_of(settings))
-        return cast(ActionObservationSpecs, (yield self.request(request)).specs)
+        request = codec.JoinWorldRequest(world_name, _settings_of(settings))
+        return cast(codec.ActionObservationSpecs, (yield self.request(request)).specs)
 
     @driven
-    def reset(self, settings: Mapping[str, Any] | None = None) -> Waits[ActionObservationSpecs]:
+    def reset(
+        self, settings: Mapping[str, Any] | None = None
+    ) -> Waits[codec.ActionObservationSpecs]:
         """End the sequence; return the specs, which the settings may have changed."""
-        reply = yield self.request(ResetRequest(_settings_of(settings)))
-        return cast(ActionObservationSpecs, reply.specs)
+        reply = yield self.request(codec.ResetRequest(_settings_of(settings)))
+        return cast(codec.ActionObservationSpecs, reply.specs)
 
     @driven
     def reset_world(
@@ -260,25 +238,25 @@ class _DmEnvRpcClient(waits.Counting):
         """
         if world_name is None:
             world_name = self.world_name or ""
-        yield self.request(ResetWorldRequest(world_name, _settings_of(settings)))
+        yield self.request(codec.ResetWorldRequest(world_name, _settings_of(settings)))
 
     @driven
     def leave_world(self) -> Waits[None]:
         """Leave the joined world, if there is one."""
-        yield self.request(LeaveWorldRequest())
+        yield self.request(codec.LeaveWorldRequest())
 
     @driven
     def destroy_world(self, world_name: str) -> Waits[None]:
         """Destroy a world without agents."""
-        yield self.request(DestroyWorldRequest(world_name))
+        yield self.request(codec.DestroyWorldRequest(world_name))
 
     @driven
-    def extension(self, message: AnyMessage) -> Waits[AnyMessage]:
+    def extension(self, message: codec.AnyMessage) -> Waits[codec.AnyMessage]:
         """Send an extension's request and return the response."""
-        return cast(AnyMessage, (yield self.request(message)))
+        return cast(codec.AnyMessage, (yield self.request(message)))
 
     @driven
-    def request(self, request: Request | Step) -> Waits[Any]:
+    def request(self, request: codec.Request | Step) -> Waits[Any]:
         """Send any request and return the response.
 
         Raises:
@@ -303,18 +281,13 @@ class _DmEnvRpcClient(waits.Counting):
         return reply
 
     @driven
-    def reconnect(self, backoff: Backoff | None = None) -> Waits[ActionObservationSpecs | None]:
-        """Connect again, and join the last world again with the same settings.
+    def reconnect(
+        self, backoff: Backoff | None = None
+    ) -> Waits[codec.ActionObservationSpecs | None]:
+        """Connect and join the last world again, with the same settings; return its specs, if any.
 
-        A world of this client's that the server no longer has is created again.
-
-        Args:
-            backoff: by default 20 attempts in 60 seconds.
-
-        Returns:
-            The specs, or None if no world was joined.
-
-        Errors are those of `connect` and `join_world`.
+        A world of this client's that the server no longer has is created again. By default there
+        are 20 attempts in 60 seconds. Errors are those of `connect` and `join_world`.
         """
         backoff = backoff or RECONNECT
         yield from self._drop()
@@ -333,11 +306,11 @@ class _DmEnvRpcClient(waits.Counting):
             )
         )
 
-    def _rejoin(self, _until: float) -> Waits[ActionObservationSpecs]:
+    def _rejoin(self, _until: float) -> Waits[codec.ActionObservationSpecs]:
         assert self._joined is not None
         world, settings = self._joined
         try:
-            specs: ActionObservationSpecs = yield self.join_world(world, settings)
+            specs: codec.ActionObservationSpecs = yield self.join_world(world, settings)
         except StatusError as error:
             if error.code != Code.NOT_FOUND or world not in self._created:
                 raise
@@ -352,20 +325,19 @@ class _DmEnvRpcClient(waits.Counting):
         logger.info("%s: connected again, joined the world %r", self._address, world)
         return specs
 
-    def _note(self, request: Request | Step, reply: Any) -> None:
+    def _note(self, request: codec.Request | Step, reply: Any) -> None:
         """Note what `reconnect` must repeat."""
-        if isinstance(request, CreateWorldRequest):
+        if isinstance(request, codec.CreateWorldRequest):
             self._created[reply.world_name] = request.settings
-        elif isinstance(request, JoinWorldRequest):
+        elif isinstance(request, codec.JoinWorldRequest):
             self._joined = request.world_name, request.settings
-        elif isinstance(request, LeaveWorldRequest):
+        elif isinstance(request, codec.LeaveWorldRequest):
             self._joined = None
-        elif isinstance(request, DestroyWorldRequest):
+        elif isinstance(request, codec.DestroyWorldRequest):
             self._created.pop(request.world_name, None)
 
     @staticmethod
-    def _make_lock() -> Any:
-        """Return a lock for tasks that share the client."""
+    def _make_lock() -> Any: ...
 
     _dial: Any
     _sleep: Any
@@ -391,7 +363,6 @@ class _DmEnvRpcClient(waits.Counting):
         return self._connection
 
     def _step(self, actions: Mapping[str, Any] | None, requested: Iterable[str] | None) -> Step:
-        """Return a step, by default one that requests all observations."""
         if requested is None:
             manager = None if self._session is None else self._session.observations
             requested = () if manager is None else manager.names()
@@ -437,9 +408,7 @@ class Client(Blocking, _DmEnvRpcClient):
     _dial = staticmethod(tcp.connect)
 
     def step(
-        self,
-        actions: Mapping[str, Any] | None = None,
-        requested: Iterable[str] | None = None,
+        self, actions: Mapping[str, Any] | None = None, requested: Iterable[str] | None = None
     ) -> StepResult:
         """Take a step.
 
@@ -479,9 +448,7 @@ class AsyncClient(Asyncio, _DmEnvRpcClient):
     _dial = staticmethod(tcp_asyncio.connect)
 
     async def step(
-        self,
-        actions: Mapping[str, Any] | None = None,
-        requested: Iterable[str] | None = None,
+        self, actions: Mapping[str, Any] | None = None, requested: Iterable[str] | None = None
     ) -> StepResult:
         """Take a step, as `Client.step`."""
         step = self._step(actions, requested)

@@ -24,12 +24,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from rlwire.codecs.dm_env_rpc import (
-    AnyMessage,
-    ProtoArray,
-    decode_tensor,
-    encode_tensor,
-)
+from rlwire.codecs.dm_env_rpc import AnyMessage, ProtoArray, decode_tensor, encode_tensor
 from rlwire.dm_env_rpc.client import KEEP_ALIVE, METHOD
 from rlwire.errors import LimitExceeded, RlwireError
 from rlwire.limits import Limits
@@ -74,7 +69,6 @@ def install(*, transport: bool = False) -> None:
 
 
 def uninstall() -> None:
-    """Restore the package's own code."""
     while _originals:
         owner, name, original = _originals.pop()
         setattr(owner, name, original)
@@ -204,7 +198,6 @@ def _make_connection(original: Callable[..., Any], stream: type[_Stream]) -> Cal
 
 
 def _status_of(error: BaseException) -> calls.CallStatus:
-    """Return grpcio's status for an error of rlwire's."""
     if isinstance(error, calls.CallEnded):
         return error.status
     if isinstance(error, LimitExceeded):
@@ -253,8 +246,7 @@ class _Stream:
             return (yield connection.exchange(waiting.pop()))
         return (yield connection.receive())
 
-    def _own(self, connection: Any) -> None:
-        """Make this thread the connection's."""
+    def _own(self, connection: Any) -> None: ...
 
     def close(self) -> None:
         connection, self._connection = self._connection, None

@@ -16,18 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from rlwire.codecs.dm_env_rpc import (
-    DataType,
-    EnvironmentStateType,
-    ResetRequest,
-    Status,
-    Step,
-    TensorSpec,
-    bounds,
-    flatten,
-    numpy_dtype,
-    unflatten,
-)
+from rlwire.codecs import dm_env_rpc as codec
+from rlwire.codecs.dm_env_rpc import Status, Step, TensorSpec
 from rlwire.codecs.msgpack import Decoder
 from rlwire.dm_env_rpc.client import Client, StatusError
 from rlwire.dm_env_rpc.properties import PICTURE, RENDER_FPS, PropertiesExtension
@@ -54,8 +44,8 @@ with optional("gymnasium", "gym"):
 
 logger = logging.getLogger(__name__)
 
-_RUNNING = EnvironmentStateType.RUNNING
-_TERMINATED = EnvironmentStateType.TERMINATED
+_RUNNING = codec.EnvironmentStateType.RUNNING
+_TERMINATED = codec.EnvironmentStateType.TERMINATED
 _LOST = (ConnectionClosed, DeadlineExceeded, OSError)
 
 
@@ -163,10 +153,9 @@ class DmEnvRpcEndpoint(Endpoint):
         client.join_world(name, join_settings)
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
-        """Ask for a new episode."""
         settings: dict[str, Any] = {} if seed is None else {"seed": int(seed)}
         if options:
-            settings |= flatten({"options": dict(options)}, strict=False)
+            settings |= codec.flatten({"options": dict(options)}, strict=False)
         self._begun = settings
         if self._lost is None:
             self._ask_reset(settings)
@@ -180,13 +169,12 @@ class DmEnvRpcEndpoint(Endpoint):
                 settings or client._pending or client.state is DmEnvRpcState.RUNNING
             )
             if self._resetting:
-                connection.send(ResetRequest(settings))
+                connection.send(codec.ResetRequest(settings))
             connection.send(Step({}, self._requested))
         except _LOST as error:
             self._lost = str(error)
 
     def begin_step(self, action: Any) -> None:
-        """Act."""
         if not self._running:
             raise LocalProtocolError(f"{self.client.address}: no episode goes on, call reset()")
         self._begun = None
@@ -197,7 +185,6 @@ class DmEnvRpcEndpoint(Endpoint):
             self._lost = str(error)
 
     def finish(self) -> Outcome:
-        """Wait for the answer."""
         if self._begun is not None:
             return self._finish_reset(self._begun)
         try:
@@ -313,11 +300,9 @@ class DmEnvRpcEndpoint(Endpoint):
         self.render_mode = "rgb_array"
 
     def render(self) -> Any:
-        """Read the environment's picture."""
         return None if self.render_mode is None else self._decode(self._properties.read(PICTURE))
 
     def close(self) -> None:
-        """Leave the world, destroy it if it was created for this, and close the connection."""
         client = self.client
         try:
             if not (client.closed or client._pending):
@@ -348,7 +333,7 @@ class _Signal:
         if not found:
             return
         lone = found.get(name)
-        if lone is not None and not len(lone.shape) and lone.dtype != DataType.STRING:
+        if lone is not None and not len(lone.shape) and lone.dtype != codec.DataType.STRING:
             self.alone = name
             return
         self.space = space_of_specs(found, name)
@@ -362,13 +347,12 @@ def _as_it_comes(space: Any, structure: Structure) -> str | None:
     if not isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)):
         return None
     spec = structure.specs[0]
-    return spec.name if space.shape and space.dtype == numpy_dtype(spec.dtype) else None
+    return spec.name if space.shape and space.dtype == codec.numpy_dtype(spec.dtype) else None
 
 
 def _structure(
     space: Any, specs: Mapping[str, TensorSpec], what: str, *, partial: bool
 ) -> Structure:
-    """Return a space's structure, after comparing it with the server's specs."""
     tops = {name.split(".")[0] for name in specs}
     name = tops.pop() if len(tops) == 1 else what
     structure = structure_of(space, what, name, checked=not partial)
@@ -380,9 +364,9 @@ def _structure(
             )
         if ours.dtype != theirs.dtype or not _fits(ours.shape, theirs.shape):
             raise EncodeError(
-                f"the {what} {ours.name!r} is {DataType(theirs.dtype).name} of shape "
-                f"{tuple(theirs.shape)} at the server, and {DataType(ours.dtype).name} of shape "
-                f"{tuple(ours.shape)} in {space}"
+                f"the {what} {ours.name!r} is {codec.DataType(theirs.dtype).name} of shape "
+                f"{tuple(theirs.shape)} at the server, and {codec.DataType(ours.dtype).name} of "
+                f"shape {tuple(ours.shape)} in {space}"
             )
     missing = [name for name in specs if name not in structure.names]
     if missing and not partial:
@@ -397,8 +381,7 @@ def _fits(ours: Any, theirs: Any) -> bool:
 
 
 def space_of_specs(specs: Mapping[str, TensorSpec], what: str) -> Any:
-    """Return the Gymnasium space that specs describe."""
-    space = _nested(unflatten(dict(specs)), what)
+    space = _nested(codec.unflatten(dict(specs)), what)
     return space[what] if list(space) == [what] else space
 
 
@@ -413,17 +396,17 @@ def _nested(value: Any, what: str) -> Any:
 
 def _leaf(spec: TensorSpec, what: str) -> Any:
     shape = tuple(map(int, spec.shape))
-    if any(size < 0 for size in shape) or (spec.dtype == DataType.STRING and shape):
+    if any(size < 0 for size in shape) or (spec.dtype == codec.DataType.STRING and shape):
         raise EncodeError(
             f"the {what} {spec.name!r} has no fixed size, so no space: its shape is {shape}; give "
             f"{what}_space=, a Dict without it"
         )
-    if spec.dtype == DataType.STRING:
+    if spec.dtype == codec.DataType.STRING:
         return text_of(None, spaces)
-    dtype = numpy_dtype(spec.dtype)  # raises for messages
+    dtype = codec.numpy_dtype(spec.dtype)  # raises for messages
     if dtype.kind == "b":
         return spaces.Box(0, 1, shape, np.bool_)
-    low, high = bounds(spec)
+    low, high = codec.bounds(spec)
     if dtype.kind == "f":
         low = dtype.type(-np.inf) if spec.min is None else low
         high = dtype.type(np.inf) if spec.max is None else high

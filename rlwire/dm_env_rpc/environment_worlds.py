@@ -15,15 +15,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rlwire.codecs.dm_env_rpc import (
-    ActionObservationSpecs,
-    EnvironmentStateType,
-    Settings,
-    StepResult,
-    check_bounds,
-    is_within,
-    unflatten,
-)
+from rlwire.codecs import dm_env_rpc as codec
+from rlwire.codecs.dm_env_rpc import EnvironmentStateType, Settings, StepResult
 from rlwire.dm_env_rpc.client import StatusError
 from rlwire.dm_env_rpc.properties import Properties, pictures_of
 from rlwire.dm_env_rpc.spaces import Structure, info_spec, of_number, structure_of
@@ -160,12 +153,10 @@ class EnvironmentWorlds:
                 self._required[parameter.name] = parameter.default is parameter.empty
 
     def _missing(self, given: Iterable[str]) -> list[str]:
-        """Return the arguments without a default that are not given."""
         firsts = set(map(_first, given))
         return [name for name, needed in self._required.items() if needed and name not in firsts]
 
     def __call__(self, settings: Settings) -> EnvironmentWorld:
-        """Make a world, or raise StatusError for settings and EncodeError for spaces."""
         return EnvironmentWorld(self, settings)
 
     def sample(self) -> EnvironmentWorld | None:
@@ -179,7 +170,7 @@ class EnvironmentWorlds:
         accepts = [
             name for name in sorted(self.accepts) if takes_seed or _first(name) in self._arguments
         ]
-        rejected = [name for name in settings if not is_within(name, accepts)]
+        rejected = [name for name in settings if not codec.is_within(name, accepts)]
         if rejected:
             listed = [
                 f"{name} (required)" if self._required.get(name) else name for name in accepts
@@ -219,7 +210,6 @@ class EnvironmentWorlds:
             raise _invalid(str(error)) from error
 
     def close_environment(self, environment: Any) -> None:
-        """Close an environment, or take it back."""
         if self.lends:
             self._lent.release()
         else:
@@ -237,7 +227,7 @@ def _named(names: list[str]) -> str:
 
 def _nest(settings: Settings) -> dict[str, Any]:
     try:
-        return unflatten(settings)
+        return codec.unflatten(settings)
     except (EncodeError, LimitExceeded) as error:
         raise _invalid(f"the settings cannot be nested: {error}") from None
 
@@ -247,10 +237,7 @@ def _invalid(message: str) -> StatusError:
 
 
 class EnvironmentWorld:
-    """A world of one environment, made by an `EnvironmentWorlds`, and its agents by name.
-
-    An environment's attribute ``properties``, if it is a `Properties`, is the world's.
-    """
+    """A world of one environment, made by an `EnvironmentWorlds`, and its agents by name."""
 
     def __init__(self, worlds: EnvironmentWorlds, settings: Settings) -> None:
         self.worlds = worlds
@@ -268,23 +255,19 @@ class EnvironmentWorld:
 
     @property
     def shared(self) -> bool:
-        """Whether several agents share the environment."""
         return "" not in self.agents
 
     @property
     def accepts(self) -> frozenset[str]:
-        """The settings that clients may give."""
         return self.worlds.accepts | ({"agent"} if self.shared else frozenset())
 
     @property
     def properties(self) -> Properties | None:
-        """The environment's own."""
         environment = None if self._driven is None else self._driven.environment
         found = getattr(getattr(environment, "unwrapped", environment), "properties", None)
         return found if isinstance(found, Properties) else None
 
     def sort(self, settings: Settings) -> tuple[Settings, ResetArguments]:
-        """Return the factory's arguments, flat, and those of the next reset."""
         made_with, start = self._sort(settings)
         if made_with and self.shared:
             raise _invalid(
@@ -320,7 +303,6 @@ class EnvironmentWorld:
         self._open({**self._settings, **own})
 
     def join(self, settings: Settings) -> EnvironmentAgent:
-        """Add an agent."""
         if self._driven is None:
             self._open(self._settings)
         own = dict(settings)
@@ -371,13 +353,11 @@ class EnvironmentWorld:
                 reply.set(result)
 
     def fulfil(self, agent: _SharingAgent, result: StepResult | BaseException) -> None:
-        """Give an agent the result that it waits for."""
         reply, agent.reply = agent.reply, None
         assert reply is not None
         self._fulfilled.append((reply, result))
 
     def begin(self) -> None:
-        """Begin an episode: all agents have asked for it."""
         start, self.next = self.next, {}
 
         def call(driven: Driven) -> None:
@@ -389,8 +369,6 @@ class EnvironmentWorld:
         self._call(self._sharing(), call)
 
     def step(self, acting: list[_SharingAgent]) -> None:
-        """Step: all agents that play have acted."""
-
         def call(driven: Driven) -> None:
             by_key = {
                 agent.key: agent.action if agent in acting else agent.no_action()
@@ -473,7 +451,7 @@ class EnvironmentAgent:
         self._reward, self._discount = reward, discount
         self._first = first  # reward and discount of a first step
         self._info_spec = informed
-        self._shown = ActionObservationSpecs(
+        self._shown = codec.ActionObservationSpecs(
             dict(enumerate(actions.specs, 1)), dict(enumerate(observations, 1))
         )
         self._show(self._whole)
@@ -484,7 +462,7 @@ class EnvironmentAgent:
         if whole:
             uid = len(self._shown.observations) + 1
             self._unasked = (uid,)
-            self.specs = ActionObservationSpecs(
+            self.specs = codec.ActionObservationSpecs(
                 self._shown.actions, {**self._shown.observations, uid: self._info_spec}
             )
 
@@ -493,7 +471,6 @@ class EnvironmentAgent:
         self._show(True)
 
     def join(self, own: Settings) -> None:
-        """Belong to a connection, with its settings."""
         self.joined, self._own = True, own
         self._show(False)
 
@@ -507,7 +484,6 @@ class EnvironmentAgent:
         world.next = {**world.next, **start}
 
     def begin(self) -> StepResult | DeferredReply:
-        """Reset the environment."""
         try:
             observation, info = self._driven.reset(**self.world.next)
             reward = discount = None
@@ -521,7 +497,6 @@ class EnvironmentAgent:
         return result
 
     def step(self, actions: dict[str, Any]) -> StepResult | DeferredReply:
-        """Step the environment."""
         action = self._action(actions)
         try:
             return self.stepped(*self._driven.step(action))
@@ -538,7 +513,6 @@ class EnvironmentAgent:
         world.failed = False
 
     def _action(self, actions: dict[str, Any]) -> Any:
-        """Return the environment's action."""
         if self._defaults:
             actions = {**self._defaults, **actions}
         if len(actions) < len(self._actions.names):
@@ -554,7 +528,6 @@ class EnvironmentAgent:
     def stepped(
         self, observation: Any, reward: Any, terminated: Any, truncated: Any, info: Any
     ) -> StepResult:
-        """Return the result of a step of the environment."""
         state = TERMINATED if terminated else INTERRUPTED if truncated else RUNNING
         discount = 0.0 if terminated else 1.0
         if self._has_discount:
@@ -602,7 +575,6 @@ class EnvironmentAgent:
 def _signal(
     space: Any, what: str, name: str | None, low: float | None = None, high: float | None = None
 ) -> Structure | None:
-    """Return a reward or discount: a number, or dm_env's specs."""
     if name is None:
         return None
     if space is None:
@@ -620,7 +592,7 @@ def _defaults(actions: Structure, defaults: Mapping[str, Any]) -> dict[str, Any]
     for leaf in actions.leaves:
         if leaf.spec.name in defaults:
             value = leaf.to_wire(np.asarray(defaults[leaf.spec.name]))
-            check_bounds(leaf.spec, value)
+            codec.check_bounds(leaf.spec, value)
             values[leaf.spec.name] = value
     return values
 
@@ -636,8 +608,6 @@ class _Side(Driven):
 
 
 class _SharingAgent(EnvironmentAgent):
-    """An agent that waits for the others."""
-
     def __init__(self, world: EnvironmentWorld, driven: Driven, key: Any) -> None:
         super().__init__(world, _Side(driven, key))
         self.key = key  # the environment's name for it
@@ -647,25 +617,20 @@ class _SharingAgent(EnvironmentAgent):
         self.reply: DeferredReply | None = None  # of the step or the episode that it waits for
 
     def no_action(self) -> Any:
-        """Return the action of an agent that does not play."""
         return tree_of(self._driven.action_space, f"the action of {self.key}", "").nothing()
 
     def interrupted(self) -> StepResult:
-        """Return the result of a step whose episode is over."""
         return self._result(INTERRUPTED, self.seen, 0.0, 1.0, {})
 
     def enter(self, seen: Any, info: Mapping[str, Any]) -> None:
-        """Play, from this observation on."""
         self.playing, self.seen = True, seen
         self.world.fulfil(self, self._result(RUNNING, seen, None, None, info))
 
     def reset(self, settings: Settings) -> None:
-        """End the sequence."""
         super().reset(settings)
         self._end_episode()
 
     def begin(self) -> DeferredReply:
-        """Wait for the episode of all agents."""
         self._end_episode()
         reply = self.reply = DeferredReply()
         agents: Any = self.world.agents.values()
@@ -674,7 +639,6 @@ class _SharingAgent(EnvironmentAgent):
         return reply
 
     def step(self, actions: dict[str, Any]) -> DeferredReply | StepResult:
-        """Wait for all agents' actions."""
         if not self.playing:
             return self.interrupted()
         self.action = self._action(actions)
@@ -686,7 +650,6 @@ class _SharingAgent(EnvironmentAgent):
         return reply
 
     def close(self) -> None:
-        """Leave."""
         self.joined = False
         if self.reply is not None:
             gone = StatusError(Code.ABORTED, "the agent has left the world")

@@ -46,8 +46,6 @@ Admit: TypeAlias = Callable[[ServedCall], "tuple[Any, Any]"]
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    """A call and its handler."""
-
     inner: Any
     handler: Any
     waiting: deque[Any] = field(default_factory=deque)  # messages
@@ -60,18 +58,12 @@ class _Task:
 
 
 class _Deferred(NamedTuple):
-    """A handler's deferred reply to an event."""
-
     event: Any
     reply: DeferredReply
 
 
 class GrpcHandler:
-    """Answers the calls of one connection.
-
-    The connection has `session`, `peer`, ``defer(reply)`` to send a deferred reply, and maybe
-    ``run_in_thread(work)`` and ``watched(prepare)``: see `rlwire.transports.connection.Connection`.
-    """
+    """Answers the calls of one connection."""
 
     def __init__(self, connection: Any, admit: Admit, log: Any = logger) -> None:
         self._defer = connection.defer
@@ -90,7 +82,6 @@ class GrpcHandler:
         self._waiting = 0  # bytes of queued messages, of all calls
 
     def answer(self, event: Any) -> Any:
-        """Answer an event of a call; return what to send, or `NOTHING`."""
         call, message = event
         task: _Task | None = call.task
         if message is BEGUN:
@@ -108,24 +99,20 @@ class GrpcHandler:
         return self._answer(call, task, message)
 
     def failure(self, event: Any, error: Exception) -> Any:
-        """Return the end of a call whose reply could not be sent."""
         self._log.error("%s: a reply cannot be sent: %s", self._peer, error)
         return event[0], Last(CallStatus("INTERNAL", "the reply cannot be sent"))
 
     def close(self) -> None:
-        """End all calls: the connection has ended."""
         if self._watched is not None:
             self._watched.close()
         for call in list(self._open.values()):
             self.cancelled(call)
 
     def owes(self, call: ServedCall) -> bool:
-        """Whether a message of the call is not answered yet."""
         task: _Task | None = call.task
         return task is not None and (task.busy or bool(task.waiting))
 
     def cancelled(self, call: ServedCall) -> None:
-        """End a call without a reply."""
         task = call.task
         if task is None or task.over:
             return
@@ -162,7 +149,6 @@ class GrpcHandler:
             self._log.exception("%s: its handler failed to close", self._peer)
 
     def _wait(self, call: ServedCall, task: _Task, message: Any) -> Any:
-        """Queue a message."""
         task.waiting.append(message)
         task.size += len(message) + _OVERHEAD
         self._waiting += len(message) + _OVERHEAD
@@ -217,13 +203,11 @@ class GrpcHandler:
         return self._defer(DeferredReply().then(self._come, call))
 
     def _bring(self, reply: DeferredReply, task: _Task, result: Result) -> None:
-        """Pass a result from another thread to the connection's."""
         reply.set(result)
         if task.over:  # the connection may have gone
             self._leave(task)
 
     def _work(self, task: _Task, message: Any) -> Result:
-        """Answer a message, which is one event."""
         try:
             (event,) = task.inner.receive(message)
         except RlwireError as error:
@@ -263,7 +247,6 @@ class GrpcHandler:
     # ---- results, in the connection's own thread ------------------------------------------------
 
     def _come(self, call: ServedCall, result: Result, error: BaseException | None = None) -> Any:
-        """Receive another thread's result."""
         task: _Task = call.task
         task.busy, task.deferred = False, None
         if task.over:
@@ -305,7 +288,6 @@ class GrpcHandler:
         return self._come(call, self._encoded(task, event, reply))
 
     def _go_on(self, call: ServedCall, _: object, error: BaseException | None) -> Any:
-        """Answer the next queued message."""
         task: _Task = call.task
         task.busy = False
         if task.over:

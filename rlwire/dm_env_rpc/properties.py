@@ -13,28 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.casting import cast
-from rlwire.codecs.dm_env_rpc import (
-    AnyMessage,
-    DataType,
-    ListPropertyRequest,
-    ListPropertyResponse,
-    PropertyRequest,
-    PropertyResponse,
-    PropertySpec,
-    ReadPropertyRequest,
-    ReadPropertyResponse,
-    TensorSpec,
-    WritePropertyRequest,
-    WritePropertyResponse,
-    check_bounds,
-    decode_property_request,
-    decode_property_response,
-    encode_property_request,
-    encode_property_response,
-    make_spec,
-    numpy_dtype,
-)
 from rlwire.codecs.msgpack import encode
 from rlwire.dm_env_rpc.client import StatusError
 from rlwire.dm_env_rpc.world import World
@@ -53,7 +33,7 @@ RENDER_FPS = "rlwire.render_fps"
 
 @dataclass(frozen=True)
 class _Entry:
-    spec: TensorSpec
+    spec: codec.TensorSpec
     read: Callable[[], Any] | None
     write: Callable[[Any], None] | None
     description: str
@@ -82,7 +62,7 @@ class Properties:
         key: str,
         *,
         shape: Sequence[int] = (),
-        dtype: DTypeLike | DataType = np.float64,
+        dtype: DTypeLike | codec.DataType = np.float64,
         minimum: Any = None,
         maximum: Any = None,
         read: Callable[[], Any] | None = None,
@@ -106,7 +86,7 @@ class Properties:
         """
         if read is None and write is None:
             raise ValueError(f"the property {key!r} needs read or write")
-        spec = make_spec(key, shape, dtype, minimum, maximum)
+        spec = codec.make_spec(key, shape, dtype, minimum, maximum)
         if not all(key.split(".")):
             raise ValueError(f"{key!r} is no key: its parts between periods must not be empty")
         if key in self._entries:
@@ -141,57 +121,57 @@ class PropertyService:
     def __init__(self, properties: Properties | None = None) -> None:
         self._own = Properties() if properties is None else properties
 
-    def __call__(self, message: AnyMessage, world: World | None) -> AnyMessage:
-        """Answer one request."""
+    def __call__(self, message: codec.AnyMessage, world: World | None) -> codec.AnyMessage:
         limits = without_spec(DEFAULT, len(message.value))
-        request = decode_property_request(message, limits=limits)
+        request = codec.decode_property_request(message, limits=limits)
         if request is None:
             raise StatusError(Code.INVALID_ARGUMENT, "the property request has no payload")
         entries = dict(self._own._entries)
         for of_world in (getattr(world, "pictures", None), getattr(world, "properties", None)):
             if of_world is not None:
                 entries |= of_world._entries
-        return encode_property_response(_answer(request, entries))
+        return codec.encode_property_response(_answer(request, entries))
 
 
-def _answer(request: PropertyRequest, entries: dict[str, _Entry]) -> PropertyResponse:
+def _answer(request: codec.PropertyRequest, entries: dict[str, _Entry]) -> codec.PropertyResponse:
     key = request.key
     entry, below = entries.get(key), _below(key, entries)
-    if entry is None and not below and (key or not isinstance(request, ListPropertyRequest)):
+    if entry is None and not below and (key or not isinstance(request, codec.ListPropertyRequest)):
         names = ", ".join(list(_below("", entries))[:20]) or "none"
         raise StatusError(Code.NOT_FOUND, f"there is no {_shown(key)}; the outermost are: {names}")
-    if isinstance(request, ListPropertyRequest):
+    if isinstance(request, codec.ListPropertyRequest):
         if not below and key:
             raise StatusError(Code.INVALID_ARGUMENT, f"{_shown(key)} holds no properties")
-        return ListPropertyResponse(tuple(below.values()))
+        return codec.ListPropertyResponse(tuple(below.values()))
     if entry is None:
         raise StatusError(
             Code.PERMISSION_DENIED, f"{_shown(key)} has no value, it only holds properties"
         )
-    if isinstance(request, ReadPropertyRequest):
+    if isinstance(request, codec.ReadPropertyRequest):
         if entry.read is None:
             raise StatusError(Code.PERMISSION_DENIED, f"{_shown(key)} cannot be read")
-        return ReadPropertyResponse(_fit(entry, entry.read()))
+        return codec.ReadPropertyResponse(_fit(entry, entry.read()))
     if entry.write is None:
         raise StatusError(Code.PERMISSION_DENIED, f"{_shown(key)} cannot be written")
     try:
         value = _fit(entry, request.value)
-        check_bounds(entry.spec, value)
+        codec.check_bounds(entry.spec, value)
     except EncodeError as error:  # the client's value
         raise StatusError(Code.INVALID_ARGUMENT, str(error)) from None
     entry.write(value)
-    return WritePropertyResponse()
+    return codec.WritePropertyResponse()
 
 
-def _below(key: str, entries: dict[str, _Entry]) -> dict[str, PropertySpec]:
-    """Return the properties that `key` holds, by key."""
+def _below(key: str, entries: dict[str, _Entry]) -> dict[str, codec.PropertySpec]:
     prefix = key + "." if key else ""
-    found: dict[str, PropertySpec] = {}
+    found: dict[str, codec.PropertySpec] = {}
     for name, entry in entries.items():
         if not name.startswith(prefix):
             continue
         first, _, rest = name[len(prefix) :].partition(".")
-        spec = found.setdefault(prefix + first, PropertySpec(TensorSpec(prefix + first)))
+        spec = found.setdefault(
+            prefix + first, codec.PropertySpec(codec.TensorSpec(prefix + first))
+        )
         if rest:
             spec.is_listable = True
             continue
@@ -209,7 +189,7 @@ def _shown(key: str) -> str:
 def _fit(entry: _Entry, value: Any) -> Any:
     """Return a value in its spec's dtype and shape."""
     spec = entry.spec
-    if spec.dtype == DataType.PROTO:
+    if spec.dtype == codec.DataType.PROTO:
         return value
     try:
         array = np.asarray(value)
@@ -221,11 +201,11 @@ def _fit(entry: _Entry, value: Any) -> Any:
         raise EncodeError(
             f"the value of {_shown(spec.name)} must have the shape {spec.shape}, not {array.shape}"
         )
-    if spec.dtype == DataType.STRING:
+    if spec.dtype == codec.DataType.STRING:
         if array.dtype.kind != "U":
             raise EncodeError(f"the value of {_shown(spec.name)} must be text, not {array.dtype}")
         return array if spec.shape else str(array.item())
-    array = cast(array, numpy_dtype(spec.dtype), f"the value of {_shown(spec.name)}")
+    array = cast(array, codec.numpy_dtype(spec.dtype), f"the value of {_shown(spec.name)}")
     return array if spec.shape else array[()]
 
 
@@ -245,25 +225,29 @@ class _PropertiesExtension(SharedClient):
             PermissionError: it cannot be read.
             StatusError: the server answers with another error.
         """
-        return (yield from self._ask(ReadPropertyRequest(key), ReadPropertyResponse)).value
+        return (
+            yield from self._ask(codec.ReadPropertyRequest(key), codec.ReadPropertyResponse)
+        ).value
 
     @driven
     def write(self, key: str, value: Any) -> Waits[None]:
         """Set a value; errors as for `read`, ValueError if the server rejects the value."""
-        yield from self._ask(WritePropertyRequest(key, value), WritePropertyResponse)
+        yield from self._ask(codec.WritePropertyRequest(key, value), codec.WritePropertyResponse)
 
     @driven
-    def list(self, key: str = "") -> Waits[tuple[PropertySpec, ...]]:
+    def list(self, key: str = "") -> Waits[tuple[codec.PropertySpec, ...]]:
         """Return the properties below `key`, or the outermost; ``spec.name`` is a property's key.
 
         Errors as for `read`, ValueError if it holds none.
         """
-        return (yield from self._ask(ListPropertyRequest(key), ListPropertyResponse)).values
+        return (
+            yield from self._ask(codec.ListPropertyRequest(key), codec.ListPropertyResponse)
+        ).values
 
-    def _ask(self, request: PropertyRequest, awaited: type) -> Waits[Any]:
-        message = encode_property_request(request)
+    def _ask(self, request: codec.PropertyRequest, awaited: type) -> Waits[Any]:
+        message = codec.encode_property_request(request)
         try:
-            response = decode_property_response((yield self._client.extension(message)))
+            response = codec.decode_property_response((yield self._client.extension(message)))
         except StatusError as error:
             kind = _BUILTIN.get(error.code)
             if kind is None:

@@ -9,26 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from rlwire.codecs.dm_env_rpc import (
-    PROPERTY_REQUEST_URL,
-    AnyMessage,
-    CreateWorldRequest,
-    CreateWorldResponse,
-    DestroyWorldRequest,
-    DestroyWorldResponse,
-    JoinWorldRequest,
-    JoinWorldResponse,
-    LeaveWorldRequest,
-    LeaveWorldResponse,
-    Request,
-    ResetRequest,
-    ResetResponse,
-    ResetWorldRequest,
-    Settings,
-    Status,
-    Step,
-    StepRequest,
-)
+from rlwire.codecs import dm_env_rpc as codec
+from rlwire.codecs.dm_env_rpc import Request, Settings, Status, Step
 from rlwire.dm_env_rpc.client import (
     METHOD,
     StatusError,
@@ -150,7 +132,7 @@ class Server(StreamServer):
         self._worlds = self._new_worlds()
         self._extensions: dict[str, Extension] = {
             **(extensions or {}),
-            PROPERTY_REQUEST_URL: PropertyService(properties),
+            codec.PROPERTY_REQUEST_URL: PropertyService(properties),
         }
         limits = limits or DEFAULT
         most = options.get("max_connections", MAX_CONNECTIONS)
@@ -207,8 +189,6 @@ class Server(StreamServer):
 
 @dataclass
 class _DmEnvRpcService(Service):
-    """Makes the sessions and handlers of connections and calls."""
-
     server: Server
     token: str | None
     admission: Admission
@@ -228,7 +208,6 @@ class _DmEnvRpcService(Service):
     def _admit(
         self, peer: str, call: ServedCall
     ) -> tuple[dm_env_rpc.DmEnvRpcServerSession, DmEnvRpcHandler]:
-        """Return the session and the handler of a call."""
         if call.method != METHOD:
             raise RejectedCall(
                 CallStatus("UNIMPLEMENTED", f"there is no {call.method}, only {METHOD}")
@@ -289,15 +268,12 @@ def _factory(worlds: Any) -> WorldFactory:
 # ---- the requests of one call -------------------------------------------------------------------
 
 _NAMES: dict[type, str] = {asked: name for name, (asked, _told) in REQUESTS.items()}
-del _NAMES[StepRequest]  # sessions make Steps of them
+del _NAMES[codec.StepRequest]  # sessions make Steps of them
 _NAMES[Step] = "step"
 
 
 class DmEnvRpcHandler:
-    """Answers the requests of one call, one after the other.
-
-    An answer is a response, or a `DeferredReply` if other connections must act first.
-    """
+    """Answers the requests of one call, in order; an answer may be deferred."""
 
     def __init__(
         self,
@@ -335,20 +311,15 @@ class DmEnvRpcHandler:
             return self._failed(event, error)
 
     def failure(self, event: Request | Step, error: BaseException) -> Status:
-        """Return the status in place of an answer that cannot be sent.
-
-        A join and the begin of a sequence are undone. If a step has ended the sequence, the next
-        step returns INTERRUPTED.
-        """
+        """Undo a request whose answer cannot be sent, and return the status in its place."""
         agent = self._agent
-        if agent is not None and isinstance(event, (Step, ResetRequest)):
+        if agent is not None and isinstance(event, (Step, codec.ResetRequest)):
             agent.served.undo(agent)
-        elif agent is not None and isinstance(event, JoinWorldRequest):
+        elif agent is not None and isinstance(event, codec.JoinWorldRequest):
             self._leave()
         return self._failed(event, error)
 
     def close(self) -> None:
-        """Leave the world."""
         self._closed = True
         self._leave()
         created, self._created = self._created, []
@@ -367,15 +338,15 @@ class DmEnvRpcHandler:
             raise StatusError(Code.FAILED_PRECONDITION, "no world is joined; join_world first")
         return self._agent
 
-    def _create_world(self, request: CreateWorldRequest) -> CreateWorldResponse:
+    def _create_world(self, request: codec.CreateWorldRequest) -> codec.CreateWorldResponse:
         name = self._worlds.create(request.settings)
         self._log.info("%s: created world %r", self._peer, name)
         self._created.append(name)
         if self._closed:  # while the world was made
             self.close()
-        return CreateWorldResponse(name)
+        return codec.CreateWorldResponse(name)
 
-    def _join_world(self, request: JoinWorldRequest) -> JoinWorldResponse:
+    def _join_world(self, request: codec.JoinWorldRequest) -> codec.JoinWorldResponse:
         if self._agent is not None:
             raise StatusError(
                 Code.FAILED_PRECONDITION, f"already joined to {self._agent.served}; leave it first"
@@ -389,14 +360,14 @@ class DmEnvRpcHandler:
         self._agent, self._name = agent, request.world_name
         if self._closed:
             self._leave()
-        return JoinWorldResponse(agent.environment.specs)
+        return codec.JoinWorldResponse(agent.environment.specs)
 
-    def _reset(self, request: ResetRequest) -> ResetResponse:
+    def _reset(self, request: codec.ResetRequest) -> codec.ResetResponse:
         agent = self._joined()
         agent.served.reset(agent, request.settings)
-        return ResetResponse(agent.environment.specs)
+        return codec.ResetResponse(agent.environment.specs)
 
-    def _reset_world(self, request: ResetWorldRequest) -> Answer:
+    def _reset_world(self, request: codec.ResetWorldRequest) -> Answer:
         agent = self._agent
         if agent is not None and request.world_name == self._name:
             served = agent.served
@@ -408,11 +379,11 @@ class DmEnvRpcHandler:
         self._log.info("%s: reset of %s%s", self._peer, served, waits)
         return answer
 
-    def _leave_world(self, request: LeaveWorldRequest) -> LeaveWorldResponse:
+    def _leave_world(self, request: codec.LeaveWorldRequest) -> codec.LeaveWorldResponse:
         self._leave()
-        return LeaveWorldResponse()
+        return codec.LeaveWorldResponse()
 
-    def _destroy_world(self, request: DestroyWorldRequest) -> DestroyWorldResponse:
+    def _destroy_world(self, request: codec.DestroyWorldRequest) -> codec.DestroyWorldResponse:
         agent = self._agent
         if agent is not None and request.world_name in (self._name, agent.served.name):
             raise StatusError(
@@ -420,9 +391,9 @@ class DmEnvRpcHandler:
             )
         self._worlds.destroy(request.world_name)
         self._log.info("%s: destroyed world %r", self._peer, request.world_name)
-        return DestroyWorldResponse()
+        return codec.DestroyWorldResponse()
 
-    def _extension(self, request: AnyMessage) -> AnyMessage:
+    def _extension(self, request: codec.AnyMessage) -> codec.AnyMessage:
         extension = self._extensions.get(request.type_url.rpartition("/")[2])
         if extension is None:
             known = ", ".join(sorted(self._extensions)) or "none"

@@ -41,7 +41,6 @@ Convert = Callable[[Any], Any]
 
 
 def info_spec(observation_space: Any, action_space: Any) -> TensorSpec:
-    """Return the spec of the observation `INFO`."""
     told = describe_both(observation_space, action_space)
     return make_spec(INFO + json.dumps(told, separators=(",", ":")), (-1,), np.dtype(np.uint8))
 
@@ -94,7 +93,6 @@ class Structure:
         unflatten(dict.fromkeys(self.names))  # rejects "a" beside "a.b"
 
     def flatten(self, value: Any) -> dict[str, Any]:
-        """Return a value's tensors by name."""
         lone = self._lone
         if lone is not None:
             return {lone.spec.name: lone.to_wire(value)}
@@ -223,13 +221,11 @@ def _text(value: Any, name: str) -> Any:
 def structure_of(
     space: Any, what: str, name: str, prefix: str = "", checked: bool = True
 ) -> Structure:
-    """Return the structure of a Gymnasium space, or of dm_env's specs, nested or not."""
     return Structure(tree_of(space, f"the {what}", _CANNOT), what, name, prefix, checked)
 
 
 def of_number(
     what: str, name: str, low: float | None = None, high: float | None = None
 ) -> Structure:
-    """Return the structure of a float64 within bounds."""
     leaf = Leaf(None, (), name, (), np.dtype(np.float64), low, high, lone=True)
     return Structure(Tree(leaf, f"the {what}"), what, name)

@@ -23,17 +23,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
-from rlwire.codecs.dm_env_rpc.values import (
-    ActionObservationSpecs,
-    AnyMessage,
-    EnvironmentStateType,
-    ResetWorldResponse,
-    Response,
-    Settings,
-    Status,
-    Step,
-    StepResult,
-)
+from rlwire.codecs import dm_env_rpc as codec
+from rlwire.codecs.dm_env_rpc import Settings, Status, Step, StepResult
 from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc.client import StatusError
 from rlwire.errors import (
@@ -50,10 +41,10 @@ from rlwire.transports.rate_limited_log import Log, RateLimitedLog
 
 logger = logging.getLogger(__name__)
 
-Answer: TypeAlias = "Response | StepResult | DeferredReply"
+Answer: TypeAlias = "codec.Response | StepResult | DeferredReply"
 
-_RUNNING = EnvironmentStateType.RUNNING
-_INTERRUPTED = EnvironmentStateType.INTERRUPTED
+_RUNNING = codec.EnvironmentStateType.RUNNING
+_INTERRUPTED = codec.EnvironmentStateType.INTERRUPTED
 _TEXT = 2000  # characters of an exception's text that a client receives
 
 
@@ -68,7 +59,7 @@ class AgentEnvironment(Protocol):
         specs: the agent's actions and observations.
     """
 
-    specs: ActionObservationSpecs
+    specs: codec.ActionObservationSpecs
 
     def reset(self, settings: Settings) -> None:
         """End the sequence, if there is one; `specs` may change. `begin` comes next."""
@@ -106,19 +97,17 @@ class World(Protocol):
             StatusError, ValueError: the settings are rejected.
         """
 
-    def close(self) -> None:
-        """Destroy the world; all agents have left."""
+    def close(self) -> None: ...
 
 
 WorldFactory: TypeAlias = Callable[[Settings], World]
 """Makes a world from ``create_world``'s settings; several threads may call it at once."""
 
-Extension: TypeAlias = Callable[[AnyMessage, "World | None"], AnyMessage]
+Extension: TypeAlias = Callable[[codec.AnyMessage, "World | None"], codec.AnyMessage]
 """Answers an extension's request, given the world that is joined."""
 
 
 def is_world(value: object) -> bool:
-    """Whether `value` is a `World`, or a class of worlds."""
     return all(hasattr(value, name) for name in ("join", "reset", "close"))
 
 
@@ -138,8 +127,7 @@ _CODES: tuple[tuple[type[BaseException], Code], ...] = (
 
 
 def status_of(request: str, error: BaseException) -> Status:
-    """Return the status that a client receives for an exception."""
-    details: tuple[AnyMessage, ...] = ()
+    details: tuple[codec.AnyMessage, ...] = ()
     if isinstance(error, StatusError):
         code, text, details = int(error.code), error.message, error.details
     else:
@@ -154,10 +142,7 @@ def status_of(request: str, error: BaseException) -> Status:
 
 
 def report(log: Log, peer: object, request: str, error: BaseException) -> Status:
-    """Log an exception and return its status; with a traceback if the world's code failed.
-
-    Outside of steps, an exception with a `Code` of its own rejects the request.
-    """
+    """Log an exception and return its status; with a traceback if the world's code failed."""
     status = status_of(request, error)
     meant = isinstance(error, StatusError)
     failed = status.code == Code.INTERNAL or (request == "step" and not meant)
@@ -187,7 +172,6 @@ class JoinedAgent:
     left: bool = False
 
     def step(self, event: Step) -> StepResult | DeferredReply:
-        """Act, or begin a sequence if none is RUNNING."""
         agent = self.environment
         with self.served.call_lock:
             self._check()
@@ -202,13 +186,11 @@ class JoinedAgent:
         return result
 
     def reset(self, settings: Settings) -> None:
-        """End the sequence."""
         with self.served.call_lock:
             self._check()
             self.environment.reset(settings)
 
     def close(self, locked: bool = False) -> None:
-        """Leave, once; errors are only logged."""
         with contextlib.nullcontext() if locked else self.served.call_lock:
             if not self.left:
                 self.left = True
@@ -224,8 +206,6 @@ class JoinedAgent:
 
 @dataclasses.dataclass(slots=True)
 class _HeldStep:
-    """A step that waits for the world's reset."""
-
     agent: JoinedAgent
     event: Step
     reply: DeferredReply = dataclasses.field(default_factory=DeferredReply)
@@ -233,8 +213,6 @@ class _HeldStep:
 
 @dataclasses.dataclass(slots=True)
 class _Reset:
-    """A ``reset_world`` that waits for agents."""
-
     settings: Settings
     caller: JoinedAgent | None
     peer: object
@@ -275,7 +253,6 @@ class ServedWorld:
             raise self._gone()
 
     def join(self, settings: Settings, peer: object) -> JoinedAgent:
-        """Add an agent."""
         with self.lock:
             self._check()
             self.joining += 1
@@ -326,7 +303,6 @@ class ServedWorld:
         return reset.reply.result() if reset.reply.done() else reset.reply
 
     def leave(self, agent: JoinedAgent) -> None:
-        """Remove an agent; again does nothing."""
         with self.lock:
             self.agents.pop(agent, None)
             dropped = [held for held in self.held if held.agent is agent]
@@ -405,7 +381,6 @@ class ServedWorld:
         return 0
 
     def close_world(self) -> None:
-        """Close the user's world; its errors are only logged."""
         try:
             with self.call_lock:
                 self.world.close()
@@ -430,7 +405,6 @@ class ServedWorld:
         return reply.result() if reply.done() else reply
 
     def _step_done(self, agent: JoinedAgent, reply: DeferredReply, result: DeferredReply) -> None:
-        """Answer a step that waited for other agents."""
         try:
             reply.set(self._stepped(agent, result.result()))
         except BaseException as error:
@@ -454,7 +428,6 @@ class ServedWorld:
         return result  # type: ignore[return-value]
 
     def _release(self, held: _HeldStep) -> None:
-        """Carry out a step that was held."""
         try:
             reply = self._step(held.agent, held.event)
         except BaseException as error:
@@ -466,8 +439,8 @@ class ServedWorld:
 
     def _reset(
         self, reset: _Reset, agents: list[JoinedAgent], callers: set[JoinedAgent | None]
-    ) -> ResetWorldResponse | Status:
-        reply: ResetWorldResponse | Status = ResetWorldResponse()
+    ) -> codec.ResetWorldResponse | Status:
+        reply: codec.ResetWorldResponse | Status = codec.ResetWorldResponse()
         try:
             with self.call_lock:
                 self.world.reset(reset.settings)
@@ -532,7 +505,6 @@ class Worlds:
 
     @property
     def names(self) -> list[str]:
-        """The names under which worlds can be joined."""
         with self._lock:
             return list(self._named)
 
@@ -544,11 +516,9 @@ class Worlds:
             self._keep(ServedWorld(name, world, False, self.log), named=True)
 
     def create(self, settings: Settings) -> str:
-        """Make a world and return its unique name, or raise StatusError."""
         return self._create(settings, named=True).name
 
     def destroy(self, name: str) -> None:
-        """Destroy a world, or raise StatusError if agents are joined."""
         served = self._find(name)
         inside = self._destroy(served, only_if_empty=True)
         if inside:

@@ -15,7 +15,6 @@ __all__ = ["OPTIONS", "async_client", "client", "listen", "play", "server"]
 
 
 def server(policy: Any, url: URL, **options: Any) -> BackgroundServer:
-    """Return a server, not started, of a policy or of ``rllib:NAME``."""
     whole = served(policy, url, options)
     return whole or Server(thing_of(policy, "'module:policy'"), str(url), **options)
 

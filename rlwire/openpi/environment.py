@@ -48,7 +48,6 @@ def listen(
     limits: Limits = DEFAULT,
     **options: Unpack[StreamOptions],
 ) -> Callers:
-    """Listen for environments that ask for actions; returns at once if the spaces are given."""
     if action_space is None:
         raise ValueError("openpi has no messages for spaces: give action_space= or like=")
     actions = tree_of(action_space, "the action", "which openpi's actions cannot carry")
@@ -77,8 +76,6 @@ def listen(
 
 
 class OpenpiCaller(Caller):
-    """An environment that asks for actions."""
-
     attention = 5.0  # openpi's own client closes 20 s after an unanswered ping
 
     def __init__(
@@ -90,7 +87,6 @@ class OpenpiCaller(Caller):
         connection.send(metadata)
 
     def turn(self) -> Turn:
-        """Wait for the next observation."""
         while True:
             try:
                 given = self.receive()
@@ -114,7 +110,6 @@ class OpenpiCaller(Caller):
         return Turn(observation, None if begins else reward, terminated, truncated, {})
 
     def act(self, action: Any) -> None:
-        """Answer the last observation."""
         actions = np.asarray(action)
         self.connection.send({"actions": actions[None] if self._single else actions})
 

@@ -38,7 +38,6 @@ logger = logging.getLogger(__name__)
 PORT = 8000  # openpi's
 
 Infer: TypeAlias = Callable[[Any], Any]
-_Job: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], DeferredReply]
 
 # Bytes of an observation that a thread decodes: values without arrays take up to 0.1 s for so much.
 _LARGE = 512 * 1024
@@ -165,7 +164,6 @@ class Server(StreamServer):
         self._guarded = self._guarded or auth is not None
 
     def statistics(self) -> PolicyStatistics:
-        """Return the counters; from any thread."""
         service = self._policy
         return PolicyStatistics(service.clients, service.actions, service.failures)
 
@@ -240,7 +238,6 @@ class _PolicyHandler:
         service.log.info("%s: client connected", peer)
 
     def answer(self, observation: dict[str, Any] | Undecoded) -> _Reply | DeferredReply:
-        """Return the policy's action, or a failure; deferred if a thread makes it."""
         service = self._service
         begun = time.perf_counter()
         if isinstance(observation, Undecoded):
@@ -256,7 +253,6 @@ class _PolicyHandler:
             return self._made(begun, observation, None)
 
     def failure(self, observation: Any, error: Exception) -> Failure:
-        """Return the text instead of an action that cannot be sent."""
         service = self._service
         with service.turn:
             service.actions -= 1
@@ -265,7 +261,6 @@ class _PolicyHandler:
         return Failure(describe(error))
 
     def close(self) -> None:
-        """Count the client out."""
         with self._service.counting:
             self._service.clients -= 1
         self._service.log.info("%s: client gone", self._peer)
@@ -317,7 +312,6 @@ class _PolicyHandler:
 
 
 def resolve_policy(policy: Any) -> Infer:
-    """Return a policy's `infer`, or the policy itself."""
     if inspect.isclass(policy):
         raise TypeError(f"the policy is a class; write {policy.__name__}(...)")
     infer: Callable[[Any], Any] = getattr(policy, "infer", policy)
@@ -329,14 +323,10 @@ def resolve_policy(policy: Any) -> Infer:
 
 
 class PolicyThreads:
-    """Daemon threads that call a policy or a decoder, in the order of `submit`.
-
-    Threads of `concurrent.futures` would keep a program from ending while a call is stuck in an
-    accelerator.
-    """
+    """Daemon threads: `concurrent.futures` would wait for a call stuck in an accelerator."""
 
     def __init__(self, count: int, what: str = "policy") -> None:
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()  # or None, the end
         self._count = count
         for number in range(count):
             threading.Thread(target=self._work, name=f"rlwire {what} {number}", daemon=True).start()

@@ -42,7 +42,6 @@ _RETRY = 0.5  # seconds between two looks for a slot that becomes free
 
 
 def _missing(slots: tuple[AgentSlot, ...]) -> str:
-    """Return what a lobby waits for, for a human."""
     if not slots:
         return "nothing is known of the lobby"
     parts = []
@@ -120,7 +119,6 @@ class PerlertClientBase(waits.Counting):
 
     @property
     def state(self) -> PerlertState:
-        """The session's state."""
         return PerlertState.CLOSED if self._open_session is None else self._open_session.state
 
     # ---- open and close ----
@@ -337,7 +335,6 @@ class PerlertClientBase(waits.Counting):
         return frame
 
     def _playing(self) -> Waits[None]:
-        """Raise if no frame can come."""
         state = self._session.state
         if self._frames or state in RUNNING:
             return

@@ -124,7 +124,6 @@ class PerlertEndpoint(Endpoint):
 
     @property
     def places(self) -> int:
-        """How many slots the instance has."""
         return len(self.client.lobby(self._timeout))
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
@@ -147,7 +146,6 @@ class PerlertEndpoint(Endpoint):
         client.ready()
 
     def begin_step(self, action: Any) -> None:
-        """Send the action from now on."""
         self._stepping = True
         if self._over:
             raise LocalProtocolError(f"{self.client}: call reset() first")
@@ -159,7 +157,6 @@ class PerlertEndpoint(Endpoint):
             self.client.act(text)
 
     def finish(self) -> tuple[Any, ...]:
-        """Return the first observation of a rollout that begins, or the newest one of a step."""
         client, frame = self.client, self._frame
         if self._stepping:
             if frame is not None and frame.done:
@@ -239,7 +236,6 @@ class PerlertEndpoint(Endpoint):
 
 
 def _extra(frame: Frame) -> Any:
-    """Return EXTRA as a dictionary, as text if it is none, or None."""
     if frame.extra is None:
         return None
     try:
@@ -249,7 +245,6 @@ def _extra(frame: Frame) -> Any:
 
 
 def _end(done: bool, extra: Any) -> tuple[bool, bool]:
-    """Return terminated and truncated."""
     told = extra if isinstance(extra, dict) else {}
     truncated = done and told.get("truncated") is True
     return done and (not truncated or told.get("terminated") is True), truncated
@@ -271,12 +266,7 @@ _SEPARATORS = re.compile("[:;,=]")
 
 
 class Outcome(NamedTuple):
-    """One agent's part of a step.
-
-    Attributes:
-        observation: text, or an array that is written as text where it is sent.
-        seen: the observation as the environment returned it.
-    """
+    """One agent's part of a step; `observation` is written as text, `seen` is the value."""
 
     observation: str | NDArray[Any]
     reward: float
@@ -287,8 +277,6 @@ class Outcome(NamedTuple):
 
 
 class _AgentText:
-    """One agent's spaces as text."""
-
     def __init__(
         self, what: str, observation_space: Any, action_space: Any, limits: Limits
     ) -> None:
@@ -304,10 +292,6 @@ class Simulation:
 
     A lone agent's key is ``"agent0"``. Other keys are the agents' names, with underscores for the
     characters ``:;,=``. An agent's kind is its key without the number at the end.
-
-    Attributes:
-        name: the default SERVER_INSTANCE_NAME.
-        agents: AGENT_KIND by AGENT_KEY.
     """
 
     def __init__(self, environment: Any, limits: Limits = DEFAULT) -> None:
@@ -330,7 +314,6 @@ class Simulation:
         }
 
     def reset(self, seed: int) -> dict[str, Outcome]:
-        """Begin an episode, and return the outcomes by key."""
         seen, infos = self._driven.reset(seed)
         if self._lone is not None:
             seen, infos = {self._lone: seen}, {self._lone: infos}
@@ -339,7 +322,6 @@ class Simulation:
         )
 
     def step(self, actions: Mapping[str, Any]) -> dict[str, Outcome]:
-        """Let all agents act, and return the outcomes of those whose episode is not over."""
         lone = self._lone
         if lone is not None:
             return self._outcomes({lone: self._driven.step(actions[lone])})
@@ -368,7 +350,6 @@ class Simulation:
         return told[-1] if told else None
 
     def parse(self, key: str, text: str) -> Any:
-        """Return the action of a text."""
         space = self._texts[key].action
         action = space.from_text(text)
         if not space.contains(action):
@@ -380,17 +361,13 @@ class Simulation:
         return self._texts[key].action.nothing()
 
     def close(self) -> None:
-        """Close the environment."""
         self._driven.close()
 
 
 def simulations_of(
     environment: Any, env_kwargs: Mapping[str, Any] | None = None, limits: Limits = DEFAULT
 ) -> tuple[Simulation, Callable[[], Simulation] | None]:
-    """Return a simulation, and a function that makes more; None if there is only this one.
-
-    The arguments are those of `rlwire.environments.driver.maker`.
-    """
+    """Return a simulation, and a function that makes more; None if there is only this one."""
     environment, again = maker(environment, env_kwargs)
     if again is None:
         return Simulation(environment, limits), None

@@ -38,10 +38,7 @@ _Outcomes: TypeAlias = Mapping[str, Outcome]
 
 
 class TickTimer:
-    """The rollout port's session, with the players' ticks among its deadlines.
-
-    All players share its endpoint's timer, and the endpoint sends once for all ticks that are due.
-    """
+    """The rollout port's session, with the ticks of all players among its deadlines."""
 
     def __init__(self, port: DatagramSession) -> None:
         self._port = port
@@ -55,19 +52,14 @@ class TickTimer:
 
     @property
     def closed(self) -> bool:
-        """Whether the port is closed."""
         return self._port.closed
 
     def at(self, when: float, call: Callable[[float], None]) -> None:
-        """Call `call` with the time as soon as it is `when`, by `time.monotonic`.
-
-        Outside of a tick, `send` is to follow.
-        """
+        """Call `call` with the time as soon as it is `when`, by `time.monotonic`."""
         self._count += 1
         heapq.heappush(self._due, (when, self._count, call))
 
     def advance(self, now: float) -> list[Any]:
-        """Call the players whose ticks are due."""
         due = self._due
         while due and due[0][0] <= now:
             call = heapq.heappop(due)[2]
@@ -78,24 +70,17 @@ class TickTimer:
         return self._port.advance(now)
 
     def next_deadline(self) -> float | None:
-        """Return when `advance` should be called next, or None."""
         deadline, due = self._port.next_deadline(), self._due
         return due[0][0] if due and (deadline is None or due[0][0] < deadline) else deadline
 
 
 @dataclass(eq=False)
 class PacedPlayer:
-    """Plays one instance's environment, on an event loop.
+    """Plays one instance's environment, on an event loop, or with the `executor`'s threads.
 
     If the environment raises, the rollout ends with ``done``. The next one gets a new environment,
-    if `make` is given, after a pause that doubles with each failure in a row.
-
-    Args:
-        executor: runs the steps; None for the loop's own thread.
-        phase: shifts the ticks by this part of a period, so that the instances of a server do not
-            all send at once.
-
-    The other arguments are those of `Server.add`.
+    if `make` is given, after a pause that doubles with each failure in a row. `phase` shifts the
+    ticks by this part of a period. The other arguments are those of `Server.add`.
     """
 
     instance: Instance
@@ -134,18 +119,15 @@ class PacedPlayer:
         return str(self.instance)
 
     def told(self, key: str) -> str | None:
-        """Return a message that describes the spaces of a slot, None if there is none."""
         return None if self.simulation is None else self.simulation.told(key)
 
     def statistics(self) -> dict[str, int]:
-        """Return counts: runs, steps, failures and abandoned runs, and missed ticks."""
         steps = self._counts["steps"] + self._step
         return {**self._counts, "steps": steps, "missed": self._pacer.missed}
 
     # ---- a rollout, from start to end ----
 
     def begin(self) -> None:
-        """Begin a rollout, which the session has started."""
         self._counts["runs"] += 1
         instance = self.instance
         # A seed for each rollout of each instance.
@@ -248,12 +230,8 @@ class PacedPlayer:
         self._step = 0
 
     def _call(
-        self,
-        work: Callable[[], _Outcomes],
-        then: Callable[[_Outcomes, float], None],
-        now: float,
+        self, work: Callable[[], _Outcomes], then: Callable[[_Outcomes, float], None], now: float
     ) -> None:
-        """Call the environment, here or in another thread, and go on with its outcomes."""
         if self._stopped:
             return
         if self.executor is None:
@@ -270,10 +248,7 @@ class PacedPlayer:
         self._busy.add_done_callback(done)
 
     def _then(
-        self,
-        result: Callable[[], _Outcomes],
-        then: Callable[[_Outcomes, float], None],
-        now: float,
+        self, result: Callable[[], _Outcomes], then: Callable[[_Outcomes, float], None], now: float
     ) -> None:
         try:
             then(result(), now)
@@ -283,7 +258,6 @@ class PacedPlayer:
     # ---- actions and steps ----
 
     def _actions(self) -> dict[str, Any]:
-        """Return the last valid action of each client that has sent one."""
         simulation = self.simulation
         assert simulation is not None
         actions = {}

@@ -232,8 +232,6 @@ class Server(BackgroundServer):
 
 @dataclass(frozen=True)
 class _ServedEnvironment:
-    """An environment and its instances."""
-
     name: str
     numbers: range
     session: dict[str, Any]
@@ -251,22 +249,18 @@ class _ServedEnvironment:
         return [f"{self.name}:{number}" for number in self.numbers]
 
     def fill(self) -> None:
-        """Make the missing environments."""
         while self.make is not None and len(self.idle) < len(self.numbers):
             self.idle.append(self.make())
 
     def close(self) -> None:
-        """Close the idle environments; never the caller's own."""
         while self.make is not None and self.idle:
             self.idle.pop().close()
 
     def join(self, session: PerlertServerSession) -> list[Any]:
-        """Add the instances to a session, and return them."""
         add, slots = session.add_instance, self.idle[0].agents
         return [add(self.name, number, slots, **self.session) for number in self.numbers]
 
     def take(self) -> Simulation:
-        """Return an environment for an instance, which closes it."""
         return self.idle[0] if self.make is None else self.idle.pop()
 
 
@@ -283,7 +277,6 @@ class _PerlertLoop:
         self._pool: ThreadPoolExecutor | None = None
 
     async def start(self) -> None:
-        """Bind both ports, and open the lobbies."""
         self.loop = asyncio.get_running_loop()
         session, server = self._session, self._server
         timer = TickTimer(session.rollout)
@@ -356,7 +349,6 @@ class _PerlertLoop:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def statistics(self) -> dict[str, Any]:
-        """Return counts; from any thread."""
         cipher = self._server._cipher
         return {
             "instances": {str(player): player.statistics() for player in self._players.values()},
@@ -366,7 +358,6 @@ class _PerlertLoop:
         }
 
     def message(self, text: str) -> None:
-        """Send a text to all clients that are in a lobby."""
         for instance in self._players:
             if instance.rollout is None:
                 instance.message(text)

@@ -73,7 +73,6 @@ class ToldSpaces:
         self._parts: dict[int, str] = {}
 
     def take(self, text: str) -> bool:
-        """Keep a lobby message, if it is a part; return whether it is."""
         found = _PART(text)
         if found is None:
             return False
@@ -146,7 +145,6 @@ class SpaceText:
         return self.to_text(value) if self._lone is None else self._lone.prepare(value)
 
     def to_text(self, value: Any, decimals: int | None = None) -> str:
-        """Return a value as text, floats with at most `decimals`."""
         texts = []
         for leaf, part in zip(self._leaves, self._tree.parts(value), strict=True):
             if not (leaf.size or self._named):
@@ -159,7 +157,6 @@ class SpaceText:
         return ",".join(texts)
 
     def from_text(self, text: str) -> Any:
-        """Return the value of a text; it may lie outside the space."""
         if self._lone is not None:
             return self._lone.read(text)
         return self._tree.build(self._read_named(text) if self._named else self._read_bare(text))
@@ -186,10 +183,7 @@ class SpaceText:
 
 
 class _TextLeaf:
-    """One leaf of a space: an array, an integer or text.
-
-    `size` counts the values between commas. `prepare` returns text, or an array for the codec.
-    """
+    """One leaf of a space: an array, an integer or text; `size` counts its values."""
 
     def __init__(self, leaf: Leaf, what: str, *, finite: bool) -> None:
         self._what = what = f"{what}, {leaf.where}" if leaf.keys else what

@@ -57,7 +57,6 @@ class Algorithm:
         return inspect.signature(self.agent)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """Make an agent."""
         return self.agent(*arguments, **keywords)
 
     def __reduce__(self) -> Any:
@@ -97,7 +96,6 @@ _FILES = {"Agent": "agent", "ParameterServer": "parameter_server"}
 
 
 def _module(where: str) -> tuple[ModuleType, str]:
-    """Return the module or package, and the name of the algorithm in it."""
     if _is_path(where):
         path = os.path.abspath(where)
         name = os.path.splitext(os.path.basename(path))[0]
@@ -127,7 +125,6 @@ def _exists(name: str) -> bool:
 
 
 def _of_path(where: str, path: str, name: str) -> ModuleType:
-    """Import a folder as a package, or a file as a module, under a unique name."""
     unique = f"_algorithm_{zlib.crc32(path.encode()):08x}_{re.sub(r'[^0-9A-Za-z_]', '_', name)}"
     if unique in sys.modules:
         return sys.modules[unique]
@@ -200,7 +197,6 @@ class AlgorithmServer(Server):
         return self._handle
 
     def check(self) -> None:
-        """Make the parameter server, which `start` then uses, and an agent."""
         self._open()
         with on_error(self._close):
             super().check()
@@ -234,9 +230,6 @@ class AlgorithmServer(Server):
 def server(
     name: str, url: URL, *, config: Mapping[str, Any] | Options | str | None = None, **options: Any
 ) -> AlgorithmServer:
-    """Return the server of ``algorithm:NAME``, not started.
-
-    `config` is its settings, or ``"FILE"`` or ``"FILE:SECTION"`` of YAML.
-    """
+    """Return the server of ``algorithm:NAME``, not started; `config` may be ``"FILE:SECTION"``."""
     settings = section(config) if isinstance(config, str) else config
     return AlgorithmServer(load_algorithm(name, settings), url.address, **options)

@@ -74,7 +74,6 @@ class Checkpoints:
         self._since: tuple[int, float] | None = None  # step and time at the interval's start
 
     def due(self, step: int) -> bool:
-        """Return whether to save a checkpoint at a step."""
         if self._since is None:
             self._since = step, monotonic()
         last, when = self._since
@@ -134,7 +133,7 @@ class Checkpoints:
                         f"{self.folder}/{name} is of algorithm {head['algorithm']}, version "
                         f"{head['version']}, not {algorithm}, version {version}: use another folder"
                     )
-                state = _read(self._path(name))
+                state = _read(self._path(name), bool(head.get("torch")))
             except CheckpointDamaged as error:
                 logger.warning("skipping %s/%s: %s", self.folder, name, error)
                 continue
@@ -182,7 +181,6 @@ class Checkpoints:
 
 
 def _serialize(state: Mapping[str, Any], head: dict[str, Any]) -> bytes:
-    """Return a checkpoint as the bytes of a safetensors file."""
     with optional("safetensors", "checkpoints"):
         import safetensors.numpy
     torch = sys.modules.get("torch")
@@ -228,7 +226,6 @@ def _extract_arrays(value: Any, path: str, arrays: dict[str, Any], torch: Any) -
 
 @contextlib.contextmanager
 def _open(path: str, framework: str = "np") -> Iterator[Any]:
-    """Open a safetensors file; its errors become `CheckpointDamaged`."""
     with optional("safetensors", "checkpoints"):
         import safetensors
     wrong = (safetensors.SafetensorError, LookupError, TypeError, ValueError, RecursionError)
@@ -249,9 +246,7 @@ def _head(file: Any) -> dict[str, Any]:
     return head
 
 
-def _read(path: str) -> Any:
-    with _open(path) as file:
-        torch = bool(_head(file).get("torch"))
+def _read(path: str, torch: bool) -> Any:
     if torch:
         with optional("torch", "torch"):
             importlib.import_module("torch")

@@ -98,11 +98,9 @@ class ParameterServer:
         return int(self.session.op_n_step())
 
     def create_checkpoint(self) -> Mapping[str, Any]:
-        """Return the state, for `Checkpoints.save`."""
         return self.session.state_dict()
 
     def restore_checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `create_checkpoint`."""
         self.session.load_state_dict(state)
 
 
@@ -121,7 +119,6 @@ class ParameterServerHandle:
         self.session: Any = _OpPath(self._call, ())
 
     def n_step(self) -> int:
-        """Return the number of steps learned from; errors as of an op."""
         return int(self._call((), (), {}))
 
     def close(self) -> None:
@@ -151,7 +148,6 @@ class _OpPath:
 
 
 def op(session: Any, names: Sequence[str]) -> Any:
-    """Return an op by its path, or raise AttributeError."""
     path = ".".join(["session", *names])
     if not names or not names[-1].startswith("op_") or any(n.startswith("_") for n in names):
         raise AttributeError(f"{quoted(path)[1:-1]} is no op: the name must begin with op_")
@@ -163,7 +159,6 @@ def op(session: Any, names: Sequence[str]) -> Any:
 
 
 def path_of(names: Sequence[str]) -> str:
-    """Return the name of an op, for errors."""
     return ".".join(["session", *names]) if names else "n_step"
 
 
@@ -195,7 +190,6 @@ class LocalParameterServer(ParameterServerHandle):
         )
 
     def close(self) -> None:
-        """Save a last checkpoint and close the parameter server; errors are logged."""
         with self._lock:
             server, self._server = self._server, None
             if server is None:
@@ -220,7 +214,6 @@ class LocalParameterServer(ParameterServerHandle):
             return value
 
     def _save(self, server: ParameterServer, closing: bool) -> None:
-        """Save a checkpoint if one is due; errors are logged."""
         checkpoints = self._checkpoints
         if checkpoints is None:
             return
@@ -272,6 +265,5 @@ def open_parameter_server(
 
 
 def check_home(home: str) -> None:
-    """Raise ValueError if `home` is invalid."""
     if home not in ("server", "ray") and not home.startswith("ray:"):
         raise ValueError(f"parameter_server must be 'server', 'ray' or 'ray:NAME', not {home!r}")

@@ -67,11 +67,7 @@ class _Actor:
 
 
 class RayParameterServer(ParameterServerHandle):
-    """A parameter server on Ray; it can be pickled.
-
-    `address` is the cluster's, `name` the actor's. `close` of the `owner` ends the actor, and with
-    `owns_ray` the connection to Ray.
-    """
+    """A parameter server on Ray; it can be pickled. `close` of the `owner` ends the actor."""
 
     def __init__(
         self,
@@ -95,7 +91,6 @@ class RayParameterServer(ParameterServerHandle):
         return RayParameterServer, (self.config, self.metrics, *self._where)
 
     def close(self) -> None:
-        """Disconnect; the owner ends the actor, after a last checkpoint."""
         if self._closed:
             return
         self._closed = True

@@ -47,10 +47,7 @@ def _directory() -> Any:
 
 
 def register(algorithm: str, number: int, url: str) -> Callable[[], None]:
-    """Register a runner's URL; return a function that takes it back.
-
-    Both do nothing if Ray is not initialized.
-    """
+    """Register a runner's URL, if Ray is initialized; return a function that takes it back."""
     if not ray.is_initialized():
         return lambda: None
     there = _directory()
@@ -66,10 +63,7 @@ def register(algorithm: str, number: int, url: str) -> Callable[[], None]:
 def runners(algorithm: str = "") -> dict[int, str]:
     """Return the URL of each runner of this cluster, by its number; Ray must be initialized.
 
-    A killed runner stays until another has its number.
-
-    Args:
-        algorithm: the ``name`` in its `env_config`; empty for algorithms without one.
+    `algorithm` is the ``name`` in its `env_config`. A killed runner stays until replaced.
     """
     found: dict[int, str] = ray.get(_directory().urls.remote(algorithm))
     return found

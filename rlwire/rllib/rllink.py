@@ -93,11 +93,9 @@ class RLlinkEnvRunner(EnvRunnerServerForExternalInference):
         return "" if self.server is None else reachable(self.server.url)
 
     def assert_healthy(self) -> None:
-        """Raise AssertionError if it does not listen."""
         assert self.server is None or self.server.url
 
     def stop(self) -> None:
-        """Stop listening."""
         server, self.server = self.server, None
         if server is not None:
             self._forget()
@@ -183,7 +181,6 @@ class ModulePolicy:
 
 
 def _arrays(state: Any) -> Any:
-    """Return a state with arrays in place of tensors."""
     if isinstance(state, Mapping):
         return {name: _arrays(part) for name, part in state.items()}
     return state.detach().cpu().numpy() if isinstance(state, torch.Tensor) else state

@@ -58,7 +58,6 @@ class CallersEnvRunner(SingleAgentEnvRunner):
     """
 
     def make_env(self) -> None:
-        """Listen for callers."""
         self.stop()
         config = self.config
         url = parse_url(config.env_config["url"])
@@ -96,7 +95,6 @@ class RLlibStatistics:
 
 
 def server(name: str, url: URL, **options: Any) -> RLlibServer:
-    """Return a server of RLlib's algorithm of this name; for `rlwire.serving.fronts`."""
     return RLlibServer(name, url, **options)
 
 
@@ -235,7 +233,6 @@ class RLlibServer(BackgroundServer):
         return getattr(self._running, "urls", [])
 
     def statistics(self) -> RLlibStatistics:
-        """Return the counters; from any thread."""
         return self._statistics
 
     def _run(self) -> Running:
@@ -266,7 +263,6 @@ class RLlibServer(BackgroundServer):
             ray.shutdown()
 
     def learnt(self, results: dict[str, Any]) -> None:
-        """Count an iteration."""
         of = results.get("env_runners", {})
         mean = of.get("episode_return_mean")
         steps = int(of.get("num_env_steps_sampled_lifetime", 0))
@@ -309,7 +305,6 @@ class _Training:
 
     @property
     def address(self) -> Address:
-        """Where the first runner listens."""
         return parse_url(self.urls[0]).address
 
     def drain(self, seconds: float) -> None:
@@ -317,7 +312,6 @@ class _Training:
         self._worker.sleep(seconds)
 
     def stop(self, grace: float) -> None:
-        """End the runners, and with them the iteration; save."""
         self._worker.stop(0)
         reports = logging.getLogger("ray.rllib")  # logs each runner that ends here as an error
         level = reports.level

@@ -26,11 +26,7 @@ def server(
     metrics: Metrics | Sequence[tuple[str, str]] | None = None,
     **options: Any,
 ) -> BackgroundServer:
-    """Return a server of agents, not started.
-
-    `agent` may have a prefix of `rlwire.serving.fronts.SERVED`. `metrics` is a sink, or
-    ``("logging", "")`` and ``("tensorboard", directory)``.
-    """
+    """Return a server of agents, not started."""
     options = {"metrics": _sink(metrics), **options}
     return served(agent, url, options) or Server(agent, str(url), **options)
 
@@ -46,7 +42,6 @@ def listen(
     metrics: Metrics | Sequence[tuple[str, str]] | None = None,
     **options: Any,
 ) -> Callers:
-    """Return the `Callers`; arguments as of `environment.listen`."""
     from rlwire.rlx import environment as room  # needs Gymnasium
 
     return room.listen(str(url), num_envs, metrics=_sink(metrics), **options)

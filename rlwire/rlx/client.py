@@ -123,12 +123,10 @@ class ProxyBase(waits.Counting):
 
     @driven
     def reset(self) -> Waits[Any]:
-        """Have the agent forget the episode."""
         return (yield from self._exchange({"command": "reset"}))
 
     @driven
     def disconnect(self) -> Waits[None]:
-        """Close the connection, if any."""
         connection = self._connection
         self._attach(None)
         if connection is not None:
@@ -154,7 +152,9 @@ class ProxyBase(waits.Counting):
         if isinstance(error, AgentProxyException) or connection is None:
             return
         ours = isinstance(error, (RlwireError, OSError))
-        if _is_lost(connection.session, error) if ours else connection.closed:
+        # A late reply would be mistaken for the next command's.
+        owed = connection.session.state not in (RLXState.NEW, RLXState.READY)
+        if owed and not isinstance(error, LocalProtocolError) if ours else connection.closed:
             if connection is self._connection:
                 self._attach(None)
             yield from close_and_wait(connection)
@@ -233,17 +233,6 @@ class AsyncAgentProxy(Asyncio, ProxyBase):
             await drive_async(self._handle_error(connection, "update", error))
             raise
         return self._reply_data("update", reply)
-
-
-def _is_lost(session: Any, error: BaseException) -> bool:
-    """Whether a connection is unusable, as a late reply would be mistaken for the next command's.
-
-    Not after LocalProtocolError: another thread or task may be using the connection.
-    """
-    return not isinstance(error, LocalProtocolError) and session.state not in (
-        RLXState.NEW,
-        RLXState.READY,
-    )
 
 
 _REPLIED = (PeerError, DecodeError, RemoteProtocolError)

@@ -262,6 +262,5 @@ def _checked(path: str | None, name: str, kind: str, value: Any) -> Any:
 
 
 def setting_name(text: Any) -> str:
-    """Return a name as an attribute: ``--log-level`` is ``log_level``."""
     text = str(text)
     return re.sub(r"^[^A-Za-z]+", "", re.sub(r"\W", "_", text)) or text

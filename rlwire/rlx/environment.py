@@ -59,8 +59,6 @@ def listen(
 
 
 class RLXCaller(Caller):
-    """An environment that speaks RLX."""
-
     def __init__(self, metrics: Metrics, connection: Connection, callers: Callers) -> None:
         super().__init__(connection, callers)
         self._agent = _CallerAgent(self)
@@ -68,7 +66,6 @@ class RLXCaller(Caller):
         self._answer, self._receive, self._send = host.answer, connection.receive, connection.send
 
     def turn(self) -> Turn:
-        """Wait for the next update; errors as of `Caller.turn`."""
         agent = self._agent
         while True:
             try:
@@ -85,7 +82,6 @@ class RLXCaller(Caller):
             self.connection.send(reply)
 
     def act(self, action: Any) -> None:
-        """Reply to the last update; errors as of `Caller.act`."""
         # README: an action is INT4, DOUBLE or LIST.
         if isinstance(action, (np.ndarray, np.generic)):
             action = action.tolist()
@@ -93,8 +89,6 @@ class RLXCaller(Caller):
 
 
 class _CallerAgent:
-    """The agent of a caller; an update sets `turn`."""
-
     def __init__(self, caller: RLXCaller) -> None:
         self.message: dict[str, Any] = {}
         self.turn: Turn | None = None

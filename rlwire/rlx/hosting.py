@@ -58,7 +58,6 @@ class AgentFactory:
         self.log = RateLimitedLog(logger)
 
     def make(self) -> Any:
-        """Return an agent."""
         agent = self._agent()
         _check_agent(agent, type(agent).__name__)
         return agent
@@ -77,10 +76,7 @@ def close_agent(agent: Any, peer: object, log: RateLimitedLog) -> None:
 
 
 class AgentHandler:
-    """Answers the commands of one connection with an agent, made at the first command.
-
-    If that fails, it calls `hang_up`, which closes the connection after the reply.
-    """
+    """Answers the commands of one connection with an agent, made at the first command."""
 
     __slots__ = ("_agent", "_average", "_factory", "_handlers", "_hang_up", "_peer", "_text_logged")
 
@@ -100,10 +96,7 @@ class AgentHandler:
         }
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any] | DeferredReply:
-        """Return the reply to one command, deferred if the agent's action is.
-
-        Any exception of the agent, `SystemExit` included, becomes an error reply.
-        """
+        """Return the reply to one command; any exception of the agent becomes an error reply."""
         command = message["command"]
         try:
             if command == "update":
@@ -138,7 +131,6 @@ class AgentHandler:
         return _error(f"{FAILURES[command]}: {text}")
 
     def close(self) -> None:
-        """Close the agent."""
         agent, self._agent = self._agent, None
         close_agent(agent, self._peer, self._factory.log)
 

@@ -41,8 +41,7 @@ class Metrics:
         """Record many numbers `y` of the series `name` at step `x` (None: the sink counts)."""
         raise NotImplementedError
 
-    def close(self) -> None:
-        """Flush and close files."""
+    def close(self) -> None: ...
 
 
 class LoggingMetrics(Metrics):
@@ -52,7 +51,6 @@ class LoggingMetrics(Metrics):
         self._log = log if isinstance(log, RateLimitedLog) else RateLimitedLog(log or logger)
 
     def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        """Log one number."""
         self._log.info("metric %s%s: %s", quoted(name), _at(name, x), _number_of(name, y))
 
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
@@ -69,7 +67,6 @@ class LoggingMetrics(Metrics):
         self._log.info("metric %s%s has %s", quoted(name), _at(name, x), text)
 
     def close(self) -> None:
-        """Log how many lines were suppressed."""
         self._log.flush("metrics")
 
 
@@ -94,13 +91,11 @@ class TensorBoardMetrics(Metrics):
         return TensorBoardMetrics, (self._logdir,)
 
     def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        """Write one number."""
         number = _number_of(name, y)
         with self._lock:
             self._open().add_scalar(name, number, self._step(name, x))
 
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        """Write the distribution of `y`, without NaN and numbers over `LARGEST`."""
         values = _numbers_of(name, y)
         with np.errstate(invalid="ignore"):
             kept = values[np.abs(values) <= LARGEST]
@@ -110,7 +105,6 @@ class TensorBoardMetrics(Metrics):
                 self._open().add_histogram(name, kept, step)
 
     def close(self) -> None:
-        """Close the file."""
         with self._lock:
             if self._writer is not None:
                 self._writer.close()
@@ -146,34 +140,27 @@ class MultiMetrics(Metrics):
         self._sinks = tuple(metrics)
 
     def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        """Record one number in every sink."""
         for sink in self._sinks:
             sink.scalar(name, y, x)
 
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        """Record many numbers in every sink."""
         for sink in self._sinks:
             sink.histogram(name, y, x)
 
     def close(self) -> None:
-        """Close every sink."""
         for sink in self._sinks:
             sink.close()
 
 
 class StepMetrics(MultiMetrics):
-    """Fills in a missing `x` by calling `step`."""
-
     def __init__(self, metrics: Metrics, step: Callable[[], Any]) -> None:
         super().__init__([metrics])
         self._now = step
 
     def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        """Record one number."""
         super().scalar(name, y, self._now() if x is None else x)
 
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        """Record many numbers."""
         super().histogram(name, y, self._now() if x is None else x)
 
 
@@ -210,7 +197,6 @@ def _numbers_of(name: str, y: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def _step_of(name: str, x: Any) -> int | None:
-    """Return the step, an integer of 64 bits."""
     if x is None:
         return None
     try:

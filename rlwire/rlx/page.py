@@ -117,7 +117,6 @@ class RLXPageServer(StreamServer):
         self._guarded = self._guarded or check is not None
 
     def check(self) -> None:
-        """Make an agent, and close it; of an RLX server, none."""
         if not self._remote:
             self._pages.check()
 
@@ -217,7 +216,6 @@ class _PageHandler:
                 )
 
     def ended(self) -> None:
-        """Note that an agent's thread ends."""
         self._threads -= 1
         self._changed.set()
 
@@ -273,8 +271,6 @@ class _PageAgent:
 
 
 class _RemoteAgent(AgentProxy):
-    """An agent of an RLX server, as an agent of this one."""
-
     def __init__(self, url: URL, options: dict[str, Any], parameter_server: Any) -> None:
         super().__init__(url.address, **options)
         self.connect(retry=1)
@@ -294,7 +290,6 @@ def _error(error: RlwireError, prefix: str = "") -> dict[str, Any]:
 
 
 def server(agent: Any, url: URL, **options: Any) -> RLXPageServer:
-    """Return a server for pages, not started; the front door calls it."""
     name = agent if isinstance(agent, str) else ""
     if "://" not in name:
         if name.partition(":")[0] in SERVED:

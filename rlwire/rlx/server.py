@@ -72,14 +72,11 @@ class Server(StreamServer):
         super().__init__(address, self._agents, workers=workers, **options)
 
     def check(self) -> None:
-        """Make an agent, and close it."""
         self._agents.check()
 
 
 @dataclass
 class _AgentService(Service):
-    """Makes the session and the handler of each connection; worker processes get a copy."""
-
     agent: Any
     parameter_server: Any
     metrics: Metrics
@@ -111,7 +108,6 @@ class _AgentService(Service):
 
 
 def _hang_up(connection: Connection | AsyncConnection) -> None:
-    """Close after the present reply."""
     if isinstance(connection, AsyncConnection):
         asyncio.get_running_loop().call_soon(connection.close)
     else:

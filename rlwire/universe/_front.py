@@ -50,7 +50,6 @@ def server(
 
 
 def _rendering(thing: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
-    """Return the environment, made with ``render_mode="rgb_array"`` where its maker has that."""
     made, make = maker(thing)
     if make is None:
         return with_settings(made, env_kwargs)
@@ -66,7 +65,6 @@ client, async_client = clients(RewarderClient, AsyncRewarderClient)
 
 
 def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint | UniverseEndpoint:
-    """Return the endpoint of a rewarder, or of a remote if the URL has pixels."""
     if url.pixels is not None:
         from rlwire.universe.environment import UniverseEndpoint
 

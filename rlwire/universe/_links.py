@@ -39,8 +39,6 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True)
 class LinkOptions:
-    """The options of all remotes of a vector; see `UniverseEnv`."""
-
     start_timeout: float
     rate: float
     observer: bool
@@ -50,8 +48,6 @@ class LinkOptions:
 
 @dataclass(slots=True)
 class LinkStep:
-    """One step of one remote; `open` is False while the agent is masked."""
-
     reward: float = 0.0
     done: bool = False
     info: dict[str, Any] = field(default_factory=dict)
@@ -62,8 +58,6 @@ class LinkStep:
 
 
 class _RewarderLink(AsyncRewarderClient):
-    """A rewarder's client that counts arrivals."""
-
     def __init__(self, arrivals: Arrivals, address: str, **options: Any) -> None:
         self._arrivals = arrivals
         super().__init__(address, **options)
@@ -104,7 +98,6 @@ class RemoteScreen(AsyncRfbClient):
 
     @property
     def error(self) -> Exception | None:
-        """Why the connection ended."""
         return self._ended
 
     @property
@@ -113,11 +106,9 @@ class RemoteScreen(AsyncRfbClient):
         return self.session.updates
 
     async def open(self) -> None:
-        """Connect and wait for the first pixels, from any loop."""
         await asyncio.wrap_future(self._painter.submit(self._open))
 
     async def shut(self) -> None:
-        """Close the connection, from any loop."""
         await asyncio.wrap_future(self._painter.submit(self.close))
 
     async def _open(self) -> None:
@@ -165,12 +156,7 @@ class RemoteScreen(AsyncRfbClient):
 
 
 class Link:
-    """One remote; its methods run in its loop's thread and do not wait.
-
-    Attributes:
-        connected: whether both connections are established.
-        connecting: whether an attempt to connect is in progress.
-    """
+    """One remote; its methods run in its loop's thread and do not wait."""
 
     def __init__(self, remote: Remote, loop: ClientLoop, options: LinkOptions) -> None:
         self.remote = remote
@@ -215,13 +201,11 @@ class Link:
     # Connections.
 
     def connect(self) -> None:
-        """Start to connect, unless connected or connecting."""
         if not (self.connected or self.connecting or self._closed):
             self.connecting = True
             self._attempt = self._loop.create_task(self._connect())
 
     async def _connect(self) -> None:
-        """Connect; store errors."""
         what = "Remote"
         try:
             if self._failures > 1:
@@ -250,7 +234,6 @@ class Link:
             self._arrivals.notify(status=True)
 
     async def _retry(self, make: Callable[[float], Awaitable[_Made]], until: float) -> _Made:
-        """Connect, with retries until a deadline."""
         clock = asyncio.get_running_loop().time
         last: Exception | None = None
         for delay in Backoff(attempts=1 << 30, longest=1.0).delays():
@@ -304,7 +287,6 @@ class Link:
         self._failures += 1
 
     def _fail(self, what: str, error: Exception) -> None:
-        """Close both connections; the next step reports the error."""
         self._note_failure(what, error, lost=True)
         self._loop.create_task(self._disconnect(), closes=True)
 
@@ -317,7 +299,6 @@ class Link:
         return _close(client, screen)
 
     async def close(self) -> None:
-        """Close both connections for good."""
         self._closed = True
         if self._attempt is not None and not self._attempt.done():
             if self._calling:  # a nearly established connection closes more cleanly
@@ -360,10 +341,7 @@ class Link:
                 self._fail("Rewarder session", failed)
 
     def act(self, messages: Sequence[Any], others: Sequence[Sequence[Any]]) -> bool:
-        """Send events unless the index is masked; return whether they were sent.
-
-        Without pixels, key and pointer events go to the rewarder, as the document says.
-        """
+        """Send events, unless masked; without pixels all go to the rewarder."""
         if not self._open or not self.connected:
             return False
         try:
@@ -451,7 +429,6 @@ class Link:
 
 
 def _newest(client: AsyncRewarderClient) -> tuple[str | None, str | None]:
-    """Return id and state of the newest episode, which may be the one after the step's."""
     newest = client.session.episodes.newest
     return (None, None) if newest is None else (newest.episode_id, newest.env_state)
 

@@ -17,11 +17,7 @@ _Result = TypeVar("_Result")
 
 
 class Arrivals:
-    """Counts arrivals and wakes waiting threads.
-
-    Changes of status count apart: they may show or mask an index, such as an episode's beginning
-    or a lost connection.
-    """
+    """Counts arrivals, and changes of status apart, and wakes waiting threads."""
 
     __slots__ = ("_all", "_condition", "_status")
 
@@ -30,14 +26,12 @@ class Arrivals:
         self._all = self._status = 0
 
     def notify(self, *, status: bool = False) -> None:
-        """Count one more."""
         with self._condition:
             self._all += 1
             self._status += status
             self._condition.notify_all()
 
     def count(self) -> tuple[int, int]:
-        """Return the counts so far, for `wait`."""
         with self._condition:
             return self._all, self._status
 
@@ -52,10 +46,7 @@ class Arrivals:
 
 
 class ClientLoop:
-    """An event loop in a daemon thread.
-
-    Its methods raise `ConnectionClosed` after `close`, and `LocalProtocolError` in a forked child.
-    """
+    """An event loop in a daemon thread; ConnectionClosed after `close`."""
 
     def __init__(self) -> None:
         self.arrivals = Arrivals()
@@ -81,13 +72,11 @@ class ClientLoop:
             self._loop.close()
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """Schedule a function in the loop's thread."""
         if self.ended is not None:
             raise self.ended
         self._loop.call_soon_threadsafe(function)
 
     def call(self, function: Callable[[], _Result]) -> _Result:
-        """Return the result of a function that runs in the loop's thread."""
         if threading.current_thread() is self._thread:
             return function()
         result: Future[_Result] = Future()
@@ -112,7 +101,6 @@ class ClientLoop:
         return task
 
     def submit(self, work: Callable[[], Coroutine[Any, Any, _Result]]) -> Future[_Result]:
-        """Start a coroutine from any thread."""
         if self.ended is not None:
             raise self.ended
         return asyncio.run_coroutine_threadsafe(work(), self._loop)

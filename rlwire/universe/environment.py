@@ -148,7 +148,6 @@ class UniverseEnv:
 
     @property
     def connected(self) -> list[bool]:
-        """Whether each remote is connected."""
         return [link.connected for link in self._links]
 
     def wait_until_connected(self) -> None:
@@ -255,7 +254,6 @@ class UniverseEnv:
             self._loop.call_soon(lambda: self._links[index].act(messages, others))
 
     def close(self) -> None:
-        """Close all connections; a second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -270,7 +268,6 @@ class UniverseEnv:
 
 
 def _add_diagnostics(step: LinkStep) -> None:
-    """Add the clock skew and the lags to a step's info."""
     info, clock = step.info, step.clock
     if clock is not None and "error" not in info:
         name = "stats.gauges.diagnostics."
@@ -294,7 +291,6 @@ class _Picture:
         self._pixels: NDArray[np.uint8] | None = None
 
     def read(self, screen: RemoteScreen, info: dict[str, Any]) -> NDArray[np.uint8] | None:
-        """Return the picture, and add the updates since the last read to an info."""
         if screen is not self._screen:
             self._screen, self._updates, self._pixels = screen, 0, None
         updates = screen.updates
@@ -382,8 +378,7 @@ class BlockingReset:
 def added(before: VectorStep, after: VectorStep) -> VectorStep:
     """Merge a later step into `before`, and return that.
 
-    Rewards are added, ``done`` is sticky, pictures are replaced, texts are appended and infos are
-    merged. A masked index has no observation.
+    Rewards are added, ``done`` is sticky, pictures are replaced, texts appended, infos merged.
     """
     observations, rewards, dones, info = before
     for index, more in enumerate(after[3]["n"]):
@@ -405,24 +400,7 @@ class UniverseEndpoint(Endpoint):
     A step sends the action at once, and returns at the next tick the newest whole picture and what
     has arrived. After the end of an episode, a reset without a seed continues with the episode that
     the remote has begun by itself. ``info`` is that of `UniverseEnv`, with the texts as ``text``.
-    All endpoints of a process share one loop.
-
-    Args:
-        remote: where the environment is.
-        observation_space: must equal the pixels' space, if given.
-        action_space: of the event ``["Action", value]``; by default an rlwire server describes it.
-            With other servers actions are lists of events.
-        actions: instead, the list of events for each number of a Discrete space.
-        rate: steps a second; None for no pace.
-        copy: whether each observation is an array of its own.
-        start_timeout: seconds until the remote is connected.
-        reset_timeout: seconds until an episode runs.
-        options: of `UniverseEnv`.
-
-    Raises:
-        DeadlineExceeded: the remote is not connected in time.
-        EncodeError: `observation_space` is not the pixels' space.
-        RlwireError: the remote rejects the connection.
+    Actions are of the server's space, of `action_space`, numbers of `actions`, or lists of events.
     """
 
     def __init__(
@@ -484,25 +462,21 @@ class UniverseEndpoint(Endpoint):
 
     @property
     def places(self) -> int | None:
-        """One, for a rewarder's active client; None for pixels alone."""
         return self._places
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
-        """Ask for an episode, unless the next one has begun by itself and there is no seed."""
         if seed is not None or not self._goes_on:
             self._env.reset(seed)
         self._resetting, self._goes_on, self._over, self._kept = True, False, True, 0.0
         self._until = time.monotonic() + self._reset_timeout
 
     def begin_step(self, action: Any) -> None:
-        """Send an action."""
         if self._over:
             raise LocalProtocolError(f"{self._env!r}: no episode is running, call reset()")
         self._env.act(0, self._events(action))
         self._resetting = False
 
     def finish(self) -> Outcome:
-        """Wait until an episode runs, or for the tick."""
         return self._reset() if self._resetting else self._step()
 
     def _reset(self) -> Outcome:
@@ -565,17 +539,14 @@ class UniverseEndpoint(Endpoint):
         return again
 
     def start_rendering(self) -> None:
-        """Let `render` return the newest picture."""
         rate = 60.0 if self._pacer is None else self._pacer.rate
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": rate}
         self.render_mode = "rgb_array"
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Return the last observation."""
         return None if self.render_mode is None or self._seen is None else np.array(self._seen)
 
     def close(self) -> None:
-        """Close the connections; a second call does nothing."""
         self._undo.close()
 
 

@@ -111,12 +111,10 @@ class Controls:
 
     @property
     def idle(self) -> Any:
-        """The action for no key, if any."""
         return self._actions.get(frozenset())
 
     @property
     def keys(self) -> Mapping[str, Any]:
-        """The actions by the names of their keys."""
         return {"+".join(sorted(held)): action for held, action in self._actions.items() if held}
 
     def convert(self, action_of: Callable[[Any], Any]) -> None:
@@ -128,7 +126,6 @@ class Controls:
                 raise ValueError(f"the keys {'+'.join(sorted(held))!r}: {error}") from None
 
     def receive(self, viewer: Hashable, message: KeyEvent | PointerEvent) -> None:
-        """Receive a viewer's event."""
         if isinstance(message, KeyEvent):
             changed = {_key(message.keysym): message.down}
         else:
@@ -146,7 +143,6 @@ class Controls:
                     held.add(name)
 
     def leave(self, viewer: Hashable) -> None:
-        """Release all keys of a viewer that has disconnected."""
         with self._lock:
             self._held.pop(viewer, None)
 

@@ -39,10 +39,7 @@ class _PasswordOptions(_options.SecretOptions):
 
 @dataclass(frozen=True)
 class UniverseServerOptions(
-    _options.MakingOptions,
-    _options.OriginOptions,
-    _PasswordOptions,
-    _options.StreamServerOptions,
+    _options.MakingOptions, _options.OriginOptions, _PasswordOptions, _options.StreamServerOptions
 ):
     """Options of a server of an environment in real time; others are `UniverseServer`'s.
 

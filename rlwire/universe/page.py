@@ -35,7 +35,6 @@ from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp_asyncio import connect
-from rlwire.transports.tls import ClientSide
 from rlwire.web import folder
 from rlwire.websocket import connect_asyncio, url_of
 
@@ -68,10 +67,7 @@ _SAFE: Final = (
 
 
 def novnc_files(place: str | os.PathLike[str] | None = None) -> dict[str, bytes]:
-    """Return noVNC's sources by their names within its package, such as ``core/rfb.js``.
-
-    `place` is the package's folder, by default where npm puts it in the current folder.
-    """
+    """Return noVNC's sources by their names in npm's package, such as ``core/rfb.js``."""
     folder = Path(_NOVNC if place is None else place)
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -94,7 +90,8 @@ class PageServer(StreamServer):
     """Serves the page, and relays its two WebSockets to a remote.
 
     A side that does not read holds up the other; nothing is stored. A browser asks for the page's
-    password, which counts in either field; the page itself asks for VNC's.
+    password, which counts in either field; the page itself asks for VNC's. The certificate of a
+    remote with TLS is checked unless the remote is on this machine.
 
     Args:
         remote: returns where the remote is; called each time, since its ports may be known late.
@@ -104,8 +101,6 @@ class PageServer(StreamServer):
         about: returns what the page tells of the environment, as JSON has it.
         novnc: where noVNC is; see `novnc_files`.
         origins: other pages whose scripts may connect; by default those of this server.
-        remote_tls: for a remote with TLS. By default certificates of this machine's own addresses
-            are not checked, and others' are, against the system's authorities.
         options: `rlwire.serving.serving.StreamOptions`.
     """
 
@@ -122,13 +117,11 @@ class PageServer(StreamServer):
         about: Callable[[], Mapping[str, Any]] | None = None,
         novnc: str | os.PathLike[str] | None = None,
         origins: Collection[str] = (),
-        remote_tls: ClientSide = None,
         **options: Unpack[StreamOptions],
     ) -> None:
         if place is None or isinstance(place, int):
             place = Address(host, PORT if place is None or place is True else place)
-        self._remote, self._remote_tls = remote, remote_tls
-        self._secret, self._origins = auth, origins
+        self._remote, self._secret, self._origins = remote, auth, origins
         self._headers = [("openai-observer", "true")]
         if auth is not None:
             self._headers.append(("Authorization", basic_header(auth, "")))
@@ -142,7 +135,6 @@ class PageServer(StreamServer):
 
     @property
     def url(self) -> str:
-        """What a browser loads."""
         return self.origin + "/"
 
     @property
@@ -156,10 +148,7 @@ class PageServer(StreamServer):
         return "a page for browsers"
 
     def _own_origins(self) -> list[str]:
-        """Return the page's origins, by all names of a server that only this machine reaches.
-
-        Not by the Host header: somebody else's name may lead here.
-        """
+        """Return the page's origins; never by the Host header, since any name may lead here."""
         own, where = [self.origin], self.address
         if where.loopback:
             scheme = own[0].partition(":")[0]
@@ -167,10 +156,7 @@ class PageServer(StreamServer):
         return [*own, *self._origins]
 
     def _is_own(self, host: str) -> bool:
-        """Whether a Host header is an address, or a name that only this server has.
-
-        A script of another name's page would read the response.
-        """
+        """Whether a Host header is an address, or a name that only this server has."""
         origins, name = self._own_origins(), _PORT.sub("", host).strip("[]").lower()
         own = {_PORT.sub("", each.rpartition("/")[2]).strip("[]").lower() for each in origins}
         if "*" in origins or name in {*own, "localhost"}:
@@ -209,14 +195,13 @@ class PageServer(StreamServer):
 
     async def _connect(self, path: str) -> AsyncConnection:
         """Connect to the remote's server that a WebSocket's path means."""
-        remote = self._remote()
-        tls = self._remote_tls
-        if remote.tls and tls is None and remote.address.loopback:
+        remote, own = self._remote(), None
+        if remote.tls and remote.address.loopback:
             # A server of this very machine, whose certificate is for its other names.
-            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            tls.check_hostname = False
-            tls.verify_mode = ssl.CERT_NONE
-        tls = client_tls(remote, tls)
+            own = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            own.check_hostname = False
+            own.verify_mode = ssl.CERT_NONE
+        tls = client_tls(remote, own)
         if path == "/pixels" and remote.pixels_address is not None:
             return await connect(remote.pixels_address, RawSession(), timeout=_TIMEOUTS, tls=tls)
         if path == "/rewards" and not remote.only_pixels:

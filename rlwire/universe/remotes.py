@@ -43,7 +43,6 @@ class Remote:
             raise ValueError(f"a rewarder has a host and a port, unlike {self.rewarder}")
 
     def labelled(self, index: int) -> Remote:
-        """Return the remote with a label."""
         where = "+".join(str(parse(each)) for each in (self.pixels, self.rewarder) if each)
         return self if self.label else replace(self, label=f"{index}:{where}")
 

@@ -138,7 +138,6 @@ class UniverseServer(EnvironmentRewarder):
 
     @property
     def viewers(self) -> int:
-        """The number of connected VNC viewers."""
         return self._pixels.viewers
 
     @property
@@ -199,8 +198,6 @@ class UniverseServer(EnvironmentRewarder):
 
 
 class _NotListening:
-    """A rewarder that does not listen, beside pixels alone."""
-
     def __init__(self, address: Address) -> None:
         self.address = address
 
@@ -219,7 +216,6 @@ def is_picture(space: Any) -> bool:
 
 
 def as_frame(picture: Any) -> Frame:
-    """Return a picture as RGB: grey on all three channels, without alpha."""
     array: Frame = np.asarray(picture)
     if array.ndim == 2:
         array = array[:, :, None]

@@ -44,11 +44,9 @@ class Events(Space):
 
     @property
     def is_np_flattenable(self) -> bool:
-        """Return False: lists of events are no arrays."""
         return False
 
     def sample(self, mask: Any = None, probability: Any = None) -> list[Any]:
-        """Return an action of one event."""
         if mask is not None or probability is not None:
             raise ValueError("events have neither masks nor probabilities")
         draw = self.np_random
@@ -59,7 +57,6 @@ class Events(Space):
         return [pointer(int(draw.integers(width)), int(draw.integers(height)), buttons)]
 
     def contains(self, x: Any) -> bool:
-        """Return whether `x` is a list of possible events."""
         return isinstance(x, list) and all(map(self._has, x))
 
     def _has(self, event: Any) -> bool:
@@ -82,7 +79,6 @@ class Events(Space):
 def choices(
     actions: Sequence[Sequence[Any]],
 ) -> tuple[spaces.Discrete, Callable[[Any], Sequence[Any]]]:
-    """Return a Discrete space of actions, and the function that returns a number's events."""
     if not actions:
         raise ValueError("actions must not be empty")
     space = spaces.Discrete(len(actions))
@@ -97,14 +93,11 @@ def choices(
 
 
 class _Words(spaces.Text):
-    """Texts in any language; samples have letters and digits."""
-
     def contains(self, x: Any) -> bool:
         return isinstance(x, str) and len(x) <= self.max_length
 
 
 def pictures(size: tuple[int, int], channels: int = 3) -> Any:
-    """Return the space of a screen's pixels; `size` is width and height."""
     width, height = size
     return spaces.Box(0, 255, (height, width, channels), np.uint8)
 

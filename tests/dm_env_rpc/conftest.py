@@ -16,7 +16,6 @@ HERE = Path(__file__).parent
 
 
 def load(name: str) -> ModuleType:
-    """A module beside this file; the programs there import each other by these names."""
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
         assert spec is not None
@@ -29,13 +28,11 @@ def load(name: str) -> ModuleType:
 
 @pytest.fixture(scope="session")
 def voyage() -> ModuleType:
-    """`voyage.py`: a deterministic environment."""
     return load("voyage")
 
 
 @contextlib.contextmanager
 def _run(name: str, *arguments: str) -> Iterator[str]:
-    """The address of a server beside this file, in a process of its own."""
     process = subprocess.Popen(
         [sys.executable, str(HERE / f"{name}.py"), *arguments],
         stdin=subprocess.PIPE,
@@ -57,13 +54,11 @@ def _run(name: str, *arguments: str) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def reference_server() -> Iterator[str]:
-    """The address of a server of the reference's own parts, in its own process."""
     with _run("reference_server") as address:
         yield address
 
 
 @pytest.fixture(scope="session", params=["threads", "asyncio"])
 def our_server(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The address of our own server, in its own process."""
     with _run("our_server", request.param) as address:
         yield address

@@ -15,9 +15,7 @@ from rlwire.dm_env_rpc import EnvironmentWorlds, Server
 if __name__ == "__main__":
     workers: Any = sys.argv[1] if len(sys.argv) > 1 else "threads"
     with Server(
-        EnvironmentWorlds(Voyage, accepts=["first"]),
-        "127.0.0.1:0",
-        workers=workers,
+        EnvironmentWorlds(Voyage, accepts=["first"]), "127.0.0.1:0", workers=workers
     ) as server:
         sys.stdout.write(f"{server.address.port}\n")
         sys.stdout.flush()

@@ -19,16 +19,8 @@ from rlwire.codecs.dm_env_rpc import (
     StepResult,
     make_spec,
 )
-from rlwire.dm_env_rpc import (
-    Client,
-    Server,
-    StatusError,
-)
-from rlwire.errors import (
-    ConnectionClosed,
-    DeadlineExceeded,
-    PeerError,
-)
+from rlwire.dm_env_rpc import Client, Server, StatusError
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, PeerError
 from rlwire.sessions.dm_env_rpc import Code, DmEnvRpcState
 from rlwire.transports.sockets import Timeouts
 
@@ -107,8 +99,6 @@ class TestAgainstTheReference:
 
 
 class Slow:
-    """A world of one agent; its steps take as long as `Slow.wait` says."""
-
     wait = threading.Event()
 
     def __init__(self, settings) -> None:

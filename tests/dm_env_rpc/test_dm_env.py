@@ -30,8 +30,6 @@ def face(address, **options) -> DmEnvironment:
 
 @pytest.mark.usefixtures("voyage")
 class TestAsDmEnvTestsIt(test_utils.EnvironmentTestMixin, absltest.TestCase):
-    """dm_env's own tests, through actions that end sequences."""
-
     @classmethod
     def setUpClass(cls) -> None:
         super().setUpClass()

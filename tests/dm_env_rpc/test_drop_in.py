@@ -35,7 +35,6 @@ def _installed() -> Iterator[None]:
 
 
 def own_tests(tmp_path: Path, plugin: str) -> tuple[int, str]:
-    """Run the package's tests in a process of their own; the numbers and the whole output."""
     (tmp_path / "swap.py").write_text(plugin)
     command = [
         sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "swap",

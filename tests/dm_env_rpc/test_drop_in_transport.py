@@ -38,7 +38,6 @@ def _installed() -> Iterator[None]:
 
 @pytest.fixture(params=["reference", "threads", "asyncio"])
 def address(request: pytest.FixtureRequest, voyage: Any) -> Iterator[str]:
-    """Of the reference's own server, or one of ours."""
     if request.param == "reference":
         yield request.getfixturevalue("reference_server")
         return
@@ -49,8 +48,6 @@ def address(request: pytest.FixtureRequest, voyage: Any) -> Iterator[str]:
 
 @pytest.fixture
 def no_grpcio(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the package's own streams fail."""
-
     def refuse(*arguments: Any, **options: Any) -> Any:
         raise AssertionError("a stream of grpcio's is made")
 

@@ -69,7 +69,6 @@ class Interrupter:
 
 @pytest.fixture
 def ctrl_c() -> Iterator[Interrupter]:
-    """Called in another thread, it interrupts the main one."""
     if os.name != "posix":
         pytest.skip("signals of POSIX")
     interrupter = Interrupter()
@@ -111,7 +110,6 @@ class World:
 
 
 def play(client: Client) -> None:
-    """Every request once."""
     client.connect()
     world = client.create_world()
     client.join_world(world)

@@ -20,10 +20,7 @@ from rlwire.codecs.dm_env_rpc import (
     encode_step_response,
 )
 from rlwire.dm_env_rpc import StatusError
-from rlwire.dm_env_rpc.environment_worlds import (
-    EnvironmentWorlds,
-    Names,
-)
+from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds, Names
 from rlwire.errors import EncodeError
 from rlwire.sessions.dm_env_rpc import Code
 
@@ -122,7 +119,6 @@ def nothing_made():
 
 
 def check(agent, result):
-    """What the agent is told can be written, and is what its specs say."""
     manager = SpecManager(agent.specs.observations)
     wire = encode_step_response(manager, result.state, result.observations)
     _state, seen = decode_step_response(manager, wire)

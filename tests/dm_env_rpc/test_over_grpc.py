@@ -10,15 +10,8 @@ import grpc
 import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2
 
-from rlwire.codecs.dm_env_rpc import (
-    AnyMessage,
-)
-from rlwire.dm_env_rpc import (
-    Client,
-    EnvironmentWorlds,
-    Server,
-    StatusError,
-)
+from rlwire.codecs.dm_env_rpc import AnyMessage
+from rlwire.dm_env_rpc import Client, EnvironmentWorlds, Server, StatusError
 from rlwire.dm_env_rpc.client import METHOD
 from rlwire.errors import LimitExceeded
 from rlwire.limits import Limits
@@ -34,7 +27,6 @@ def echo(message: AnyMessage, world: Any) -> AnyMessage:
 
 @pytest.fixture(params=["threads", "asyncio"])
 def make(request: pytest.FixtureRequest, voyage: Any) -> Iterator[Callable[..., Server]]:
-    """Makes servers of ours, which end with the test."""
     servers = []
 
     def serve(worlds: Any = None, **options: Any) -> Server:
@@ -82,7 +74,6 @@ def test_an_answer_over_a_limit(make: Any) -> None:
 
 
 def grpcio_server(received: int) -> Any:
-    """Answers each request with itself."""
     pool = concurrent.futures.ThreadPoolExecutor(4)
     server = grpc.server(pool, options=[("grpc.max_receive_message_length", received)])
     handler = grpc.stream_stream_rpc_method_handler(lambda requests, context: requests)

@@ -223,8 +223,6 @@ class TestTheServersSide:
 
 
 class TestTheClientsSide:
-    """Without a server: what a client makes of answers."""
-
     def client_that_hears(self, response):
         class Heard:
             def extension(self, message):

@@ -52,7 +52,6 @@ NUMBERS = [np.float32, np.float64, np.int8, np.int32, np.int64, np.uint8, np.uin
 
 
 def all_specs() -> list[TensorSpec]:
-    """Every type, as scalar, with bounds for each element, of variable and of empty shape."""
     specs = []
     for kind in NUMBERS:
         name = np.dtype(kind).name
@@ -77,8 +76,6 @@ def all_specs() -> list[TensorSpec]:
 
 
 class Everything:
-    """A world whose agents do, and see, one of each; its size has to be given."""
-
     def __init__(self, settings: Settings) -> None:
         if set(settings) != {"size"}:
             raise ValueError(f"size is the one setting, and needed; not {sorted(settings)}")
@@ -191,8 +188,6 @@ class Stepping(Served):
 
 
 class Voyages:
-    """The same for an environment of dm_env, all of whose actions must be in each step."""
-
     settings: ClassVar[dict[str, Any]] = {}
 
     @classmethod
@@ -230,7 +225,6 @@ del _ours, _theirs, _made  # pytest would collect them
 
 
 def play(environment: Any, voyage: Any, episodes: int, first: int) -> int:
-    """Compare each step of a remote environment with a local one; return how many there were."""
     local = voyage.Voyage(first)
     steps = 0
     for episode in range(episodes):
@@ -248,7 +242,6 @@ def play(environment: Any, voyage: Any, episodes: int, first: int) -> int:
 
 
 def remote_voyage(address: str, first: int) -> DmEnvironment:
-    """A remote environment that begins with this voyage."""
     return DmEnvironment(RemoteEnvironment(DmEnvRpcEndpoint(address, settings={"first": first})))
 
 
@@ -313,8 +306,7 @@ def test_their_async_connection_with_our_server(our_server, voyage) -> None:
                 theirs = local.step(action)
                 response = await their.send(
                     dm_env_rpc_pb2.StepRequest(
-                        actions=actions.pack(action),
-                        requested_observations=observations.uids(),
+                        actions=actions.pack(action), requested_observations=observations.uids()
                     )
                 )
                 seen = observations.unpack(response.observations)

@@ -22,12 +22,7 @@ from rlwire.codecs.dm_env_rpc import (
     StepResult,
     make_spec,
 )
-from rlwire.dm_env_rpc import (
-    Client,
-    EnvironmentWorlds,
-    Server,
-    StatusError,
-)
+from rlwire.dm_env_rpc import Client, EnvironmentWorlds, Server, StatusError
 from rlwire.dm_env_rpc.client import METHOD
 from rlwire.errors import ConnectionClosed, EncodeError
 from rlwire.sessions.dm_env_rpc import Code
@@ -169,10 +164,7 @@ class Turn(dm_env.Environment):
     "given", [Turn, Turn(), EnvironmentWorlds(Turn), lambda s: EnvironmentWorlds(Turn)(s)]
 )
 def test_environments(given, workers) -> None:
-    with (
-        Server(given, "127.0.0.1:0", workers=workers) as server,
-        Client(server.address) as client,
-    ):
+    with Server(given, "127.0.0.1:0", workers=workers) as server, Client(server.address) as client:
         client.join_world(client.create_world())
         client.step()
         seen = client.step({"action": 1}).observations

@@ -65,7 +65,6 @@ class Relay(ParallelEnv):
 
 @contextlib.contextmanager
 def together(thing, names, **options):
-    """A server, and its agents as one environment."""
     with rlwire.serve(thing, URL, **options) as server:
         env = ParallelEnvironment({name: rlwire.make(server.url, agent=name) for name in names})
         try:
@@ -126,7 +125,6 @@ def test_a_reset_in_the_middle() -> None:
 
 @contextlib.contextmanager
 def alone(url, agent=None):
-    """An agent, and a thread for it: `act` returns a future."""
     with ThreadPoolExecutor(1) as pool:
         env = rlwire.make(url, agent=agent)
         try:
@@ -198,10 +196,7 @@ def test_what_is_refused() -> None:
             ({"agent": "c"}, "no agent 'c'; there are a, b"),
             ({"size": 3}, "'size' not accepted"),
         ):
-            with (
-                Client(server.address) as client,
-                pytest.raises(StatusError, match=text),
-            ):
+            with Client(server.address) as client, pytest.raises(StatusError, match=text):
                 client.join_world("", settings)
         with rlwire.make(server.url) as a, rlwire.make(server.url):
             assert a.observation_space.shape == (1,)

@@ -30,7 +30,6 @@ def space(space) -> Structure:
 
 
 def over_the_wire(structure: Structure, value):
-    """The value as the other side gets it, and back."""
     manager = SpecManager(dict(enumerate(structure.specs, 1)))
     wire = encode_step_request(manager, structure.flatten(value))
     tensors, _requested = decode_step_request(manager, wire)

@@ -6,12 +6,7 @@ import threading
 from typing import Any
 
 from hypothesis import settings
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from hypothesis.strategies import integers
 
 from rlwire.codecs.dm_env_rpc.values import (
@@ -253,8 +248,6 @@ def test_a_reset_that_comes_while_the_world_is_reset() -> None:
 
 
 class Busy(Arena):
-    """Notices when two threads are in it."""
-
     def __init__(self) -> None:
         super().__init__()
         self.inside = threading.Lock()

@@ -14,8 +14,6 @@ from dm_env import specs
 
 
 class Voyage(dm_env.Environment):
-    """A ship on a sea of 5 by 5 places; the harbour, a reef or the eighth day ends the voyage."""
-
     def __init__(self, first: int = 0) -> None:
         self._number = first - 1
         self._day = 0
@@ -84,7 +82,6 @@ class Voyage(dm_env.Environment):
 
 
 def actions(voyage: int, day: int) -> dict[str, Any]:
-    """What is done on the day of a voyage."""
     number = voyage * 31 + day * 17
     return {
         "course": np.int32(number // 3 % 4 if number % 5 else 0),
@@ -93,7 +90,6 @@ def actions(voyage: int, day: int) -> dict[str, Any]:
 
 
 def flat(observation: Any, prefix: str = "") -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of an observation, by name."""
     if not isinstance(observation, dict):
         return {prefix: np.asarray(observation)}
     found = {}

@@ -23,7 +23,6 @@ def infer(observation: dict[str, Any]) -> dict[str, Any]:
 
 
 async def talk(peer: Any) -> None:
-    """Serve one client, in the order of openpi's server: receive, infer, answer."""
     packer = msgpack_numpy.Packer()
     await peer.send(packer.pack({"server": "websockets"}))
     while True:
@@ -42,7 +41,6 @@ async def talk(peer: Any) -> None:
 
 
 async def main() -> None:
-    """Serve until killed."""
     async with serve(talk, "127.0.0.1", 0, compression=None, max_size=None) as server:
         print(next(iter(server.sockets)).getsockname()[1], flush=True)
         await server.serve_forever()

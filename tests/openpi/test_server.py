@@ -23,12 +23,7 @@ import websockets.sync.client
 from websockets.exceptions import ConnectionClosed as TheirsClosed
 
 from rlwire.codecs import msgpack
-from rlwire.errors import (
-    ConnectionClosed,
-    DeadlineExceeded,
-    PeerError,
-    RemoteProtocolError,
-)
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, PeerError, RemoteProtocolError
 from rlwire.limits import Limits
 from rlwire.openpi import Client, PolicyStatistics, Server
 from rlwire.sessions.openpi import OpenPIClientSession, Undecoded
@@ -57,8 +52,6 @@ def observation(number: int = 0) -> dict[str, Any]:
 
 
 class Policy:
-    """Does what the prompt asks for; else says what it saw."""
-
     metadata = METADATA
 
     def __init__(self) -> None:
@@ -152,10 +145,7 @@ def test_all_arrays_are_writable_at_both_ends(numbers: int) -> None:
         writable.extend(array.flags.writeable for array in obs.values())
         return {"small": np.zeros(3), "large": np.zeros(numbers)}
 
-    with (
-        Server(infer, LOOPBACK) as server,
-        Client(str(server.address)) as client,
-    ):
+    with Server(infer, LOOPBACK) as server, Client(str(server.address)) as client:
         action = client.infer({"small": np.arange(3), "large": np.arange(float(numbers))})
     writable += [action["small"].flags.writeable, action["large"].flags.writeable]
     assert writable == [True] * 4
@@ -537,7 +527,6 @@ SERVER = Path(__file__).with_name("openpi_peer.py")
 
 @pytest.fixture
 def original() -> Iterator[int]:
-    """The port of a server as openpi's is, on websockets and openpi_client's codec."""
     pytest.importorskip("openpi_client")
     process = subprocess.Popen([sys.executable, str(SERVER)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

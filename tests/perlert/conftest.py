@@ -19,21 +19,15 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # mpe2 imports pygame
 
 @pytest.fixture(scope="session")
 def worlds() -> ModuleType:
-    """`worlds.py`: small deterministic environments."""
     return small_worlds
 
 
 @pytest.fixture
 def serving() -> Iterator[Callable[..., Server]]:
-    """Starts servers that play fast and answer at once."""
     with ExitStack() as stack:
 
         def serve(environment: Any, **options: Any) -> Server:
-            quick = {
-                "address": "127.0.0.1:0",
-                "rate": 200.0,
-                "frames": 10_000.0,
-            }
+            quick = {"address": "127.0.0.1:0", "rate": 200.0, "frames": 10_000.0}
             return stack.enter_context(Server(environment, **{**quick, **options}))
 
         yield serve
@@ -41,7 +35,6 @@ def serving() -> Iterator[Callable[..., Server]]:
 
 @pytest.fixture
 def begin() -> Iterator[Callable[..., Client]]:
-    """Makes clients that have said that they are ready."""
     with ExitStack() as stack:
 
         def join(server: Server, header: str, key: str | None = None, **options: Any) -> Any:
@@ -55,7 +48,6 @@ def begin() -> Iterator[Callable[..., Client]]:
 
 @pytest.fixture
 def silent() -> Iterator[Any]:
-    """An address where a socket is, but no server."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         yield sock.getsockname()

@@ -7,11 +7,7 @@ import threading
 import pytest
 
 from rlwire.codecs.perlert import AgentSlot, text_to_array
-from rlwire.errors import (
-    DeadlineExceeded,
-    LocalProtocolError,
-    PeerError,
-)
+from rlwire.errors import DeadlineExceeded, LocalProtocolError, PeerError
 from rlwire.perlert import Client
 from rlwire.sessions.perlert import client as sessions
 from rlwire.sessions.perlert.client import PerlertState

@@ -11,18 +11,13 @@ import pytest
 from gymnasium import spaces
 
 import rlwire
-from rlwire.errors import (
-    DecodeError,
-    EncodeError,
-    LocalProtocolError,
-)
+from rlwire.errors import DecodeError, EncodeError, LocalProtocolError
 from rlwire.limits import Limits
 from rlwire.perlert.spaces import ToldSpaces
 
 
 @pytest.fixture
 def remote():
-    """Makes environments, and closes them."""
     made = []
 
     def make(server, header, **options):
@@ -36,7 +31,6 @@ def remote():
 
 
 def play(env, action):
-    """Play an episode and return its steps."""
     observation, info = env.reset()
     steps = [(observation, 0.0, False, False, info)]
     while not (steps[-1][2] or steps[-1][3]):

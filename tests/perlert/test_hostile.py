@@ -41,7 +41,6 @@ REASONS_OF_CIPHERS = ("short", "version", "key", "stale", "replay")
 
 
 def soak(*values: Any) -> Any:
-    """Arguments of a test that takes minutes."""
     return pytest.param(*values, marks=[pytest.mark.long, pytest.mark.timeout(600)])
 
 
@@ -81,7 +80,6 @@ class Forger:
                 self._whole += [perlert.encode(each) for each in messages + messages[:4]]
 
     def make(self) -> bytes:
-        """Return one more."""
         draw = self._random
         data = bytearray(draw.choice(self._whole))
         how = draw.randrange(20)
@@ -178,7 +176,6 @@ class World:
                 self.members.discard(event.peer)
 
     def tick(self, draw: random.Random) -> None:
-        """The honest act, the others keep their slots, everybody gets a frame."""
         self.step += 1
         # What the honest said at the last tick is still in force, whatever came between.
         actions = self.run.actions()
@@ -209,8 +206,6 @@ class World:
 
 @pytest.fixture
 def traced() -> Iterator[Callable[[], int]]:
-    """Returns the bytes held by what was allocated since its first call."""
-
     def held() -> int:
         gc.collect()
         if not tracemalloc.is_tracing():
@@ -291,8 +286,6 @@ def test_a_flood_from_forged_addresses(
 
 
 class Endless(Crowd):
-    """Four agents whose run never ends of itself; an action is 0 to 2."""
-
     def __init__(self) -> None:
         super().__init__()
         self.metadata = {"name": "run"}

@@ -15,8 +15,6 @@ PLAYER = str(Path(__file__).with_name("player.py"))
 
 
 class Recorded:
-    """A parallel environment that remembers what it has shown, and what was done."""
-
     def __init__(self, environment):
         self._environment = environment
         self.runs = []
@@ -44,7 +42,6 @@ def spread():
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts the three players; they do not outlive the test."""
     players = []
 
     def start_all(server, key="-"):
@@ -74,7 +71,6 @@ def _start(server, tmp_path, key):
 
 
 def finish(players):
-    """Wait for the players and return what they saw."""
     results = []
     for player in players:
         out, errors = player.communicate(timeout=60)

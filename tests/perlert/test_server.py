@@ -19,7 +19,6 @@ from rlwire.sessions.perlert import client as sessions
 
 
 def play(client, action=None):
-    """Play a run to its end and return its frames."""
     client.wait_start(5)
     if action is not None:
         client.act(action)

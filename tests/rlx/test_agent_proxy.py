@@ -122,8 +122,6 @@ def test_what_goes_over_the_wire():
 
 
 class TestErrors:
-    """Whatever fails is an AgentProxyException with its cause."""
-
     def expect(self, agent, cause, text, **update):
         with pytest.raises(AgentProxyException, match=text) as caught:
             agent.update(**update)
@@ -224,8 +222,6 @@ class TestErrors:
 
 
 class TestAsync:
-    """The same for asyncio."""
-
     def test_a_conversation(self, server):
         async def talk():
             async with AsyncAgentProxy(server.address) as agent:

@@ -39,8 +39,6 @@ APP = """
 
 @pytest.fixture
 def write(tmp_path):
-    """Return a function that writes a file and returns its path."""
-
     def write(text=APP, name="app.yaml"):
         pytest.importorskip("ruamel.yaml")
         path = tmp_path / name
@@ -52,8 +50,6 @@ def write(tmp_path):
 
 @pytest.fixture
 def start(monkeypatch):
-    """Return a function that is this program's start with some arguments."""
-
     def start(*arguments):
         monkeypatch.setattr(sys, "argv", ["training.py", *arguments])
         monkeypatch.setattr(options, "_loaded", False)
@@ -67,8 +63,6 @@ def loaded(*arguments):
 
 
 class TestOptions:
-    """What `options` is to an environment."""
-
     def test_defaults(self):
         found = loaded()
         assert (found.exploit, found.show_ui, found.config) == (False, False, None)
@@ -105,8 +99,6 @@ class TestOptions:
 
 
 class TestTraining:
-    """`training.py --config app.yaml --exploit False --show-ui False`."""
-
     def test_as_relaax_starts_it(self, start, write, caplog):
         start("--config", write(), "--exploit", "True", "--show-ui", "True")
         training = TrainingBase()
@@ -137,8 +129,6 @@ class TestTraining:
 
 
 class TestWhatIsSaid:
-    """Nothing is dropped without a word."""
-
     def test_arguments_that_are_not_relaaxs(self, caplog):
         found = loaded("--level", "3", "map.txt", "--exploit", "True", "x\ny")
         assert found.exploit is True

@@ -20,7 +20,6 @@ def examples(page):
 
 @pytest.fixture
 def served(tmp_path):
-    """The page's agent in a module of its own, behind its command; yields the address."""
     [example] = [
         block for block in examples("docs/protocols/rlx.md") if "import AgentProxy, Server" in block
     ]

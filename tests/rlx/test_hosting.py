@@ -17,8 +17,6 @@ UPDATE = {"command": "update", "reward": None, "state": [1.0], "terminal": False
 
 
 class Agent(agents.Agent):
-    """Answers with what it was told."""
-
     def __init__(self, parameter_server):
         pass
 
@@ -44,8 +42,6 @@ def entry(name="loss", y=0.5, x=1, method="scalar"):
 
 
 class TestMaking:
-    """Classes, callables, import paths, and what they are given."""
-
     def made(self, agent, parameter_server=None, metrics=None):
         return AgentFactory(agent, parameter_server, metrics or Recorder()).make()
 
@@ -97,8 +93,6 @@ class TestMaking:
 
 
 class TestAnswers:
-    """One reply to each command."""
-
     def test_commands(self):
         host = host_of(Agent)
         assert host.answer(INIT) == {"response": "ready"}
@@ -211,8 +205,6 @@ class TestAnswers:
 
 
 class TestText:
-    """What RELAAX's client makes of NumPy's scalars: `str` of them."""
-
     @pytest.mark.parametrize(
         ("reward", "given"),
         [
@@ -244,8 +236,6 @@ class TestText:
 
 
 class TestMetrics:
-    """update_metrics and the average of rewards."""
-
     def test_to_the_agents_own(self):
         own, sink = Recorder(), Recorder()
 

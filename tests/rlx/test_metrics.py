@@ -78,8 +78,6 @@ def _in_a_folder(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("_in_a_folder")
 @pytest.mark.parametrize("make", SINKS)
 class TestWhatASinkTakes:
-    """The same of every sink, so that another one can be chosen without another look."""
-
     @pytest.fixture
     def sink(self, make):
         if make is not LoggingMetrics:
@@ -122,8 +120,6 @@ def test_missing_extra_names_itself(monkeypatch):
 
 
 class TestTensorBoard:
-    """Event files, when tensorboardX is there."""
-
     @pytest.fixture(autouse=True)
     def _installed(self):
         pytest.importorskip("tensorboardX")

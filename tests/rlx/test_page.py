@@ -34,8 +34,6 @@ RELEASE = threading.Event()
 
 
 class Agent(CountingAgent):
-    """Does what its state asks for; knows how many there are."""
-
     alive = 0
     actions: ClassVar = {
         "nan": lambda agent: [1.0, float("nan")],
@@ -62,7 +60,6 @@ def released():
 
 @pytest.fixture
 def serve():
-    """Return a function that starts a server for pages."""
     with contextlib.ExitStack() as stack:
 
         def start(agent=Agent, **options):
@@ -74,15 +71,12 @@ def serve():
 
 @pytest.fixture(params=["own", "remote"])
 def serve_each(request, serve):
-    """Do so for its own agents, and for those of an RLX server."""
     with Server(Agent, LOOPBACK) as server:
         agent = Agent if request.param == "own" else f"rlx://{server.address}"
         yield lambda **options: serve(agent, **options)
 
 
 class Page:
-    """A page, as the server sees it."""
-
     def __init__(self, proxy, **options):
         scheme = "wss" if "tls" in options else "ws"
         address = (
@@ -121,7 +115,6 @@ class Page:
         return reply.pop("data")
 
     def refused(self, text):
-        """Send a text for which the page is closed; return the close code and the reason."""
         self.socket.send(text)
         with pytest.raises(Closed) as caught:
             self.hear()
@@ -224,8 +217,6 @@ class TestManySids:
 
 
 class TestEnds:
-    """What is over is freed, and nothing else."""
-
     @pytest.mark.parametrize("form", [{"command": "disconnect"}, {"message": "disconnect"}])
     def test_disconnect(self, serve_each, form):
         with serve_each() as proxy, Page(proxy).init(0, 1) as page:
@@ -293,8 +284,6 @@ class TestEnds:
 
 
 class TestErrors:
-    """An error is one sid's affair, and often not its end."""
-
     def test_an_agent_that_cannot_be_made(self, serve):
         class Shy(Agent):
             made = 0

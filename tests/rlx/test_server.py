@@ -30,8 +30,6 @@ class Unreadable:
 
 
 class Agent(CountingAgent):
-    """Does what its state asks for."""
-
     actions: ClassVar = {
         "raise": lambda agent: leave(ValueError("boom")),
         "exit": lambda agent: leave(SystemExit(3)),
@@ -48,7 +46,6 @@ def workers(request):
 
 @pytest.fixture
 def serve(workers):
-    """Return a function that starts a server, which is stopped after the test."""
     running = []
 
     def start(agent=Agent, address=LOOPBACK, **options):
@@ -63,7 +60,6 @@ def serve(workers):
 
 @pytest.fixture
 def connect():
-    """Return a function that makes a proxy with a connection, closed after the test."""
     open_proxies = []
 
     def start(server, *, init=True, **options):
@@ -80,8 +76,6 @@ def connect():
 
 
 class TestFailingAgents:
-    """An agent can end its own command, and nothing else."""
-
     @pytest.mark.parametrize(
         ("state", "text"),
         [
@@ -106,8 +100,6 @@ class TestFailingAgents:
 
 
 class TestLimits:
-    """Connections that ask for too much are closed, each with a reason in the log."""
-
     def test_too_many_connections(self, serve, connect, caplog):
         server = serve(max_connections=1)
         first = connect(server)
@@ -154,11 +146,8 @@ def test_arguments_that_make_no_sense(arguments, options, error):
 
 
 class TestProcesses:
-    """Worker processes, which import the agent by its name."""
-
     @pytest.fixture
     def module(self, tmp_path, monkeypatch):
-        """Write a module of agents to where worker processes find it."""
         (tmp_path / "agents_of_the_test.py").write_text(
             "import os\n"
             "def make():\n"
@@ -206,8 +195,6 @@ class TestProcesses:
 
 
 class TestUnreadable:
-    """What no agent is asked about, because it cannot be read."""
-
     def update(self, **changes):
         return {"command": "update", "reward": None, "state": 1, "terminal": False, **changes}
 

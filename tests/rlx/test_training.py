@@ -42,8 +42,6 @@ def server(sink):
 
 
 class Training(TrainingBase):
-    """Notes the numbers of its episodes; `during` is called in each."""
-
     def __init__(self, *args, **options):
         super().__init__(*args, backoff=QUICK, **options)
         self.numbers = []

@@ -68,10 +68,7 @@ SPECS = ActionObservationSpecs(
         1: TensorSpec("move", (), DataType.INT32, np.int32(0), np.int32(3)),
         5: TensorSpec("push", (2,), DataType.FLOAT),
     },
-    {
-        1: TensorSpec("count", (), DataType.INT32),
-        9: TensorSpec("pixels", (2, 2), DataType.UINT8),
-    },
+    {1: TensorSpec("count", (), DataType.INT32), 9: TensorSpec("pixels", (2, 2), DataType.UINT8)},
 )
 OTHER_SPECS = ActionObservationSpecs(
     {3: TensorSpec("fly", (), DataType.INT32)}, {2: TensorSpec("height", (), DataType.DOUBLE)}
@@ -240,10 +237,7 @@ def test_every_cell_of_the_server(state: DmEnvRpcState, request_: str) -> None:
 @pytest.mark.each("request_", EVENTS)
 def test_every_cell_of_the_client(state: DmEnvRpcState, request_: str) -> None:
     event = EVENTS[request_]
-    following = {
-        **ALLOWED[state].get(request_, {}),
-        **LENIENT.get(state, {}).get(request_, {}),
-    }
+    following = {**ALLOWED[state].get(request_, {}), **LENIENT.get(state, {}).get(request_, {})}
     if not following:
         client = client_in(state)
         with pytest.raises(LocalProtocolError, match=request_.partition(" ")[0]):

@@ -9,12 +9,7 @@ import pytest
 
 from rlwire.codecs import msgpack
 from rlwire.codecs.websocket.frames import BINARY, WebSocketEndpoint
-from rlwire.errors import (
-    DecodeError,
-    EncodeError,
-    LocalProtocolError,
-    RemoteProtocolError,
-)
+from rlwire.errors import DecodeError, EncodeError, LocalProtocolError, RemoteProtocolError
 from rlwire.sessions import websocket
 from rlwire.sessions.openpi import Failure, OpenPIClientSession, OpenPIServerSession
 

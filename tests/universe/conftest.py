@@ -24,8 +24,6 @@ class Painted(NamedTuple):
 
 
 class Screen:
-    """A `RemoteScreen` with a test at its other end."""
-
     def __init__(self, arrivals: Any, address: Any) -> None:
         self._arrivals = arrivals
         self.address = str(address)
@@ -63,8 +61,6 @@ class Screen:
 
 
 class Screens:
-    """They connect at once, unless a test has put an error in `errors` for their address."""
-
     def __init__(self) -> None:
         self.all: list[Screen] = []
         self.errors: dict[str, list[BaseException]] = {}
@@ -137,7 +133,6 @@ def screens(monkeypatch: pytest.MonkeyPatch) -> Screens:
 
 @pytest.fixture
 def rewarder() -> Iterator[Callable[..., RewarderServer]]:
-    """Starts rewarders, which answer resets by themselves unless `on_reset` is given."""
     with ExitStack() as stack:
 
         def serve(env_id: str = "test.Game-v0", **options: Any) -> RewarderServer:
@@ -153,7 +148,6 @@ def rewarder() -> Iterator[Callable[..., RewarderServer]]:
 
 @pytest.fixture
 def vector(screens: Screens) -> Iterator[Callable[..., Driver]]:
-    """Makes vectors over rewarders that run, each with a screen ``pixels:<its port>``."""
     with ExitStack() as stack:
 
         def make(*servers: Any, pixels: Any = True, **options: Any) -> Driver:
@@ -174,5 +168,4 @@ def vector(screens: Screens) -> Iterator[Callable[..., Driver]]:
 
 @pytest.fixture
 def screen_of(screens: Screens) -> Callable[[RewarderServer], Screen]:
-    """The screen beside a rewarder."""
     return lambda server: screens.at(f"pixels:{server.address.port}")

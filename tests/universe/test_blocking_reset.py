@@ -24,8 +24,6 @@ def number(observation: Any) -> int | None:
 
 
 class Vector:
-    """Gives for each step what stands next in its script, a list of indices' steps."""
-
     def __init__(self, *script: Sequence[Step], n: int = 1) -> None:
         self.script = list(script)
         self.n = n

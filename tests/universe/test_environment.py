@@ -23,8 +23,6 @@ GAUGES = "stats.gauges.diagnostics."
 
 @pytest.fixture
 def started(rewarder: Serve, vector: Vector) -> Started:
-    """Makes a rewarder, and a vector of it that runs."""
-
     def start() -> tuple[Any, Any]:
         server = rewarder()
         play = vector(server)

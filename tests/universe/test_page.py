@@ -30,7 +30,6 @@ SOURCES = {
 
 @pytest.fixture
 def novnc(tmp_path: Path) -> Path:
-    """Return a folder as npm makes it, with as little in it as is looked at."""
     for name, data in SOURCES.items():
         path = tmp_path / "novnc" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +39,6 @@ def novnc(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def echo() -> Iterator[int]:
-    """Return the port of a server that says hello, and then what one client says, backwards."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:

@@ -23,8 +23,6 @@ from rlwire.universe.rfb import Display, RfbServer
 
 
 class Game:
-    """A remote: shows how far its episode is in each pixel, and is over when a test says so."""
-
     def __init__(self, stack: ExitStack) -> None:
         self.seeds: list[Any] = []
         self.inputs: list[Any] = []
@@ -152,9 +150,7 @@ def test_a_remote_that_is_lost_truncates(game: Callable[..., Game]) -> None:
 def test_make_vec_writes_pixels_to_one_array(game: Callable[..., Game], wait_for: Any) -> None:
     games = [game() for _ in range(3)]
     with rlwire.make_vec(
-        [each.url for each in games],
-        copy=False,
-        env_kwargs={"actions": CHOICES, "rate": 200},
+        [each.url for each in games], copy=False, env_kwargs={"actions": CHOICES, "rate": 200}
     ) as envs:
         observations, _ = envs.reset(seed=5)
         assert observations.shape == (3, 24, 32, 3)
@@ -179,8 +175,6 @@ def test_make_vec_writes_pixels_to_one_array(game: Callable[..., Game], wait_for
 
 
 class Counting(gymnasium.Env):
-    """Shows how many steps it has made, and is over after some."""
-
     observation_space = spaces.Box(0, 255, (16, 16, 3), np.uint8)
     action_space = spaces.Discrete(4)
     steps = 0

@@ -21,13 +21,7 @@ from rlwire.registry import parse_url
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from rlwire.universe.rewarder import EnvironmentRewarder, RewarderClient
 from rlwire.universe.rfb import Display, RfbClient
-from rlwire.universe.server import (
-    PIXELS,
-    UniverseServer,
-    as_frame,
-    frames_of,
-    is_picture,
-)
+from rlwire.universe.server import PIXELS, UniverseServer, as_frame, frames_of, is_picture
 from rlwire.websocket import connect
 from tests.waiting import eventually
 

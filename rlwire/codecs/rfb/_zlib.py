@@ -16,18 +16,13 @@ INFLATERS = {"zlib-ng": "zlib_ng.zlib_ng", "isal": "isal.isal_zlib", "zlib": "zl
 
 
 def choose(name: str | None = None, first: str = "zlib-ng") -> tuple[Any, type[Exception]]:
-    """Return the maker of inflating streams and its exception.
-
-    Raises:
-        ImportError: the inflater called `name` is not installed.
-    """
+    """Return the maker of inflating streams and its exception; may raise ImportError."""
     names = [first, *INFLATERS] if name is None else [name]
     module = _first_of(*[INFLATERS[one] for one in names])
     return module.decompressobj, module.error
 
 
 def compressor(level: int) -> Any:
-    """Return a stream of raw deflate."""
     # ISA-L's level 1 takes half of zlib-ng's time. zlib-ng's level 1 compresses half as well.
     names = ("isal.isal_zlib", "zlib_ng.zlib_ng", "zlib")[level > 3 :]
     module = _first_of(*names)

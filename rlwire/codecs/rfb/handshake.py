@@ -30,8 +30,6 @@ _init = struct.Struct(">HH")
 
 
 class Security(IntEnum):
-    """Security types that rlwire speaks."""
-
     INVALID = 0
     NONE = 1
     VNC = 2
@@ -46,7 +44,6 @@ def security_name(number: int) -> str:
 
 
 def decode_version(buffer: Buffer, offset: int = 0) -> Version:
-    """Decode a version of 12 bytes."""
     data = bytes(buffer[offset : offset + VERSION_SIZE])
     match = _VERSION.fullmatch(data)
     if match is None:
@@ -58,7 +55,6 @@ def decode_version(buffer: Buffer, offset: int = 0) -> Version:
 
 
 def encode_version(version: Version) -> bytes:
-    """Encode a version in 12 bytes."""
     return b"RFB %03d.%03d\n" % version
 
 
@@ -73,7 +69,6 @@ def reason_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFAULT) 
 
 
 def decode_reason(buffer: Buffer, offset: int = 0) -> str:
-    """Decode a whole reason."""
     (length,) = _number.unpack_from(buffer, offset)
     data = buffer[offset + 4 : offset + 4 + length]
     try:
@@ -83,7 +78,6 @@ def decode_reason(buffer: Buffer, offset: int = 0) -> str:
 
 
 def encode_reason(text: str) -> bytes:
-    """Encode a reason with its length."""
     data = text.encode("utf-8", "backslashreplace")
     return _number.pack(len(data)) + data
 
@@ -110,7 +104,6 @@ def decode_security(buffer: Buffer, version: Version) -> list[int] | str:
 
 
 def encode_security(offer: list[int] | str) -> bytes:
-    """Encode a server's security types, or its reason for none."""
     return b"\0" + encode_reason(offer) if isinstance(offer, str) else bytes((len(offer), *offer))
 
 
@@ -121,7 +114,6 @@ def decode_result(buffer: Buffer, offset: int = 0) -> int:
 
 
 def encode_result(failure: str | None = None) -> bytes:
-    """Encode a security result: a failure if there is a reason."""
     return _number.pack(0) if failure is None else _number.pack(1) + encode_reason(failure)
 
 
@@ -134,10 +126,7 @@ def check_password(password: str) -> bytes:
 
 
 def respond(challenge: bytes, password: str) -> bytes:
-    """Return the response to a challenge of 16 bytes: DES, with each key byte's bits reversed.
-
-    RFC 6143, section 7.2.2, and its erratum 4951.
-    """
+    """Return the response to a challenge (DES, bits reversed: RFC 6143, 7.2.2, erratum 4951)."""
     key = check_password(password).ljust(_KEY, b"\0").translate(_REVERSED)
     with optional("cryptography", "universe"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # DES is deprecated
@@ -170,7 +159,6 @@ def server_init_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFA
 
 
 def decode_server_init(buffer: Buffer) -> ServerInit:
-    """Decode a whole ServerInit."""
     width, height = _init.unpack_from(buffer)
     try:
         pixel_format = PixelFormat.unpack(buffer, 4)
@@ -180,7 +168,6 @@ def decode_server_init(buffer: Buffer) -> ServerInit:
 
 
 def encode_server_init(init: ServerInit) -> bytes:
-    """Encode a ServerInit."""
     assert init.pixel_format is not None
     size = _init.pack(init.width, init.height)
     return size + init.pixel_format.pack() + encode_reason(init.name)

@@ -82,7 +82,6 @@ def check_jpeg(data: bytes, width: int, height: int, base: int) -> None:
 
 
 def read_jpeg(data: bytes, width: int, height: int, base: int) -> NDArray[Any]:
-    """Read a checked file with Pillow."""
     # Not Image.open: that would try other formats, and warn by the process's own pixel limit.
     from PIL.JpegImagePlugin import JpegImageFile
 
@@ -100,10 +99,7 @@ def read_jpeg(data: bytes, width: int, height: int, base: int) -> NDArray[Any]:
 
 
 def decode_jpeg(data: bytes, width: int, height: int, base: int) -> NDArray[np.uint8]:
-    """Return the pixels of a JPEG file: contiguous uint8 of shape (height, width, 3).
-
-    simplejpeg, if installed, takes less than half of Pillow's time.
-    """
+    """Return the pixels of a JPEG file, contiguous uint8 (height, width, 3)."""
     shape = (height, width, 3)
     check_jpeg(data, width, height, base)
     if simplejpeg is None:

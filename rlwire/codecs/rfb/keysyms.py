@@ -78,12 +78,7 @@ _ANY_CASE = {name.lower(): number for name, number in _pairs() if number >= 0xFE
 
 
 def keysym(key: int | str) -> int:
-    """Return a key's number; ValueError if there is none.
-
-    Args:
-        key: the name in X11 ("Left", "space"; in any case for keys without a character), the
-            character that it types ("a", "é", a line feed), or the number.
-    """
+    """Return the number of a key: X11's name, a character, or a number; ValueError if unknown."""
     if not isinstance(key, str):
         number = int(key)
         if not 0 <= number < 2**32:

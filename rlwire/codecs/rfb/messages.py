@@ -103,7 +103,6 @@ class PixelFormat:
             used |= most << shift
 
     def pack(self) -> bytes:
-        """Encode in 16 bytes."""
         return _format.pack(
             self.bits_per_pixel, self.depth, bool(self.big_endian), 1,
             self.red_max, self.green_max, self.blue_max,
@@ -112,7 +111,6 @@ class PixelFormat:
 
     @classmethod
     def unpack(cls, buffer: Buffer, offset: int = 0) -> PixelFormat:
-        """Decode 16 bytes."""
         if len(buffer) - offset < _format.size:
             raise DecodeError("a pixel format must have 16 bytes", offset=offset)
         bits, depth, big, true_colour, *rest = _format.unpack_from(buffer, offset)
@@ -133,8 +131,6 @@ RGBX = PixelFormat(32, 24, False, 255, 255, 255, 0, 8, 16)
 
 @dataclass(frozen=True, slots=True)
 class SetPixelFormat:
-    """The client's pixel format from now on."""
-
     pixel_format: PixelFormat
 
 
@@ -186,10 +182,7 @@ class EnableContinuousUpdates:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """A request for a reply in order (`FENCE_REQUEST`), or the reply with the same payload.
-
-    The payload has at most 64 bytes. The reply has the flags that its sender knows.
-    """
+    """A request for a reply in order, or the reply; the payload has at most 64 bytes."""
 
     flags: int
     payload: bytes = b""
@@ -203,8 +196,7 @@ class FramebufferUpdate:
 
 
 @dataclass(frozen=True, slots=True)
-class Bell:
-    """The server's bell."""
+class Bell: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +324,6 @@ def _decode_fence(message: Buffer) -> Fence:
 
 
 def encode(message: ClientMessage | ServerMessage) -> bytes:
-    """Encode a message."""
     encoder = _ENCODERS.get(type(message))
     if encoder is None:
         raise TypeError(f"{type(message).__qualname__} is not an RFB message")

@@ -11,7 +11,6 @@ from rlwire.relaax.applications.configuration import ApplicationError, read_appl
 
 
 def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
-    """Add the arguments of one of these commands."""
     parser.set_defaults(run=functools.partial(_run, command))
     add = parser.add_argument
     if command == "new":

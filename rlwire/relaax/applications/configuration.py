@@ -36,8 +36,6 @@ class Section:
 
 @dataclass(frozen=True)
 class EnvironmentSection(Section):
-    """``environment``."""
-
     open = True
 
     run: str | None = None  # the command
@@ -58,7 +56,6 @@ class RLXServerSection(Section):
 
     @property
     def address(self) -> Address:
-        """Where to listen."""
         try:
             return parse(os.environ.get(self.bind_by_env_var or "") or self.bind)
         except ValueError as error:
@@ -66,7 +63,6 @@ class RLXServerSection(Section):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The server's options, as keywords."""
         given = [
             (setting_name(name), str(each).lower() if isinstance(each, bool) else str(each))
             for name, value in self.own.items()
@@ -82,8 +78,6 @@ class RLXServerSection(Section):
 
 @dataclass(frozen=True)
 class ParameterServerSection(Section):
-    """``relaax-parameter-server``."""
-
     checkpoint_dir: str | None = None  # None: no checkpoints
     checkpoint_step_interval: int | None = None
     checkpoint_time_interval: float | None = None  # seconds
@@ -92,8 +86,6 @@ class ParameterServerSection(Section):
 
 @dataclass(frozen=True)
 class MetricsServerSection(Section):
-    """``relaax-metrics-server``."""
-
     metrics_dir: str | None = None  # of TensorBoard's files
     log_metrics_to_console: bool = False
 
@@ -119,14 +111,19 @@ class Application:
     metrics_server: MetricsServerSection | None = None
     algorithm: AlgorithmSection | None = None
 
+    def served(self) -> tuple[RLXServerSection, AlgorithmSection]:
+        """Return the sections that a server needs, or raise ApplicationError."""
+        if self.rlx_server is None or self.algorithm is None:
+            missing = "relaax-rlx-server" if self.rlx_server is None else "algorithm"
+            raise ApplicationError(f"{self.name} has no section {missing}")
+        return self.rlx_server, self.algorithm
+
     @property
     def folder(self) -> str:
-        """The file's folder."""
         return os.path.dirname(self.path)
 
     @property
     def name(self) -> str:
-        """The file's name."""
         return os.path.basename(self.path)
 
 

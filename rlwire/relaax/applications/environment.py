@@ -20,7 +20,6 @@ _BACKOFF = Backoff(attempts=10_000, deadline=300.0, first=0.05, longest=0.5)
 
 
 def main(run: Callable[..., int | None], *arguments: Any) -> int:
-    """Run one process of an application; return its exit status."""
     try:
         return run(*arguments) or 0
     except (RlwireError, OSError) as error:
@@ -31,8 +30,7 @@ def main(run: Callable[..., int | None], *arguments: Any) -> int:
 def play(arguments: Sequence[str]) -> int:
     """Run one copy of an environment, once the RLX server accepts connections.
 
-    The process manager ends all processes when one ends, so each copy waits for the others and
-    returns the first exit status that is not 0.
+    honcho ends all processes when one ends: each waits for the others, then returns their status.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("--wait", metavar="ADDRESS", help="of the RLX server")

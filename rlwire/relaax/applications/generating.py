@@ -64,7 +64,7 @@ def generate(
     """
     folder = Path(config).resolve().parent
     if environment is not None:
-        section = _load(_environment(environment))
+        section = _yaml().load(_environment(environment))
         _replace(_program(environment), folder / "environment")
         _edit(config, section)
     if algorithm is not None:
@@ -79,7 +79,7 @@ def generate(
         sections: dict[str, Any] = {}
         if section is None or section.name != algorithm:
             kind = application.environment.type if application.environment else None
-            sections = _load(_configuration(algorithm, kind or "bandit"))
+            sections = _yaml().load(_configuration(algorithm, kind or "bandit"))
         _edit(config, sections, path="./algorithm")
 
 
@@ -88,24 +88,22 @@ def configure(
     algorithm: str | None = None,
     config: str | os.PathLike[str] = "app.yaml",
 ) -> None:
-    """Replace the sections of an application's file for an algorithm and an environment."""
     application = read_application(config)
     sections: dict[str, Any] = {}
     kind = environment or (application.environment.type if application.environment else None)
     if environment is not None:
-        sections |= _load(_environment(environment))
+        sections |= _yaml().load(_environment(environment))
     if algorithm is not None:
         if kind is None:
             raise ApplicationError(
                 f"{application.name}: environment/type is missing: expected "
                 f"{', '.join(ENVIRONMENTS)}"
             )
-        sections |= _load(_configuration(algorithm, kind))
+        sections |= _yaml().load(_configuration(algorithm, kind))
     _edit(config, sections)
 
 
 def configurations() -> dict[str, str]:
-    """Return the comment of each configuration of an algorithm, by name."""
     found = {}
     for path in sorted((_TEMPLATES / "configs").glob("*.yaml")):
         comment = re.match(r"(?:#.*\n)+", path.read_text("utf-8"))
@@ -114,7 +112,6 @@ def configurations() -> dict[str, str]:
 
 
 def _environment(name: str) -> str:
-    """Return an environment's part of ``app.yaml``."""
     if name not in ENVIRONMENTS:
         raise ApplicationError(
             f"there is no environment {name}: expected {', '.join(ENVIRONMENTS)}"
@@ -162,15 +159,10 @@ def _yaml() -> Any:
     return ruamel.yaml.YAML()  # keeps comments
 
 
-def _load(text: str) -> Any:
-    return _yaml().load(text)
-
-
 def _edit(config: str | os.PathLike[str], sections: Mapping[str, Any], path: str = "") -> None:
-    """Replace sections of a file."""
     file = Path(config)
     read_application(file)
-    found = _load(file.read_text("utf-8"))
+    found = _yaml().load(file.read_text("utf-8"))
     found.update(sections)
     algorithm = found.get("algorithm")
     if path and algorithm is not None:

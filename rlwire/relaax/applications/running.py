@@ -103,12 +103,9 @@ def commands(
     """Return the command of each process by its name; arguments and errors as of `run`."""
     found: dict[str, list[str]] = {}
     wanted = set(components)
-    server = application.rlx_server
     waiting: list[str] = []
     if wanted & {"all", "servers", "rlx-server"}:
-        if server is None or application.algorithm is None:
-            missing = "relaax-rlx-server" if server is None else "algorithm"
-            raise ApplicationError(f"{application.name} has no section {missing}")
+        server, _ = application.served()
         waiting = ["--wait", str(server.address)]
         found["rlx-server"] = [*PYTHON, f"{__package__}.server", application.path]
     if wanted & {"all", "environment"}:

@@ -24,7 +24,6 @@ _LIKE_PG = ("policy_gradient", "policy-gradient", "da3c")
 
 
 def make_metrics(application: Application) -> Metrics:
-    """Return the sink of an application's metrics."""
     section = application.metrics_server or MetricsServerSection()
     sinks: list[Metrics] = []
     if section.log_metrics_to_console:
@@ -35,11 +34,7 @@ def make_metrics(application: Application) -> Metrics:
 
 
 def make_server(application: Application) -> AlgorithmServer:
-    """Return an application's RLX server, not started; paths are relative to the present folder."""
-    section, algorithm = application.rlx_server, application.algorithm
-    if section is None or algorithm is None:
-        missing = "relaax-rlx-server" if section is None else "algorithm"
-        raise ApplicationError(f"{application.name} has no section {missing}")
+    section, algorithm = application.served()
     where = algorithm.path or algorithm.name
     if where is None:
         raise ApplicationError(f"{algorithm.place}: algorithm needs a name or a path")
@@ -65,7 +60,6 @@ def make_server(application: Application) -> AlgorithmServer:
 
 
 def serve(path: str) -> None:
-    """Serve the application of a file, from its folder, until SIGINT or SIGTERM."""
     application = read_application(path)
     section = application.rlx_server
     level = "INFO" if section is None else section.log_level.upper()

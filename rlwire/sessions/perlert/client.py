@@ -52,8 +52,6 @@ _NO_PEER: Final[Any] = object()  # equal to no peer
 
 
 class PerlertState(enum.Enum):
-    """The state of an agent."""
-
     IDLE = "idle"
     REGISTERING = "registering"
     REGISTERED = "registered"
@@ -80,8 +78,6 @@ ALLOWED: Final[dict[str, tuple[PerlertState, ...]]] = {
 
 @dataclass(frozen=True)
 class LobbyChanged:
-    """The slots have changed, or the agent had requested them."""
-
     slots: tuple[AgentSlot, ...]
 
 
@@ -134,10 +130,7 @@ class EpisodeFinished:
 
 @dataclass(frozen=True)
 class GaveUp:
-    """An answer did not come in time: to ``lobby``, ``register``, ``ready`` or ``rollout``.
-
-    The state is IDLE, but after ``lobby`` without a slot unchanged.
-    """
+    """An answer did not come in time: to ``lobby``, ``register``, ``ready`` or ``rollout``."""
 
     what: str
     reason: str
@@ -145,8 +138,6 @@ class GaveUp:
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """A datagram that is repeated until it is answered."""
-
     what: str
     datagram: bytes = b""
     due: float = _NEVER
@@ -175,7 +166,6 @@ class _Episode:
         self.forget()
 
     def begin(self, address: Address, now: float) -> None:
-        """Begin a rollout."""
         self.on = True
         self.address = address
         self.heard = self.speak_due = now  # speak at once: the server learns that we are there
@@ -189,7 +179,6 @@ class _Episode:
         self.horizon = max(self.horizon, self.timestamp)
 
     def forget(self) -> None:
-        """Be in no run."""
         self.on = False  # whether the state is one of `RUNNING`
         self.hot: Hashable = _NO_PEER  # `address` once its steps are known to be ours
         self.action = b""  # the datagram of the action in force
@@ -197,7 +186,6 @@ class _Episode:
         self.speak_due = _NEVER  # when to send to the rollout port
 
     def accept(self, fields: tuple[Any, ...], now: float) -> Frame | None:
-        """Return a step as a frame; None, counted, if it is not newer than all before."""
         timestamp, step, observation, reward, done, extra = fields
         # Within a run the order is (STEP_NUMBER, TIMESTAMP): servers may leave the number at 0,
         # as the draft's own example does.
@@ -226,20 +214,9 @@ class _Episode:
 class PerlertClientSession:
     """One agent of one server instance; a `rlwire.transports.interface.DatagramSession`.
 
-    All its datagrams must leave from one port. Use a tag of its own for each client: lobby
-    information tells clients apart by tag only.
-
-    Args:
-        server: the lobby's address as the transport reports it.
-        jitter: returns numbers from 0 to 1, which vary back-off by up to a quarter, so that the
-            clients of a server that stood still do not all send at once.
-
-    Attributes:
-        slots: the lobby's slots as last heard of.
-        key: the slot that is requested, held or played.
-        stale: how many steps and starts of another run were dropped.
-        foreign: how many datagrams of another address or instance were dropped.
-        malformed: how many invalid datagrams were dropped.
+    All its datagrams must leave from one port. Lobby information tells clients apart by `tag` only.
+    `jitter` returns numbers from 0 to 1, which vary back-off by up to a quarter. `slots` are the
+    lobby's as last heard of; `key` is the slot that is requested, held or played.
     """
 
     def __init__(
@@ -280,14 +257,13 @@ class PerlertClientSession:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
         return self.state is PerlertState.CLOSED
 
     def statistics(self) -> dict[str, int]:
-        """Return counts by name: ``stale``, ``foreign`` and ``malformed`` as above, and more.
+        """Return counts of steps: new ``frames``, ``skipped``, ``duplicates`` and ``late`` ones.
 
-        ``frames``: new steps; ``skipped``: the sum of their `Frame.skipped`; ``duplicates``: steps
-        equal to the newest one; ``late``: older ones.
+        And of dropped datagrams: ``stale`` (of another run), ``foreign`` (of another address or
+        instance) and ``malformed`` ones.
         """
         names = ("frames", "skipped", "duplicates", "late")
         counts = {name: getattr(self._episode, name) for name in names}
@@ -301,11 +277,7 @@ class PerlertClientSession:
         self._ask(self._looking, now)
 
     def register(self, key: str, tag: str, now: float) -> None:
-        """Request a slot, or to move to it: `SlotGranted` follows, `SlotTaken` or `GaveUp`.
-
-        After a run it is for the next one, which a server opens when all agents of this one are
-        done; while lobby information shows our old slot as it was, this waits.
-        """
+        """Request a slot, or to move to it: `SlotGranted` follows, `SlotTaken` or `GaveUp`."""
         self._require("register")
         datagram = self._encode(perlert.Register(self._name, self._number, key, tag))
         self.state = PerlertState.REGISTERING
@@ -318,10 +290,7 @@ class PerlertClientSession:
         self._ask(self._asking, now)
 
     def set_ready(self, ready: bool, now: float) -> None:
-        """Send whether we are ready; `EpisodeStarted` follows when all are.
-
-        It is repeated until lobby information shows it. A run may start before a False arrives.
-        """
+        """Send whether we are ready, until lobby information shows it; `EpisodeStarted` follows."""
         self._require("set_ready")
         self._say_ready(ready, now)
         self._ask(self._readying, now)
@@ -368,7 +337,6 @@ class PerlertClientSession:
         return self._finish(frame, now) if fields[4] else [frame]
 
     def advance(self, now: float) -> list[Any]:
-        """Repeat requests, keep alive and give up, where it is due."""
         episode = self._episode
         if episode.on:
             if now >= episode.heard + TIMEOUT:
@@ -389,7 +357,6 @@ class PerlertClientSession:
         return []
 
     def next_deadline(self) -> float | None:
-        """Return when `advance` has something to do, None for never."""
         episode = self._episode
         if episode.on:  # only information is requested then
             return min(episode.heard + TIMEOUT, episode.speak_due, self._looking.due)
@@ -397,7 +364,6 @@ class PerlertClientSession:
         return None if due == _NEVER else due
 
     def datagrams(self) -> list[tuple[bytes, Hashable]]:
-        """Return and forget the datagrams to send now, in order."""
         taken: list[tuple[bytes, Hashable]] = []
         if self._out:
             taken, self._out = self._out, taken
@@ -525,10 +491,7 @@ class PerlertClientSession:
         return []
 
     def _first_step(self, fields: tuple[Any, ...], peer: Address, now: float) -> list[Any]:
-        """Accept a step outside of a run, or of one whose rollout port is not known for sure.
-
-        If it is new and we are ready, it stands for a lost start, and its source for the port.
-        """
+        """Accept a step outside of a run: it stands for a lost start, its source for the port."""
         episode, state = self._episode, self.state
         timestamp, step = fields[:2]
         if state is PerlertState.ROLLOUT:
@@ -560,7 +523,6 @@ class PerlertClientSession:
     # ---- changes of the state ----
 
     def _require(self, call: str) -> None:
-        """Raise if `call` is not allowed now."""
         if self.state not in ALLOWED[call]:
             allowed = ", ".join(state.name for state in ALLOWED[call])
             raise LocalProtocolError(
@@ -568,7 +530,6 @@ class PerlertClientSession:
             )
 
     def _begin(self, rollout: Address, state: PerlertState, now: float) -> list[Any]:
-        """Enter the run that we called ready for."""
         assert self._ready_as is not None
         self.key, self._tag = self._ready_as
         self._settle()
@@ -652,7 +613,6 @@ class PerlertClientSession:
         request.wait = min(2.0 * request.wait, LONGEST_WAIT)
 
     def _hurry(self, now: float) -> None:
-        """Request lobby information again soon."""
         if self.state is PerlertState.REGISTERING:  # its requests bring it
             self._asking.wait = FIRST_WAIT
             self._asking.due = min(self._asking.due, now + FIRST_WAIT)

@@ -50,8 +50,6 @@ _OPEN = len("=open,,,ready") + len(SERVER_TAG)
 
 @dataclass(slots=True, eq=False)
 class SlotLease:
-    """A client that holds a slot."""
-
     peer: Hashable
     key: str
     heard: float  # when it last spoke to the lobby port
@@ -75,7 +73,6 @@ class _Slot:
         return perlert.AgentSlot(self.key, False, self.kind, lease.tag, lease.ready)
 
     def needs(self, tag: str = "") -> int:
-        """Return the most bytes that the slot takes while a client with `tag` holds it."""
         return _size(self.key) + _size(self.kind) + max(_CLOSED + _size(tag), _OPEN)
 
     def extra(self, tag: str) -> int:
@@ -85,11 +82,8 @@ class _Slot:
 class Lobby:
     """The slots of one instance and their holders, until a rollout is over.
 
-    Args:
-        slots: AGENT_KIND by AGENT_KEY.
-        players: how many clients start the rollout; the server plays the open slots.
-        send: called with each (datagram, peer).
-        wake: called with the time of the next `flush`.
+    `players` ready clients start it. `send` is called with each (datagram, peer), `wake` with the
+    time of the next `flush`.
     """
 
     def __init__(
@@ -139,7 +133,6 @@ class Lobby:
 
     @property
     def not_ready(self) -> list[str]:
-        """The slots held by clients that are not ready."""
         return [lease.key for lease in self.leases.values() if not lease.ready]
 
     @property
@@ -163,10 +156,7 @@ class Lobby:
         return "tag_too_long" if room < 0 else None
 
     def register(self, peer: Hashable, key: str, tag: str, now: float) -> str | None:
-        """Put a client that has no `refusal` into a slot, and confirm it.
-
-        Returns the client's slot before: the same one, one that is open now, or None.
-        """
+        """Put a client without a `refusal` into a slot, and confirm it; return its slot before."""
         lease = self.leases.get(peer)
         slot = self.slots[key]
         before = slot.value()
@@ -189,7 +179,6 @@ class Lobby:
         return previous
 
     def set_ready(self, lease: SlotLease, ready: bool, now: float) -> None:
-        """Set whether a client is ready; without a change it gets the information again."""
         if lease.ready == ready:
             self.inform(lease.peer)
             return
@@ -198,13 +187,11 @@ class Lobby:
         self._change(now)
 
     def inform(self, peer: Hashable) -> None:
-        """Send lobby information to one peer."""
         self._send((self.information(), peer))
 
     # --- the server's own side ---
 
     def message(self, text: str, peer: Hashable | None = None) -> None:
-        """Send a message to one client, by default to all."""
         message = self._encode(perlert.LobbyMessage(self._name, self._number, text))
         for each in self.leases if peer is None else (peer,):
             self._send((message, each))
@@ -237,12 +224,10 @@ class Lobby:
         return idle
 
     def flush(self, now: float) -> None:
-        """Send the gathered changes if they are due."""
         if self._changed and now >= self._quiet_until:
             self._broadcast(now)
 
     def information(self) -> bytes:
-        """Return the datagram of lobby information."""
         if self._information is None:
             slots = tuple(slot.value() for slot in self.slots.values())
             self._information = self._encode(
@@ -283,8 +268,7 @@ def _size(text: str) -> int:
 class TokenBucket:
     """Fills with `rate` units a second up to `burst`.
 
-    An amount over `burst` may be taken from a full bucket, which then owes the rest: the rate
-    holds, and no amount is impossible.
+    A larger amount may be taken from a full bucket, which then owes the rest.
     """
 
     __slots__ = ("_burst", "_filled", "_level", "_rate")
@@ -295,14 +279,12 @@ class TokenBucket:
         self._filled = 0.0
 
     def take(self, amount: float, now: float) -> bool:
-        """Take `amount` if there is enough; return whether it was taken."""
         if not self.holds(amount, now):
             return False
         self._level -= amount
         return True
 
     def holds(self, amount: float, now: float) -> bool:
-        """Return whether `amount` could be taken now."""
         if now > self._filled:
             self._level = min(self._burst, self._level + (now - self._filled) * self._rate)
             self._filled = now
@@ -312,8 +294,7 @@ class TokenBucket:
 class StrangersBudget:
     """Limits what peers without a slot are sent: a bucket for each host, and one for all.
 
-    Of too many hosts the longest silent one is forgotten. A new host finds a full bucket, so that
-    costs no more than the bucket for all lets through.
+    Of too many hosts the longest silent one is forgotten.
     """
 
     def __init__(self) -> None:

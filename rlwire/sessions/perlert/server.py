@@ -14,15 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from rlwire.codecs.perlert import (
-    Action,
-    LobbyRequest,
-    Ready,
-    Register,
-    StepReader,
-    StepWriter,
-    decode_client_message,
-)
+from rlwire.codecs import perlert
+from rlwire.codecs.perlert import Action, Register, decode_client_message
 from rlwire.errors import LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.perlert import lobby as lobbies
@@ -79,8 +72,6 @@ class SlotLeased:
 
 @dataclass(frozen=True)
 class LeaseExpired:
-    """A client was silent for too long; its slot is open."""
-
     instance: Instance
     key: str
     peer: Hashable
@@ -96,8 +87,7 @@ class RolloutStarted:
 class Instance:
     """One environment of a server: a lobby, and while it runs a rollout.
 
-    Made by `PerlertServerSession.add_instance`. During a rollout `lobby` has its clients. `former`
-    is the lobby of the rollout before; `past` has the clients whose last step may be repeated.
+    `former` is the lobby of the rollout before; `past` has clients whose last step may be repeated.
     """
 
     def __init__(
@@ -123,8 +113,8 @@ class Instance:
             wake=session.lobby.wakes.append,
         )
         self.lobby = self._new_lobby()
-        self._writer = StepWriter(name, number, decimals=decimals, limits=session.limits)
-        self._reader = StepReader(name, number, limits=session.limits)
+        self._writer = perlert.StepWriter(name, number, decimals=decimals, limits=session.limits)
+        self._reader = perlert.StepReader(name, number, limits=session.limits)
         self.rollout: Rollout | None = None
         self.former: Lobby | None = None
         self.past: dict[Hashable, tuple[Rollout, RolloutClient]] = {}
@@ -139,7 +129,6 @@ class Instance:
         return {lease.key: peer for peer, lease in self.lobby.leases.items()}
 
     def start(self, now: float) -> None:
-        """Start the rollout: "the server can choose to start the simulation at any time"."""
         self._in_lobby("start")
         lobby, session = self.lobby, self._session
         if not lobby.leases:
@@ -154,28 +143,23 @@ class Instance:
         self.rollout = Rollout(self, now, self._timestamp)
 
     def message(self, text: str) -> None:
-        """Send a message to all registered clients; the draft has these in the lobby phase only."""
         self._in_lobby("send a message")
         self.lobby.message(text)
 
     def actions(self) -> dict[str, str]:
-        """Return `Rollout.actions`."""
         return self._running().actions()
 
     def reject_action(self) -> None:
-        """Count an action that the environment rejected."""
         self._session.dropped["invalid_action"] += 1
 
     def publish(
         self, steps: Mapping[str, AgentStep], step: int, timestamp: int, now: float
     ) -> None:
-        """Call `Rollout.publish`; once all clients are done open a new lobby."""
         rollout = self._running()
         if finished := rollout.publish(steps, step, timestamp, now):
             self._finished(rollout, finished, now)
 
     def finish(self, now: float, timestamp: int | None = None) -> None:
-        """Call `Rollout.finish`, then open a new lobby."""
         rollout = self._running()
         self._finished(rollout, rollout.finish(now, timestamp), now)
 
@@ -207,8 +191,6 @@ class Instance:
 
 @dataclass(slots=True, eq=False)
 class RolloutClient:
-    """One client in a rollout."""
-
     key: str
     peer: Hashable
     due: float  # when the next step may be sent
@@ -219,10 +201,7 @@ class RolloutClient:
 
 
 class Rollout:
-    """One run of an instance, from ``start`` until all clients are done.
-
-    No step has a timestamp below `timestamp`.
-    """
+    """One run of an instance, from ``start`` until all clients are done."""
 
     def __init__(self, instance: Instance, now: float, timestamp: int) -> None:
         session = instance._session
@@ -245,14 +224,12 @@ class Rollout:
         self.timestamp = timestamp
 
     def hear(self, client: RolloutClient, now: float) -> None:
-        """Note that a client speaks to the rollout port: it gets the full rate from now on."""
         if client.heard is None:
             client.interval = self._interval
             client.due = min(client.due, now)
         client.heard = now
 
     def act(self, client: RolloutClient, text: str, now: float) -> None:
-        """Put an action into force."""
         self.hear(client, now)
         self._counts["actions"] += 1
         self._actions[client.key] = text
@@ -266,8 +243,7 @@ class Rollout:
     ) -> list[RolloutClient]:
         """Send each client its agent's step within its rate; ``done`` is always sent.
 
-        Steps of slots without a client, or whose client is done, are ignored. If one step cannot
-        be encoded, none is sent. Returns the clients that are done with this step.
+        If one step cannot be encoded, none is sent. Returns the clients that this step ends.
         """
         if step < self.step:
             raise LocalProtocolError(f"step {step} after step {self.step}: numbers must ascend")
@@ -332,8 +308,6 @@ class Rollout:
 
 
 class _ServerPort:
-    """The part of `rlwire.transports.interface.DatagramSession` that both ports share."""
-
     def __init__(self, session: PerlertServerSession) -> None:
         self.closed = False
         self.out: list[tuple[bytes, Hashable]] = []
@@ -361,7 +335,6 @@ class _ServerPort:
         raise NotImplementedError
 
     def datagrams(self) -> list[tuple[bytes, Hashable]]:
-        """Return and forget the datagrams to send now, in order."""
         out = self.out.copy()
         self.out.clear()
         self.sent += len(out)
@@ -369,8 +342,6 @@ class _ServerPort:
 
 
 class _LobbyPort(_ServerPort):
-    """The lobby port of all instances."""
-
     def __init__(self, session: PerlertServerSession) -> None:
         super().__init__(session)
         self.wakes: deque[tuple[float, Lobby]] = deque()  # in order of time
@@ -385,7 +356,7 @@ class _LobbyPort(_ServerPort):
             started = lobby if instance.rollout is not None else None
         elif instance.former is not None and peer in instance.former.leases:
             started = instance.former
-        if kind is LobbyRequest:
+        if kind is perlert.LobbyRequest:
             self._inform(lobby, lease, peer, now)
         elif kind is Register and started is not lobby:
             return self._register(instance, lease, message, peer, now)
@@ -394,11 +365,11 @@ class _LobbyPort(_ServerPort):
             return []
         if kind is Action:
             self._session.drop("wrong_port", peer, now)
-        elif kind is Ready and lease is None:
+        elif kind is perlert.Ready and lease is None:
             self._session.drop("not_registered", peer, now)
-        elif kind is not LobbyRequest and started is not None:
+        elif kind is not perlert.LobbyRequest and started is not None:
             self._session.drop("running", peer, now)
-        elif kind is Ready:
+        elif kind is perlert.Ready:
             assert lease is not None
             return self._set_ready(instance, lease, message, now)
         return []
@@ -422,7 +393,6 @@ class _LobbyPort(_ServerPort):
         return events
 
     def next_deadline(self) -> float | None:
-        """Return when `advance` should be called next, or None."""
         wake = self.wakes[0][0] if self.wakes else None
         check = self._check_at
         return wake if check is None or (wake is not None and wake < check) else check
@@ -464,7 +434,7 @@ class _LobbyPort(_ServerPort):
         return [SlotLeased(instance, key, peer, tag, previous)]
 
     def _set_ready(
-        self, instance: Instance, lease: SlotLease, message: Ready, now: float
+        self, instance: Instance, lease: SlotLease, message: perlert.Ready, now: float
     ) -> list[Any]:
         lobby, key = instance.lobby, message.key
         if not lease.requests.take(1, now):
@@ -491,8 +461,6 @@ class _LobbyPort(_ServerPort):
 
 
 class _RolloutPort(_ServerPort):
-    """The rollout port of all instances."""
-
     def __init__(self, session: PerlertServerSession) -> None:
         super().__init__(session)
         self.expiries: deque[tuple[float, Instance, RolloutClient]] = deque()  # in order of time
@@ -505,7 +473,7 @@ class _RolloutPort(_ServerPort):
                 rollout.act(client, message.action, now)
                 return []
             rollout.hear(client, now)
-            if type(message) is not LobbyRequest:
+            if type(message) is not perlert.LobbyRequest:
                 self._session.drop("wrong_port", peer, now)
             return []
         if client is None:
@@ -529,31 +497,18 @@ class _RolloutPort(_ServerPort):
         return []
 
     def next_deadline(self) -> float | None:
-        """Return when `advance` should be called next, or None."""
         return self.expiries[0][0] if self.expiries else None
 
 
 class PerlertServerSession:
-    """All instances of one server.
+    """All instances of one server, by name and number; `lobby` and `rollout` are its ports.
 
-    Args:
-        limits: `datagram` holds in both directions.
-        rollout_port: the port in ``start``; nothing starts before it is set.
-        frames: the most rollout steps to one client a second.
-
-    Attributes:
-        lobby: the lobby port, a `DatagramSession` of `rlwire.transports.interface`.
-        rollout: the rollout port, another one.
-        instances: by name and number.
-        dropped: how many datagrams were dropped, for each of `REASONS`.
+    Nothing starts before `rollout_port`, the port in ``start``, is set. `frames` is the most
+    rollout steps to one client a second; `dropped` counts datagrams, for each of `REASONS`.
     """
 
     def __init__(
-        self,
-        *,
-        limits: Limits = DEFAULT,
-        rollout_port: int | None = None,
-        frames: float = FRAMES,
+        self, *, limits: Limits = DEFAULT, rollout_port: int | None = None, frames: float = FRAMES
     ) -> None:
         if not frames > 0:
             raise ValueError(f"frames must be over 0, not {frames!r}")
@@ -577,15 +532,7 @@ class PerlertServerSession:
         players: int | None = None,
         decimals: int | None = None,
     ) -> Instance:
-        """Open an instance's first lobby.
-
-        Args:
-            name: SERVER_INSTANCE_NAME.
-            number: SERVER_INSTANCE_NUMBER, from 0.
-            slots: AGENT_KIND by AGENT_KEY.
-            players: how many ready clients start the rollout; None for all slots.
-            decimals: of numbers in steps; None for all that they have.
-        """
+        """Open an instance's first lobby; `slots` are AGENT_KIND by AGENT_KEY."""
         if (name, number) in self.instances:
             raise LocalProtocolError(f"there is an instance {name}:{number} already")
         instance = Instance(self, name, number, slots, players, decimals)
@@ -593,7 +540,6 @@ class PerlertServerSession:
         return instance
 
     def close(self) -> None:
-        """Close both ports; `datagrams` still returns what they have to send."""
         for port in (self.lobby, self.rollout):
             port.closed = True
         self.lobby.wakes.clear()
@@ -601,7 +547,6 @@ class PerlertServerSession:
         self.rollout.expiries.clear()
 
     def statistics(self) -> dict[str, Any]:
-        """Return counts since the start, and of rollouts and clients now."""
         instances = self.instances.values()
         return {
             "running": sum(one.rollout is not None for one in instances),

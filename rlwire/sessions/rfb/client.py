@@ -21,27 +21,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from rlwire.codecs.rfb import messages as rfb
 from rlwire.codecs.rfb.decoder import Framebuffer, Rectangle, RectangleDecoder
 from rlwire.codecs.rfb.messages import (
-    FENCE_BLOCK_AFTER,
-    FENCE_BLOCK_BEFORE,
-    FENCE_REQUEST,
-    FENCE_SYNC_NEXT,
-    RGBX,
     UNTIL_LAST,
-    Bell,
     Buffer,
     ClientMessage,
-    EnableContinuousUpdates,
     Encoding,
-    EndOfContinuousUpdates,
     Fence,
-    FramebufferUpdateRequest,
-    SetEncodings,
-    SetPixelFormat,
-    decode_server_message,
     encode,
-    level_encoding,
     server_message_size,
 )
 from rlwire.errors import (
@@ -67,7 +55,7 @@ LOSSLESS: tuple[Encoding, ...] = (
 _CHANGES = 1024  # rectangles that `pop_changes` returns at most, nearly
 _KEPT = 128  # bytes that keeping a rectangle costs beside its own
 _ENDLESS = 1 << 62  # rectangles of an update that a LastRect ends
-_KNOWN_FLAGS = FENCE_BLOCK_BEFORE | FENCE_BLOCK_AFTER | FENCE_SYNC_NEXT
+_KNOWN_FLAGS = rfb.FENCE_BLOCK_BEFORE | rfb.FENCE_BLOCK_AFTER | rfb.FENCE_SYNC_NEXT
 
 _HEAD = 12  # bytes of a rectangle's head
 _ENCODING = 8  # the offset of its encoding, whose first byte is at least
@@ -80,8 +68,6 @@ _DESKTOP_SIZE = int(Encoding.DESKTOP_SIZE)
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The handshake is over."""
-
     width: int
     height: int
     name: str
@@ -102,28 +88,16 @@ class Resized:
     height: int
 
 
-Event: TypeAlias = Opened | Painted | Resized | Bell | Fence
+Event: TypeAlias = Opened | Painted | Resized | rfb.Bell | Fence
 """What `RfbClientSession.receive` returns; a Fence is a reply."""
 
 
 class RfbClientSession:
     """A viewer's side of one connection; a `rlwire.transports.interface.TalkingSession`.
 
-    Args:
-        encodings: encodings of pixels, the best first.
-        painting: a context that is entered while pixels change, such as a lock.
-        update_timeout: seconds for an update that has begun; None for no limit.
-        limits: `pixels` bounds the framebuffer, `received` an update, `string` a cut text.
-
-    Attributes:
-        framebuffer: the pixels; None before the handshake is over.
-        name: the desktop's.
-        opened: whether the handshake is over.
-        fences: whether the server supports Fence.
-        continuous: whether updates come without requests.
-        updates: whole updates that changed the framebuffer.
-        rectangles: their rectangles with pixels.
-        bytes: of all messages.
+    `painting` is a context that is entered while pixels change, such as a lock. `update_timeout` is
+    in seconds from the begin of an update. `limits.pixels` bounds the framebuffer, `received` an
+    update, `string` a cut text.
     """
 
     hangs_up = True
@@ -174,7 +148,6 @@ class RfbClientSession:
         return self._handshake.version
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return the size of the message, or rectangles, at `start`; 0 while unknown."""
         try:
             if self._left:
                 return self._run_size(buffer, start, end, self._left)
@@ -211,7 +184,6 @@ class RfbClientSession:
         return None
 
     def receive(self, message: Buffer) -> list[Any]:
-        """Receive a message, or some rectangles, and return the `Event` objects."""
         self.bytes += len(message)
         try:
             if self._left:
@@ -220,7 +192,7 @@ class RfbClientSession:
                 return self._continue_handshake(message)
             if message[0] == _UPDATE:
                 return self._begin_update(message)
-            return self._receive_message(decode_server_message(message, self._limits))
+            return self._receive_message(rfb.decode_server_message(message, self._limits))
         except RlwireError:
             self.closed = True
             raise
@@ -237,7 +209,7 @@ class RfbClientSession:
         self._decoder = RectangleDecoder(framebuffer, limits=self._limits)
         self.framebuffer, self.name = framebuffer, init.name
         self.opened = True
-        self._outgoing += [SetPixelFormat(RGBX), SetEncodings(self._encodings)]
+        self._outgoing += [rfb.SetPixelFormat(rfb.RGBX), rfb.SetEncodings(self._encodings)]
         self._request(incremental=False)
         return [Opened(init.width, init.height, init.name)]
 
@@ -314,7 +286,7 @@ class RfbClientSession:
             self._has_resized = True
             self._changed = [Rectangle(0, 0, width, height, _DESKTOP_SIZE)]
         if self.continuous:
-            self._outgoing.append(EnableContinuousUpdates(True, 0, 0, width, height))
+            self._outgoing.append(rfb.EnableContinuousUpdates(True, 0, 0, width, height))
         self._request(incremental=False)
         return [Resized(width, height)]
 
@@ -327,15 +299,15 @@ class RfbClientSession:
 
     def _receive_message(self, message: Any) -> list[Any]:
         match message:
-            case Bell():
+            case rfb.Bell():
                 return [message]
             case Fence(flags, payload):
                 self.fences = True
-                if not flags & FENCE_REQUEST:
+                if not flags & rfb.FENCE_REQUEST:
                     return [message]
                 # Everything before it is in the framebuffer, and replies are sent in order.
                 self._outgoing.append(Fence(flags & _KNOWN_FLAGS, payload))
-            case EndOfContinuousUpdates():  # the first announces support, another is an end
+            case rfb.EndOfContinuousUpdates():  # the first announces support, another is an end
                 if self.continuous:
                     self.continuous = False
                     self._request(incremental=True)
@@ -343,57 +315,50 @@ class RfbClientSession:
                     self.continuous = True
                     assert self.framebuffer is not None
                     size = self.framebuffer.width, self.framebuffer.height
-                    self._outgoing.append(EnableContinuousUpdates(True, 0, 0, *size))
+                    self._outgoing.append(rfb.EnableContinuousUpdates(True, 0, 0, *size))
         return []
 
     def pop_changes(self) -> list[Rectangle]:
-        """Return the rectangles that changed since the last call; called within `painting`.
-
-        More than 1,024 are joined to one; after a resize it is the whole framebuffer.
-        """
         changed, self._changed = self._changed, []
         return changed
 
     def _request(self, *, incremental: bool) -> None:
         framebuffer = self.framebuffer
         assert framebuffer is not None
-        request = FramebufferUpdateRequest(incremental, 0, 0, framebuffer.width, framebuffer.height)
+        request = rfb.FramebufferUpdateRequest(
+            incremental, 0, 0, framebuffer.width, framebuffer.height
+        )
         if request not in self._outgoing:
             self._outgoing.append(request)
 
     def outgoing(self) -> Sequence[Buffer]:
-        """Return what the session sends by itself."""
         said, self._outgoing = self._outgoing, []
         if not said:
             return []
         return [b"".join([one if isinstance(one, bytes) else encode(one) for one in said])]
 
     def send(self, event: ClientMessage | Sequence[ClientMessage]) -> Sequence[Buffer]:
-        """Return the bytes of a message, or of several."""
         several = event if isinstance(event, Sequence) else (event,)
         return [b"".join(map(self._encode, several))]
 
     def _encode(self, message: ClientMessage) -> bytes:
         if not self.opened:
             raise LocalProtocolError("the handshake is not over")
-        if isinstance(message, SetPixelFormat | SetEncodings | EnableContinuousUpdates):
+        if isinstance(message, rfb.SetPixelFormat | rfb.SetEncodings | rfb.EnableContinuousUpdates):
             raise LocalProtocolError(f"the session itself sends {type(message).__name__}")
         if isinstance(message, Fence) and not self.fences:
             raise LocalProtocolError("the server has not announced Fence")
         return encode(message)
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
-        """Return nothing: a viewer just closes."""
         if not isinstance(error, RemoteProtocolError):
             self.closed = True
         return []
 
     def next_deadline(self) -> float | None:
-        """Return when the update that has begun times out."""
         return self._due if self._left else None
 
     def tick(self, now: float) -> None:
-        """Let time pass."""
         if not self._left or self._update_timeout is None:
             self._due = None
         elif self._due is None:
@@ -405,12 +370,10 @@ class RfbClientSession:
             )
 
     def farewell(self, ending: bool = False) -> Sequence[Buffer]:
-        """Return nothing: RFB has no message for leaving."""
         self.closed = True
         return []
 
     def lost(self) -> str:
-        """Note the end of the stream; return why it is premature, or an empty string."""
         self.closed = True
         if not self.opened:
             return f"in the handshake, before {self._handshake.stage.value}"
@@ -427,7 +390,6 @@ def _count(buffer: Buffer, offset: int) -> int:
 
 
 def _around(rectangles: list[Rectangle]) -> Rectangle:
-    """Return the smallest rectangle around all of them."""
     left, top = min(r.x for r in rectangles), min(r.y for r in rectangles)
     right = max(r.x + r.width for r in rectangles)
     bottom = max(r.y + r.height for r in rectangles)
@@ -441,9 +403,9 @@ def _all_encodings(
     if not numbers or min(numbers) < 0:
         raise ValueError(f"encodings must be encodings of pixels, at least one, not {numbers}")
     if quality is not None:
-        numbers.append(level_encoding(Encoding.QUALITY_0, quality))
+        numbers.append(rfb.level_encoding(Encoding.QUALITY_0, quality))
     if compression is not None:
-        numbers.append(level_encoding(Encoding.COMPRESS_0, compression))
+        numbers.append(rfb.level_encoding(Encoding.COMPRESS_0, compression))
     numbers += [Encoding.DESKTOP_SIZE, Encoding.LAST_RECT, Encoding.FENCE]
     if continuous:
         numbers.append(Encoding.CONTINUOUS_UPDATES)

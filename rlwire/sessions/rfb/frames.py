@@ -28,15 +28,11 @@ _MOST_RECTANGLES: Final = 0xFFF0  # of an update, whose count has 16 bits
 
 
 class NumberedFrame(NamedTuple):
-    """An immutable frame and its number."""
-
     number: int
     frame: Frame
 
 
 class UpdateFormat(NamedTuple):
-    """A viewer's format of pixels."""
-
     pixel_format: PixelFormat
     encoding: Encoding
     quality: int | None
@@ -78,7 +74,6 @@ class FrameEncoder:
     def update(
         self, since: NumberedFrame | None, now: NumberedFrame, wanted: UpdateFormat
     ) -> tuple[int, bytes]:
-        """Return the number and bytes of the rectangles that turn an older frame into this one."""
         self._turn_to(now)
         key = (-1 if since is None else since.number, wanted)
         if (found := self._encoded.get(key)) is None:
@@ -89,7 +84,6 @@ class FrameEncoder:
     def encode(
         self, now: NumberedFrame, areas: Sequence[Area], wanted: UpdateFormat
     ) -> tuple[int, bytes]:
-        """Return the number and bytes of the rectangles of these areas."""
         if not areas:
             return 0, b""
         self.counts["encoded"] += 1
@@ -101,7 +95,6 @@ class FrameEncoder:
         return count, data
 
     def encoder(self, wanted: UpdateFormat) -> RectangleEncoder:
-        """Return the encoder of a format; the last ones used are kept."""
         found = self._encoders.pop(wanted, None)
         if found is None:
             pixel_format, encoding, quality, compression = wanted

@@ -9,16 +9,7 @@ from enum import Enum
 from typing import Final
 
 from rlwire.codecs.rfb import handshake
-from rlwire.codecs.rfb.handshake import (
-    CHALLENGE_SIZE,
-    VERSION_SIZE,
-    Security,
-    ServerInit,
-    Version,
-    check_password,
-    respond,
-    security_name,
-)
+from rlwire.codecs.rfb.handshake import Security, ServerInit, Version
 from rlwire.codecs.rfb.messages import Buffer
 from rlwire.errors import DecodeError, PeerError, RemoteProtocolError
 from rlwire.limits import Limits
@@ -29,8 +20,6 @@ _BEGINNING: Final = b"RFB "
 
 
 class Stage(Enum):
-    """The message that the peer sends next."""
-
     VERSION = "its version"
     SECURITY = "its security types"
     CHALLENGE = "a challenge, or the response to one"
@@ -45,7 +34,7 @@ class ClientHandshake:
 
     def __init__(self, password: str | None, shared: bool, limits: Limits) -> None:
         if password is not None:
-            check_password(password)
+            handshake.check_password(password)
         self._password = password
         self._shared = shared
         self._limits = limits
@@ -55,17 +44,16 @@ class ClientHandshake:
         self.outgoing: list[bytes] = []
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return the size of the next message; 0 while unknown."""
         stage = self.stage
         if stage is Stage.VERSION:
             # Checked from the first byte on: other protocols' greetings may be shorter.
             if not _BEGINNING.startswith(bytes(buffer[start : min(end, start + 4)])):
                 handshake.decode_version(buffer[:end], start)
-            return VERSION_SIZE
+            return handshake.VERSION_SIZE
         if stage is Stage.SECURITY:
             return handshake.security_size(buffer, start, end, self.version, self._limits)
         if stage is Stage.CHALLENGE:
-            return CHALLENGE_SIZE
+            return handshake.CHALLENGE_SIZE
         if stage is Stage.RESULT:
             return 4
         if stage is Stage.REASON:
@@ -73,7 +61,6 @@ class ClientHandshake:
         return handshake.server_init_size(buffer, start, end, self._limits)
 
     def receive(self, message: Buffer) -> ServerInit | None:
-        """Receive the next message; return the ServerInit, which is the last."""
         stage = self.stage
         if stage is Stage.VERSION:
             self._agree_on_version(handshake.decode_version(message))
@@ -81,7 +68,7 @@ class ClientHandshake:
             self._choose(handshake.decode_security(message, self.version))
         elif stage is Stage.CHALLENGE:
             assert self._password is not None
-            self.outgoing.append(respond(bytes(message), self._password))
+            self.outgoing.append(handshake.respond(bytes(message), self._password))
             self.stage = Stage.RESULT
         elif stage is Stage.RESULT:
             self._receive_result(handshake.decode_result(message))
@@ -114,10 +101,12 @@ class ClientHandshake:
                 "the server asks for a password (VNC authentication): pass auth='...'"
             )
         else:
-            names = ", ".join(map(security_name, offer))
+            names, ours = (
+                ", ".join(map(handshake.security_name, each))
+                for each in (offer, (Security.NONE, Security.VNC))
+            )
             raise RemoteProtocolError(
-                f"the server offers the security types {names} only; rlwire supports "
-                f"{security_name(Security.NONE)} and {security_name(Security.VNC)}"
+                f"the server offers the security types {names} only; rlwire supports {ours}"
             )
         if self.version >= (3, 7):
             self.outgoing.append(bytes((self.security,)))
@@ -165,15 +154,14 @@ class ServerHandshake:
     def frame_size(self, have: int) -> int:
         """Return the size of the next message; 0 also while a password is delayed."""
         if self._stage is Stage.VERSION:
-            return VERSION_SIZE
+            return handshake.VERSION_SIZE
         if self._stage is not Stage.CHALLENGE:
             return 1
-        if have < CHALLENGE_SIZE or (self._guess is not None and self._guess.waits()):
+        if have < handshake.CHALLENGE_SIZE or (self._guess is not None and self._guess.waits()):
             return 0
-        return CHALLENGE_SIZE
+        return handshake.CHALLENGE_SIZE
 
     def receive(self, message: Buffer) -> bool:
-        """Receive a message; return whether the handshake is over."""
         if self._stage is Stage.VERSION:
             version = handshake.decode_version(message)
             if version < (3, 8):
@@ -184,7 +172,7 @@ class ServerHandshake:
             if message[0] != self._security:
                 self._fail(f"security type {message[0]} was not offered")
             if self._security is Security.VNC:
-                self._challenge = os.urandom(CHALLENGE_SIZE)
+                self._challenge = os.urandom(handshake.CHALLENGE_SIZE)
                 self.outgoing.append(self._challenge)
                 self._stage = Stage.CHALLENGE
             else:
@@ -197,7 +185,6 @@ class ServerHandshake:
         return self._stage is Stage.OVER
 
     def reject(self, reason: str) -> list[Buffer]:
-        """Return the bytes of a rejection with its reason."""
         if self._stage is Stage.VERSION:
             said, self.outgoing = self.outgoing, []
             return [*said, handshake.encode_security(reason)]
@@ -222,7 +209,7 @@ class ServerHandshake:
 
     def _matches(self, response: bytes, password: str | None) -> bool:
         return password is not None and hmac.compare_digest(
-            respond(self._challenge, password), response
+            handshake.respond(self._challenge, password), response
         )
 
     def _fail(self, reason: str) -> None:
@@ -231,12 +218,11 @@ class ServerHandshake:
 
 
 def check_passwords(password: str | None, view_password: str | None) -> None:
-    """Check a server's passwords."""
     for one in (password, view_password):
         if one is not None:
-            respond(bytes(CHALLENGE_SIZE), one)
+            handshake.respond(bytes(handshake.CHALLENGE_SIZE), one)
     if view_password is not None:
         if password is None:
             raise ValueError("view_auth needs auth")
-        if check_password(password) == check_password(view_password):
+        if handshake.check_password(password) == handshake.check_password(view_password):
             raise ValueError("auth and view_auth must differ in their first eight characters")

@@ -15,25 +15,16 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from rlwire.codecs.rfb import messages as rfb
 from rlwire.codecs.rfb.encoder import ENCODINGS
 from rlwire.codecs.rfb.handshake import ServerInit, encode_server_init
 from rlwire.codecs.rfb.messages import (
-    FENCE_BLOCK_AFTER,
-    FENCE_BLOCK_BEFORE,
-    FENCE_REQUEST,
-    FENCE_SYNC_NEXT,
-    RGB888,
     Buffer,
     Encoding,
     Fence,
-    FramebufferUpdate,
-    FramebufferUpdateRequest,
     KeyEvent,
     PointerEvent,
-    SetEncodings,
-    SetPixelFormat,
     client_message_size,
-    decode_client_message,
     encode,
 )
 from rlwire.errors import LocalProtocolError, RlwireError, for_peer
@@ -43,7 +34,7 @@ from rlwire.sessions.rfb.handshake import ServerHandshake
 
 Input: TypeAlias = KeyEvent | PointerEvent
 
-_KNOWN_FLAGS: Final = FENCE_BLOCK_BEFORE | FENCE_BLOCK_AFTER | FENCE_SYNC_NEXT
+_KNOWN_FLAGS: Final = rfb.FENCE_BLOCK_BEFORE | rfb.FENCE_BLOCK_AFTER | rfb.FENCE_SYNC_NEXT
 _REASON: Final = 500  # characters of an error's text that the viewer is sent
 _numbers = itertools.count(-1, -1)  # of frames that are one viewer's own
 _SETS: Final = (0, 2)  # SetPixelFormat and SetEncodings
@@ -58,11 +49,7 @@ _screen = struct.Struct(">BxxxIHHHHI")
 class RfbServerSession:
     """One viewer's connection; a `rlwire.transports.interface.TalkingSession`.
 
-    Args:
-        frames: shared with the sessions of other viewers.
-        password: None admits all viewers. Eight characters are used.
-        view_password: of viewers whose input is ignored.
-        guess: delays comparing the password; None for no delay.
+    Sessions share `frames`. A password of None admits all viewers; `guess` delays comparing it.
     """
 
     hangs_up = True
@@ -84,7 +71,7 @@ class RfbServerSession:
         self.closed = False
         self.updates = 0
         self._outgoing: list[Buffer] = []
-        self._format = UpdateFormat(RGB888, Encoding.RAW, None, 1)
+        self._format = UpdateFormat(rfb.RGB888, Encoding.RAW, None, 1)
         self._known: frozenset[int] = frozenset()
         self._settings: dict[int, Buffer] = {}  # the last message of each of `_SETS`
         self._requested: Area | None = None  # the area to update
@@ -95,17 +82,14 @@ class RfbServerSession:
 
     @property
     def view_only(self) -> bool:
-        """Whether the viewer's keys and pointer are ignored."""
         return self._handshake.view_only
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return the size of the message at `start`; 0 while unknown."""
         if not self.opened or self.closed:
             return self._handshake.frame_size(end - start)
         return client_message_size(buffer, start, end, self._frames.limits)
 
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return 0: no message has an array."""
         return 0
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
@@ -117,7 +101,6 @@ class RfbServerSession:
         return self.receive(bytes(memoryview(buffer)[:size]))
 
     def receive(self, message: Buffer) -> list[Input | None]:
-        """Receive a message and return its events: the viewer's input."""
         try:
             return self._receive(message)
         except RlwireError:
@@ -125,7 +108,6 @@ class RfbServerSession:
             raise
 
     def outgoing(self) -> list[Buffer]:
-        """Return pending replies, then the update if one is requested and due."""
         out, self._outgoing = self._outgoing, []
         if not self.opened:
             out, self._handshake.outgoing = self._handshake.outgoing, []
@@ -138,24 +120,19 @@ class RfbServerSession:
         raise LocalProtocolError(f"a server cannot send {type(event).__name__}")
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
-        """Return the reason of a rejection; after the handshake RFB has no message for one."""
         over, self.closed = self.opened or self.closed, True
         return [] if over else self._handshake.reject(for_peer(error, "the server")[:_REASON])
 
     def farewell(self, ending: bool = False) -> list[Buffer]:
-        """Return nothing: RFB has no message for leaving."""
         self.closed = True
         return []
 
     def lost(self) -> str:
-        """Note the end of the stream; return why it is premature, or an empty string."""
         return "" if self.opened or self.closed else "in the handshake"
 
-    def tick(self, now: float) -> None:
-        """Do nothing: no message is due."""
+    def tick(self, now: float) -> None: ...
 
-    def next_deadline(self) -> None:
-        """Return None: no message is due."""
+    def next_deadline(self) -> None: ...
 
     def _receive(self, message: Buffer) -> list[Input | None]:
         if self.closed:
@@ -169,30 +146,30 @@ class RfbServerSession:
             if message == self._settings.get(kind):
                 return []
             self._settings[kind] = message
-        match decode_client_message(message, self._frames.limits):
+        match rfb.decode_client_message(message, self._frames.limits):
             case KeyEvent() | PointerEvent() as event:
                 if not self.view_only:
                     return [event]
                 self._frames.counts["ignored"] += 1
-            case FramebufferUpdateRequest(incremental, x, y, width, height):
+            case rfb.FramebufferUpdateRequest(incremental, x, y, width, height):
                 width, height = min(width, self._size[0] - x), min(height, self._size[1] - y)
                 if width > 0 and height > 0:
                     area = (x, y, width, height)
                     self._requested = _around(self._requested, area)
                     if not incremental:
                         self._full = _around(self._full, area)
-            case Fence(flags, payload) if flags & FENCE_REQUEST:
+            case Fence(flags, payload) if flags & rfb.FENCE_REQUEST:
                 self._outgoing.append(encode(Fence(flags & _KNOWN_FLAGS, payload)))
-            case SetPixelFormat(pixel_format):
+            case rfb.SetPixelFormat(pixel_format):
                 self._format = self._format._replace(pixel_format=pixel_format)
-            case SetEncodings(numbers):
+            case rfb.SetEncodings(numbers):
                 self._on_encodings(numbers)
         return []
 
     def _open(self) -> None:
         height, width, _ = self._frames.newest().frame.shape
         self._size = (width, height)
-        init = ServerInit(width, height, RGB888, self._frames.name)
+        init = ServerInit(width, height, rfb.RGB888, self._frames.name)
         self._outgoing += [*self._handshake.outgoing, encode_server_init(init)]
         self.opened = True
 
@@ -209,10 +186,9 @@ class RfbServerSession:
         )
         if Encoding.FENCE in self._known and Encoding.FENCE not in before:
             # Announces support. Its reply is ignored.
-            self._outgoing.append(encode(Fence(FENCE_REQUEST | FENCE_BLOCK_BEFORE)))
+            self._outgoing.append(encode(Fence(rfb.FENCE_REQUEST | rfb.FENCE_BLOCK_BEFORE)))
 
     def _update(self, out: list[Buffer]) -> None:
-        """Append what changed, if the viewer has requested it."""
         area = self._requested
         if area is None:
             return
@@ -260,10 +236,7 @@ class RfbServerSession:
     def _patched(
         self, since: NumberedFrame | None, now: NumberedFrame, areas: list[Area]
     ) -> NumberedFrame:
-        """Return what the viewer shows after an update of some areas.
-
-        Areas that it never requested count as up to date.
-        """
+        """Return what the viewer shows after an update; unrequested areas count as up to date."""
         if since is None or since.frame.shape != now.frame.shape:
             return now
         frame = since.frame.copy()
@@ -272,7 +245,6 @@ class RfbServerSession:
         return NumberedFrame(next(_numbers), frame)
 
     def _cursor(self) -> bytes:
-        """Return the rectangle of a cursor, for a viewer that draws it itself."""
         # A triangle that points to 0, 0, white with a black rim.
         row, column = np.mgrid[:15, :10]
         seen, rim = 3 * column <= 2 * row, (column == 0) | (row == 14) | (3 * column + 2 >= 2 * row)
@@ -286,7 +258,7 @@ class RfbServerSession:
         return head + data[_head.size :] + np.packbits(seen, axis=1).tobytes()
 
     def _append_update(self, out: list[Buffer], count: int, parts: list[bytes]) -> None:
-        out.append(encode(FramebufferUpdate(count)))
+        out.append(encode(rfb.FramebufferUpdate(count)))
         out.extend(parts)
         self.updates += 1
         counts = self._frames.counts
@@ -295,12 +267,10 @@ class RfbServerSession:
 
 
 def _level(numbers: Sequence[int], lowest: int) -> int | None:
-    """Return the level of one of ten encodings, None if none is listed."""
     return next((one - lowest for one in numbers if lowest <= one <= lowest + 9), None)
 
 
 def _around(one: Area | None, other: Area) -> Area:
-    """Return the smallest area around both."""
     if one is None:
         return other
     x, y = min(one[0], other[0]), min(one[1], other[1])
@@ -310,7 +280,6 @@ def _around(one: Area | None, other: Area) -> Area:
 
 
 def _cut(areas: Sequence[Area], to: Area) -> list[Area]:
-    """Return the parts of areas within another."""
     found = []
     for x, y, width, height in areas:
         left, top = max(x, to[0]), max(y, to[1])

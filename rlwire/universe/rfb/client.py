@@ -97,7 +97,6 @@ class _RfbClientBase(PushClient):
         return self
 
     def _listen(self, connection: Any) -> None:
-        """Pass each event to `_receive`, and the end to `_end`."""
         raise NotImplementedError
 
     def _read(self) -> Any:
@@ -119,17 +118,14 @@ class _RfbClientBase(PushClient):
 
     @property
     def width(self) -> int:
-        """The screen's width in pixels."""
         return self.framebuffer.width
 
     @property
     def height(self) -> int:
-        """The screen's height in pixels."""
         return self.framebuffer.height
 
     @property
     def name(self) -> str:
-        """The desktop's name."""
         return self.session.name
 
     @driven

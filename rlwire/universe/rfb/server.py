@@ -8,7 +8,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -54,9 +54,6 @@ class Viewer:
         return self.session.view_only
 
 
-OnInput: TypeAlias = Callable[[Viewer, Input], object]
-
-
 class Display:
     """The frame that viewers see. All methods may be called from any thread.
 
@@ -74,7 +71,7 @@ class Display:
         height: int,
         *,
         name: str = "rlwire",
-        on_input: OnInput | None = None,
+        on_input: Callable[[Viewer, Input], object] | None = None,
         on_leave: Callable[[Viewer], object] | None = None,
     ) -> None:
         for side in (width, height):
@@ -89,17 +86,14 @@ class Display:
 
     @property
     def width(self) -> int:
-        """The last frame's width in pixels."""
         return len(self._newest.frame[0])
 
     @property
     def height(self) -> int:
-        """The last frame's height in pixels."""
         return len(self._newest.frame)
 
     @property
     def frames(self) -> int:
-        """The number of frames so far."""
         return self._newest.number
 
     def newest(self) -> NumberedFrame:
@@ -132,8 +126,6 @@ class Display:
 
 
 class _ViewerService(Service):
-    """The viewers of a display, on a server's event loop."""
-
     def __init__(
         self, display: Display, auth: str | None, view_auth: str | None, limits: Limits | None
     ) -> None:
@@ -254,7 +246,6 @@ class RfbServer(StreamServer):
 
     @property
     def viewers(self) -> int:
-        """The number of connected viewers."""
         return len(self._viewers.viewers)
 
     def statistics(self) -> dict[str, int]:

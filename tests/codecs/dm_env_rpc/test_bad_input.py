@@ -315,7 +315,6 @@ def test_cut_requests_are_refused() -> None:
 
 
 def mutated(chance: random.Random, data: bytes) -> bytes:
-    """`data` with one to four changes."""
     bent = bytearray(data)
     for _ in range(chance.choice([1, 1, 2, 4])):
         spot = chance.randrange(len(bent) + 1)

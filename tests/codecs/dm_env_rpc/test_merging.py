@@ -361,10 +361,7 @@ def test_results_by_name(protobuf: ModuleType, wire: bytes) -> None:
 def test_a_member_that_comes_twice_is_merged() -> None:
     once = d.encode_request(d.StepRequest({1: np.int32(1), 2: np.int32(2)}, [1]))
     again = d.encode_request(d.StepRequest({2: np.int32(3), 4: np.int32(4)}, [9]))
-    merged = d.StepRequest(
-        {1: np.int32(1), 2: np.int32(3), 4: np.int32(4)},
-        [1, 9],
-    )
+    merged = d.StepRequest({1: np.int32(1), 2: np.int32(3), 4: np.int32(4)}, [1, 9])
     assert d.decode_request(once + again) == merged
     # Another member in between clears what came before it.
     reset = d.encode_request(d.ResetRequest())

@@ -125,16 +125,8 @@ PROPERTY_RESPONSES = st.one_of(
 MANY = settings(max_examples=2 * settings().max_examples)
 
 
-REQUEST: Any = (
-    dm_env_rpc_pb2.EnvironmentRequest,
-    d.encode_request,
-    d.decode_request,
-)
-RESPONSE: Any = (
-    dm_env_rpc_pb2.EnvironmentResponse,
-    d.encode_response,
-    d.decode_response,
-)
+REQUEST: Any = (dm_env_rpc_pb2.EnvironmentRequest, d.encode_request, d.decode_request)
+RESPONSE: Any = (dm_env_rpc_pb2.EnvironmentResponse, d.encode_response, d.decode_response)
 EITHER = st.tuples(st.just(REQUEST), REQUESTS) | st.tuples(st.just(RESPONSE), RESPONSES)
 
 
@@ -323,8 +315,7 @@ REFUSED: list[tuple[Any, str, str]] = [
 @pytest.mark.each(("message", "words", "path"), REFUSED)
 def test_refused(message: Any, words: str, path: str) -> None:
     response = isinstance(
-        message,
-        d.StepResponse | d.ResetResponse | d.JoinWorldResponse | d.Status | d.StepResult,
+        message, d.StepResponse | d.ResetResponse | d.JoinWorldResponse | d.Status | d.StepResult
     )
     encode: Any = d.encode_response if response else d.encode_request
     with pytest.raises(EncodeError) as caught:

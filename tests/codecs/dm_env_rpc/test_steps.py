@@ -233,7 +233,6 @@ STEP = dm_env_rpc_pb2.EnvironmentRequest
 
 
 def request(**tensors: Any) -> bytes:
-    """An EnvironmentRequest with these actions: ``_<uid>`` and Tensor messages."""
     message = STEP()
     for key, tensor in tensors.items():
         message.step.actions[int(key[1:])].CopyFrom(tensor)

@@ -56,7 +56,6 @@ SCALARS = [array.dtype.type(array.flat[0]) for array in ARRAYS if array.size]
 
 
 def pb2(wire: bytes) -> Any:
-    """The protobuf message of these bytes, which must be just what protobuf writes for it."""
     message = dm_env_rpc_pb2.Tensor.FromString(wire)
     assert message.SerializeToString(deterministic=True) == wire
     return message

@@ -60,7 +60,6 @@ REQUESTS = st.none() | st.sampled_from([*range(1, 11), "f4", np.int8, bool, str,
 
 
 def packed(value: Any, dtype: Any, try_compress: bool) -> Any:
-    """The reference's message; None where it refuses."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NumPy's, of casts
         try:
@@ -131,7 +130,6 @@ def test_long_arrays_of_varints(seed: int, count: int, data: Any) -> None:
 
 
 def read_somehow(wire: bytes) -> None:
-    """Whatever the bytes are: a value that protobuf reads from them too, or one of two errors."""
     try:
         theirs: Any = dm_env_rpc_pb2.Tensor.FromString(wire)
     except ProtobufError:

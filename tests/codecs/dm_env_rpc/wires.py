@@ -13,5 +13,4 @@ def varint(number: int) -> bytes:
 
 
 def field(number: int, data: bytes) -> bytes:
-    """A field with a length."""
     return varint(number << 3 | 2) + varint(len(data)) + data

@@ -507,8 +507,6 @@ def test_nothing_is_kept_after_an_error() -> None:
 
 
 class Tensor:
-    """Somebody's array."""
-
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
         return np.arange(3.0)
 

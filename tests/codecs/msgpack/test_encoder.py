@@ -53,11 +53,7 @@ VALUES: list[Any] = [
 
 
 # Of the original's classes, and keys that are not all text.
-DECODER = Decoder(
-    timestamp=original.Timestamp,
-    ext_hook=original.ExtType,
-    strict_map_key=False,
-)
+DECODER = Decoder(timestamp=original.Timestamp, ext_hook=original.ExtType, strict_map_key=False)
 
 
 @pytest.mark.each("value", VALUES, ids=lambda value: repr(value)[:30])

@@ -41,7 +41,6 @@ VALUES = st.recursive(
 
 @st.composite
 def arrays(draw: st.DrawFn) -> np.ndarray[Any, Any]:
-    """Any plain dtype, shape and layout; any bits but in booleans and text."""
     dtype = np.dtype(draw(st.sampled_from(DTYPES)))
     shape = draw(st.lists(st.integers(0, 5), max_size=4))
     count = int(np.prod(shape))

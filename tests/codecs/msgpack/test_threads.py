@@ -43,9 +43,7 @@ MESSAGES = {
     "list": [0.5] * PLENTY,
     "map": {str(number): number for number in range(PLENTY)},
     "lists": [[1, 2]] * PLENTY,
-    "arrays": [
-        {b"__ndarray__": True, b"data": b"12345678", b"dtype": "<f8", b"shape": [1]},
-    ]
+    "arrays": [{b"__ndarray__": True, b"data": b"12345678", b"dtype": "<f8", b"shape": [1]}]
     * (PLENTY // 6),
 }
 

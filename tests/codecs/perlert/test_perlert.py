@@ -31,8 +31,7 @@ from rlwire.limits import Limits
 
 SLOT = AgentSlot("agent0", True, "citizen", "cpu", True)
 STEP = RolloutStep(
-    *("city", 7, 1590853116323, 0, "x:0.54,y:0.95", 1.5, False),
-    "did_jump:true,jump_length:6.84",
+    *("city", 7, 1590853116323, 0, "x:0.54,y:0.95", 1.5, False), "did_jump:true,jump_length:6.84"
 )
 
 # Figure 1 of the draft, and the examples of its section 3.
@@ -54,9 +53,7 @@ SERVER = {
         "city", 7, (AgentSlot("agent0", False, "citizen", "patrick", True),)
     ),
     b"city:7;a=open,zombie,,not_ready;b=close,,z,ready": LobbyInformation(
-        "city",
-        7,
-        (AgentSlot("a", True, "zombie", "", False), AgentSlot("b", False, "", "z", True)),
+        "city", 7, (AgentSlot("a", True, "zombie", "", False), AgentSlot("b", False, "", "z", True))
     ),
     b"city:7;registered=agent0": Registered("city", 7, "agent0"),
     b"city:7;message=Simulation will start...": LobbyMessage("city", 7, "Simulation will start..."),
@@ -165,7 +162,6 @@ CASES = [(field, make, mark) for field, makes in MAKE.items() for make in makes 
 
 
 def decode_any(datagram: bytes, **options: Any) -> Any:
-    """Of whichever side; None when of neither."""
     found = []
     for decode in (decode_client_message, decode_server_message):
         try:

@@ -67,7 +67,6 @@ OF_SERVERS = st.one_of(
 
 
 def as_tuple(value: Any) -> Any:
-    """A message as the oracle has it."""
     if isinstance(value, AgentSlot):
         return tuple(getattr(value, name) for name in value.__match_args__)
     fields = [getattr(value, name) for name in value.__match_args__]

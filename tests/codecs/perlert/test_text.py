@@ -14,12 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlwire.codecs.perlert import (
-    array_to_text,
-    text_to_array,
-    text_to_mapping,
-    value_to_text,
-)
+from rlwire.codecs.perlert import array_to_text, text_to_array, text_to_mapping, value_to_text
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 
@@ -43,7 +38,6 @@ SINGLES = st.integers(0, 2**32 - 1).map(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal to the bit, or both nan."""
     one, other = np.asarray(one), np.asarray(other)
     if one.dtype != other.dtype or one.shape != other.shape:
         return False

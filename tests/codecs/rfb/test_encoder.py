@@ -40,7 +40,6 @@ class Viewer:
         self.form = form
 
     def see(self, encoder: RectangleEncoder, frame: Any, areas: Any = None) -> int:
-        """Take in areas of a frame, or all of it; return the number of rectangles."""
         areas = areas or [(0, 0, frame.shape[1], frame.shape[0])]
         count, data = encoder.encode(frame, areas)
         show(self.form, data, count, self.frame)

@@ -91,7 +91,6 @@ def test_a_scan_that_is_not_there(reader: None) -> None:
 
 
 def check(data: bytes) -> None:
-    """An array of the size or the named error, and nothing else."""
     try:
         found: Any = decode_jpeg(data, 20, 24, BASE)
     except DecodeError as problem:
@@ -104,7 +103,6 @@ def check(data: bytes) -> None:
 
 
 def mutated(rng: random.Random, data: bytes) -> bytes:
-    """Bytes changed, inserted or removed, mostly near the beginning."""
     new = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 5))):
         spot = int(rng.random() ** rng.choice((1, 3)) * len(new))

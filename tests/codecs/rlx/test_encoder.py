@@ -23,12 +23,10 @@ LARGE = 4096  # bytes; arrays from here on go by reference
 
 
 def encoded(value: Any, **options: Any) -> bytes:
-    """The bytes of one typed value, without version and key."""
     return rlx.encode({"": value}, **options)[8:]
 
 
 def array_of(size: int, dtype: str = "u1") -> np.ndarray[Any, Any]:
-    """`size` bytes of random numbers."""
     return np.random.default_rng(size).integers(0, 256, size, "u1").view(dtype)
 
 

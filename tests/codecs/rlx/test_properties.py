@@ -31,7 +31,6 @@ DTYPES = [
 
 @st.composite
 def arrays(draw: st.DrawFn) -> np.ndarray[Any, Any]:
-    """Any plain dtype, shape and layout; any bits but in booleans and text."""
     dtype = np.dtype(draw(st.sampled_from(DTYPES)))
     shape = draw(st.lists(st.integers(0, 5), max_size=4))
     count = int(np.prod(shape))
@@ -179,7 +178,6 @@ def test_dtype_names(
 
 
 def mutated(chance: random.Random, data: bytes) -> bytes:
-    """`data` with one to four changes."""
     bent = bytearray(data)
     for _ in range(chance.choice([1, 1, 1, 2, 4])):
         spot = chance.randrange(len(bent) + 1)

@@ -20,7 +20,6 @@ def config():
 
 
 def play(agent, pulls, rng):
-    """Return how often each arm was pulled."""
     counts = np.zeros(3, int)
     arm = agent.update(None, [], False)
     for _ in range(pulls):

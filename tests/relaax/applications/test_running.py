@@ -23,7 +23,6 @@ pytest.importorskip("honcho")
 
 @contextlib.contextmanager
 def running(folder, *arguments, program=(sys.executable, "-m", "rlwire")):
-    """`rlwire run` in a process group of its own, as a shell has it."""
     process = subprocess.Popen(
         [*program, "run", *arguments],
         cwd=folder,

@@ -35,8 +35,6 @@ def free_port():
 
 @pytest.fixture
 def make(tmp_path):
-    """Return a function that makes an application with ports of its own."""
-
     def make(environment, *changes, algorithm=None):
         folder = new(tmp_path / "demo", environment, algorithm)
         change(folder, ("localhost:7001", f"127.0.0.1:{free_port()}"))
@@ -66,7 +64,6 @@ def rewards(folder):
 
 
 def play_at_random(folder, actions):
-    """Have an algorithm that needs nothing act."""
     config = folder / "app.yaml"
     text = config.read_text()
     text = text[: text.index("algorithm:")]

@@ -58,7 +58,6 @@ class Player:
         return self.hears(f"city:7:{timestamp}:{number};obs={obs};reward=1.5;done={flag}", peer)
 
     def sent(self) -> list[str]:
-        """What was sent, as ``port text``."""
         taken: list[tuple[bytes, Any]] = self.session.datagrams()
         return [f"{peer[1]} {datagram.decode()}" for datagram, peer in taken]
 

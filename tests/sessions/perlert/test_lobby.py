@@ -21,14 +21,7 @@ NAMES = st.text(
 
 
 class Made:
-    """A lobby with what it sends and when it wants to be woken."""
-
-    def __init__(
-        self,
-        slots: Any,
-        limits: Limits = DEFAULT,
-        **options: Any,
-    ) -> None:
+    def __init__(self, slots: Any, limits: Limits = DEFAULT, **options: Any) -> None:
         self.sent: list[tuple[bytes, Hashable]] = []
         self.wakes: list[tuple[float, Lobby]] = []
         self.lobby = Lobby(
@@ -37,7 +30,6 @@ class Made:
         )  # fmt: skip
 
     def register(self, peer: Hashable, key: str, tag: str, now: float = 0.0) -> str | None:
-        """Return why it is refused, or None."""
         reason = self.lobby.refusal(peer, key, tag)
         if reason is None:
             self.lobby.register(peer, key, tag, now)

@@ -147,7 +147,6 @@ class Player:
             self.session.request_lobby(self.world.network.now)
 
     def choose(self) -> None:
-        """Want a slot: any that is open, or that is ours already."""
         slots = [slot for slot in self.session.slots if slot.open or slot.tag == self.tag]
         if slots:
             key = self.chance.choice(slots).key
@@ -156,12 +155,10 @@ class Player:
             self.soon(2.0, self.look)
 
     def move(self) -> None:
-        """Want another slot, unless the run has begun meanwhile."""
         if self.session.state in (PerlertState.REGISTERED, PerlertState.READY) and not self.crashed:
             self.choose()
 
     def on_event(self, event: Any) -> None:
-        """React; the session may be beyond what this event is about."""
         session, now = self.session, self.world.network.now
         if isinstance(event, Frame):
             self.on_frame(event)
@@ -243,7 +240,6 @@ class World:
         self.network.attach(ROLLOUT, session.rollout)
 
     def restart(self) -> None:
-        """Let another server take the place of this one, which knows nothing any more."""
         self.network.detach(LOBBY)
         self.network.detach(ROLLOUT)
         self.serve(self.server.runs)
@@ -256,7 +252,6 @@ class World:
         ticker = self.network.every(1.0, once, first=self.network.now + seconds)
 
     def when(self, ready: Callable[[], object], act: Callable[[], object]) -> None:
-        """Do something once, soon after it could be done first."""
         chance = random.Random(self.seed).random
 
         def look(_now: float) -> None:
@@ -281,7 +276,6 @@ class World:
         )
 
     def run(self) -> None:
-        """Play until the last run is over for all; who missed all of it waits for another."""
         self.network.run_until(self.over, PATIENCE)
         self.waited = True
         if not self.over():
@@ -290,8 +284,6 @@ class World:
 
 
 def exchange(play: Play, seed: int, story: Callable[[World], object] | None = None) -> World:
-    """Play one seed; if it fails, play it again to tell how."""
-
     def play_once(trace: int = 0) -> World:
         world = World(play, seed, trace)
         told.append(world)
@@ -323,7 +315,6 @@ def exchange(play: Play, seed: int, story: Callable[[World], object] | None = No
 def played(
     play: Play, seeds: int, least: float, story: Callable[[World], object] | None = None
 ) -> None:
-    """Play seeds; the players still alive must see the end of at least this share of all runs."""
     possible, done = 0, 0
     missed: list[str] = []
     for seed in range(SEEDS or seeds):
@@ -342,7 +333,6 @@ def played(
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out of a failure's text that a server says which datagrams it drops."""
     caplog.set_level(logging.ERROR, "rlwire.sessions.perlert.server")
     monkeypatch.setattr(lobby, "IDLE", 20.0)  # or seeds with a crash would take long
 

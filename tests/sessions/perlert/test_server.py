@@ -31,25 +31,19 @@ class Server:
     """A session with one instance ``city:7``, driven at a time of its own."""
 
     def __init__(
-        self,
-        slots: str = "a b",
-        *,
-        limits: Limits | None = None,
-        players: int | None = None,
+        self, slots: str = "a b", *, limits: Limits | None = None, players: int | None = None
     ) -> None:
         self.now = 1000.0
         self.session = PerlertServerSession(limits=limits or Limits(), rollout_port=32323)
         self.city = self.session.add_instance("city", 7, agents(slots), players=players)
 
     def lobby(self, peer: Any, body: str, header: str = "city:7") -> list[Any]:
-        """Send one datagram to the lobby port; return its events."""
         return self.session.lobby.receive(f"{header};{body}".encode(), peer, self.now)
 
     def rollout(self, peer: Any, body: str, header: str = "city:7") -> None:
         assert self.session.rollout.receive(f"{header};{body}".encode(), peer, self.now) == []
 
     def wait(self, seconds: float) -> list[Any]:
-        """Let time pass, waking the session when it asks for it."""
         until = self.now + seconds
         events = []
         for port in (self.session.lobby, self.session.rollout):
@@ -68,13 +62,11 @@ class Server:
         return not self.from_lobby() and not self.from_rollout()
 
     def dropped(self) -> dict[str, int]:
-        """What was dropped since the last call."""
         dropped = dict(self.session.dropped)
         self.session.dropped.clear()
         return dropped
 
     def join(self, **clients: Any) -> Server:
-        """Register each peer in the slot that is its keyword, and forget what was sent."""
         for key, peer in clients.items():
             self.lobby(peer, f"register={key},tag")
         self.wait(1)
@@ -82,7 +74,6 @@ class Server:
         return self
 
     def play(self, **clients: Any) -> Server:
-        """Bring each peer into a run."""
         self.join(**clients)
         for key, peer in clients.items():
             self.lobby(peer, f"ready={key},true")
@@ -91,7 +82,6 @@ class Server:
         return self
 
     def publish(self, step: int, stamp: int = STAMP, **done: bool) -> None:
-        """Publish frames with ``obs`` = the step for each keyword, which is its done."""
         frames = {key: (step, 0.5, value, None) for key, value in done.items()}
         self.city.publish(frames, step, stamp, self.now)
 
@@ -114,9 +104,7 @@ def test_the_draft_figure_1() -> None:
         (b"city:7;registered=agent0", client),
         (b"city:7;agent0=close,citizen,patrick,not_ready", client),
     ]
-    assert lobby.receive(b"city:7;ready=agent0,true", client, 2.0) == [
-        RolloutStarted(city),
-    ]
+    assert lobby.receive(b"city:7;ready=agent0,true", client, 2.0) == [RolloutStarted(city)]
     assert lobby.datagrams() == [
         (b"city:7;agent0=close,citizen,patrick,ready", client),
         (b"city:7;message=Simulation will start...", client),

@@ -79,7 +79,6 @@ class Talk:
             self.core.wrote(len(data))
 
     def hear(self, data: bytes) -> list[Any]:
-        """Have it take bytes, and return the new events."""
         before = len(self.events)
         try:
             while data:
@@ -101,7 +100,6 @@ class Talk:
             event = self.core.next()
 
     def end(self) -> None:
-        """Have it see the end of the stream."""
         self.core.take(0)
 
     def say(self, event: Any) -> None:
@@ -159,13 +157,11 @@ def rectangle(
     height: int = 1,
     colour: tuple[int, int, int] = (1, 2, 3),
 ) -> bytes:
-    """A rectangle of one colour, Raw."""
     head = struct.pack(">HHHHi", x, y, width, height, 0)
     return head + bytes((*colour, 0)) * (width * height)
 
 
 def sign(encoding: int, x: int, y: int, width: int, height: int, data: bytes = b"") -> bytes:
-    """A rectangle that paints nothing."""
     return struct.pack(">HHHHi", x, y, width, height, encoding) + data
 
 
@@ -302,8 +298,7 @@ def test_what_is_asked_for_first(options: Any, numbers: tuple[int, ...]) -> None
 
 
 @pytest.mark.each(
-    "options",
-    [{"encodings": ()}, {"encodings": (0, -239)}, {"quality": 10}, {"compression": -1}],
+    "options", [{"encodings": ()}, {"encodings": (0, -239)}, {"quality": 10}, {"compression": -1}]
 )
 def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"encodings|must be 0 to 9"):
@@ -563,7 +558,6 @@ RECORDED = sorted(path.name.removesuffix(".rfb.xz") for path in RECORDINGS.glob(
 
 
 def replay(name: str, piece: int) -> tuple[Talk, bytes]:
-    """Return a session that is opened as the recording's was, and what is to come."""
     recorded = lzma.decompress((RECORDINGS / f"{name}.rfb.xz").read_bytes())
     size = handshake.server_init_size(recorded, 0, len(recorded))
     talk = Talk(piece=piece)

@@ -12,13 +12,7 @@ import pytest
 
 from rlwire.codecs.rfb.decoder import Framebuffer, RectangleDecoder
 from rlwire.codecs.rfb.handshake import respond
-from rlwire.codecs.rfb.messages import (
-    RGBX,
-    Encoding,
-    KeyEvent,
-    PixelFormat,
-    PointerEvent,
-)
+from rlwire.codecs.rfb.messages import RGBX, Encoding, KeyEvent, PixelFormat, PointerEvent
 from rlwire.errors import (
     ConnectionClosed,
     DecodeError,
@@ -42,8 +36,6 @@ FULL = (0, 0, WIDTH, HEIGHT)
 
 
 class Desk:
-    """A screen with frames of a test's own, and a clock."""
-
     def __init__(self, limits: Limits | None = None) -> None:
         self.now = 100.0
         self.frame = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
@@ -99,7 +91,6 @@ class Peer:
             self.flush()
 
     def tell(self) -> None:
-        """What a server does when something is shown."""
         self.core.speak()
         self.flush()
 
@@ -132,7 +123,6 @@ class Peer:
         self.say(struct.pack(">BBHHHH", 3, incremental, *area))
 
     def messages(self) -> int:
-        """Read all that was said; return how many updates that were."""
         updates = 0
         while self.inbox:
             kind = self.read(1)[0]

@@ -29,7 +29,6 @@ class Peer:
         self.sock = sock
 
     def greet(self, width: int = 8, height: int = 4) -> None:
-        """Go through version 3.8's handshake without a password, and take what is asked for."""
         say = handshake.encode_version((3, 8)) + handshake.encode_security([1])
         self.sock.sendall(say + handshake.encode_result())
         self.take(handshake.VERSION_SIZE + 2)
@@ -39,7 +38,6 @@ class Peer:
         self.take_until(3)
 
     def take(self, size: int) -> bytes:
-        """Return so many bytes."""
         data = b""
         while len(data) < size:
             more = self.sock.recv(size - len(data))
@@ -49,20 +47,17 @@ class Peer:
         return data
 
     def take_message(self) -> bytes:
-        """Return the client's next message."""
         data = b""
         while not (size := client_message_size(data, 0, len(data))):
             data += self.take(1)
         return data + self.take(size - len(data))
 
     def take_until(self, kind: int) -> bytes:
-        """Return the client's next message of a type, and drop those before."""
         while (message := self.take_message())[0] != kind:
             pass
         return message
 
     def rectangle(self, x: int, y: int, width: int, height: int, grey: int) -> bytes:
-        """A rectangle of one grey, Raw."""
         head = struct.pack(">HHHHi", x, y, width, height, 0)
         return head + bytes((grey, grey, grey, grey)) * (width * height)
 
@@ -86,7 +81,6 @@ class Handler(socketserver.BaseRequestHandler):
 
 @pytest.fixture
 def scripted() -> Iterator[Callable[[Script], str]]:
-    """Starts servers that give each connection to a function, and returns their addresses."""
     with contextlib.ExitStack() as stack:
 
         def start(script: Script) -> str:

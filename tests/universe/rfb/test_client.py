@@ -8,14 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlwire.codecs.rfb.messages import (
-    KeyEvent,
-)
-from rlwire.errors import (
-    ConnectionClosed,
-    DeadlineExceeded,
-    LocalProtocolError,
-)
+from rlwire.codecs.rfb.messages import KeyEvent
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError
 from rlwire.transports.sockets import Timeouts
 from rlwire.universe.rfb import AsyncRfbClient, Display, RfbClient, RfbServer
 
@@ -25,7 +19,6 @@ Start = Callable[[Callable[[Any], object]], str]
 
 
 def picture(seed: int, height: int = 48, width: int = 64) -> np.ndarray:
-    """A frame with areas of one colour, and noise."""
     random = np.random.default_rng(seed)
     frame = np.full((height, width, 3), seed % 256, np.uint8)
     frame[: height // 2, : width // 3] = random.integers(0, 256, (height // 2, width // 3, 3))

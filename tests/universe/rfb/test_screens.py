@@ -11,12 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlwire.codecs.rfb.messages import (
-    Encoding,
-    KeyEvent,
-    PointerEvent,
-    SetEncodings,
-)
+from rlwire.codecs.rfb.messages import Encoding, KeyEvent, PointerEvent, SetEncodings
 from rlwire.errors import (
     DeadlineExceeded,
     DecodeError,
@@ -39,7 +34,6 @@ Add = Callable[..., RemoteScreen]
 
 @pytest.fixture
 def add() -> Iterator[Add]:
-    """Opens screens of one loop, and closes them."""
     loop, screens = ClientLoop(), []
 
     def add(address: Any, **options: Any) -> RemoteScreen:
@@ -59,7 +53,6 @@ def shows(screen: RemoteScreen, grey: int) -> None:
 
 
 def update(encoding: int, data: bytes = b"", x: int = 0) -> bytes:
-    """An update of one rectangle of a screen of 8x4."""
     return struct.pack(">BxHHHHHi", 0, 1, x, 0, 8, 4, encoding) + data
 
 

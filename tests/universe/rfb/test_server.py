@@ -33,13 +33,11 @@ def watching(server: RfbServer, **options: Any) -> RfbClient:
 
 
 def see(client: RfbClient, expected: Any) -> None:
-    """Take in updates until the screen is this frame."""
     while not np.array_equal(client.snapshot(), expected):
         client.update(SOON)
 
 
 def opened(server: RfbServer) -> socket.socket:
-    """Return a viewer of which a test decides every byte, its handshake done."""
     sock = socket.create_connection((server.address.host, server.address.port))
     sock.settimeout(SOON)
     sock.sendall(b"RFB 003.008\n\1\1")
@@ -228,8 +226,7 @@ def test_a_flood_leaves_the_others_alone(what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "log"),
-    [(b"\x63", "client message type 99"), (b"\6\0\0\0\0\0\x13\x88", "string")],
+    ("said", "log"), [(b"\x63", "client message type 99"), (b"\6\0\0\0\0\0\x13\x88", "string")]
 )
 def test_bad_messages_end_that_connection_only(
     said: bytes, log: str, caplog: pytest.LogCaptureFixture

@@ -30,7 +30,6 @@ class Agent:
         return self.reset()
 
     def reset(self) -> bool:
-        """Forget the last pull."""
         self.last: int | None = None
         return True
 
@@ -45,7 +44,6 @@ class Agent:
         return self.last
 
     def choose(self) -> int:
-        """Return an arm, from 0."""
         if not self.exploit and self.random.random() < self.epsilon:
             return int(self.random.integers(self.values.size))
         return int(np.argmax(self.values))

@@ -13,10 +13,7 @@ __all__ = ["ParameterServer"]
 
 
 class ParameterServer(parameter_server.ParameterServer):
-    """One for all agents."""
-
     def init_session(self) -> None:
-        """Make the model."""
         arms = int(self.config.get("output/action_size", 4))
         self.session = parameter_server.Session(Values(arms))
 
@@ -29,26 +26,21 @@ class Values:
         self.pulls = np.zeros(arms, np.int64)
 
     def op_n_step(self) -> int:
-        """Return the number of all pulls."""
         return int(self.pulls.sum())
 
     def op_get_values(self) -> np.ndarray[Any, Any]:
-        """Return the mean rewards."""
         return self.values
 
     def op_learn(self, arm: int, reward: float) -> np.ndarray[Any, Any]:
-        """Add a pull; return the mean rewards."""
         self.pulls[arm] += 1
         self.values = self.values.copy()  # agents may hold the old one
         self.values[arm] += (reward - self.values[arm]) / self.pulls[arm]
         return self.values
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of a checkpoint."""
         return {"values": self.values, "pulls": self.pulls}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of a checkpoint."""
         values = np.array(state["values"])
         if values.shape != self.values.shape:
             raise ValueError(

@@ -35,12 +35,10 @@ class Agent:
         self.network = ActorCritic(self.settings)
 
     def init(self, exploit: bool = False) -> bool:
-        """Start with the newest weights."""
         self.exploit = exploit
         return self.reset()
 
     def reset(self) -> bool:
-        """Forget the episode and the batch."""
         self.last: tuple[NDArray[np.float32], Any] | None = None  # state and action
         self.begin_batch()
         return True
@@ -63,7 +61,6 @@ class Agent:
         return self.sent(action)
 
     def seen(self, state: Any) -> NDArray[np.float32]:
-        """Return a state as the network's input."""
         found = np.asarray([] if state is None else state, np.float32)
         if found.shape != self.settings.shape:
             raise ValueError(
@@ -73,14 +70,12 @@ class Agent:
         return found.ravel() if found.size else np.zeros(1, np.float32)
 
     def act(self, seen: NDArray[np.float32]) -> NDArray[Any]:
-        """Choose an action, as the network's output."""
         with torch.inference_mode():
             policy = self.network.policy(torch.from_numpy(seen)[None])
             chosen = policy.mode if self.exploit else policy.sample()
         return chosen[0].numpy()
 
     def sent(self, action: NDArray[Any]) -> int | list[float]:
-        """Return an action for the environment."""
         if not self.settings.continuous:
             return int(action)
         if self.settings.action_low:
@@ -90,7 +85,6 @@ class Agent:
         return action.tolist()
 
     def end_episode(self) -> None:
-        """End the episode, if any."""
         if self.last is not None:
             if self.exploit:
                 self.load()
@@ -99,7 +93,6 @@ class Agent:
         self.last = None
 
     def begin_batch(self) -> None:
-        """Start a batch, with the newest weights."""
         self.load()
         self.states: list[NDArray[np.float32]] = []
         self.actions: list[NDArray[Any]] = []
@@ -107,7 +100,6 @@ class Agent:
         self.ends: list[bool] = []
 
     def load(self) -> None:
-        """Load the newest weights."""
         weights, _ = self.session.op_get_weights_signed()
         self.network.load(weights)
 

@@ -46,11 +46,9 @@ class ActorCritic(nn.Module):
         return self.critic(states).squeeze(-1)
 
     def weights(self) -> dict[str, NDArray[np.float32]]:
-        """Return a copy of the weights by name."""
         return {name: value.detach().numpy().copy() for name, value in self.named_parameters()}
 
     def load(self, weights: Mapping[str, Any]) -> None:
-        """Load weights."""
         self.load_state_dict({name: torch.tensor(value) for name, value in weights.items()})
 
 
@@ -76,15 +74,7 @@ def advantages(
     discount: float,
     decay: float,
 ) -> NDArray[np.float32]:
-    """Return the generalized advantage estimates of n steps, (n,).
-
-    Args:
-        rewards: (n,).
-        values: of the states before each step and after the last, (n + 1,).
-        ends: whether a step was the last of its episode, (n,).
-        discount: gamma.
-        decay: lambda.
-    """
+    """Return the generalized advantage estimates (n,) of n steps; `values` are (n + 1,)."""
     found = np.zeros_like(rewards)
     later = 0.0
     for step in reversed(range(len(rewards))):
@@ -105,13 +95,7 @@ def gradients(
 ) -> tuple[dict[str, NDArray[np.float32]], dict[str, float]]:
     """Return the gradient of a batch of n steps by weight, and its losses by name.
 
-    Args:
-        network: with the weights that chose the actions.
-        settings: of the loss.
-        states: before each step and after the last, (n + 1, state_size).
-        actions: (n,), or (n, action_size) if continuous.
-        rewards: (n,).
-        ends: whether a step was the last of its episode, (n,).
+    `states` (n + 1, state_size) has the one after the last step. `ends` marks episodes' last steps.
     """
     seen = torch.from_numpy(states)
     values = network.value(seen)

@@ -22,10 +22,7 @@ __all__ = ["ParameterServer"]
 
 
 class ParameterServer(parameter_server.ParameterServer):
-    """One for all agents."""
-
     def init_session(self) -> None:
-        """Make the network and the optimizer."""
         self.session = parameter_server.Session(SharedParameters(Settings.of(self.config)))
 
 
@@ -44,7 +41,6 @@ class SharedParameters:
         self.weights = self.network.weights()
 
     def op_n_step(self) -> int:
-        """Return the number of agents' steps learned from."""
         return self.n_step
 
     def op_get_weights_signed(self) -> tuple[dict[str, NDArray[np.float32]], int]:
@@ -54,7 +50,6 @@ class SharedParameters:
     def op_submit_gradients(
         self, gradients: Mapping[str, NDArray[np.float32]], step_inc: int
     ) -> int:
-        """Apply the gradient of `step_inc` steps; return `n_step`."""
         for name, weight in self.network.named_parameters():
             weight.grad = torch.tensor(gradients[name])
         self.optimizer.step()
@@ -63,7 +58,6 @@ class SharedParameters:
         return self.n_step
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of a checkpoint."""
         return {
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -71,7 +65,6 @@ class SharedParameters:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of a checkpoint."""
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.n_step = state["n_step"]

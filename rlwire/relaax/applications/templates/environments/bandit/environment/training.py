@@ -21,7 +21,6 @@ class Training(TrainingBase):
     """An episode is a number of pulls, and its reward their mean."""
 
     def episode(self, number: int) -> float:
-        """Pull the arms that the agent chooses."""
         steps = options.get("environment/steps", 1000)
         arm = self.agent.update(reward=None, state=[])
         total = 0.0

@@ -29,7 +29,6 @@ class Training(TrainingBase):
         )
 
     def episode(self, number: int) -> float:
-        """Play one episode."""
         state, _ = self.env.reset()
         reward, total, over = None, 0.0, False
         while not over:
