@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from itertools import chain
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
 
-from rlwire.codecs import _json_arrays
+from rlwire.codecs._json_arrays import measure, text_of
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
-from rlwire.limits import Limits
+from rlwire.limits import DEFAULT, Limits
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -23,21 +24,27 @@ _WIDE: Final = 4  # bytes of a character, if the string has one beyond the basic
 _BYTE: Final = re.compile(r" \(byte (\d+)\)$")
 
 
+_maxima: Final = attrgetter("message", "string", "items", "expanded", "depth")
+_DEFAULTS: Final = _maxima(DEFAULT)  # attributes are read slowly
+
+
 def bounded(buffer: Buffer, limits: Limits) -> bytes:
     """Return a text as bytes, after checking its size, depth, items and strings."""
-    data = bytes(buffer)
-    if len(data) > limits.message:
-        raise LimitExceeded("message", limits.message, len(data))
-    items, depth, longest, wide, _ = _json_arrays.measure(data)
-    if longest > limits.string:
-        raise LimitExceeded("string", limits.string, longest)
-    if items > limits.items:
-        raise LimitExceeded("items", limits.items, items)
-    expanded = items * _ITEM + (len(data) * _WIDE if wide else 0)
-    if expanded > limits.expanded:
-        raise LimitExceeded("expanded", limits.expanded, expanded)
-    if depth > limits.depth:
-        raise LimitExceeded("depth", limits.depth, depth)
+    message, string, most, expansion, levels = _DEFAULTS if limits is DEFAULT else _maxima(limits)
+    data = buffer if type(buffer) is bytes else bytes(buffer)
+    size = len(data)
+    if size > message:
+        raise LimitExceeded("message", message, size)
+    items, depth, longest, wide, _ = measure(data)
+    if longest > string:
+        raise LimitExceeded("string", string, longest)
+    if items > most:
+        raise LimitExceeded("items", most, items)
+    expanded = items * _ITEM + (size * _WIDE if wide else 0)
+    if expanded > expansion:
+        raise LimitExceeded("expanded", expansion, expanded)
+    if depth > levels:
+        raise LimitExceeded("depth", levels, depth)
     return data
 
 
@@ -116,7 +123,7 @@ def arrays_of(value: Any, dtype: Any = None) -> Any:
 
 def _plain(value: Any) -> Any:
     """Return a value that msgspec can write."""
-    if type(value) is np.ndarray and (text := _json_arrays.text_of(value)) is not None:
+    if type(value) is np.ndarray and (text := text_of(value)) is not None:
         return msgspec.Raw(text)
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biuf":
         return value.tolist()
@@ -147,7 +154,7 @@ def encode(value: Any, limits: Limits) -> bytes:
     except (TypeError, ValueError, OverflowError) as error:
         _find_fault(value, "$")
         raise EncodeError(str(error)) from None
-    _, depth, _, _, nulls = _json_arrays.measure(data)
+    _, depth, _, _, nulls = measure(data)
     if nulls:  # msgspec's for NaN and the infinities
         _find_fault(value, "$")
     if len(data) > limits.message:

@@ -172,7 +172,7 @@ def feed_unpacker(body: bytes, options: dict[str, Any]) -> None:
 def feed_rewarder(data: bytes) -> None:
     _, body, limits = take_options(data, 1)
     good, message = attempt(lambda: rewarder.decode(body, limits=limits))
-    if good and not isinstance(message, rewarder.UnknownMessage):
+    if good:
         same(rewarder.decode(rewarder.encode(message)), message)
 
 

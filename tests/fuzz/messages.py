@@ -65,7 +65,8 @@ REWARDER: list[rewarder.RewarderMessage] = [
     rewarder.AgentAction([("KeyEvent", 97, True), ("PointerEvent", 1, 2, 0)], **HEADERS),
     rewarder.EnvReset("flashgames.A-v0", seed=7, fps=30, **HEADERS),
     rewarder.ControlPing(**HEADERS),
-    rewarder.EnvDescribe("flashgames.A-v0", None, about={"b": [1]}, **HEADERS),
+    rewarder.UnknownMessage("v1.new", {"b": 1}, **HEADERS, extra_headers={"b": [1]}),
+    rewarder.EnvText("x", **HEADERS, extra_body={"b": [1]}, extra={"b": {}}),
 ]
 
 PERLERT_CLIENT: list[Any] = [
@@ -263,8 +264,7 @@ def seeds(decoder: str) -> list[bytes]:
             *with_options(range(6, 9), *some),
         ]
     if decoder == "rewarder":
-        unknown = b'{"method":"v1.new","headers":{"message_id":15},"body":{"b":1}}'
-        return with_options(range(1), *map(rewarder.encode, REWARDER), unknown)
+        return with_options(range(1), *map(rewarder.encode, REWARDER))
     if decoder == "perlert":
         from_server = [perlert.encode(message) for message in PERLERT_SERVER]
         return [

@@ -174,6 +174,21 @@ def test_make_vec_writes_pixels_to_one_array(game: Callable[..., Game], wait_for
         assert [len(each.seeds) for each in games] == [1, 1, 1]
 
 
+def test_one_of_a_batch_that_is_lost_is_truncated(game: Callable[..., Game]) -> None:
+    games = [game() for _ in range(3)]
+    settings = {"actions": CHOICES, "rate": 200, "reset_timeout": 1.5}
+    with rlwire.make_vec([each.url for each in games], copy=False, env_kwargs=settings) as envs:
+        envs.reset()
+        games[1].pixels.stop()
+        truncated = np.zeros(3, bool)
+        while not truncated.any():
+            truncated = envs.step(np.zeros(3, np.int64))[3]
+        assert truncated.tolist() == [False, True, False]
+        games[2].show(70)
+        with pytest.raises(DeadlineExceeded, match=r"1\.5 s"):
+            envs.step(np.zeros(3, np.int64))
+
+
 class Counting(gymnasium.Env):
     observation_space = spaces.Box(0, 255, (16, 16, 3), np.uint8)
     action_space = spaces.Discrete(4)

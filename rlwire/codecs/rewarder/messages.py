@@ -1,20 +1,22 @@
 """The rewarder's messages, one class for each method, to JSON and back.
 
-Unknown members are ignored, except those of ``v0.env.describe``'s body: `EnvDescribe.about`.
+A text without unknown members is decoded once. Other texts, and invalid ones, are decoded again,
+without the tagged union, for the unknown members and for the method's name in errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Union
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple, force_setattr
 
-from rlwire.codecs import _json, _json_arrays
-from rlwire.codecs._json import Buffer
+from rlwire.codecs import _json
+from rlwire.codecs._json import Buffer, bounded, read
+from rlwire.codecs._json import encode as write
+from rlwire.codecs._json_arrays import array_of
 from rlwire.errors import DecodeError, EncodeError, quoted
 from rlwire.limits import DEFAULT, Limits
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RewarderMessage(Struct, kw_only=True, frozen=True):
-    """The headers of each message, None if missing.
+    """The headers of each message, None if missing, and its unknown members.
 
     Attributes:
         sent_at: seconds since 1970 by the sender's clock.
@@ -31,6 +33,8 @@ class RewarderMessage(Struct, kw_only=True, frozen=True):
         episode_id: numbers with dots between them, such as "1.2".
         parent_message_id: of the message that this one replies to.
         parent_runtime: seconds that the reply took.
+        extra_headers, extra_body: unknown members of the headers and of the body.
+        extra: other unknown members.
     """
 
     method: ClassVar[str]
@@ -40,6 +44,9 @@ class RewarderMessage(Struct, kw_only=True, frozen=True):
     episode_id: str | None = None
     parent_message_id: int | str | None = None
     parent_runtime: float | None = None
+    extra_headers: Mapping[str, Any] = {}
+    extra_body: Mapping[str, Any] = {}
+    extra: Mapping[str, Any] = {}
 
     def with_headers(self, **headers: Any) -> Self:
         """Return a copy with other fields."""
@@ -49,14 +56,13 @@ class RewarderMessage(Struct, kw_only=True, frozen=True):
 class EnvDescribe(RewarderMessage, frozen=True):
     """``v0.env.describe``: the environment's id, None without one, state and frames a second.
 
-    `env_state` is such as "running" or "resetting"; `about` has the body's unknown members.
+    `env_state` is such as "running" or "resetting".
     """
 
     method = "v0.env.describe"
     env_id: str | None
     env_state: str | None
     fps: int | float | None = None
-    about: Mapping[str, Any] = {}
 
 
 class EnvReward(RewarderMessage, frozen=True):
@@ -126,7 +132,7 @@ class AgentAction(RewarderMessage, frozen=True):
                     + quoted(event)
                 )
             events.append(tuple(event))
-        msgspec.structs.force_setattr(self, "action", tuple(events))
+        force_setattr(self, "action", tuple(events))
 
 
 class EnvReset(RewarderMessage, frozen=True):
@@ -145,9 +151,10 @@ class ControlPing(RewarderMessage, frozen=True):
 
 
 class UnknownMessage(RewarderMessage, frozen=True):
-    """A received message of a method that the document does not have; its body is ignored."""
+    """A message of a method that the document does not have, of either direction."""
 
     method: str  # type: ignore[misc]
+    body: Any = None
 
 
 class _Headers(Struct, omit_defaults=True):
@@ -158,101 +165,131 @@ class _Headers(Struct, omit_defaults=True):
     parent_runtime: float | None = None
 
 
+class _KnownHeaders(_Headers, forbid_unknown_fields=True):
+    pass
+
+
+class _Method(Struct):
+    method: str
+
+
+class _Text(Struct):
+    headers: _Headers | None = None
+    body: Any = None
+
+
+_SHARED: Final = len(RewarderMessage.__struct_fields__)
+_MEMBERS: Final = ("method", "headers", "body")
 _KNOWN: Final = (
     *(EnvDescribe, EnvReward, EnvText, EnvObservation, ConnectionClose, ReplyError),
     *(ReplyEnvReset, ReplyControlPing, AgentAction, EnvReset, ControlPing),
 )
 
 
-def _wire(kind: type[RewarderMessage]) -> tuple[type[Any], type[Any], Callable[..., Any]]:
-    """Return the classes of a method's JSON and of its body, and a getter of the body's fields."""
+def _wire(kind: type[RewarderMessage]) -> tuple[type[Any], type[Any], type[Any]]:
+    """Return the classes of a method's JSON and of its body, and one that skips unknown members."""
+    name = kind.__name__
     # A reset is written with all of its members, None or not: the original's servers need them.
     fields = [
         (field.name, msgspec.Raw if field.name == "observation" else field.type)
         if field.default is not None
         else (field.name, field.type, None)
         for field in msgspec.structs.fields(kind)
-        if field.name not in (*RewarderMessage.__struct_fields__, "about")
+        if field.name not in RewarderMessage.__struct_fields__
     ]
-    body = msgspec.defstruct(f"{kind.__name__}.body", fields)
-    members: list[Any] = [("headers", _Headers | None, None), ("body", body)]
-    if kind is EnvDescribe:
-        members[1] = "body", msgspec.Raw
-    elif not fields:
-        members[1] = "body", body | None, None
+    body = msgspec.defstruct(f"{name}.body", fields, omit_defaults=kind is EnvDescribe)
+    known = msgspec.defstruct(body.__name__, [], bases=(body,), forbid_unknown_fields=True)
     text = msgspec.defstruct(
-        kind.__name__, members, tag_field="method", tag=kind.method, kw_only=True
+        name,
+        # Missing ones are left to the class that skips members: `_decode_any`.
+        [("headers", _KnownHeaders, None), ("body", known, None)],
+        tag_field="method",
+        tag=kind.method,
+        forbid_unknown_fields=True,
     )
-    names = [name for name, *_ in fields]
-    if len(names) > 1:
-        return text, body, attrgetter(*names)
-    return text, body, lambda value: [getattr(value, name) for name in names]
+    members: list[Any] = [("headers", _Headers | None, None), ("body", body)]
+    if not fields:
+        members[1] = "body", body | None, None
+    return text, known, msgspec.defstruct(name, members, kw_only=True)
 
 
 _WIRE: Final[dict[type[RewarderMessage], Any]] = {kind: _wire(kind) for kind in _KNOWN}
-_MADE: Final = {text: (kind, get) for kind, (text, _, get) in _WIRE.items()}
-_decode: Final = msgspec.json.Decoder(Union[tuple(_MADE)]).decode  # noqa: UP007
-_decode_description: Final = msgspec.json.Decoder(_WIRE[EnvDescribe][1]).decode
+_KINDS: Final = {text: kind for kind, (text, _, _) in _WIRE.items()}
+_BY_METHOD: Final[dict[str, Any]] = {
+    kind.method: (kind, msgspec.json.Decoder(lenient).decode)
+    for kind, (_, _, lenient) in _WIRE.items()
+}
+_decode: Final = msgspec.json.Decoder(Union[tuple(_KINDS)]).decode  # noqa: UP007
+_decode_method: Final = msgspec.json.Decoder(_Method).decode
+_decode_text: Final = msgspec.json.Decoder(_Text).decode
 _generic: Final = msgspec.json.Decoder().decode
-
-
-class _Unknown(Struct):
-    method: str
-    headers: _Headers | None = None
-
-
-_decode_unknown: Final = msgspec.json.Decoder(_Unknown).decode
 
 
 def decode(buffer: Buffer, *, limits: Limits = DEFAULT) -> RewarderMessage:
     """Return the message in a JSON text, of either direction.
 
     Raises:
-        DecodeError: the text is no message; with the offset or the path.
+        DecodeError: the text is no message; with the method, and the offset or the path.
         LimitExceeded: the text exceeds one of the limits.
     """
-    data = _json.bounded(buffer, limits)
+    data = bounded(buffer, limits)
     try:
-        text = _json.read(_decode, data, limits)
+        text = _decode(data)
+        if text.headers is not None and text.body is not None:
+            return _message(_KINDS[type(text)], text.headers, text.body)
+    except (msgspec.DecodeError, DecodeError, UnicodeDecodeError, RecursionError, TypeError):
+        pass
+    return _decode_any(data, limits)
+
+
+def _message(kind: type[RewarderMessage], headers: Any, body: Any) -> RewarderMessage:
+    """Return a message; TypeError for an action's events without names."""
+    values = () if body is None else astuple(body)
+    if kind is EnvObservation:
+        values = (_observation(values[0]),)
+    return kind(
+        *values,
+        sent_at=headers.sent_at,
+        message_id=headers.message_id,
+        episode_id=headers.episode_id,
+        parent_message_id=headers.parent_message_id,
+        parent_runtime=headers.parent_runtime,
+    )
+
+
+def _decode_any(data: bytes, limits: Limits) -> RewarderMessage:
+    """Return the message in a text with unknown members; raise the error of an invalid text."""
+    method = read(_decode_method, data, limits).method
+    kind, decode_text = _BY_METHOD.get(method, (UnknownMessage, _decode_text))
+    try:
+        text = read(decode_text, data, limits)
+        headers = text.headers or _Headers()
+        if kind is UnknownMessage:
+            message: Any = UnknownMessage(method, text.body, **asdict(headers))
+        else:
+            message = read(lambda _: _message(kind, headers, text.body), data, limits)
+        value = read(_generic, data, limits)
     except DecodeError as error:
-        if error.path != "$.method":
-            raise
-        unknown = _json.read(_decode_unknown, data, limits)
-        return UnknownMessage(unknown.method, **asdict(unknown.headers or _Headers()))
-    kind, get = _MADE[type(text)]
-    headers = text.headers or _Headers()
-    try:
-        values = _description(text.body) if kind is EnvDescribe else get(text.body)
-        if kind is EnvObservation:
-            values = (_observation(values[0]),)
-        return kind(
-            *values,
-            sent_at=headers.sent_at,
-            message_id=headers.message_id,
-            episode_id=headers.episode_id,
-            parent_message_id=headers.parent_message_id,
-            parent_runtime=headers.parent_runtime,
-        )
-    except UnicodeDecodeError:  # in a msgspec.Raw
-        return _json.read(_generic, data, limits)  # raises it, with the offset
+        reason = f"{method[:60]}: {error.reason}"
+        raise DecodeError(reason, offset=error.offset, path=error.path) from None
     except TypeError as error:
-        raise DecodeError(f"{kind.method}: {error}", path="$.body.action") from None
+        raise DecodeError(f"{method}: {error}", path="$.body.action") from None
+    body = None if kind is UnknownMessage else value.get("body")
+    return msgspec.structs.replace(
+        message,
+        extra_headers=_others(value.get("headers"), _Headers.__struct_fields__),
+        extra_body=_others(body, kind.__struct_fields__[:-_SHARED]),
+        extra=_others(value, _MEMBERS),
+    )
 
 
-def _description(raw: msgspec.Raw) -> tuple[Any, ...]:
-    try:
-        body = _decode_description(raw)
-        about = _generic(raw)
-    except msgspec.ValidationError as error:
-        raise _json.misfit(error, path="$.body") from None
-    for name in ("env_id", "env_state", "fps"):
-        about.pop(name, None)
-    return body.env_id, body.env_state, body.fps, about
+def _others(value: dict[str, Any] | None, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: item for name, item in (value or {}).items() if name not in names}
 
 
 def _observation(raw: msgspec.Raw) -> Any:
     text = bytes(raw)
-    array = _json_arrays.array_of(text)
+    array = array_of(text)
     if array is not None:
         return array
     try:
@@ -278,7 +315,7 @@ def encode(
     """Return a message as JSON, in UTF-8.
 
     Args:
-        message: of a method of the document.
+        message: unknown members are written after the known ones.
         sent_at: replaces the message's own.
         message_id: replaces the message's own.
         limits: ``message`` and ``depth`` count.
@@ -287,20 +324,43 @@ def encode(
         EncodeError: JSON cannot carry a field; with the path.
         LimitExceeded: the text is longer, or nested deeper, than the limits.
     """
-    headers = _Headers(
-        message.sent_at if sent_at is None else sent_at,
-        message.message_id if message_id is None else message_id,
-        message.episode_id,
-        message.parent_message_id,
-        message.parent_runtime,
+    values = astuple(message)
+    own, shared = values[:-_SHARED], values[-_SHARED:]
+    sent, number, episode_id, parent, runtime, others, fields, members = shared
+    headers = _KnownHeaders(
+        sent if sent_at is None else sent_at,
+        number if message_id is None else message_id,
+        episode_id,
+        parent,
+        runtime,
     )
-    text, body, get = _WIRE[type(message)]
-    value: Any = body(*get(message))
-    if isinstance(message, EnvDescribe):
-        value = asdict(value) | dict(message.about)
-        if message.fps is None:
-            del value["fps"]
+    kind = type(message)
+    value: Any
+    if kind is UnknownMessage or others or fields or members:
+        value = _with_extras(message, headers)
+    else:
+        text, body, _ = _WIRE[kind]
+        value = text(headers, body(*own))
     try:
-        return _json.encode(text(headers=headers, body=value), limits)
+        return write(value, limits)
     except EncodeError as error:
         raise EncodeError(f"{message.method}: {error.reason}", path=error.path) from None
+
+
+def _with_extras(message: RewarderMessage, headers: _Headers) -> dict[str, Any]:
+    known = {name: value for name, value in asdict(headers).items() if value is not None}
+    if isinstance(message, UnknownMessage):
+        body = message.body
+    else:
+        names = type(message).__struct_fields__[:-_SHARED]
+        body = {name: getattr(message, name) for name in names}
+        if isinstance(message, EnvDescribe) and message.fps is None:
+            del body["fps"]
+        body |= message.extra_body
+    # The known headers come first: see `rlwire.sessions.rewarder.rules.Push`.
+    return {
+        "method": message.method,
+        "headers": known | dict(message.extra_headers),
+        "body": body,
+        **message.extra,
+    }

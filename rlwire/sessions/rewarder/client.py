@@ -106,7 +106,7 @@ class RewarderClientSession(RewarderSession):
     Attributes:
         episodes: pushes that were not taken.
         env_id, env_state, fps: of the server's last description, None before.
-        about: the description's fields that the document does not have.
+        about: the description's unknown members.
         stale: pushes that were dropped: their episode is over, or no reset asked for it.
         late: replies to requests that were given up.
         unknown: messages of unknown methods.
@@ -180,13 +180,13 @@ class RewarderClientSession(RewarderSession):
             EncodeError, LimitExceeded: the message cannot be encoded; nothing was sent.
         """
         kind = type(event)
-        if kind not in _FROM_CLIENT:
+        if kind not in _FROM_CLIENT and kind is not UnknownMessage:
             raise LocalProtocolError(f"a client cannot send {name_of(event)}")
         if self._over:
             self._check_open()
         if kind is ControlPing:
             return self._ask(event, "ping", self._ping_timeout)
-        if self._observer:
+        if self._observer and kind is not UnknownMessage:
             raise LocalProtocolError(f"an observer cannot send {name_of(event)}")
         if kind is not EnvReset:
             return self._write(event)
@@ -313,7 +313,7 @@ class RewarderClientSession(RewarderSession):
             self.stale += 1
             return []
         self.env_id, self.env_state, self.fps = message.env_id, message.env_state, message.fps
-        self.about = message.about
+        self.about = message.extra_body
         self._described = key
         episodes = self.episodes
         if (self._attach and not episodes.is_open) or (
@@ -322,7 +322,7 @@ class RewarderClientSession(RewarderSession):
             episodes.open(key, episode_id)
         episode = episodes.place(key, episode_id)
         if episode is not None:
-            episode.describe(message.env_state, message.about.get(BEGUN))
+            episode.describe(message.env_state, message.extra_body.get(BEGUN))
         return [message]
 
     def _on_push(self, message: Any) -> list[Event]:

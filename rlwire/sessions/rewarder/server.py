@@ -48,7 +48,7 @@ Number: TypeAlias = int | float
 _TEXT: Final = 1000  # characters of an error
 _FASTEST: Final = 1000  # frames per second that a client may ask for
 _PENDING: Final = 16  # resets of one client that wait for a reply
-_PUSHES: Final = (EnvDescribe, EnvReward, EnvText, EnvObservation)
+_PUSHES: Final = (EnvDescribe, EnvReward, EnvText, EnvObservation, UnknownMessage)
 _TAKEN: Final = "The rewarder already has an active client; connect with openai-observer: true."
 
 
@@ -96,7 +96,9 @@ class Runtime:
         _check_fps(fps)
         self._about = dict(about or {})
         self._begun: dict[str, Any] = {}
-        self.status = EnvDescribe(env_id, env_state, fps, episode_id=episode_id, about=self._about)
+        self.status = EnvDescribe(
+            env_id, env_state, fps, episode_id=episode_id, extra_body=self._about
+        )
 
     @property
     def episode_id(self) -> str:
@@ -134,7 +136,7 @@ class Runtime:
         given = {name: value for name, value in changes.items() if value is not None}
         _check_fps(given.get("fps", 60))
         about = {**self._about, **self._begun}
-        return self.status.with_headers(episode_id=episode_id, about=about, **given)
+        return self.status.with_headers(episode_id=episode_id, extra_body=about, **given)
 
     def push(self, event: RewarderMessage) -> Push:
         """Encode a push of the current episode, or its own, for `RewarderServerSession.send`.

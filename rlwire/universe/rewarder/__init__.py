@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from rlwire.codecs.rewarder import AgentAction
+from rlwire.codecs.rewarder import AgentAction, UnknownMessage
 from rlwire.sessions.rewarder.steps import RewarderStep
 from rlwire.universe.rewarder.client import AsyncRewarderClient, RewarderClient
 from rlwire.universe.rewarder.environment import EnvironmentRewarder
@@ -24,4 +24,5 @@ __all__ = [
     "RewarderClient",
     "RewarderServer",
     "RewarderStep",
+    "UnknownMessage",
 ]

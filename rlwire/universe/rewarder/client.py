@@ -12,7 +12,13 @@ from math import inf
 from typing import Any, TypeVar
 
 from rlwire import websocket
-from rlwire.codecs.rewarder import AgentAction, ConnectionClose, ControlPing, EnvReset
+from rlwire.codecs.rewarder import (
+    AgentAction,
+    ConnectionClose,
+    ControlPing,
+    EnvReset,
+    UnknownMessage,
+)
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError
 from rlwire.limits import Limits
 from rlwire.registry import located
@@ -34,7 +40,7 @@ from rlwire.universe.rewarder._reader import Reader
 
 _Self = TypeVar("_Self", bound="RewarderClientBase")
 
-_REFUSED = 256  # actions whose refusals wait for `step`
+_KEPT = 256  # refusals that wait for `step`, and unknown messages
 
 
 class RewarderClientBase(PushClient):
@@ -105,6 +111,7 @@ class RewarderClientBase(PushClient):
         self._greeted = False
         self._replies: dict[int, float | Exception | None] = {}
         self._refused: list[Exception] = []
+        self._unknown: list[UnknownMessage] = []
 
     def _peer(self) -> str:
         return self.url
@@ -125,7 +132,8 @@ class RewarderClientBase(PushClient):
             raise RuntimeError(f"{self} is connected already")
         with self._lock:
             session = self.session = self._make_session()
-            self._ended, self._greeted, self._refused = None, False, []
+            self._ended, self._greeted = None, False
+            self._refused, self._unknown = [], []
         self._connection = self._count((yield self._connect(self.url, session, **self._options)))
         seconds = self._timeouts.connect
         try:
@@ -153,6 +161,9 @@ class RewarderClientBase(PushClient):
             self._wake()
         if kind is RequestDone:
             self._resolve(event)
+        elif kind is UnknownMessage:
+            self._unknown.append(event)
+            del self._unknown[:-_KEPT]
         elif kind is ConnectionClose:
             self._end(PeerError(event.message))
 
@@ -165,7 +176,7 @@ class RewarderClientBase(PushClient):
             outcome = PeerError(done.error)
         if isinstance(outcome, Exception) and done.what == "message":
             self._refused.append(outcome)
-            del self._refused[:-_REFUSED]
+            del self._refused[:-_KEPT]
         elif done.request in self._replies:
             self._replies[done.request] = outcome
         else:
@@ -248,8 +259,12 @@ class RewarderClientBase(PushClient):
             EncodeError, LimitExceeded: it cannot be encoded, or too many bytes wait to be sent.
             ConnectionClosed: the connection is closed.
         """
+        self.send(AgentAction(list(events)))
+
+    def send(self, message: AgentAction | UnknownMessage) -> None:
+        """Send an action, or a message of a method of your own; errors as `act`."""
         with self._lock:
-            self._post(AgentAction(list(events)))
+            self._post(message)
 
     def _post(self, message: Any) -> None:
         if self._ended is not None or self._connection is None:
@@ -268,6 +283,13 @@ class RewarderClientBase(PushClient):
         with self._lock:
             self._look()
             return self.session.peek()
+
+    def unknown(self) -> list[UnknownMessage]:
+        """Return the messages of unknown methods since the last call, at most the last 256."""
+        with self._lock:
+            self._look()
+            messages, self._unknown = self._unknown, []
+        return messages
 
     def take(self) -> RewarderStep:
         """Return what has arrived since the last step, without waiting; raises as `step`."""

@@ -417,7 +417,7 @@ def _description_of(driven: Driven) -> dict[str, Any]:
     if spaces is None:
         return {}
     described = {SPACES: spaces}
-    size = len(encode(EnvDescribe(None, None, about=described)))
+    size = len(encode(EnvDescribe(None, None, extra_body=described)))
     if size > _MAX_SPACES:
         raise EncodeError(
             f"the spaces' description has {size} bytes, limit is {_MAX_SPACES}; give the largest "

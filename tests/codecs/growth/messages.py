@@ -24,7 +24,10 @@ def _rewarder_cases() -> None:
         "ragged_observation": lambda n: rewarder.EnvObservation([[1], [2, 3]] * n),
         "events": lambda n: rewarder.AgentAction([("KeyEvent", 97, True)] * n),
         "text": lambda n: rewarder.EnvText('\n"é' * n),
-        "fields": lambda n: rewarder.EnvDescribe("x", "", about=dict.fromkeys(names(n), 1)),
+        "headers": lambda n: rewarder.EnvText("x", extra_headers=dict.fromkeys(names(n), 1)),
+        "fields": lambda n: rewarder.EnvText("x", extra_body=dict.fromkeys(names(n), 1)),
+        "others": lambda n: rewarder.EnvText("x", extra=dict.fromkeys(names(n), 1)),
+        "unknown": lambda n: rewarder.UnknownMessage("v1.x", [{"a": [1]}] * n),
     }
 
     def decode(message: Any) -> Work:

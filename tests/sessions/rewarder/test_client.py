@@ -413,7 +413,8 @@ def test_connection_close() -> None:
 def test_unknown_methods_go_to_the_user() -> None:
     agent = playing()
     data = b'{"method":"v1.env.weather","headers":{"message_id":5},"body":{"rain":true}}'
-    assert agent.session.receive(data) == [UnknownMessage("v1.env.weather", message_id=5)]
+    message = UnknownMessage("v1.env.weather", {"rain": True}, message_id=5)
+    assert agent.session.receive(data) == [message]
     assert (agent.session.unknown, agent.is_open) == (1, True)
 
 

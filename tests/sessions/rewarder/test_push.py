@@ -11,6 +11,7 @@ from rlwire.codecs.rewarder import (
     EnvReward,
     EnvText,
     RewarderMessage,
+    UnknownMessage,
     decode,
     encode,
 )
@@ -44,7 +45,7 @@ def same(message: RewarderMessage) -> None:
         EnvText(TRAPS, episode_id="1"),
         EnvObservation([0.12, 0.51, 2, 12], episode_id="1"),
         EnvObservation(np.arange(5000, dtype=np.float32), episode_id="1"),
-        EnvDescribe(TRAPS, None, about={"message_id": 1}, episode_id="1"),
+        UnknownMessage(TRAPS, {"message_id": 1}, episode_id="1", extra_headers={TRAPS: 1}),
     ],
     ids=lambda message: message.method[:24],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import itertools
-import json
 from typing import Any
 
 import numpy as np
@@ -96,17 +95,13 @@ class Peer:
 
     def says(self, message: RewarderMessage, **headers: Any) -> list[Any]:
         headers = {"message_id": next(self.ids), **headers}
-        if isinstance(message, UnknownMessage):
-            return self.session.receive(
-                json.dumps({"method": message.method, "headers": headers}).encode()
-            )
         return self.session.receive(encode(message.with_headers(**headers)))
 
     def is_told(self, message: Any) -> Any:
         return decode(b"".join(self.send(message)))
 
     def send(self, message: Any) -> list[Any]:
-        if isinstance(message, (EnvDescribe, EnvReward, EnvText, EnvObservation)):
+        if isinstance(message, (EnvDescribe, EnvReward, EnvText, EnvObservation, UnknownMessage)):
             message = self.session.runtime.push(message)
         return self.session.send(message)
 

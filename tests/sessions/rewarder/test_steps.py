@@ -8,7 +8,9 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from rlwire.errors import RemoteProtocolError
 from rlwire.sessions.rewarder import steps
@@ -99,13 +101,6 @@ def test_merging(name: str, before: Any, value: Any, after: Any) -> None:
     assert merged(name, before, value) == after
 
 
-json = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=20,
-)
-
-
 @patch.multiple(steps, INFOS=3)
 def test_infos_are_bounded_in_number() -> None:
     episodes = opened()
@@ -161,3 +156,87 @@ def test_texts_are_bounded_in_size() -> None:
     assert (step.texts, step.dropped) == (("bbbb", "cccc"), 2)
     place(episodes, 1).add_text("y" * 10)
     assert take(episodes).texts == ("y" * 10,)
+
+
+# --- several episodes
+
+
+class Pushes(RuleBasedStateMachine):
+    """Against a model that keeps all pushes of all episodes."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.episodes = EpisodeTracker()
+        self.pushed: dict[int, list[float]] = {}  # not taken yet
+        self.over = 0  # episodes up to this one are over
+        self.current: int | None = None
+        self.mode = "closed"
+
+    @rule(number=st.integers(1, 9), reward=st.integers(-3, 3), done=st.booleans())
+    def push(self, number: int, reward: int, done: bool) -> None:
+        episode = self.episodes.place(key(number), str(number))
+        floor = self.over if self.current is None else self.current - 1
+        waiting = max((n for n in self.pushed if n != self.current), default=-1)
+        kept = (
+            self.mode != "closed"
+            and number > floor
+            and (number == self.current or number >= waiting)
+        )
+        assert (episode is not None) == kept
+        if episode is None:
+            return
+        episode.add_reward(reward, done, {})
+        if number != self.current and number > waiting:
+            self.pushed.pop(waiting, None)
+        if self.mode == "open" and self.current is None:
+            self.current = number
+        self.pushed.setdefault(number, []).append(reward)
+
+    @rule()
+    def expect(self) -> None:
+        self.over = max([self.over, *self.pushed, self.current or 0])
+        self.episodes.expect(key(self.over))
+        self.pushed.clear()
+        self.current, self.mode = None, "expecting"
+
+    @rule(ahead=st.integers(0, 2))
+    def open(self, ahead: int) -> None:
+        if self.mode == "open":
+            return
+        number = min(9, self.over + ahead)
+        self.episodes.open(key(number), str(number))
+        self.pushed = {n: rewards for n, rewards in self.pushed.items() if n >= number}
+        self.pushed.setdefault(number, [])
+        self.current, self.mode = number, "open"
+
+    @rule()
+    def take(self) -> None:
+        step = take(self.episodes)
+        if self.current is None:
+            assert step == RewarderStep(0.0, False, {})
+            return
+        assert step.episode_id == str(self.current)
+        rewards = self.pushed[self.current]
+        assert (step.reward, step.count) == (sum(rewards), len(rewards))
+        newer = max(self.pushed) > self.current
+        assert step.done or not newer
+        assert newer or not step.cut
+        self.pushed[self.current] = []
+        if step.done:
+            del self.pushed[self.current]
+            self.over = self.current
+            self.current = max(self.pushed, default=None)
+
+    @invariant()
+    def two_episodes_at_most(self) -> None:
+        if not hasattr(self, "episodes"):
+            return
+        current = self.episodes.current
+        assert (None if current is None else int(current.step.episode_id)) == self.current
+        assert len(self.pushed) <= 2
+
+
+Pushes.TestCase.settings = settings(
+    max_examples=2 * settings().max_examples, stateful_step_count=40
+)
+TestPushes = Pushes.TestCase

@@ -80,6 +80,17 @@ BAD: dict[str, tuple[bytes, int, str | None]] = {
     "more bytes than allowed": (header(TEXT, 127, struct.pack(">Q", (1 << 20) + 1)), 1009, None),
 }
 
+# What is answered with `v0.reply.error`, after which the connection goes on; and words of it.
+REFUSED = {
+    "a server's reward": (
+        told("v0.env.reward", 1, '{"reward":1,"done":false,"info":{}}', episode_id="1"),
+        "only servers",
+    ),
+    "an unknown method": (told("v0.my.own"), "unknown method"),
+    "a seed out of range": (reset(1, '{"env_id":null,"seed":9223372036854775808}'), "64 bits"),
+    "no id": (told("v0.env.reset", "null", '{"env_id":null}'), "message_id"),
+}
+
 
 class Raw:
     """A client by hand."""
@@ -199,6 +210,20 @@ def test_what_ends_a_connection(
             assert closing[0]["body"]["message"].startswith(reason[:100])
     others()
     wait_for(lambda: server.clients == 2)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(server: RewarderServer, others: Callable[[], None], name: str) -> None:
+    message, words = REFUSED[name]
+    with Raw(server) as bad:
+        bad.sock.sendall(said(message) + said(ping(2)))
+        answer = bad.message()
+        assert answer["method"] == "v0.reply.error"
+        assert words in answer["body"]["message"]
+        pong = bad.message()
+        assert pong["method"] == "v0.reply.control.ping"
+        assert pong["headers"]["parent_message_id"] == 2
+    others()
 
 
 def test_resets_without_end_are_refused(server: RewarderServer, others: Callable[[], None]) -> None:

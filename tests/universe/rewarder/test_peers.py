@@ -54,7 +54,8 @@ def test_its_server(port: int) -> None:
         assert step.observation.tolist() == [0.12, 0.51, 2, 12]
         assert not step.done
         client.ping()
-        assert client.statistics()["unknown"] == 1
+        (own,) = client.unknown()
+        assert (own.method, own.body) == ("v0.my.own", {"a": [1]})
         client.act([("JoystickAxisXEvent", 0.1), ("JoystickAxisZEvent", 0.1)])
         step = client.step(10)
         assert (step.reward, step.done, step.info) == (5, True, {"seen": True})

@@ -26,6 +26,7 @@ from rlwire.universe.rewarder import (
     EnvResetRequest,
     RewarderClient,
     RewarderServer,
+    UnknownMessage,
 )
 from rlwire.websocket import connect as connect_websocket
 
@@ -312,6 +313,10 @@ def test_what_a_client_knows(answering: Serving, join: Join) -> None:
     counted = client.statistics()
     assert counted["connections"] == 1
     assert all(counted[name] == 0 for name in ("stale", "late", "unknown", "skipped"))
+    client.send(UnknownMessage("v0.my.own", {"a": 1}))
+    with pytest.raises(PeerError, match=r"v0\.my\.own"):
+        client.step(5)
+    assert client.unknown() == []
 
 
 def test_the_port_of_the_document() -> None:
