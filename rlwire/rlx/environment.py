@@ -50,7 +50,8 @@ def listen(
 ) -> Callers:
     """Listen for environments that speak RLX; return at once if the spaces are given.
 
-    By default the first caller sends them. `kind` makes the `Callers`; others are `Server`'s.
+    By default the first caller sends them. `kind` makes the `Callers`. Other arguments are
+    `Server`'s.
     """
     sink = LoggingMetrics() if metrics is None else metrics
     session = partial(rlx.RLXServerSession, limits=limits, images=images)
