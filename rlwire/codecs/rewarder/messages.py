@@ -242,18 +242,28 @@ def decode(buffer: Buffer, *, limits: Limits = DEFAULT) -> RewarderMessage:
     return _decode_any(data, limits)
 
 
-def _message(kind: type[RewarderMessage], headers: Any, body: Any) -> RewarderMessage:
+def _message(kind: Any, headers: Any, body: Any) -> RewarderMessage:
     """Return a message; TypeError for an action's events without names."""
     values = () if body is None else astuple(body)
+    sent_at, message_id, episode_id, parent, runtime = astuple(headers)
     if kind is EnvObservation:
         values = (_observation(values[0]),)
+    if len(values) == 1:  # the hot messages; with `*`, the keywords are a dictionary
+        return kind(
+            values[0],
+            sent_at=sent_at,
+            message_id=message_id,
+            episode_id=episode_id,
+            parent_message_id=parent,
+            parent_runtime=runtime,
+        )
     return kind(
         *values,
-        sent_at=headers.sent_at,
-        message_id=headers.message_id,
-        episode_id=headers.episode_id,
-        parent_message_id=headers.parent_message_id,
-        parent_runtime=headers.parent_runtime,
+        sent_at=sent_at,
+        message_id=message_id,
+        episode_id=episode_id,
+        parent_message_id=parent,
+        parent_runtime=runtime,
     )
 
 
