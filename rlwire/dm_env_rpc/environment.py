@@ -55,12 +55,8 @@ class DmEnvRpcEndpoint(Endpoint):
     The observation ``reward`` is the reward, 0 if there is none. ``discount`` goes to
     ``info["discount"]`` if it differs from Gymnasium's flags: 0 when terminated, else 1. A reward
     or discount of more than a number (an array, or names such as ``reward.speed``) goes to the info
-    as a whole. rlwire's server sends the environment's info, others cannot. A seed and options go
-    into the settings of a reset.
-
-    Attributes:
-        reward_space: of ``info["reward"]``; None if the reward is a number, or missing.
-        discount_space: of ``info["discount"]``; the same.
+    as a whole, and `reward_space` or `discount_space` is its space. rlwire's server sends the
+    environment's info, others cannot. A seed and options go into the settings of a reset.
     """
 
     nondeterministic = False

@@ -171,12 +171,9 @@ class PerlertClientBase(waits.Counting):
     # ---- methods that only send ----
 
     def act(self, action: Any) -> None:
-        """Send the action in force from now on, until the next one.
+        """Send the action in force from now on, until the next one: text or numbers.
 
         It has no effect if the run is over and its last frame was not returned yet.
-
-        Args:
-            action: text, a number, or a sequence or array of numbers.
         """
         if not isinstance(action, str):
             action = perlert.value_to_text(action)
@@ -200,11 +197,7 @@ class PerlertClientBase(waits.Counting):
 
     @driven
     def lobby(self, timeout: float | None = None) -> Waits[tuple[AgentSlot, ...]]:
-        """Request the lobby's slots, and return them.
-
-        Args:
-            timeout: seconds; None for as long as the session tries, 30 s.
-        """
+        """Request the lobby's slots, and return them; `timeout` is 30 s by default."""
         session = self._session
         yield from self._forget(LobbyChanged)
         session.request_lobby(monotonic())

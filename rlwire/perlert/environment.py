@@ -52,21 +52,9 @@ class PerlertEndpoint(Endpoint):
     - ``skipped``: steps since the last observation that were not seen;
     - ``extra``: EXTRA as a dictionary, or as text if it is none; missing without EXTRA.
 
-    Args:
-        address: the server's lobby, ``"host:port"``.
-        instance: ``"name"`` or ``"name:number"``.
-        limits: `Limits.datagram` is the size of the largest datagram.
-        observation_space: by default, as the next one, the space that rlwire's server sends to the
-            holder of a slot, which is then taken at once.
-        action_space: the space of actions.
-        agent: the slot to play; None for the first that is open.
-        timeout: seconds that a step waits for a frame, and a reset for answers.
-        start_timeout: seconds that a reset waits for a slot and for the end of a rollout, and
-            again for the next rollout. None for ever.
-        options: the `Client`'s.
-
-    Attributes:
-        client: for the lobby, messages and statistics.
+    By default rlwire's server sends the spaces to the holder of a slot, which is then taken at
+    once. `agent` is the slot; None for the first that is open. `timeout` is for frames and answers,
+    `start_timeout` for a slot, for the end of a rollout, and again for the next one.
     """
 
     def __init__(

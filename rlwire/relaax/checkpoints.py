@@ -44,13 +44,10 @@ class CheckpointMismatch(RlwireError, ValueError):
 
 
 class Checkpoints:
-    """A folder of the latest checkpoints, for one program.
+    """A folder of the latest checkpoints, for one program; made when it is missing.
 
-    Args:
-        folder: made when it is missing.
-        keep: how many checkpoints to keep.
-        every_steps: the interval in steps.
-        every_seconds: the interval in seconds; without new steps none is due.
+    It keeps the last `keep`. One is due every `every_steps` steps or `every_seconds` seconds;
+    without new steps none is due.
     """
 
     def __init__(
@@ -90,11 +87,8 @@ class Checkpoints:
     def save(self, step: int, state: Mapping[str, Any], *, algorithm: str, version: int = 1) -> str:
         """Write a checkpoint, then remove the oldest; return the file's name.
 
-        Args:
-            step: at least 0.
-            state: nested dictionaries and lists of arrays, tensors, numbers and texts.
-            algorithm: its name.
-            version: of the state's layout.
+        `state` has nested dictionaries and lists of arrays, tensors, numbers and texts, in a layout
+        of this `version`.
 
         Raises:
             EncodeError: a value cannot be kept.

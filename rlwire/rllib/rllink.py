@@ -147,12 +147,8 @@ class RLlinkEnvRunner(EnvRunnerServerForExternalInference):
 class ModulePolicy:
     """A policy for `rlwire.play` that runs RLlib's module with the trainer's weights.
 
-    For Discrete spaces.
-
-    Args:
-        config: the algorithm's, made by the program itself: the trainer's is a pickle, and is
-            never opened here.
-        seed: for drawing actions.
+    For Discrete spaces. The program makes the algorithm's `config` itself: the trainer's is a
+    pickle, and is never opened here. `seed` is for drawing actions.
     """
 
     def __init__(self, config: AlgorithmConfig, *, seed: int | None = None) -> None:

@@ -95,8 +95,7 @@ class PageServer(StreamServer):
 
     Args:
         remote: returns where the remote is; called each time, since its ports may be known late.
-        place: where to listen; see `PagePlace`.
-        host: the host of a place that is a port.
+        place: where to listen; see `PagePlace`. A port is on `host`.
         auth: the password of the page and of the remote; None lets all load the page.
         about: returns what the page tells of the environment, as JSON has it.
         novnc: where noVNC is; see `novnc_files`.

@@ -21,11 +21,8 @@ _BUTTONS = 256  # states of eight buttons
 class Events(Space):
     """Lists of key and pointer events; a sample has one event.
 
-    Args:
-        keys: names of the keys; None for all.
-        buttons: states of the buttons, bit 0 for the left one; empty for no pointer.
-        size: the screen's width and height; None for no pointer.
-        seed: of samples.
+    `keys` are names, None for all. `buttons` are states of the buttons, bit 0 for the left one. An
+    empty `buttons`, or a `size` (the screen's width and height) of None, is without a pointer.
     """
 
     def __init__(

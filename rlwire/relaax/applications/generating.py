@@ -31,10 +31,8 @@ def new(
 ) -> Path:
     """Make an application in a new folder; return the folder.
 
-    Args:
-        name: of the folder.
-        environment: of `ENVIRONMENTS`.
-        algorithm: of `ALGORITHMS`; by default bandit for bandits, else pg.
+    `environment` is of `ENVIRONMENTS`, `algorithm` of `ALGORITHMS`; by default bandit for bandits,
+    else pg.
     """
     folder = Path(name)
     text = _environment(environment) + (_TEMPLATES / "servers.yaml").read_text("utf-8") + "\n"
@@ -57,10 +55,8 @@ def generate(
 ) -> None:
     """Replace an application's environment by a template, or copy an algorithm into it.
 
-    Args:
-        environment: of `ENVIRONMENTS`; its section of the file is replaced too.
-        algorithm: of `ALGORITHMS`; copied to the folder ``algorithm``, which the file then names.
-        config: the application's file.
+    The environment's section of the file is replaced too. The algorithm is copied to the folder
+    ``algorithm``, which the file then names.
     """
     folder = Path(config).resolve().parent
     if environment is not None:

@@ -36,14 +36,9 @@ def run(
 ) -> int:
     """Run an application until its environments end, a process fails, or SIGINT or SIGTERM comes.
 
-    A closed standard output ends it too. The parameter server then saves a checkpoint.
-
-    Args:
-        application: as `read_application` returns it.
-        components: of `COMPONENTS`.
-        copies: how many environments.
-        exploit: the first one's agent neither explores nor learns.
-        show_ui: the first one shows what it does.
+    A closed standard output ends it too. The parameter server then saves a checkpoint. `components`
+    are of `COMPONENTS`. With `exploit` the first environment's agent neither explores nor learns;
+    with `show_ui` the first environment shows what it does.
 
     Returns:
         The exit status of the process that ended first; 0 after a signal.
